@@ -252,7 +252,7 @@ async def _load(chosen: Chosen, source: str) -> Loaded:
         pem = certificates.read()
         if server.is_encrypted:
             loaded = await _with_credentials(loaded, cluster, user, pem)
-        elif server.login or user != chosen.impersonation:
+        elif server.login or chosen.has_credentials:
             loaded = loaded._replace(withheld=True)
     except ConfigurationError as error:
         raise ConfigurationError(f"{source} cannot be used: {error}") from error

@@ -62,7 +62,7 @@ async def run_plugin(plugin: Exec, cluster: Cluster, authority: bytes) -> Status
     try:
         output = await _run([plugin["command"], *plugin.get("args", ())], environment, interactive=interactive)
         return _status_in(output, plugin["apiVersion"])
-    except ConfigurationError as error:
+    except (ConfigurationError, OSError) as error:
         raise ConfigurationError(f"exec: {plugin['command']}: {error}") from error
 
 

@@ -88,6 +88,10 @@ class Chosen(NamedTuple):
     namespace: str = ""
 
     @property
+    def has_credentials(self) -> bool:
+        return any(value for name, value in self.user.items() if name not in IMPERSONATION)
+
+    @property
     def impersonation(self) -> User:
         """The user without credentials."""
         return {name: value for name, value in self.user.items() if name in IMPERSONATION}  # type: ignore[return-value]

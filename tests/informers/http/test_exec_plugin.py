@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import tempfile
 import time
 from pathlib import Path
 
@@ -131,6 +132,20 @@ async def test_a_plugin_that_needs_a_terminal_is_an_error_without_one(tmp_path: 
 async def test_a_plugin_that_fails_is_an_error_of_one_line_with_its_message(tmp_path: Path):
     with pytest.raises(ConfigurationError, match=r"exec: sh: it ended with code 3: log in first, then again$"):
         await load_credentials(write(tmp_path, "echo log in first, >&2; echo then again >&2; exit 3"))
+
+
+async def test_a_plugin_without_a_folder_for_its_output_is_an_error_of_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(ConfigurationError, match=r"exec: sh: .*No such file or directory"):
+        await load_credentials(write(tmp_path, MINE))
+
+
+@pytest.mark.parametrize("user", [{}, {"token": ""}, {"as": "jane"}])
+async def test_a_user_without_credentials_has_no_warning_for_http(tmp_path: Path, user: dict[str, str]):
+    path = write_kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:1", user)
+    assert (await load_credentials(str(path))).notice == ""
 
 
 async def test_neither_http_nor_a_given_token_runs_the_plugin(tmp_path: Path):
