@@ -44,8 +44,9 @@ from controller.server.loop_lag import LoopMonitor
 from controller.takeover.second_writer import SecondWriterWatch
 from controller.version import PROGRAM, revision, version
 from informers.http.client import ApiClient, open_client
-from informers.http.configuration import ConfigurationError, load_credentials
+from informers.http.configuration import load_credentials
 from informers.http.gate import Gate
+from informers.http.kubeconfig import ConfigurationError
 from informers.informer import SharedInformer
 
 log = structlog.get_logger()
@@ -141,6 +142,8 @@ async def _clients(config: Config, metrics: Metrics) -> AsyncIterator[tuple[ApiC
     So requests for the lease and the authorization do not wait for requests of the reconciliation.
     """
     credentials = await load_credentials(config.kubeconfig, config.context)
+    if credentials.notice:
+        log.warning(credentials.notice)
     agent = f"{PROGRAM}/{version()} ({revision() or 'unknown'})"
     async with (
         open_client(
