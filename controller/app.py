@@ -11,11 +11,12 @@ open the API clients; select the mode if it is `auto`
 
 import asyncio
 import gc
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -27,6 +28,7 @@ from controller.events.recorder import EventRecorder, announce
 from controller.kinds import KINDS
 from controller.leaderelection.elector import ElectionImpossible, LeaderElector, LeaseLost, new_identity
 from controller.leaderelection.other_leader import SeveralLeases
+from controller.leaderelection.own_thread import Deadman, Elected, elected_in_own_thread
 from controller.metrics.registry import Metrics
 from controller.preflight import checks
 from controller.preflight.checks import StartupError
@@ -44,13 +46,14 @@ from controller.server.loop_lag import LoopMonitor
 from controller.takeover.second_writer import SecondWriterWatch
 from controller.version import PROGRAM, revision, version
 from informers.http.client import ApiClient, open_client
-from informers.http.configuration import ConfigurationError, load_credentials
+from informers.http.configuration import ConfigurationError, Credentials, load_credentials
 from informers.http.gate import Gate
 from informers.informer import SharedInformer
 
 log = structlog.get_logger()
 
 T = TypeVar("T")
+Election: TypeAlias = AbstractAsyncContextManager[bool]
 
 EVENTS_FLUSHED_WITHIN_S = 5.0
 
@@ -99,22 +102,37 @@ async def serve(
     *,
     built: Callable[[], None] = lambda: None,
     synced: Callable[[], None] = lambda: None,
+    elected: Elected = elected_in_own_thread,
+    clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Reconcile until `stop` is set, then stop all components.
 
     The function changes no global state of the process, such as signal handlers. So several controllers can run in one
-    process. `built` is called before the first lists, and `synced` after them. Errors are not converted to Fatal.
+    process. `built` is called before the first lists, and `synced` after them. `elected` runs the election, and `clock`
+    is the clock of its loop. Errors are not converted to Fatal.
     """
     metrics = Metrics(CollectorRegistry(), version=version(), revision=revision())
-    async with _clients(requested, metrics) as (client, lease_client, review_client):
-        resolved = await _ended_before(stop, checks.resolve(lease_client, requested))
+    credentials = await load_credentials(requested.kubeconfig, requested.context)
+    limits: dict[str, Any] = {
+        "max_inflight": requested.max_inflight,
+        "qps": requested.kube_api_qps,
+        "burst": requested.request_burst,
+    }
+    # The checks and the authorization of metrics readers do not wait for requests of the reconciliation.
+    async with (
+        _client(credentials, metrics, **limits) as client,
+        _client(credentials, metrics, "checks") as free_client,
+    ):
+        resolved = await _ended_before(stop, checks.resolve(free_client, requested))
         if resolved.cancelled():
             return
         config = resolved.result()
-        elector = _elector(config, lease_client, metrics) if config.elects else None
-        watch = SecondWriterWatch(lease_client, config, now=utc_now, report=metrics.second_writer)
+        monitor = LoopMonitor(metrics.loop_lagged, clock=clock)
+        elector = _elector(config, metrics, clock) if config.elects else None
+        watch = SecondWriterWatch(free_client, config, now=utc_now, report=metrics.second_writer)
         client.gate = _gate(config, elector, watch)
-        program = _build(config, client, metrics, elector=elector, watch=watch, secure=_secure(config, review_client))
+        secure = _secure(config, free_client)
+        program = _build(config, client, metrics, monitor, elector=elector, watch=watch, secure=secure)
         await program.server.open()
         log.info(
             "mode",
@@ -125,42 +143,37 @@ async def serve(
             observe=config.observe,
         )
         try:
-            if (await _ended_before(stop, checks.check(lease_client, config, now=utc_now))).cancelled():
+            if (await _ended_before(stop, checks.check(free_client, config, now=utc_now))).cancelled():
                 return
             async with running(program.parts.recorder.run(), program.monitor.run()):
                 built()
-                await _sync_and_work(program, elector, stop, synced)
+                look = Deadman(monitor.away_s, lambda: "")
+                election = nullcontext(True) if elector is None else elected(elector, stop, look)
+                await _sync_and_work(program, elector, election, stop, synced)
         finally:
             await program.server.close()
 
 
-@asynccontextmanager
-async def _clients(config: Config, metrics: Metrics) -> AsyncIterator[tuple[ApiClient, ApiClient, ApiClient]]:
-    """Open three API clients: for the reconciliation, for the lease, and for the authorization of metrics readers.
+def _client(
+    credentials: Credentials, metrics: Metrics, purpose: str = "", **limits: Any
+) -> AbstractAsyncContextManager[ApiClient]:
+    agent = f"{PROGRAM}/{version()} ({revision() or 'unknown'}) {purpose}".strip()
+    limits = limits or {"max_inflight": None}
+    return open_client(credentials, user_agent=agent, instruments=metrics, **limits)
 
-    So requests for the lease and the authorization do not wait for requests of the reconciliation.
-    """
-    credentials = await load_credentials(config.kubeconfig, config.context)
-    agent = f"{PROGRAM}/{version()} ({revision() or 'unknown'})"
-    async with (
-        open_client(
-            credentials,
-            user_agent=agent,
-            instruments=metrics,
-            max_inflight=config.max_inflight,
-            qps=config.kube_api_qps,
-            burst=config.request_burst,
-        ) as client,
-        open_client(credentials, user_agent=f"{agent} lease", instruments=metrics, max_inflight=None) as lease_client,
-        open_client(credentials, user_agent=f"{agent} metrics", instruments=metrics, max_inflight=None) as reviewer,
-    ):
-        yield client, lease_client, reviewer
+
+@asynccontextmanager
+async def _lease_client(config: Config, metrics: Metrics) -> AsyncIterator[ApiClient]:
+    """Open the client of the lease. It has its own credentials, because credentials belong to one loop."""
+    async with _client(await load_credentials(config.kubeconfig, config.context), metrics, "lease") as client:
+        yield client
 
 
 def _build(
     config: Config,
     client: ApiClient,
     metrics: Metrics,
+    monitor: LoopMonitor,
     *,
     elector: LeaderElector | None,
     watch: SecondWriterWatch,
@@ -175,11 +188,10 @@ def _build(
     assemblies, informers = assemble_kinds(parts, KINDS)
     parts.check.watch(informers)
     if elector is not None:
-        elector.restores.on_restore = parts.check.restored
+        elector.restores.on_restore = _on_this_loop(parts.check.restored)
     queues = [assembly.controller.queue for assembly in assemblies]
     optional = [each.owners for kind, each in zip(KINDS, assemblies, strict=True) if kind.is_optional]
     clock = asyncio.get_running_loop().time
-    monitor = LoopMonitor(metrics.loop_lagged, clock=clock)
     for assembly in assemblies:
         metrics.show_queue(assembly.controller.queue)
         if config.object_metrics:
@@ -226,22 +238,32 @@ def _gate(config: Config, elector: LeaderElector | None, watch: SecondWriterWatc
     return check
 
 
-def _elector(config: Config, client: ApiClient, metrics: Metrics) -> LeaderElector:
+def _elector(config: Config, metrics: Metrics, clock: Callable[[], float]) -> LeaderElector:
     return LeaderElector(
-        client,
+        partial(_lease_client, config, metrics),
         namespace=config.leader_election_namespace,
         name=config.leader_election_id,
         identity=new_identity(),
+        clock=clock,
         wall_clock=utc_now,
-        report=partial(metrics.leading, config.leader_election_id),
+        report=_on_this_loop(partial(metrics.leading, config.leader_election_id)),
         lease_duration_s=config.lease_duration_s,
         renew_deadline_s=config.renew_deadline_s,
         retry_period_s=config.retry_period_s,
     )
 
 
+def _on_this_loop(call: Callable[..., None]) -> Callable[..., object]:
+    """Return a function that calls `call` soon on the running loop. Any thread may call the function."""
+    return partial(asyncio.get_running_loop().call_soon_threadsafe, call)
+
+
 async def _sync_and_work(
-    program: _Program, elector: LeaderElector | None, stop: asyncio.Event, synced: Callable[[], None]
+    program: _Program,
+    elector: LeaderElector | None,
+    election: Election,
+    stop: asyncio.Event,
+    synced: Callable[[], None],
 ) -> None:
     await program.strategy.read()
     async with running(*(informer.run() for informer in program.informers), program.strategy.run()):
@@ -249,15 +271,11 @@ async def _sync_and_work(
             return
         synced()
         tell = partial(announce, program.parts.recorder, program.parts.config)
-        if elector is None:
-            async with running(program.watch.run(tell), program.parts.check.run()):
-                await _work(program, stop)
-            return
-        async with elector.elected(stop) as leading:
+        async with election as leading:
             if leading:
                 async with running(program.watch.run(tell), program.parts.check.run()):
                     has_finished = await _work(program, stop)
-                if not has_finished:
+                if elector is not None and not has_finished:
                     elector.keep_lease()
 
 

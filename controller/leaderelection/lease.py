@@ -189,7 +189,7 @@ class RestoreDetector:
     """
 
     def __init__(self, name: str) -> None:
-        self.on_restore: Callable[[str], None] = lambda _why: None
+        self.on_restore: Callable[[str], object] = lambda _why: None
         self._name = name
         self._newest = 0
 
