@@ -37,6 +37,7 @@ from controller.running import ServiceEnded, is_set_within, leaf_errors, running
 from controller.runtime.dry_run import forbid_writes
 from controller.runtime.settle.cache_check import CacheCheck
 from controller.runtime.workers.controller import Controller
+from controller.runtime.workers.loop_share import LoopShare
 from controller.server.authorization import Reviewer
 from controller.server.certificates import Certificate, FileCertificate, SelfSignedCertificate
 from controller.server.debug import debug_pages
@@ -90,6 +91,7 @@ class _Program(NamedTuple):
     optional: Sequence[SharedInformer[Any]]
     """The informers of the kinds that may be missing in the cluster."""
 
+    elector: LeaderElector | None
     strategy: RolloutStrategy
     monitor: LoopMonitor
     watch: SecondWriterWatch
@@ -113,14 +115,10 @@ async def serve(
     """
     metrics = Metrics(CollectorRegistry(), version=version(), revision=revision())
     credentials = await load_credentials(requested.kubeconfig, requested.context)
-    limits: dict[str, Any] = {
-        "max_inflight": requested.max_inflight,
-        "qps": requested.kube_api_qps,
-        "burst": requested.request_burst,
-    }
-    # The checks and the authorization of metrics readers do not wait for requests of the reconciliation.
+    limits: dict[str, Any] = {"qps": requested.kube_api_qps, "burst": requested.request_burst}
     async with (
-        _client(credentials, metrics, **limits) as client,
+        _client(credentials, metrics, max_inflight=requested.max_inflight, **limits) as client,
+        # The checks and the authorization of metrics readers do not wait for requests of the reconciliation.
         _client(credentials, metrics, "checks") as free_client,
     ):
         resolved = await _ended_before(stop, checks.resolve(free_client, requested))
@@ -128,11 +126,13 @@ async def serve(
             return
         config = resolved.result()
         monitor = LoopMonitor(metrics.loop_lagged, clock=clock)
-        elector = _elector(config, metrics, clock) if config.elects else None
+        share = LoopShare(clock)
+        metrics.show_quarantine(share.quarantined)
+        elector = _elector(config, metrics, monitor, share, clock) if config.elects else None
         watch = SecondWriterWatch(free_client, config, now=utc_now, report=metrics.second_writer)
         client.gate = _gate(config, elector, watch)
         secure = _secure(config, free_client)
-        program = _build(config, client, metrics, monitor, elector=elector, watch=watch, secure=secure)
+        program = _build(config, client, metrics, monitor, share, elector=elector, watch=watch, secure=secure)
         await program.server.open()
         log.info(
             "mode",
@@ -147,19 +147,18 @@ async def serve(
                 return
             async with running(program.parts.recorder.run(), program.monitor.run()):
                 built()
-                look = Deadman(monitor.away_s, lambda: "")
+                look = Deadman(monitor.away_s, lambda: share.at_work)
                 election = nullcontext(True) if elector is None else elected(elector, stop, look)
-                await _sync_and_work(program, elector, election, stop, synced)
+                await _sync_and_work(program, election, stop, synced)
         finally:
             await program.server.close()
 
 
 def _client(
-    credentials: Credentials, metrics: Metrics, purpose: str = "", **limits: Any
+    credentials: Credentials, metrics: Metrics, purpose: str = "", *, max_inflight: int | None = None, **limits: Any
 ) -> AbstractAsyncContextManager[ApiClient]:
     agent = f"{PROGRAM}/{version()} ({revision() or 'unknown'}) {purpose}".strip()
-    limits = limits or {"max_inflight": None}
-    return open_client(credentials, user_agent=agent, instruments=metrics, **limits)
+    return open_client(credentials, user_agent=agent, instruments=metrics, max_inflight=max_inflight, **limits)
 
 
 @asynccontextmanager
@@ -174,6 +173,7 @@ def _build(
     client: ApiClient,
     metrics: Metrics,
     monitor: LoopMonitor,
+    share: LoopShare,
     *,
     elector: LeaderElector | None,
     watch: SecondWriterWatch,
@@ -184,7 +184,7 @@ def _build(
         client, component=PROGRAM, now=utc_now, count_drop=metrics.event_dropped, instance=identity
     )
     strategy = RolloutStrategy(client, config.kubevirt_namespace)
-    parts = Parts(config, client, metrics, recorder, utc_now, CacheCheck(client), lambda: strategy.is_live)
+    parts = Parts(config, client, metrics, recorder, utc_now, CacheCheck(client), share, lambda: strategy.is_live)
     assemblies, informers = assemble_kinds(parts, KINDS)
     parts.check.watch(informers)
     if elector is not None:
@@ -208,7 +208,7 @@ def _build(
         secure=secure,
         debug=debug_pages(assemblies, informers, recorder, clock) if config.debug_endpoints else None,
     )
-    return _Program(parts, informers, assemblies, optional, strategy, monitor, watch, server)
+    return _Program(parts, informers, assemblies, optional, elector, strategy, monitor, watch, server)
 
 
 def _secure(config: Config, client: ApiClient) -> Secure | None:
@@ -238,7 +238,9 @@ def _gate(config: Config, elector: LeaderElector | None, watch: SecondWriterWatc
     return check
 
 
-def _elector(config: Config, metrics: Metrics, clock: Callable[[], float]) -> LeaderElector:
+def _elector(
+    config: Config, metrics: Metrics, monitor: LoopMonitor, share: LoopShare, clock: Callable[[], float]
+) -> LeaderElector:
     return LeaderElector(
         partial(_lease_client, config, metrics),
         namespace=config.leader_election_namespace,
@@ -250,6 +252,7 @@ def _elector(config: Config, metrics: Metrics, clock: Callable[[], float]) -> Le
         lease_duration_s=config.lease_duration_s,
         renew_deadline_s=config.renew_deadline_s,
         retry_period_s=config.retry_period_s,
+        note=lambda inherited: share.note(inherited, monitor.away_s()),
     )
 
 
@@ -259,11 +262,7 @@ def _on_this_loop(call: Callable[..., None]) -> Callable[..., object]:
 
 
 async def _sync_and_work(
-    program: _Program,
-    elector: LeaderElector | None,
-    election: Election,
-    stop: asyncio.Event,
-    synced: Callable[[], None],
+    program: _Program, election: Election, stop: asyncio.Event, synced: Callable[[], None]
 ) -> None:
     await program.strategy.read()
     async with running(*(informer.run() for informer in program.informers), program.strategy.run()):
@@ -275,8 +274,8 @@ async def _sync_and_work(
             if leading:
                 async with running(program.watch.run(tell), program.parts.check.run()):
                     has_finished = await _work(program, stop)
-                if elector is not None and not has_finished:
-                    elector.keep_lease()
+                if program.elector is not None and not has_finished:
+                    program.elector.keep_lease()
 
 
 async def _synced(program: _Program, stop: asyncio.Event) -> bool:

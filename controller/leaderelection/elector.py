@@ -131,14 +131,16 @@ class LeaderElector:
         renew_deadline_s: float = 10.0,
         retry_period_s: float = 2.0,
         chance: Callable[[], float] = random,
+        note: Callable[[str], str] = lambda _inherited: "",
     ) -> None:
         """`connect` opens a client for the lease alone, so that other requests do not delay a renewal. `elected` calls
-        it, because a client belongs to one loop.
+        it, because a client belongs to one loop. `clock` is the clock of this loop, and goes on during a callback.
 
-        `clock` is the clock of the loop of `elected`, but it must not stand still during a callback as that of uvloop
-        does. `wall_clock` returns the times that are written to the lease. Only users read these times, and no decision
-        depends on them. `report` is called at the creation and at each change, with True if this process holds the
-        lease. `chance` returns a random number from 0 to 1. This number varies the pauses between requests.
+        `note` returns the text for the annotation `QUARANTINE`. Its argument is the text of the last leader if this
+        process takes the lease, and else "". `wall_clock` returns the times that are written to the lease. Only users
+        read these times, and no decision depends on them. `report` is called at the creation and at each change, with
+        True if this process holds the lease. `chance` returns a random number from 0 to 1. This number varies the
+        pauses between requests.
         """
         if not lease_duration_s > renew_deadline_s > retry_period_s * RETRY_JITTER > 0:
             raise ValueError(f"required: lease_duration_s > renew_deadline_s > {RETRY_JITTER} * retry_period_s > 0")
@@ -154,6 +156,7 @@ class LeaderElector:
         self._renew_deadline_s = renew_deadline_s
         self._retry_period_s = retry_period_s
         self._chance = chance
+        self._note = note
 
         self._attempt_s = min(max(renew_deadline_s * ATTEMPT_SHARE, SHORTEST_ATTEMPT_S), renew_deadline_s / 2)
 
@@ -347,15 +350,15 @@ class LeaderElector:
                 answer = await self._client.request("POST", LEASES.path(self._namespace), body=body)
                 self._observe(LEASES.decode(answer))
             case Renew(lease) | Take(lease):
-                await self._write(lease, spec)
+                await self._write(lease, spec, self._note(lease.note if isinstance(decision, Take) else ""))
         # The deadline counts from the time before the request. Standbys see the write later, so the lease expires later
         # for them.
         self._leading_until = started + self._renew_deadline_s
         return True
 
-    async def _write(self, lease: Lease, spec: LeaseSpec) -> None:
+    async def _write(self, lease: Lease, spec: LeaseSpec, note: str | None = None) -> None:
         path = LEASES.path(self._namespace, self._name)
-        body = change_body(lease, spec)
+        body = change_body(lease, spec, note)
         answer = await self._client.request("PATCH", path, body=body, content_type=PatchType.MERGE.value)
         self._observe(LEASES.decode(answer))
 

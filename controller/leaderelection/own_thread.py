@@ -50,9 +50,6 @@ async def elected_in_own_thread(
         own.call_soon_threadsafe(own_stop.set)
         await over.wait()
 
-    async def until_over() -> None:
-        await over.wait()
-
     def look_again() -> None:
         look()
         own.call_later(LOOK_S, look_again)
@@ -62,7 +59,7 @@ async def elected_in_own_thread(
     ended = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(lead(), own))
     ended.add_done_callback(lambda _: over.set())
     try:
-        async with running(pass_on_stop(), until_over()):
+        async with running(pass_on_stop(), over.wait()):
             yield await asyncio.shield(leading)
     except BaseException:
         elector.keep_lease()  # as in `elected`: requests of the block may still be in flight
