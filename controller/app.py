@@ -147,8 +147,8 @@ async def serve(
                 return
             async with running(program.parts.recorder.run(), program.monitor.run()):
                 built()
-                look = Deadman(monitor.away_s, lambda: share.at_work)
-                election = nullcontext(True) if elector is None else elected(elector, stop, look)
+                deadman = Deadman(monitor.away_s, lambda: share.at_work)
+                election = nullcontext(True) if elector is None else elected(elector, stop, deadman.look)
                 await _sync_and_work(program, election, stop, synced)
         finally:
             await program.server.close()

@@ -1,8 +1,7 @@
 """Runs the election in a thread with an event loop of its own, so that a busy main loop does not cost the lease.
 
-The gate before each write reads the deadline in the elector, a float that the thread writes. Everything else of the
-elector is used in the thread only. A deadman ends the process if the main loop does not answer, because such a process
-would keep its lease but do nothing.
+The gate before each write reads the deadline, a float that the thread writes. A deadman ends the process if the main
+loop does not answer, because such a process would keep its lease but do nothing.
 """
 
 import asyncio
@@ -73,31 +72,24 @@ async def elected_in_own_thread(
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
-    try:
-        loop.run_forever()
-    finally:
-        loop.close()
+    loop.run_forever()
+    loop.close()
 
 
 class Deadman:
-    """Ends the process with exit code 1 if the main loop does not answer. Call it in another thread.
-
-    `away_s` returns how long the main loop has not answered, in seconds. `at_work` returns the object of the work that
-    the main loop does now.
+    """Ends the process with exit code 1 if the main loop does not answer. `away_s` returns for how many seconds it has
+    not answered, and `at_work` the object of its present work.
     """
 
-    def __init__(
-        self, away_s: Callable[[], float], at_work: Callable[[], str], end: Callable[[int], object] = os._exit
-    ) -> None:
-        self._away_s = away_s
-        self._at_work = at_work
-        self._end = end
+    def __init__(self, away_s: Callable[[], float], at_work: Callable[[], str]) -> None:
+        self._away_s, self._at_work = away_s, at_work
         self._was_away = False
 
-    def __call__(self) -> None:
+    def look(self) -> None:
+        """Call this method every `LOOK_S` seconds in another thread."""
         away_s = self._away_s()
         before, self._was_away = self._was_away, away_s > LONGEST_AWAY_S
         # After a pause of the whole process, the main loop answers before the second look.
         if before and self._was_away:
             log.error("the event loop does not answer, ending", away_s=round(away_s, 1), at_work=self._at_work())
-            self._end(1)
+            os._exit(1)

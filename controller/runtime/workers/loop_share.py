@@ -4,20 +4,17 @@ All namespaces share one event loop. A plan for a very large object takes a part
 plans again and again. If a namespace has used too much time, its reconciliations wait. The reconciliations of other
 namespaces continue.
 
-A *stretch* is the work of one reconciliation between two waits. During a stretch, nothing else runs on the loop. A key
-with a stretch of more than `SLOW_S` is in quarantine: it takes no worker's place, only one such key is reconciled at a
-time, and it waits before each reconciliation. Each further slow reconciliation doubles the wait, and each quick one
-halves it. A key with a wait of less than `FIRST_S` has left the quarantine.
-
-The lease names the keys in quarantine, so the next leader begins with the same quarantine.
+A *stretch* is the work of one reconciliation between two waits. Nothing else runs on the loop meanwhile. A key with a
+stretch of more than `SLOW_S` is in quarantine: it takes no worker's place, one such key is reconciled at a time, and it
+waits before each reconciliation. Each further slow reconciliation doubles the wait, and each quick one halves it. A key
+with a wait of less than `FIRST_S` has left. The lease names the keys, so the next leader has the same quarantine.
 """
 
 import time
 import types
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextvars import ContextVar
-from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from informers.meta import ObjectKey
 
@@ -45,11 +42,6 @@ LISTED: Final = 10
 """The largest number of keys that the lease names."""
 
 
-class _Wait(NamedTuple):
-    seconds: float
-    until: float
-
-
 class LoopShare:
     """The time that the reconciliations of each namespace have used, and the keys in quarantine.
 
@@ -63,8 +55,10 @@ class LoopShare:
         """For each namespace: the used time in seconds, and the time at which this value was computed. The used time
         shrinks by SHARE each second.
         """
-        self._quarantine: Mapping[str, _Wait] = {}
-        """The waits by `Usage.name`. Each change replaces the mapping, because the thread of the lease reads it."""
+        self._quarantine: Mapping[str, tuple[float, float]] = {}
+        """For each `Usage.name`: the wait and its end, in seconds. Each change replaces the mapping, because the thread
+        of the lease reads it.
+        """
         self._in_lane = ""
         self.at_work = ""
         """The name of the key whose stretch runs now, or "". Any thread may read it."""
@@ -84,21 +78,18 @@ class LoopShare:
         before = self._quarantine.get(name)
         if before is None and not usage.is_slow:
             return 0.0
-        wait_s = before.seconds if before is not None else FIRST_S / 2
+        wait_s = before[0] if before is not None else FIRST_S / 2
         wait_s = min(wait_s * 2, LONGEST_S) if usage.is_slow else wait_s / 2
-        others = {each: wait for each, wait in self._waits().items() if each != name}
-        if wait_s < FIRST_S:
-            self._quarantine = others
-            return 0.0
-        self._quarantine = {**others, name: _Wait(wait_s, self._now() + wait_s)}
-        return wait_s
+        waits = {**self._waits(), name: (wait_s, self._now() + wait_s)}
+        self._quarantine = {each: wait for each, wait in waits.items() if wait[0] >= FIRST_S}
+        return wait_s if wait_s >= FIRST_S else 0.0
 
     def wait_s(self, usage: "Usage") -> float:
         """Return the time, in seconds, until the next reconciliation of this key may start."""
         wait_s = max(0.0, self._left(usage.key.namespace) - ALLOWANCE_S) / SHARE
         if usage.name in self._quarantine:
             busy_s = BUSY_S if self._in_lane else 0.0
-            wait_s = max(wait_s, busy_s, self._quarantine[usage.name].until - self._now())
+            wait_s = max(wait_s, busy_s, self._quarantine[usage.name][1] - self._now())
         return round(wait_s, 3)  # a timer cannot wait for the rest of a rounding error
 
     def enter_lane(self, usage: "Usage") -> bool:
@@ -114,17 +105,17 @@ class LoopShare:
         `inherited` is the text of the last leader, or "". `away_s` is how long the loop has not answered, in seconds.
         """
         if inherited:
-            wait = _Wait(FIRST_S, self._now() + FIRST_S)
+            wait = (FIRST_S, self._now() + FIRST_S)
             names = [each for each in inherited.split(",") if each][:LISTED]
             self._quarantine = {**dict.fromkeys(names, wait), **self._quarantine}
         waits = self._waits()
-        names = [self.at_work if away_s > SLOW_S else "", *sorted(waits, key=lambda name: -waits[name].seconds)]
+        names = [self.at_work if away_s > SLOW_S else "", *sorted(waits, key=lambda name: -waits[name][0])]
         return ",".join([*dict.fromkeys(filter(None, names))][:LISTED])
 
-    def _waits(self) -> dict[str, _Wait]:
+    def _waits(self) -> dict[str, tuple[float, float]]:
         """Return the waits, without those of inherited keys whose objects do not exist: they are never reconciled."""
         overdue = self._now() - LONGEST_S
-        return {name: wait for name, wait in self._quarantine.items() if wait.until > overdue}
+        return {name: wait for name, wait in self._quarantine.items() if wait[1] > overdue}
 
     def _left(self, namespace: str) -> float:
         seconds, at = self._used.get(namespace, (0.0, 0.0))
@@ -135,8 +126,7 @@ class Usage:
     """The CPU time of one reconciliation, in seconds: the longest stretch, and the sum that counts for the share."""
 
     def __init__(self, share: LoopShare, controller: str, key: ObjectKey) -> None:
-        self.name = f"{controller}/{key}"
-        self.key = key
+        self.name, self.key = f"{controller}/{key}", key
         self.sum_s = self.longest_s = 0.0
         self._share = share
 
@@ -147,12 +137,11 @@ class Usage:
     @types.coroutine
     def measured(self, work: Coroutine[Any, Any, T], *, counts: bool) -> Generator[Any, Any, T]:
         """Await `work` and measure each of its stretches. If `counts` is False, the sum does not grow."""
-        share = self._share
-        resume: Callable[[], Any] = partial(work.send, None)
+        share, value, failure = self._share, None, None
         while True:
             share.at_work, started = self.name, share.cpu()
             try:
-                awaited = resume()
+                awaited = work.send(value) if failure is None else work.throw(failure)
             except StopIteration as end:
                 result: T = end.value
                 return result
@@ -160,10 +149,11 @@ class Usage:
                 spent_s, share.at_work = share.cpu() - started, ""
                 self.longest_s = max(self.longest_s, spent_s)
                 self.sum_s += spent_s if counts else 0.0
+            value = failure = None
             try:
-                resume = partial(work.send, (yield awaited))
+                value = yield awaited
             except BaseException as error:
-                resume = partial(work.throw, error)
+                failure = error
 
 
 USAGE: Final[ContextVar[Usage | None]] = ContextVar("usage", default=None)

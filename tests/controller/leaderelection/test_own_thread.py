@@ -1,6 +1,7 @@
 """The election in a thread of its own, in real time: the main loop of the tests is blocked now and then."""
 
 import asyncio
+import os
 import threading
 import time
 from typing import Any
@@ -112,10 +113,12 @@ async def test_an_election_that_is_impossible_fails_with_its_reason_and_leaves_n
     assert "lease" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_the_deadman_ends_the_process_at_the_second_look_and_names_the_work() -> None:
-    clock, ends = Clock(), []
+def test_the_deadman_ends_the_process_at_the_second_look_and_names_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    ends: list[int] = []
+    monkeypatch.setattr(os, "_exit", ends.append)
     answered_at = clock.now
-    look = Deadman(lambda: clock.now - answered_at, lambda: "pool/tenant/web", ends.append)
+    look = Deadman(lambda: clock.now - answered_at, lambda: "pool/tenant/web").look
     clock.now += LONGEST_AWAY_S
     look()
     clock.now += 3600  # the process was suspended, and answers again
