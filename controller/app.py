@@ -11,7 +11,6 @@ open the API clients; select the mode if it is `auto`
 
 import asyncio
 import gc
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import UTC, datetime
@@ -22,13 +21,13 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from controller import logs
-from controller.assembly import Assembly, Parts, assemble_kinds
+from controller.assembly import Assembly, Parts, Threads, assemble_kinds
 from controller.config.settings import Config
 from controller.events.recorder import EventRecorder, announce
 from controller.kinds import KINDS
 from controller.leaderelection.elector import ElectionImpossible, LeaderElector, LeaseLost, new_identity
 from controller.leaderelection.other_leader import SeveralLeases
-from controller.leaderelection.own_thread import Deadman, Elected, elected_in_own_thread
+from controller.leaderelection.own_thread import Deadman
 from controller.metrics.registry import Metrics
 from controller.preflight import checks
 from controller.preflight.checks import StartupError
@@ -38,6 +37,7 @@ from controller.runtime.dry_run import forbid_writes
 from controller.runtime.settle.cache_check import CacheCheck
 from controller.runtime.workers.controller import Controller
 from controller.runtime.workers.loop_share import LoopShare
+from controller.runtime.workers.side_thread import SideThread
 from controller.server.authorization import Reviewer
 from controller.server.certificates import Certificate, FileCertificate, SelfSignedCertificate
 from controller.server.debug import debug_pages
@@ -56,6 +56,7 @@ log = structlog.get_logger()
 T = TypeVar("T")
 Election: TypeAlias = AbstractAsyncContextManager[bool]
 
+THREADS = Threads()
 EVENTS_FLUSHED_WITHIN_S = 5.0
 
 SYNC_POLL_S = 0.1
@@ -104,14 +105,12 @@ async def serve(
     *,
     built: Callable[[], None] = lambda: None,
     synced: Callable[[], None] = lambda: None,
-    elected: Elected = elected_in_own_thread,
-    clock: Callable[[], float] = time.monotonic,
+    threads: Threads = THREADS,
 ) -> None:
     """Reconcile until `stop` is set, then stop all components.
 
     The function changes no global state of the process, such as signal handlers. So several controllers can run in one
-    process. `built` is called before the first lists, and `synced` after them. `elected` runs the election, and `clock`
-    is the clock of its loop. Errors are not converted to Fatal.
+    process. `built` is called before the first lists, and `synced` after them. Errors are not converted to Fatal.
     """
     metrics = Metrics(CollectorRegistry(), version=version(), revision=revision())
     credentials = await load_credentials(requested.kubeconfig, requested.context)
@@ -125,14 +124,14 @@ async def serve(
         if resolved.cancelled():
             return
         config = resolved.result()
-        monitor = LoopMonitor(metrics.loop_lagged, clock=clock)
-        share = LoopShare(clock)
+        monitor = LoopMonitor(metrics.loop_lagged, clock=threads.clock)
+        share = LoopShare(threads.clock, threads.cpu)
         metrics.show_quarantine(share.quarantined)
-        elector = _elector(config, metrics, monitor, share, clock) if config.elects else None
+        elector = _elector(config, metrics, monitor, share, threads.clock) if config.elects else None
         watch = SecondWriterWatch(free_client, config, now=utc_now, report=metrics.second_writer)
         client.gate = _gate(config, elector, watch)
-        secure = _secure(config, free_client)
-        program = _build(config, client, metrics, monitor, share, elector=elector, watch=watch, secure=secure)
+        build = partial(_build, side_thread=threads.side_thread, secure=_secure(config, free_client))
+        program = build(config, client, metrics, monitor, share, elector=elector, watch=watch)
         await program.server.open()
         log.info(
             "mode",
@@ -148,7 +147,7 @@ async def serve(
             async with running(program.parts.recorder.run(), program.monitor.run()):
                 built()
                 deadman = Deadman(monitor.away_s, lambda: share.at_work)
-                election = nullcontext(True) if elector is None else elected(elector, stop, deadman.look)
+                election = nullcontext(True) if elector is None else threads.elected(elector, stop, deadman.look)
                 await _sync_and_work(program, election, stop, synced)
         finally:
             await program.server.close()
@@ -175,6 +174,7 @@ def _build(
     monitor: LoopMonitor,
     share: LoopShare,
     *,
+    side_thread: Callable[[], SideThread],
     elector: LeaderElector | None,
     watch: SecondWriterWatch,
     secure: Secure | None,
@@ -184,7 +184,8 @@ def _build(
         client, component=PROGRAM, now=utc_now, count_drop=metrics.event_dropped, instance=identity
     )
     strategy = RolloutStrategy(client, config.kubevirt_namespace)
-    parts = Parts(config, client, metrics, recorder, utc_now, CacheCheck(client), share, lambda: strategy.is_live)
+    check = CacheCheck(client)
+    parts = Parts(config, client, metrics, recorder, utc_now, check, share, lambda: strategy.is_live, side_thread)
     assemblies, informers = assemble_kinds(parts, KINDS)
     parts.check.watch(informers)
     if elector is not None:

@@ -1,6 +1,7 @@
 """Functions that assemble the parts of a kind: caches, queue, event handlers, expectations, reconciler and workers."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
@@ -13,6 +14,7 @@ from controller.events.recorder import EventRecorder, ref_of
 from controller.kinds import Kind
 from controller.kubevirt.annotations import without_foreign_annotations
 from controller.kubevirt.resources import DISRUPTION_BUDGETS
+from controller.leaderelection.own_thread import Elected, elected_in_own_thread
 from controller.metrics.objects import figures_of
 from controller.metrics.page import SetFigures
 from controller.metrics.registry import Metrics
@@ -69,6 +71,15 @@ class Cache(NamedTuple):
 
 BUDGET_CACHE: Final = Cache({BUDGET_NAMESPACE: by_budget_namespace}, without_foreign_annotations, is_optional=True)
 """The cache of PodDisruptionBudgets, which exists only with the flag `--disruption-budgets` (P27)."""
+
+
+class Threads(NamedTuple):
+    """The threads and clocks of the program. A simulation replaces them, so that everything runs in one loop."""
+
+    elected: Elected = elected_in_own_thread
+    side_thread: Callable[[], SideThread] = SideThread
+    clock: Callable[[], float] = time.monotonic
+    cpu: Callable[[], float] = time.thread_time
 
 
 class Parts(NamedTuple):
