@@ -1,6 +1,7 @@
 """Functions that assemble the parts of a kind: caches, queue, event handlers, expectations, reconciler and workers."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
@@ -16,6 +17,7 @@ from controller.events.recorder import EventRecorder, ref_of
 from controller.kinds import Kind
 from controller.kubevirt.annotations import without_foreign_annotations
 from controller.kubevirt.resources import DISRUPTION_BUDGETS
+from controller.leaderelection.own_thread import Elected, elected_in_own_thread
 from controller.metrics.objects import figures_of
 from controller.metrics.page import SetFigures
 from controller.metrics.registry import Metrics
@@ -33,6 +35,7 @@ from controller.runtime.settle.expectations import Expectations
 from controller.runtime.settle.status_writer import StatusWriter
 from controller.runtime.workers.controller import Controller
 from controller.runtime.workers.loop_share import LoopShare
+from controller.runtime.workers.side_thread import SideThread
 from controller.takeover.discovery import raw_items
 from informers.http.client import ApiClient
 from informers.informer import SharedInformer
@@ -75,12 +78,21 @@ BUDGET_CACHE: Final = Cache({BUDGET_NAMESPACE: by_budget_namespace}, without_for
 """The cache of PodDisruptionBudgets, which exists only with the flag `--disruption-budgets` (P27)."""
 
 
+class Threads(NamedTuple):
+    """The threads and clocks of the program. A simulation replaces them, so that everything runs in one loop."""
+
+    elected: Elected = elected_in_own_thread
+    side_thread: Callable[[], SideThread] = SideThread
+    clock: Callable[[], float] = time.monotonic
+    cpu: Callable[[], float] = time.thread_time
+
+
 class Parts(NamedTuple):
     """The client, the metrics and the other Python objects that the controllers of all kinds use.
 
     The function `now` returns the time of the wall clock. The function `changes_running_vms` returns True if KubeVirt
     changes a running VMI when its VM changes. `check` compares the caches with the API server. `share`
-    limits the time that each namespace may use on the event loop.
+    limits the time that each namespace may use on the event loop, with the objects of all kinds together.
     """
 
     config: Config
@@ -89,9 +101,10 @@ class Parts(NamedTuple):
     recorder: EventRecorder
     now: Callable[[], datetime]
     check: CacheCheck
+    share: LoopShare
     changes_running_vms: Callable[[], bool] = lambda: False
+    side_thread: Callable[[], SideThread] = SideThread
     caches: Mapping[AnyResource, SharedInformer[Any]] = {}
-    share: LoopShare | None = None
 
     def cache(self, resource: Resource[T]) -> SharedInformer[T]:
         """Return the informer of a resource. All kinds share this informer.
@@ -153,8 +166,7 @@ def assemble_kinds(parts: Parts, kinds: Iterable[Kind[Any]]) -> tuple[list[Assem
         needs.append({DISRUPTION_BUDGETS: BUDGET_CACHE})
     caches = merged_caches(needs)
     shared = {resource: parts.informer(resource, cache) for resource, cache in caches.items()}
-    # All kinds have one share. Otherwise, one namespace could use the whole event loop with objects of two kinds.
-    common = parts._replace(caches=shared, share=LoopShare(asyncio.get_running_loop().time))
+    common = parts._replace(caches=shared)
     assemblies: list[Assembly] = [module.assemble(common) for module in modules]
     return assemblies, [*shared.values(), *(assembly.owners for assembly in assemblies)]
 
@@ -214,6 +226,15 @@ def assemble(
     `--disruption-budgets` (P27). `merge` computes the patch of a `ThreeWayMerge` of the kind.
     """
     reconciler: Reconciler
+
+    def publish(owner: ObjectMeta, notices: Iterable[Notice]) -> None:
+        parts.recorder.publish(ref_of(rules.resource, owner), notices, component=kind.component)
+
+    def publish_about(key: ObjectKey, notice: Notice) -> None:
+        owner = rules.owners.get(key)
+        if owner is not None:
+            publish(owner.metadata, (notice,))
+
     budgets = [parts.caches[DISRUPTION_BUDGETS]] if DISRUPTION_BUDGETS in parts.caches else []
     for informer in budgets:
         informer.add_handler(wakes(queue, partial(wakes_of_budget, owners=owners.store, kind=kind.kind)))
@@ -224,7 +245,7 @@ def assemble(
             kind, rules, now=parts.now, instruments=parts.metrics, known_status=_known_status(parts, kind)
         )
     else:
-        reconciler = _writer(parts, kind, rules, expectations, of_status, merge=merge)
+        reconciler = _writer(parts, kind, rules, expectations, of_status, merge=merge, publish=publish)
     controller = Controller(
         kind.name,
         queue,
@@ -232,6 +253,7 @@ def assemble(
         workers=parts.config.workers,
         instruments=parts.metrics,
         share=parts.share,
+        publish=publish_about,
     )
     owners.add_handler(on_removal(partial(parts.metrics.owner_gone, kind.kind)))
     group = rules.resource.group
@@ -248,12 +270,9 @@ def _writer(
     of_status: Expectations,
     *,
     merge: Merge,
+    publish: Callable[[ObjectMeta, Iterable[Notice]], None],
 ) -> RulesReconciler[S]:
     parts.metrics.show_unsettled(kind.name, expectations.oldest_s)
-
-    def publish(owner: ObjectMeta, notices: Iterable[Notice]) -> None:
-        parts.recorder.publish(ref_of(rules.resource, owner), notices, component=kind.component)
-
     executor = Executor(
         parts.client,
         expectations,
@@ -263,6 +282,7 @@ def _writer(
         merge=merge,
         judge=rules.judge._replace(now=parts.now),
         check=parts.check,
+        thread=parts.side_thread(),
     )
     first_deletes = FirstDeletes(parts.client, parts.stores)
     status_writer = StatusWriter(parts.client, rules.resource, of_status, parts.check)

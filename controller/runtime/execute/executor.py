@@ -56,6 +56,8 @@ from controller.runtime.execute.restarts import Restarts
 from controller.runtime.result import is_final, is_outage
 from controller.runtime.settle.cache_check import CacheCheck
 from controller.runtime.settle.expectations import Expectations, Write
+from controller.runtime.workers.loop_share import measured_part
+from controller.runtime.workers.side_thread import SideThread
 from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, ServerError, TransportError
 from informers.http.warnings import rewritten_warnings
 from informers.meta import ObjectKey, is_controlled_by
@@ -92,11 +94,14 @@ class Executor:
         merge: Merge = PLAIN.merge,
         judge: Judge = NO_JUDGE,
         check: CacheCheck | None = None,
+        thread: SideThread | None = None,
     ) -> None:
         """Create an executor that calls `report` after each plan, and `merge` for each `ThreeWayMerge`.
 
-        `judge` judges deletes and restarts of changed objects again. `check` receives all outcomes.
+        `judge` judges deletes and restarts of changed objects again. `check` receives all outcomes. Large objects are
+        merged in `thread`.
         """
+        self.thread = thread or SideThread()
         self._client = client
         self._judge = judge
         self._restarts = Restarts(client, judge)
@@ -154,7 +159,7 @@ class Executor:
         if not errors:
             async with asyncio.TaskGroup() as group:
                 for _ in range(LOOKUPS):
-                    group.create_task(lane(todo), name="executor-lookup")
+                    group.create_task(measured_part(lane(todo)), name="executor-lookup")
         return errors[0] if errors else None
 
     async def _look_up(self, write: Write) -> Outcome | None:
@@ -215,7 +220,7 @@ class Executor:
         if serving:
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(PARALLEL, len(actions) - 1)):
-                    group.create_task(lane(todo), name="executor-lane")
+                    group.create_task(measured_part(lane(todo)), name="executor-lane")
         return outcomes
 
     async def _run_slow_start(self, creates: Numbered) -> dict[int, Outcome]:
@@ -239,11 +244,11 @@ class Executor:
                     return
                 if lanes < min(PARALLEL, len(creates) - len(outcomes)):
                     lanes += 1
-                    group.create_task(lane(), name="executor-lane")
+                    group.create_task(measured_part(lane()), name="executor-lane")
 
         async with asyncio.TaskGroup() as group:
             lanes += 1
-            group.create_task(lane(), name="executor-lane")
+            group.create_task(measured_part(lane()), name="executor-lane")
         return outcomes
 
     async def _perform(self, action: Action, disks: DiskCheck | None = None) -> Outcome:
@@ -270,7 +275,7 @@ class Executor:
                     )
                     return Done(action, read_version(answer))
                 case RemoveOwnerReference() | ThreeWayMerge() | ExpandClaim():
-                    return await read_and_patch(self._client, action, self._merge)
+                    return await read_and_patch(self._client, action, self._merge, self.thread)
                 case Confirm():
                     return await self._confirm(action)
                 case Restart():

@@ -5,8 +5,6 @@ reads the object.
 from collections.abc import Callable
 from typing import TypeAlias
 
-import msgspec
-
 from controller.apimachinery.owner_references import release_patch
 from controller.apimachinery.redaction import redacted
 from controller.runtime.actions import (
@@ -49,8 +47,8 @@ def template_change(merge: Merge, action: ThreeWayMerge, meta: ObjectMeta, curre
         return Missing(action)
     try:
         patch = merge(current, action.old, action.new)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return Rejected(action, ApiError(f"{action.key} cannot be read: {error}"))
+    except Exception as error:  # also one that only this object causes: the other VMs are merged
+        return Rejected(action, ApiError(f"{action.key} cannot be read: {str(error) or type(error).__name__}"))
     return Done(action, meta.resource_version) if patch is None else patch
 
 
