@@ -159,7 +159,7 @@ class Executor:
         if not errors:
             async with asyncio.TaskGroup() as group:
                 for _ in range(LOOKUPS):
-                    group.create_task(measured_part(lane(todo)), name="executor-lookup")
+                    group.create_task(measured_part(lane, todo), name="executor-lookup")
         return errors[0] if errors else None
 
     async def _look_up(self, write: Write) -> Outcome | None:
@@ -220,7 +220,7 @@ class Executor:
         if serving:
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(PARALLEL, len(actions) - 1)):
-                    group.create_task(measured_part(lane(todo)), name="executor-lane")
+                    group.create_task(measured_part(lane, todo), name="executor-lane")
         return outcomes
 
     async def _run_slow_start(self, creates: Numbered) -> dict[int, Outcome]:
@@ -244,11 +244,11 @@ class Executor:
                     return
                 if lanes < min(PARALLEL, len(creates) - len(outcomes)):
                     lanes += 1
-                    group.create_task(measured_part(lane()), name="executor-lane")
+                    group.create_task(measured_part(lane), name="executor-lane")
 
         async with asyncio.TaskGroup() as group:
             lanes += 1
-            group.create_task(measured_part(lane()), name="executor-lane")
+            group.create_task(measured_part(lane), name="executor-lane")
         return outcomes
 
     async def _perform(self, action: Action, disks: DiskCheck | None = None) -> Outcome:

@@ -160,7 +160,11 @@ USAGE: Final[ContextVar[Usage | None]] = ContextVar("usage", default=None)
 """The usage of the running reconciliation. Its tasks inherit it."""
 
 
-async def measured_part(work: Coroutine[Any, Any, T]) -> T:
-    """Run a task of a reconciliation, such as a request. Only its longest stretch counts, not the sum of its parts."""
+async def measured_part(work: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T:
+    """Run a task of a reconciliation, such as a request. Only its longest stretch counts, not the sum of its parts.
+
+    A task that is cancelled before its first step calls nothing.
+    """
     usage = USAGE.get()
-    return await (work if usage is None else usage.measured(work, counts=False))
+    running = work(*arguments)
+    return await (running if usage is None else usage.measured(running, counts=False))

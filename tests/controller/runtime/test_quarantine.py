@@ -139,7 +139,7 @@ async def test_a_slow_request_task_counts_as_a_stretch_of_its_key_and_not_for_th
 
     async def reconcile(key: ObjectKey) -> Report:
         async with asyncio.TaskGroup() as group:
-            group.create_task(measured_part(request()))
+            group.create_task(measured_part(request))
         return Report(AwaitChange())
 
     process.reconcile = reconcile  # type: ignore[method-assign]
