@@ -18,13 +18,26 @@ _BYTES: Final = re.compile(r"([0-9.]+) *([kmgtpe])i?b?(?:ytes?)?", re.ASCII | re
 
 def wrong_quantity(value: Json, type_: GoType, path: str) -> FieldError | None:
     """Return the error of the first quantity below `path` that cannot be read, or None."""
+    found = _first_wrong(value, type_)
+    if found is None:
+        return None
+    text, parts = found
+    written = _BYTES.fullmatch(text.strip())
+    right = f"{written[1]}{written[2].upper()}i" if written is not None else "500m or 2Gi"
+    return FieldError(f"{path}{''.join(reversed(parts))} is {quoted(text)}: it must be a quantity such as {right}")
+
+
+def _first_wrong(value: Json, type_: GoType) -> tuple[str, list[str]] | None:
+    """Return the text of the first wrong quantity, and the parts of its path from the end, or None."""
     if isinstance(value, str) and type_.kind in _KINDS and parse_quantity(value) is None:
-        found = _BYTES.fullmatch(value.strip())
-        right = f"{found[1]}{found[2].upper()}i" if found is not None else "500m or 2Gi"
-        return FieldError(f"{path} is {quoted(value)}: it must be a quantity such as {right}")
-    errors: Iterable[FieldError | None] = ()
+        return value, []
+    inside: Iterable[tuple[str, Json, GoType]] = ()
     if type_.fields and isinstance(value, dict):
-        errors = (wrong_quantity(inner, type_.field(name), f"{path}.{name}") for name, inner in value.items())
+        inside = ((f".{name}", inner, type_.field(name)) for name, inner in value.items())
     elif type_.fields and isinstance(value, list):
-        errors = (wrong_quantity(inner, type_.element, f"{path}[{place}]") for place, inner in enumerate(value))
-    return next(filter(None, errors), None)
+        inside = ((f"[{place}]", inner, type_.element) for place, inner in enumerate(value))
+    for part, inner, inner_type in inside:
+        if found := _first_wrong(inner, inner_type):
+            found[1].append(part)
+            return found
+    return None

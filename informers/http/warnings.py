@@ -14,7 +14,7 @@ MOST = 5
 LONGEST = 300
 """The largest number of texts that are collected, and the largest number of characters of a text."""
 
-_HEADER: Final = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
+_HEADER: Final = re.compile(r'299 \S++ "((?:[^"\\]++|\\.)*+)"')
 _COLLECTED: Final[ContextVar[list[str] | None]] = ContextVar("warnings", default=None)
 
 
