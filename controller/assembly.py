@@ -11,11 +11,11 @@ from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.events.recorder import EventRecorder, ref_of
 from controller.kinds import Kind
-from controller.kubevirt.annotations import without_foreign_annotations
 from controller.kubevirt.resources import DISRUPTION_BUDGETS
 from controller.metrics.objects import figures_of
 from controller.metrics.page import SetFigures
 from controller.metrics.registry import Metrics
+from controller.replicas.catalogue import without_foreign_annotations
 from controller.replicas.disruption_budget import BUDGET_NAMESPACE, by_budget_namespace, wakes_of_budget
 from controller.runtime.actions import AnyResource, Notice
 from controller.runtime.dry_run import DryRunReconciler

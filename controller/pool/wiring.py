@@ -10,7 +10,6 @@ from controller.assembly import assemble as assemble_kind
 from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.kinds import POOLS
-from controller.kubevirt.annotations import without_foreign_annotations
 from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DISRUPTION_BUDGETS, VMIS, VMS
@@ -22,6 +21,7 @@ from controller.pool.members.snapshot import REVISION_INDEXES, VM_INDEXES, Limit
 from controller.pool.rollout.live import LiveChanges
 from controller.pool.rules import PoolRules
 from controller.pool.triggers import pools_of_revision, pools_of_vm, pools_of_vmi
+from controller.replicas.catalogue import without_foreign_annotations
 from controller.replicas.disruption_budget import BUDGET_NAMESPACE, BudgetCache, by_budgeted_namespace
 from controller.replicas.revisions import kept_revision
 from controller.replicas.triggers import wakes_of_owner
@@ -35,7 +35,7 @@ CACHES: Final = {
     VMS: Cache(VM_INDEXES, without_foreign_annotations),
     CONTROLLER_REVISIONS: Cache(REVISION_INDEXES, transform=kept_revision),
 }
-OWNER_CACHE: Final = Cache({BUDGET_NAMESPACE: by_budgeted_namespace})
+OWNER_CACHE: Final = Cache({BUDGET_NAMESPACE: by_budgeted_namespace}, without_foreign_annotations)
 
 
 def rules_of(

@@ -127,7 +127,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     def wrong_annotations(self) -> tuple[Wrong, ...]:
         """The wrong annotations of the pool, of its VMs and of their VMIs (P23)."""
 
-        def found() -> Iterator[tuple[str, Group[Machine], tuple[str, ...]]]:
+        def found() -> Iterator[tuple[str, Group[Machine], tuple[Wrong, ...]]]:
             for group in self.members.groups:
                 vm, vmi = group[0].vm, group[0].vmi
                 if vm.metadata.annotations:
