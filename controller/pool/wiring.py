@@ -5,6 +5,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
+from controller.apimachinery.indexes import NAMESPACE, by_namespace
 from controller.assembly import Assembly, Cache, Parts, on_removal, queue_of, wakes
 from controller.assembly import assemble as assemble_kind
 from controller.config.modes import Mode
@@ -31,7 +32,7 @@ from informers.resource import Resource
 from informers.store import StoreView
 
 CACHES: Final = {
-    VMIS: Cache({}, without_foreign_annotations),
+    VMIS: Cache({NAMESPACE: by_namespace}, without_foreign_annotations),
     VMS: Cache(VM_INDEXES, without_foreign_annotations),
     CONTROLLER_REVISIONS: Cache(REVISION_INDEXES, transform=kept_revision),
 }
