@@ -10,10 +10,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import CodeType, FrameType
+from functools import cache
+from types import FrameType
 from typing import Any
 
 Call = Callable[[], object]
+TOOL = 4
+"""An identifier of `sys.monitoring` that debuggers, coverage and profilers do not use."""
+
+PRODUCT = ("controller", "informers", "plugin")
 
 
 class TooSlow(Exception):
@@ -21,33 +26,65 @@ class TooSlow(Exception):
 
 
 class Meter:
-    """The number of executed instructions, and the code objects that ran. `most` stops a call that needs more."""
+    """The number of executed instructions. `most` stops a call that needs more."""
 
     def __init__(self, most: int) -> None:
         self.instructions = 0
-        self.codes: set[CodeType] = set()
         self._most = most
 
     def count(self, call: Call) -> int:
-        before, self.instructions = sys.gettrace(), 0
-        sys.settrace(self._enter)
-        try:
+        self.instructions = 0
+        with self._monitored() if sys.version_info >= (3, 12) else self._traced():
             call()
-        finally:
-            sys.settrace(before)
         return self.instructions
 
-    def _enter(self, frame: FrameType, _event: str, _argument: Any) -> Any:
-        self.codes.add(frame.f_code)
-        frame.f_trace_lines, frame.f_trace_opcodes = False, True
-        return self._step
+    @contextmanager
+    def _monitored(self) -> Iterator[None]:
+        monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
+        monitoring.use_tool_id(TOOL, "cost")
+        monitoring.register_callback(TOOL, monitoring.events.INSTRUCTION, self._step)
+        monitoring.set_events(TOOL, monitoring.events.INSTRUCTION)
+        try:
+            yield
+        finally:
+            monitoring.set_events(TOOL, 0)
+            monitoring.free_tool_id(TOOL)
 
-    def _step(self, _frame: FrameType, event: str, _argument: Any) -> Any:
-        if event == "opcode":
-            self.instructions += 1
-            if self.instructions > self._most:
-                raise TooSlow(f"more than {self._most:,} instructions")
-        return self._step
+    @contextmanager
+    def _traced(self) -> Iterator[None]:
+        def enter(frame: FrameType, _event: str, _argument: Any) -> Any:
+            frame.f_trace_lines, frame.f_trace_opcodes = False, True
+            return trace
+
+        def trace(frame: FrameType, event: str, _argument: Any) -> Any:
+            if event == "opcode":
+                self._step(frame, 0)
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(enter)
+        try:
+            yield
+        finally:
+            sys.settrace(before)
+
+    def _step(self, _where: object, _offset: int) -> None:
+        self.instructions += 1
+        if self.instructions > self._most:
+            raise TooSlow(f"more than {self._most:,} instructions")
+
+
+@cache
+def _functions_that_remember() -> list[Any]:
+    """Return the functions with `lru_cache` in all modules of the product that are loaded."""
+    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] in PRODUCT]
+    return [each for module in modules for each in vars(module).values() if hasattr(each, "cache_clear")]
+
+
+def forget_results() -> None:
+    """Forget what functions with `lru_cache` remember, so that a call does all its work."""
+    for each in _functions_that_remember():
+        each.cache_clear()
 
 
 def seconds(call: Call, *, limit_s: float) -> float:

@@ -10,12 +10,10 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from msgspec import Raw
 
-from controller.apimachinery import finalizers, label_selectors, names, node_requirements, quantities, raw_json
-from controller.apimachinery.conditions import Condition, merge_conditions
-from controller.apimachinery.label_selectors import LabelSelector, SelectorRequirement
+from controller.apimachinery import names, quantities, raw_json
 from controller.apimachinery.redaction import redacted
+from controller.kubevirt.annotations import INDEX_SYSPREP
 from controller.kubevirt.legacy import modernise
 from controller.kubevirt.merge_keys import NAMED_LISTS, VM_RULES
 from controller.kubevirt.normal_form import VM_SPEC, differences, normal_form
@@ -26,7 +24,6 @@ from controller.pool.spec.template import describe_difference, disk_change, larg
 from controller.replicaset.intent import parse_intent as parse_set
 from informers import errors, nesting
 from informers.http import warnings
-from informers.meta import ObjectMeta, differs_only_in_version
 from informers.watch.parser import WatchParser
 from tests import builders
 from tests import pool_builders as pools
@@ -202,13 +199,17 @@ def quantity_spec(n: int, unit: str) -> Json:
 def specs(n: int) -> dict[str, tuple[Json, Json]]:
     """Two VM specs of each kind with this size, which differ a little."""
     named = {format(number, "x"): number for number in range(n)}
-    lists = {field: (wide(named, field), wide(dict(reversed(named.items())), field)) for field in NAMED_LISTS}
+    fields = ("gpus", "volumes", "dataVolumeTemplates")
+    lists = {field: (wide(named, field), wide(dict(reversed(named.items())), field)) for field in fields}
+    servers = [[f"{first}.0.{each // 250}.{each % 250}" for each in range(n)] for first in (10, 11)]
+    one, other = ({"template": {"spec": {"dnsConfig": {"nameservers": each}}}} for each in servers)
     depth = min(n, 100)
     bulk = list(range(n))
     values: Json = {"template": {"spec": {f"f{number}": [number] for number in range(n)}}}
     return {
         **lists,
         "deep": (deep(depth, [1, bulk]), deep(depth, [2, bulk])),
+        "addresses": (one, other),
         "quantities": (quantity_spec(n, "Mi"), quantity_spec(n, "Gi")),
         "many fields": (values, {"template": {"spec": {f"f{number}": [number + 1] for number in range(n)}}}),
         "long name": ({"x" * 10 * n: dict.fromkeys(named, "1")}, {"x" * 10 * n: dict.fromkeys(named, "2")}),
@@ -244,7 +245,15 @@ def template(spec: Json, n: int) -> Json:
 def pool_with(kind: str, n: int, which: int = 0, **more: Any) -> Pool:
     given = template(specs(n)[kind][which], n)
     annotations = {f"vmherd.dev/unknown-{number}": "" for number in range(n)}
-    return pools.pool(spec=given["spec"], labels=given["labels"], template_annotations=annotations, **more)
+    indexed = {"appendIndexToConfigMapRefs": True, "appendIndexToSecretRefs": True}
+    return pools.pool(
+        spec=given["spec"],
+        labels=given["labels"],
+        template_annotations=annotations,
+        annotations={INDEX_SYSPREP: "true"},
+        nameGeneration=indexed,
+        **more,
+    )
 
 
 @row(25, 1_000, *SPECS)
@@ -317,76 +326,6 @@ def watch(n: int, kind: str) -> Call:
     return lambda: [parser.feed(chunk) for chunk in chunks]
 
 
-# Selectors, labels, finalizers, conditions.
-
-
-def terms(n: int, operator: str) -> LabelSelector:
-    many = tuple(f"v{number}" for number in range(n))
-    if operator == "labels":
-        return LabelSelector({f"key-{number}": "v" for number in range(n)})
-    if operator in ("Exists", "DoesNotExist"):
-        return LabelSelector(None, tuple(SelectorRequirement(f"key-{each}", operator) for each in many))
-    return LabelSelector(None, (SelectorRequirement("a", operator, many), SelectorRequirement("b", operator, many)))
-
-
-@row(20, 600, "labels", "Exists", "DoesNotExist", "In", "NotIn")
-def selector_of_many_terms_and_many_objects(n: int, operator: str) -> Call:
-    wire = terms(n, operator)
-    labels = {**{f"key-{number}": "v" for number in range(5)}, "a": f"v{n - 1}", "b": f"v{n - 1}"}
-
-    def match() -> str:
-        selector = label_selectors.parse_selector(wire)
-        assert isinstance(selector, label_selectors.Selector)
-        for _ in range(n):
-            selector.matches(labels)
-        return str(selector)
-
-    return match
-
-
-@row(20, 10_000, "In", "NotIn", "Exists", "Gt")
-def node_requirements_of_many_values_and_many_objects(n: int, operator: str) -> Call:
-    many = tuple(f"v{number}" for number in range(n))
-    values = {"Exists": None, "Gt": ("1",)}.get(operator, many)
-    wire = (SelectorRequirement("a", operator, values),)
-
-    def match() -> None:
-        matcher = node_requirements.parse_node_matcher(wire, field="spec")
-        assert isinstance(matcher, node_requirements.NodeMatcher)
-        for _ in range(n):
-            matcher.matches({"a": f"v{n - 1}"})
-
-    return match
-
-
-@row(20, 2_000)
-def many_finalizers_and_conditions(n: int) -> Call:
-    own = "pool.kubevirt.io/finalizer"
-    meta = ObjectMeta(name="a", uid="u", finalizers=(*(f"example.org/{number}" for number in range(n)), own))
-    conditions = tuple(Condition(type=f"c{number}", status="True") for number in range(n))
-    ours = {each.type: each for each in conditions[:3]}
-
-    def change() -> None:
-        for patch in (finalizers.exact_removal_patch, finalizers.removal_patch):
-            patch(meta, own)
-        finalizers.addition_patch(meta, "example.org/other")
-        finalizers.owner_and_finalizer_removal_patch(meta, own, "u")
-        merge_conditions(conditions, ours, builders.NOW)
-
-    return change
-
-
-@row(50, 20_000)
-def objects_that_differ_in_nothing(n: int) -> Call:
-    many = {f"key-{number}": "v" for number in range(n)}
-    one, other = (pools.vm(labels=many, annotations=dict(many), version=version) for version in ("1", "2"))
-    return lambda: differs_only_in_version(one, other)
-
-
 def note(n: int) -> str:
     """The value of an annotation of the controller with many entries, as a user may write it."""
     return json.dumps({number: ["uid", 1, builders.NOW.isoformat()] for number in range(n)})
-
-
-def raw(value: object) -> Raw:
-    return Raw(msgspec.json.encode(value))
