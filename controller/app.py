@@ -12,21 +12,22 @@ open the API clients; select the mode if it is `auto`
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import structlog
 from prometheus_client import CollectorRegistry
 
 from controller import logs
-from controller.assembly import Assembly, Parts, assemble_kinds
+from controller.assembly import Assembly, Parts, Threads, assemble_kinds
 from controller.config.settings import Config
 from controller.events.recorder import EventRecorder, announce
 from controller.kinds import KINDS
 from controller.leaderelection.elector import ElectionImpossible, LeaderElector, LeaseLost, new_identity
 from controller.leaderelection.other_leader import SeveralLeases
+from controller.leaderelection.own_thread import Deadman
 from controller.metrics.registry import Metrics
 from controller.preflight import checks
 from controller.preflight.checks import StartupError
@@ -35,6 +36,8 @@ from controller.running import ServiceEnded, is_set_within, leaf_errors, running
 from controller.runtime.dry_run import forbid_writes
 from controller.runtime.settle.cache_check import CacheCheck
 from controller.runtime.workers.controller import Controller
+from controller.runtime.workers.loop_share import LoopShare
+from controller.runtime.workers.side_thread import SideThread
 from controller.server.authorization import Reviewer
 from controller.server.certificates import Certificate, FileCertificate, SelfSignedCertificate
 from controller.server.debug import debug_pages
@@ -44,14 +47,17 @@ from controller.server.loop_lag import LoopMonitor
 from controller.takeover.second_writer import SecondWriterWatch
 from controller.version import PROGRAM, revision, version
 from informers.http.client import ApiClient, open_client
-from informers.http.configuration import ConfigurationError, load_credentials
+from informers.http.configuration import Credentials, load_credentials
 from informers.http.gate import Gate
+from informers.http.kubeconfig import ConfigurationError
 from informers.informer import SharedInformer
 
 log = structlog.get_logger()
 
 T = TypeVar("T")
+Election: TypeAlias = AbstractAsyncContextManager[bool]
 
+THREADS = Threads()
 EVENTS_FLUSHED_WITHIN_S = 5.0
 
 SYNC_POLL_S = 0.1
@@ -87,6 +93,7 @@ class _Program(NamedTuple):
     optional: Sequence[SharedInformer[Any]]
     """The informers of the kinds that may be missing in the cluster."""
 
+    elector: LeaderElector | None
     strategy: RolloutStrategy
     monitor: LoopMonitor
     watch: SecondWriterWatch
@@ -99,6 +106,7 @@ async def serve(
     *,
     built: Callable[[], None] = lambda: None,
     synced: Callable[[], None] = lambda: None,
+    threads: Threads = THREADS,
 ) -> None:
     """Reconcile until `stop` is set, then stop all components.
 
@@ -106,15 +114,27 @@ async def serve(
     process. `built` is called before the first lists, and `synced` after them. Errors are not converted to Fatal.
     """
     metrics = Metrics(CollectorRegistry(), version=version(), revision=revision())
-    async with _clients(requested, metrics) as (client, lease_client, review_client):
-        resolved = await _ended_before(stop, checks.resolve(lease_client, requested))
+    credentials = await load_credentials(requested.kubeconfig, requested.context)
+    if credentials.notice:
+        log.warning(credentials.notice)
+    limits: dict[str, Any] = {"qps": requested.kube_api_qps, "burst": requested.request_burst}
+    async with (
+        _client(credentials, metrics, max_inflight=requested.max_inflight, **limits) as client,
+        # The checks and the authorization of metrics readers do not wait for requests of the reconciliation.
+        _client(credentials, metrics, "checks") as free_client,
+    ):
+        resolved = await _ended_before(stop, checks.resolve(free_client, requested))
         if resolved.cancelled():
             return
         config = resolved.result()
-        elector = _elector(config, lease_client, metrics) if config.elects else None
-        watch = SecondWriterWatch(lease_client, config, now=utc_now, report=metrics.second_writer)
+        monitor = LoopMonitor(metrics.loop_lagged, clock=threads.clock)
+        share = LoopShare(threads.clock, threads.cpu)
+        metrics.show_quarantine(share.quarantined)
+        elector = _elector(config, metrics, monitor, share, threads.clock) if config.elects else None
+        watch = SecondWriterWatch(free_client, config, now=utc_now, report=metrics.second_writer)
         client.gate = _gate(config, elector, watch)
-        program = _build(config, client, metrics, elector=elector, watch=watch, secure=_secure(config, review_client))
+        build = partial(_build, side_thread=threads.side_thread, secure=_secure(config, free_client))
+        program = build(config, client, metrics, monitor, share, elector=elector, watch=watch)
         await program.server.open()
         log.info(
             "mode",
@@ -125,43 +145,39 @@ async def serve(
             observe=config.observe,
         )
         try:
-            if (await _ended_before(stop, checks.check(lease_client, config, now=utc_now))).cancelled():
+            if (await _ended_before(stop, checks.check(free_client, config, now=utc_now))).cancelled():
                 return
             async with running(program.parts.recorder.run(), program.monitor.run()):
                 built()
-                await _sync_and_work(program, elector, stop, synced)
+                deadman = Deadman(monitor.away_s, lambda: share.at_work)
+                election = nullcontext(True) if elector is None else threads.elected(elector, stop, deadman.look)
+                await _sync_and_work(program, election, stop, synced)
         finally:
             await program.server.close()
 
 
-@asynccontextmanager
-async def _clients(config: Config, metrics: Metrics) -> AsyncIterator[tuple[ApiClient, ApiClient, ApiClient]]:
-    """Open three API clients: for the reconciliation, for the lease, and for the authorization of metrics readers.
+def _client(
+    credentials: Credentials, metrics: Metrics, purpose: str = "", *, max_inflight: int | None = None, **limits: Any
+) -> AbstractAsyncContextManager[ApiClient]:
+    agent = f"{PROGRAM}/{version()} ({revision() or 'unknown'}) {purpose}".strip()
+    return open_client(credentials, user_agent=agent, instruments=metrics, max_inflight=max_inflight, **limits)
 
-    So requests for the lease and the authorization do not wait for requests of the reconciliation.
-    """
-    credentials = await load_credentials(config.kubeconfig, config.context)
-    agent = f"{PROGRAM}/{version()} ({revision() or 'unknown'})"
-    async with (
-        open_client(
-            credentials,
-            user_agent=agent,
-            instruments=metrics,
-            max_inflight=config.max_inflight,
-            qps=config.kube_api_qps,
-            burst=config.request_burst,
-        ) as client,
-        open_client(credentials, user_agent=f"{agent} lease", instruments=metrics, max_inflight=None) as lease_client,
-        open_client(credentials, user_agent=f"{agent} metrics", instruments=metrics, max_inflight=None) as reviewer,
-    ):
-        yield client, lease_client, reviewer
+
+@asynccontextmanager
+async def _lease_client(config: Config, metrics: Metrics) -> AsyncIterator[ApiClient]:
+    """Open the client of the lease. It has its own credentials, because credentials belong to one loop."""
+    async with _client(await load_credentials(config.kubeconfig, config.context), metrics, "lease") as client:
+        yield client
 
 
 def _build(
     config: Config,
     client: ApiClient,
     metrics: Metrics,
+    monitor: LoopMonitor,
+    share: LoopShare,
     *,
+    side_thread: Callable[[], SideThread],
     elector: LeaderElector | None,
     watch: SecondWriterWatch,
     secure: Secure | None,
@@ -171,15 +187,15 @@ def _build(
         client, component=PROGRAM, now=utc_now, count_drop=metrics.event_dropped, instance=identity
     )
     strategy = RolloutStrategy(client, config.kubevirt_namespace)
-    parts = Parts(config, client, metrics, recorder, utc_now, CacheCheck(client), lambda: strategy.is_live)
+    check = CacheCheck(client)
+    parts = Parts(config, client, metrics, recorder, utc_now, check, share, lambda: strategy.is_live, side_thread)
     assemblies, informers = assemble_kinds(parts, KINDS)
     parts.check.watch(informers)
     if elector is not None:
-        elector.restores.on_restore = parts.check.restored
+        elector.restores.on_restore = _on_this_loop(parts.check.restored)
     queues = [assembly.controller.queue for assembly in assemblies]
     optional = [each.owners for kind, each in zip(KINDS, assemblies, strict=True) if kind.is_optional]
     clock = asyncio.get_running_loop().time
-    monitor = LoopMonitor(metrics.loop_lagged, clock=clock)
     for assembly in assemblies:
         metrics.show_queue(assembly.controller.queue)
         if config.object_metrics:
@@ -196,7 +212,7 @@ def _build(
         secure=secure,
         debug=debug_pages(assemblies, informers, recorder, clock) if config.debug_endpoints else None,
     )
-    return _Program(parts, informers, assemblies, optional, strategy, monitor, watch, server)
+    return _Program(parts, informers, assemblies, optional, elector, strategy, monitor, watch, server)
 
 
 def _secure(config: Config, client: ApiClient) -> Secure | None:
@@ -226,22 +242,31 @@ def _gate(config: Config, elector: LeaderElector | None, watch: SecondWriterWatc
     return check
 
 
-def _elector(config: Config, client: ApiClient, metrics: Metrics) -> LeaderElector:
+def _elector(
+    config: Config, metrics: Metrics, monitor: LoopMonitor, share: LoopShare, clock: Callable[[], float]
+) -> LeaderElector:
     return LeaderElector(
-        client,
+        partial(_lease_client, config, metrics),
         namespace=config.leader_election_namespace,
         name=config.leader_election_id,
         identity=new_identity(),
+        clock=clock,
         wall_clock=utc_now,
-        report=partial(metrics.leading, config.leader_election_id),
+        report=_on_this_loop(partial(metrics.leading, config.leader_election_id)),
         lease_duration_s=config.lease_duration_s,
         renew_deadline_s=config.renew_deadline_s,
         retry_period_s=config.retry_period_s,
+        note=lambda inherited: share.note(inherited, monitor.away_s()),
     )
 
 
+def _on_this_loop(call: Callable[..., None]) -> Callable[..., object]:
+    """Return a function that calls `call` soon on the running loop. Any thread may call the function."""
+    return partial(asyncio.get_running_loop().call_soon_threadsafe, call)
+
+
 async def _sync_and_work(
-    program: _Program, elector: LeaderElector | None, stop: asyncio.Event, synced: Callable[[], None]
+    program: _Program, election: Election, stop: asyncio.Event, synced: Callable[[], None]
 ) -> None:
     await program.strategy.read()
     async with running(*(informer.run() for informer in program.informers), program.strategy.run()):
@@ -249,16 +274,12 @@ async def _sync_and_work(
             return
         synced()
         tell = partial(announce, program.parts.recorder, program.parts.config)
-        if elector is None:
-            async with running(program.watch.run(tell), program.parts.check.run()):
-                await _work(program, stop)
-            return
-        async with elector.elected(stop) as leading:
+        async with election as leading:
             if leading:
                 async with running(program.watch.run(tell), program.parts.check.run()):
                     has_finished = await _work(program, stop)
-                if not has_finished:
-                    elector.keep_lease()
+                if program.elector is not None and not has_finished:
+                    program.elector.keep_lease()
 
 
 async def _synced(program: _Program, stop: asyncio.Event) -> bool:
@@ -317,6 +338,9 @@ async def _work(program: _Program, stop: asyncio.Event) -> bool:
             group.create_task(_run_workers(assembly.controller, stop), name=f"controller-{assembly.controller.name}")
             for assembly in program.assemblies
         ]
+        for assembly in program.assemblies:
+            report = asyncio.to_thread(assembly.report_invalid, assembly.owners.store.values())
+            group.create_task(report, name="invalid specs")
         await stop.wait()
         log.info("stopping", grace_s=config.shutdown_grace_s)
         for assembly in program.assemblies:

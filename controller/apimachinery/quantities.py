@@ -99,6 +99,11 @@ _LONGEST = timedelta(days=36525)
 _MOST_CHARACTERS = 100
 
 
+def seconds(number: int) -> timedelta:
+    """Return a number of seconds as a duration between 0 and 100 years. Other programs write any number."""
+    return timedelta(seconds=min(max(number, 0), _LONGEST // timedelta(seconds=1)))
+
+
 def parse_duration(text: str) -> timedelta | None:
     """Return the duration that the text describes.
 

@@ -36,18 +36,6 @@ Json: TypeAlias = object
 Fields: TypeAlias = dict[str, Json]
 Path: TypeAlias = tuple[str, ...]
 
-TEMPLATE_LIMIT: Final = 128 * 1024
-"""The largest template in bytes. Real templates are much smaller, because KubeVirt limits inline user data to 2 KiB.
-
-A comparison takes about a microsecond for each byte. Without a limit, one template of 1.5 MB could block the event loop
-for more than a second in each reconciliation.
-"""
-
-
-def too_large(field: str, size: int) -> str:
-    """Return the message of the error that a template is larger than `TEMPLATE_LIMIT`."""
-    return f"{field} has {size} bytes: at most {TEMPLATE_LIMIT} are allowed; put large data into Secrets or ConfigMaps"
-
 
 class GoType(Struct, frozen=True):
     """The Go type of one field.

@@ -14,6 +14,8 @@ from functools import cache
 from types import FrameType
 from typing import Any
 
+from informers.memo import Memo
+
 Call = Callable[[], object]
 TOOL = 4
 """An identifier of `sys.monitoring` that debuggers, coverage and profilers do not use."""
@@ -76,15 +78,19 @@ class Meter:
 
 @cache
 def _functions_that_remember() -> list[Any]:
-    """Return the functions with `lru_cache` in all modules of the product that are loaded."""
+    """Return each `Memo` and each function with `lru_cache` in all modules of the product that are loaded."""
     modules = [module for name, module in sys.modules.items() if name.partition(".")[0] in PRODUCT]
-    return [each for module in modules for each in vars(module).values() if hasattr(each, "cache_clear")]
+    values = [value for module in modules for value in vars(module).values()]
+    return [each for each in values if isinstance(each, Memo) or hasattr(each, "cache_clear")]
 
 
 def forget_results() -> None:
-    """Forget what functions with `lru_cache` remember, so that a call does all its work."""
+    """Forget what functions remember, so that a call does all its work."""
     for each in _functions_that_remember():
-        each.cache_clear()
+        if isinstance(each, Memo):
+            each.__init__(each._function, each._budget)  # type: ignore[misc]
+        else:
+            each.cache_clear()
 
 
 def seconds(call: Call, *, limit_s: float) -> float:

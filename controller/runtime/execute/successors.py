@@ -8,7 +8,6 @@ server compares the names after admission.
 import re
 from typing import Final
 
-from controller.apimachinery.redaction import redacted
 from controller.runtime.actions import Delete
 from informers.errors import AlreadyExists, ApiError, Forbidden
 from informers.objects import ObjectClient
@@ -28,7 +27,6 @@ async def successor_error(client: ObjectClient, action: Delete) -> ApiError | No
     except ApiError as error:
         if isinstance(error, Forbidden) and is_freed_by_delete(str(error)):
             return None
-        error.args = (redacted(str(error), action.successor),)
         return error
     return None
 
