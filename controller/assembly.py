@@ -10,18 +10,19 @@ from typing import Any, Final, NamedTuple, TypeVar
 import structlog
 
 from controller.apimachinery.field_error import FieldError
+from controller.apimachinery.indexes import NAMESPACE, by_namespace
 from controller.apimachinery.three_way_merge import PLAIN
 from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.events.recorder import EventRecorder, ref_of
 from controller.kinds import Kind
-from controller.kubevirt.annotations import without_foreign_annotations
 from controller.kubevirt.resources import DISRUPTION_BUDGETS
 from controller.leaderelection.own_thread import Elected, elected_in_own_thread
 from controller.metrics.objects import figures_of
 from controller.metrics.page import SetFigures
 from controller.metrics.registry import Metrics
-from controller.replicas.disruption_budget import BUDGET_NAMESPACE, by_budget_namespace, wakes_of_budget
+from controller.replicas.catalogue import without_foreign_annotations
+from controller.replicas.disruption_budget import wakes_of_budget
 from controller.runtime.actions import AnyResource, Notice
 from controller.runtime.dry_run import DryRunReconciler
 from controller.runtime.execute.executor import Executor
@@ -74,7 +75,7 @@ class Cache(NamedTuple):
         return store
 
 
-BUDGET_CACHE: Final = Cache({BUDGET_NAMESPACE: by_budget_namespace}, without_foreign_annotations, is_optional=True)
+BUDGET_CACHE: Final = Cache({NAMESPACE: by_namespace}, without_foreign_annotations, is_optional=True)
 """The cache of PodDisruptionBudgets, which exists only with the flag `--disruption-budgets` (P27)."""
 
 

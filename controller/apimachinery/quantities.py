@@ -82,7 +82,7 @@ def parse_amount(value: int | str) -> Amount | None:
     return None
 
 
-_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)", re.ASCII)
+_PART = re.compile(r"(?<![0-9.])([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)", re.ASCII)
 _MICROSECONDS = {
     "ns": 1e-3,
     "us": 1.0,

@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from controller.apimachinery.indexes import NAMESPACE, by_namespace
 from controller.apimachinery.label_selectors import LabelSelector, Operator
 from controller.kubevirt.replicaset_types import REPLICA_SET_KIND, ReplicaSet
 from controller.kubevirt.vm_types import ControllerRevision
@@ -51,6 +52,7 @@ ORPHAN_NAMESPACE: Final = "orphan-namespace"
 VMI_INDEXES: Final[Mapping[str, Callable[[VirtualMachineInstance], Iterable[str]]]] = {
     SET_UID: by_set_uid,
     ORPHAN_NAMESPACE: by_orphan_namespace,
+    NAMESPACE: by_namespace,
 }
 
 

@@ -6,7 +6,7 @@ from controller.kinds import POOLS, Kind
 from controller.pool.members.snapshot import Snapshot as PoolSnapshot
 from controller.replicas.catalogue import Place
 from controller.replicas.kstatus import MESSAGES, text_of_defect, texts_of, word_of
-from controller.replicas.wrong_annotations import wrong_on
+from controller.replicas.wrong_annotations import with_hints, wrong_on
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
 from plugin.views.pools import situation_of_pool
 from plugin.views.sets import situation_of_set
@@ -48,6 +48,7 @@ def situation_from_status(
         for name in ("replicas", "ready_replicas", "updated_replicas")
     )
     conditions = status.conditions if status is not None else None
+    place = Place.POOL if kind is POOLS else Place.SET
     return situation_of_owner(
         kind,
         group,
@@ -65,7 +66,7 @@ def situation_from_status(
         failures=failures_of(conditions),
         found=printable(problem) or _problem(status),
         stalled=f"stalled: {stall}" if (stall := stall_message(conditions)) else "",
-        wrong=wrong_on(owner.metadata, Place.POOL if kind is POOLS else Place.SET),
+        wrong=tuple(each.text for each in with_hints(wrong_on(owner.metadata, place))),
     )
 
 

@@ -12,7 +12,7 @@ from controller.runtime.actions import Delete
 from informers.errors import AlreadyExists, ApiError, Forbidden
 from informers.objects import ObjectClient
 
-_QUOTA: Final = re.compile(r"exceeded quota: .*, requested: (.*), used: (.*), limited: (.*)", re.DOTALL)
+_QUOTA: Final = re.compile(r"exceeded quota: \S++ requested: (\S++) used: (\S++) limited: (\S++)")
 
 
 async def successor_error(client: ObjectClient, action: Delete) -> ApiError | None:
@@ -46,7 +46,7 @@ def is_freed_by_delete(message: str) -> bool:
 
 def _amounts(text: str) -> dict[str, str]:
     """Return the amounts in a list such as `count/pods=1,secrets=2`, by name."""
-    pairs = (item.strip().partition("=") for item in text.split(","))
+    pairs = (item.partition("=") for item in text.split(",") if item)
     return {name: amount for name, _, amount in pairs}
 
 
