@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -55,7 +55,6 @@ from informers.informer import SharedInformer
 log = structlog.get_logger()
 
 T = TypeVar("T")
-Election: TypeAlias = AbstractAsyncContextManager[bool]
 
 THREADS = Threads()
 EVENTS_FLUSHED_WITHIN_S = 5.0
@@ -123,8 +122,7 @@ async def serve(
         # The checks and the authorization of metrics readers do not wait for requests of the reconciliation.
         _client(credentials, metrics, "checks") as free_client,
     ):
-        resolved = await _ended_before(stop, checks.resolve(free_client, requested))
-        if resolved.cancelled():
+        if (resolved := await _ended_before(stop, checks.resolve(free_client, requested))).cancelled():
             return
         config = resolved.result()
         monitor = LoopMonitor(metrics.loop_lagged, clock=threads.clock)
@@ -182,10 +180,8 @@ def _build(
     watch: SecondWriterWatch,
     secure: Secure | None,
 ) -> _Program:
-    identity = elector.identity if elector else new_identity()
-    recorder = EventRecorder(
-        client, component=PROGRAM, now=utc_now, count_drop=metrics.event_dropped, instance=identity
-    )
+    identity, drop = elector.identity if elector else new_identity(), metrics.event_dropped
+    recorder = EventRecorder(client, component=PROGRAM, now=utc_now, count_drop=drop, instance=identity)
     strategy = RolloutStrategy(client, config.kubevirt_namespace)
     check = CacheCheck(client)
     parts = Parts(config, client, metrics, recorder, utc_now, check, share, lambda: strategy.is_live, side_thread)
@@ -266,7 +262,7 @@ def _on_this_loop(call: Callable[..., None]) -> Callable[..., object]:
 
 
 async def _sync_and_work(
-    program: _Program, election: Election, stop: asyncio.Event, synced: Callable[[], None]
+    program: _Program, election: AbstractAsyncContextManager[bool], stop: asyncio.Event, synced: Callable[[], None]
 ) -> None:
     await program.strategy.read()
     async with running(*(informer.run() for informer in program.informers), program.strategy.run()):
@@ -338,9 +334,8 @@ async def _work(program: _Program, stop: asyncio.Event) -> bool:
             group.create_task(_run_workers(assembly.controller, stop), name=f"controller-{assembly.controller.name}")
             for assembly in program.assemblies
         ]
-        for assembly in program.assemblies:
-            report = asyncio.to_thread(assembly.report_invalid, assembly.owners.store.values())
-            group.create_task(report, name="invalid specs")
+        for each in program.assemblies:
+            group.create_task(asyncio.to_thread(each.report_invalid, each.owners.store.values()), name="invalid specs")
         await stop.wait()
         log.info("stopping", grace_s=config.shutdown_grace_s)
         for assembly in program.assemblies:
