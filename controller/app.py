@@ -12,21 +12,22 @@ open the API clients; select the mode if it is `auto`
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import UTC, datetime
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import structlog
 from prometheus_client import CollectorRegistry
 
 from controller import logs
-from controller.assembly import Assembly, Parts, assemble_kinds
+from controller.assembly import Assembly, OpenClient, Parts, Platform, assemble_kinds
 from controller.config.settings import Config
 from controller.events.recorder import EventRecorder, announce
 from controller.kinds import KINDS
 from controller.leaderelection.elector import ElectionImpossible, LeaderElector, LeaseLost, new_identity
 from controller.leaderelection.other_leader import SeveralLeases
+from controller.leaderelection.own_thread import Deadman
 from controller.metrics.registry import Metrics
 from controller.preflight import checks
 from controller.preflight.checks import StartupError
@@ -35,6 +36,7 @@ from controller.running import ServiceEnded, is_set_within, leaf_errors, running
 from controller.runtime.dry_run import forbid_writes
 from controller.runtime.settle.cache_check import CacheCheck
 from controller.runtime.workers.controller import Controller
+from controller.runtime.workers.loop_share import LoopShare
 from controller.server.authorization import Reviewer
 from controller.server.certificates import Certificate, FileCertificate, SelfSignedCertificate
 from controller.server.debug import debug_pages
@@ -43,27 +45,21 @@ from controller.server.http import BindError, HttpServer, Secure
 from controller.server.loop_lag import LoopMonitor
 from controller.takeover.second_writer import SecondWriterWatch
 from controller.version import PROGRAM, revision, version
-from informers.http.client import ApiClient, open_client
-from informers.http.configuration import ConfigurationError, load_credentials
+from informers.http.client import ApiClient
+from informers.http.configuration import Credentials, load_credentials
 from informers.http.gate import Gate
+from informers.http.kubeconfig import ConfigurationError
 from informers.informer import SharedInformer
 
 log = structlog.get_logger()
 
 T = TypeVar("T")
 
+PLATFORM = Platform()
 EVENTS_FLUSHED_WITHIN_S = 5.0
 
 SYNC_POLL_S = 0.1
 """While an optional kind is missing in the cluster, the program looks for the kind at this interval in seconds."""
-
-
-def utc_now() -> datetime:
-    return datetime.now(UTC)  # noqa: TID251 - only this function reads the wall clock; components receive it
-
-
-Clients: TypeAlias = Callable[[Config, Metrics], AbstractAsyncContextManager[tuple[ApiClient, ApiClient, ApiClient]]]
-"""A function that opens the clients for the reconciliation, for the lease, and for the authorization of readers."""
 
 
 class Fatal(Exception):
@@ -95,61 +91,48 @@ class _Program(NamedTuple):
     optional: Sequence[SharedInformer[Any]]
     """The informers of the kinds that may be missing in the cluster."""
 
+    elector: LeaderElector | None
     strategy: RolloutStrategy
     monitor: LoopMonitor
     watch: SecondWriterWatch
     server: HttpServer
 
 
-@asynccontextmanager
-async def open_clients(config: Config, metrics: Metrics) -> AsyncIterator[tuple[ApiClient, ApiClient, ApiClient]]:
-    """Open three API clients: for the reconciliation, for the lease, and for the authorization of metrics readers.
-
-    So requests for the lease and the authorization do not wait for requests of the reconciliation.
-    """
-    credentials = await load_credentials(config.kubeconfig, config.context)
-    agent = f"{PROGRAM}/{version()} ({revision() or 'unknown'})"
-    async with (
-        open_client(
-            credentials,
-            user_agent=agent,
-            instruments=metrics,
-            max_inflight=config.max_inflight,
-            qps=config.kube_api_qps,
-            burst=config.request_burst,
-        ) as client,
-        open_client(credentials, user_agent=f"{agent} lease", instruments=metrics, max_inflight=None) as lease_client,
-        open_client(credentials, user_agent=f"{agent} metrics", instruments=metrics, max_inflight=None) as reviewer,
-    ):
-        yield client, lease_client, reviewer
-
-
 async def serve(
     requested: Config,
     stop: asyncio.Event,
     *,
-    clients: Clients = open_clients,
-    now: Callable[[], datetime] = utc_now,
     built: Callable[[], None] = lambda: None,
     synced: Callable[[], None] = lambda: None,
+    platform: Platform = PLATFORM,
 ) -> None:
     """Reconcile until `stop` is set, then stop all components.
 
     The function changes no global state of the process, such as signal handlers. So several controllers can run in one
-    process. `clients` opens the API clients, and `now` returns the wall clock time. `built` is called before the first
-    lists, and `synced` after them. Errors are not converted to Fatal.
+    process. `built` is called before the first lists, and `synced` after them. Errors are not converted to Fatal.
     """
     metrics = Metrics(CollectorRegistry(), version=version(), revision=revision())
-    async with clients(requested, metrics) as (client, lease_client, review_client):
-        resolved = await _ended_before(stop, checks.resolve(lease_client, requested))
-        if resolved.cancelled():
+    credentials = await load_credentials(requested.kubeconfig, requested.context)
+    if credentials.notice:
+        log.warning(credentials.notice)
+    limits: dict[str, Any] = {"qps": requested.kube_api_qps, "burst": requested.request_burst}
+    connect = partial(_client, platform.open_client, metrics)
+    async with (
+        connect(credentials, max_inflight=requested.max_inflight, **limits) as client,
+        # The checks and the authorization of metrics readers do not wait for requests of the reconciliation.
+        connect(credentials, "checks") as free_client,
+    ):
+        if (resolved := await _ended_before(stop, checks.resolve(free_client, requested))).cancelled():
             return
         config = resolved.result()
-        elector = _elector(config, lease_client, metrics, now) if config.elects else None
-        watch = SecondWriterWatch(lease_client, config, now=now, report=metrics.second_writer)
+        monitor = LoopMonitor(metrics.loop_lagged, clock=platform.clock)
+        share = LoopShare(platform.clock, platform.cpu)
+        metrics.show_quarantine(share.quarantined)
+        elector = _elector(config, metrics, monitor, share, platform) if config.elects else None
+        watch = SecondWriterWatch(free_client, config, now=platform.now, report=metrics.second_writer)
         client.gate = _gate(config, elector, watch)
-        secure = _secure(config, review_client, now)
-        program = _build(config, client, metrics, now, elector=elector, watch=watch, secure=secure)
+        build = partial(_build, platform=platform, secure=_secure(config, free_client, platform.now))
+        program = build(config, client, metrics, monitor, share, elector=elector, watch=watch)
         await program.server.open()
         log.info(
             "mode",
@@ -160,37 +143,58 @@ async def serve(
             observe=config.observe,
         )
         try:
-            if (await _ended_before(stop, checks.check(lease_client, config, now=now))).cancelled():
+            if (await _ended_before(stop, checks.check(free_client, config, now=platform.now))).cancelled():
                 return
             async with running(program.parts.recorder.run(), program.monitor.run()):
                 built()
-                await _sync_and_work(program, elector, stop, synced)
+                deadman = Deadman(monitor.away_s, lambda: share.at_work)
+                election = nullcontext(True) if elector is None else platform.elected(elector, stop, deadman.look)
+                await _sync_and_work(program, election, stop, synced)
         finally:
             await program.server.close()
+
+
+def _client(
+    open_client: OpenClient, metrics: Metrics, credentials: Credentials, purpose: str = "", *,
+    max_inflight: int | None = None, **limits: Any,
+) -> AbstractAsyncContextManager[ApiClient]:  # fmt: skip
+    agent = f"{PROGRAM}/{version()} ({revision() or 'unknown'}) {purpose}".strip()
+    return open_client(credentials, user_agent=agent, instruments=metrics, max_inflight=max_inflight, **limits)
+
+
+@asynccontextmanager
+async def _lease_client(config: Config, metrics: Metrics, open_client: OpenClient) -> AsyncIterator[ApiClient]:
+    """Open the client of the lease. It has its own credentials, because credentials belong to one loop."""
+    credentials = await load_credentials(config.kubeconfig, config.context)
+    async with _client(open_client, metrics, credentials, "lease") as client:
+        yield client
 
 
 def _build(
     config: Config,
     client: ApiClient,
     metrics: Metrics,
-    now: Callable[[], datetime],
+    monitor: LoopMonitor,
+    share: LoopShare,
     *,
+    platform: Platform,
     elector: LeaderElector | None,
     watch: SecondWriterWatch,
     secure: Secure | None,
 ) -> _Program:
+    now, drop = platform.now, metrics.event_dropped
     identity = elector.identity if elector else new_identity()
-    recorder = EventRecorder(client, component=PROGRAM, now=now, count_drop=metrics.event_dropped, instance=identity)
+    recorder = EventRecorder(client, component=PROGRAM, now=now, count_drop=drop, instance=identity)
     strategy = RolloutStrategy(client, config.kubevirt_namespace)
-    parts = Parts(config, client, metrics, recorder, now, CacheCheck(client), lambda: strategy.is_live)
+    check, is_live = CacheCheck(client), lambda: strategy.is_live
+    parts = Parts(config, client, metrics, recorder, now, check, share, is_live, platform.side_thread)
     assemblies, informers = assemble_kinds(parts, KINDS)
     parts.check.watch(informers)
     if elector is not None:
-        elector.restores.on_restore = parts.check.restored
+        elector.restores.on_restore = _on_this_loop(parts.check.restored)
     queues = [assembly.controller.queue for assembly in assemblies]
     optional = [each.owners for kind, each in zip(KINDS, assemblies, strict=True) if kind.is_optional]
     clock = asyncio.get_running_loop().time
-    monitor = LoopMonitor(metrics.loop_lagged, clock=clock)
     for assembly in assemblies:
         metrics.show_queue(assembly.controller.queue)
         if config.object_metrics:
@@ -207,7 +211,7 @@ def _build(
         secure=secure,
         debug=debug_pages(assemblies, informers, recorder, clock) if config.debug_endpoints else None,
     )
-    return _Program(parts, informers, assemblies, optional, strategy, monitor, watch, server)
+    return _Program(parts, informers, assemblies, optional, elector, strategy, monitor, watch, server)
 
 
 def _secure(config: Config, client: ApiClient, now: Callable[[], datetime]) -> Secure | None:
@@ -237,22 +241,31 @@ def _gate(config: Config, elector: LeaderElector | None, watch: SecondWriterWatc
     return check
 
 
-def _elector(config: Config, client: ApiClient, metrics: Metrics, now: Callable[[], datetime]) -> LeaderElector:
+def _elector(
+    config: Config, metrics: Metrics, monitor: LoopMonitor, share: LoopShare, platform: Platform
+) -> LeaderElector:
     return LeaderElector(
-        client,
+        partial(_lease_client, config, metrics, platform.open_client),
         namespace=config.leader_election_namespace,
         name=config.leader_election_id,
         identity=new_identity(),
-        wall_clock=now,
-        report=partial(metrics.leading, config.leader_election_id),
+        clock=platform.clock,
+        wall_clock=platform.now,
+        report=_on_this_loop(partial(metrics.leading, config.leader_election_id)),
         lease_duration_s=config.lease_duration_s,
         renew_deadline_s=config.renew_deadline_s,
         retry_period_s=config.retry_period_s,
+        note=lambda inherited: share.note(inherited, monitor.away_s()),
     )
 
 
+def _on_this_loop(call: Callable[..., None]) -> Callable[..., object]:
+    """Return a function that calls `call` soon on the running loop. Any thread may call the function."""
+    return partial(asyncio.get_running_loop().call_soon_threadsafe, call)
+
+
 async def _sync_and_work(
-    program: _Program, elector: LeaderElector | None, stop: asyncio.Event, synced: Callable[[], None]
+    program: _Program, election: AbstractAsyncContextManager[bool], stop: asyncio.Event, synced: Callable[[], None]
 ) -> None:
     await program.strategy.read()
     async with running(*(informer.run() for informer in program.informers), program.strategy.run()):
@@ -260,16 +273,12 @@ async def _sync_and_work(
             return
         synced()
         tell = partial(announce, program.parts.recorder, program.parts.config)
-        if elector is None:
-            async with running(program.watch.run(tell), program.parts.check.run()):
-                await _work(program, stop)
-            return
-        async with elector.elected(stop) as leading:
+        async with election as leading:
             if leading:
                 async with running(program.watch.run(tell), program.parts.check.run()):
                     has_finished = await _work(program, stop)
-                if not has_finished:
-                    elector.keep_lease()
+                if program.elector is not None and not has_finished:
+                    program.elector.keep_lease()
 
 
 async def _synced(program: _Program, stop: asyncio.Event) -> bool:
@@ -328,6 +337,8 @@ async def _work(program: _Program, stop: asyncio.Event) -> bool:
             group.create_task(_run_workers(assembly.controller, stop), name=f"controller-{assembly.controller.name}")
             for assembly in program.assemblies
         ]
+        for each in program.assemblies:
+            group.create_task(asyncio.to_thread(each.report_invalid, each.owners.store.values()), name="invalid specs")
         await stop.wait()
         log.info("stopping", grace_s=config.shutdown_grace_s)
         for assembly in program.assemblies:

@@ -1,22 +1,29 @@
 """Functions that assemble the parts of a kind: caches, queue, event handlers, expectations, reconciler and workers."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
+import structlog
+
+from controller.apimachinery.field_error import FieldError
+from controller.apimachinery.indexes import NAMESPACE, by_namespace
 from controller.apimachinery.three_way_merge import PLAIN
 from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.events.recorder import EventRecorder, ref_of
 from controller.kinds import Kind
-from controller.kubevirt.annotations import without_foreign_annotations
 from controller.kubevirt.resources import DISRUPTION_BUDGETS
+from controller.leaderelection.own_thread import Elected, elected_in_own_thread
 from controller.metrics.objects import figures_of
 from controller.metrics.page import SetFigures
 from controller.metrics.registry import Metrics
-from controller.replicas.disruption_budget import BUDGET_NAMESPACE, by_budget_namespace, wakes_of_budget
+from controller.replicas.catalogue import without_foreign_annotations
+from controller.replicas.disruption_budget import wakes_of_budget
 from controller.runtime.actions import AnyResource, Notice
 from controller.runtime.dry_run import DryRunReconciler
 from controller.runtime.execute.executor import Executor
@@ -30,18 +37,23 @@ from controller.runtime.settle.expectations import Expectations
 from controller.runtime.settle.status_writer import StatusWriter
 from controller.runtime.workers.controller import Controller
 from controller.runtime.workers.loop_share import LoopShare
+from controller.runtime.workers.side_thread import SideThread
 from controller.takeover.discovery import raw_items
-from informers.http.client import ApiClient
+from informers.http.client import ApiClient, open_client
 from informers.informer import SharedInformer
 from informers.meta import KubeObject, ObjectKey, ObjectMeta
 from informers.resource import Resource
 from informers.store import Change, Indexes, Removed, Store, StoreView
 from informers.workqueue import WorkQueue
 
+log = structlog.get_logger()
+
 T = TypeVar("T", bound=KubeObject)
 
 Triggers = Callable[[Change[T]], Iterable[tuple[ObjectKey, float]]]
 """A function that returns the keys to reconcile after a change, each with a delay in seconds."""
+
+OpenClient: TypeAlias = Callable[..., AbstractAsyncContextManager[ApiClient]]
 
 
 class Cache(NamedTuple):
@@ -66,8 +78,25 @@ class Cache(NamedTuple):
         return store
 
 
-BUDGET_CACHE: Final = Cache({BUDGET_NAMESPACE: by_budget_namespace}, without_foreign_annotations, is_optional=True)
+BUDGET_CACHE: Final = Cache({NAMESPACE: by_namespace}, without_foreign_annotations, is_optional=True)
 """The cache of PodDisruptionBudgets, which exists only with the flag `--disruption-budgets` (P27)."""
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251 - only this function reads the wall clock; components receive it
+
+
+class Platform(NamedTuple):
+    """The threads, the clocks and the API clients of the program. A simulation replaces them, so that everything runs
+    in one loop. `now` returns the time of the wall clock.
+    """
+
+    elected: Elected = elected_in_own_thread
+    side_thread: Callable[[], SideThread] = SideThread
+    clock: Callable[[], float] = time.monotonic
+    cpu: Callable[[], float] = time.thread_time
+    now: Callable[[], datetime] = utc_now
+    open_client: OpenClient = open_client
 
 
 class Parts(NamedTuple):
@@ -75,7 +104,7 @@ class Parts(NamedTuple):
 
     The function `now` returns the time of the wall clock. The function `changes_running_vms` returns True if KubeVirt
     changes a running VMI when its VM changes. `check` compares the caches with the API server. `share`
-    limits the time that each namespace may use on the event loop.
+    limits the time that each namespace may use on the event loop, with the objects of all kinds together.
     """
 
     config: Config
@@ -84,9 +113,10 @@ class Parts(NamedTuple):
     recorder: EventRecorder
     now: Callable[[], datetime]
     check: CacheCheck
+    share: LoopShare
     changes_running_vms: Callable[[], bool] = lambda: False
+    side_thread: Callable[[], SideThread] = SideThread
     caches: Mapping[AnyResource, SharedInformer[Any]] = {}
-    share: LoopShare | None = None
 
     def cache(self, resource: Resource[T]) -> SharedInformer[T]:
         """Return the informer of a resource. All kinds share this informer.
@@ -117,17 +147,27 @@ class Assembly(NamedTuple):
     """The controller of one kind, and the informer of the kind's objects.
 
     `figures` returns the replica counts of each object of the kind, for the metrics page. `expectations` has the writes
-    that the caches do not show yet.
+    that the caches do not show yet. `parse` returns a parsed spec, or its first error.
     """
 
     controller: Controller
     owners: SharedInformer[Any]
     figures: Callable[[], Iterable[SetFigures]]
     expectations: tuple[Expectations, ...] = ()
+    parse: Callable[[Any], Any | FieldError] = lambda owner: owner
 
     def unsettled(self) -> set[ObjectKey]:
         """Return the keys with writes that the caches do not show yet."""
         return {key for expected in self.expectations for key in expected.unsettled()}
+
+    def report_invalid(self, owners: Iterable[Any]) -> None:
+        """Log one line if specs are invalid, for example since an upgrade (P30). Any thread may call it."""
+        parsed = ((each.metadata.key, self.parse(each)) for each in owners)
+        errors = {str(key): error.message for key, error in parsed if isinstance(error, FieldError)}
+        first = sorted(errors)[:5]
+        if first:
+            name = self.controller.name
+            log.warning("specs are invalid", controller=name, number=len(errors), first=first, why=errors[first[0]])
 
 
 def assemble_kinds(parts: Parts, kinds: Iterable[Kind[Any]]) -> tuple[list[Assembly], list[SharedInformer[Any]]]:
@@ -138,8 +178,7 @@ def assemble_kinds(parts: Parts, kinds: Iterable[Kind[Any]]) -> tuple[list[Assem
         needs.append({DISRUPTION_BUDGETS: BUDGET_CACHE})
     caches = merged_caches(needs)
     shared = {resource: parts.informer(resource, cache) for resource, cache in caches.items()}
-    # All kinds have one share. Otherwise, one namespace could use the whole event loop with objects of two kinds.
-    common = parts._replace(caches=shared, share=LoopShare(asyncio.get_running_loop().time))
+    common = parts._replace(caches=shared)
     assemblies: list[Assembly] = [module.assemble(common) for module in modules]
     return assemblies, [*shared.values(), *(assembly.owners for assembly in assemblies)]
 
@@ -199,6 +238,15 @@ def assemble(
     `--disruption-budgets` (P27). `merge` computes the patch of a `ThreeWayMerge` of the kind.
     """
     reconciler: Reconciler
+
+    def publish(owner: ObjectMeta, notices: Iterable[Notice]) -> None:
+        parts.recorder.publish(ref_of(rules.resource, owner), notices, component=kind.component)
+
+    def publish_about(key: ObjectKey, notice: Notice) -> None:
+        owner = rules.owners.get(key)
+        if owner is not None:
+            publish(owner.metadata, (notice,))
+
     budgets = [parts.caches[DISRUPTION_BUDGETS]] if DISRUPTION_BUDGETS in parts.caches else []
     for informer in budgets:
         informer.add_handler(wakes(queue, partial(wakes_of_budget, owners=owners.store, kind=kind.kind)))
@@ -209,7 +257,7 @@ def assemble(
             kind, rules, now=parts.now, instruments=parts.metrics, known_status=_known_status(parts, kind)
         )
     else:
-        reconciler = _writer(parts, kind, rules, expectations, of_status, merge=merge)
+        reconciler = _writer(parts, kind, rules, expectations, of_status, merge=merge, publish=publish)
     controller = Controller(
         kind.name,
         queue,
@@ -217,11 +265,13 @@ def assemble(
         workers=parts.config.workers,
         instruments=parts.metrics,
         share=parts.share,
+        publish=publish_about,
     )
     owners.add_handler(on_removal(partial(parts.metrics.owner_gone, kind.kind)))
     group = rules.resource.group
     figures = partial(figures_of, kind.kind, group, rolls_out=rules.rolls_out, max_unavailable=rules.max_unavailable)
-    return Assembly(controller, owners, lambda: figures(owners.store.values()), (expectations, of_status))
+    waiting = (expectations, of_status)
+    return Assembly(controller, owners, lambda: figures(owners.store.values()), waiting, rules.parse_intent)
 
 
 def _writer(
@@ -232,12 +282,9 @@ def _writer(
     of_status: Expectations,
     *,
     merge: Merge,
+    publish: Callable[[ObjectMeta, Iterable[Notice]], None],
 ) -> RulesReconciler[S]:
     parts.metrics.show_unsettled(kind.name, expectations.oldest_s)
-
-    def publish(owner: ObjectMeta, notices: Iterable[Notice]) -> None:
-        parts.recorder.publish(ref_of(rules.resource, owner), notices, component=kind.component)
-
     executor = Executor(
         parts.client,
         expectations,
@@ -247,6 +294,7 @@ def _writer(
         merge=merge,
         judge=rules.judge._replace(now=parts.now),
         check=parts.check,
+        thread=parts.side_thread(),
     )
     first_deletes = FirstDeletes(parts.client, parts.stores)
     status_writer = StatusWriter(parts.client, rules.resource, of_status, parts.check)

@@ -8,12 +8,15 @@ Some libraries log with the `logging` module of the standard library. Their line
 field `logger`. Their lines below level WARNING are not written, because some libraries log whole request bodies and
 headers at these levels.
 
+No text changes how a terminal shows the line: control characters and characters that turn or break a line are escaped.
+
 Writing a line never raises an exception. A value that cannot be encoded is written as text. If the output is already
 closed, the line is lost.
 """
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import TextIO
@@ -23,6 +26,7 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 FORMATS = ("auto", "json", "console")
 
 
@@ -108,12 +112,12 @@ def _to_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
     line = {"ts": event.pop("ts", ""), "level": event.pop("level", ""), "msg": event.pop("event", "")}
     line = {**event, **line} if event.keys() & line.keys() else {**line, **event}
     try:
-        return _encode(line).decode()
+        return _visible(_encode(line).decode())
     except Exception:
-        return _encode({_text(key): _plain(value) for key, value in line.items()}).decode()
+        return _visible(_encode({_text(key): _plain(value) for key, value in line.items()}).decode())
 
 
-def _console(*, colours: bool) -> tuple[Processor]:
+def _console(*, colours: bool) -> tuple[Processor, ...]:
     renderer = structlog.dev.ConsoleRenderer(
         colors=colours,
         timestamp_key="ts",
@@ -122,12 +126,20 @@ def _console(*, colours: bool) -> tuple[Processor]:
     )
 
     def render(logger: WrappedLogger, method: str, event: EventDict) -> str:
+        lines = _text(event.pop("exception", "")).split("\n")
+        event = {key: _visible(value) if isinstance(value, str) else value for key, value in event.items()}
+        event |= {"exception": "\n".join(map(_visible, lines))} if any(lines) else {}
         try:
             return renderer(logger, method, dict(event))
         except Exception:
             return renderer(logger, method, {_text(key): _plain(value) for key, value in event.items()})
 
-    return (render,)
+    return structlog.processors.format_exc_info, render
+
+
+def _visible(text: str) -> str:
+    """Return the text with JSON's escapes for control characters, for U+2028 and U+2029, and for bidi characters."""
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _plain(value: object) -> object:

@@ -31,7 +31,7 @@ class ServiceEnded(Exception):
 
 
 @asynccontextmanager
-async def running(*services: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def running(*services: Coroutine[Any, Any, object]) -> AsyncIterator[None]:
     """Run services while the block runs. The block starts after each service has run up to its first `await`.
 
     Raises an ExceptionGroup with the exceptions of the services and of the block. The group contains a ServiceEnded for
@@ -47,7 +47,7 @@ async def running(*services: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
             task.cancel()
 
 
-async def _serve(service: Coroutine[Any, Any, None]) -> None:
+async def _serve(service: Coroutine[Any, Any, object]) -> None:
     await service
     task = asyncio.current_task()
     # A service may return after it was cancelled. If it returns without a cancellation, that is an error.
@@ -55,7 +55,7 @@ async def _serve(service: Coroutine[Any, Any, None]) -> None:
         raise ServiceEnded(f"{_name_of(service)} returned")
 
 
-def _name_of(service: Coroutine[Any, Any, None]) -> str:
+def _name_of(service: Coroutine[Any, Any, object]) -> str:
     return str(getattr(service, "__qualname__", "service"))
 
 

@@ -44,7 +44,8 @@ from informers.store import ALL_NAMESPACES, Added, Change, Indexes, Removed, Sto
 
 if TYPE_CHECKING:
     from informers.http.client import ApiClient, open_client
-    from informers.http.configuration import ConfigurationError, Credentials, load_credentials
+    from informers.http.configuration import Credentials, load_credentials
+    from informers.http.kubeconfig import ConfigurationError
     from informers.informer import SharedInformer
     from informers.workqueue import QueueShutDown, WorkQueue
 
@@ -102,7 +103,7 @@ __all__ = [
 _HEAVY: Final = {
     "ApiClient": "http.client",
     "open_client": "http.client",
-    "ConfigurationError": "http.configuration",
+    "ConfigurationError": "http.kubeconfig",
     "Credentials": "http.configuration",
     "load_credentials": "http.configuration",
     "SharedInformer": "informer",

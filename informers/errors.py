@@ -154,10 +154,10 @@ _BY_CODE: dict[int, type[StatusError]] = {
     504: ServerTimeout,
 }
 
-_LONGEST_READ = 16 * MESSAGE_LIMIT
+_LONGEST_READ = 4 * MESSAGE_LIMIT
 _DUMP = re.compile(
-    # JSON and Go's %v and %#v begin with one of these texts. If the end was cut off, the dump reaches to the end.
-    r"""(?:map\[|&?\w*[\w.]*\{\s*(?:\\?["']|\w+:)|\[\s*\{).*(?:[\]}]|$)""",
+    # JSON and Go's %v and %#v begin with one of these texts. The search looks at each name of a type once.
+    r"""(?:map\[|(?:(?<![\w.])|(?=&))&?[\w.]*+\{\s*+(?:\\?["']|\w++:)|\[\s*+\{).*""",
     re.DOTALL,
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
@@ -199,9 +199,10 @@ def from_status(status: Status, *, code: int | None = None, retry_after: str | N
 
 
 def without_dumps(message: str) -> str:
-    """Return the message with "{...}" in place of each dump of an object, and without control characters.
+    """Return the message with "{...}" in place of a dump of an object, and without control characters.
 
-    A webhook may quote the whole object in its message. The object may contain passwords.
+    A webhook may quote the whole object in its message. The object may contain passwords. The text after the beginning
+    of a dump is left out: its end is not certain, because the message may be cut off.
     """
     return _CONTROL.sub(" ", _DUMP.sub("{...}", message[:_LONGEST_READ]))
 

@@ -18,7 +18,7 @@ TOO_DEEP: Final = b'"vmherd: nested too deeply"'
 
 WHY: Final = "the object is nested too deeply"
 
-_TOKENS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)
+_TOKENS: Final = re.compile(rb'"[^"\\]*+(?:\\.?[^"\\]*+)*+"?|[\[{]|[\]}]', re.DOTALL)
 _OPENING: Final = b"[{"
 _CLOSING: Final = b"]}"
 

@@ -27,6 +27,9 @@ FILES: Final = 0
 NAMES_TIMEOUT_S: Final = 2.0
 """The time limit of each request that reads names for the completion."""
 
+COMPLETION_S: Final = 5.0
+"""The time limit of a completion. An exec plugin of the kubeconfig needs a part of it."""
+
 REVISIONS: Final = "revisions"
 """The words after `--to-revision`: the numbers of the revisions of the object on the command line."""
 
@@ -183,12 +186,11 @@ def _read(line: Line, type_: str, prefix: str) -> list[tuple[str, str]]:
 
     values = {**line.values, "request_timeout_s": NAMES_TIMEOUT_S}
     flags: Flags = flags_of(values)
+    owner = line.arguments[-1].rpartition("/")[2] if type_ == REVISIONS else ""
     found: list[tuple[str, str]] = []
     with suppress(Exception):
-        if type_ == REVISIONS:
-            found = asyncio.run(names.read_revisions(flags, line.arguments[-1].rpartition("/")[2]))
-        else:
-            found = asyncio.run(names.read(flags, type_, TYPES))
+        reading = names.read_revisions(flags, owner) if owner else names.read(flags, type_, TYPES)
+        found = asyncio.run(asyncio.wait_for(reading, COMPLETION_S))
     return [(f"{prefix}{name}", text) for name, text in found]
 
 

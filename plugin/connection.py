@@ -2,27 +2,22 @@
 
 import asyncio
 import os
-import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import msgspec
-import yaml
+import structlog
 
 from controller.version import PROGRAM, version
 from informers.errors import ApiError, Forbidden, NotFound
 from informers.http.client import ApiClient, ConfigurationError, load_credentials, open_client
-from informers.http.configuration import DEFAULT_KUBECONFIG
 from informers.resource import Resource
 from plugin.flags import SERVER, Flags
+from plugin.printing import note
 from plugin.proxy import proxy_for
 from plugin.views.steering import Refused
-
-OVERLAY = "vmherd-command-line"
-"""The name of the context that the flags --cluster and --user describe."""
 
 NO_TIMEOUT_S = 24 * 3600.0
 
@@ -34,9 +29,10 @@ class Failed(click.ClickException):
 class Session(ApiClient):
     """A connection for one command: sends requests, with the user's flags for each request and for each write."""
 
-    def __init__(self, client: ApiClient, flags: Flags) -> None:
+    def __init__(self, client: ApiClient, flags: Flags, notice: str = "") -> None:
         self._client = client
         self.flags = flags
+        self.notice = notice
 
     @property
     def namespace(self) -> str:
@@ -78,14 +74,24 @@ def carry_out(flags: Flags, work: Callable[[Session], Awaitable[None]]) -> None:
 
     async def connected() -> None:
         async with connect(flags) as session:
+            if session.notice:
+                note(f"Warning: {session.notice}")
             await work(session)
 
+    structlog.configure(processors=[_log_on_stderr])
     try:
         asyncio.run(connected())
     except (ApiError, ConfigurationError, Refused) as error:
         raise Failed(describe(error)) from error
     except msgspec.DecodeError as error:
         raise Failed(f"error: the API server's answer cannot be read: {error}") from error
+
+
+def _log_on_stderr(logger: object, level: str, line: Mapping[str, Any]) -> NoReturn:
+    """Print a warning of the client as one line. The results are on stdout, where structlog would print it."""
+    if level != "info":
+        note(f"Warning: {line['event']}: {line.get('why', '')}")
+    raise structlog.DropEvent
 
 
 def describe(error: Exception) -> str:
@@ -97,64 +103,16 @@ def describe(error: Exception) -> str:
 @asynccontextmanager
 async def connect(flags: Flags) -> AsyncIterator[Session]:
     """Open a connection. Raise ConfigurationError, ApiError."""
-    with tempfile.TemporaryDirectory(prefix="vmherd-") as directory:
-        kubeconfig, context = flags.kubeconfig, flags.context
-        if flags.cluster or flags.user:
-            kubeconfig, context = write_overlay(Path(directory), flags)
-        credentials = await load_credentials(kubeconfig, context, server=flags.server, token=flags.token)
-        credentials.proxy = credentials.proxy or proxy_for(credentials.host, os.environ)
-        async with open_client(
-            credentials, user_agent=f"kubectl-{PROGRAM}/{version()}", headers=list(impersonation(flags))
-        ) as client:
-            yield Session(client, flags)
-
-
-def impersonation(flags: Flags) -> Iterable[tuple[str, str]]:
-    """Return the headers of the flags --as and --as-group."""
-    if flags.as_group and not flags.as_user:
-        raise ConfigurationError("--as-group needs --as, the user who is impersonated")
-    if flags.as_user:
-        yield "Impersonate-User", flags.as_user
-    for group in flags.as_group:
-        yield "Impersonate-Group", group
-
-
-def write_overlay(directory: Path, flags: Flags) -> tuple[str, str]:
-    """Write a kubeconfig with one context for the flags --cluster and --user.
-
-    Return the path list with this file and the user's files, and the name of the context. The file has no secret.
-    Raise ConfigurationError if a flag names nothing in the user's kubeconfig.
-    """
-    paths = flags.kubeconfig or os.environ.get("KUBECONFIG", "") or str(DEFAULT_KUBECONFIG)
-    files = [Path(path).expanduser() for path in paths.split(os.pathsep) if path]
-    documents = [_read(file) for file in files if file.is_file()]
-    wanted = flags.context or next((each["current-context"] for each in documents if each.get("current-context")), "")
-    chosen = _named(documents, "contexts", wanted)
-    if flags.context and not chosen:
-        raise ConfigurationError(f"no context {flags.context!r} in the kubeconfig {paths}")
-    context = dict(chosen.get("context") or {})
-    for field, section, name in (("cluster", "clusters", flags.cluster), ("user", "users", flags.user)):
-        if name and not _named(documents, section, name):
-            raise ConfigurationError(f"no {field} {name!r} in the kubeconfig {paths}")
-        if name:
-            context[field] = name
-    overlay = directory / "command-line"
-    overlay.write_text(yaml.safe_dump({"contexts": [{"name": OVERLAY, "context": context}]}))
-    return os.pathsep.join([str(overlay), *map(str, files)]), OVERLAY
-
-
-def _read(file: Path) -> Mapping[str, Any]:
-    try:
-        document = yaml.safe_load(file.read_bytes())
-    except (OSError, yaml.YAMLError) as error:
-        raise ConfigurationError(f"kubeconfig {file} cannot be used: {' '.join(str(error).split())[:300]}") from error
-    return document if isinstance(document, dict) else {}
-
-
-def _named(documents: Iterable[Mapping[str, Any]], section: str, name: object) -> Mapping[str, Any]:
-    """Return the first entry with this name in a section of the documents, or an empty entry."""
-    for document in documents:
-        for entry in document.get(section) or ():
-            if isinstance(entry, dict) and entry.get("name") == name:
-                return entry
-    return {}
+    credentials = await load_credentials(
+        flags.kubeconfig,
+        flags.context,
+        cluster=flags.cluster,
+        user=flags.user,
+        server=flags.server,
+        token=flags.token,
+        as_user=flags.as_user,
+        as_groups=flags.as_group,
+    )
+    credentials.proxy = credentials.proxy or proxy_for(credentials.host, os.environ)
+    async with open_client(credentials, user_agent=f"kubectl-{PROGRAM}/{version()}") as client:
+        yield Session(client, flags, credentials.notice)

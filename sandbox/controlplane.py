@@ -198,8 +198,10 @@ class ControlPlane:
         self._wait_for(APISERVER, "/readyz")
         try:
             install_storage_classes(self.kubeconfig)
+            if crds.CRD_DIRECTORIES[0] in self._crd_directories:
+                install_user_roles(self.kubeconfig)
         except (Unanswered, Rejected) as error:
-            raise ControlPlaneError(f"{APISERVER} does not store the StorageClasses: {error}") from error
+            raise ControlPlaneError(f"{APISERVER} does not store the StorageClasses or roles: {error}") from error
         # Start the controller manager after the CRDs, because the garbage collector looks for new kinds only every 30
         # seconds.
         self.start_component(MANAGER)
@@ -241,3 +243,27 @@ def install_storage_classes(kubeconfig: Path) -> None:
     admin = Admin(kubeconfig)
     for document in yaml.safe_load_all(STORAGE_CLASSES.read_text()):
         admin.apply(f"/apis/storage.k8s.io/v1/storageclasses/{document['metadata']['name']}", document)
+
+
+USER_ROLES: Final = (
+    crds.PROJECT / "manifests" / "controller" / "rbac.yaml",
+    Path(__file__).with_name("user_roles.yaml"),
+)
+"""The file with the roles of vmherd, and the file with the roles of KubeVirt and CDI."""
+
+AGGREGATED: Final = "rbac.authorization.k8s.io/aggregate-to-"
+
+
+def install_user_roles(kubeconfig: Path) -> None:
+    """Add the kinds of vmherd, KubeVirt and CDI to the roles view, edit and admin, as an installation does.
+
+    Raises Unanswered or Rejected. A second call changes nothing.
+    """
+    admin = Admin(kubeconfig)
+    for document in (each for path in USER_ROLES for each in yaml.safe_load_all(path.read_text())):
+        labels = {name: value for name, value in document["metadata"].get("labels", {}).items() if AGGREGATED in name}
+        if labels:
+            # A release in this control plane has roles of its own, with the usual names.
+            metadata = {"name": f"sandbox-{document['metadata']['name']}", "labels": labels}
+            path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{metadata['name']}"
+            admin.apply(path, {**document, "metadata": metadata})

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from controller import kinds
+from controller.apimachinery.indexes import NAMESPACE, by_namespace
 from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, PVCS, VMIS, VMS
@@ -52,7 +53,7 @@ class PoolSimulation:
         self.kubevirt = FakeKubeVirt(self.server, now=lambda: self.now, cdi=cdi)
         pools = LaggingCache(self.server, POOLS)
         vms = LaggingCache(self.server, VMS, indexes=VM_INDEXES)
-        vmis = LaggingCache(self.server, VMIS)
+        vmis = LaggingCache(self.server, VMIS, indexes={NAMESPACE: by_namespace})
         revisions = LaggingCache(self.server, CONTROLLER_REVISIONS, indexes=REVISION_INDEXES)
         stores = Stores(pools.store, vms.store, vmis.store, revisions.store)
         rosters = PoolRosters(vms.store, vmis.store)

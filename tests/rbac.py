@@ -1,9 +1,13 @@
 """Roles with exactly the permissions that `permissions_needed` lists. Tests run the controller with these roles."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from controller.access import Permission
+from sandbox.controlplane import ControlPlane
+from tests.cluster import Kubectl
+from tests.controlplane.waits import eventually
 
 GROUP = "rbac.authorization.k8s.io"
 
@@ -15,6 +19,19 @@ def user(name: str) -> dict[str, Any]:
 
 def service_account(namespace: str, name: str) -> dict[str, Any]:
     return {"kind": "ServiceAccount", "namespace": namespace, "name": name}
+
+
+def person(plane: ControlPlane, namespace: str, directory: Path, role: str = "edit") -> Kubectl:
+    """kubectl as a new user who has only this role of the cluster, such as `edit`, and only in this namespace."""
+    name = f"{role}er-of-{namespace}"
+    admin, who = (
+        Kubectl(plane.kubeconfig, namespace),
+        Kubectl(plane.write_kubeconfig(directory / name, name), namespace),
+    )
+    admin("create", "rolebinding", name, f"--clusterrole={role}", f"--user={name}")
+    asked = ("auth", "can-i", "get", "virtualmachinepools.pool.kubevirt.io")
+    eventually(lambda: who(*asked, check=False).stdout.strip() == "yes", what=f"the role {role} is in force")
+    return who
 
 
 def roles(permissions: Iterable[Permission], *, name: str, subject: dict[str, Any]) -> list[dict[str, Any]]:

@@ -7,9 +7,14 @@ change while the condition is true. The conditions of other writers are not chan
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from sys import intern
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+
+EARLIEST: Final = datetime(1000, 1, 1, tzinfo=UTC)
+LATEST: Final = datetime(9000, 1, 1, tzinfo=UTC)
+"""The first and the last time with which plans calculate. All durations are shorter than the rest of the calendar."""
 
 
 class Condition(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
@@ -73,8 +78,9 @@ def merge_conditions(
 
 
 def with_timezone(time: datetime | None) -> datetime | None:
-    """Return the time with a time zone. A time without a time zone gets the time zone UTC.
-
-    Python cannot compare a time with a time zone and a time without a time zone.
+    """Return the time of an object as a time with which a plan can calculate: with a time zone, by default UTC, and
+    between `EARLIEST` and `LATEST`. Python cannot add to a time at the ends of the calendar, and users can write one.
     """
+    if time is not None and not EARLIEST.year <= time.year < LATEST.year:
+        return EARLIEST if time.year < EARLIEST.year else LATEST
     return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time

@@ -1,4 +1,4 @@
-"""A cache index that finds objects by owner, and a type for the names of the existing objects in a namespace."""
+"""Indexes that find cached objects by owner or namespace, and a type for the names of the objects in a namespace."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -9,12 +9,18 @@ from informers.meta import KubeObject, ObjectKey, controller_of
 from informers.store import StoreView
 
 OWNER_UID: Final = "owner-uid"
+NAMESPACE: Final = "namespace"
+"""The index that each cache needs whose objects a plan deletes (`FirstDeletes`)."""
 
 
 def by_owner_uid(thing: KubeObject) -> Iterable[str]:
     """Return the UID of the owner with `controller: true`, or nothing if the object has no such owner."""
     owner = controller_of(thing.metadata)
     return () if owner is None else (owner.uid,)
+
+
+def by_namespace(thing: KubeObject) -> Iterable[str]:
+    return (thing.metadata.namespace,)
 
 
 class NamesInUse(Struct, frozen=True):

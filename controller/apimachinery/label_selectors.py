@@ -234,7 +234,7 @@ def holds(operator: Operator, value: str | None, values: Collection[str]) -> boo
 
 
 def _label_error(key: str, values: tuple[str, ...], field: str) -> FieldError | None:
-    if not _is_label_key(key):
+    if not is_label_key(key):
         return FieldError(f"{field}: {quoted(key)} is not a valid label key")
     for value in values:
         if value and not _is_label_name(value):
@@ -242,7 +242,8 @@ def _label_error(key: str, values: tuple[str, ...], field: str) -> FieldError | 
     return None
 
 
-def _is_label_key(key: str) -> bool:
+def is_label_key(key: str) -> bool:
+    """Return True for a valid label key. An annotation key is valid if it is one in lower case."""
     prefix, slash, name = key.rpartition("/")
     if slash and not is_subdomain(prefix):
         return False

@@ -19,12 +19,12 @@ _INT64 = range(-(2**63), 2**63)
 
 
 class NodeMatcher(Struct, frozen=True):
-    """A parsed list of requirements. The labels match if all requirements are satisfied."""
+    """A parsed list of requirements: key, operator and values. The labels match if all requirements are satisfied."""
 
-    requirements: tuple[SelectorRequirement, ...] = ()
+    requirements: tuple[tuple[str, str, frozenset[str]], ...] = ()
 
     def matches(self, selector: Mapping[str, str]) -> bool:
-        return all(_holds(requirement, selector) for requirement in self.requirements)
+        return all(_holds(operator, selector.get(key), values) for key, operator, values in self.requirements)
 
 
 def parse_node_matcher(wire: Iterable[SelectorRequirement], *, field: str) -> NodeMatcher | FieldError:
@@ -36,7 +36,7 @@ def parse_node_matcher(wire: Iterable[SelectorRequirement], *, field: str) -> No
     for index, requirement in enumerate(requirements):
         if error := _requirement_error(requirement, f"{field}[{index}]"):
             return error
-    return NodeMatcher(requirements)
+    return NodeMatcher(tuple((each.key, each.operator, frozenset(each.values or ())) for each in requirements))
 
 
 def _requirement_error(requirement: SelectorRequirement, field: str) -> FieldError | None:
@@ -52,10 +52,9 @@ def _requirement_error(requirement: SelectorRequirement, field: str) -> FieldErr
     return None
 
 
-def _holds(requirement: SelectorRequirement, selector: Mapping[str, str]) -> bool:
-    operator, value, values = requirement.operator, selector.get(requirement.key), requirement.values or ()
+def _holds(operator: str, value: str | None, values: frozenset[str]) -> bool:
     if operator in (GREATER, LESS):
-        return _compares(operator, value, values[0])
+        return _compares(operator, value, *values)
     return holds(Operator(operator), value, values)
 
 

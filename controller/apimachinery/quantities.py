@@ -82,7 +82,7 @@ def parse_amount(value: int | str) -> Amount | None:
     return None
 
 
-_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)", re.ASCII)
+_PART = re.compile(r"(?<![0-9.])([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)", re.ASCII)
 _MICROSECONDS = {
     "ns": 1e-3,
     "us": 1.0,
@@ -97,6 +97,11 @@ _LONGEST = timedelta(days=36525)
 """The longest duration that is accepted: 100 years."""
 
 _MOST_CHARACTERS = 100
+
+
+def seconds(number: int) -> timedelta:
+    """Return a number of seconds as a duration between 0 and 100 years. Other programs write any number."""
+    return timedelta(seconds=min(max(number, 0), _LONGEST // timedelta(seconds=1)))
 
 
 def parse_duration(text: str) -> timedelta | None:

@@ -24,21 +24,32 @@ they stay readable.
 
 SHORTEST_WORD: Final = 4
 PLAIN_WORD: Final = re.compile(r"[A-Za-z]{1,7}")
-"""Matches short words. Such words occur in many error messages, so they are never hidden."""
+"""Matches short words. Such words occur in many error messages, so they are hidden only if they are a value."""
 
-_WORD: Final = re.compile(r"[^\s\"'`\\,;:()\[\]{}<>=|]+")
+HARMLESS_VALUES: Final = frozenset({"true", "false", "null", "none"})
+
+_WORD: Final = re.compile(r"\\++(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)?|([^\s\"'`\\,;:()\[\]{}<>=|]++)")
+"""Matches a word, or an escape sequence such as `\\n` in a quoted text. Only a word has the group."""
+
+_VALUE: Final = re.compile(r"[:=][ \t]*+[\"'\\]{0,2}+([A-Za-z]{1,7})(?![\w-])")
+"""Matches a short word directly after `:` or `=`, with or without quotes. It may be a password."""
 
 
 def redacted(message: str, *bodies: bytes) -> str:
-    """Return the message without words that occur in a confidential text of one of the written bodies."""
-    texts = "\0".join(text for body in bodies for text in _confidential_texts(body))
+    """Return the message without words that occur in a confidential text of one of the written bodies.
+
+    A short word such as `letmein` is removed only if it is a value there: after `:` or `=`, or as the whole text.
+    """
+    each = [text for body in bodies for text in _confidential_texts(body)]
+    texts = "\0".join(each)
     if not texts:
         return message
+    values = {text for text in (*each, *_VALUE.findall(texts)) if text.lower() not in HARMLESS_VALUES}
 
     def hide(word: re.Match[str]) -> str:
-        text = word[0].strip(".!?")
-        shown = len(text) < SHORTEST_WORD or PLAIN_WORD.fullmatch(text) or text not in texts
-        return word[0] if shown else HIDDEN
+        text = (word[1] or "").strip(".!?")
+        is_secret = text in values if PLAIN_WORD.fullmatch(text) else text in texts
+        return HIDDEN if is_secret and len(text) >= SHORTEST_WORD else word[0]
 
     return _WORD.sub(hide, message)
 

@@ -18,13 +18,12 @@ changes.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
-Json: TypeAlias = object
-"""A decoded JSON value, or None if the field is absent."""
+from controller.apimachinery.meanings import Json, Meanings, Normalise, normal_json
 
 Fields: TypeAlias = dict[str, Json]
 
@@ -65,14 +64,6 @@ class NamedList(Struct, frozen=True):
         return element
 
 
-def _same_json(one: Json, other: Json, type_: Any) -> bool:
-    """Return True if both values are the same JSON.
-
-    The function compares the encoded values, because Python treats 1 and True as equal.
-    """
-    return msgspec.json.encode(one, order="deterministic") == msgspec.json.encode(other, order="deterministic")
-
-
 def _as_merged(merged: Fields, current: Fields, old: Fields, new: Fields) -> Fields:
     return merged
 
@@ -81,7 +72,8 @@ class MergeRules(Struct, frozen=True):
     """The rules for merging objects of a kind. The default compares JSON values and has no named lists.
 
     - `type`: the type of the whole document.
-    - `is_same`: a function that returns True if two values of a type have the same meaning.
+    - `normalise`: a function that returns the normal form of a value of a type. Values with equal normal forms have the
+      same meaning.
     - `named_lists`: the rules for each list with named elements, by the name of the list's field.
     - `whole`: the names of the fields whose objects are replaced as a whole.
     - `spec`: a function that is called after the merge and returns the spec to write. Its arguments are the merged spec
@@ -89,7 +81,7 @@ class MergeRules(Struct, frozen=True):
     """
 
     type: FieldType = Untyped()
-    is_same: Callable[[Json, Json, Any], bool] = _same_json
+    normalise: Normalise = normal_json
     named_lists: Mapping[str, NamedList] = {}
     whole: frozenset[str] = frozenset()
     spec: Callable[[Fields, Fields, Fields, Fields], Fields] = _as_merged
@@ -105,9 +97,10 @@ class MergeRules(Struct, frozen=True):
         """
         document = _decode(current)
         before, past, wanted = _mutable(document), _mutable(_decode(old)), _mutable(_decode(new))
-        after = self._merge_fields(self.type, before, past, wanted)
+        merge = _Merge(self, Meanings(self.normalise))
+        after = merge.fields(self.type, before, past, wanted)
         after["spec"] = self.spec(*(_fields(each.get("spec")) for each in (after, before, past, wanted)))
-        patch = self._difference(self.type, before, after)
+        patch = merge.difference(self.type, before, after)
         if not patch:
             return None
         metadata = _fields(document.get("metadata"))
@@ -115,38 +108,46 @@ class MergeRules(Struct, frozen=True):
         patch["metadata"] = {**_fields(patch.get("metadata")), **precondition}
         return msgspec.json.encode(patch)
 
-    def _merge(self, name: str, type_: FieldType, current: Json, old: Json, new: Json) -> Json:
+
+PLAIN: Final = MergeRules()
+
+
+class _Merge(Struct, frozen=True):
+    """One merge. Each value of the three documents is normalised once."""
+
+    rules: MergeRules
+    meanings: Meanings
+
+    def _value(self, name: str, type_: FieldType, current: Json, old: Json, new: Json) -> Json:
         """Return the merged value of the field `name`, or None if the field is removed."""
-        if self.is_same(old, new, type_):
+        if self.meanings.is_same(old, new, type_):
             return current
-        if name in self.whole:
+        if name in self.rules.whole:
             return new
         if isinstance(current, dict) and isinstance(new, dict):
-            return self._merge_fields(type_, current, _fields(old), new)
+            return self.fields(type_, current, _fields(old), new)
         if isinstance(current, dict) and isinstance(old, dict) and new is None:
-            return self._merge_fields(type_, current, old, {}) or None
-        if name in self.named_lists:
-            kind = self.named_lists[name]
+            return self.fields(type_, current, old, {}) or None
+        if name in self.rules.named_lists:
+            kind = self.rules.named_lists[name]
             lists = [_by_name(value, kind) for value in (current, old, new)]
             named = [elements for elements in lists if elements is not None]
             if len(named) == len(lists):
-                merged = self._merge_elements(kind, type_.element, *named)
+                merged = self._elements(kind, type_.element, *named)
                 return merged if merged or new is not None else None
         return new
 
-    def _merge_fields(self, type_: FieldType, current: Fields, old: Fields, new: Fields) -> Fields:
+    def fields(self, type_: FieldType, current: Fields, old: Fields, new: Fields) -> Fields:
         merged = dict(current)
         for name in dict.fromkeys((*old, *new)):
-            value = self._merge(name, type_.field(name), current.get(name), old.get(name), new.get(name))
+            value = self._value(name, type_.field(name), current.get(name), old.get(name), new.get(name))
             if value is None:
                 merged.pop(name, None)
             else:
                 merged[name] = value
         return merged
 
-    def _merge_elements(
-        self, kind: NamedList, type_: FieldType, current: Fields, old: Fields, new: Fields
-    ) -> list[Json]:
+    def _elements(self, kind: NamedList, type_: FieldType, current: Fields, old: Fields, new: Fields) -> list[Json]:
         """Return the merged elements of a named list. Each element is merged separately."""
         merged: Fields = dict(current)
         for name in dict.fromkeys((*old, *new)):
@@ -154,9 +155,9 @@ class MergeRules(Struct, frozen=True):
                 merged.pop(name, None)
             elif name not in current and name not in old:
                 merged[name] = new[name]
-            elif name in current and not self.is_same(old.get(name), new[name], type_):
+            elif name in current and not self.meanings.is_same(old.get(name), new[name], type_):
                 existing, before, after = _fields(current[name]), _fields(old.get(name)), _fields(new[name])
-                inner = self._merge_fields(type_, existing, before, after)
+                inner = self.fields(type_, existing, before, after)
                 merged[name] = self._with_choices(kind, type_, inner, before, after)
         return [merged[name] for name in _in_order(merged, current, old, new)]
 
@@ -167,11 +168,11 @@ class MergeRules(Struct, frozen=True):
         Otherwise the element is returned unchanged.
         """
         choices = [name for name in (*old, *new) if kind.is_choice(name)]
-        if all(self.is_same(old.get(name), new.get(name), type_.field(name)) for name in choices):
+        if all(self.meanings.is_same(old.get(name), new.get(name), type_.field(name)) for name in choices):
             return merged
         return {name: value for name, value in merged.items() if name in new or not kind.is_choice(name)}
 
-    def _difference(self, type_: FieldType, before: Fields, after: Fields) -> Fields:
+    def difference(self, type_: FieldType, before: Fields, after: Fields) -> Fields:
         """Return the merge patch (RFC 7386) that changes the value `before` to the value `after`.
 
         In the patch, a null removes a field, and a list replaces the whole list.
@@ -180,15 +181,14 @@ class MergeRules(Struct, frozen=True):
         for name, value in after.items():
             previous, inner_type = before.get(name), type_.field(name)
             if isinstance(previous, dict) and isinstance(value, dict):
-                if inner := self._difference(inner_type, previous, value):
+                if inner := self.difference(inner_type, previous, value):
                     patch[name] = inner
-            elif not self.is_same(previous, value, inner_type):
+            elif not self.meanings.is_same(previous, value, inner_type):
                 patch[name] = value
-        removed = (name for name in before if name not in after)
-        return patch | {name: None for name in removed if not self.is_same(before[name], None, type_.field(name))}
-
-
-PLAIN: Final = MergeRules()
+        for name in before:
+            if name not in after and not self.meanings.is_same(before[name], None, type_.field(name)):
+                patch[name] = None
+        return patch
 
 
 def _decode(document: bytes) -> Fields:
@@ -213,7 +213,7 @@ def _mutable(document: Fields) -> Fields:
     return {"metadata": kept, "spec": _fields(document.get("spec"))}
 
 
-def _in_order(names: Iterable[str], current: Iterable[str], old: Fields, new: Fields) -> list[str]:
+def _in_order(names: Iterable[str], current: Fields, old: Fields, new: Fields) -> list[str]:
     """Return the names in the order of `current`. If the order differs between `old` and `new`, use the order of `new`.
 
     If the order of `current` is used, a name may be missing in `current`. Such a name goes after the name that precedes
@@ -222,14 +222,15 @@ def _in_order(names: Iterable[str], current: Iterable[str], old: Fields, new: Fi
     is_reordered = [name for name in old if name in new] != [name for name in new if name in old]
     leading, other = (new, current) if is_reordered else (current, new)
     kept = frozenset(names)
-    order = [name for name in leading if name in kept]
-    position = 0
+    first: list[str] = []
+    behind: dict[str, list[str]] = {name: [] for name in leading if name in kept}
+    run = first
     for name in other:
-        if name in kept:
-            if name not in order:
-                order.insert(position, name)
-            position = order.index(name) + 1
-    return order
+        if name in behind:
+            run = behind[name]
+        elif name in kept:
+            run.append(name)
+    return [*first, *(each for name, others in behind.items() for each in (name, *others))]
 
 
 def _fields(value: Json) -> Fields:

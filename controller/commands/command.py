@@ -54,6 +54,8 @@ def carry_out(settings: K, work: Callable[[ApiClient, K], Awaitable[None]]) -> N
 @asynccontextmanager
 async def _client(connection: Connection) -> AsyncIterator[ApiClient]:
     credentials = await load_credentials(connection.kubeconfig, connection.context)
+    if credentials.notice:
+        click.echo(f"Warning: {credentials.notice}", err=True)
     async with open_client(credentials, user_agent=f"{PROGRAM}/{version()}") as client:
         yield client
 

@@ -6,7 +6,9 @@ The event loop and the HTTP client are slow to import. They are imported only wh
 
 import importlib
 import os
+import resource
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,11 +38,19 @@ def _run_until_done(config: Config) -> int:
 
     from controller import app  # noqa: PLC0415
 
+    _raise_file_limit()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(app.run(config))
     except app.Fatal as error:
         raise click.ClickException("\n".join(error.lines)) from error
+
+
+def _raise_file_limit() -> None:
+    """Raise the soft limit of open files to the hard limit. Shells and systemd often set a soft limit of 1,024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _loop_factory() -> Callable[[], "asyncio.AbstractEventLoop"] | None:

@@ -3,14 +3,9 @@
 `catalogue` has the valid values of each annotation.
 """
 
-from collections.abc import Mapping
-from typing import Final, TypeVar
+from typing import Final
 
-from msgspec.structs import replace
-
-from informers.meta import KubeObject, ObjectMeta, annotations_of
-
-T = TypeVar("T", bound=KubeObject)
+from informers.meta import ObjectMeta
 
 PREFIX: Final = "vmherd.dev/"
 """The prefix of all annotations that the controller reads on VMs, VMIs and ControllerRevisions."""
@@ -149,25 +144,6 @@ def is_protected(meta: ObjectMeta) -> bool:
     Every value but "false" protects. So a wrong value, such as "True", never leads to a deletion.
     """
     return meta.annotations is not None and meta.annotations.get(PROTECT, "false") != "false"
-
-
-def own_annotations(meta: ObjectMeta) -> Mapping[str, str]:
-    """Return the annotations of this controller, without those of other programs."""
-    return {name: value for name, value in annotations_of(meta).items() if name.startswith(PREFIX)}
-
-
-def without_foreign_annotations(obj: T) -> T:
-    """Return the object without the annotations of other programs, which the controller does not read.
-
-    The annotations of one object may have 256 KiB. Without this function, a user could fill the memory of the
-    controller with annotations.
-    """
-    annotations = obj.metadata.annotations
-    if annotations is None or all(name.startswith(PREFIX) for name in annotations):
-        return obj
-    kept = replace(obj.metadata, annotations=own_annotations(obj.metadata) or None)
-    changed: T = replace(obj, metadata=kept)  # type: ignore[type-var]
-    return changed
 
 
 def is_takeover_held(meta: ObjectMeta) -> bool:

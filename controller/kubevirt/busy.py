@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
 
+from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt.annotations import BUSY_UNTIL
 from informers.meta import KubeObject, ObjectMeta
 
@@ -50,4 +51,4 @@ def time_of(text: str) -> datetime | None:
         time = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return time if time.tzinfo is not None else None
+    return with_timezone(time) if time.tzinfo is not None else None

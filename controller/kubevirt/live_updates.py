@@ -131,7 +131,7 @@ def _has(value: Json, wanted: Json, type_: GoType) -> bool:
     if isinstance(value, dict) and isinstance(wanted, dict):
         return value.items() >= wanted.items()
     if isinstance(value, list) and isinstance(wanted, list):
-        return all(each in value for each in wanted)
+        return {*map(encoded, wanted)} <= {*map(encoded, value)}
     return encoded(value) == encoded(wanted)
 
 

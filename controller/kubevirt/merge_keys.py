@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from controller.apimachinery.three_way_merge import MergeRules, NamedList
-from controller.kubevirt.normal_form import VM_TEMPLATE, Fields, is_same, strategy_of
+from controller.kubevirt.normal_form import VM_TEMPLATE, Fields, normal_form, strategy_of
 
 POWER: Final = ("running", "runStrategy")
 """The two fields that control whether a VM runs. KubeVirt accepts only one of these fields in a VM."""
@@ -63,4 +63,4 @@ NAMED_LISTS: Final[Mapping[str, NamedList]] = {
     "dataVolumeTemplates": NamedList(name=("metadata", "name")),
 }
 
-VM_RULES: Final = MergeRules(type=VM_TEMPLATE, is_same=is_same, named_lists=NAMED_LISTS, whole=WHOLE, spec=_with_power)
+VM_RULES: Final = MergeRules(VM_TEMPLATE, normal_form, NAMED_LISTS, WHOLE, _with_power)

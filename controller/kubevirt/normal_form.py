@@ -27,6 +27,7 @@ from typing import Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from controller.apimachinery.meanings import Made, Meanings
 from controller.apimachinery.quantities import parse_quantity
 
 Json: TypeAlias = object
@@ -34,18 +35,6 @@ Json: TypeAlias = object
 
 Fields: TypeAlias = dict[str, Json]
 Path: TypeAlias = tuple[str, ...]
-
-TEMPLATE_LIMIT: Final = 128 * 1024
-"""The largest template in bytes. Real templates are much smaller, because KubeVirt limits inline user data to 2 KiB.
-
-A comparison takes about a microsecond for each byte. Without a limit, one template of 1.5 MB could block the event loop
-for more than a second in each reconciliation.
-"""
-
-
-def too_large(field: str, size: int) -> str:
-    """Return the message of the error that a template is larger than `TEMPLATE_LIMIT`."""
-    return f"{field} has {size} bytes: at most {TEMPLATE_LIMIT} are allowed; put large data into Secrets or ConfigMaps"
 
 
 class GoType(Struct, frozen=True):
@@ -103,27 +92,31 @@ _LISTED_BY_NAME: Final = (
 _STRATEGIES: Final[Mapping[Json, str]] = {True: "Always", False: "Halted"}
 
 
-def normal_form(value: Json, type_: GoType) -> Json:
-    """Return the normal form of a value, or None if the value has the same meaning as an absent field."""
+def normal_form(value: Json, type_: GoType, made: Made | None = None) -> Json:
+    """Return the normal form of a value, or None if the value has the same meaning as an absent field.
+
+    `made` is called for the value and for each value inside it (see `Normalise`).
+    """
+    normal: Json
     match value:
         case dict():
-            if type_ is VM_SPEC:
-                value = with_run_strategy(value)
-            fields = {name: normal_form(inner, type_.field(name)) for name, inner in value.items()}
+            written = with_run_strategy(value) if type_ is VM_SPEC else value
+            fields = {name: normal_form(inner, type_.field(name), made) for name, inner in written.items()}
             kept = {name: inner for name, inner in fields.items() if inner is not None}
-            return kept if kept or type_.kind not in ("struct", "collection") else None
+            normal = kept if kept or type_.kind not in ("struct", "collection") else None
         case list():
-            items = [normal_form(inner, type_.element) for inner in value]
+            items = [normal_form(inner, type_.element, made) for inner in value]
             if any(type_ is each for each in _LISTED_BY_NAME):
-                items = _in_order_of_names(items)
-            return items if items or type_.kind != "collection" else None
+                items = _in_order_of_names(items, value)
+            normal = items if items or type_.kind != "collection" else None
         case _:
-            return _normal_scalar(value, type_.kind)
+            normal = _normal_scalar(value, type_.kind)
+    return normal if made is None else made(value, type_, normal)
 
 
 def is_same(one: Json, other: Json, type_: GoType) -> bool:
     """Return True if both values have the same meaning for this type."""
-    return encoded(one) == encoded(other) or encoded(normal_form(one, type_)) == encoded(normal_form(other, type_))
+    return encoded(normal_form(one, type_)) == encoded(normal_form(other, type_))
 
 
 def encoded(value: Json) -> bytes:
@@ -173,20 +166,24 @@ def differences(old: Json, new: Json, type_: GoType, path: str = "") -> Iterator
 
     The fields of an object come in the order of `old`, followed by the fields that only `new` has.
     """
-    yield from _differences(normal_form(old, type_), normal_form(new, type_), path)
+    before, after, meanings = normal_form(old, type_), normal_form(new, type_), Meanings(normal_form)
+    if not meanings.is_same(before, after, UNKNOWN):
+        yield from _differences(before, after, path, meanings)
 
 
-def _differences(old: Json, new: Json, path: str) -> Iterator[str]:
-    if encoded(old) == encoded(new):
-        return
+def _differences(old: Json, new: Json, path: str, meanings: Meanings) -> Iterator[str]:
+    """Yield the paths of two different normal forms."""
     if isinstance(old, dict) and isinstance(new, dict):
-        for name in dict.fromkeys((*old, *new)):
-            yield from _differences(old.get(name), new.get(name), f"{path}.{name}" if path else name)
+        names = dict.fromkeys((*old, *new))
+        parts = ((f".{name}" if path else name, old.get(name), new.get(name)) for name in names)
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        for index, (before, after) in enumerate(zip(old, new, strict=True)):
-            yield from _differences(before, after, f"{path}[{index}]")
+        parts = ((f"[{index}]", *pair) for index, pair in enumerate(zip(old, new, strict=True)))
     else:
         yield path
+        return
+    for part, before, after in parts:
+        if not meanings.is_same(before, after, UNKNOWN):
+            yield from _differences(before, after, path + part, meanings)
 
 
 def _normal_scalar(value: Json, kind: str) -> Json:
@@ -219,12 +216,12 @@ def _normal_address(text: str) -> str:
         return text
 
 
-def _in_order_of_names(items: list[Json]) -> list[Json]:
-    """Return the elements sorted by name.
+def _in_order_of_names(items: list[Json], written: list[Json]) -> list[Json]:
+    """Return the elements sorted by name. `written` has the same elements as they are written, with their names.
 
     Return the list unchanged if an element has no name, or if two elements have the same name.
     """
-    names = [_name_of(item) for item in items]
+    names = list(map(_name_of, written))
     if not all(names) or len(set(names)) < len(names):
         return items
     return [item for _, item in sorted(zip(names, items, strict=True), key=lambda pair: pair[0])]

@@ -9,8 +9,11 @@ last successful renewal. After this deadline, other processes wait for another `
 seconds before they take the lease. In this time, the cancelled block has to end its work.
 
 Gate: cancellation alone is not safe. The operating system can stop a process at any line and continue it later.
-Therefore call `check` directly before every write. `check` compares the clock with the deadline. The elector never
-reads the timestamps in the lease (see `controller.leaderelection.lease`).
+Therefore call `check` directly before every write. `check` compares the clock with the deadline. Any thread may call
+it. The elector never reads the timestamps in the lease (see `controller.leaderelection.lease`).
+
+Thread: `controller.leaderelection.own_thread` runs the elector on a loop of its own. So a main loop that does not
+answer for some seconds keeps the lease.
 
 Release: the lease is released if the block ends without an exception and has not called `keep_lease`. A standby reads
 the lease at least once in `retry_period_s`, and takes the released lease. If the block fails or is cancelled, requests
@@ -26,7 +29,7 @@ import asyncio
 import socket
 import uuid
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from random import random  # noqa: TID251 - used for jitter; tests pass another function
 
@@ -112,40 +115,48 @@ def new_identity() -> str:
 
 
 class LeaderElector:
-    """Acquires, renews and releases one lease for this process. All times are in seconds, on the event loop's clock."""
+    """Acquires, renews and releases one lease for this process. All times are in seconds, on `clock`."""
 
     def __init__(
         self,
-        client: Requests,
+        connect: Callable[[], AbstractAsyncContextManager[Requests]],
         *,
         namespace: str,
         name: str,
         identity: str,
+        clock: Callable[[], float],
         wall_clock: Callable[[], datetime],
-        report: Callable[[bool], None],
+        report: Callable[[bool], object],
         lease_duration_s: float = 15.0,
         renew_deadline_s: float = 10.0,
         retry_period_s: float = 2.0,
         chance: Callable[[], float] = random,
+        note: Callable[[str], str] = lambda _inherited: "",
     ) -> None:
-        """`client` should serve only the lease, so that other requests do not delay a renewal.
+        """`connect` opens a client for the lease alone, so that other requests do not delay a renewal. `elected` calls
+        it, because a client belongs to one loop. `clock` is the clock of this loop, and goes on during a callback.
 
-        `wall_clock` returns the times that are written to the lease. Only users read these times, and no decision
-        depends on them. `report` is called at the creation and at each change, with True if this process holds the
-        lease. `chance` returns a random number from 0 to 1. This number varies the pauses between requests.
+        `note` returns the text for the annotation `QUARANTINE`. Its argument is the text of the last leader if this
+        process takes the lease, and else "". `wall_clock` returns the times that are written to the lease. Only users
+        read these times, and no decision depends on them. `report` is called at the creation and at each change, with
+        True if this process holds the lease. `chance` returns a random number from 0 to 1. This number varies the
+        pauses between requests.
         """
         if not lease_duration_s > renew_deadline_s > retry_period_s * RETRY_JITTER > 0:
             raise ValueError(f"required: lease_duration_s > renew_deadline_s > {RETRY_JITTER} * retry_period_s > 0")
-        self._client = client
+        self._connect = connect
+        self._client: Requests
         self._namespace = namespace
         self._name = name
         self.identity = identity
+        self._now = clock
         self._wall_clock = wall_clock
         self._report = report
         self._lease_duration_s = lease_duration_s
         self._renew_deadline_s = renew_deadline_s
         self._retry_period_s = retry_period_s
         self._chance = chance
+        self._note = note
 
         self._attempt_s = min(max(renew_deadline_s * ATTEMPT_SHARE, SHORTEST_ATTEMPT_S), renew_deadline_s / 2)
 
@@ -166,7 +177,7 @@ class LeaderElector:
     @property
     def is_leader(self) -> bool:
         """Return True if this process holds the lease and the renew deadline has not passed."""
-        return asyncio.get_running_loop().time() < self._leading_until
+        return self._now() < self._leading_until
 
     @property
     def holder(self) -> str:
@@ -185,23 +196,24 @@ class LeaderElector:
         Raises ElectionImpossible if no retry can succeed. If the lease is lost, cancels the block and raises LeaseLost.
         An exception of the block is raised inside an ExceptionGroup.
         """
-        if not await self._acquire(stop):
-            yield False
-            return
-        self._report(True)
-        log.info("became leader", lease=self._name, identity=self.identity)
-        try:
-            async with asyncio.timeout_at(self._leading_until) as term, running(self._keep_renewing(term)):
-                yield True
-        except (TimeoutError, ExceptionGroup) as error:
-            if term.expired():
-                raise LeaseLost(self._loss_message()) from error
-            raise
-        finally:
-            self._leading_until = NEVER
-            self._report(False)
-        if self._releases:
-            await self._release()
+        async with self._connect() as self._client:
+            if not await self._acquire(stop):
+                yield False
+                return
+            self._report(True)
+            log.info("became leader", lease=self._name, identity=self.identity)
+            try:
+                async with asyncio.timeout_at(self._leading_until) as term, running(self._keep_renewing(term)):
+                    yield True
+            except (TimeoutError, ExceptionGroup) as error:
+                if term.expired():
+                    raise LeaseLost(self._loss_message()) from error
+                raise
+            finally:
+                self._leading_until = NEVER
+                self._report(False)
+            if self._releases:
+                await self._release()
 
     def keep_lease(self) -> None:
         """Let the lease expire at the end of the block of `elected`, instead of releasing it.
@@ -230,7 +242,7 @@ class LeaderElector:
                 await self._read()
                 ours = await self._apply_decision()
         except Forbidden as error:
-            now = asyncio.get_running_loop().time()
+            now = self._now()
             self._forbidden_since = self._forbidden_since or now
             if now - self._forbidden_since < FORBIDDEN_S:
                 self._log_failure("not allowed to use the lease", error)
@@ -259,7 +271,7 @@ class LeaderElector:
         The pause is at most 0.9 retry periods, so that a standby takes a released lease within one retry period.
         """
         pause_s = self._retry_period_s * (0.5 + 0.4 * self._chance())
-        left_s = self._observed.held_until - asyncio.get_running_loop().time() if self._observed else 0.0
+        left_s = self._observed.held_until - self._now() if self._observed else 0.0
         return min(pause_s, max(left_s, MIN_PAUSE_S)) if left_s > 0 else pause_s
 
     async def _keep_renewing(self, term: asyncio.Timeout) -> None:
@@ -268,26 +280,25 @@ class LeaderElector:
         The duration of a failed attempt is subtracted from the next pause. So after an attempt that hangs, the next
         attempt follows at once.
         """
-        loop = asyncio.get_running_loop()
         failed_s = 0.0
         while True:
             pause_s = self._retry_period_s * (1 + (RETRY_JITTER - 1) * self._chance())
             await asyncio.sleep(max(pause_s - failed_s, MIN_PAUSE_S))
-            started, failed_s = loop.time(), 0.0
+            started, failed_s = self._now(), 0.0
             try:
                 if not await self._renew():
                     self._leading_until = NEVER
             except FAILURES as error:
                 self._log_failure("cannot renew the lease", error)
-                failed_s = loop.time() - started
+                failed_s = self._now() - started
             else:
                 self._failing = False
             if not term.expired():  # a timeout that has expired has already cancelled the work
-                term.reschedule(max(self._leading_until, loop.time()))
+                term.reschedule(max(self._leading_until, self._now()))
 
     async def _renew(self) -> bool:
         """Renew the lease once. Return False if the lease is lost. Raise one of FAILURES if the result is not known."""
-        left_s = self._leading_until - asyncio.get_running_loop().time()
+        left_s = self._leading_until - self._now()
         if left_s <= 0:
             return False  # the operating system stopped the process for too long, so the last read is outdated
         async with asyncio.timeout(min(self._attempt_s, left_s)):
@@ -328,7 +339,7 @@ class LeaderElector:
         """
         if self._observed is None:
             return False
-        started = asyncio.get_running_loop().time()
+        started = self._now()
         decision = decide(self._observed, identity=self.identity, now=started)
         if isinstance(decision, Wait):
             return False
@@ -339,15 +350,15 @@ class LeaderElector:
                 answer = await self._client.request("POST", LEASES.path(self._namespace), body=body)
                 self._observe(LEASES.decode(answer))
             case Renew(lease) | Take(lease):
-                await self._write(lease, spec)
+                await self._write(lease, spec, self._note(lease.note if isinstance(decision, Take) else ""))
         # The deadline counts from the time before the request. Standbys see the write later, so the lease expires later
         # for them.
         self._leading_until = started + self._renew_deadline_s
         return True
 
-    async def _write(self, lease: Lease, spec: LeaseSpec) -> None:
+    async def _write(self, lease: Lease, spec: LeaseSpec, note: str | None = None) -> None:
         path = LEASES.path(self._namespace, self._name)
-        body = change_body(lease, spec)
+        body = change_body(lease, spec, note)
         answer = await self._client.request("PATCH", path, body=body, content_type=PatchType.MERGE.value)
         self._observe(LEASES.decode(answer))
 
@@ -362,7 +373,7 @@ class LeaderElector:
     def _observe(self, lease: Lease | None) -> None:
         """Remember the lease after a read or a write. `lease` is None if the lease does not exist."""
         self.restores.note(lease)
-        before, now = self.holder, asyncio.get_running_loop().time()
+        before, now = self.holder, self._now()
         self._observed = observe(self._observed, lease, now=now, usual_duration_s=self._lease_duration_s)
         if self.holder not in (before, self.identity, ""):
             log.info("another process leads", lease=self._name, holder=self.holder)

@@ -17,13 +17,16 @@ decide to take the lease, the write of only one process succeeds.
 import math
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
-from informers.meta import ObjectMeta, version_number
+from informers.meta import ObjectMeta, annotations_of, version_number
 from informers.resource import Resource
+
+QUARANTINE: Final = "vmherd.dev/quarantine"
+"""The annotation of a lease with the sets and pools that keep the leader busy, as `kind/namespace/name` with commas."""
 
 
 class LeaseSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -48,6 +51,11 @@ class Lease(Struct, frozen=True, kw_only=True):
     def holder(self) -> str:
         """Return the identity of the holder, or "" if the lease was released."""
         return self.record.holder_identity or ""
+
+    @property
+    def note(self) -> str:
+        """Return the text of the annotation `QUARANTINE`, or ""."""
+        return annotations_of(self.metadata).get(QUARANTINE, "")
 
 
 LEASES: Resource[Lease] = Resource(
@@ -170,9 +178,14 @@ def creation_body(namespace: str, name: str, spec: LeaseSpec) -> bytes:
     )
 
 
-def change_body(lease: Lease, spec: LeaseSpec) -> bytes:
-    """Return a merge patch of the spec. The patch succeeds only if the lease has not changed since it was read."""
-    metadata = {"uid": lease.metadata.uid, "resourceVersion": lease.metadata.resource_version}
+def change_body(lease: Lease, spec: LeaseSpec, note: str | None = None) -> bytes:
+    """Return a merge patch of the spec, and of the annotation `QUARANTINE` if `note` is another text.
+
+    The patch succeeds only if the lease has not changed since it was read.
+    """
+    metadata: dict[str, object] = {"uid": lease.metadata.uid, "resourceVersion": lease.metadata.resource_version}
+    if note is not None and note != lease.note:
+        metadata["annotations"] = {QUARANTINE: note or None}
     return msgspec.json.encode({"metadata": metadata, "spec": spec})
 
 
@@ -189,7 +202,7 @@ class RestoreDetector:
     """
 
     def __init__(self, name: str) -> None:
-        self.on_restore: Callable[[str], None] = lambda _why: None
+        self.on_restore: Callable[[str], object] = lambda _why: None
         self._name = name
         self._newest = 0
 

@@ -18,10 +18,11 @@ from typing import Any, NamedTuple, TypeAlias
 from msgspec import Struct
 
 from controller.apimachinery.conditions import Condition
+from controller.apimachinery.field_error import INVALID_SPEC
 from controller.kinds import KINDS, Kind
 from controller.kubevirt.annotations import is_takeover_held
 from controller.kubevirt.resources import VMIS, VMS
-from controller.replicas.conditions import REPLICA_BACK_OFF, REPLICA_FAILURE
+from controller.replicas.conditions import REPLICA_BACK_OFF, REPLICA_FAILURE, STALLED
 from informers.resource import Resource
 
 
@@ -92,9 +93,11 @@ class Family(NamedTuple):
     lines: Iterable[str]
 
 
-def _is_true(condition: str) -> Number:
-    """Return a function whose value is 1 if the status has this condition, and 0 otherwise."""
-    return lambda figures: any(each.type == condition and each.status == "True" for each in figures.conditions)
+def _is_true(condition: str, reason: str = "") -> Number:
+    """Return a function whose value is 1 if the status has this condition, with this reason, and 0 otherwise."""
+    return lambda figures: any(
+        each.type == condition and each.status == "True" and reason in ("", each.reason) for each in figures.conditions
+    )
 
 
 def _lacking(figures: SetFigures) -> int | None:
@@ -126,6 +129,10 @@ COMMON_GAUGES: Mapping[str, tuple[str, Number]] = {
     "replicas_max_unavailable": (
         "Replicas that may be unavailable at the same time; no series if all replicas are ready.",
         attrgetter("max_unavailable"),
+    ),
+    "spec_invalid": (
+        "1 while the spec is invalid, so nothing is created or deleted; no series otherwise.",
+        _only_if(_is_true(STALLED, INVALID_SPEC)),
     ),
 }
 """The gauges with a label for the kind. Their names begin with `vmherd_`."""

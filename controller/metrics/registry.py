@@ -5,7 +5,8 @@ recorder, lease and event loop. `Metrics` has the methods that each component ca
 call that takes about a microsecond. To save time in frequent reports, the series for each set of labels is looked up
 only once. Series with known labels start at zero. So a graph shows zero errors instead of no data.
 
-Call all methods of `Metrics` on the event loop. Only a `Page` may be used on another thread.
+Call all methods of `Metrics` on the event loop. Only a `Page` and the reports of an API client may be used on another
+thread.
 """
 
 import platform
@@ -113,6 +114,10 @@ class Metrics(Instruments):
     def show_writes(self, slots: FairSlots) -> None:
         """Add the use of the slots for concurrent writes to the page."""
         self._write_slots = slots
+
+    def show_quarantine(self, quarantined: Callable[[], int]) -> None:
+        """Add the number of sets and pools in quarantine to the page. The thread of the page calls `quarantined`."""
+        self._process.quarantined.set_function(quarantined)
 
     def show_replicas(self, source: FigureSource) -> None:
         """At each scrape, call the source and add the values of the returned objects to the page.

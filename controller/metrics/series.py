@@ -149,6 +149,10 @@ class ProcessSeries:
             "vmherd_second_writer",
             "1 while this process writes nothing, because another controller works on the same objects.",
         )
+        self.quarantined = gauge(
+            "vmherd_quarantined_objects",
+            "Sets and pools that wait longer, because a reconciliation kept the event loop busy for over a second.",
+        )
         self.events_dropped = counter(
             "vmherd_events_dropped_total", "Kubernetes Events that were not sent, by reason.", ("reason",)
         )

@@ -221,7 +221,7 @@ def _blocked(situation: Situation, *, updates: bool) -> Stall | None:
     if late is not None:
         return Stall(PROGRESS_DEADLINE_EXCEEDED, late_change(late))
     snapshot = situation.snapshot
-    return limit_stall(situation.intent.wanted, len(snapshot.members), snapshot.limits.max_replicas)
+    return limit_stall(situation.intent.replicas, len(snapshot.members), snapshot.limits.max_replicas)
 
 
 def _held_step(situation: Situation) -> PendingStep | None:

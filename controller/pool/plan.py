@@ -34,7 +34,6 @@ from controller.pool.healing.finished import plan_finished
 from controller.pool.healing.heal import plan_healing
 from controller.pool.health import plan_progress
 from controller.pool.leaving.claims import (
-    Claims,
     choose_claims,
     plan_finalizer_removals,
     plan_member_finalizers,
@@ -59,8 +58,8 @@ from controller.pool.substitutes import plan_lost, plan_marks
 from controller.replicas.disruption_budget import Numbers, with_budget
 from controller.replicas.draining import HEALING, UPDATE, drain_first
 from controller.replicas.progress import wake_at
-from controller.replicas.release_delay import plan_held, wanted_beside
-from controller.replicas.replica_limit import limited, plan_limit
+from controller.replicas.release_delay import plan_held
+from controller.replicas.replica_limit import plan_limit
 from controller.replicas.rollback import hold_return, plan_notes, plan_return
 from controller.replicas.undecodable import undecodable_notices
 from controller.replicas.wrong_annotations import with_wrong_annotations
@@ -95,7 +94,7 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
     The caller checks first that the caches show all earlier writes for this pool.
     """
     claims = choose_claims(snapshot, intent)
-    situation = situation_of(snapshot, _with_limits(snapshot, intent, claims), claims.kept)
+    situation = situation_of(snapshot, intent, claims.kept, young=len(claims.young))
     shown, stranded = rollout_of(situation), situation.intent.stranded
     if stranded:
         return join([_plan_departures(snapshot), hold_return(stranded)])
@@ -129,13 +128,14 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
     # Disks are safe as early as possible, so the finalizers come first. A failed create does not skip them.
     writes = join((departures, finalizers, *steps))
     revisions = _plan_revisions(situation) if may_update and not writes.stages else Plan()
-    limit = plan_limit(situation.pool, intent.wanted, snapshot.limits.max_replicas)
+    limit = plan_limit(situation.pool, intent.replicas, snapshot.limits.max_replicas)
     whole = join((writes, revisions, limit, plan_advice(intent)))
     members, still_leaves = situation.members, partial(_still_leaves, situation)
     whole = drain_first(whole, situation.pool, members, guest_of, still_leaves=still_leaves, now=snapshot.now)
 
     def count() -> Numbers:
-        return Numbers(intent.wanted, len(members), len(members.where(lambda each: not is_meant_to_run(each.vm))))
+        wanted = min(intent.replicas, situation.intent.wanted_without_substitutes + len(claims.young))
+        return Numbers(wanted, len(members), len(members.where(lambda each: not is_meant_to_run(each.vm))))
 
     return with_budget(whole, snapshot, count)
 
@@ -162,12 +162,6 @@ def _plan_finalizers(snapshot: Snapshot, intent: Intent, members: Machines, othe
     may_remove = is_taken_over(snapshot, intent.template)
     preserve = intent.scale_in.preserve
     return plan_member_finalizers(snapshot, members, preserve=preserve, may_remove=may_remove, others=others)
-
-
-def _with_limits(snapshot: Snapshot, intent: Intent, claims: Claims) -> Intent:
-    """Return the intent with the number of VMs that the pool may have now."""
-    wanted = wanted_beside(len(claims.young), intent.wanted, len(claims.kept))
-    return replace(intent, wanted=limited(wanted, len(claims.kept), snapshot.limits.max_replicas))
 
 
 def _scaling_allows_update(situation: Situation, scaling: Plan) -> bool:

@@ -75,6 +75,7 @@ class PoolRules(Struct, frozen=True):
     outcome_notices = staticmethod(status.outcome_notices)
     rolls_out = staticmethod(limits.rolls_out)
     max_unavailable = staticmethod(intent.max_unavailable)
+    parse_intent = staticmethod(intent.parse_intent)
 
     stores: Stores
     resource: Resource[Pool]

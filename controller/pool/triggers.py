@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from controller.apimachinery.conditions import find_true
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import POOL_UID, REVISION_NAME, own_annotations
+from controller.kubevirt.annotations import POOL_UID, REVISION_NAME
 from controller.kubevirt.busy import BEFORE_ALL, busy_mark
 from controller.kubevirt.delicate import delicate_reason, delicate_reason_of_vmi
 from controller.kubevirt.live_updates import is_seen, restart_required
@@ -24,7 +24,7 @@ from controller.kubevirt.vms import (
     start_failures_of,
 )
 from controller.pool.spec.naming import parse_name
-from controller.replicas.catalogue import Place
+from controller.replicas.catalogue import Place, own_annotations
 from controller.replicas.triggers import controller_key
 from controller.replicas.wrong_annotations import wrong_on
 from controller.runtime.triggers import Wake, wakes_of

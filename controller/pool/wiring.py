@@ -5,12 +5,12 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
+from controller.apimachinery.indexes import NAMESPACE, by_namespace
 from controller.assembly import Assembly, Cache, Parts, on_removal, queue_of, wakes
 from controller.assembly import assemble as assemble_kind
 from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.kinds import POOLS
-from controller.kubevirt.annotations import without_foreign_annotations
 from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DISRUPTION_BUDGETS, VMIS, VMS
@@ -22,6 +22,7 @@ from controller.pool.members.snapshot import REVISION_INDEXES, VM_INDEXES, Limit
 from controller.pool.rollout.live import LiveChanges
 from controller.pool.rules import PoolRules
 from controller.pool.triggers import pools_of_revision, pools_of_vm, pools_of_vmi
+from controller.replicas.catalogue import without_foreign_annotations
 from controller.replicas.disruption_budget import BUDGET_NAMESPACE, BudgetCache, by_budgeted_namespace
 from controller.replicas.revisions import kept_revision
 from controller.replicas.triggers import wakes_of_owner
@@ -31,11 +32,11 @@ from informers.resource import Resource
 from informers.store import StoreView
 
 CACHES: Final = {
-    VMIS: Cache({}, without_foreign_annotations),
+    VMIS: Cache({NAMESPACE: by_namespace}, without_foreign_annotations),
     VMS: Cache(VM_INDEXES, without_foreign_annotations),
     CONTROLLER_REVISIONS: Cache(REVISION_INDEXES, transform=kept_revision),
 }
-OWNER_CACHE: Final = Cache({BUDGET_NAMESPACE: by_budgeted_namespace})
+OWNER_CACHE: Final = Cache({BUDGET_NAMESPACE: by_budgeted_namespace}, without_foreign_annotations)
 
 
 def rules_of(

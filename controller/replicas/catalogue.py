@@ -5,11 +5,16 @@ The controller, the admission policy of the chart and the reference page use the
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final
+from heapq import nsmallest
+from typing import Final, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from controller.kubevirt import annotations as names
+from informers.meta import KubeObject, ObjectMeta, annotations_of
+
+T = TypeVar("T", bound=KubeObject)
 
 
 class Place(StrEnum):
@@ -130,3 +135,49 @@ CATALOGUE: Final = (
 """What each annotation means, with an example, is in `tools/reference/annotations.md.in`."""
 
 BY_NAME: Final[Mapping[str, Annotation]] = {each.name: each for each in CATALOGUE}
+
+MOST_UNKNOWN: Final = 10
+"""The largest number of unknown annotations of an object that the caches keep (P23)."""
+
+REST: Final = names.PREFIX
+"""The number of the other unknown annotations, as an annotation of a cached object. No user can write an annotation
+with this name, because the API server refuses a name that ends with a slash.
+"""
+
+_BEGINNING: Final = slice(len(names.PREFIX), len(names.PREFIX) + 3)
+_BEGINNINGS: Final = frozenset(name[_BEGINNING] for name in BY_NAME)
+
+
+def own_annotations(meta: ObjectMeta) -> Mapping[str, str]:
+    """Return the annotations of this controller, without those of other programs.
+
+    Of the unknown annotations, the worst are kept, and the number of the others. The worst begin like a known one, so
+    they may be spelled wrong.
+    """
+    own = {name: value for name, value in annotations_of(meta).items() if name.startswith(names.PREFIX)}
+    unknown = [name for name in own if name not in BY_NAME and name != REST]
+    if len(unknown) <= MOST_UNKNOWN:
+        return own
+    kept = nsmallest(MOST_UNKNOWN, unknown, key=rank_of_unknown)
+    known = {name: value for name, value in own.items() if name in BY_NAME}
+    return {**known, **{name: own[name] for name in kept}, REST: str(len(unknown) - MOST_UNKNOWN)}
+
+
+def rank_of_unknown(name: str) -> tuple[bool, str]:
+    """Return the sort key of an unknown annotation. The worst comes first."""
+    return name[_BEGINNING] not in _BEGINNINGS, name
+
+
+def without_foreign_annotations(obj: T) -> T:
+    """Return the object without annotations that the controller does not need, for the cache.
+
+    The annotations of one object may have 256 KiB. Without this function, a user could fill the memory of the
+    controller with annotations, and each reconciliation would read them all.
+    """
+    if not obj.metadata.annotations:
+        return obj
+    own = own_annotations(obj.metadata)
+    if own == obj.metadata.annotations:
+        return obj
+    changed: T = replace(obj, metadata=replace(obj.metadata, annotations=own or None))  # type: ignore[type-var]
+    return changed

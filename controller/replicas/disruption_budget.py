@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from controller.apimachinery.field_error import FieldError
+from controller.apimachinery.indexes import NAMESPACE
 from controller.apimachinery.label_selectors import LabelSelector, Selector, parse_selector
 from controller.apimachinery.owner_references import controller_reference
 from controller.apimachinery.quantities import Amount, parse_amount
@@ -49,7 +50,7 @@ from informers.store import Change, StoreView
 OFF: Final = "the controller runs without --disruption-budgets"
 
 BUDGET_NAMESPACE: Final = "budget-namespace"
-"""The index of budgets by their namespace, and of the sets or pools that ask for a budget by their namespace."""
+"""The index of the sets or pools that ask for a budget, by their namespace."""
 
 CREATED_BY, VM_NAME = "kubevirt.io/created-by", "vm.kubevirt.io/name"
 """The labels with which KubeVirt names the UID and the name of the VMI on its Pods."""
@@ -80,7 +81,7 @@ class BudgetCache(Struct, frozen=True):
             return Budgets(resource, None) if self.is_off else None
         meta = owner.metadata
         if asks_for_budget(owner):
-            return Budgets(resource, self.store.by_index(BUDGET_NAMESPACE, meta.namespace))
+            return Budgets(resource, self.store.by_index(NAMESPACE, meta.namespace))
         own = self.store.get(ObjectKey(meta.namespace, budget_name(resource.kind, meta.name)))
         return Budgets(resource, () if own is None else (own,))
 
@@ -99,10 +100,6 @@ def asks_for_budget(owner: KubeObject) -> bool:
 
 def budget_name(kind: str, owner: str) -> str:
     return f"{kind.lower()}-{owner}"
-
-
-def by_budget_namespace(budget: DisruptionBudget) -> Iterable[str]:
-    return (budget.metadata.namespace,)
 
 
 def by_budgeted_namespace(owner: KubeObject) -> Iterable[str]:

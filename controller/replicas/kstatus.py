@@ -25,6 +25,7 @@ from controller.runtime.members.groups import Members
 S = TypeVar("S", bound=Struct)
 
 PROGRESS_DEADLINE_EXCEEDED: Final = "ProgressDeadlineExceeded"
+INTERNAL_ERROR: Final = "InternalError"
 
 
 class Word(StrEnum):
@@ -176,6 +177,29 @@ def plan_deadline(starts: Iterable[datetime | None], now: datetime, deadline: ti
 
 def invalid(message: str) -> Health:
     return Health(Word.DEGRADED, message, Stall(INVALID_SPEC, message))
+
+
+def text_of_defect(error: BaseException) -> str:
+    """Return a sentence about an unexpected exception of a rule."""
+    said = " ".join(str(error).split())[:200]
+    return f"vmherd cannot process this object: {type(error).__name__}{': ' if said else ''}{said}"
+
+
+class DefectStatus(Struct, frozen=True, rename="camel"):
+    """The part of a status that says why the rules failed. The other fields keep their values."""
+
+    observed_generation: int | None
+    printable_status: str
+    problem: str
+    conditions: tuple[Condition, ...] | None
+
+
+def defect_status(owner: Any, error: BaseException, now: datetime) -> DefectStatus:
+    """Return the status of a set or pool whose rules raised an unexpected exception. It is stalled."""
+    message = text_of_defect(error)
+    ours = progress_conditions(Health(Word.DEGRADED, message, Stall(INTERNAL_ERROR, message)))
+    old = owner.status.conditions if owner.status is not None else None
+    return DefectStatus(owner.metadata.generation, Word.DEGRADED, message, merge_conditions(old, ours, now))
 
 
 def texts_of(conditions: Iterable[Condition] | None) -> tuple[str, ...]:

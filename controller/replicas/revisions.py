@@ -12,11 +12,12 @@ from msgspec.structs import replace
 
 from controller.apimachinery.owner_references import controller_reference
 from controller.apimachinery.raw_json import encode_as_server
-from controller.kubevirt.annotations import POOL_UID, TEMPLATE_HASH, without_foreign_annotations
+from controller.kubevirt.annotations import POOL_UID, TEMPLATE_HASH
 from controller.kubevirt.pool_types import POOL_KIND
 from controller.kubevirt.replicaset_types import REPLICA_SET_KIND
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from controller.kubevirt.vm_types import ControllerRevision
+from controller.replicas.catalogue import without_foreign_annotations
 from controller.runtime.actions import Cause, Create, Delete, Stage
 from informers.meta import NO_LABELS, KubeObject, ObjectKey, ObjectMeta, controller_of, labels_of
 from informers.resource import Resource, T

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from controller.kubevirt.annotations import own_annotations
+from controller.replicas.catalogue import own_annotations
 from controller.replicas.conditions import without_failure
 from controller.runtime.triggers import Wake, itself, wakes_of
 from informers.meta import ObjectKey, ObjectMeta, controller_of

@@ -17,25 +17,35 @@ from msgspec.structs import replace
 from controller.apimachinery.field_error import quoted
 from controller.kubevirt.annotations import PREFIX
 from controller.kubevirt.problems import one_line
-from controller.replicas.catalogue import BY_NAME, HIGHEST, Place, Value
+from controller.replicas.catalogue import BY_NAME, HIGHEST, REST, Place, Value, own_annotations, rank_of_unknown
 from controller.runtime.actions import Notice, Plan
 from controller.runtime.members.groups import Group
 from informers.meta import ObjectMeta, annotations_of
 
 MAX_NOTICES: Final = 10
+MAX_HINTS: Final = 3
 _CLOSE: Final = 0.7
-_SHORT: Final = 64
+_LONGEST: Final = 63
+"""The number of characters of a name that are compared. The API server accepts no longer name."""
 
 
 class Wrong(Struct, frozen=True):
-    """A wrong annotation. `where` names the VMs or VMIs that have it, or is "" for the set or pool itself."""
+    """A wrong annotation. `where` names the VMs or VMIs that have it, or is "" for the set or pool itself.
+
+    `rank` sorts the wrong annotations of an object, the worst first. `unknown` is the name of an unknown annotation, or
+    "". `hint` is the end of the text, with a similar name.
+    """
 
     message: str
     where: str = ""
+    rank: tuple[int, bool, str] = (0, False, "")
+    unknown: str = ""
+    hint: str = ""
 
     @property
     def text(self) -> str:
-        return f"{self.where}: {self.message}" if self.where else self.message
+        text = f"{self.message}{self.hint}"
+        return f"{self.where}: {text}" if self.where else text
 
 
 def setting(meta: ObjectMeta, name: str) -> str | None:
@@ -50,61 +60,72 @@ def is_valid(text: str, value: Value) -> bool:
     return value.low is None or value.low <= int(text) <= HIGHEST
 
 
-def wrong_on(meta: ObjectMeta, place: Place) -> tuple[str, ...]:
-    """Return one message for each wrong annotation of the object, in the order of their names."""
-    annotations = meta.annotations
-    if not annotations:
+def wrong_on(meta: ObjectMeta, place: Place) -> tuple[Wrong, ...]:
+    """Return the wrong annotations of the object, the worst first: wrong values, wrong places, unknown names."""
+    if not meta.annotations:
         return ()
-    messages = [message_of(name, annotations[name], place) for name in sorted(annotations) if name.startswith(PREFIX)]
-    return tuple(filter(None, messages))
+    found = [_wrong(name, text, place) for name, text in own_annotations(meta).items()]
+    return tuple(sorted(filter(None, found), key=lambda each: each.rank))
 
 
 def message_of(name: str, text: str, place: Place) -> str:
     """Return what is wrong with this annotation of an object, or ""."""
-    # The VMs of a large pool often have the same annotations. A long value is not kept in memory.
-    return _remembered(name, text, place) if len(text) <= _SHORT else _message_of(name, text, place)
+    wrong = _wrong(name, text, place)
+    return wrong.message if wrong is not None else ""
 
 
-def _message_of(name: str, text: str, place: Place) -> str:
+def _wrong(name: str, text: str, place: Place) -> Wrong | None:
     known = BY_NAME.get(name)
+    if name == REST:
+        return Wrong(f"{text} more unknown annotations have no effect", rank=(3, False, name))
     if known is None:
-        return _unknown(name)
+        message = f"annotation {name} is unknown, so it has no effect"
+        return Wrong(message, rank=(2, *rank_of_unknown(name)), unknown=name)
     if place not in known.on:
-        return f"annotation {name} has no effect on {place}: it belongs on {' and '.join(known.on)}"
+        message = f"annotation {name} has no effect on {place}: it belongs on {' and '.join(known.on)}"
+        return Wrong(message, rank=(1, False, name))
     if is_valid(text, known.value):
-        return ""
-    return one_line(f"annotation {name} is {quoted(text)}: it must be {known.value.form}, so {known.otherwise}")
+        return None
+    must = f"it must be {known.value.form}, so {known.otherwise}"
+    return Wrong(one_line(f"annotation {name} is {quoted(text)}: {must}"), rank=(0, False, name))
 
 
-_remembered = lru_cache(maxsize=4096)(_message_of)
+def with_hints(found: Iterable[Wrong]) -> tuple[Wrong, ...]:
+    """Return the wrong annotations with a similar name for the first unknown ones. A comparison of names is slow."""
+    listed, left = list(found), MAX_HINTS
+    for index, wrong in enumerate(listed):
+        if wrong.unknown and left:
+            left -= 1
+            listed[index] = replace(wrong, hint=_hint(wrong.unknown))
+    return tuple(listed)
 
 
-def _unknown(name: str) -> str:
+@lru_cache(maxsize=4096)
+def _hint(name: str) -> str:
     names = [each.removeprefix(PREFIX) for each in BY_NAME]
-    close = difflib.get_close_matches(name.removeprefix(PREFIX), names, n=1, cutoff=_CLOSE)
-    hint = f"; did you mean {PREFIX}{close[0]}?" if close else ""
-    return f"annotation {name} is unknown, so it has no effect{hint}"
+    close = difflib.get_close_matches(name.removeprefix(PREFIX)[:_LONGEST], names, n=1, cutoff=_CLOSE)
+    return f"; did you mean {PREFIX}{close[0]}?" if close else ""
 
 
 def all_wrong(
-    owner: ObjectMeta, place: Place, members: Iterable[tuple[str, Group[Any], tuple[str, ...]]]
+    owner: ObjectMeta, place: Place, members: Iterable[tuple[str, Group[Any], tuple[Wrong, ...]]]
 ) -> tuple[Wrong, ...]:
     """Return the wrong annotations of a set or pool, and after them those of its members, in the order of their names.
 
-    Each entry of `members` is a group of VMs with "VM" or "VMI", and the messages about each of these objects. Only the
-    groups with messages are read.
+    Each entry of `members` is a group of VMs with "VM" or "VMI", and what is wrong on each of these objects. Only the
+    groups with wrong annotations are read.
     """
-    found: defaultdict[tuple[str, str], list[Group[Any]]] = defaultdict(list)
-    for noun, group, messages in members:
-        for message in messages:
-            found[noun, message].append(group)
+    found: defaultdict[tuple[str, Wrong], list[Group[Any]]] = defaultdict(list)
+    for noun, group, wrongs in members:
+        for wrong in wrongs:
+            found[noun, wrong].append(group)
     of_members = []
-    for (noun, message), groups in found.items():
+    for (noun, wrong), groups in found.items():
         first = min(each.metadata.name for group in groups for each in group)
         more = sum(map(len, groups)) - 1
-        of_members.append((first, Wrong(message, f"{noun} {first}{f' and {more} more' if more else ''}")))
-    of_members.sort(key=lambda each: (each[0], each[1].text))
-    return (*map(Wrong, wrong_on(owner, place)), *(wrong for _, wrong in of_members))
+        of_members.append((first, wrong.rank, noun, f"{noun} {first}{f' and {more} more' if more else ''}", wrong))
+    of_members.sort(key=lambda each: each[:3])
+    return with_hints((*wrong_on(owner, place), *(replace(wrong, where=where) for *_, where, wrong in of_members)))
 
 
 def with_wrong_annotations(plan: Plan, found: tuple[Wrong, ...]) -> Plan:

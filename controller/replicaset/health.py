@@ -53,7 +53,7 @@ def health_of(situation: Situation, failure: Condition | None, replacing: Condit
     None.
     """
     snapshot, active = situation.snapshot, situation.active
-    blocked = limit_stall(situation.intent.wanted, len(active), snapshot.max_replicas)
+    blocked = limit_stall(situation.intent.replicas, len(active), snapshot.max_replicas)
     waits, activity = find_waits(situation), _activity(situation)
     health = kstatus.health_of(snapshot, waits, activity, failure=failure, blocked=blocked)
     if failure is not None:

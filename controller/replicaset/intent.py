@@ -2,20 +2,23 @@
 
 from msgspec import Struct
 
-from controller.apimachinery.field_error import FieldError, quoted
-from controller.apimachinery.label_selectors import LabelSelector, Selector, parse_selector
+from controller.apimachinery.field_error import FieldError
+from controller.apimachinery.label_selectors import Selector
+from controller.kubevirt.limits import check_spec
 from controller.kubevirt.replicaset_types import ReplicaSet
-from controller.replicaset.template import Template, parse_template
+from controller.replicaset.template import FIELD, Template, parse_template
 
 
 class Intent(Struct, frozen=True, kw_only=True):
-    """A parsed and valid spec. `wanted` is the wanted number of VMIs.
+    """A parsed and valid spec. `replicas` is the number in the spec. `wanted` is the number of VMIs that the set may
+    have now, with the limit of replicas (R4). `situation_of` sets it.
 
     The selector is not empty and matches the labels of the template.
     If the VMIs return by themselves (P29), `template` is the one to which they return, and `rejected` is the one of the
     spec. If they cannot have it any more, both are the one of the spec, and `stranded` says why.
     """
 
+    replicas: int
     wanted: int
     selector: Selector
     template: Template
@@ -24,23 +27,9 @@ class Intent(Struct, frozen=True, kw_only=True):
 
 
 def parse_intent(owner: ReplicaSet) -> Intent | FieldError:
-    """Parse the spec of the set. Return the first error if the spec is invalid.
-
-    If `spec.replicas` is absent, 1 VMI is wanted.
-    """
-    wanted = 1 if owner.spec.replicas is None else owner.spec.replicas
-    if wanted < 0:
-        return FieldError(f"spec.replicas is {wanted}: it must not be negative")
-    selector = parse_selector(owner.spec.selector or LabelSelector())
-    if isinstance(selector, FieldError):
-        return selector
-    if selector.is_empty:
-        return FieldError("spec.selector is empty: it would match every virtual machine of the namespace")
-    template = parse_template(owner)
-    if isinstance(template, FieldError):
-        return template
-    if template.wrong_quantity is not None:
-        return template.wrong_quantity
-    if not selector.matches(template.labels):
-        return FieldError(f"spec.selector {quoted(str(selector))} does not match spec.template.metadata.labels")
-    return Intent(wanted=wanted, selector=selector, template=template)
+    """Parse the spec of the set. Return the first error if the spec is invalid."""
+    checked = check_spec(owner.spec, parse_template(owner), FIELD)
+    if isinstance(checked, FieldError):
+        return checked
+    replicas, selector, template = checked
+    return Intent(replicas=replicas, wanted=replicas, selector=selector, template=template)

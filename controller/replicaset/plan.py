@@ -34,8 +34,7 @@ from controller.replicas.conditions import held_reason
 from controller.replicas.disruption_budget import Numbers, with_budget
 from controller.replicas.draining import SCALE_IN, UPDATE, drain_first, guest_of_vmi
 from controller.replicas.progress import wake_at
-from controller.replicas.release_delay import wanted_beside
-from controller.replicas.replica_limit import limited, plan_limit
+from controller.replicas.replica_limit import plan_limit
 from controller.replicas.rollback import hold_return, plan_notes, plan_return
 from controller.replicas.undecodable import undecodable_notices
 from controller.replicas.wrong_annotations import with_wrong_annotations
@@ -81,8 +80,7 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
     # Adopted VMIs already count as active. Otherwise the reconciliation would create too many VMIs.
     members = claims.kept + group_vmis(filter(is_active, claims.adopted))
     active = len(members.where(is_active))
-    wanted = limited(wanted_beside(len(claims.held), intent.wanted, active), active, snapshot.max_replicas)
-    situation = situation_of(snapshot, replace(intent, wanted=wanted), members)
+    situation = situation_of(snapshot, intent, members, young=len(claims.held))
     shown, stranded = rollout_of(situation), situation.intent.stranded
     if stranded:
         return hold_return(stranded)
@@ -102,7 +100,7 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
         scaling,
         cleanup,
         _back_off_notice(situation),
-        plan_limit(snapshot.owner.metadata, intent.wanted, snapshot.max_replicas),
+        plan_limit(snapshot.owner.metadata, intent.replicas, snapshot.max_replicas),
         Plan(notices=undecodable_notices(claims.kept.where(lambda vmi: bool(vmi.undecodable)), snapshot.now)),
         plan_progress(situation),
         wake_at(ends_of_marks(*situation.active.examples(), now=snapshot.now), snapshot.now),
@@ -130,7 +128,8 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
 
     owner = snapshot.owner.metadata
     whole = drain_first(whole, owner, situation.active, guest_of, still_leaves=still_leaves, now=snapshot.now)
-    return with_budget(whole, snapshot, lambda: Numbers(intent.wanted, active))
+    wanted = min(intent.replicas, situation.intent.wanted + len(claims.held))
+    return with_budget(whole, snapshot, lambda: Numbers(wanted, active))
 
 
 def _unless_limited(situation: Situation, part: Plan, cause: Cause) -> Plan:

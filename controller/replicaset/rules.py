@@ -14,6 +14,7 @@ from controller.replicas.disruption_budget import BudgetCache
 from controller.replicaset import plan as plans
 from controller.replicaset import rolling_update, status
 from controller.replicaset.history import RevisionCache
+from controller.replicaset.intent import parse_intent
 from controller.replicaset.revisions import delete_orphaned
 from controller.replicaset.rosters import VMIRosters
 from controller.replicaset.snapshot import ORPHAN_NAMESPACE, Snapshot
@@ -46,6 +47,7 @@ class ReplicaSetRules(Struct, frozen=True):
     outcome_notices = staticmethod(status.outcome_notices)
     rolls_out = staticmethod(rolling_update.rolls_out)
     max_unavailable = staticmethod(rolling_update.max_unavailable)
+    parse_intent = staticmethod(parse_intent)
 
     owners: StoreView[ReplicaSet]
     vmis: StoreView[VirtualMachineInstance]

@@ -3,8 +3,10 @@
 from collections.abc import Callable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from controller.kubevirt.vmis import is_active, is_deleting, is_spent
+from controller.replicas.release_delay import wanted_beside
 from controller.replicas.replica_limit import limited
 from controller.replicas.rollback import after_return, usable_template
 from controller.replicaset.back_off import BackOff, Creates, choose_creates, find_back_off
@@ -49,16 +51,17 @@ def usable_in(snapshot: Snapshot, intent: Intent) -> Callable[[str], Template | 
     return lambda name: usable_template(name, revisions, lambda each: template_in(owner, each), intent.selector)
 
 
-def situation_of(snapshot: Snapshot, intent: Intent, members: VMIs) -> Situation:
-    """Return the situation of a set with these members."""
+def situation_of(snapshot: Snapshot, intent: Intent, members: VMIs, *, young: int = 0) -> Situation:
+    """Return the situation of a set with these members. `young` is the number of members whose release waits."""
+    active, now = members.where(is_active), snapshot.now
+    wanted = limited(wanted_beside(young, intent.replicas, len(active)), len(active), snapshot.max_replicas)
+    intent = replace(intent, wanted=wanted)
     usable = usable_in(snapshot, intent)
     intent = after_return(intent, snapshot.owner.metadata, intent.template.hash, usable)
-    active, now = members.where(is_active), snapshot.now
     spent = members.where(lambda vmi: is_spent(vmi) and not is_deleting(vmi))
     back_off = find_back_off(now, intent.template, active, spent)
     surge = surge_of(snapshot, intent, active)
-    missing = limited(intent.wanted, len(active), snapshot.max_replicas) + surge - len(active)
-    creates = choose_creates(back_off, missing, burst=snapshot.burst, now=now)
+    creates = choose_creates(back_off, wanted + surge - len(active), burst=snapshot.burst, now=now)
     return Situation(
         snapshot=snapshot, intent=intent, active=active, spent=spent, back_off=back_off, creates=creates, surge=surge
     )

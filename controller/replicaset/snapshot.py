@@ -11,8 +11,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from controller.apimachinery.indexes import NAMESPACE, by_namespace
 from controller.apimachinery.label_selectors import LabelSelector, Operator
 from controller.kubevirt.replicaset_types import REPLICA_SET_KIND, ReplicaSet
+from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicas.catalogue import Place
 from controller.replicas.disruption_budget import (
@@ -50,6 +52,7 @@ ORPHAN_NAMESPACE: Final = "orphan-namespace"
 VMI_INDEXES: Final[Mapping[str, Callable[[VirtualMachineInstance], Iterable[str]]]] = {
     SET_UID: by_set_uid,
     ORPHAN_NAMESPACE: by_orphan_namespace,
+    NAMESPACE: by_namespace,
 }
 
 
@@ -114,6 +117,11 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> ObjectKey:
         return self.owner.metadata.key
+
+    @property
+    def revisions(self) -> tuple[ControllerRevision, ...]:
+        """The revisions of the set that are known."""
+        return self.history.revisions if self.history is not None else ()
 
     @property
     def wrong_annotations(self) -> tuple[Wrong, ...]:

@@ -5,9 +5,8 @@ end of the name. Each create inserts its own end of the name.
 """
 
 from collections.abc import Mapping
-from functools import lru_cache
 from hashlib import blake2b
-from typing import TypeAlias
+from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -15,28 +14,27 @@ from msgspec.structs import replace
 
 from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.names import SAFE_ALPHABET, name_base
+from controller.kubevirt import limits
 from controller.kubevirt.annotations import ADOPTED_TEMPLATE, TEMPLATE_HASH
 from controller.kubevirt.legacy import modernise
-from controller.kubevirt.normal_form import HASHED_SPEC, TEMPLATE_LIMIT, VMI_SPEC, encoded, normal_form, too_large
+from controller.kubevirt.limits import decode_spec, read_template
+from controller.kubevirt.normal_form import HASHED_SPEC, VMI_TEMPLATE, Fields, encoded, normal_form
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetSpec
 from controller.kubevirt.vm_types import ControllerRevision
-from controller.kubevirt.vmi_types import TemplateMeta, VirtualMachineInstance
-from controller.kubevirt.wrong_quantities import wrong_quantity
+from controller.kubevirt.vmi_types import TemplateMeta, VirtualMachineInstance, VMITemplate
+from informers.memo import Memo
 from informers.meta import NO_LABELS, OwnerReference, annotations_of, labels_of
 from informers.resource import Resource, T
 
 HASH_LENGTH = 10
 """The number of characters in a template hash."""
 
-LONGEST_CACHED = 16 * 1024
-"""The maximum length, in bytes, of a spec whose hash and modern form are remembered."""
+FIELD: Final = "spec.template"
 
 _decode_spec = msgspec.json.Decoder(ReplicaSetSpec).decode
 
-Items: TypeAlias = tuple[tuple[str, str], ...]
 
-
-class Template(Struct, frozen=True, kw_only=True):
+class Template(limits.Template, frozen=True, kw_only=True):
     """A parsed and valid template. Old spellings of fields are converted (R13). `base` is the start of each VMI name.
 
     `adopted` is the hash of the template of VMIs without the template-hash label: the value of the annotation
@@ -47,14 +45,10 @@ class Template(Struct, frozen=True, kw_only=True):
     is deleted with `--cascade=orphan` and created again, its VMIs count as up to date.
     """
 
-    base: str
+    base: str = ""
     hash: str
-    adopted: str
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
-    finalizers: tuple[str, ...]
-    spec: bytes
-    wrong_quantity: FieldError | None = None
+    adopted: str = ""
+    finalizers: tuple[str, ...] = ()
 
     def hash_of(self, vmi: VirtualMachineInstance) -> str:
         """Return the hash of the template to which the VMI belongs."""
@@ -84,32 +78,13 @@ class EncodedTemplate(Struct, frozen=True):
 def parse_template(owner: ReplicaSet) -> Template | FieldError:
     """Parse the template of the set, or return the error if the template is invalid (R1)."""
     wire = owner.spec.template
-    if wire is None:
-        return FieldError("spec.template is missing")
+    found = read_template(wire, FIELD, _remembered)
+    if isinstance(found, FieldError) or wire is None:
+        return found
     meta = wire.metadata or TemplateMeta()
-    labels, annotations, finalizers = meta.labels or {}, meta.annotations or {}, meta.finalizers or ()
-    if not labels:
-        return FieldError("spec.template.metadata.labels is empty: the labels must match spec.selector")
-    raw = bytes(wire.spec)
-    if len(raw) > TEMPLATE_LIMIT:
-        return FieldError(too_large("spec.template.spec", len(raw)))
-    read = _read_remembered if len(raw) <= LONGEST_CACHED else _read
-    content = read(tuple(labels.items()), tuple(annotations.items()), finalizers, raw)
-    if isinstance(content, FieldError):
-        return content
-    digest, spec, wrong = content
     base = name_base(meta.name, meta.generate_name, owner.metadata.name)
-    adopted = annotations_of(owner.metadata).get(ADOPTED_TEMPLATE, digest)
-    return Template(
-        base=base,
-        hash=digest,
-        adopted=adopted,
-        labels=labels,
-        annotations=annotations,
-        finalizers=finalizers,
-        spec=spec,
-        wrong_quantity=wrong,
-    )
+    adopted = annotations_of(owner.metadata).get(ADOPTED_TEMPLATE, found.hash)
+    return replace(found, base=base, adopted=adopted, finalizers=meta.finalizers or ())
 
 
 def template_in(owner: ReplicaSet, revision: ControllerRevision) -> Template | None:
@@ -153,33 +128,26 @@ def encode_template(
     return EncodedTemplate(template.base, head, tail)
 
 
-def _read(
-    labels: Items, annotations: Items, finalizers: tuple[str, ...], raw: bytes
-) -> tuple[str, bytes, FieldError | None] | FieldError:
-    """Return the hash of the template, the VMI spec in its modern form, and the error of a wrong quantity or None."""
+def _read(wire: VMITemplate) -> Template | FieldError:
+    decoded = decode_spec(wire, FIELD, VMI_TEMPLATE, "VirtualMachineInstance")
+    if isinstance(decoded, FieldError):
+        return decoded
+    fields, error = decoded
+    raw = bytes(wire.spec)
     spec = modernise(raw)
-    if not spec.startswith(b"{"):
-        return FieldError("spec.template.spec is missing: it must be a VirtualMachineInstance spec")
-    digest = _hash_of(labels, annotations, finalizers, spec)
-    if isinstance(digest, FieldError):
-        return digest
-    return digest, spec, wrong_quantity(msgspec.json.decode(spec), VMI_SPEC, "spec.template.spec")
+    if spec == raw:
+        return Template(hash=_hash_of(wire.metadata or TemplateMeta(), fields), error=error)
+    return Template(hash=_hash_of(wire.metadata or TemplateMeta(), msgspec.json.decode(spec)), spec=spec, error=error)
 
 
-_read_remembered = lru_cache(maxsize=256)(_read)
+_remembered: Final = Memo(_read)
 
 
-def _hash_of(labels: Items, annotations: Items, finalizers: tuple[str, ...], spec: bytes) -> str | FieldError:
-    """Return the hash as characters of `SAFE_ALPHABET`, or an error if the spec cannot be read.
-
-    Different spellings of the same content have the same hash.
-    """
-    try:
-        content = (dict(labels), dict(annotations), normal_form(msgspec.json.decode(spec), HASHED_SPEC))
-        # Earlier hashes did not include finalizers. Without finalizers, the hash is the same as before.
-        canonical = encoded((*content, finalizers) if finalizers else content)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return FieldError(f"spec.template.spec cannot be read: {error}")
+def _hash_of(meta: TemplateMeta, spec: Fields) -> str:
+    """Return the hash as characters of `SAFE_ALPHABET`. Different spellings of the same content have the same hash."""
+    content = (meta.labels or {}, meta.annotations or {}, normal_form(spec, HASHED_SPEC))
+    # Earlier hashes did not include finalizers. Without finalizers, the hash is the same as before.
+    canonical = encoded((*content, meta.finalizers) if meta.finalizers else content)
     digest = int.from_bytes(blake2b(canonical, digest_size=16).digest(), "big")
     letters = []
     for _ in range(HASH_LENGTH):

@@ -18,7 +18,7 @@ from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import entered, is_migrating, is_paused, is_ready, is_spent, node_of, unready_since
 from controller.replicas.catalogue import Place
 from controller.replicas.draining import drain_marks
-from controller.replicas.wrong_annotations import wrong_on
+from controller.replicas.wrong_annotations import Wrong, wrong_on
 from controller.runtime.members.groups import Members, grouped
 from informers.meta import annotations_of, labels_of
 
@@ -102,6 +102,6 @@ def replaces_failure(vmi: VirtualMachineInstance) -> bool:
     return EARLY_FAILURES in annotations_of(vmi.metadata)
 
 
-def wrong_on_vmi(vmi: VirtualMachineInstance) -> tuple[str, ...]:
-    """Return the messages about the wrong annotations of the VMI (P23)."""
+def wrong_on_vmi(vmi: VirtualMachineInstance) -> tuple[Wrong, ...]:
+    """Return the wrong annotations of the VMI (P23)."""
     return wrong_on(vmi.metadata, Place.VMI)

@@ -9,11 +9,11 @@ from controller.assembly import Assembly, Cache, Parts, queue_of, wakes
 from controller.assembly import assemble as assemble_kind
 from controller.config.settings import Config
 from controller.kinds import REPLICA_SETS
-from controller.kubevirt.annotations import without_foreign_annotations
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DISRUPTION_BUDGETS, VMIS
 from controller.kubevirt.vmis import became_ready_at, was_never_ready
 from controller.metrics.readiness import ReadyTimer
+from controller.replicas.catalogue import without_foreign_annotations
 from controller.replicas.disruption_budget import BudgetCache
 from controller.replicas.revisions import kept_revision
 from controller.replicas.triggers import wakes_of_owner
@@ -30,7 +30,7 @@ CACHES: Final = {
     VMIS: Cache(VMI_INDEXES, without_foreign_annotations),
     CONTROLLER_REVISIONS: Cache(REVISION_INDEXES, kept_revision, is_optional=True),
 }
-OWNER_CACHE: Final = Cache(REPLICASET_INDEXES)
+OWNER_CACHE: Final = Cache(REPLICASET_INDEXES, without_foreign_annotations)
 
 
 def rules_of(

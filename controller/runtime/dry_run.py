@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, NamedTuple
 from controller.kinds import Kind
 from controller.runtime.actions import Action, Patch, Plan, label_of
 from controller.runtime.execute.executor import ActionInstruments
-from controller.runtime.reconciler import Rules, S, prepare
+from controller.runtime.reconciler import Rules, S, is_large_object, prepare
 from controller.runtime.result import LISTED, After, AwaitChange, Report
 from controller.runtime.status import status_patch
 from controller.runtime.workers.side_thread import SideThread
@@ -79,9 +79,9 @@ class DryRunReconciler(Generic[S]):
             plan = self._rules.plan_absent(key)
             report = dry_run_report(plan, status=False)
         else:
-            members = len(snapshot.members)
-            plan, _ = await self._thread.call(self._rules.plan, snapshot, members=members)
-            status, _ = await self._thread.call(self._rules.next_status, snapshot, (), members=members)
+            large = is_large_object(snapshot)
+            plan = await self._thread.call(self._rules.plan, snapshot, large=large)
+            status = await self._thread.call(self._rules.next_status, snapshot, (), large=large)
             patch = status_patch(snapshot.owner, status, known=self._known_status)
             report = dry_run_report(plan, status=patch is not None)
         result = AwaitChange() if plan.requeue_after_s is None else After(max(plan.requeue_after_s, LOOK_AGAIN_S))

@@ -13,13 +13,18 @@ A reconciliation has these steps:
 
 import asyncio
 from collections.abc import Callable, Container, Iterable, Iterator, Sized
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+import msgspec
 import structlog
 
-from controller.apimachinery.field_error import INVALID_SPEC
+from controller.apimachinery.field_error import INVALID_SPEC, FieldError
 from controller.kinds import Kind
+from controller.kubevirt.vm_types import ControllerRevision
+from controller.replicas.kstatus import INTERNAL_ERROR, defect_status
+from controller.running import leaf_errors
 from controller.runtime.actions import AnyResource, Notice, Outcome, Plan
 from controller.runtime.execute.deletes import Judge
 from controller.runtime.execute.executor import Executor
@@ -28,7 +33,7 @@ from controller.runtime.result import After, Report, facts_of, result_of
 from controller.runtime.settle.expectations import Expectations
 from controller.runtime.settle.status_writer import StatusWriter
 from controller.runtime.status import recounted, status_patch
-from controller.runtime.workers.side_thread import SideThread
+from controller.runtime.workers.side_thread import is_large
 from informers.errors import ApiError
 from informers.http.warnings import collected_warnings
 from informers.meta import KubeObject, ObjectKey, ObjectMeta
@@ -56,6 +61,9 @@ class Snapshot(Protocol):
 
     @property
     def members(self) -> Sized: ...
+
+    @property
+    def revisions(self) -> Iterable[ControllerRevision]: ...
 
     @property
     def settled(self) -> bool: ...
@@ -111,11 +119,20 @@ class Rules(Protocol[S]):
     def max_unavailable(self, owner: Any) -> int | None:
         """Return how many replicas may be unavailable at the same time, or None if the spec has no valid limit."""
 
+    def parse_intent(self, owner: Any) -> Any | FieldError:
+        """Return the parsed spec, or its first error."""
+
 
 async def prepare(rules: Rules[Any], key: ObjectKey, *, now: datetime) -> None:
     """Prepare the next snapshot, and let other tasks run after each slice."""
     for _ in rules.prepare(key, now=now):
         await asyncio.sleep(0)
+
+
+def is_large_object(snapshot: Snapshot) -> bool:
+    """Return True if the set or pool has many members, or if its templates or those of its revisions are large."""
+    size = len(msgspec.json.encode(snapshot.owner)) + sum(len(each.data) for each in snapshot.revisions)
+    return is_large(members=len(snapshot.members), size=size)
 
 
 class ReconcilerInstruments(Protocol):
@@ -162,23 +179,39 @@ class RulesReconciler(Generic[S]):
         self._now = now
         self._instruments = instruments
         self._known_status = known_status
-        self._thread = SideThread()
 
     async def reconcile(self, key: ObjectKey) -> Report:
+        try:
+            return await self._reconcile(key)
+        except ApiError:
+            raise
+        except Exception as error:
+            with suppress(ApiError):
+                await self._report_defect(key, leaf_errors(error)[0])
+            raise
+
+    async def _report_defect(self, key: ObjectKey, error: BaseException) -> None:
+        """Write to the status that the set or pool is stalled by an unexpected exception, and publish an Event."""
+        owner: Any = self._rules.owners.get(key)
+        if owner is None:
+            return
+        meta: ObjectMeta = owner.metadata
+        status = defect_status(owner, error, self._now())
+        notice = Notice(reason=INTERNAL_ERROR, message=status.problem, once=str(meta.generation))
+        self._publish(meta, (notice,))
+        body = status_patch(owner, status, known=self._known_status)
+        if body is not None and self._status_writer.may_write(key, meta):
+            await self._status_writer.write(key, meta, body)
+
+    async def _reconcile(self, key: ObjectKey) -> Report:
         other_error = await self._resolve_lost_writes(key)
         await prepare(self._rules, key, now=self._now())
-        clock = asyncio.get_running_loop().time
-        started = clock()
         snapshot = self._take_snapshot(key)
         if snapshot is None:
             return await self._reconcile_absent(key, other_error)
         if absent_s := self._status_writer.absent_s(key, snapshot.owner.metadata.uid):
             return Report(After(absent_s), facts_of(Plan(), (), other_error=other_error))
-        snapshot_s = clock() - started
-        plan, plan_s = await self._thread.call(self._rules.plan, snapshot, members=len(snapshot.members))
-        # The event loop waits for the snapshot. It waits for the plan too, or shares its time with the plan. The status
-        # takes about as long as the plan.
-        blocked_s = 2 * (snapshot_s + plan_s)
+        plan = await self._executor.thread.call(self._rules.plan, snapshot, large=is_large_object(snapshot))
         self._report_plan(snapshot, plan)
         settled = snapshot.settled
         try:
@@ -189,7 +222,7 @@ class RulesReconciler(Generic[S]):
         with collected_warnings() as warnings:
             outcomes = await self._executor.carry_out(key, snapshot.owner.metadata.uid, plan)
         self._rules.observe(key, outcomes, now=self._now())
-        warned = [Notice(reason=API_WARNING, message=f"{WARNED}{text}", once=text) for text in warnings]
+        warned = [Notice(reason=API_WARNING, message=f"{WARNED}{text}", once=text) for text in dict.fromkeys(warnings)]
         self._publish(snapshot.owner.metadata, (*plan.notices, *self._rules.outcome_notices(outcomes), *warned))
         # The caches have changed while the plan was carried out. The status must report the latest state.
         latest = await self._recount(key, snapshot, outcomes) if outcomes else snapshot
@@ -199,7 +232,7 @@ class RulesReconciler(Generic[S]):
         except ApiError as error:
             other_error = other_error or error
         result = result_of(plan, outcomes, settled=settled and written, other_error=other_error)
-        return Report(result, facts_of(plan, outcomes, other_error=other_error), blocked_s)
+        return Report(result, facts_of(plan, outcomes, other_error=other_error))
 
     async def _reconcile_absent(self, key: ObjectKey, other_error: ApiError | None) -> Report:
         """Carry out the plan for a set or pool that was deleted, and remove its expectations."""
@@ -257,8 +290,8 @@ class RulesReconciler(Generic[S]):
         owner: Any = snapshot.owner
         if owner.metadata.deletion_timestamp is not None and not snapshot.settled:
             return True  # the last write may have removed the last finalizer, so the object may be gone
-        meta, members = snapshot.owner.metadata, len(snapshot.members)
-        status, _ = await self._thread.call(self._rules.next_status, snapshot, outcomes, members=members)
+        meta, call, large = snapshot.owner.metadata, self._executor.thread.call, is_large_object(snapshot)
+        status = await call(self._rules.next_status, snapshot, outcomes, large=large)
         body = status_patch(owner, status, known=self._known_status)
         if body is None:
             return True

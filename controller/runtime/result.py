@@ -80,14 +80,10 @@ Result: TypeAlias = AwaitChange | After | Retry
 
 
 class Report(Struct, frozen=True):
-    """The result of one reconciliation, and facts for its log line, for example `create_done=3`.
-
-    `blocked_s` is the time, in seconds, for which the reconciliation blocked the event loop.
-    """
+    """The result of one reconciliation, and facts for its log line, for example `create_done=3`."""
 
     result: Result
     facts: Mapping[str, object] = {}
-    blocked_s: float = 0.0
 
 
 class Reconciler(Protocol):

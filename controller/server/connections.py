@@ -6,8 +6,13 @@ descriptors or all memory of the process. Then the process could not reach the A
 
 import asyncio
 import logging
+import os
+import socket
+import ssl
+import sys
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, TypeAlias
+from contextlib import suppress
+from typing import Any, Final, TypeAlias, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -64,19 +69,52 @@ async def answer_in_time(request: web.Request, handler: Handler) -> web.StreamRe
         raise ConnectionResetError("the client reads too slowly") from error
 
 
-def limited(server: web.Server) -> Callable[[], asyncio.Protocol]:
-    """Return a factory of protocols for `loop.create_server`. The factory keeps at most `MAX_CONNECTIONS` connections
-    open.
+class Connections:
+    """The connections to one address. A connection counts from `accept` on, so its TLS handshake counts, too.
+
+    `serve` makes the protocol of a connection. `tls` is None for a server without TLS.
     """
 
-    def make_protocol() -> asyncio.Protocol:
-        connections = server.connections
-        for oldest in connections[: max(0, len(connections) - MAX_CONNECTIONS + 1)]:
-            if isinstance(oldest.transport, asyncio.WriteTransport):
-                oldest.transport.abort()
-        return server()
+    def __init__(self, serve: Callable[[], asyncio.Protocol], tls: ssl.SSLContext | None) -> None:
+        self._serve = serve
+        self._tls: dict[str, Any] = {} if tls is None else {"ssl": tls, "ssl_handshake_timeout": TLS_TIMEOUT_S}
+        self._open: dict[socket.socket, asyncio.Task[None]] = {}
+        """The handshake of each connection, the oldest first. A closed one stays until the next `accept`."""
 
-    return make_protocol
+    def accept(self) -> asyncio.Protocol:
+        """Return the protocol of a new connection, for `loop.create_server` without TLS."""
+        return _Accepted(self._add)
+
+    def end(self, number: int = sys.maxsize) -> None:
+        """End this number of connections, the oldest first."""
+        for oldest in [*self._open][: max(0, number)]:
+            with suppress(OSError):
+                oldest.shutdown(socket.SHUT_RDWR)
+            del self._open[oldest]
+
+    def _add(self, connection: socket.socket) -> None:
+        self._open = {each: task for each, task in self._open.items() if each.fileno() >= 0}
+        self.end(len(self._open) - MAX_CONNECTIONS + 1)
+        self._open[connection] = asyncio.get_running_loop().create_task(self._begin(connection), name="handshake")
+
+    async def _begin(self, connection: socket.socket) -> None:
+        with suppress(OSError):
+            await asyncio.get_running_loop().connect_accepted_socket(self._serve, connection, **self._tls)
+
+
+class _Accepted(asyncio.Protocol):
+    """Takes the socket of a new connection from its transport. The event loop tells nobody of a TLS handshake."""
+
+    def __init__(self, take: Callable[[socket.socket], None]) -> None:
+        self._take = take
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        try:
+            self._take(socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno())))
+        except OSError:
+            pass  # there is no free file descriptor, or the client is gone
+        finally:
+            cast(asyncio.Transport, transport).abort()
 
 
 def server_log() -> logging.Logger:

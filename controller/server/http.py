@@ -14,7 +14,6 @@ import asyncio
 import errno
 import gzip
 import os
-import ssl
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import NamedTuple, TypeAlias
 
@@ -27,9 +26,8 @@ from controller.server.certificates import Certificate, CertificateError, Server
 from controller.server.connections import (
     LIMITS,
     MAX_CONNECTIONS,
-    TLS_TIMEOUT_S,
+    Connections,
     answer_in_time,
-    limited,
     server_log,
 )
 
@@ -126,6 +124,7 @@ class _Listener:
         self._certificate = certificate
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
+        self._connections: Connections | None = None
 
     @property
     def bound(self) -> Address | None:
@@ -147,7 +146,8 @@ class _Listener:
         try:
             tls = None if self._certificate is None else ServerTls(self._certificate).context
             assert self._runner.server is not None
-            self._server = await _listen(limited(self._runner.server), self._address, tls)
+            self._connections = Connections(self._runner.server, tls)
+            self._server = await _listen(self._connections.accept, self._address)
         except CertificateError as error:
             message = f"cannot serve HTTPS on {self._address}: {error}; --metrics-cert-file and --metrics-key-file"
             raise BindError(f"{message} name a certificate and its key") from error
@@ -163,18 +163,15 @@ class _Listener:
             server.close()
         if runner is not None:
             await runner.cleanup()
+        if self._connections is not None:
+            self._connections.end()
 
 
-async def _listen(
-    make_protocol: Callable[[], asyncio.Protocol], address: Address, tls: ssl.SSLContext | None
-) -> asyncio.Server:
+async def _listen(make_protocol: Callable[[], asyncio.Protocol], address: Address) -> asyncio.Server:
     loop = asyncio.get_running_loop()
-    timeout_s = None if tls is None else TLS_TIMEOUT_S
 
     async def listen(host: str | None) -> asyncio.Server:
-        return await loop.create_server(
-            make_protocol, host, address.port, ssl=tls, ssl_handshake_timeout=timeout_s, backlog=MAX_CONNECTIONS
-        )
+        return await loop.create_server(make_protocol, host, address.port, backlog=MAX_CONNECTIONS)
 
     try:
         return await listen(address.host or None)

@@ -18,17 +18,16 @@ WARN_OVER_S = 0.1
 WARN_EVERY_S = 60.0
 
 UNHEALTHY_OVER_S = 5.0
-"""Above this lag, in seconds, the process is not healthy.
-
-With a larger lag, the process may renew the lease too late.
-"""
+"""Above this lag, in seconds, the process is not healthy."""
 
 
 class LoopMonitor:
     """A service that measures the lag of the event loop, with a health check (`check`) of the lag."""
 
     def __init__(self, observe: Callable[[float], None], *, clock: Callable[[], float]) -> None:
-        """`observe` is called with each measured lag in seconds. `clock` is the clock of the event loop."""
+        """`observe` is called with each measured lag in seconds. `clock` must go on while the
+        loop is blocked. The clock of uvloop does not.
+        """
         self._observe = observe
         self._now = clock
         self._due_at: float | None = None
@@ -42,9 +41,14 @@ class LoopMonitor:
             while True:
                 self._due_at = self._now() + INTERVAL_S
                 await asyncio.sleep(INTERVAL_S)
-                self._record(max(0.0, self._now() - self._due_at))
+                self._record(self.away_s())
         finally:
             self._due_at = None
+
+    def away_s(self) -> float:
+        """Return for how long the loop has not answered, in seconds. Any thread may call it."""
+        due_at = self._due_at
+        return 0.0 if due_at is None else max(0.0, self._now() - due_at)
 
     def check(self) -> str | None:
         """Return None if the loop is healthy, or the reason if not.
@@ -52,8 +56,7 @@ class LoopMonitor:
         After a block, a probe may be answered before the timer fires. So the check also includes the current delay of
         the timer.
         """
-        overdue_s = self._now() - self._due_at if self._due_at is not None else 0.0
-        lag_s = max(self._lag_s, overdue_s)
+        lag_s = max(self._lag_s, self.away_s())
         return f"the event loop was blocked for {lag_s:.1f}s" if lag_s > UNHEALTHY_OVER_S else None
 
     def _record(self, lag_s: float) -> None:

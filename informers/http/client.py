@@ -20,7 +20,7 @@ The client repeats a request only in these three cases:
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -31,9 +31,10 @@ from aiohttp.connector import NEEDS_CLEANUP_CLOSED
 
 from informers.errors import StatusError, TransportError, Unauthorized, from_response
 from informers.http.chunks import read_chunks
-from informers.http.configuration import ConfigurationError, Credentials, load_credentials
+from informers.http.configuration import Credentials, load_credentials
 from informers.http.fairness import FairSlots
 from informers.http.gate import Gate, GatedBody, GatedConnector
+from informers.http.kubeconfig import ConfigurationError
 from informers.http.sockets import open_socket
 from informers.http.transport import report_lost_connection, transport_error
 from informers.http.warnings import collect
@@ -356,13 +357,12 @@ async def open_client(
     qps: float = 0.0,
     burst: int = 1,
     gate: Gate | None = None,
-    headers: Iterable[tuple[str, str]] = (),
 ) -> AsyncIterator[ApiClient]:
     """Open a client with its own session. Close the client at the end of the `async with` block.
 
     `max_inflight` is the largest number of writes at the same time; None means no limit. `qps` is the number of
     requests per second; `qps=0` means no limit. `burst` is the number of requests that can be sent at once. A lease
-    needs a client without limits: renewals must not wait. `headers` are sent with every request. Headers may repeat.
+    needs a client without limits: renewals must not wait.
 
     Several clients can share one `Credentials` object. Then they load the certificates and the token only once.
     """
@@ -380,7 +380,7 @@ async def open_client(
         trust_env=False,
         cookie_jar=aiohttp.DummyCookieJar(),
         read_bufsize=READ_BUFFER,
-        headers=[("User-Agent", user_agent), ("Accept", JSON), *headers],
+        headers=[("User-Agent", user_agent), ("Accept", JSON), *credentials.headers],
     ) as session:
         yield ApiClient(
             session,

@@ -1,27 +1,34 @@
-"""This module loads the address and the credentials of a cluster with kubernetes_asyncio.
+"""This module loads the address of a cluster and the credentials for it.
 
-kubernetes_asyncio reads kubeconfigs and certificates, runs exec plugins, and refreshes tokens. The project uses nothing
-else of that package. Only this module, `informers.http.exec_plugin` and `informers.http.loaders` import
-kubernetes_asyncio. Each function raises ConfigurationError if it fails. The message of the error is one line.
+`informers.http.kubeconfig` reads kubeconfigs, and `informers.http.exec_plugin` runs exec plugins. kubernetes_asyncio
+makes the Authorization header, and reads and refreshes the token of a Pod. The project uses nothing else of that
+package. Each function raises ConfigurationError if it fails. The message of the error is one line.
 """
 
 import asyncio
 import os
 import ssl
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
-from urllib.parse import urlsplit
+from typing import Any, Final, Literal, NamedTuple
+from urllib.parse import quote
 
 import structlog
-import yaml
 
-from informers.http.exec_plugin import is_interactive, use_killable_plugins
+from informers.http.exec_plugin import run_plugin
+from informers.http.kubeconfig import (
+    Chosen,
+    Cluster,
+    ConfigurationError,
+    NoKubeconfig,
+    Overrides,
+    User,
+    read_kubeconfig,
+)
 from informers.http.loaders import import_loaders
+from informers.http.server import Certificates, Pem, Server, parse_server, read_file, tls_context
 
 kube_config, kube_client = import_loaders()
-use_killable_plugins()
 
 log = structlog.get_logger()
 
@@ -34,72 +41,71 @@ RENEWAL_INTERVAL_S = 5.0
 Without this limit, each rejected request could run the exec plugin again.
 """
 
-RELOAD_TIMEOUT_S = 15.0
-"""Time limit, in seconds, for loading credentials. An exec plugin that hangs fails after this time.
-
-On a terminal there is no limit, because the plugin may wait for its user.
-"""
-
 TRUST_CHECK_INTERVAL_S = 60.0
 """Time between two checks for changed certificate files, in seconds."""
 
-MAX_REASON_LENGTH = 300
-
-Fingerprint: TypeAlias = tuple[tuple[str, int, int, int], ...]
-"""The path, inode, size and modification time of each certificate file that exists."""
-
-
-class ConfigurationError(Exception):
-    """The cluster's address or the credentials could not be loaded. `str(error)` is one line for users."""
-
-
-class NoKubeconfig(ConfigurationError):
-    """No kubeconfig exists at the chosen path."""
+HEADER: Final = "!#$&'*+^`|"
+"""The characters that the name of a header can have, besides letters, digits and those that are never quoted."""
 
 
 class Loaded(NamedTuple):
     """The data of one kubeconfig or of the Pod's service account.
 
-    `configuration` is a `Configuration` of kubernetes_asyncio. `namespace` is "" if the source has no namespace.
+    `token` is a `Configuration` of kubernetes_asyncio with the Authorization header. `namespace` is "" if the source
+    has no namespace. `headers` has the user that the requests impersonate. `withheld` is True if there are credentials
+    that the server does not get, because its address is not encrypted.
     """
 
-    configuration: Any
+    server: Server
+    token: Any
     namespace: str
+    proxy: str
+    headers: tuple[tuple[str, str], ...]
+    certificates: Certificates = Certificates()
+    verifies: bool = True
+    tls_server_name: str = ""
+    withheld: bool = False
+
+    def tls(self, pem: Pem) -> ssl.SSLContext | Literal[True]:
+        """Return the TLS context. For http, return True, which aiohttp does not read. False would verify nothing."""
+        return tls_context(pem, verifies=self.verifies) if self.server.is_encrypted else True
 
 
 class Credentials:
     """The address of an API server, a TLS context for it, and a token that is refreshed before it expires.
 
-    `load_credentials` creates the instances. Any number of clients can share one instance. `refresh_trust` looks for
-    changed certificate files once a minute, and `renew_trust` looks for them at once.
+    `load_credentials` creates the instances. Any number of clients of one event loop can share one instance.
+    `refresh_trust` looks for changed certificate files once a minute, and `renew_trust` looks for them at once. If
+    the server does not get the credentials, `notice` is a sentence that says so, else "".
     """
 
     def __init__(self, loaded: Loaded, reload: Callable[[], Awaitable[Loaded]]) -> None:
         """Store the loaded data. `reload` is a function that loads the data again from the same source."""
-        self._configuration = configuration = loaded.configuration
-        self.namespace: str = loaded.namespace or "default"
+        self._loaded = loaded
         self._reload = reload
         self._reloading: asyncio.Task[None] | None = None
         self._reloaded_at = float("-inf")
         self._checked_at = float("-inf")
-        self._fingerprint = _fingerprint(configuration)
-        self.host: str = configuration.host.rstrip("/")
-        self.proxy: str | None = configuration.proxy
-        self.server_hostname: str | None = configuration.tls_server_name or None
-        self.ssl = _tls(configuration)
+        self._pem = loaded.certificates.read()
+        self.namespace: str = loaded.namespace or "default"
+        self.host: str = loaded.server.url
+        self.proxy: str | None = loaded.proxy or None
+        self.headers = loaded.headers
+        self.server_hostname: str | None = loaded.tls_server_name or None
+        self.ssl = loaded.tls(self._pem)
+        self.notice = f"{self.host} gets no credentials, because http is not encrypted" if loaded.withheld else ""
 
     async def authorization(self) -> str | None:
         """Return the value of the Authorization header, or None if a client certificate identifies the client.
 
         Raise ConfigurationError if the token has to be refreshed and the refresh fails.
         """
-        configuration = self._configuration
+        configuration = self._loaded.token
         if configuration.refresh_api_key_hook is not None:
             try:
-                async with asyncio.timeout(RELOAD_TIMEOUT_S):
-                    await configuration.get_api_key_with_prefix("BearerToken")
+                await configuration.get_api_key_with_prefix("BearerToken")
             except Exception as error:
-                raise ConfigurationError(f"the token cannot be refreshed: {_one_line(error)}") from error
+                raise ConfigurationError(f"the token cannot be refreshed: {error}") from error
         return _token_of(configuration)
 
     async def renew(self, rejected: str | None) -> None:
@@ -110,7 +116,7 @@ class Credentials:
 
         Raise ConfigurationError if the credentials cannot be loaded. In this case the old credentials stay in use.
         """
-        if _token_of(self._configuration) == rejected:
+        if _token_of(self._loaded.token) == rejected:
             await self._reload_once()
 
     async def refresh_trust(self) -> None:
@@ -123,7 +129,7 @@ class Credentials:
         if now - self._checked_at < TRUST_CHECK_INTERVAL_S:
             return
         self._checked_at = now
-        await self._follow_files(self._configuration)
+        await self._follow_files(self._loaded)
 
     async def renew_trust(self, distrusted: ssl.SSLContext | bool) -> bool:
         """Load the certificates again, because the TLS context `distrusted` does not trust the server.
@@ -133,7 +139,7 @@ class Credentials:
         if self.ssl is distrusted:
             try:
                 await self._reload_once()
-                await self._follow_files(self._configuration)
+                await self._follow_files(self._loaded)
             except ConfigurationError as error:
                 log.warning("the certificates cannot be loaded again", why=str(error))
         return self.ssl is not distrusted
@@ -145,141 +151,83 @@ class Credentials:
             if now - self._reloaded_at < RENEWAL_INTERVAL_S:
                 return
             self._reloaded_at = now
-            # The reload must continue even if the request that started it is cancelled. `RELOAD_TIMEOUT_S` limits the
-            # reload.
+            # The reload must continue even if the request that started it is cancelled. It ends, because an exec plugin
+            # has a time limit.
             self._reloading = asyncio.create_task(self._reload_now(), name="credentials")  # noqa: TID251
         await asyncio.shield(self._reloading)
 
     async def _reload_now(self) -> None:
-        configuration = (await _in_time(self._reload())).configuration
-        if configuration.cert_file:
-            self._fingerprint = _fingerprint(configuration)
-            self.ssl = await asyncio.to_thread(_tls, configuration)
-        else:
-            await self._follow_files(configuration)
-        self._configuration = configuration
+        loaded = await self._reload()
+        if loaded.server != self._loaded.server:
+            raise ConfigurationError(f"the credentials are now for {loaded.server.url}: a restart is needed")
+        await self._follow_files(loaded)
+        self._loaded = loaded
 
-    async def _follow_files(self, configuration: Any) -> None:
-        found = _fingerprint(configuration)
-        if found == self._fingerprint:
-            return
+    async def _follow_files(self, loaded: Loaded) -> None:
         try:
-            self.ssl = await asyncio.to_thread(_tls, configuration)
+            pem = loaded.certificates.read()
+            if pem == self._pem:
+                return
+            self.ssl = await asyncio.to_thread(loaded.tls, pem)
         except ConfigurationError as error:
             log.warning("the changed certificates cannot be used, the old ones stay in use", why=str(error))
             return
-        self._fingerprint = found
-        log.info("loaded the changed certificates", files=[path for path, *_ in found])
+        self._pem = pem
+        log.info(
+            "loaded the changed certificates", files=[each for each in loaded.certificates if isinstance(each, str)]
+        )
 
 
 async def load_credentials(
-    kubeconfig: str = "", context: str = "", *, server: str = "", token: str = ""
-) -> Credentials:
+    kubeconfig: str = "", context: str = "", *, cluster: str = "", user: str = "", server: str = "", token: str = "",
+    as_user: str = "", as_groups: Sequence[str] = (),
+) -> Credentials:  # fmt: skip
     """Load the credentials from the first source that is set, and return them.
 
     The sources are, in this order: the path `kubeconfig`, the variable KUBECONFIG, the Pod's service account (in a
     cluster only), and the file ~/.kube/config. `context` selects a context of the kubeconfig. If `context` is "", the
-    current context of the kubeconfig is used.
+    current context of the kubeconfig is used. The other arguments have the meaning of kubectl's flags.
 
-    `server` replaces the address of the source. `token` replaces all credentials of the source, a client certificate
-    included. With a `server`, no kubeconfig is needed.
+    A `server` replaces the address of the source. It gets no credentials of the Pod, and needs no kubeconfig. A `token`
+    replaces all credentials of the source, a client certificate included.
 
     Raise ConfigurationError if the source cannot be used.
     """
-    load = _choose_source(kubeconfig, context)
-    if server or token:
-        load = _with_overrides(load, server, token)
-    return Credentials(await _in_time(load()), load)
+    overrides = Overrides(context, cluster, user, server, token, as_user, tuple(as_groups))
+    load = _choose_source(kubeconfig, overrides)
+    return Credentials(await load(), load)
 
 
-def _with_overrides(load: Callable[[], Awaitable[Loaded]], server: str, token: str) -> Callable[[], Awaitable[Loaded]]:
-    async def overridden() -> Loaded:
-        try:
-            loaded = await load()
-        except NoKubeconfig:
-            if not server:
-                raise
-            loaded = Loaded(kube_client.Configuration(), "")
-        configuration = loaded.configuration
-        if server:
-            configuration.host = server
-        if token:
-            configuration.api_key = {"BearerToken": f"Bearer {token}"}
-            configuration.refresh_api_key_hook = None
-            configuration.cert_file = configuration.key_file = None
-        _check(configuration, "the command line")
-        return loaded
-
-    return overridden
+def _choose_source(kubeconfig: str, overrides: Overrides) -> Callable[[], Awaitable[Loaded]]:
+    listed = os.environ.get("KUBECONFIG", "")
+    if not kubeconfig and not listed and os.environ.get("KUBERNETES_SERVICE_HOST") and not overrides.server:
+        return lambda: _from_pod(overrides)
+    names = [kubeconfig] if kubeconfig else (listed or str(DEFAULT_KUBECONFIG)).split(os.pathsep)
+    paths = [Path(os.path.expanduser(name)) for name in names if name]
+    return lambda: _from_files(paths, overrides)
 
 
-async def _in_time(loading: Awaitable[Loaded]) -> Loaded:
+async def _from_files(paths: Sequence[Path], overrides: Overrides) -> Loaded:
+    source = f"kubeconfig {os.pathsep.join(map(str, paths))}"
     try:
-        async with asyncio.timeout(None if is_interactive() else RELOAD_TIMEOUT_S):
-            return await loading
-    except TimeoutError as error:
-        raise ConfigurationError(
-            f"the credentials were not loaded within {RELOAD_TIMEOUT_S:g} s: does an exec plugin hang?"
-        ) from error
+        chosen = read_kubeconfig(paths, overrides)
+    except NoKubeconfig:
+        if not overrides.server:
+            raise
+        chosen = Chosen({}, {}).with_overrides(overrides)
+    return await _load(chosen, "the command line" if overrides.server else source)
 
 
-def _choose_source(kubeconfig: str, context: str) -> Callable[[], Awaitable[Loaded]]:
-    path = os.path.expanduser(kubeconfig or os.environ.get("KUBECONFIG", ""))
-    if path:
-        return lambda: _from_kubeconfig(path, context)
-    if os.environ.get("KUBERNETES_SERVICE_HOST"):
-        return _from_pod
-    return lambda: _from_kubeconfig(str(DEFAULT_KUBECONFIG.expanduser()), context)
-
-
-async def _from_kubeconfig(path: str, context: str) -> Loaded:
+async def _from_pod(overrides: Overrides) -> Loaded:
     configuration = kube_client.Configuration()
-    # kubernetes_asyncio sets the host to localhost by default. If the kubeconfig names no server, the client must not
-    # connect to localhost.
-    configuration.host = ""
-    if not any(map(os.path.isfile, path.split(os.pathsep))):
-        raise NoKubeconfig(f"no kubeconfig at {path}: set --kubeconfig or KUBECONFIG to an existing file")
-    try:
-        loader = await kube_config.load_kube_config(
-            config_file=path,
-            context=_choose_context(path, context),
-            client_configuration=configuration,
-            persist_config=False,
-        )
-        namespace = ((loader.current_context or {}).get("context") or {}).get("namespace")
-    except (kube_config.ConfigException, OSError, yaml.YAMLError) as error:
-        raise ConfigurationError(f"kubeconfig {path} cannot be used: {_one_line(error)}") from error
-    except Exception as error:
-        # If the file is malformed, the loader can raise exceptions of many types.
-        raise ConfigurationError(f"{path} is not a valid kubeconfig ({_one_line(error)})") from error
-    _check(configuration, f"kubeconfig {path}")
-    return Loaded(configuration, namespace if isinstance(namespace, str) else "")
-
-
-def _choose_context(path: str, wanted: str) -> str | None:
-    """Return the context `wanted`, or the current-context of the first file in `path` that has one, as kubectl does.
-
-    `path` is a list of files, as in KUBECONFIG. If no context is chosen, return None. Raise ConfigException if no file
-    has the chosen context.
-    """
-    files = filter(os.path.isfile, path.split(os.pathsep))
-    contents = [yaml.safe_load(Path(file).read_bytes()) or {} for file in files]
-    chosen = wanted or next((current for each in contents if (current := each.get("current-context"))), None)
-    known = [each["name"] for content in contents for each in content.get("contexts") or ()]
-    if chosen and chosen not in known:
-        contexts = ", ".join(map(str, known)) or "none"
-        raise kube_config.ConfigException(f'context "{chosen}" does not exist (contexts: {contexts})')
-    return chosen
-
-
-async def _from_pod() -> Loaded:
-    configuration = kube_client.Configuration()
+    source = "the Pod's service account"
     try:
         kube_config.load_incluster_config(client_configuration=configuration)
     except Exception as error:
-        raise ConfigurationError(f"the Pod's service account cannot be used: {_one_line(error)}") from error
-    _check(configuration, "the Pod's service account")
-    return Loaded(configuration, _pod_namespace())
+        raise ConfigurationError(f"{source} cannot be used: {error}") from error
+    cluster: Cluster = {"server": configuration.host, "certificate-authority": configuration.ssl_ca_cert}
+    loaded = await _load(Chosen(cluster, {}, _pod_namespace()).with_overrides(overrides), source)
+    return loaded if overrides.token else loaded._replace(token=configuration)
 
 
 def _pod_namespace() -> str:
@@ -289,25 +237,93 @@ def _pod_namespace() -> str:
         return ""
 
 
-def _check(configuration: Any, source: str) -> None:
-    """Raise ConfigurationError if the server's address or the token is not valid.
-
-    The loader of kubernetes_asyncio does not check them.
-    """
-    if not _is_address(configuration.host):
-        found = f"{configuration.host[:80]!r} is not an address" if configuration.host else "it names no server"
-        raise ConfigurationError(f"{source} has to name a server such as https://host:6443: {found}")
-    token = _token_of(configuration)
-    if token is not None and not (token.isascii() and token.isprintable()):
-        raise ConfigurationError(f"{source} has a token with characters that are not allowed in an HTTP header")
-
-
-def _is_address(host: str) -> bool:
+async def _load(chosen: Chosen, source: str) -> Loaded:
+    """Return the data for the chosen cluster and user. A server without encryption gets no credentials."""
+    cluster, user, namespace = chosen
+    server = parse_server(cluster.get("server", ""), source)
+    if proxy := cluster.get("proxy-url", ""):
+        parse_server(proxy, f"proxy-url of {source}")
+    authority = cluster.get("certificate-authority") or cluster.get("certificate-authority-data", b"")
+    certificate = user.get("client-certificate") or user.get("client-certificate-data", b"")
+    key = user.get("client-key") or user.get("client-key-data", b"")
+    certificates = Certificates(authority, certificate, key) if certificate else Certificates(authority)
+    loaded = Loaded(server, kube_client.Configuration(), namespace, proxy, tuple(_impersonation(user)), certificates)
     try:
-        address = urlsplit(host)
-        return address.scheme in {"http", "https"} and bool(address.hostname) and address.port != 0
-    except ValueError:
-        return False
+        pem = certificates.read()
+        if server.is_encrypted:
+            loaded = await _with_credentials(loaded, cluster, user, pem)
+        elif server.login or chosen.has_credentials:
+            loaded = loaded._replace(withheld=True)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{source} cannot be used: {error}") from error
+    if not all(value.isprintable() for value in (_token_of(loaded.token) or "", *(each for _, each in loaded.headers))):
+        raise ConfigurationError(f"{source} has a token or a name that no HTTP header can have")
+    return loaded
+
+
+async def _with_credentials(loaded: Loaded, cluster: Cluster, user: User, pem: Pem) -> Loaded:
+    """Add the settings of TLS and the credentials. Run the exec plugin if the user has no other credentials.
+
+    The sources of the order are `config.go` and `round_trippers.go` of client-go.
+    """
+    authority, certificate, _ = pem
+    verifies = not cluster.get("insecure-skip-tls-verify")
+    if authority and not verifies:
+        raise ConfigurationError("the cluster has a certificate authority beside insecure-skip-tls-verify")
+    loaded = loaded._replace(verifies=verifies, tls_server_name=cluster.get("tls-server-name", ""))
+    if loaded.server.login:
+        loaded.token.api_key["BearerToken"] = loaded.server.login
+        return loaded
+    login = _login(user)
+    if "exec" in user and not login and not certificate:
+        status = await run_plugin(user["exec"], cluster, authority)
+        login = {"token": status.token} if status.token else {}
+        pair = ((each or "").encode() for each in (status.client_certificate_data, status.client_key_data))
+        loaded = loaded._replace(certificates=Certificates(loaded.certificates.authority, *pair))
+    if login:
+        await _authorize(loaded, login)
+    return loaded
+
+
+def _login(user: User) -> dict[str, Any]:
+    """Return the one way to log in that counts, as a user of a kubeconfig. A token in a file wins."""
+    if path := user.get("tokenFile"):
+        try:
+            return {"token": read_file(path).decode(errors="replace").strip()}
+        except ConfigurationError:
+            if not user.get("token"):
+                raise
+    if token := user.get("token"):
+        return {"token": token}
+    if name := user.get("username"):
+        return {"username": name, "password": user.get("password", "")}
+    if provider := user.get("auth-provider"):
+        # kubernetes_asyncio would send the refresh token to a server whose certificate it does not verify.
+        config = {name: value for name, value in provider.get("config", {}).items() if name != "refresh-token"}
+        return {"auth-provider": {**provider, "config": config}}
+    return {}
+
+
+async def _authorize(loaded: Loaded, login: dict[str, Any]) -> None:
+    """Let kubernetes_asyncio store the Authorization header for this login in `loaded.token`."""
+    parts = {"cluster": {"server": loaded.server.url}, "user": login, "context": {"cluster": "a", "user": "a"}}
+    config = {f"{part}s": [{"name": "a", part: content}] for part, content in parts.items()}
+    try:
+        await kube_config.load_kube_config_from_dict(config, context="a", client_configuration=loaded.token)
+    except Exception as error:
+        raise ConfigurationError(f"the ID token cannot be used, a call of kubectl renews it: {error}") from error
+
+
+def _impersonation(user: User) -> Iterator[tuple[str, str]]:
+    """Return the headers of the user that the requests impersonate."""
+    extra = user.get("as-user-extra", {})
+    values = {
+        "User": [user.get("as")],
+        "Uid": [user.get("as-uid")],
+        "Group": user.get("as-groups", ()),
+        **{f"Extra-{quote(key, safe=HEADER)}": extra[key] for key in extra},
+    }
+    return ((f"Impersonate-{name}", each) for name in values for each in values[name] if each)
 
 
 def _token_of(configuration: Any) -> str | None:
@@ -317,34 +333,3 @@ def _token_of(configuration: Any) -> str | None:
     """
     token: str = configuration.api_key.get("BearerToken") or ""
     return token.strip() or None
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:MAX_REASON_LENGTH] or type(error).__name__
-
-
-def _fingerprint(configuration: Any) -> Fingerprint:
-    found = []
-    for path in filter(None, (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)):
-        with suppress(OSError):
-            # `stat` follows symbolic links. In a Pod, a changed file is a new target of a link.
-            stat = os.stat(path)
-            found.append((path, stat.st_ino, stat.st_size, stat.st_mtime_ns))
-    return tuple(found)
-
-
-def _tls(configuration: Any) -> ssl.SSLContext | bool:
-    if not configuration.host.startswith("https:"):
-        return False
-    try:
-        context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
-        # The certificate authorities of clusters often lack the extensions that Python 3.13 requires.
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        if configuration.cert_file:
-            context.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigurationError(f"the certificates of {configuration.host} cannot be used: {error}") from error
-    if not configuration.verify_ssl:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context

@@ -1,32 +1,43 @@
 """An exec plugin is a command in a kubeconfig. It prints a token or a certificate. A plugin that hangs is killed.
 
-`kubernetes_asyncio` reads the plugin's settings. This module runs the plugin, because that package does not kill a
-plugin that hangs.
+The rules are those of client-go, `plugin/pkg/client/auth/exec/exec.go`.
 """
 
 import asyncio
-import json
+import os
+import signal
 import sys
-from asyncio.subprocess import DEVNULL, PIPE
 from base64 import b64encode
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Final
+from contextlib import suppress
+from datetime import datetime
+from subprocess import DEVNULL, Popen
+from tempfile import TemporaryFile
+from typing import Annotated, Any, Final, Literal
 
-from informers.http.loaders import import_loaders
+import msgspec
+from msgspec import Meta, Struct, field
 
-_config, _ = import_loaders()
-_set_active_context: Final = _config.kube_config.KubeConfigLoader.set_active_context
+from informers.http.kubeconfig import EXEC, Cluster, ConfigurationError, Exec, mode_of
 
-CLUSTER: Final = "vmherd.dev/cluster"
-"""The key under which the settings of a plugin have the cluster of the context, for `provideClusterInfo`."""
+TIME_LIMIT_S = 15.0
+"""The time limit of a plugin, in seconds. On a terminal there is no limit, because the plugin may wait for its user."""
 
-COPIED: Final = (
-    "server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data", "proxy-url",
-    "disable-compression",
-)  # fmt: skip
-CONFIG: Final = "client.authentication.k8s.io/exec"
-"""The fields of a cluster that a plugin gets, and the extension of the cluster with settings of the plugin."""
+NOT_TOLD: Final = ("certificate-authority", "certificate-authority-data", "extensions")
+
+
+class Status(Struct, frozen=True, rename="camel"):
+    """The credentials that a plugin prints. Certificate and key are texts in PEM format."""
+
+    token: str | None = None
+    client_certificate_data: str | None = None
+    client_key_data: str | None = None
+    expiration_timestamp: Annotated[datetime, Meta(tz=True)] | None = None
+
+
+class _Credential(Struct, frozen=True):
+    kind: Literal["ExecCredential"]
+    status: Status
+    api_version: str = field(name="apiVersion")
 
 
 def is_interactive() -> bool:
@@ -34,78 +45,79 @@ def is_interactive() -> bool:
     return sys.stdin is not None and sys.stdin.isatty() and sys.stderr is not None and sys.stderr.isatty()
 
 
-class ExecPlugin(_config.exec_provider.ExecProvider):  # type: ignore[name-defined,misc]
-    """One exec plugin. The attributes `args`, `env` and `api_version` come from the kubeconfig."""
+async def run_plugin(plugin: Exec, cluster: Cluster, authority: bytes) -> Status:
+    """Run the plugin and return the credentials that it prints. `authority` is the cluster's CA in PEM format.
 
-    def __init__(self, settings: Any) -> None:
-        super().__init__(settings)
-        self._mode: str = settings.safe_get("interactiveMode") or "IfAvailable"
-        self._cluster: Mapping[str, Any] | None = settings.safe_get(CLUSTER)
+    Raise ConfigurationError if the plugin fails, hangs or prints something else.
+    """
+    interactive = is_interactive() and mode_of(plugin) != "Never"
+    spec: dict[str, Any] = {"interactive": interactive}
+    if plugin.get("provideClusterInfo"):
+        spec["cluster"] = _cluster_info(cluster, authority)
+    info = {"apiVersion": plugin["apiVersion"], "kind": "ExecCredential", "spec": spec}
+    variables = {each["name"]: each.get("value", "") for each in plugin.get("env", ())}
+    environment = {**os.environ, **variables, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
+    if mode_of(plugin) == "Always" and not interactive:
+        raise ConfigurationError(f"exec: {plugin['command']}: it needs a terminal (interactiveMode: Always)")
+    try:
+        output = await _run([plugin["command"], *plugin.get("args", ())], environment, interactive=interactive)
+        return _status_in(output, plugin["apiVersion"])
+    except (ConfigurationError, OSError) as error:
+        raise ConfigurationError(f"exec: {plugin['command']}: {error}") from error
 
-    async def run(self, previous_response: str | None = None) -> Any:
-        """Run the plugin and return the status of the ExecCredential that it prints.
 
-        Raise ConfigException if the plugin fails or prints something else. If this method is cancelled, the plugin is
-        killed.
-        """
-        interactive = is_interactive() and self._mode != "Never"
-        if self._mode == "Always" and not interactive:
-            raise _config.ConfigException(f"exec: {self.args[0]} needs a terminal (interactiveMode: Always)")
-        spec = {"interactive": interactive, **({"cluster": self._cluster} if self._cluster else {})}
-        info = {"apiVersion": self.api_version, "kind": "ExecCredential", "spec": spec}
-        environment = {**self.env, "KUBERNETES_EXEC_INFO": json.dumps(info)}
-        process = await asyncio.create_subprocess_exec(
-            *self.args,
-            env=environment,
-            stdin=None if interactive else DEVNULL,
-            stdout=PIPE,
-            stderr=None if interactive else PIPE,
-        )
+async def _run(command: list[str], environment: dict[str, str], *, interactive: bool) -> bytes:
+    """Run a command and return its output. At the time limit, or if this task is cancelled, kill it and its children.
+
+    On a terminal, only the command itself is killed. It needs the session of the terminal to ask the user.
+    """
+    # A child that outlives the command keeps a pipe open, so waiting for the end of a pipe has no limit.
+    with TemporaryFile() as output, TemporaryFile() as complaint:
+        own: Any = {} if interactive else {"stdin": DEVNULL, "stderr": complaint, "start_new_session": True}
         try:
-            output, complaint = await process.communicate()
+            # asyncio would lose the process if this task were cancelled during the start.
+            process = Popen(command, env=environment, stdout=output, **own)  # noqa: ASYNC220
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"it cannot be run: {getattr(error, 'strerror', error)}") from error
+        try:
+            async with asyncio.timeout(None if interactive else TIME_LIMIT_S):
+                await asyncio.to_thread(process.wait)
+        except TimeoutError as error:
+            raise ConfigurationError(f"it has not ended within {TIME_LIMIT_S:g} s") from error
         finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+            if process.poll() is None:
+                with suppress(ProcessLookupError):
+                    process.kill() if interactive else os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        output.seek(0), complaint.seek(0)
         if process.returncode:
-            why = complaint.decode(errors="replace").strip() if complaint is not None else "its message is above"
-            raise _config.ConfigException(f"exec: {self.args[0]} ended with code {process.returncode}: {why}")
-        return self._status_in(output)
-
-    def _status_in(self, output: bytes) -> Any:
-        try:
-            credential = json.loads(output)
-            version, status = credential["apiVersion"], credential["status"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise _config.ConfigException(f"exec: {self.args[0]} did not print an ExecCredential: {error!r}") from error
-        if version != self.api_version:
-            raise _config.ConfigException(
-                f"exec: {self.args[0]} printed the version {version}, the kubeconfig asks for {self.api_version}"
-            )
-        return status
+            why = "its message is above" if interactive else complaint.read().decode(errors="replace") or "no message"
+            raise ConfigurationError(f"it ended with code {process.returncode}: {why}")
+        return output.read()
 
 
-def use_killable_plugins() -> None:
-    """Make kubernetes_asyncio run the exec plugins of kubeconfigs with `ExecPlugin`."""
-    _config.kube_config.ExecProvider = ExecPlugin
-    _config.kube_config.KubeConfigLoader.set_active_context = _choose_context
+def _status_in(output: bytes, version: str) -> Status:
+    try:
+        credential = msgspec.json.decode(output, type=_Credential)
+    except msgspec.DecodeError as error:
+        raise ConfigurationError(f"it did not print an ExecCredential: {error}") from error
+    status = credential.status
+    if credential.api_version != version:
+        raise ConfigurationError(f"it did not print the version {version} that the kubeconfig asks for")
+    if bool(status.client_certificate_data) != bool(status.client_key_data):
+        raise ConfigurationError("it printed only one of certificate and key")
+    if not (status.token or status.client_key_data):
+        raise ConfigurationError("it printed neither a token nor a certificate")
+    return status
 
 
-def _choose_context(loader: Any, context_name: str | None = None) -> None:
-    """Choose the context as kubernetes_asyncio does, and give the context's cluster to an exec plugin that wants it."""
-    _set_active_context(loader, context_name)
-    settings = loader._user.safe_get("exec") if loader._user else None
-    if isinstance(settings, dict) and settings.get("provideClusterInfo") is True:
-        cluster = loader._cluster
-        settings[CLUSTER] = _cluster_info(cluster.value, Path(cluster.path or ".").parent)
-
-
-def _cluster_info(cluster: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the field `spec.cluster` of an ExecCredential. `folder` has the kubeconfig."""
-    info = {name: cluster[name] for name in COPIED if cluster.get(name)}
-    if (file := cluster.get("certificate-authority")) and "certificate-authority-data" not in info:
-        info["certificate-authority-data"] = b64encode((folder / file).read_bytes()).decode()
-    for each in cluster.get("extensions") or ():
-        if each.get("name") == CONFIG:
+def _cluster_info(cluster: Cluster, authority: bytes) -> dict[str, Any]:
+    """Return the field `spec.cluster` of an ExecCredential."""
+    info = {name: value for name, value in cluster.items() if value and name not in NOT_TOLD}
+    if authority:
+        info["certificate-authority-data"] = b64encode(authority).decode()
+    for each in cluster.get("extensions", ()):
+        # This extension of the cluster has settings of the plugin.
+        if each.get("name") == f"{EXEC}/exec":
             info["config"] = each.get("extension")
     return info

@@ -5,7 +5,7 @@ admission webhook can warn, too.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, ValuesView
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
@@ -14,22 +14,33 @@ MOST = 5
 LONGEST = 300
 """The largest number of texts that are collected, and the largest number of characters of a text."""
 
-_HEADER: Final = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
-_COLLECTED: Final[ContextVar[list[str] | None]] = ContextVar("warnings", default=None)
+_HEADER: Final = re.compile(r'299 \S++ "((?:[^"\\]++|\\.)*+)"')
+_COLLECTED: Final[ContextVar[dict[str, str] | None]] = ContextVar("warnings, as received and as shown", default=None)
+_REWRITE: Final[ContextVar[Callable[[str], str]]] = ContextVar("rewrite of warnings", default=lambda text: text)
 
 
 @contextmanager
-def collected_warnings() -> Iterator[list[str]]:
-    """Yield a list. Each new warning about a request of this task, or of a task that it starts, is added to the list.
+def collected_warnings() -> Iterator[ValuesView[str]]:
+    """Yield a view. Each new warning about a request of this task, or of a task that it starts, is added to the view.
 
-    The list has at most `MOST` texts. The same text is added once.
+    The view has at most `MOST` texts. The same text is added once.
     """
-    texts: list[str] = []
+    texts: dict[str, str] = {}
     token = _COLLECTED.set(texts)
     try:
-        yield texts
+        yield texts.values()
     finally:
         _COLLECTED.reset(token)
+
+
+@contextmanager
+def rewritten_warnings(rewrite: Callable[[str], str]) -> Iterator[None]:
+    """Replace the text of each warning that is collected while the block runs by the result of `rewrite`."""
+    token = _REWRITE.set(rewrite)
+    try:
+        yield
+    finally:
+        _REWRITE.reset(token)
 
 
 def collect(headers: Iterable[str]) -> None:
@@ -39,6 +50,9 @@ def collect(headers: Iterable[str]) -> None:
         return
     for escaped in (text for header in headers for text in _HEADER.findall(header)):
         text = " ".join(re.sub(r"\\(.)", r"\1", escaped).split())
-        text = text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+        if len(text) > LONGEST:
+            # No part of a word remains, because `rewrite` knows only whole words.
+            before, _, last = text[: LONGEST - 3].rpartition(" ")
+            text = f"{before or last}..."
         if text and text not in texts and len(texts) < MOST:
-            texts.append(text)
+            texts[text] = _REWRITE.get()(text)

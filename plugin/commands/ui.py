@@ -4,7 +4,11 @@ import asyncio
 import logging
 import os
 import sys
+import tempfile
 import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -14,6 +18,7 @@ from plugin.command import verb
 from plugin.connection import Session, carry_out
 from plugin.flags import flags_of
 from plugin.printing import is_terminal, print_lines
+from plugin.ui.html import tag
 from plugin.ui.server import serving
 from plugin.ui.watches import Changes, watch
 
@@ -41,6 +46,19 @@ async def show(session: Session, port: int, *, opens: bool) -> None:
     changes = Changes()
     async with serving(session, changes, port) as address:
         print_lines([address])
-        if opens:
-            await asyncio.to_thread(webbrowser.open, address)
-        await watch(session, changes)
+        with redirect_to(address) as file:
+            if opens:
+                await asyncio.to_thread(webbrowser.open, file)
+            await watch(session, changes)
+
+
+@contextmanager
+def redirect_to(address: str) -> Iterator[str]:
+    """Yield the URI of a page that leads to the address. Only this user can read it.
+
+    Each user of the machine can read the arguments of a browser, so they must not have the token of the address.
+    """
+    with tempfile.NamedTemporaryFile("w", prefix="vmherd-", suffix=".html") as file:
+        file.write(tag("meta", http_equiv="refresh", content=f"0;url={address}"))
+        file.flush()
+        yield Path(file.name).as_uri()

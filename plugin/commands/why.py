@@ -1,6 +1,7 @@
 """`kubectl vmherd why`: why an object is not as its spec asks, and what comes next."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from controller.leaderelection.other_leader import leases_named
 from informers.errors import Forbidden
@@ -15,7 +16,7 @@ from plugin.server_warnings import server_warnings
 from plugin.subjects import EVERY_TYPE, Subject
 from plugin.views.reasons import Leader, Reason, is_well, leader_of, member_line, reasons_of, summary_of, why_lines
 from plugin.views.situation import Situation
-from plugin.views.upcoming import upcoming_of
+from plugin.views.upcoming import Upcoming, upcoming_of
 
 
 @on_objects(
@@ -74,11 +75,14 @@ async def explain(
     """
     snapshot = await reader.snapshot(target)
     situation = reader.situation_in(target, snapshot)
+    upcoming: tuple[Upcoming, ...] = ()
+    with suppress(Exception):  # rules that fail foresee nothing, and the situation says that they fail
+        upcoming = upcoming_of(snapshot) if snapshot is not None else ()
     reasons = reasons_of(
         situation,
         leader,
         clock.now(),
-        upcoming=upcoming_of(snapshot) if snapshot is not None else (),
+        upcoming=upcoming,
         other_writer=await other_writer(session, target, reader.missing),
         warned=warned.get(target.owner.metadata.uid, ()),
         flags=flags,

@@ -5,8 +5,8 @@ from typing import Any
 from controller.kinds import POOLS, Kind
 from controller.pool.members.snapshot import Snapshot as PoolSnapshot
 from controller.replicas.catalogue import Place
-from controller.replicas.kstatus import MESSAGES, texts_of, word_of
-from controller.replicas.wrong_annotations import wrong_on
+from controller.replicas.kstatus import MESSAGES, text_of_defect, texts_of, word_of
+from controller.replicas.wrong_annotations import with_hints, wrong_on
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
 from plugin.views.pools import situation_of_pool
 from plugin.views.sets import situation_of_set
@@ -17,21 +17,26 @@ from plugin.views.tables import printable
 def situation_of(kind: Kind[Any], group: str, snapshot: Any) -> Situation:
     """Return the situation of an object.
 
-    If the snapshot is of another kind than pool or set, only its status is used.
+    If the snapshot is of another kind than pool or set, or if the rules fail, only its status is used.
     """
-    match snapshot:
-        case PoolSnapshot():
-            return situation_of_pool(snapshot)
-        case SetSnapshot():
-            return situation_of_set(snapshot)
-        case _:
-            return situation_from_status(kind, group, snapshot.owner)
+    problem = ""
+    try:
+        match snapshot:
+            case PoolSnapshot():
+                return situation_of_pool(snapshot)
+            case SetSnapshot():
+                return situation_of_set(snapshot)
+    except Exception as error:  # the controller fails in the same way
+        problem = text_of_defect(error)
+    return situation_from_status(kind, group, snapshot.owner, problem=problem)
 
 
-def situation_from_status(kind: Kind[Any], group: str, owner: Any, members: tuple[Member, ...] = ()) -> Situation:
+def situation_from_status(
+    kind: Kind[Any], group: str, owner: Any, members: tuple[Member, ...] = (), *, problem: str = ""
+) -> Situation:
     """Return what the status of the object alone shows, for users who may not read all its objects.
 
-    `members` are the VMs that the user may read.
+    `members` are the VMs that the user may read. `problem` is a problem that is more urgent than that in the status.
 
     KubeVirt's own controller writes no number of updated VMs. If the status lacks this number, all VMs count as
     updated.
@@ -43,6 +48,7 @@ def situation_from_status(kind: Kind[Any], group: str, owner: Any, members: tupl
         for name in ("replicas", "ready_replicas", "updated_replicas")
     )
     conditions = status.conditions if status is not None else None
+    place = Place.POOL if kind is POOLS else Place.SET
     return situation_of_owner(
         kind,
         group,
@@ -58,9 +64,9 @@ def situation_from_status(kind: Kind[Any], group: str, owner: Any, members: tupl
         status=_word(status, wanted, total or 0, ready or 0, paused=bool(owner.spec.paused)),
         members=members,
         failures=failures_of(conditions),
-        found=_problem(status),
+        found=printable(problem) or _problem(status),
         stalled=f"stalled: {stall}" if (stall := stall_message(conditions)) else "",
-        wrong=wrong_on(owner.metadata, Place.POOL if kind is POOLS else Place.SET),
+        wrong=tuple(each.text for each in with_hints(wrong_on(owner.metadata, place))),
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from controller.access import missing_permissions
 from controller.config.settings import Config
@@ -18,11 +19,14 @@ from informers.http.client import open_client
 from informers.http.configuration import load_credentials
 from sandbox.audit import read_records
 from tests.charts.releases import Site
+from tests.cluster import Kubectl
 from tests.command_line import parse
+from tests.controlplane.documents import vm_document, vmi_document
 from tests.controlplane.namespace import PoolNamespace, SetNamespace
 from tests.controlplane.programs import ControllerProcess, controller_process
 from tests.controlplane.waits import eventually
 from tests.helm import run_flags
+from tools.chart.generated import ROOT
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
 
@@ -149,3 +153,48 @@ def missing(kubeconfig: Path, config: Config) -> list[str]:
             return [str(line) for line in await missing_permissions(client, permissions_needed(config))]
 
     return asyncio.run(ask())
+
+
+def owned(document: dict[str, Any], group: str, kind: str, **more: Any) -> dict[str, Any]:
+    owner = {"apiVersion": f"{group}/v1", "kind": kind, "name": "a", "uid": "b", "controller": True, **more}
+    return {**document, "metadata": {**document["metadata"], "ownerReferences": [owner]}}
+
+
+@pytest.mark.parametrize("mode", GROUPS)
+def test_with_the_policy_its_account_creates_only_vms_of_sets_and_pools(site: Site, mode: str, tmp_path: Path) -> None:
+    site.install(mode=mode, controllerPolicy={"enabled": True})
+    account = Kubectl(account_kubeconfig(site, tmp_path), site.namespace)
+    vm, vmi = vm_document("stolen"), vmi_document("stolen")
+    [of_set, of_pool], others = GROUPS[mode], GROUPS[({*GROUPS} - {mode}).pop()]
+
+    def said(document: dict[str, Any]) -> str:
+        return account("create", "--dry-run=server", "-f", "-", stdin=document, check=False).stderr
+
+    message = "the account of vmherd creates a VM only for a pool, and a VMI only for a replica set"
+    eventually(lambda: message in said(vm), what="the policy is in force")
+    assert "Forbidden" in said(vm)
+    for refused in (
+        vmi,
+        owned(vm, of_set, "VirtualMachineInstanceReplicaSet"),
+        owned(vm, others[1], "VirtualMachinePool"),
+        owned(vm, of_pool, "VirtualMachinePool", controller=False),
+        owned(vmi, of_pool, "VirtualMachinePool"),
+        owned(vmi, f"x.{of_set}", "VirtualMachineInstanceReplicaSet"),
+        owned(vmi, "apps", "ReplicaSet"),
+    ):
+        assert message in said(refused)
+    assert said(owned(vm, of_pool, "VirtualMachinePool")) == ""
+    assert said(owned(vmi, of_set, "VirtualMachineInstanceReplicaSet")) == ""
+    site.kubectl("create", "--dry-run=server", "-f", "-", stdin=vm)
+    with released(site, tmp_path):
+        reconciles(site, mode)
+
+
+def test_the_kustomize_base_of_the_policy_names_the_account_of_the_base() -> None:
+    built = Kubectl(Path("none"))("kustomize", str(ROOT / "manifests" / "controllerpolicy")).stdout
+    policy, binding = yaml.safe_load_all(built)
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"]
+    base = yaml.safe_load_all((ROOT / "manifests" / "controller" / "rbac.yaml").read_text())
+    [account] = [each["metadata"] for each in base if each["kind"] == "ServiceAccount"]
+    user = f"system:serviceaccount:{account['namespace']}:{account['name']}"
+    assert f"'{user}'" in policy["spec"]["matchConditions"][0]["expression"]

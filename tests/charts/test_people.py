@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.charts.releases import Site
+from tests.charts.releases import KUBEVIRTS, Site
 from tests.cluster import Kubectl
+from tests.controlplane.documents import open_definition
 from tests.controlplane.waits import eventually
 from tests.manifests.documents import SOUND, SOUND_POOL
+from tools.chart.helm import MAJORS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
 
@@ -93,3 +95,24 @@ def test_without_roles_for_people_an_editor_may_not_scale(site: Site, tmp_path: 
     [first, _] = make_both(site, "standalone")
     editor = person(site, tmp_path, "edit")
     assert "forbidden" in editor("scale", first, "--replicas=5", check=False).stderr
+
+
+@pytest.mark.parametrize("major", MAJORS, indirect=True)
+def test_the_roles_follow_the_role_aggregation_of_kubevirt(site: Site, tmp_path: Path) -> None:
+    """Where KubeVirt leaves the role edit without its kinds, an installation does not give it the ones of vmherd."""
+    site.kubectl.apply(open_definition("KubeVirt", KUBEVIRTS, "v1"))
+    eventually(lambda: KUBEVIRTS in site.served(), what="the kind KubeVirt is served")
+    kubevirt = {"apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": {"name": "kubevirt"}}
+    site.kubectl.apply({**kubevirt, "spec": {"configuration": {"roleAggregationStrategy": "Manual"}}})
+    notes = site.install(mode="alongside")
+    assert "Bind the ClusterRoles vmherd-view, -edit and -admin to the users" in notes
+    editor, bound = person(site, tmp_path, "edit"), person(site, tmp_path, "vmherd-edit", kind="clusterrole")
+    eventually(lambda: all(may(bound, "patch", kind, "scale") for kind in KINDS["alongside"]), what="the role counts")
+    assert may(editor, "patch", "deployments", "scale")
+    assert not any(may(editor, "get", kind) for kind in KINDS["alongside"])
+    for strategy in ({"roleAggregationStrategy": "AggregateToDefault"}, {}):
+        site.kubectl.apply({**kubevirt, "spec": {"configuration": strategy}})
+        assert "Users with the role view" in site.upgrade(mode="alongside")
+        eventually(lambda: all(may(editor, "patch", kind, "scale") for kind in KINDS["alongside"]), what="aggregated")
+    site.upgrade(mode="alongside", rbac={"userRoles": "manual"})
+    eventually(lambda: not may(editor, "get", KINDS["alongside"][0]), what="the roles are not aggregated")

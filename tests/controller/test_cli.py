@@ -122,6 +122,16 @@ def test_an_unusable_kubeconfig_is_one_line_and_exit_code_1(command, content, sa
     assert done.stderr.count("\n") == 1
 
 
+def test_the_controller_may_open_as_many_files_as_the_hard_limit_allows():
+    code = """
+import atexit, resource
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, hard))
+atexit.register(lambda: print(resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard))
+"""
+    assert shell("run", "--kubeconfig", "absent", code=code).stdout == "True\n"
+
+
 def test_an_unknown_variable_is_reported_and_ignored():
     done = shell("run", "--kubeconfig", "/no/such/file", VMHERD_WORKER="3")
     assert done.stderr.startswith("vmherd: VMHERD_WORKER: no such variable, ignored; did you mean VMHERD_WORKERS?\n")

@@ -157,6 +157,33 @@ def test_a_line_is_written_for_any_value(value: object, format: str, stream: Str
         assert "value" in line
 
 
+@pytest.mark.parametrize("format", ["json", "console"])
+@pytest.mark.parametrize(
+    "sign", [*"\r\x1b\x7f\x9b\u0085\u061c\u200e\u200f\u2028\u2029\u202a\u202e\u2066\u2069"], ids=ascii
+)
+def test_no_text_changes_how_a_terminal_shows_a_line(sign: str, format: str, stream: Stream):
+    """C0 and C1 control characters begin escape sequences. Others turn the text around, or break the line."""
+    configure("info", format, stream=stream)
+    text = f"a{sign}]2;evil"
+    log.info(text, why=text, name=text.replace(" ", ""), each=[text])
+    logging.getLogger("library").warning(text)
+    try:
+        fail(text)
+    except ValueError:
+        log.exception("failed")
+    assert sign not in stream.getvalue()
+    assert f"a\\u{ord(sign):04x}]2;evil" in stream.getvalue() or (format, sign) == ("json", "\r")
+    if format == "json":
+        assert [each["msg"] for each in stream.lines()] == [text, text, "failed"]
+        assert stream.lines()[0]["why"] == text
+
+
+def test_a_message_begins_no_new_line_on_the_console(stream: Stream):
+    configure("info", "console", stream=stream)
+    log.info("all is well\n2026-01-01 [error] forged", why="a\nb")
+    assert len(stream.getvalue().splitlines()) == 1
+
+
 def test_data_cannot_replace_the_fields_of_every_line(stream: Stream):
     configure("info", "json", stream=stream)
     log.info("what happened", msg="something else", ts="never")

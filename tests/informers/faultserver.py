@@ -6,6 +6,7 @@ It is not an API server. It sends the answers that the test lists, in order, and
 import asyncio
 import json
 import ssl
+from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -27,6 +28,7 @@ class Request(NamedTuple):
 Behavior: TypeAlias = Callable[[asyncio.StreamWriter], Awaitable[None]]
 Answer: TypeAlias = bytes | Behavior
 
+EXEC_API = "client.authentication.k8s.io/v1"
 REASONS = {200: "OK", 401: "Unauthorized", 429: "Too Many Requests", 503: "Service Unavailable"}
 
 
@@ -158,13 +160,29 @@ def write_kubeconfig(path: Path, server: str, user: dict[str, Any] | None = None
     return path
 
 
+def script(text: str, **settings: Any) -> dict[str, Any]:
+    """The user of a kubeconfig with an exec plugin: a script of sh."""
+    exec_ = {"apiVersion": EXEC_API, "command": "sh", "args": ["-c", text], "interactiveMode": "IfAvailable"}
+    return {"exec": {**exec_, **settings}}
+
+
+def credential(token: str) -> str:
+    """What an exec plugin prints."""
+    return json.dumps({"apiVersion": EXEC_API, "kind": "ExecCredential", "status": {"token": token}})
+
+
 @asynccontextmanager
 async def client_of(
-    server: FaultServer, tmp_path: Path, *, user: dict[str, Any] | None = None, **kwargs: Any
+    server: FaultServer, tmp_path: Path, *, user: dict[str, Any] | None = None, tls: bool = False, **kwargs: Any
 ) -> AsyncIterator[ApiClient]:
-    """Start the server, and yield a client. The client reads the server's address from a kubeconfig."""
-    async with listening(server) as url:
-        credentials = await load_credentials(str(write_kubeconfig(tmp_path / "kubeconfig", url, user)))
+    """Start the server, and yield a client. The client reads the server's address from a kubeconfig.
+
+    Only with `tls`, the client has credentials.
+    """
+    authority = trustme.CA() if tls else None
+    trust = {"certificate-authority-data": b64encode(authority.cert_pem.bytes()).decode()} if authority else {}
+    async with listening(server, tls=tls_of(authority) if authority else None) as url:
+        credentials = await load_credentials(str(write_kubeconfig(tmp_path / "kubeconfig", url, user, **trust)))
         async with open_client(credentials, **{"user_agent": "tests/1", **kwargs}) as client:
             yield client
 

@@ -26,19 +26,6 @@ pytestmark = pytest.mark.cluster
 SET = "lab05-cirros-replicaset"
 EVERYTHING = "vmirs,vmpool,hpa,vm,vmi,pods,controllerrevisions"
 
-KUBEVIRTS_EDIT_ROLE: dict[str, Any] = {
-    "apiVersion": "rbac.authorization.k8s.io/v1",
-    "kind": "ClusterRole",
-    "metadata": {"name": "kubevirt.io:edit", "labels": {"rbac.authorization.k8s.io/aggregate-to-edit": "true"}},
-    "rules": [
-        {
-            "apiGroups": ["kubevirt.io"],
-            "resources": ["virtualmachines", "virtualmachineinstances"],
-            "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"],
-        }
-    ],
-}
-
 
 class Student(Struct, frozen=True):
     """A user with a shell in a directory with the files of the lab and the guides."""
@@ -94,7 +81,6 @@ def example(name: str) -> str:
 def student(launched: PoolNamespace, metrics: MetricsAPI, tmp_path: Path) -> Student:
     """A user with a namespace, in which VMIs run in Pods."""
     name = launched.namespace
-    launched.kubectl.apply(KUBEVIRTS_EDIT_ROLE)
     launched.kubectl("create", "rolebinding", "edit", "--clusterrole=edit", f"--user={name}")
     student = Student(launched, metrics, tmp_path, launched.plane.write_kubeconfig(tmp_path / "kubeconfig", name))
     allowed = " && ".join(

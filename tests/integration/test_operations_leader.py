@@ -1,5 +1,6 @@
 """Two controllers: the leader writes, the standby takes over."""
 
+import json
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -115,3 +116,23 @@ def test_a_leader_outside_the_cluster_stops_writing_after_a_leader_in_a_pod_begi
             assert laptop.working
         # Each later controller outside the cluster would wait for the end of a lease that is not released.
         assert laptop.stop() == 0
+
+
+def test_p30_after_the_start_one_line_and_a_metric_show_the_sets_over_a_limit(
+    idle_namespace: SetNamespace, tmp_path: Path
+) -> None:
+    sound = idle_namespace.document(1)
+    deep = '{"x":' * 70 + "1" + "}" * 70
+    for name, unknown in (("deep", json.loads(deep)), ("sound", 1)):
+        template = {**sound["spec"]["template"], "spec": {**sound["spec"]["template"]["spec"], "unknown": unknown}}
+        idle_namespace.make(1, name=name, template=template)
+    with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE) as program:
+        eventually(lambda: program.lines(msg="specs are invalid"), what="the line at the start")
+        eventually(lambda: "vmherd_spec_invalid{" in program.metrics(), what="the metric")
+        eventually(lambda: len(idle_namespace.alive()) == 1, what="the other set has its VMI")
+        [line] = program.lines(msg="specs are invalid")
+        assert (line["number"], line["first"]) == (1, [f"{idle_namespace.namespace}/deep"])
+        assert line["why"].endswith("is too much: a template may have 10000 values, 1000 quantities and 64 levels")
+        shown = [each for each in program.metrics().splitlines() if each.startswith("vmherd_spec_invalid{")]
+        assert len(shown) == 1
+        assert 'name="deep"' in shown[0]

@@ -54,6 +54,25 @@ REFUSED: dict[str, tuple[Mapping[str, Any], str]] = {
         f"{VM}.dataVolumeTemplates: Invalid value: each dataVolumeTemplate must have a name of its own, but several "
         "are named data",
     ),
+    **{
+        f"257 {name}": (
+            {f"{VMI}.{place}{name}": [{"name": f"n{number}"} for number in range(257)]},
+            f"{VMI}.{place}{name}: Too many: 257: must have at most 256 items",
+        )
+        for place, names in (
+            ("", ("networks",)),
+            ("domain.devices.", ("interfaces", "filesystems", "gpus", "hostDevices")),
+        )
+        for name in names
+    },
+    "an annotation key of 64 letters": (
+        {f"{TEMPLATE}.metadata.annotations": {"k" * 64: ""}},
+        f"{TEMPLATE}.metadata.annotations: Invalid value: each key must be the key of an annotation",
+    ),
+    "257 annotations": (
+        {f"{TEMPLATE}.metadata.annotations": {f"k{number}": "" for number in range(257)}},
+        f"{TEMPLATE}.metadata.annotations: Too many: 257: must have at most 256 items",
+    ),
     "maxUnavailable 0": ({"spec.maxUnavailable": 0}, f"spec.maxUnavailable: Invalid value: 0: {NO_AMOUNT}"),
     "maxUnavailable below 0": ({"spec.maxUnavailable": -1}, f"spec.maxUnavailable: Invalid value: -1: {NO_AMOUNT}"),
     **{

@@ -1,16 +1,22 @@
 """The flags of the connection: which cluster, which user, and which headers."""
 
+import asyncio
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import trustme
 import yaml
 
-from informers.http.configuration import ConfigurationError, load_credentials
+from informers.http.configuration import load_credentials
+from informers.http.kubeconfig import ConfigurationError
 from plugin.cli import verb_first
-from plugin.connection import connect, impersonation, write_overlay
+from plugin.completion import COMPLETION_S
+from plugin.connection import connect
 from plugin.flags import Flags
 from plugin.proxy import proxy_for
-from tests.informers.faultserver import FaultServer, answer, listening, write_kubeconfig
+from tests.informers.faultserver import FaultServer, answer, credential, listening, script, tls_of, write_kubeconfig
 from tests.informers.subjects import CONFIGMAPS
 
 
@@ -23,9 +29,9 @@ def empty_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 
 def two_clusters(tmp_path: Path) -> str:
     """A kubeconfig with the clusters `test` and `other`, and with the users `test` and `other`."""
-    path = write_kubeconfig(tmp_path / "kubeconfig", "http://here:1")
+    path = write_kubeconfig(tmp_path / "kubeconfig", "https://here:1")
     config = yaml.safe_load(path.read_text())
-    config["clusters"].append({"name": "other", "cluster": {"server": "http://other:1"}})
+    config["clusters"].append({"name": "other", "cluster": {"server": "https://other:1"}})
     config["users"].append({"name": "other", "user": {"token": "their-token"}})
     config["contexts"][0]["context"]["namespace"] = "team-a"
     path.write_text(yaml.safe_dump(config))
@@ -33,8 +39,8 @@ def two_clusters(tmp_path: Path) -> str:
 
 
 async def test_server_and_token_replace_those_of_the_kubeconfig(tmp_path: Path):
-    credentials = await load_credentials(two_clusters(tmp_path), server="http://elsewhere:2/", token="mine")
-    assert (credentials.host, await credentials.authorization()) == ("http://elsewhere:2", "Bearer mine")
+    credentials = await load_credentials(two_clusters(tmp_path), server="HTTPS://elsewhere:2/", token="mine")
+    assert (credentials.host, await credentials.authorization()) == ("https://elsewhere:2", "Bearer mine")
     assert credentials.namespace == "team-a"
 
 
@@ -47,21 +53,16 @@ async def test_a_server_needs_no_kubeconfig():
 
 
 async def test_cluster_and_user_are_chosen_from_the_kubeconfig(tmp_path: Path):
-    flags = Flags(kubeconfig=two_clusters(tmp_path), cluster="other", user="other")
-    path, context = write_overlay(tmp_path, flags)
-    credentials = await load_credentials(path, context)
-    assert (credentials.host, await credentials.authorization()) == ("http://other:1", "Bearer their-token")
+    credentials = await load_credentials(two_clusters(tmp_path), cluster="other", user="other")
+    assert (credentials.host, await credentials.authorization()) == ("https://other:1", "Bearer their-token")
     assert credentials.namespace == "team-a"
 
 
 async def test_an_unknown_cluster_user_or_context_is_named(tmp_path: Path):
     path = two_clusters(tmp_path)
-    with pytest.raises(ConfigurationError, match="no cluster 'nowhere' in the kubeconfig"):
-        write_overlay(tmp_path, Flags(kubeconfig=path, cluster="nowhere"))
-    with pytest.raises(ConfigurationError, match="no user 'missing' in the kubeconfig"):
-        write_overlay(tmp_path, Flags(kubeconfig=path, user="missing"))
-    with pytest.raises(ConfigurationError, match="no context 'absent' in the kubeconfig"):
-        write_overlay(tmp_path, Flags(kubeconfig=path, user="other", context="absent"))
+    for flag, name in (("cluster", "nowhere"), ("user", "missing"), ("context", "absent")):
+        with pytest.raises(ConfigurationError, match=f'{flag} "{name}" does not exist'):
+            await load_credentials(path, **{flag: name})
 
 
 async def test_every_request_carries_the_impersonated_user_and_group(tmp_path: Path):
@@ -76,9 +77,9 @@ async def test_every_request_carries_the_impersonated_user_and_group(tmp_path: P
     assert request.headers["user-agent"].startswith("kubectl-vmherd/")
 
 
-def test_a_group_alone_cannot_be_impersonated():
-    with pytest.raises(ConfigurationError, match="--as-group needs --as"):
-        list(impersonation(Flags(as_group=("a",))))
+async def test_a_group_alone_cannot_be_impersonated(tmp_path: Path):
+    with pytest.raises(ConfigurationError, match="cannot be impersonated without a user: set `as` or --as"):
+        await load_credentials(two_clusters(tmp_path), as_groups=("a",))
 
 
 @pytest.mark.parametrize(
@@ -129,3 +130,31 @@ def test_an_address_has_the_proxy_of_its_scheme_unless_no_proxy_names_it(
 
 def test_lower_case_and_a_proxy_without_a_scheme():
     assert proxy_for(API, {"https_proxy": "proxy:3128"}) == PROXY
+
+
+async def test_a_plugin_for_credentials_that_fails_after_401_is_a_line_on_stderr(tmp_path: Path):
+    refusal = answer(401, {"kind": "Status", "message": "Unauthorized", "reason": "Unauthorized", "code": 401})
+    ran = tmp_path / "ran"
+    user = script(f"test -e {ran} && {{ echo log in >&2; exit 3; }}; touch {ran}; printf '%s' '{credential('old')}'")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    async with listening(FaultServer(refusal), tls=tls_of(authority)) as url:
+        path = write_kubeconfig(tmp_path / "kubeconfig", url, user, **{"certificate-authority": "ca.pem"})
+        command = [sys.executable, "-m", "plugin", "list", "-o", "json", f"--kubeconfig={path}"]
+        process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        output, complaint = await process.communicate()
+    assert output == b""
+    assert complaint.decode().splitlines() == [
+        "Warning: the server rejected the credentials and they cannot be loaded again: "
+        f"kubeconfig {path} cannot be used: exec: sh: it ended with code 3: log in",
+        "Error from server (Unauthorized): Unauthorized",
+    ]
+
+
+@pytest.mark.parametrize("text", ["sleep 60 & wait", "setsid sleep 60"])
+async def test_a_plugin_for_credentials_that_hangs_ends_a_completion_after_seconds(tmp_path: Path, text: str):
+    path = write_kubeconfig(tmp_path / "kubeconfig", "https://127.0.0.1:1", script(text))
+    command = [sys.executable, "-m", "plugin.completion", f"--kubeconfig={path}", "tree", "vmpool/"]
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    async with asyncio.timeout(COMPLETION_S + 20):
+        assert await process.communicate() == (b":4\n", b"")

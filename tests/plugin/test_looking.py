@@ -13,6 +13,7 @@ from controller.kubevirt.resources import (
 )
 from controller.replicas.disruption_budget import OFF
 from informers.meta import ObjectKey, ObjectMeta
+from plugin.views import pools
 from tests import pool_builders
 from tests.plugin import herds
 from tests.plugin.cluster import POOL, Cluster, Shell
@@ -61,3 +62,25 @@ def test_p27_why_says_what_becomes_of_the_disruption_budget(
     assert told in answer
     assert ("budget" in answer) == bool(told)
     assert ("cannot list them" in err) == bool(forbidden)
+
+
+def test_an_object_for_which_the_rules_fail_has_a_sentence_and_the_others_are_shown(
+    cluster: Cluster, shell: Shell, monkeypatch: pytest.MonkeyPatch
+):
+    herds.pool_at_rest(cluster)
+    herds.replica_set(cluster)
+    sentence = "vmherd cannot process this object: OverflowError: date value out of range"
+    stalled = {"type": "Stalled", "status": "True", "reason": "InternalError", "message": sentence}
+
+    def fail(_: object) -> None:
+        raise OverflowError("date value out of range")
+
+    monkeypatch.setattr(pools, "plan_pool", fail)
+    for status in ({"conditions": [stalled], "problem": sentence}, {"conditions": None, "problem": None}):
+        cluster.server.change(POOL, WEB, {"status": status})
+        code, out, err = shell("why vmpool/web")
+        assert (code, err) == (0, "")
+        assert sentence in out
+    lines = shell("list")[1].splitlines()
+    assert any(each.startswith("vmirs/testreplicaset") for each in lines)
+    assert any(each.startswith("vmpool/web") for each in lines)

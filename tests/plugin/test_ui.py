@@ -4,8 +4,10 @@ import asyncio
 import html
 import re
 import socket
+import webbrowser
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -17,6 +19,7 @@ from controller.kubevirt.resources import VMS
 from controller.runtime.reconciler import API_WARNING
 from informers.errors import Forbidden, ServerError
 from informers.meta import ObjectKey
+from plugin.commands.ui import redirect_to
 from plugin.connection import Failed, Session
 from plugin.flags import Flags
 from plugin.ui.html import tag
@@ -97,6 +100,20 @@ async def test_it_listens_on_loopback_only_and_a_busy_port_is_one_line(cluster: 
         with pytest.raises(Failed, match=f"cannot listen on 127.0.0.1:{page.port}: address already in use; --port=0"):
             async with serving(Session(cluster, Flags()), Changes(), page.port):
                 pass
+
+
+async def test_the_browser_gets_a_private_file_that_leads_to_the_page_and_no_token(site: Open, tmp_path: Path):
+    browser, seen = tmp_path / "browser", tmp_path / "seen"
+    browser.write_text(f'#!/bin/sh\nf="${{1#file://}}"\n{{ echo "$@"; stat -c %a "$f"; cat "$f"; }} > {seen}\n')
+    browser.chmod(0o755)
+    async with site() as page:
+        with redirect_to(page.address) as file:
+            webbrowser.GenericBrowser([str(browser), "%s"]).open(file)
+            arguments, mode, content = seen.read_text().splitlines()
+        assert page.address.split("/")[3] not in arguments
+        assert mode == "600"
+        assert (await page.client.get(re.findall('url=([^"]*)', content)[0])).status == 200
+    assert not Path(arguments.removeprefix("file://")).exists()
 
 
 async def test_the_pages_show_all_objects_and_one_with_its_vms(cluster: Cluster, site: Open):

@@ -44,6 +44,41 @@ def test_each_job_has_only_the_permissions_that_it_names_and_a_time_limit(workfl
         assert job["timeout-minutes"]
 
 
+def test_the_build_of_a_release_has_no_right_and_each_job_with_a_right_checks_its_files_first() -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
+    assert jobs["build"]["permissions"] == {"contents": "read"}
+    assert "make release" in str(jobs["build"])
+    assert not re.search(r"actions/checkout|make |pip |python", str(jobs["release"]["steps"])), "it runs no built code"
+    for name in ("release", "chart", "wheel"):
+        steps = [step.get("run") or step["uses"].partition("@")[0] for step in jobs[name]["steps"]]
+        taken = steps.index("actions/download-artifact")
+        assert 'sha256sum --check <<< "$DIGEST  SHA256SUMS"\nsha256sum --check --strict SHA256SUMS' in steps[taken + 1]
+        assert (
+            jobs[name]["steps"][taken + 1]["env"]["DIGEST"] == f"${{{{ needs.{jobs[name]['needs']}.outputs.digest }}}}"
+        )
+    assert jobs["release"]["outputs"]["digest"] == "${{ needs.build.outputs.digest }}"
+
+
+def test_the_check_of_the_files_finds_a_changed_file_and_a_changed_list(tmp_path: Path) -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
+    [output] = [step["run"] for step in jobs["build"]["steps"] if step.get("id") == "files"]
+    [check] = [step["run"] for step in jobs["release"]["steps"] if "DIGEST" in step.get("env", {})]
+
+    def shell(script: str, **variables: str) -> int:
+        words = ("bash", "-e", "-o", "pipefail", "-c", f"cd {tmp_path}\n{script}")
+        return run(*words, PATH="/usr/bin:/bin", **variables).returncode
+
+    (tmp_path / "wheel").write_text("built")
+    assert shell("sha256sum wheel > SHA256SUMS") == 0
+    assert shell(output, GITHUB_OUTPUT=str(tmp_path / "output")) == 0
+    digest = (tmp_path / "output").read_text().strip().removeprefix("digest=")
+    assert shell(check, DIGEST=digest) == 0
+    (tmp_path / "wheel").write_text("changed")
+    assert shell(check, DIGEST=digest) != 0
+    assert shell("sha256sum wheel > SHA256SUMS") == 0
+    assert shell(check, DIGEST=digest) != 0
+
+
 def test_each_action_is_pinned_by_its_digest_and_each_has_one_version() -> None:
     used = re.findall(r"uses: (\S+?)@(\S+?)  # (v\S+)$", "\n".join(p.read_text() for p in WORKFLOWS), re.MULTILINE)
     assert len(used) == sum(path.read_text().count("uses:") for path in WORKFLOWS)
@@ -54,7 +89,7 @@ def test_each_action_is_pinned_by_its_digest_and_each_has_one_version() -> None:
 def test_each_publishing_job_is_off_until_its_owner_sets_a_variable() -> None:
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
     page = (ROOT / "docs" / "releasing.md").read_text()
-    for name in jobs.keys() - {"release"}:
+    for name in jobs.keys() - {"build", "release"}:
         [variable] = re.findall(r"^vars\.(\w+) [!=]= '\w*'$", jobs[name]["if"])
         assert f"`{variable}`" in page
         assert f".github/publish {name} --dry-run" in page

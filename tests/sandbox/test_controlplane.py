@@ -16,6 +16,9 @@ from sandbox.controlplane import ControlPlane, ControlPlaneError
 from sandbox.crds import CrdError
 from sandbox.processes import free_ports
 from tests.cluster import Kubectl
+from tests.controlplane.documents import vm_document, vmi_document
+from tests.manifests.documents import SOUND, SOUND_POOL
+from tests.rbac import person
 from tests.sandbox.patience import processes_about, wait_for
 
 pytestmark = pytest.mark.cluster
@@ -107,3 +110,22 @@ def test_a_definition_that_the_server_refuses_is_named_and_no_process_is_left(
     with pytest.raises(CrdError, match=r"^a\.b: .*spec\.names"):
         plane.start()
     assert processes_about(tmp_path) == []
+
+
+def test_an_editor_of_one_namespace_edits_sets_pools_and_vms_there_and_nowhere_else(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    editor, viewer = (person(control_plane, namespace, tmp_path, role) for role in ("edit", "view"))
+    objects = (SOUND, SOUND_POOL, vm_document("vm"), vmi_document("vmi"))
+    for document in objects:
+        editor("create", "-f", "-", stdin=document)
+        name = f"{document['kind']}/{document['metadata']['name']}"
+        viewer("get", name)
+        for verb in ("annotate", "label"):
+            editor(verb, name, "a=b")
+            assert "forbidden" in viewer(verb, name, "a=c", "--overwrite", check=False).stderr
+        assert "forbidden" in editor("get", name, "--namespace=default", check=False).stderr
+        assert "forbidden" in editor("create", "--namespace=default", "-f", "-", stdin=document, check=False).stderr
+    for document in objects[:2]:
+        editor("scale", f"{document['kind']}/{document['metadata']['name']}", "--replicas=0")
+    assert "forbidden" in editor("get", "nodes", check=False).stderr

@@ -63,7 +63,7 @@ def test_each_signal_ends_the_sandbox_and_stops_the_control_plane(
     assert home.state() is None
 
 
-CRDS, CLASSES = "CRDs", "StorageClasses"
+CRDS, CLASSES, ROLES = "CRDs", "StorageClasses", "roles"
 
 
 class SlowServer:
@@ -89,10 +89,11 @@ def test_crds_are_installed_while_the_api_server_creates_its_roles(
     monkeypatch.setattr(controlplane, "Admin", lambda _: server)
     monkeypatch.setattr(controlplane.crds, "install", server.install)
     monkeypatch.setattr(controlplane, "install_storage_classes", lambda _: server.steps.append(CLASSES))
+    monkeypatch.setattr(controlplane, "install_user_roles", lambda _: server.steps.append(ROLES))
     monkeypatch.setattr(controlplane, "time", SimpleNamespace(monotonic=lambda: next(ticks), sleep=lambda _: None))
     monkeypatch.setattr(ControlPlane, "start_component", lambda _, name: server.steps.append(name))
     monkeypatch.setattr(ControlPlane, "failed", lambda _: "")
     plane = ControlPlane(tmp_path, {}, ports=lambda count: list(range(1, count + 1)))
     plane.start()
     plane.stop()
-    assert server.steps == [ETCD, APISERVER, CRDS, CLASSES, MANAGER]
+    assert server.steps == [ETCD, APISERVER, CRDS, CLASSES, ROLES, MANAGER]

@@ -16,7 +16,7 @@ from tests.simulation.examples import EXAMPLES
 from tests.simulation.judge import SENTENCES, Violation, judge
 from tests.simulation.known import known_fault
 from tests.simulation.life import run_life
-from tests.simulation.runs import batches, run_batch
+from tests.simulation.runs import batches, end_with_parent, run_batch
 from tests.simulation.shrink import shrink
 from tests.simulation.story import Story, make_story
 from tests.simulation.world import configure_logs
@@ -47,7 +47,7 @@ def main() -> int:
     if args.story:
         print("\n".join(map(str, make_story(args.first).acts)))
     coverage, found, cpu_s, began = Coverage(), list[tuple[int, Violation]](), 0.0, time.monotonic()
-    with ProcessPoolExecutor(args.processes, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(args.processes, get_context("spawn"), initializer=end_with_parent) as pool:
         for report in pool.map(run_batch, batches(args.first, args.seeds)):
             coverage.merge(report.coverage)
             found += report.found

@@ -15,24 +15,19 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from controller.app import Clients
-from controller.config.settings import Config
-from controller.metrics.registry import Metrics
+from controller.assembly import OpenClient
 from informers.http.client import ApiClient
-from informers.http.configuration import Credentials, Loaded
+from informers.http.configuration import Credentials
 from informers.http.gate import Gate, GatedBody
-from informers.http.loaders import import_loaders
+from informers.instruments import Instruments
 from tests.simulation.faults import Faults
 from tests.simulation.loop import Process
 from tests.simulation.server import Answer, Call, SimulatedServer, Watch
 
 TYPICAL_S = 0.01
 SLOW_S = 3.0
-HOST = "http://simulated"
 WORLD = Context()
 """The context of callbacks that belong to no process."""
-
-_, _kubernetes = import_loaders()
 
 
 class Network:
@@ -271,25 +266,15 @@ class Session:
             raise aiohttp.ClientConnectorError(None, OSError(111, "refused"))  # type: ignore[arg-type]
 
 
-def clients_of(network: Network, process: Connected, actor: str) -> Clients:
-    """Return the function that opens the three clients of a controller."""
+def opener_of(network: Network, process: Connected, actor: str) -> OpenClient:
+    """Return the function that opens each client of a controller."""
 
     @asynccontextmanager
-    async def open_clients(config: Config, metrics: Metrics) -> AsyncIterator[tuple[ApiClient, ApiClient, ApiClient]]:
-        configuration = _kubernetes.Configuration()
-        configuration.host = HOST
-        loaded = Loaded(configuration, "vmherd")
+    async def open_client(
+        credentials: Credentials, *, instruments: Instruments, max_inflight: int | None, **_: Any
+    ) -> AsyncIterator[ApiClient]:
+        connector: Any = Connector()
+        session: Any = Session(network, connector, process, actor)
+        yield ApiClient(session, connector, credentials, instruments=instruments, max_inflight=max_inflight)
 
-        async def reload() -> Loaded:
-            return loaded
-
-        credentials = Credentials(loaded, reload)
-
-        def client(most: int | None) -> ApiClient:
-            connector: Any = Connector()
-            session: Any = Session(network, connector, process, actor)
-            return ApiClient(session, connector, credentials, instruments=metrics, max_inflight=most)
-
-        yield client(config.max_inflight), client(None), client(None)
-
-    return open_clients
+    return open_client

@@ -8,10 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from controller.app import serve
+from controller.assembly import Platform
 from controller.config.settings import Config
 from controller.running import leaf_errors
+from controller.runtime.workers.side_thread import R, SideThread
 from tests.simulation.loop import PROCESS, SimulatedLoop
-from tests.simulation.network import WORLD, Network, clients_of
+from tests.simulation.network import WORLD, Network, opener_of
 
 
 class Replica:
@@ -37,14 +39,25 @@ class Replica:
 
     async def _run(self, process: "_Process") -> None:
         try:
-            clients = clients_of(self._network, process, self.name)
-            await serve(self._config, process.stop, clients=clients, now=self._now)
+            await serve(self._config, process.stop, platform=self._platform(process))
         except (Exception, ExceptionGroup) as error:
             if not process.is_dead:
                 self._report(f"{self.name} ended: {'; '.join(map(repr, leaf_errors(error)))}")
         if not process.is_dead:
             process.is_dead = True
             self._network.later(2.0, self._restart, process)
+
+    def _platform(self, process: "_Process") -> Platform:
+        """Return a platform that runs everything in the simulated loop, with its time. Plans take no CPU time."""
+        loop = self._network.loop
+        return Platform(
+            elected=lambda elector, stop, _: elector.elected(stop),
+            side_thread=_SideStep,
+            clock=loop.time,
+            cpu=lambda: 0.0,
+            now=self._now,
+            open_client=opener_of(self._network, process, self.name),
+        )
 
     def _restart(self, process: "_Process") -> None:
         if self._process is process:
@@ -87,6 +100,15 @@ class Replica:
             process.is_dead = True
             process.is_suspended = False
             process.cancel_all()
+
+
+class _SideStep(SideThread):
+    """Runs the functions for the side thread at a later step of the loop."""
+
+    async def call(self, function: Callable[..., R], *arguments: object, large: bool) -> R:
+        if not large:
+            return function(*arguments)
+        return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
 
 
 class _Process:

@@ -32,14 +32,32 @@ subjects:
   verbs: [delete]
 {{- end }}
 
-{{/* A role for users. A ClusterRole is aggregated to the roles in addsTo. */}}
+{{/* Where the roles for users are: "cluster", "manual", "namespaces" or "none". */}}
+{{- define "vmherd.userRoles" -}}
+{{- if ne .Values.rbac.userRoles "auto" }}
+{{- .Values.rbac.userRoles }}
+{{- else if .Values.watchNamespaces }}
+{{- "namespaces" }}
+{{- else }}
+{{- $scope := "cluster" }}
+{{- if include "vmherd.hasKubeVirt" . }}
+{{- range (lookup "kubevirt.io/v1" "KubeVirt" "" "").items }}
+{{- $configuration := (default (dict) .spec).configuration | default (dict) }}
+{{- if eq (default "" $configuration.roleAggregationStrategy) "Manual" }}{{ $scope = "manual" }}{{ end }}
+{{- end }}
+{{- end }}
+{{- $scope }}
+{{- end }}
+{{- end }}
+
+{{/* A role for users. In the scope "cluster", it is aggregated to the roles in addsTo. */}}
 {{- define "vmherd.userRole" }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ ternary "Role" "ClusterRole" (ne .namespace "") }}
 metadata:
   {{- $labels := dict }}
-  {{- if not .namespace }}
+  {{- if eq .scope "cluster" }}
   {{- range .addsTo }}
   {{- $_ := set $labels (printf "rbac.authorization.k8s.io/aggregate-to-%s" .) "true" }}
   {{- end }}

@@ -19,7 +19,6 @@ from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import disk_names_of, has_pool_finalizer, is_deleting, is_deleting_with_disks
 from controller.pool.members.revisions import template_of
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.spec.indexing import own_disks
 from controller.runtime.actions import Patch, RemoveOwnerReference, Stage
 from informers.meta import ObjectKey, ObjectMeta
 from informers.objects import PatchType
@@ -34,10 +33,11 @@ def owner_removals(vms: Iterable[VirtualMachine], snapshot: Snapshot | None = No
     terminating = [vm for vm in vms if is_deleting(vm) and not is_deleting_with_disks(vm)]
     revisions = snapshot.revisions if snapshot is not None and terminating else ()
     past = [template for revision in revisions if (template := template_of(revision)) is not None]
+    names = dict.fromkeys(name for template in past for name in template.disks if name)
     actions = []
     for vm in terminating:
         ordinal = snapshot.ordinal_of(vm) if snapshot is not None else None
-        earlier = [name for template in past for name in own_disks(template, ordinal)] if ordinal is not None else []
+        earlier = [f"{name}-{ordinal}" for name in names] if ordinal is not None else []
         actions += _owner_removals(vm, earlier)
     return tuple(actions)
 

@@ -13,6 +13,7 @@ kubelet that answers ends a Pod after its grace period.
 from datetime import datetime, timedelta
 from typing import Final
 
+from controller.apimachinery.quantities import seconds
 from controller.kubevirt import vmis
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
@@ -92,4 +93,4 @@ def _may_be_lost(vmi: VirtualMachineInstance) -> bool:
 def _grace_of(vm: VirtualMachine) -> timedelta:
     template = vm.spec.template if vm.spec is not None else None
     grace_s = template.spec.termination_grace_period_seconds if template is not None and template.spec else None
-    return timedelta(seconds=DEFAULT_GRACE_S if grace_s is None else grace_s)
+    return seconds(DEFAULT_GRACE_S if grace_s is None else grace_s)

@@ -5,7 +5,7 @@ as the pool's template. Scaling creates no revision, because it does not change 
 template creates no revision either: the earlier revision becomes current again.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from itertools import count
 from typing import Final
 
@@ -38,12 +38,14 @@ class Revisions(Struct, frozen=True, kw_only=True):
     `current` is the name of the current revision. `current_exists` is False if this revision has not been created yet.
     `current_names` are the names of all revisions whose template has the same meaning as the present template.
     If the VMs have returned from the template of the spec (P29), `template` is the one to which they return.
+    `unreadable` are the names of the revisions that exist and whose template cannot be read (P30).
     """
 
     current: str
     template: Template
     current_exists: bool
     templates: Mapping[str, Template]
+    unreadable: Set[str] = frozenset()
     current_names: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
@@ -66,10 +68,8 @@ def read_revisions(snapshot: Snapshot, template: Template, of_spec: Template | N
     generation = snapshot.owner.metadata.generation
     templates: dict[str, Template] = {}
     matching: list[tuple[int, str]] = []
-    for revision in snapshot.revisions:
-        if revision.metadata.deletion_timestamp is not None:
-            continue
-        name = revision.metadata.name
+    existing = {each.metadata.name: each for each in snapshot.revisions if each.metadata.deletion_timestamp is None}
+    for name, revision in existing.items():
         is_present = revision.revision == generation and _indexes_sysprep(revision) == of_spec.index_sysprep
         past = of_spec if is_present else template_of(revision)
         if past is not None:
@@ -80,7 +80,13 @@ def read_revisions(snapshot: Snapshot, template: Template, of_spec: Template | N
     if current and not matching:
         templates[current] = template
     current = current or _new_name(snapshot, template)
-    return Revisions(current=current, template=template, current_exists=bool(matching), templates=templates)
+    return Revisions(
+        current=current,
+        template=template,
+        current_exists=bool(matching),
+        templates=templates,
+        unreadable=existing.keys() - templates.keys(),
+    )
 
 
 def plan_revision(snapshot: Snapshot, revisions: Revisions) -> tuple[Stage, ...]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from itertools import count, islice
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,6 +16,8 @@ from controller.pool.spec.intent import Intent
 from controller.pool.spec.partition import noted_step
 from controller.pool.spec.policies import Strategy
 from controller.pool.spec.template import Template
+from controller.replicas.release_delay import wanted_beside
+from controller.replicas.replica_limit import limited
 from controller.replicas.rollback import after_return, usable_template
 from informers.meta import ObjectMeta
 
@@ -87,8 +88,13 @@ class Situation(Struct, frozen=True):
         return ordinal is not None and ordinal >= self.intent.last_partition
 
 
-def situation_of(snapshot: Snapshot, intent: Intent, members: Machines) -> Situation:
-    """Return the situation of a pool with these members, before any part of the plan is known."""
+def situation_of(snapshot: Snapshot, intent: Intent, members: Machines, *, young: int = 0) -> Situation:
+    """Return the situation of a pool with these members, before any part of the plan is known.
+
+    `young` is the number of further members whose release waits.
+    """
+    wanted = limited(wanted_beside(young, intent.replicas, len(members)), len(members), snapshot.limits.max_replicas)
+    intent = replace(intent, wanted=wanted)
     usable = usable_in(snapshot, intent)
     intent = after_return(intent, snapshot.owner.metadata, intent.template.digest, usable)
     revisions = read_revisions(snapshot, intent.template, intent.rejected)
@@ -112,11 +118,10 @@ def _at_step(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> Intent
     if not intent.steps:
         return intent
     machines = {ordinal: each for each in snapshot.members if (ordinal := snapshot.ordinal_of(each)) is not None}
-    free = (ordinal for ordinal in count() if ordinal not in machines)
-    ordinals = sorted((*machines, *islice(free, max(intent.wanted - len(machines), 0))))
-    partitions = [each.partition_of(ordinals) for each in intent.steps]
+    ordinals, missing = sorted(machines), max(intent.wanted - len(machines), 0)
+    partitions = [each.partition_of(ordinals, missing) for each in intent.steps]
     step, _ = noted_step(snapshot.owner.metadata, intent.template.digest)
-    lowest = machines.get(min(ordinals, default=0))
+    lowest = machines.get(0 if missing or not ordinals else ordinals[0])
     if lowest is not None and revisions.is_current(revision_of(lowest.vm)):
         step = len(partitions)
     return replace(intent, step=step, partition=min(partitions[:step]), last_partition=min(partitions))

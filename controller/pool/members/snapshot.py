@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from controller.apimachinery.indexes import OWNER_UID, by_owner_uid
+from controller.apimachinery.indexes import NAMESPACE, OWNER_UID, by_namespace, by_owner_uid
 from controller.kubevirt.annotations import POOL_UID
 from controller.kubevirt.pool_types import POOL_KIND, Pool
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
@@ -48,6 +48,7 @@ def by_pool_name(vm: VirtualMachine) -> Iterable[str]:
 VM_INDEXES: Final[Mapping[str, Callable[[VirtualMachine], Iterable[str]]]] = {
     OWNER_UID: by_owner_uid,
     POOL_NAME: by_pool_name,
+    NAMESPACE: by_namespace,
 }
 
 
@@ -127,7 +128,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     def wrong_annotations(self) -> tuple[Wrong, ...]:
         """The wrong annotations of the pool, of its VMs and of their VMIs (P23)."""
 
-        def found() -> Iterator[tuple[str, Group[Machine], tuple[str, ...]]]:
+        def found() -> Iterator[tuple[str, Group[Machine], tuple[Wrong, ...]]]:
             for group in self.members.groups:
                 vm, vmi = group[0].vm, group[0].vmi
                 if vm.metadata.annotations:

@@ -186,8 +186,11 @@ def _step_of_outdated(situation: Situation, machine: Machine) -> PendingStep:
     While KubeVirt works on the VM or its disks, the step waits. But a step that changes only labels and annotations
     does not wait. Each step of a VM with an unreadable field waits, because its spec is unknown.
     """
-    vm, vmi, revisions = machine.vm, machine.vmi, situation.revisions
-    current, past = revisions.template, revisions.templates.get(revision_of(vm))
+    vm, vmi, revisions, name = machine.vm, machine.vmi, situation.revisions, revision_of(machine.vm)
+    if name in revisions.unreadable:
+        reason = f"its revision {name} cannot be read, so what to change is not known; delete the VM to replace it"
+        return PendingStep(machine=machine, step=Step.UPDATE, reason=reason, needs_user=True)
+    current, past = revisions.template, revisions.templates.get(name)
     sizes = _claim_sizes(situation, machine, past) if past is not None else {}
     changes_vm = bool(sizes) or _step_between(past, current) is not Step.RELABEL
     reason = delicate_reason(vm, vmi, situation.now) if changes_vm or vm.undecodable else ""

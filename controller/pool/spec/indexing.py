@@ -4,7 +4,7 @@ All other parts of the template reach the VM unchanged, byte for byte. A value o
 too. The API server then validates the value.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TypeAlias
 
@@ -17,9 +17,7 @@ from controller.apimachinery.raw_json import (
     change_at,
     change_each,
     fields_of,
-    items_of,
     text_of,
-    value_at,
 )
 from controller.kubevirt.annotations import REVISION_NAME
 from controller.kubevirt.normal_form import Path
@@ -65,11 +63,11 @@ def encode_vm(
 
 def own_disks(template: Template, ordinal: int) -> tuple[str, ...]:
     """Return the names of the disks that the dataVolumeTemplates create for the VM of this ordinal."""
-    return tuple(f"{name}-{ordinal}" for name in _own_names(template))
+    return tuple(f"{name}-{ordinal}" for name in template.disks if name)
 
 
 def _indexed_spec(template: Template, ordinal: int, revision: str) -> bytes:
-    own = frozenset(_own_names(template))
+    own = template.disks.keys()
     indexed = partial(_with_ordinal, ordinal=ordinal)
     changes: list[tuple[Path, Change]] = [(path, partial(_if_own, own, indexed)) for path in DISKS]
     if template.index_config_maps:
@@ -92,17 +90,12 @@ def _indexed_spec(template: Template, ordinal: int, revision: str) -> bytes:
     return change_at(spec, ("template",), lambda vmi_template: _with_label(vmi_template, revision))
 
 
-def _own_names(template: Template) -> list[str]:
-    disks = items_of(value_at(template.spec, "dataVolumeTemplates")) or []
-    return [name for disk in disks if (name := text_of(value_at(disk, "metadata", "name")))]
-
-
 def _change_in(fields: Fields, path: Path, change: Change) -> Fields:
     first, *rest = path
     return {**fields, first: Raw(change_at(bytes(fields[first]), tuple(rest), change))} if first in fields else fields
 
 
-def _if_own(own: frozenset[str], change: Change, name: bytes) -> bytes:
+def _if_own(own: Collection[str], change: Change, name: bytes) -> bytes:
     return change(name) if text_of(name) in own else name
 
 

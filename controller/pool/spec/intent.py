@@ -6,7 +6,7 @@ from typing import Final
 from msgspec import Struct
 
 from controller.apimachinery.field_error import FieldError, quoted
-from controller.apimachinery.label_selectors import LabelSelector, Selector, parse_selector
+from controller.apimachinery.label_selectors import Selector
 from controller.apimachinery.quantities import Amount, parse_amount
 from controller.kubevirt.annotations import (
     INDEX_SYSPREP,
@@ -16,6 +16,7 @@ from controller.kubevirt.annotations import (
     SUBSTITUTE_LOST_AFTER,
     is_marked,
 )
+from controller.kubevirt.limits import check_spec
 from controller.kubevirt.pool_types import Pool
 from controller.pool.spec.one_shot import replaces_finished
 from controller.pool.spec.partition import PartitionStep, parse_partition
@@ -27,7 +28,7 @@ from controller.pool.spec.policies import (
     parse_scale_in,
     parse_update,
 )
-from controller.pool.spec.template import Template, parse_template
+from controller.pool.spec.template import FIELD, Template, parse_template
 from controller.replicas.settings import spares_running, time_limit
 from controller.replicas.wrong_annotations import setting
 from informers.meta import annotations_of
@@ -44,12 +45,17 @@ class Intent(Struct, frozen=True, kw_only=True):
     VM to become ready, or None. `most_disruptive` is the value of the annotation `MOST_DISRUPTIVE`, or None.
     `replaces_finished` and `spares_running` are the settings of a one-shot pool (P25). `max_unhealthy` is the number of
     VMs that may fail, or be lost, at the same time. `substitute_lost_after` is the time after which a lost VM gets a
-    substitute, or None. `wanted` includes the `substitutes` that the pool may have now (P28).
+    substitute, or None.
+
+    `replicas` is the number in the spec. `wanted` is the number of VMs that the pool may have now (P20): with the limit
+    of replicas, and with the `substitutes` for lost VMs (P28). `situation_of` sets both, and they are the same in the
+    plan, in the status and in the plugin.
 
     If the VMs return by themselves (P29), `template` is the one to which they return, and `rejected` is the one of the
     spec. If they cannot have it any more, both are the one of the spec, and `stranded` says why.
     """
 
+    replicas: int
     wanted: int
     selector: Selector
     template: Template
@@ -87,36 +93,20 @@ class Intent(Struct, frozen=True, kw_only=True):
 
 
 def parse_intent(owner: Pool) -> Intent | FieldError:
-    """Parse the pool's spec and return an Intent, or the first error.
-
-    If `replicas` is missing, the default 1 applies.
-    """
+    """Parse the pool's spec and return an Intent, or the first error."""
     spec = owner.spec
-    wanted = 1 if spec.replicas is None else spec.replicas
-    if wanted < 0:
-        return FieldError(f"spec.replicas is {wanted}: it must not be negative")
-    selector = parse_selector(spec.selector or LabelSelector())
-    if isinstance(selector, FieldError):
-        return selector
-    if selector.is_empty:
-        return FieldError("spec.selector is empty: it would match every virtual machine of the namespace")
     template = parse_template(spec, index_sysprep=is_marked(owner.metadata, INDEX_SYSPREP))
-    if isinstance(template, FieldError):
-        return template
-    if template.wrong_quantity is not None:
-        return template.wrong_quantity
-    if not selector.matches(template.labels):
-        return FieldError(
-            f"spec.selector {quoted(str(selector))} does not match spec.virtualMachineTemplate.metadata.labels"
-        )
+    checked = check_spec(spec, template, FIELD)
+    if isinstance(checked, FieldError):
+        return checked
     amount = _parse_max_unavailable(spec.max_unavailable)
     if isinstance(amount, FieldError):
         return amount
-    return _with_policies(owner, wanted, selector, template, amount)
+    return _with_policies(owner, *checked, amount)
 
 
 def _with_policies(
-    owner: Pool, wanted: int, selector: Selector, template: Template, amount: Amount
+    owner: Pool, replicas: int, selector: Selector, template: Template, amount: Amount
 ) -> Intent | FieldError:
     scale_in, update = parse_scale_in(owner.spec), parse_update(owner.spec)
     healing = parse_healing(owner.spec.autohealing)
@@ -127,7 +117,8 @@ def _with_policies(
     if isinstance(healing, FieldError):
         return healing
     return Intent(
-        wanted=wanted,
+        replicas=replicas,
+        wanted=replicas,
         selector=selector,
         template=template,
         max_unavailable=amount,

@@ -8,7 +8,6 @@ minutes, all are updated.
 import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from math import ceil
 from typing import Final
 
 from msgspec import Struct
@@ -32,8 +31,9 @@ class PartitionStep(Struct, frozen=True):
     is_percent: bool = False
     pause: timedelta = timedelta()
 
-    def partition_of(self, ordinals: Sequence[int]) -> int:
-        """Return the partition in a pool with these ordinals, in ascending order.
+    def partition_of(self, ordinals: Sequence[int], missing: int = 0) -> int:
+        """Return the partition in a pool with these ordinals, in ascending order, and with the lowest `missing` free
+        ordinals.
 
         A percentage is rounded up, but one VM at least is updated, except with 100%.
         """
@@ -41,8 +41,10 @@ class PartitionStep(Struct, frozen=True):
             return self.number
         if self.number >= 100:
             return ALL_ORDINALS
-        kept = min(ceil(len(ordinals) * self.number / 100), len(ordinals) - 1)
-        return ordinals[kept] if kept > 0 else 0
+        number = len(ordinals) + missing
+        kept = min(-(-number * self.number // 100), number - 1)
+        # Below the last missing ordinal there is no gap. Above it, there are only the given ordinals.
+        return max(kept, ordinals[kept - missing] if kept >= missing else 0) if kept > 0 else 0
 
 
 def parse_partition(pool: ObjectMeta) -> tuple[PartitionStep, ...]:

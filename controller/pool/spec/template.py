@@ -10,35 +10,33 @@ dataVolumeTemplate without its size. The sizes are in `disk_sizes`.
 from collections.abc import Mapping
 from enum import Enum, auto
 from fractions import Fraction
-from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
 from typing import Final
 
 import msgspec
-from msgspec import Struct
 
 from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.quantities import parse_quantity
+from controller.kubevirt import limits
+from controller.kubevirt.limits import decode_spec, read_template
 from controller.kubevirt.live_updates import without_live_fields
 from controller.kubevirt.normal_form import (
     DISKS,
-    TEMPLATE_LIMIT,
     UNKNOWN,
     VM_SPEC,
+    VM_TEMPLATE,
     VMI_TEMPLATE,
     Fields,
     Json,
     differences,
     encoded,
     normal_form,
-    too_large,
     value_at,
     without,
 )
 from controller.kubevirt.pool_types import NameGeneration, PoolSpec
-from controller.kubevirt.vmi_types import TemplateMeta
-from controller.kubevirt.wrong_quantities import wrong_quantity
+from controller.kubevirt.vmi_types import TemplateMeta, VMITemplate
 from controller.pool.spec.references import (
     CONFIG_MAPS,
     SECRETS,
@@ -46,26 +44,20 @@ from controller.pool.spec.references import (
     SYSPREP_SECRETS,
     refer,
 )
+from informers.memo import Memo
 
-REMEMBERED: Final = 512
-"""The number of remembered templates. Each reconciliation needs the templates of the pool and of its revisions."""
-
-REMEMBERED_SIZE: Final = 16 * 1024
-"""The maximum size, in bytes, of a remembered template."""
+FIELD: Final = "spec.virtualMachineTemplate"
 
 
-class Template(Struct, frozen=True, kw_only=True):
+class Template(limits.Template, frozen=True, kw_only=True):
     """A valid template.
 
     `machine_labels` are the labels of the VMI template. `spec` is the VM spec in JSON. The spec is an object, and its
     field `template` is an object too. `index_sysprep` is True if the ordinal is added to a name that a `sysprep` volume
-    refers to. `wrong_quantity` is an error that stops the pool, but not a revision: its VMs exist already.
+    refers to.
     """
 
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
     machine_labels: Mapping[str, str]
-    spec: bytes
     index_config_maps: bool
     index_secrets: bool
     index_sysprep: bool
@@ -74,7 +66,6 @@ class Template(Struct, frozen=True, kw_only=True):
     rigid: str
     disks: Mapping[str, str]
     disk_sizes: Mapping[str, str]
-    wrong_quantity: FieldError | None = None
 
 
 class DiskChange(Enum):
@@ -124,68 +115,43 @@ def parse_template(spec: PoolSpec, *, index_sysprep: bool = False) -> Template |
 
     `index_sysprep` is True if the pool or the revision has the annotation `INDEX_SYSPREP`.
     """
-    wire = spec.virtual_machine_template
-    if wire is None:
-        return FieldError("spec.virtualMachineTemplate is missing")
+    return read_template(spec.virtual_machine_template, FIELD, _remembered, *_index_rules(spec), index_sysprep)
+
+
+def _parse(wire: VMITemplate, config_maps: bool, secrets: bool, index_sysprep: bool) -> Template | FieldError:
+    decoded = decode_spec(wire, FIELD, VM_TEMPLATE, "VirtualMachine")
+    if isinstance(decoded, FieldError):
+        return decoded
+    fields, error = decoded
+    if not isinstance(fields.get("template"), dict):
+        return FieldError(f"{FIELD}.spec.template is missing: it must be a VMI template")
     meta = wire.metadata or TemplateMeta()
-    labels, annotations = meta.labels or {}, meta.annotations or {}
-    if not labels:
-        return FieldError("spec.virtualMachineTemplate.metadata.labels is empty: the labels must match spec.selector")
-    machine_spec = bytes(wire.spec)
-    if len(machine_spec) > TEMPLATE_LIMIT:
-        return FieldError(too_large("spec.virtualMachineTemplate.spec", len(machine_spec)))
-    texts = (tuple(labels.items()), tuple(annotations.items()))
-    size = len(machine_spec) + sum(len(name) + len(value) for items in texts for name, value in items)
-    parse = _parse_remembered if size <= REMEMBERED_SIZE else _parse
-    return parse(machine_spec, *texts, _index_rules(spec), index_sysprep)
+    # A flag without a reference that gets the ordinal changes no VM, so it must not change the digests.
+    volumes = value_at(fields, ("template", "spec", "volumes"))
+    in_sysprep = [index_sysprep and refer(volumes, paths) for paths in (SYSPREP_CONFIG_MAPS, SYSPREP_SECRETS)]
+    sysprep = (config_maps and in_sysprep[0]) or (secrets and in_sysprep[1])
+    config_maps = config_maps and (in_sysprep[0] or refer(volumes, CONFIG_MAPS))
+    secrets = secrets and (in_sysprep[1] or refer(volumes, SECRETS))
+    disks, sizes = _disks_of(fields)
+    rigid = _without_live_fields(fields)
+    # Templates without indexed `sysprep` references keep the digests of earlier versions of vmherd.
+    rules = (config_maps, secrets, *(("sysprep",) if sysprep else ()))
+    machine = _digest(_parts_of_vmi(fields), *rules)
+    return Template(
+        machine_labels=_machine_labels(fields),
+        index_config_maps=config_maps,
+        index_secrets=secrets,
+        index_sysprep=sysprep,
+        digest=_digest(meta.labels or {}, meta.annotations or {}, normal_form(fields, VM_SPEC), *rules),
+        machine=machine,
+        rigid=_digest(_parts_of_vmi(rigid), *rules) if rigid != fields else machine,
+        disks=disks,
+        disk_sizes=sizes,
+        error=error,
+    )
 
 
-def _parse(
-    machine_spec: bytes,
-    label_items: tuple[tuple[str, str], ...],
-    annotation_items: tuple[tuple[str, str], ...],
-    index_rules: tuple[bool, bool],
-    index_sysprep: bool,
-) -> Template | FieldError:
-    labels, annotations = dict(label_items), dict(annotation_items)
-    try:
-        fields = msgspec.json.decode(machine_spec)
-        if not isinstance(fields, dict):
-            return FieldError("spec.virtualMachineTemplate.spec is missing: it must be a VirtualMachine spec")
-        if not isinstance(fields.get("template"), dict):
-            return FieldError("spec.virtualMachineTemplate.spec.template is missing: it must be a VMI template")
-        config_maps, secrets = index_rules
-        # A flag without a reference that gets the ordinal changes no VM, so it must not change the digests.
-        volumes = value_at(fields, ("template", "spec", "volumes"))
-        in_sysprep = [index_sysprep and refer(volumes, paths) for paths in (SYSPREP_CONFIG_MAPS, SYSPREP_SECRETS)]
-        sysprep = (config_maps and in_sysprep[0]) or (secrets and in_sysprep[1])
-        config_maps = config_maps and (in_sysprep[0] or refer(volumes, CONFIG_MAPS))
-        secrets = secrets and (in_sysprep[1] or refer(volumes, SECRETS))
-        disks, sizes = _disks_of(fields)
-        rigid = _without_live_fields(fields)
-        # Templates without indexed `sysprep` references keep the digests of earlier versions of vmherd.
-        rules = (config_maps, secrets, *(("sysprep",) if sysprep else ()))
-        machine = _digest(_parts_of_vmi(fields), *rules)
-        return Template(
-            labels=labels,
-            annotations=annotations,
-            machine_labels=_machine_labels(fields),
-            spec=machine_spec,
-            index_config_maps=config_maps,
-            index_secrets=secrets,
-            index_sysprep=sysprep,
-            digest=_digest(labels, annotations, normal_form(fields, VM_SPEC), *rules),
-            machine=machine,
-            rigid=_digest(_parts_of_vmi(rigid), *rules) if rigid != fields else machine,
-            disks=disks,
-            disk_sizes=sizes,
-            wrong_quantity=wrong_quantity(fields, VM_SPEC, "spec.virtualMachineTemplate.spec"),
-        )
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return FieldError("spec.virtualMachineTemplate.spec is missing: it must be a VirtualMachine spec")
-
-
-_parse_remembered = lru_cache(REMEMBERED)(_parse)
+_remembered: Final = Memo(_parse)
 
 
 def describe_difference(old: Template, new: Template, *, most: int = 3) -> str:

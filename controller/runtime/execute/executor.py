@@ -17,6 +17,7 @@ and so finds the objects that were already created.
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import islice
 from typing import Protocol, TypeAlias, assert_never
 
@@ -55,7 +56,10 @@ from controller.runtime.execute.restarts import Restarts
 from controller.runtime.result import is_final, is_outage
 from controller.runtime.settle.cache_check import CacheCheck
 from controller.runtime.settle.expectations import Expectations, Write
+from controller.runtime.workers.loop_share import measured_part
+from controller.runtime.workers.side_thread import SideThread
 from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, ServerError, TransportError
+from informers.http.warnings import rewritten_warnings
 from informers.meta import ObjectKey, is_controlled_by
 from informers.objects import ObjectClient, read_meta, read_version
 
@@ -90,11 +94,14 @@ class Executor:
         merge: Merge = PLAIN.merge,
         judge: Judge = NO_JUDGE,
         check: CacheCheck | None = None,
+        thread: SideThread | None = None,
     ) -> None:
         """Create an executor that calls `report` after each plan, and `merge` for each `ThreeWayMerge`.
 
-        `judge` judges deletes and restarts of changed objects again. `check` receives all outcomes.
+        `judge` judges deletes and restarts of changed objects again. `check` receives all outcomes. Large objects are
+        merged in `thread`.
         """
+        self.thread = thread or SideThread()
         self._client = client
         self._judge = judge
         self._restarts = Restarts(client, judge)
@@ -152,7 +159,7 @@ class Executor:
         if not errors:
             async with asyncio.TaskGroup() as group:
                 for _ in range(LOOKUPS):
-                    group.create_task(lane(todo), name="executor-lookup")
+                    group.create_task(measured_part(lane, todo), name="executor-lookup")
         return errors[0] if errors else None
 
     async def _look_up(self, write: Write) -> Outcome | None:
@@ -213,7 +220,7 @@ class Executor:
         if serving:
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(PARALLEL, len(actions) - 1)):
-                    group.create_task(lane(todo), name="executor-lane")
+                    group.create_task(measured_part(lane, todo), name="executor-lane")
         return outcomes
 
     async def _run_slow_start(self, creates: Numbered) -> dict[int, Outcome]:
@@ -237,14 +244,23 @@ class Executor:
                     return
                 if lanes < min(PARALLEL, len(creates) - len(outcomes)):
                     lanes += 1
-                    group.create_task(lane(), name="executor-lane")
+                    group.create_task(measured_part(lane), name="executor-lane")
 
         async with asyncio.TaskGroup() as group:
             lanes += 1
-            group.create_task(lane(), name="executor-lane")
+            group.create_task(measured_part(lane), name="executor-lane")
         return outcomes
 
     async def _perform(self, action: Action, disks: DiskCheck | None = None) -> Outcome:
+        """Perform the action. No text of the server leaves this method with a quote of the written object."""
+        hide = partial(without_content, action)
+        with rewritten_warnings(hide):
+            outcome = await self._send(action, disks)
+        if isinstance(outcome, Rejected | Unknown):
+            outcome.error.args = (hide(str(outcome.error)),)
+        return outcome
+
+    async def _send(self, action: Action, disks: DiskCheck | None) -> Outcome:
         try:
             match action:
                 case Create():
@@ -259,7 +275,7 @@ class Executor:
                     )
                     return Done(action, read_version(answer))
                 case RemoveOwnerReference() | ThreeWayMerge() | ExpandClaim():
-                    return await read_and_patch(self._client, action, self._merge)
+                    return await read_and_patch(self._client, action, self._merge, self.thread)
                 case Confirm():
                     return await self._confirm(action)
                 case Restart():
@@ -267,7 +283,7 @@ class Executor:
                 case _:
                     assert_never(action)
         except ApiError as error:
-            return _outcome_of(action, without_content(action, error))
+            return _outcome_of(action, error)
 
     async def _create(self, action: Create, disks: DiskCheck | None) -> Outcome:
         now = asyncio.get_running_loop().time()
@@ -284,7 +300,7 @@ class Executor:
         except AlreadyExists as error:
             return await self._resolve_name_conflict(action, error)
         except Forbidden as error:
-            refusal = Rejected(action, without_content(action, error))
+            refusal = Rejected(action, error)
             if is_final(refusal):
                 recent = {uid: each for uid, each in self._ending.items() if now - each[1] < FORGOTTEN_AFTER_S}
                 self._ending = {**recent, action.owner_uid: (refusal, now)}

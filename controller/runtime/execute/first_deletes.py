@@ -11,6 +11,7 @@ election, and the predecessor has sent nothing since then. So the list shows all
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
+from controller.apimachinery.indexes import NAMESPACE
 from controller.runtime.actions import AnyResource, Cause, Delete, Plan
 from controller.runtime.execute.disk_check import metadata_pages
 from informers.errors import TransportError
@@ -25,7 +26,10 @@ LATE: Final = "the cache does not show all deletes of an earlier leader yet"
 
 
 class FirstDeletes:
-    """Tells whether the deletes of a plan must wait until the cache shows what an earlier process has deleted."""
+    """Tells whether the deletes of a plan must wait until the cache shows what an earlier process has deleted.
+
+    Each of the stores has the index `NAMESPACE`, unless plans only prune its objects.
+    """
 
     def __init__(self, client: ObjectClient, stores: Mapping[AnyResource, StoreView[Any]]) -> None:
         self._client = client
@@ -46,8 +50,8 @@ class FirstDeletes:
     async def _is_late(self, place: Place) -> bool:
         if place not in self._deleted:
             resource, namespace = place
-            cached = [each.metadata for each in self._stores[resource].values()]
-            present = {meta.key: meta.uid for meta in cached if meta.namespace == namespace and _is_staying(meta)}
+            cached = [each.metadata for each in self._stores[resource].by_index(NAMESPACE, namespace)]
+            present = {meta.key: meta.uid for meta in cached if _is_staying(meta)}
             staying = await self._staying(place)
             self._deleted[place] = {key: uid for key, uid in present.items() if uid not in staying}
         self._deleted[place] = {key: uid for key, uid in self._deleted[place].items() if self._shows(place, key, uid)}

@@ -5,13 +5,12 @@ reads the object.
 from collections.abc import Callable
 from typing import TypeAlias
 
-import msgspec
-
 from controller.apimachinery.owner_references import release_patch
 from controller.apimachinery.redaction import redacted
 from controller.runtime.actions import (
     Action,
     Create,
+    Delete,
     Done,
     Missing,
     Outcome,
@@ -48,18 +47,17 @@ def template_change(merge: Merge, action: ThreeWayMerge, meta: ObjectMeta, curre
         return Missing(action)
     try:
         patch = merge(current, action.old, action.new)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return Rejected(action, ApiError(f"{action.key} cannot be read: {error}"))
+    except Exception as error:  # also one that only this object causes: the other VMs are merged
+        return Rejected(action, ApiError(f"{action.key} cannot be read: {str(error) or type(error).__name__}"))
     return Done(action, meta.resource_version) if patch is None else patch
 
 
-def without_content(action: Action, error: ApiError) -> ApiError:
-    """Return the error with a message that does not quote the confidential parts of the written object."""
+def without_content(action: Action, message: str) -> str:
+    """Return the server's message without quotes of the confidential parts of the written objects."""
     match action:
-        case Create(body=body) | Patch(body=body):
-            error.args = (redacted(str(error), body),)
+        case Create(body=body) | Patch(body=body) | Delete(successor=body):
+            return redacted(message, body)
         case ThreeWayMerge(old=old, new=new):
-            error.args = (redacted(str(error), old, new),)
+            return redacted(message, old, new)
         case _:
-            pass
-    return error
+            return message

@@ -13,6 +13,7 @@ from controller.runtime.actions import (
 )
 from controller.runtime.execute.expansion import expansion
 from controller.runtime.execute.patches import Merge, owner_removal, template_change
+from controller.runtime.workers.side_thread import SideThread, is_large
 from informers.errors import ApiError, Conflict, NotFound
 from informers.objects import ObjectClient, PatchType, read_meta, read_version
 
@@ -22,20 +23,21 @@ ATTEMPTS: Final = 4
 ReadAndPatch: TypeAlias = RemoveOwnerReference | ThreeWayMerge | ExpandClaim
 
 
-async def read_and_patch(client: ObjectClient, action: ReadAndPatch, merge: Merge) -> Outcome:
-    """Read the object and patch it. If another writer changed the object in between, read and patch again.
+async def read_and_patch(client: ObjectClient, action: ReadAndPatch, merge: Merge, thread: SideThread) -> Outcome:
+    """Read the object and patch it. If another writer changed the object in between, read and patch again. Large
+    objects are merged in `thread`.
 
     After ATTEMPTS conflicts, raise Conflict.
     """
     for _ in range(ATTEMPTS - 1):
         try:
-            return await _read_and_patch_once(client, action, merge)
+            return await _read_and_patch_once(client, action, merge, thread)
         except Conflict:
             continue
-    return await _read_and_patch_once(client, action, merge)
+    return await _read_and_patch_once(client, action, merge, thread)
 
 
-async def _read_and_patch_once(client: ObjectClient, action: ReadAndPatch, merge: Merge) -> Outcome:
+async def _read_and_patch_once(client: ObjectClient, action: ReadAndPatch, merge: Merge, thread: SideThread) -> Outcome:
     try:
         current = await client.get(action.resource, action.key)
         meta = read_meta(current)
@@ -51,7 +53,8 @@ async def _read_and_patch_once(client: ObjectClient, action: ReadAndPatch, merge
         case ExpandClaim():
             patch = expansion(action, meta, current)
         case ThreeWayMerge():
-            patch = template_change(merge, action, meta, current)
+            large = is_large(size=len(current) + len(action.old) + len(action.new))
+            patch = await thread.call(template_change, merge, action, meta, current, large=large)
     if not isinstance(patch, bytes):
         return patch
     answer = await client.patch(action.resource, action.key, patch, content_type=PatchType.MERGE.value)

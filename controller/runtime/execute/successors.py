@@ -8,12 +8,11 @@ server compares the names after admission.
 import re
 from typing import Final
 
-from controller.apimachinery.redaction import redacted
 from controller.runtime.actions import Delete
 from informers.errors import AlreadyExists, ApiError, Forbidden
 from informers.objects import ObjectClient
 
-_QUOTA: Final = re.compile(r"exceeded quota: .*, requested: (.*), used: (.*), limited: (.*)", re.DOTALL)
+_QUOTA: Final = re.compile(r"exceeded quota: \S++ requested: (\S++) used: (\S++) limited: (\S++)")
 
 
 async def successor_error(client: ObjectClient, action: Delete) -> ApiError | None:
@@ -28,7 +27,6 @@ async def successor_error(client: ObjectClient, action: Delete) -> ApiError | No
     except ApiError as error:
         if isinstance(error, Forbidden) and is_freed_by_delete(str(error)):
             return None
-        error.args = (redacted(str(error), action.successor),)
         return error
     return None
 
@@ -48,7 +46,7 @@ def is_freed_by_delete(message: str) -> bool:
 
 def _amounts(text: str) -> dict[str, str]:
     """Return the amounts in a list such as `count/pods=1,secrets=2`, by name."""
-    pairs = (item.strip().partition("=") for item in text.split(","))
+    pairs = (item.partition("=") for item in text.split(",") if item)
     return {name: amount for name, _, amount in pairs}
 
 

@@ -7,18 +7,19 @@ API server, the key is retried, but the backoff of the key does not grow (see `O
 
 Each reconciliation writes one log line. Its level is warning after a failure, info if there were actions, and debug
 otherwise. A conflict with another writer is not a failure. If a key fails in the same way again within a minute, the
-level is debug.
+level is debug. An unexpected exception has its traceback in the log if the last pass of the key failed in another way.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol, assert_never
 
 import structlog
 from structlog.contextvars import bound_contextvars
 
+from controller.runtime.actions import Notice
 from controller.runtime.result import After, AwaitChange, Reconciler, Report, Retry, retry_after
-from controller.runtime.workers.loop_share import LoopShare
+from controller.runtime.workers.loop_share import USAGE, LoopShare, Usage
 from controller.runtime.workers.outage import Outage
 from informers.errors import ApiError
 from informers.http.fairness import FLOW
@@ -54,15 +55,17 @@ class Controller:
         workers: int,
         instruments: ReconcileInstruments,
         share: LoopShare | None = None,
+        publish: Callable[[ObjectKey, Notice], None] = lambda _key, _notice: None,
     ) -> None:
         """Create the controller of a kind. `share` limits the time that each namespace may use on the event loop. All
-        kinds have the same `share`. If `share` is None, there is no limit.
+        kinds have the same `share`. If `share` is None, there is no limit. `publish` sends an Event about an object.
         """
         self.name = name
         self.queue = queue
         self._reconciler = reconciler
         self._outage = Outage(queue)
-        self._share = share
+        self._share = share or LoopShare(lambda: 0.0, lambda: 0.0)
+        self._publish = publish
         self._workers = workers
         self._instruments = instruments
         self._passes = 0
@@ -79,45 +82,52 @@ class Controller:
         """Reconcile keys until the queue is shut down. Then wait until the running reconciliations have finished."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._workers):
-                group.create_task(self._work(), name=f"{self.name}-worker-{number}")
+                group.create_task(self._work(group), name=f"{self.name}-worker-{number}")
 
-    async def _work(self) -> None:
+    async def _work(self, group: asyncio.TaskGroup) -> None:
         async for key in self.queue:
-            try:
-                wait_s = 0.0 if self._share is None else self._share.wait_s(key.namespace)
-                if wait_s > 0:
-                    self.queue.add_after(key, wait_s)
-                else:
-                    await self._attempt(key)
-            finally:
+            usage = Usage(self._share, self.name, key)
+            wait_s = self._share.wait_s(usage)
+            if wait_s > 0:
+                self.queue.add_after(key, wait_s)
                 self.queue.done(key)
+            elif self._share.enter_lane(usage):
+                group.create_task(self._attempt(key, usage), name=f"{self.name}-quarantine")
+            else:
+                await self._attempt(key, usage)
 
-    async def _attempt(self, key: ObjectKey) -> None:
+    async def _attempt(self, key: ObjectKey, usage: Usage) -> None:
         self._passes += 1
         self._instruments.worker_busy(self.name, change=+1)
         started = asyncio.get_running_loop().time()
         FLOW.set((self.name, str(key)))
+        USAGE.set(usage)
         with bound_contextvars(
             controller=self.name, namespace=key.namespace, name=key.name, reconcile_id=f"{self._passes:x}"
         ):
             try:
-                report = await self._reconciler.reconcile(key)
+                report = await usage.measured(self._reconciler.reconcile(key), counts=True)
             except ApiError as error:
                 report = Report(retry_after(error), {"failure": str(error)})
             except Exception as error:
-                log.exception("reconcile failed")
+                report = Report(Retry(repr(error)), {"unexpected": repr(error)})
+                is_new = key not in self._failed or self._failed[key][0] != report.facts
+                (log.exception if is_new else log.debug)("reconcile failed")
                 self._instruments.panicked(self.name)
-                report = Report(Retry(repr(error)), {})
             finally:
                 self._instruments.worker_busy(self.name, change=-1)
+                self.queue.done(key)
             seconds = asyncio.get_running_loop().time() - started
             self._requeue(key, report, seconds)
+            if wait_s := self._share.spend(usage):
+                self.queue.add_after(key, wait_s)
+            if usage.is_slow:
+                took = f"its reconciliation kept the controller busy for {usage.longest_s:.1f} s without a pause"
+                self._publish(key, Notice(reason="Quarantined", message=f"{took}, so the next one is in {wait_s:g} s"))
 
     def _requeue(self, key: ObjectKey, report: Report, seconds: float) -> None:
-        if self._share is not None:
-            self._share.spend(key.namespace, report.blocked_s)
         if not isinstance(report.result, Retry) or not report.result.outage:
-            self._outage.end(key, served=bool(report.facts))
+            self._outage.end(key, served=bool(report.facts.keys() - {"unexpected"}))
         match report.result:
             case AwaitChange():
                 result, again = "success", None
@@ -149,7 +159,7 @@ class Controller:
         """
         now = asyncio.get_running_loop().time()
         told, at = self._failed.pop(key, ({}, now))
-        if "failure" not in facts or "wrote" in facts:
+        if not facts.keys() & {"failure", "unexpected"} or "wrote" in facts:
             return False
         is_known = told == facts and now - at < SAME_FAILURE_S
         self._failed[key] = (facts, at if is_known else now)

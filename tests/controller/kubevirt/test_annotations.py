@@ -6,7 +6,6 @@ from controller.kubevirt.annotations import (
     REMOVE,
     is_marked,
     is_protected,
-    without_foreign_annotations,
 )
 from controller.replicas.settings import deletion_cost
 from tests.builders import vmi
@@ -35,11 +34,3 @@ OTHER_TEXTS = ["", "1.5", "+1", "007", "1_000", "٣", "2147483648", "9" * 5000, 
 )
 def test_a_deletion_cost_is_an_integer_and_any_other_text_counts_as_zero(text, cost):
     assert deletion_cost(vmi(annotations={DELETION_COST: text}).metadata) == cost
-
-
-def test_the_cache_keeps_only_the_annotations_that_the_controller_reads():
-    kept = without_foreign_annotations(vmi(annotations={DELETION_COST: "1", "other.example.com/data": "x" * 200_000}))
-    assert kept.metadata.annotations == {DELETION_COST: "1"}
-    assert without_foreign_annotations(vmi(annotations={"a": "b"})).metadata.annotations is None
-    same = vmi(annotations={DELETION_COST: "1"})
-    assert without_foreign_annotations(same) is same

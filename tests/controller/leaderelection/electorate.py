@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -73,11 +74,12 @@ class Process:
         self.reports: list[bool] = []
         self.stop = asyncio.Event()
         self.elector = LeaderElector(
-            self.connection,
+            lambda: nullcontext(self.connection),
             **{
                 "namespace": "here",
                 "name": "vmherd",
                 "identity": name,
+                "clock": now,
                 "wall_clock": lambda: datetime(2026, 11, 21, tzinfo=UTC) + timedelta(seconds=now()),
                 "report": self.reports.append,
                 "chance": lambda: 0.5,

@@ -5,6 +5,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from controller.leaderelection.elector import ElectionImpossible, new_identity
+from controller.leaderelection.lease import QUARANTINE
 from controller.running import leaf_errors
 from informers.errors import Forbidden, Invalid, NotFound
 from tests.controller.leaderelection.electorate import LeaseServer, Process, leader_and_standby, one_leader, settle
@@ -309,3 +310,55 @@ async def test_a_standby_reports_a_restore_too():
     await asyncio.sleep(3)
     assert len(found) == 1
     await settle(task, other)
+
+
+# The note of the objects in quarantine
+
+
+class Quarantine:
+    """Records what the elector hands over, and returns the text of the test."""
+
+    def __init__(self, text: str = "") -> None:
+        self.text = text
+        self.inherited: list[str] = []
+
+    def __call__(self, inherited: str) -> str:
+        if inherited:
+            self.inherited.append(inherited)
+            self.text = inherited
+        return self.text
+
+
+async def test_the_lease_has_the_note_of_its_leader_within_a_renewal_and_not_for_longer():
+    server, note = LeaseServer(), Quarantine()
+    leader = Process(server, "a", note=note)
+    task = leader.start()
+    await asyncio.sleep(10)
+    assert "annotations" not in server.lease["metadata"]
+    server.edit(metadata={"annotations": {"other": "kept"}})
+    note.text = "pool/tenant/web"
+    await asyncio.sleep(2.5)
+    assert server.lease["metadata"]["annotations"] == {"other": "kept", QUARANTINE: "pool/tenant/web"}
+    note.text = ""
+    await asyncio.sleep(2.5)
+    assert server.lease["metadata"]["annotations"] == {"other": "kept"}
+    assert note.inherited == []
+    await settle(task)
+
+
+@pytest.mark.parametrize("is_released", [True, False])
+async def test_the_next_leader_inherits_the_note_and_keeps_it(is_released):
+    server, first, second = LeaseServer(), Quarantine("pool/tenant/web"), Quarantine()
+    leader = Process(server, "a", note=first)
+    task = leader.start()
+    await asyncio.sleep(5)
+    if is_released:
+        leader.stop.set()
+    await settle(task)
+    successor = Process(server, "b", note=second)
+    other = successor.start()
+    await asyncio.sleep(20)
+    assert successor.elector.is_leader
+    assert second.inherited == ["pool/tenant/web"]
+    assert server.lease["metadata"]["annotations"] == {QUARANTINE: "pool/tenant/web"}
+    await settle(other)

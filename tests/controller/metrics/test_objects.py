@@ -106,6 +106,18 @@ def test_a_replica_failure_is_shown_while_its_condition_is_true(status: str, fai
     assert page["vmherd_vmpool_replica_failure{name=web,namespace=shop}"] == fails
 
 
+@pytest.mark.parametrize("kind", [POOL, SET])
+def test_p30_an_invalid_spec_is_shown_until_it_is_corrected(kind: str):
+    def gauges(*conditions: Condition) -> dict[str, float]:
+        page = shown(make(kind, conditions=conditions))
+        return {name: value for name, value in page.items() if name.startswith("vmherd_spec_invalid")}
+
+    invalid = Condition(type="Stalled", status="True", reason="InvalidSpec")
+    assert gauges(invalid) == {f"vmherd_spec_invalid{{kind={kind},name=web,namespace=shop}}": 1}
+    assert gauges(Condition(type="Stalled", status="True", reason="UpdateHeld")) == {}
+    assert gauges() == {}
+
+
 def test_a_condition_that_a_status_has_twice_is_shown_once():
     twice = (Condition(type="Odd", status="True"), Condition(type="Odd", status="False"))
     lines = [name for name in shown(make(conditions=twice)) if "status_condition" in name]

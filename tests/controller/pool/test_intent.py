@@ -8,7 +8,6 @@ from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.quantities import Amount
 from controller.pool.spec.intent import parse_intent
 from controller.pool.spec.policies import Healing, ScaleIn, Selection, Sort, Strategy, Update
-from controller.pool.spec.template import REMEMBERED_SIZE
 from tests.pool_builders import LABELS, intent_of, pool, vm_spec
 
 
@@ -222,15 +221,3 @@ def test_p5_an_index_changes_a_template_with_such_a_reference(flag, volume):
     spec = vm_spec(volumes=[{"name": "extra", **volume}])
     before, after = digests(spec=spec), digests(spec=spec, nameGeneration={flag: True})
     assert tuple(one == other for one, other in zip(before, after, strict=True)) == (False, False, True)
-
-
-def test_a_template_is_parsed_once_for_all_equal_specs():
-    assert intent_of(pool(replicas=1)).template is intent_of(pool(replicas=2, generation=2)).template
-    assert intent_of(pool(spec=vm_spec(image="v2"))).template is not intent_of(pool()).template
-
-
-def test_a_large_template_is_not_remembered():
-    annotations = {"example.org/large": "x" * REMEMBERED_SIZE}
-    one, other = (intent_of(pool(template_annotations=annotations)).template for _ in range(2))
-    assert one == other
-    assert one is not other

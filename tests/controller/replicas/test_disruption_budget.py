@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from controller.apimachinery.indexes import NAMESPACE, by_namespace
 from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import DISRUPTION_BUDGET
 from controller.kubevirt.resources import DISRUPTION_BUDGETS, DisruptionBudget
@@ -22,7 +23,6 @@ from controller.replicas.disruption_budget import (
     BudgetCache,
     Budgets,
     Numbers,
-    by_budget_namespace,
     by_budgeted_namespace,
     minimum,
     wakes_of_budget,
@@ -313,7 +313,7 @@ def test_p27_a_changed_budget_wakes_its_owner_and_those_that_ask_for_one():
     assert {key.name for key, _ in wakes_of_budget(Updated(before, other), owners, POOLS.kind)} == {"asks", "silent"}
     newer = replace(before, metadata=replace(before.metadata, resource_version="9"))
     assert not list(wakes_of_budget(Updated(before, newer), owners, POOLS.kind))
-    store: Store[Any] = Store(indexes={BUDGET_NAMESPACE: by_budget_namespace})
+    store: Store[Any] = Store(indexes={NAMESPACE: by_namespace})
     store.apply(budget("far"))
     store.apply(budget("virtualmachinepool-silent"))
     cache = BudgetCache(store)

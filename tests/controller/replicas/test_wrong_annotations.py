@@ -8,8 +8,16 @@ from controller.kinds import REPLICA_SETS
 from controller.kubevirt import annotations as names
 from controller.pool.plan import plan as plan_pool
 from controller.pool.status import next_status as pool_status
-from controller.replicas.catalogue import BY_NAME, CATALOGUE, HIGHEST, OPAQUE, Place
-from controller.replicas.wrong_annotations import MAX_NOTICES, is_valid, wrong_on
+from controller.replicas.catalogue import (
+    BY_NAME,
+    CATALOGUE,
+    HIGHEST,
+    MOST_UNKNOWN,
+    OPAQUE,
+    Place,
+    without_foreign_annotations,
+)
+from controller.replicas.wrong_annotations import MAX_HINTS, MAX_NOTICES, is_valid, with_hints, wrong_on
 from controller.replicaset.plan import plan as plan_set
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
 from controller.replicaset.status import next_status as set_status
@@ -25,7 +33,7 @@ from tools.reference.metadata import read_texts
 
 def messages(place: Place, **annotations: str) -> tuple[str, ...]:
     prefixed = {f"vmherd.dev/{name.replace('_', '-')}": value for name, value in annotations.items()}
-    return wrong_on(ObjectMeta(annotations=prefixed), place)
+    return tuple(each.text for each in with_hints(wrong_on(ObjectMeta(annotations=prefixed), place)))
 
 
 def events(plan: Plan) -> list[str]:
@@ -79,9 +87,9 @@ def test_p23_a_message_names_the_annotation_its_value_what_is_right_and_the_cons
         'annotation vmherd.dev/protect is "True": it must be "true" or "false", so it is protected',
     )
     assert messages(Place.VM, protects="true", remoev="true", colour="red") == (
-        "annotation vmherd.dev/colour is unknown, so it has no effect",
         "annotation vmherd.dev/protects is unknown, so it has no effect; did you mean vmherd.dev/protect?",
         "annotation vmherd.dev/remoev is unknown, so it has no effect; did you mean vmherd.dev/remove?",
+        "annotation vmherd.dev/colour is unknown, so it has no effect",
     )
     assert messages(Place.SET, partition="3", protect="true") == (
         "annotation vmherd.dev/partition has no effect on sets: it belongs on pools",
@@ -90,6 +98,44 @@ def test_p23_a_message_names_the_annotation_its_value_what_is_right_and_the_cons
     assert messages(Place.VMI_OF_VM, remove="true") == (
         "annotation vmherd.dev/remove has no effect on VMIs of VMs: it belongs on VMs and VMIs of sets",
     )
+
+
+def test_p23_of_many_unknown_annotations_ten_are_named_and_the_others_are_counted():
+    many = {f"x{number}": "" for number in range(5000)}
+    found = messages(Place.VM, protect="True", partition="3", removed="true", **many)
+    assert [re.sub(" .*", "", each.removeprefix("annotation vmherd.dev/")) for each in found] == [
+        *("protect", "partition", "removed", "x0", "x1", "x10", "x100", "x1000", "x1001", "x1002", "x1003", "x1004"),
+        "4991",
+    ]
+    assert found[-1] == "4991 more unknown annotations have no effect"
+
+
+def test_p23_at_most_three_unknown_names_are_compared_with_the_known_ones():
+    owner = ObjectMeta(annotations={f"vmherd.dev/protec{letter}": "" for letter in "abcde"})
+    with_hint = [each.hint for each in with_hints(wrong_on(owner, Place.VM)) if each.hint]
+    assert with_hint == ["; did you mean vmherd.dev/protect?"] * MAX_HINTS
+
+
+def test_the_cache_keeps_only_the_annotations_that_the_controller_reads():
+    kept = without_foreign_annotations(
+        vmi(annotations={names.DELETION_COST: "1", "other.example.com/data": "x" * 200_000})
+    )
+    assert kept.metadata.annotations == {names.DELETION_COST: "1"}
+    assert without_foreign_annotations(vmi(annotations={"a": "b"})).metadata.annotations is None
+    same = vmi(annotations={names.DELETION_COST: "1"})
+    assert without_foreign_annotations(same) is same
+
+
+def test_p23_the_cache_keeps_the_number_of_the_other_unknown_annotations():
+    many = {f"vmherd.dev/{number}": "x" * 50 for number in range(5000)}
+    whole = vmi(annotations={**many, names.PROTECT: "True"})
+    cached = without_foreign_annotations(whole)
+    assert len(cached.metadata.annotations or {}) == MOST_UNKNOWN + 2
+    assert wrong_on(cached.metadata, Place.VMI)[-1].message == "4990 more unknown annotations have no effect"
+    assert wrong_on(cached.metadata, Place.VMI) == wrong_on(
+        ObjectMeta(annotations={**many, names.PROTECT: "True"}), Place.VMI
+    )
+    assert without_foreign_annotations(cached) is cached
 
 
 def test_p23_a_message_is_one_short_line():

@@ -1,3 +1,4 @@
+from controller.apimachinery.indexes import NAMESPACE
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vmi_types import VirtualMachineInstance
@@ -50,9 +51,10 @@ def test_r5_names_in_use_include_all_vmis_of_the_namespace():
     assert 5 not in seen.taken
 
 
-def test_no_index_contains_the_vmi_of_a_vm():
+def test_only_the_index_of_namespaces_contains_the_vmi_of_a_vm():
     owner = OwnerReference(
         api_version="kubevirt.io/v1", kind="VirtualMachine", name="vm", uid="uid-vm", controller=True
     )
     of_vm = vmi("vm", owners=(owner,))
-    assert [list(function(of_vm)) for function in VMI_INDEXES.values()] == [[] for _ in VMI_INDEXES]
+    found = {name: list(function(of_vm)) for name, function in VMI_INDEXES.items()}
+    assert {name: values for name, values in found.items() if values} == {NAMESPACE: ["default"]}

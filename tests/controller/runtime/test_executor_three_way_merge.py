@@ -153,6 +153,22 @@ async def test_p12_a_vm_that_cannot_be_decoded_does_not_block_other_vms(setup):
     assert outcomes[0].message.startswith("default/vm-000 cannot be read")
 
 
+async def test_p12_a_merge_that_fails_unexpectedly_does_not_stop_the_other_vms(setup, monkeypatch: pytest.MonkeyPatch):
+    actions = [three_way_merge(put_vm(setup, f"vm-{number}"), f"vm-{number}") for number in range(5)]
+    actions[3] = replace(actions[3], new=b'{"too": "large"}')
+    merge = setup.executor._merge
+
+    def overflow(current: bytes, old: bytes, new: bytes) -> bytes | None:
+        if new == actions[3].new:
+            raise MemoryError
+        return merge(current, old, new)
+
+    monkeypatch.setattr(setup.executor, "_merge", overflow)
+    outcomes = await setup.carry_out(actions)
+    assert kinds(outcomes) == ["Done"] * 3 + ["Rejected", "Done"]
+    assert outcomes[3].message == "default/vm-3 cannot be read: MemoryError"
+
+
 @pytest.mark.parametrize("fault", IN_DOUBT)
 async def test_p12_a_merge_whose_answer_is_lost_is_unresolved_until_the_server_is_asked(setup, fault: Fault):
     uid = put_vm(setup)

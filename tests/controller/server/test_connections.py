@@ -2,11 +2,12 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 
 import pytest
+import uvloop
 from structlog.testing import capture_logs
 
 from controller.config.types import Address
@@ -14,6 +15,8 @@ from controller.server import connections
 from controller.server.certificates import SelfSignedCertificate
 from controller.server.http import HttpServer, Secure
 from tests.controller.server.serving import serving
+
+NewLoop = Callable[[], asyncio.AbstractEventLoop]
 
 PROBE = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
@@ -144,21 +147,87 @@ async def test_a_client_that_reads_slowly_is_closed(monkeypatch: pytest.MonkeyPa
         assert len(await connection.answer()) < len(large)
 
 
-async def test_a_client_that_begins_no_tls_handshake_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.server.http.TLS_TIMEOUT_S", 0.3)
+LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 
+
+def untrusting() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def https() -> Secure:
     async def allow_all(_: str) -> None:
         return None
 
-    secure = Secure(SelfSignedCertificate(lambda: datetime.now(UTC)), allow_all)
-    async with serving(secure=secure) as server, connected(server.metrics.bound) as [silent]:
-        assert await silent.answer(within_s=5) == b""
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        address = server.metrics.bound
-        assert address is not None
-        reader, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
-        writer.write(PROBE.replace(b"/healthz", b"/metrics"))
-        assert b"vmherd_build_info" in await reader.read()
-        writer.close()
-        await writer.wait_closed()
+    return Secure(SelfSignedCertificate(lambda: datetime.now(UTC)), allow_all)
+
+
+async def scrape(server: HttpServer) -> bytes:
+    address = server.metrics.bound
+    assert address is not None
+    reader, writer = await asyncio.open_connection(address.host, address.port, ssl=untrusting())
+    writer.write(PROBE.replace(b"/healthz", b"/metrics"))
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return answer
+
+
+@LOOPS
+def test_a_client_that_begins_no_tls_handshake_is_closed(monkeypatch: pytest.MonkeyPatch, new_loop: NewLoop) -> None:
+    monkeypatch.setattr(connections, "TLS_TIMEOUT_S", 0.3)
+
+    async def check() -> None:
+        async with serving(secure=https()) as server, connected(server.metrics.bound, number=2) as [silent, wrong]:
+            await wrong.send(PROBE)
+            assert b"HTTP" not in await wrong.answer(within_s=5)
+            assert await silent.answer(within_s=5) == b""
+            assert b"vmherd_build_info" in await scrape(server)
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(check())
+
+
+@LOOPS
+def test_connections_without_a_tls_handshake_count_towards_the_limit(new_loop: NewLoop) -> None:
+    async def check() -> None:
+        most = connections.MAX_CONNECTIONS
+        async with serving(secure=https()) as server, connected(server.metrics.bound, number=2 * most) as held:
+            assert (await probe(server)).endswith(b"ok")
+            assert b"vmherd_build_info" in await scrape(server)
+            assert [await each.is_open() for each in (held[0], held[most], held[-1])] == [False, False, True]
+            await server.close()
+            assert await held[-1].answer() == b"", "the end of the server ends the handshakes"
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(check())
+
+
+@LOOPS
+def test_a_request_in_the_last_packet_of_the_handshake_is_answered(new_loop: NewLoop) -> None:
+    async def check() -> None:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = untrusting().wrap_bio(incoming, outgoing)
+        async with serving(secure=https()) as server:
+            address = server.metrics.bound
+            assert address is not None
+            reader, writer = await asyncio.open_connection(address.host, address.port)
+            with pytest.raises(ssl.SSLWantReadError):
+                client.do_handshake()
+            writer.write(outgoing.read())
+            while client.version() is None or outgoing.pending == 0:
+                incoming.write(await reader.read(2**16))
+                with suppress(ssl.SSLWantReadError):
+                    client.do_handshake()
+            client.write(PROBE.replace(b"/healthz", b"/metrics"))
+            writer.write(outgoing.read())
+            answer = b""
+            while not answer.startswith(b"HTTP/1.1 200 OK"):
+                incoming.write(await reader.read(2**16))
+                with suppress(ssl.SSLWantReadError):
+                    answer += client.read(2**16)
+            writer.transport.abort()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(check())

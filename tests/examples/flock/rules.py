@@ -54,3 +54,6 @@ class FlockRules(NamedTuple):
 
     def max_unavailable(self, owner: Flock) -> int | None:
         return None
+
+    def parse_intent(self, owner: Flock) -> Flock:
+        return owner

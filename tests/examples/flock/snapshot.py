@@ -8,14 +8,17 @@ from typing import Final
 
 from msgspec import Struct
 
-from controller.apimachinery.indexes import OWNER_UID, by_owner_uid
+from controller.apimachinery.indexes import NAMESPACE, OWNER_UID, by_namespace, by_owner_uid
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from informers.meta import ObjectKey
 from informers.resource import Resource
 from informers.store import StoreView
 from tests.examples.flock.types import Flock
 
-VMI_INDEXES: Final[Mapping[str, Callable[[VirtualMachineInstance], Iterable[str]]]] = {OWNER_UID: by_owner_uid}
+VMI_INDEXES: Final[Mapping[str, Callable[[VirtualMachineInstance], Iterable[str]]]] = {
+    OWNER_UID: by_owner_uid,
+    NAMESPACE: by_namespace,
+}
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):

@@ -69,6 +69,9 @@ def test_no_secret_leaves_the_controller_whatever_the_server_answers(hostile: Ho
             tenant.make_pool("denied-pool", 2, virtualMachineTemplate=marked_pool())
             for name in ("denied", "denied-pool"):
                 eventually(lambda name=name: "FailedCreate" in tenant.reasons().get(name, {}), what=name)
+        with webhook.calls(tenant, "warn"):
+            tenant.make_set("warned", 1, template=marked_set())
+            eventually(lambda: "ApiWarning" in tenant.reasons().get("warned", {}), what="the warning is an Event")
         tenant.make_set(
             "invalid", 1, template={**marked_set(), "metadata": {"labels": {"app": "x", MARKER + "!": "x"}}}
         )

@@ -49,6 +49,19 @@ SELECTORS: dict[str, tuple[Any, str]] = {
     "unicode-value": ({"matchLabels": {"app": "ünïcødé"}}, "InvalidSpec"),
 }
 
+
+def annotated(annotations: dict[str, str]) -> dict[str, Any]:
+    return {**vmi_template(), "metadata": {"labels": LABELS, "annotations": annotations}}
+
+
+def nested(levels: int) -> dict[str, Any]:
+    return {"x": nested(levels - 1)} if levels else {}
+
+
+def devices(kind: str, number: int) -> dict[str, Any]:
+    return vmi_template(domain={"devices": {kind: [{"name": f"n{each}"} for each in range(number)]}})
+
+
 TEMPLATES: dict[str, tuple[Any, str]] = {
     "thousands-of-labels": (vmi_template({**LABELS, **MANY}), ""),
     "many-annotations": ({**vmi_template(), "metadata": {"labels": LABELS, "annotations": {"a": "é" * 100_000}}}, ""),
@@ -56,7 +69,19 @@ TEMPLATES: dict[str, tuple[Any, str]] = {
     "many-small-values": (vmi_template(values=[{"a": 1}] * 120_000), "InvalidSpec"),
     "one-large-value": (vmi_template(text="x" * 1_200_000), "InvalidSpec"),
     "large-numbers": (vmi_template(number=10**300, small=-(10**40), fraction=1e-300), ""),
-    "bad-labels": (vmi_template({**LABELS, "bad key!": "x"}), "FailedCreate"),
+    "bad-labels": (vmi_template({**LABELS, "bad key!": "x"}), "InvalidSpec"),
+    "bad-label-value": (vmi_template({**LABELS, "key": "bad value!"}), "FailedCreate"),
+    "long-annotation-key": (annotated({"k" * 16_000: ""}), "InvalidSpec"),
+    "large-annotations": (annotated({"a": "x" * 300_000}), "InvalidSpec"),
+    "deep": (vmi_template(deep=nested(190)), "InvalidSpec"),
+    "many-gpus": (devices("gpus", 4_000), "InvalidSpec"),
+    "many-interfaces": (devices("interfaces", 257), "InvalidSpec"),
+    "most-interfaces": (devices("interfaces", 256), ""),
+    "many-values": (vmi_template(values=[0] * 11_000), "InvalidSpec"),
+    "many-quantities": (
+        vmi_template(domain={"resources": {"requests": {f"r{number}": "1Gi" for number in range(6_500)}}}),
+        "InvalidSpec",
+    ),
     "spec-is-a-text": ({"metadata": {"labels": LABELS}, "spec": "text"}, "InvalidSpec"),
     "no-metadata": ({"spec": {"domain": {}}}, "InvalidSpec"),
 }
@@ -201,7 +226,8 @@ def test_integers_at_their_limits_are_limited_and_reported(hostile: HostileClust
             with pytest.raises(Rejected, match=r"spec\.replicas"):
                 make("refused", number)
     tenant.make_set("int32", INT32, paused=True)
-    tenant.make_pool("int32-pool", INT32, paused=True)
+    steps = {"annotations": {"vmherd.dev/partition": "90%,50%,0"}}
+    tenant.make_pool("int32-pool", INT32, paused=True, meta=steps)
     annotations = {
         "vmherd.dev/rolling-update": f"maxUnavailable={INT64}",
         "vmherd.dev/progress-deadline-seconds": str(INT64),
@@ -223,8 +249,43 @@ def test_integers_at_their_limits_are_limited_and_reported(hostile: HostileClust
             len(tenant.children("annotated-pool")) == 1 or "InvalidSpec" in tenant.reasons().get("annotated-pool", {})
         )
     )
+    eventually(lambda: tenant.get(POOL, "int32-pool").get("status", {}).get("observedGeneration") == 1)
     hostile.serve_the_neighbour()
     hostile.rests(tenant)
+
+
+def test_p30_pools_that_get_a_template_over_a_limit_keep_their_vms_and_delay_nobody(
+    hostile: HostileCluster, tenant: Tenant
+) -> None:
+    over = {
+        "deep": {"deep": nested(190)},
+        "gpus": {"domain": {"devices": {"gpus": [{"name": f"n{each}"} for each in range(4_000)]}}},
+        "quantities": {"domain": {"resources": {"requests": {f"r{each}": "1Gi" for each in range(6_500)}}}},
+    }
+    for name in over:
+        tenant.make_pool(name, 5, virtualMachineTemplate=vm_template(own(name)), selector={"matchLabels": own(name)})
+    eventually(lambda: [len(tenant.children(name)) for name in over] == [5, 5, 5])
+    before = {name: item["metadata"]["uid"] for name, item in tenant.list(VM).items()}
+    for name, spec in over.items():
+        template = vm_template(own(name), template=vmi_template(own(name), **spec))
+        tenant.patch(POOL, name, {"spec": {"virtualMachineTemplate": template, "replicas": 9}})
+    eventually(lambda: all(tenant.reasons().get(name, {}).get("InvalidSpec") == 1 for name in over))
+    hostile.serve_the_neighbour()
+    hostile.rests(tenant)
+    assert {name: item["metadata"]["uid"] for name, item in tenant.list(VM).items()} == before
+    sound = {name: vm_template(own(name), template=vmi_template(own(name), note="sound")) for name in over}
+    for name, template in sound.items():
+        tenant.replace_spec(
+            POOL, name, {"replicas": 6, "selector": {"matchLabels": own(name)}, "virtualMachineTemplate": template}
+        )
+    eventually(lambda: [len(tenant.children(name)) for name in over] == [6, 6, 6], what="they recover")
+    eventually(
+        lambda: [item["spec"]["template"]["spec"].get("note") for item in tenant.list(VM).values()] == 18 * ["sound"]
+    )
+
+
+def own(name: str) -> dict[str, str]:
+    return {"app": "x", "own": name}
 
 
 def is_decodable(text: str) -> bool:

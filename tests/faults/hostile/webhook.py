@@ -1,4 +1,4 @@
-"""A webhook that denies with the whole object in its message, hangs, or changes the object."""
+"""A webhook that denies with the whole object in its message, warns with its secrets, hangs, or changes the object."""
 
 import base64
 import json
@@ -26,6 +26,9 @@ def _answer(path: str, review: Any) -> tuple[int, dict[str, Any]]:
     if mode == "deny":
         message = f"not like this:\n{json.dumps(request['object'], indent=1)}"
         response |= {"allowed": False, "status": {"code": 403, "message": message}}
+    elif mode == "warn":
+        lines = json.dumps(request["object"], indent=1).splitlines()
+        response |= {"warnings": [f"old: {line.strip()}" for line in lines if "s3cr3t" in line] or ["old: nothing"]}
     elif mode == "hang":
         time.sleep(HANG_S)
     elif mode == "mutate":
@@ -76,7 +79,8 @@ class Webhook:
     def _is_called(tenant: Tenant, mode: str) -> bool:
         probe = vmi_document("probe", labels={"app": "probe"})
         done = tenant.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=probe, check=False)
-        return '"injected"' in done.stdout if mode == "mutate" else done.returncode != 0
+        signs = {"mutate": '"injected"' in done.stdout, "warn": "Warning: old:" in done.stderr}
+        return signs.get(mode, done.returncode != 0)
 
 
 @contextmanager

@@ -30,7 +30,7 @@ PATH = "/api/v1/namespaces/ns/configmaps"
 
 async def test_create_sends_the_body_with_headers_and_returns_the_answers_body(tmp_path: Path):
     server = FaultServer(answer(201, b'{"kind":"ConfigMap"}'))
-    async with client_of(server, tmp_path) as client:
+    async with client_of(server, tmp_path, tls=True) as client:
         assert await client.create(CONFIGMAPS, "ns", b'{"data":{}}') == b'{"kind":"ConfigMap"}'
     [request] = server.requests
     assert (request.method, request.path, request.body) == ("POST", PATH, b'{"data":{}}')
@@ -154,7 +154,7 @@ async def test_after_401_the_token_is_reloaded_and_the_request_repeated(tmp_path
     token = tmp_path / "token"
     token.write_text("old\n")
     server = FaultServer(answer(401), answer(200, b"done"))
-    async with client_of(server, tmp_path, user={"tokenFile": str(token)}) as client:
+    async with client_of(server, tmp_path, user={"tokenFile": str(token)}, tls=True) as client:
         token.write_text("new\n")
         assert await client.create(CONFIGMAPS, "ns", b"{}") == b"done"
     assert [request.headers["authorization"] for request in server.requests] == ["Bearer old", "Bearer new"]

@@ -23,7 +23,7 @@ async def read(client: ApiClient, *, idle_timeout_s: float = 5.0) -> bytes:
 
 async def test_a_watch_is_read_until_the_server_ends_it(tmp_path: Path):
     server = FaultServer(chunked(b'{"type":', b'"ADDED"}\n', b"{}\n"))
-    async with client_of(server, tmp_path) as client:
+    async with client_of(server, tmp_path, tls=True) as client:
         assert await read(client) == b'{"type":"ADDED"}\n{}\n'
     assert server.requests[0].path == f"{PATH}?watch=1"
     assert server.requests[0].headers["authorization"] == "Bearer secret"
@@ -63,7 +63,7 @@ async def test_after_401_the_token_is_reloaded_for_a_watch(tmp_path: Path):
     token = tmp_path / "token"
     token.write_text("old")
     server = FaultServer(answer(401), chunked(b"{}\n"))
-    async with client_of(server, tmp_path, user={"tokenFile": str(token)}) as client:
+    async with client_of(server, tmp_path, user={"tokenFile": str(token)}, tls=True) as client:
         token.write_text("new")
         assert await read(client) == b"{}\n"
     assert [request.headers["authorization"] for request in server.requests] == ["Bearer old", "Bearer new"]

@@ -1,0 +1,51 @@
+"""Remembers results of a function that is costly and depends only on the content of its arguments."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from hashlib import blake2b
+from threading import Lock
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+R = TypeVar("R")
+
+BUDGET: Final = 16 * 1024 * 1024
+"""The largest size, in bytes, of the results that one memo remembers."""
+
+OVERHEAD: Final = 1024
+"""The memory of an entry without its texts, in bytes."""
+
+
+class Memo(Generic[R]):
+    """A pure function that remembers the results that were last used, within a budget of bytes.
+
+    The key is a digest of the arguments as JSON. So equal arguments of different objects share one result, and the memo
+    keeps no argument: the result for a large argument may be small.
+
+    Several threads may use one memo. The lock guards the entries, and is held only while one is read or stored. If two
+    threads need the same new result, both compute it.
+    """
+
+    def __init__(self, function: Callable[..., R], budget: int = BUDGET) -> None:
+        self._function = function
+        self._budget = budget
+        self._lock = Lock()
+        self._known: OrderedDict[bytes, tuple[R, int]] = OrderedDict()
+        self.size = 0
+        """The size of all remembered results in bytes."""
+
+    def __call__(self, *arguments: object) -> R:
+        key = blake2b(msgspec.json.encode(arguments), digest_size=16).digest()
+        with self._lock:
+            if key in self._known:
+                self._known.move_to_end(key)
+                return self._known[key][0]
+        result = self._function(*arguments)
+        size = OVERHEAD + 2 * len(msgspec.json.encode(result))
+        with self._lock:
+            self.size += size - self._known.pop(key, (result, 0))[1]
+            self._known[key] = result, size
+            while self.size > self._budget:
+                self.size -= self._known.popitem(last=False)[1][1]
+        return result

@@ -1,0 +1,105 @@
+"""Rules that raise an exception that they should not raise. Only this one object is stalled."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from controller.pool.rules import PoolRules
+from controller.replicaset.rules import ReplicaSetRules
+from controller.runtime.result import AwaitChange, Report
+from informers.meta import ObjectKey
+from tests.builders import REPLICASETS, replicaset, vmi
+from tests.controller.replicaset.simulation import ReplicaSetSimulation
+from tests.controller.runtime.workers import A, B, Script, working
+from tests.fakes.requests import AnyResource
+from tests.fakes.virtual_time import run
+from tests.kstatus import KStatus, kstatus_of
+from tests.pool_builders import POOLS, pool
+from tests.pool_simulation import PoolSimulation
+
+SENTENCE = "vmherd cannot process this object: OverflowError: date value out of range"
+
+
+def failing(error: BaseException) -> Any:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return fail
+
+
+def a_pool() -> Any:
+    simulation = PoolSimulation(pool(replicas=2))
+    simulation.come_to_rest()
+    return simulation
+
+
+def a_set() -> Any:
+    owner = replicaset(replicas=2)
+    simulation = ReplicaSetSimulation.of(owner, [vmi(f"vm-{number}", owner=owner) for number in range(2)])
+    simulation.run_pass()
+    return simulation
+
+
+@pytest.mark.parametrize("rule", ["take_snapshot", "plan", "next_status"])
+@pytest.mark.parametrize(
+    ("rules", "resource", "make"), [(PoolRules, POOLS, a_pool), (ReplicaSetRules, REPLICASETS, a_set)]
+)
+def test_r11_an_unexpected_error_of_a_rule_makes_the_object_stalled_until_the_rule_succeeds(
+    monkeypatch: pytest.MonkeyPatch, rules: Any, resource: AnyResource, make: Callable[[], Any], rule: str
+) -> None:
+    simulation = make()
+    [document] = simulation.server.documents(resource).values()
+    key = ObjectKey("default", document["metadata"]["name"])
+
+    def reconcile() -> dict[str, Any]:
+        simulation.process.catch_up()
+        run(simulation.process.reconcile(key))
+        return simulation.server.document(resource, key)["status"]
+
+    healthy = reconcile()
+    simulation.process.recorder.published.clear()
+    with monkeypatch.context() as broken:
+        broken.setattr(rules, rule, failing(OverflowError("date value out of range")))
+        for _ in range(3):
+            with pytest.raises(OverflowError):
+                reconcile()
+            writes = simulation.server.version
+        with pytest.raises(OverflowError):
+            reconcile()
+        assert simulation.server.version == writes, "the same status is not written again"
+    stalled = simulation.server.document(resource, key)
+    [condition] = [each for each in stalled["status"]["conditions"] if each["type"] == "Stalled"]
+    assert (condition["reason"], condition["message"]) == ("InternalError", SENTENCE)
+    assert stalled["status"]["problem"] == SENTENCE
+    assert kstatus_of(stalled) == KStatus("Failed", SENTENCE)
+    assert {(each.reason, each.message, each.warning, each.once) for each in simulation.process.recorder.published} == {
+        ("InternalError", SENTENCE, True, str(stalled["metadata"].get("generation")))
+    }
+    for counts in ("replicas", "readyReplicas"):
+        assert stalled["status"].get(counts) == healthy.get(counts)
+    assert reconcile() == healthy
+
+
+@pytest.mark.looptime
+async def test_a_traceback_is_logged_once_the_delays_grow_and_other_keys_go_on() -> None:
+    async def act(key: ObjectKey, call: int) -> Report:
+        if key == A:
+            raise OverflowError("date value out of range")
+        return Report(AwaitChange())
+
+    script = Script(act)
+    with capture_logs() as logs:
+        async with working(script) as (queue, tally):
+            queue.add(A)
+            for _ in range(3600):
+                queue.add(B)
+                await asyncio.sleep(1)
+    tracebacks = [line for line in logs if line.get("exc_info") and line["log_level"] != "debug"]
+    assert len(tracebacks) == 1
+    told = [line for line in logs if line["event"] == "reconciled" and line["log_level"] == "warning"]
+    assert {line["unexpected"] for line in told} == {"OverflowError('date value out of range')"}
+    assert len(script.calls[B]) == 3600
+    assert len(script.calls[A]) == tally.panics < 25

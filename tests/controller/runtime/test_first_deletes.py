@@ -1,0 +1,38 @@
+"""R9: the comparison of a cache with the server before the first delete in a namespace."""
+
+import asyncio
+from typing import Any
+
+from controller.apimachinery.indexes import NAMESPACE, by_namespace
+from controller.kubevirt.resources import VMIS
+from controller.runtime.actions import Delete, Plan, Stage
+from controller.runtime.execute.first_deletes import FirstDeletes
+from informers.meta import ObjectKey
+from informers.store import Store
+from tests.builders import vmi
+from tests.cost.meter import Meter
+from tests.fakes.apiserver import FakeApiServer
+
+
+def cost_beside(others: int) -> tuple[bool, int]:
+    """Return whether the deletes must wait, and the cost of the answer, with this many VMIs in another namespace."""
+    store: Store[Any] = Store(indexes={NAMESPACE: by_namespace})
+    for number in range(others):
+        store.apply(vmi(f"other-{number}", namespace="other"))
+    store.apply(vmi("deleted-by-the-predecessor"))
+    delete = Delete(resource=VMIS, key=ObjectKey("default", "a"), uid="uid-a", why="surplus")
+    answers: list[bool] = []
+
+    async def ask() -> None:
+        answers.append(await FirstDeletes(FakeApiServer(), {VMIS: store}).must_wait(Plan(stages=(Stage((delete,)),))))
+
+    with asyncio.Runner() as runner:
+        runner.get_loop()
+        cost = Meter(10_000_000).count(lambda: runner.run(ask()))
+    return answers[0], cost
+
+
+def test_r9_the_check_before_the_first_delete_reads_only_the_objects_of_its_namespace() -> None:
+    few, many = cost_beside(1), cost_beside(1_000)
+    assert few[0] is many[0] is True
+    assert abs(many[1] - few[1]) < 500

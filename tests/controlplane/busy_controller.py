@@ -1,0 +1,50 @@
+"""The controller, with plans that keep its event loop busy or that fail, as annotations of a set or pool say.
+
+The deadman of this controller waits for 4 seconds.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from controller.cli import main
+from controller.leaderelection import own_thread
+from controller.pool.rules import PoolRules
+from controller.replicaset.rules import ReplicaSetRules
+from informers.meta import annotations_of
+
+BUSY: Final = "test.vmherd.dev/busy"
+"""The seconds for which the first plan of the object keeps the loop busy. The annotation of the name with `-always` is
+for each plan.
+"""
+
+RAISES: Final = "test.vmherd.dev/raises"
+AWAY_S: Final = 4.0
+
+
+def hindered(plan: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    seen: set[tuple[str, str]] = set()
+
+    def hinder(snapshot: Any) -> Any:
+        meta = snapshot.owner.metadata
+        notes = annotations_of(meta)
+        busy_s = float(notes.get(f"{BUSY}-always", 0))
+        if BUSY in notes and (meta.uid, notes[BUSY]) not in seen:
+            seen.add((meta.uid, notes[BUSY]))
+            busy_s = float(notes[BUSY])
+        end = time.monotonic() + busy_s
+        while time.monotonic() < end:
+            pass
+        if RAISES in notes:
+            raise OverflowError(notes[RAISES])
+        return plan(snapshot)
+
+    return hinder
+
+
+if __name__ == "__main__":
+    own_thread.LONGEST_AWAY_S = AWAY_S  # type: ignore[misc]
+    for rules in (PoolRules, ReplicaSetRules):
+        rules.plan = staticmethod(hindered(rules.plan))  # type: ignore[assignment, method-assign]
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""The rows of the cost test with selectors, labels, finalizers and conditions."""
+
+from controller.apimachinery import finalizers, label_selectors, node_requirements
+from controller.apimachinery.conditions import Condition, merge_conditions
+from controller.apimachinery.label_selectors import LabelSelector, SelectorRequirement
+from informers.meta import ObjectMeta, differs_only_in_version
+from tests import builders
+from tests import pool_builders as pools
+from tests.cost.meter import Call
+from tests.cost.rows import row
+
+
+def terms(n: int, operator: str) -> LabelSelector:
+    many = tuple(f"v{number}" for number in range(n))
+    if operator == "labels":
+        return LabelSelector({f"key-{number}": "v" for number in range(n)})
+    if operator in ("Exists", "DoesNotExist"):
+        return LabelSelector(None, tuple(SelectorRequirement(f"key-{each}", operator) for each in many))
+    return LabelSelector(None, (SelectorRequirement("a", operator, many), SelectorRequirement("b", operator, many)))
+
+
+@row(20, 600, "labels", "Exists", "DoesNotExist", "In", "NotIn")
+def selector_of_many_terms_and_many_objects(n: int, operator: str) -> Call:
+    wire = terms(n, operator)
+    labels = {**{f"key-{number}": "v" for number in range(5)}, "a": f"v{n - 1}", "b": f"v{n - 1}"}
+
+    def match() -> str:
+        selector = label_selectors.parse_selector(wire)
+        assert isinstance(selector, label_selectors.Selector)
+        for _ in range(n):
+            selector.matches(labels)
+        return str(selector)
+
+    return match
+
+
+@row(20, 10_000, "In", "NotIn", "Exists", "Gt")
+def node_requirements_of_many_values_and_many_objects(n: int, operator: str) -> Call:
+    many = tuple(f"v{number}" for number in range(n))
+    values = {"Exists": None, "Gt": ("1",)}.get(operator, many)
+    wire = (SelectorRequirement("a", operator, values),)
+
+    def match() -> None:
+        matcher = node_requirements.parse_node_matcher(wire, field="spec")
+        assert isinstance(matcher, node_requirements.NodeMatcher)
+        for _ in range(n):
+            matcher.matches({"a": f"v{n - 1}"})
+
+    return match
+
+
+@row(20, 2_000)
+def many_finalizers_and_conditions(n: int) -> Call:
+    own = "pool.kubevirt.io/finalizer"
+    meta = ObjectMeta(name="a", uid="u", finalizers=(*(f"example.org/{number}" for number in range(n)), own))
+    conditions = tuple(Condition(type=f"c{number}", status="True") for number in range(n))
+    ours = {each.type: each for each in conditions[:3]}
+
+    def change() -> None:
+        for patch in (finalizers.exact_removal_patch, finalizers.removal_patch):
+            patch(meta, own)
+        finalizers.addition_patch(meta, "example.org/other")
+        finalizers.owner_and_finalizer_removal_patch(meta, own, "u")
+        merge_conditions(conditions, ours, builders.NOW)
+
+    return change
+
+
+@row(50, 20_000)
+def objects_that_differ_in_nothing(n: int) -> Call:
+    many = {f"key-{number}": "v" for number in range(n)}
+    one, other = (pools.vm(labels=many, annotations=dict(many), version=version) for version in ("1", "2"))
+    return lambda: differs_only_in_version(one, other)

@@ -1,0 +1,71 @@
+"""Flags of the call, and proxies."""
+
+from typing import Final
+
+from tests.informers.http.kubectl.cases import (
+    BASIC,
+    CERTIFICATE,
+    REFUSED,
+    RUN,
+    SECRET,
+    TWO,
+    Case,
+    case,
+    document,
+    plugin,
+)
+
+FLAGS: Final = (
+    case("--token", flags={"--token": f"{SECRET}-flag"}),
+    case("--token beside an exec plugin", document(plugin()), flags={"--token": f"{SECRET}-flag"}, **RUN),
+    case(
+        "--token beside a client certificate",
+        document(CERTIFICATE),
+        flags={"--token": f"{SECRET}-flag"},
+        differs="an API server prefers the certificate, so kubectl's --token has no effect there",
+        ours="https GET /version auth=Bearer s3cr3t-flag cn=None sni=None as=[]",
+    ),
+    case(
+        "--token beside a token file",
+        document({"tokenFile": "token"}),
+        flags={"--token": f"{SECRET}-flag"},
+        files={"token": f"{SECRET}-file"},
+        differs="kubectl's --token has no effect beside a token file",
+        ours="https GET /version auth=Bearer s3cr3t-flag cn=None sni=None as=[]",
+    ),
+    case(
+        "--token beside a password",
+        document(BASIC),
+        flags={"--token": f"{SECRET}-flag"},
+        differs="the token replaces all credentials of the kubeconfig, the password too",
+        ours="https GET /version auth=Bearer s3cr3t-flag cn=None sni=None as=[]",
+    ),
+    case("--server", document(server="https://127.0.0.1:1"), flags={"--server": "$HTTPS/x"}),
+    case("--context", TWO, flags={"--context": "b"}),
+    case("--context that is missing", TWO, flags={"--context": "c"}),
+    case("--cluster", TWO, flags={"--cluster": "b"}),
+    case("--user", TWO, flags={"--user": "b"}),
+    case(
+        "--cluster and --user without a context",
+        TWO.replace('"current-context": "a"', '"x": 1'),
+        flags={"--cluster": "b", "--user": "b"},
+    ),
+    case("--cluster that is missing", TWO, flags={"--cluster": "c"}),
+    case("--user that is missing", TWO, flags={"--user": "c"}),
+    case("--kubeconfig with a list", flags={"--kubeconfig": "$DIR/config:$DIR/config"}),
+    case("--kubeconfig that is missing", flags={"--kubeconfig": "$DIR/none"}),
+    case("--kubeconfig that is a folder", flags={"--kubeconfig": "$DIR"}),
+    Case("no kubeconfig", {}),
+    Case("kubeconfig in the home folder", {".kube/config": document()}),
+    case("proxy for https", document(cluster={"proxy-url": "$PROXY"})),
+    case("proxy for http", document(server="$HTTP", cluster={"proxy-url": "$PROXY"})),
+    case("proxy with a password", document(cluster={"proxy-url": "http://jane:s3cr3t@$PROXY_HOST"})),
+    case("proxy of an unknown scheme", document(cluster={"proxy-url": "ftp://$PROXY_HOST"})),
+    case("proxy without a scheme", document(cluster={"proxy-url": "$PROXY_HOST"})),
+    case(
+        "proxy of the scheme socks5",
+        document(cluster={"proxy-url": "socks5://$SOCKS"}),
+        differs="the HTTP library has no SOCKS",
+        ours=REFUSED,
+    ),
+)
