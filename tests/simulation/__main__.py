@@ -8,17 +8,16 @@ import argparse
 import sys
 import time
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 
 from tests.simulation.coverage import Coverage
 from tests.simulation.examples import EXAMPLES
 from tests.simulation.judge import SENTENCES, Violation, judge
 from tests.simulation.known import known_fault
 from tests.simulation.life import run_life
-from tests.simulation.runs import batches, end_with_parent, run_batch
+from tests.simulation.runs import batches, run_batch
 from tests.simulation.shrink import shrink
 from tests.simulation.story import Story, make_story
+from tests.simulation.workers import workers
 from tests.simulation.world import configure_logs
 
 
@@ -47,7 +46,7 @@ def main() -> int:
     if args.story:
         print("\n".join(map(str, make_story(args.first).acts)))
     coverage, found, cpu_s, began = Coverage(), list[tuple[int, Violation]](), 0.0, time.monotonic()
-    with ProcessPoolExecutor(args.processes, get_context("spawn"), initializer=end_with_parent) as pool:
+    with workers(args.processes) as pool:
         for report in pool.map(run_batch, batches(args.first, args.seeds)):
             coverage.merge(report.coverage)
             found += report.found

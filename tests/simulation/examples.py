@@ -88,13 +88,6 @@ _ACTS: Final[dict[str, tuple[Act, ...]]] = {
         _act(40, "scale", "pool", "web", 2),
         _act(80, "scale", "pool", "web", 0),
     ),
-    "no_error_is_unexpected": (
-        birth("pool", annotations={names.SUBSTITUTE_LOST_AFTER: "5"}),
-        _act(20, "grace", "pool", "web", 2**63 - 1),
-        _act(60, "lose_node", "pool", "web", "node-1"),
-        *(_act(80, "delete_vmi", "pool", "web", each) for each in range(3)),
-        _act(90, "crash", "pool", "web", 0, 5.0),
-    ),
     "grouping_does_not_matter": (
         birth("pool", replicas=8, annotations={names.SUBSTITUTE_LOST_AFTER: "5"}),
         *(_act(30, "edit_grace", "pool", "web", each, 3600) for each in (0, 2, 4, 6)),

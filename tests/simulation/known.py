@@ -25,9 +25,7 @@ REFUSED_MARK: Final = "a refused mark of a drain is not told, and tried again wi
 REFUSED_NOTE: Final = "a refused note of a pool or set is not told, and the Event comes before the note"
 DRIFT: Final = "members whose labels another program changes are replaced without end"
 STATIC_DISK: Final = "a disk that a user made is taken over and deleted with the VM"
-GRACE: Final = "a very long grace period raises OverflowError"
 UNDO: Final = "an undo returns to a template that was undone"
-HUGE: Final = "a huge number of replicas with a partition blocks the event loop"
 SERVICE: Final = "a VM that was restarted after a drain stays out of its Service"
 ONCE: Final = "a new VM that does not run always counts as stopped by its user until KubeVirt has written its status"
 GROUPS: Final = "one member of a group is asked for all"
@@ -48,9 +46,7 @@ KNOWN: Final = (
     Known("an_event_follows_its_note", "no note says so", REFUSED_NOTE),
     Known("a_refusal_is_not_hammered", "while labels change", DRIFT),
     Known("a_disk_of_a_user_stays", "of a user was deleted", STATIC_DISK),
-    Known("no_error_is_unexpected", "OverflowError", GRACE),
     Known("an_undo_returns_to_the_template_before", "an undo would return", UNDO),
-    Known("nobody_blocks_the_others", "one step took", HUGE),
     Known("who_serves_is_in_service", "out of its Service", SERVICE),
     Known("order_does_not_matter", "", GROUPS),
     Known("grouping_does_not_matter", "", GROUPS),

@@ -1,11 +1,7 @@
 """Runs lives by their seeds, in batches that a process can run alone."""
 
-import os
-import threading
 import time
 from collections.abc import Iterator
-from multiprocessing import parent_process
-from multiprocessing.connection import wait
 
 from msgspec import Struct
 
@@ -45,15 +41,3 @@ def run_batch(seeds: range) -> Report:
 def batches(first: int, number: int) -> Iterator[range]:
     for start in range(first, first + number, BATCH):
         yield range(start, min(start + BATCH, first + number))
-
-
-def end_with_parent() -> None:
-    """End this worker process when its parent ends, also if the parent is killed."""
-    parent = parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True, name="parent").start()
