@@ -94,6 +94,10 @@ _ACTS: Final[dict[str, tuple[Act, ...]]] = {
         _act(70, "lose_node", "pool", "web", "node-1"),
         *(_act(76, "delete_vmi", "pool", "web", each) for each in range(8)),
     ),
+    "a_template_that_worked_stays": (
+        birth("pool", replicas=1),
+        _act(30, "try_templates", "pool", "web", "hang", 6),
+    ),
     "an_undo_returns_to_the_template_before": (
         birth("set", annotations=_ROLLING),
         _act(40, "template", "set", "web", "v2"),

@@ -7,6 +7,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from controller.events.event import EVENTS
+from controller.kubevirt.annotations import ROLLED_BACK
 from controller.leaderelection.lease import LEASES
 from tests.fakes.requests import Document
 from tests.simulation.faults import Faults
@@ -128,6 +129,7 @@ def _unfinished(kind: str, name: str, owner: Document) -> list[str]:
     counts = [status.get(field, 0) for field in ("replicas", "readyReplicas", "updatedReplicas")]
     if counts != [spec["replicas"]] * 3:
         template = template_of(kind, owner)
-        is_last = LAST_IMAGE in str(template)
-        return [f"{kind} {name} has {counts} of {spec['replicas']}{'' if is_last else ', and an old template'}"]
+        notes = "" if LAST_IMAGE in str(template) else ", and an old template"
+        notes += ", after a return" if ROLLED_BACK in (owner["metadata"].get("annotations") or {}) else ""
+        return [f"{kind} {name} has {counts} of {spec['replicas']}{notes}"]
     return []

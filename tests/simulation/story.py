@@ -120,8 +120,8 @@ class Theme(Struct, frozen=True):
 THEMES: Final = {
     "drain": Theme((names.DRAIN_SECONDS,), ("template", "answer_drains", "hold_drains", "scale", "change_disks")),
     "steps": Theme((names.PARTITION,), ("template", "scale", "mark", "crash")),
-    "return": Theme((names.ROLLBACK, names.PROGRESS_DEADLINE), ("template", "undo", "accident")),
-    "lost": Theme((names.SUBSTITUTE_LOST_AFTER,), ("lose_node", "return_node", "bad_second", "grace")),
+    "return": Theme((names.ROLLBACK, names.PROGRESS_DEADLINE), ("template", "undo", "accident", "try_templates")),
+    "lost": Theme((names.SUBSTITUTE_LOST_AFTER,), ("lose_node", "return_node", "bad_second", "grace", "edit_grace")),
     "healing": Theme((names.REPLACE_UNREADY_AFTER, names.MAX_UNHEALTHY), ("accident", "scale", "mark")),
     "disks": Theme((names.MOST_DISRUPTIVE,), ("change_disks", "delete_claim", "scale", "static_claim")),
     "jobs": Theme((names.REPLACE_FINISHED, names.SCALE_IN), ("accident", "scale", "template")),
@@ -154,6 +154,7 @@ _COMMON: Final = {
     "bad_second": 1,
     "grace": 1,
     "drift": 0.3,
+    "try_templates": 0.3,
 }
 _POOL_ACTS: Final = {
     **_COMMON,
@@ -163,6 +164,7 @@ _POOL_ACTS: Final = {
     "delete_claim": 1,
     "pause_vm": 1,
     "static_claim": 1,
+    "edit_grace": 1,
     "scale_huge": 0.2,
 }
 _SET_ACTS: Final = {**_COMMON, "adopt": 1, "pause_vm": 1}
@@ -212,6 +214,8 @@ _ARGUMENTS: Final[dict[str, Callable[[str, Random], tuple[Any, ...]]]] = {
     "hold_drains": lambda kind, chance: (chance.choice((names.PROTECT, names.BUSY_UNTIL)),),
     "bad_second": lambda kind, chance: (chance.choice(NODES), _number(chance)),
     "grace": lambda kind, chance: (chance.choice((30, 3600, 2**63 - 1)),),
+    "edit_grace": lambda kind, chance: (_number(chance), chance.choice((30, 3600))),
+    "try_templates": lambda kind, chance: (chance.choice(BAD), 6),
     "drift": lambda kind, chance: (),
     "static_claim": lambda kind, chance: (chance.randrange(8),),
     "scale_huge": lambda kind, chance: (),

@@ -24,6 +24,8 @@ _KIND: Final = {"pool": "VirtualMachinePool", "set": "VirtualMachineInstanceRepl
 _MARKS: Final = (names.REMOVE, names.PROTECT, names.BUSY_UNTIL, names.DELETION_COST, names.SUBSTITUTE)
 ROLLING: Final = GOOD_VALUES[names.ROLLING_UPDATE]
 HUGE: Final = 6_000_000
+FIELD: Final = {"pool": "virtualMachineTemplate", "set": "template"}
+TRIED_S: Final = 8.0
 LAST_IMAGE: Final = "v9"
 """The good image that all sets and pools get at the end."""
 
@@ -99,6 +101,27 @@ class Users:
         images = images_of(self._server.changes, kind, name)
         if len(images) > 1:
             self._template(kind, name, images[-2])
+
+    def _try_templates(self, kind: str, name: str, image: str, left: int) -> None:
+        """A user tries a template with this image, takes it back, and tries the next. The last one stays."""
+        if self._world.loop.time() >= BUSY_UNTIL_S:
+            return
+        field = FIELD[kind]
+        before = self._owner(kind, name)["spec"][field]
+        self._template(kind, name, image)
+        tried = self._owner(kind, name)["spec"][field]
+        pod = tried["spec"]["template"] if kind == "pool" else tried
+        pod["metadata"] = {**pod["metadata"], "annotations": {"attempt": str(left)}}
+        self._change_field(kind, name, field, tried)
+        if left:
+            after = Act(0.0, "take_back", (kind, name, image, left, before))
+            self._world.loop.call_later(TRIED_S, self.carry_out, after)
+
+    def _take_back(self, kind: str, name: str, image: str, left: int, before: Document) -> None:
+        if self._world.loop.time() >= BUSY_UNTIL_S:
+            return
+        self._change_field(kind, name, FIELD[kind], before)
+        self._world.loop.call_later(TRIED_S, self.carry_out, Act(0.0, "try_templates", (kind, name, image, left - 1)))
 
     def _scale_huge(self, kind: str, name: str) -> None:
         self._change(kind, name, {"spec": {"replicas": HUGE}})
@@ -356,7 +379,7 @@ def member_of(kind: str) -> AnyResource:
 
 
 def template_of(kind: str, owner: Document) -> Document:
-    template: Document = owner["spec"]["virtualMachineTemplate" if kind == "pool" else "template"]
+    template: Document = owner["spec"][FIELD[kind]]
     return template
 
 

@@ -103,7 +103,8 @@ def few_are_out_of_service(life: Life) -> Iterator[Found]:
             limit = max(value for at, value in _recent(most.get(uid, []), min(out.values()) - 5.0))
             missing = owner["spec"]["replicas"] - _serving(state, owner, but=change.key)
             if min(len(out), missing) > limit and not is_disturbed(life, change.at):
-                yield change.at, name_of(owner), f"{', '.join(sorted(out))} are out of service, {limit} may be"
+                text = f"{', '.join(sorted(out))} are out of service, {limit} may be"
+                yield change.at, name_of(owner), text + _circumstances(state, out, owner)
 
 
 def _serving(state: State, owner: Document, *, but: ObjectKey) -> int:
@@ -129,6 +130,14 @@ def _most_unavailable(owner: Document) -> int:
             value = part.partition("=")[2]
             return amount(int(value) if value.isdigit() else value, spec["replicas"], 1)
     return 1000
+
+
+def _circumstances(state: State, out: dict[str, float], owner: Document) -> str:
+    """What a known fault may explain."""
+    keys = [ObjectKey(NAMESPACE, name) for name in out]
+    drains = any(names.DRAINING in annotations(state.get(each, key)) for each in (VMS, VMIS) for key in keys)
+    runs_once = "'runStrategy': 'Once'" in str(owner["spec"])
+    return f"{', while one drains' if drains else ''}{', and they run once' if runs_once else ''}"
 
 
 def _takes_out(state: State, change: Change, owner: Document) -> bool:
@@ -184,7 +193,8 @@ def _note_return(state: State, change: Change, owner: Document, out: dict[str, f
 def a_successor_can_be_created(life: Life) -> Iterator[Found]:
     """Nothing is deleted whose successor would be refused."""
     for state, change in replay(life):
-        if not (change.is_ours and begins_to_leave(change)) or change.at > BUSY_UNTIL_S:
+        is_deletion = change.is_ours and change.resource in (VMS, VMIS) and begins_to_leave(change)
+        if not is_deletion or change.at > BUSY_UNTIL_S:
             continue
         owner = state.owner_of(change.last)
         if owner is None or is_leaving(owner) or scales_in(state, owner, change.at):

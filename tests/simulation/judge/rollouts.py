@@ -4,17 +4,17 @@ from collections.abc import Iterator
 from typing import Final
 
 from controller.kubevirt import annotations as names
-from controller.kubevirt.resources import VMS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMS
 from informers.meta import ObjectKey
 from tests.fakes.requests import Document
 from tests.simulation.guests import GOOD
-from tests.simulation.judge.replay import annotations, name_of, replay
+from tests.simulation.judge.replay import annotations, name_of, owner_by_name, replay
 from tests.simulation.judge.sentence import Found, sentence
 from tests.simulation.kubevirt import image_of
 from tests.simulation.life import Life
 from tests.simulation.server import Change
 from tests.simulation.story import BUSY_UNTIL_S
-from tests.simulation.users import LAST_IMAGE
+from tests.simulation.users import LAST_IMAGE, controller_uid
 from tests.simulation.world import POOLS, SETS
 
 
@@ -41,13 +41,41 @@ def a_return_is_quick(life: Life) -> Iterator[Found]:
                 }
                 late = sorted(name for name, spec in specs.items() if image_of(spec) == image)
                 held = life.faults.overlap(since, change.at) or any(
-                    since <= act.at <= change.at for act in life.story.acts
+                    since <= act.at <= change.at and (act.what in EVERYWHERE or key.name in act.args)
+                    for act in life.story.acts
                 )
                 if late and not held:
-                    yield change.at, key.name, f"{', '.join(late)} still have {image} {RETURN_S:.0f} s after the return"
+                    grew = any("2Gi" in str(each) for each in state.members(owner) if name_of(each) in late)
+                    text = f"{', '.join(late)} still have {image} {RETURN_S:.0f} s after the return"
+                    yield change.at, key.name, f"{text}{', and larger disks' if grew else ''}"
 
 
 RETURN_S: Final = 100.0
+
+
+@sentence
+def a_template_that_worked_stays(life: Life) -> Iterator[Found]:
+    """The newest template with which all VMs were ready stays in the history."""
+    worked: dict[str, str] = {}
+    for state, change in replay(life):
+        if change.resource in (POOLS, SETS) and change.after is not None and _all_are_ready(change.after):
+            worked[change.last["metadata"]["uid"]] = image_of(_template(change.after))
+        if change.resource is not CONTROLLER_REVISIONS or not change.is_ours or change.after is not None:
+            continue
+        uid, image = controller_uid(change.last), image_of(_template({"spec": change.last["data"]}))
+        others = [each for key, each in state.of(CONTROLLER_REVISIONS).items() if key != change.key]
+        kept = {image_of(_template({"spec": each["data"]})) for each in others if controller_uid(each) == uid}
+        if worked.get(uid) == image and image not in kept:
+            text = f"{change.key.name} with {image}, the last image with which all VMs were ready, was deleted"
+            yield change.at, owner_by_name(life, change.key.name), text
+
+
+def _all_are_ready(owner: Document) -> bool:
+    spec, status = owner["spec"], owner.get("status") or {}
+    counts = [status.get(field) for field in ("replicas", "readyReplicas", "updatedReplicas")]
+    is_observed = status.get("observedGeneration") == owner["metadata"]["generation"]
+    return is_observed and counts == [spec["replicas"]] * 3 and spec["replicas"] > 0
+
 
 ACCIDENTS: Final = (
     "accident",
