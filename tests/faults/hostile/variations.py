@@ -38,18 +38,18 @@ def ready(status: str, since: str, **more: Any) -> dict[str, Any]:
 def misspelt_on_owners(attacker: Attacker) -> None:
     attacker.pool(meta={"annotations": MISSPELT})
     attacker.set(meta={"annotations": MISSPELT})
-    for number in range(5):
+    for number in range(2):
         attacker.annotate(POOL, "pool", {f"vmherd.dev/protcet-{number}": "true"})
         attacker.annotate(SET, "set", {f"vmherd.dev/protcet-{number}": "true"})
 
 
-@row("1,500 misspelt annotations on each VM and VMI, all different", ALL_OF_BOTH)
+@row("800 misspelt annotations on each VM and VMI, all different", ALL_OF_BOTH)
 def misspelt_on_each(attacker: Attacker) -> None:
     attacker.pool()
     attacker.set()
     for kind in (VM, VMI):
         for number, name in enumerate(attacker.wait(kind)):
-            wrong = {f"vmherd.dev/busy-untli-{number}-{index:04d}": "" for index in range(1_500)}
+            wrong = {f"vmherd.dev/busy-untli-{number}-{index:04d}": "" for index in range(800)}
             attacker.annotate(kind, name, wrong)
 
 
@@ -104,15 +104,15 @@ def forged_notes(attacker: Attacker) -> None:
         "partition": ",".join(["99%:1h1m1s"] * 300),
     }
     second = {
-        "healed": json.dumps({number: ["x", 2**63, ENDS[0]] for number in range(3_000)}),
+        "healed": json.dumps({number: ["x", 2**63, ENDS[0]] for number in range(1_500)}),
         "unready": None,
         "recreated": "[" * 30_000,
         "partition-step": "x 99 " * 5_000,
         "rollback": "stalled",
         "drain-seconds": "2147483647",
         "rolled-back": f"{'x' * 9_000} to {'y' * 9_000}",
-        "min-ready-seconds": " " * 20_000,
-        "rolling-update": " maxSurge" * 3_000,
+        "min-ready-seconds": " " * 9_000,
+        "rolling-update": " maxSurge" * 1_000,
     }
     for notes in (first, second):
         attacker.annotate(POOL, "pool", {f"vmherd.dev/{name}": text for name, text in notes.items()})
@@ -120,15 +120,15 @@ def forged_notes(attacker: Attacker) -> None:
         attacker.annotate(VM, name, {"vmherd.dev/draining": f"healing until {ENDS[1][:19]}Z of {'x' * 9_000}"})
 
 
-@row("3,000 ownerReferences and 300 finalizers on each of 5 VMIs", has(SET, "set", 5))
+@row("3,000 ownerReferences and 300 finalizers on each of 3 VMIs", has(SET, "set", 3))
 def many_references(attacker: Attacker) -> None:
     herd = attacker.set(0)
     # The garbage collector looks for owners of the kinds that are served.
     other = {"apiVersion": "none.example.com/v1", "kind": "None", "controller": False}
     references = [reference_to(herd), *({**other, "name": f"{n}", "uid": f"u{n}"} for n in range(3_000))]
     finalizers = [f"x/{number}" for number in range(300)]
-    attacker.children(VMI, herd, 5, ownerReferences=references, finalizers=finalizers)
-    attacker.scale(SET, "set", 5)
+    attacker.children(VMI, herd, 3, ownerReferences=references, finalizers=finalizers)
+    attacker.scale(SET, "set", 3)
 
 
 @row("40 revisions over the limits, as an earlier version of vmherd stored them", has(POOL, "pool", MANY))
@@ -157,11 +157,11 @@ def deep_vms(attacker: Attacker) -> None:
     attacker.template(vm_spec(hostname="changed"))
 
 
-@row("8 VMs that the user grew to 800 KB, and a new template", has(POOL, "pool", MANY))
+@row("4 VMs that the user grew to 500 KB, and a new template", has(POOL, "pool", MANY))
 def large_vms(attacker: Attacker) -> None:
     attacker.pool()
-    grown = {"spec": {"template": {"spec": {"domain": {"x": list(range(130_000))}}}}}
-    for name in attacker.wait(VM)[:8]:
+    grown = {"spec": {"template": {"spec": {"domain": {"x": list(range(85_000))}}}}}
+    for name in attacker.wait(VM)[:4]:
         attacker.change(VM, name, grown)
     attacker.template(vm_spec(hostname="changed"))
 
@@ -219,17 +219,17 @@ def foreign_leases(attacker: Attacker) -> None:
             attacker.change(LEASES, name, {"spec": {"renewTime": f"2026-01-01T00:00:0{second}.000000Z"}})
 
 
-@row("150 tiny sets and 150 tiny pools", both(has(SET, "s149", 0), has(POOL, "p149", 0)))
+@row("100 tiny sets and 100 tiny pools", both(has(SET, "s99", 0), has(POOL, "p99", 0)))
 def many_owners(attacker: Attacker) -> None:
-    attacker.at_once([lambda n=n: attacker.tenant.make_set(f"s{n}", 0) for n in range(150)])
-    attacker.at_once([lambda n=n: attacker.tenant.make_pool(f"p{n}", 0) for n in range(150)])
+    attacker.at_once([lambda n=n: attacker.tenant.make_set(f"s{n}", 0) for n in range(100)])
+    attacker.at_once([lambda n=n: attacker.tenant.make_pool(f"p{n}", 0) for n in range(100)])
 
 
-@row("1,000 labels on each VM and each orphan", has(POOL, "pool", MANY))
+@row("600 labels on each VM and each orphan", has(POOL, "pool", MANY))
 def many_labels(attacker: Attacker) -> None:
     attacker.pool()
     attacker.set(0)
-    labels = {f"l{number}": f"v{number}" for number in range(1_000)}
+    labels = {f"l{number}": f"v{number}" for number in range(600)}
     for number in range(5):
         attacker.tenant.create(VMI, f"orphan-{number}", {"domain": {}}, meta={"labels": {"app": "y", **labels}})
     for name in attacker.wait(VM):
@@ -250,13 +250,15 @@ def long_names(attacker: Attacker) -> None:
 
 @row("numbers that are too large for any type", has(POOL, "pool", MANY))
 def large_numbers(attacker: Attacker) -> None:
-    attacker.pool(virtualMachineTemplate=vm_spec(a=-0.0, b=2**63, c=1e308, d=-(2**63), e=10**300))
+    attacker.pool(virtualMachineTemplate=vm_spec(a=-0.0, b=1e308))
     vms = attacker.wait(VM)
     for name, value in zip(vms, (1e308, -1, 2**63 - 1, 2**64, 0.5, "x", [], {}) * 3, strict=False):
         attacker.change(VM, name, {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": value}}}})
+    attacker.template(vm_spec(b=2**63, c=10**300, terminationGracePeriodSeconds=10**30))
     for memory in ("1e999", "9" * 40, "1e-99"):
-        attacker.template(vm_spec(a=0.0, d=1, domain={"resources": {"requests": {"memory": memory}}}))
+        attacker.template(vm_spec(domain={"resources": {"requests": {"memory": memory}}}))
     attacker.change_text(POOL, "pool", '{"spec":{"virtualMachineTemplate":{"spec":{"x":1e400}}}}')
+    attacker.template(vm_template())
 
 
 @row("keys in all scripts, and texts with control characters", has(POOL, "pool", MANY))
@@ -280,10 +282,10 @@ def too_many_disks(attacker: Attacker) -> None:
     attacker.pool(virtualMachineTemplate=vm_template(dataVolumeTemplates=disks))
 
 
-@row("120 disruption budgets with large selectors", has(POOL, "pool", MANY))
+@row("80 disruption budgets with large selectors", has(POOL, "pool", MANY))
 def many_budgets(attacker: Attacker) -> None:
     spec = {"selector": {"matchExpressions": refusing(0, 30, 63)["matchExpressions"][:-1]}, "maxUnavailable": 1}
-    attacker.at_once([lambda n=n: attacker.tenant.create(BUDGETS, f"b{n}", spec) for n in range(120)])
+    attacker.at_once([lambda n=n: attacker.tenant.create(BUDGETS, f"b{n}", spec) for n in range(80)])
     attacker.pool(meta={"annotations": {"vmherd.dev/disruption-budget": "1"}})
     attacker.wait(VM)
     for number in range(10):
