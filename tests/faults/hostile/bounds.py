@@ -61,7 +61,8 @@ class Figures(Struct):
 
     def __str__(self) -> str:
         return (
-            f"{len(self.follows)} scales, the slowest {max(self.follows, default=0.0):.2f} s; loop away {self.away_s:.2f} s"
+            f"{len(self.follows)} scales, the slowest {max(self.follows, default=0.0):.2f} s;"
+            f" loop away {self.away_s:.2f} s"
             f" (slowest answer {self.slowest_answer_s:.2f} s); RSS {self.rss:.0f} MB, grown by {self.growth:.0f} MB;"
             f" {len(self.holders or ())} holder, longest time without renewal {self.renewal_gap_s:.1f} s;"
             f" {self.took_s:.1f} s in all"
