@@ -134,14 +134,8 @@ async def serve(
         build = partial(_build, side_thread=threads.side_thread, secure=_secure(config, free_client))
         program = build(config, client, metrics, monitor, share, elector=elector, watch=watch)
         await program.server.open()
-        log.info(
-            "mode",
-            requested=requested.mode,
-            mode=config.mode,
-            groups=list(config.groups),
-            versions=dict(config.versions),
-            observe=config.observe,
-        )
+        chosen = {"groups": list(config.groups), "versions": dict(config.versions), "observe": config.observe}
+        log.info("mode", requested=requested.mode, mode=config.mode, **chosen)
         try:
             if (await _ended_before(stop, checks.check(free_client, config, now=utc_now))).cancelled():
                 return

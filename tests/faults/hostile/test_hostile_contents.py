@@ -88,7 +88,7 @@ def test_no_secret_leaves_the_controller_whatever_the_server_answers(hostile: Ho
             tenant.patch(VMI, victim, {"metadata": {"annotations": {"vmherd.dev/deletion-cost": "cheap"}}})
             tenant.patch(SET, "working-set", {"spec": {"replicas": 1}})
             eventually(lambda: "FailedCreate" in tenant.reasons().get("working", {}))
-    eventually(lambda: "FailedCreate" in tenant.reasons().get("invalid-annotation", {}))
+    eventually(lambda: {"FailedCreate", "InvalidSpec"} & tenant.reasons().get("invalid-annotation", {}).keys())
     tenant.make_set("undecodable", 1, template=marked_set(), paused=MARKER)
     eventually(lambda: hostile.program.lines(msg="object cannot be decoded, skipped", name="undecodable"))
     hostile.program.settle(tenant.name, tenant.admin, events=True)
