@@ -134,14 +134,8 @@ async def serve(
         build = partial(_build, platform=platform, secure=_secure(config, free_client, platform.now))
         program = build(config, client, metrics, monitor, share, elector=elector, watch=watch)
         await program.server.open()
-        log.info(
-            "mode",
-            requested=requested.mode,
-            mode=config.mode,
-            groups=list(config.groups),
-            versions=dict(config.versions),
-            observe=config.observe,
-        )
+        chosen = {"groups": list(config.groups), "versions": dict(config.versions), "observe": config.observe}
+        log.info("mode", requested=requested.mode, mode=config.mode, **chosen)
         try:
             if (await _ended_before(stop, checks.check(free_client, config, now=platform.now))).cancelled():
                 return

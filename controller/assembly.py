@@ -198,8 +198,8 @@ def merged_caches(needs: Iterable[Mapping[AnyResource, Cache]]) -> dict[AnyResou
 
 
 def queue_of(parts: Parts, kind: Kind[Any]) -> WorkQueue[ObjectKey]:
-    """Return a new queue for the keys of the objects of a kind."""
-    return WorkQueue(kind.name, instruments=parts.metrics)
+    """Return a new queue for the keys of the objects of a kind. The namespaces take turns."""
+    return WorkQueue(kind.name, instruments=parts.metrics, flow=lambda key: key.namespace)
 
 
 def wakes(queue: WorkQueue[ObjectKey], triggers: Triggers[T]) -> Callable[[Change[T]], None]:

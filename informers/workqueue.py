@@ -2,7 +2,8 @@
 
 The queue keeps the same promises as client-go's queue:
 
-- *Order*: workers receive the keys in the order in which the keys were added.
+- *Order*: workers receive the keys of a flow in the order in which the keys were added. The flows take turns, so many
+  keys of one flow do not delay the keys of another. By default, all keys have one flow, as in client-go.
 - *No duplicates*: if a key is added several times while it waits, a worker receives the key only once.
 - *One worker for each key*: if a key is added while a worker processes the key, the queue waits until this worker calls
   `done`. Then the queue returns the key again. So no `add` is lost.
@@ -20,7 +21,7 @@ Delays use the time of the running event loop. For the methods with a parameter 
 
 import asyncio
 from collections import deque
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from typing import Generic, NamedTuple, TypeVar
 
@@ -47,7 +48,8 @@ class QueueKeys(NamedTuple, Generic[K]):
 class WorkQueue(Generic[K]):
     """A queue of keys for workers. The docstring of this module lists the promises of the queue.
 
-    `name` is the queue's name in its metrics. `limiter` computes the delays of keys that failed.
+    `name` is the queue's name in its metrics. `limiter` computes the delays of keys that failed. `flow` returns the
+    flow of a key, for example its namespace.
     """
 
     def __init__(
@@ -56,8 +58,10 @@ class WorkQueue(Generic[K]):
         *,
         limiter: RateLimiter[K] | None = None,
         instruments: Instruments = NO_INSTRUMENTS,
+        flow: Callable[[K], Hashable] = lambda _key: None,
     ) -> None:
         self.name = name
+        self._flow = flow
         self._limiter = limiter or default_rate_limiter()
         self._instruments = instruments
 
@@ -67,11 +71,14 @@ class WorkQueue(Generic[K]):
         Each value is the time of the first `add` since the key's last run began.
         """
 
-        self._waiting: deque[K] = deque()
-        """The keys that the next calls of `get` return.
+        self._waiting: dict[Hashable, deque[K]] = {}
+        """For each flow: the keys that the next calls of `get` return. The first flow has the next turn.
 
         Each key is also in `_dirty` and is not in `_processing`. No key occurs twice.
         """
+
+        self._size = 0
+        """The number of keys in `_waiting`."""
 
         self._processing: dict[K, float] = {}
         """The keys that a worker is processing. The value is the start time of the run.
@@ -91,7 +98,7 @@ class WorkQueue(Generic[K]):
 
         Delayed keys and keys that a worker is processing are not counted.
         """
-        return len(self._waiting)
+        return self._size
 
     def add(self, key: K) -> None:
         """Request a run of the key. The run starts after this call. Do nothing if the queue is shut down."""
@@ -188,6 +195,7 @@ class WorkQueue(Generic[K]):
         if not drain:
             self._dirty.clear()
             self._waiting.clear()
+            self._size = 0
             self._instruments.depth(self.name, 0)
         while self._getters:
             self._wake_getter()
@@ -220,17 +228,23 @@ class WorkQueue(Generic[K]):
         return max((now - since for since in self._processing.values()), default=0.0)
 
     def _enqueue(self, key: K) -> None:
-        self._waiting.append(key)
-        self._instruments.depth(self.name, len(self._waiting))
+        self._waiting.setdefault(self._flow(key), deque()).append(key)
+        self._size += 1
+        self._instruments.depth(self.name, self._size)
         self._wake_getter()
 
     def _take(self) -> K:
-        key = self._waiting.popleft()
+        flow, keys = next(iter(self._waiting.items()))
+        key = keys.popleft()
+        del self._waiting[flow]
+        self._size -= 1
+        if keys:
+            self._waiting[flow] = keys  # behind the other flows
         now = self._now()
         # The reported time begins with the first `get`: a process that waits for its lease has no workers.
         waited_s = now - max(self._dirty.pop(key), self._first_get or 0.0)
         self._processing[key] = now
-        self._instruments.depth(self.name, len(self._waiting))
+        self._instruments.depth(self.name, self._size)
         self._instruments.started(self.name, waited_s=waited_s)
         return key
 

@@ -18,7 +18,7 @@ SHARED_PLANES = {
     "launcher_plane": 1,
     "broken_plane": 1,
     "conformance_run": 1,
-    "hostile": 1,
+    "hostile": 2,
     "real_node": 1,
 }
 """The fixtures of shared control planes. For each fixture: into how many groups its tests are divided."""

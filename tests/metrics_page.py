@@ -63,6 +63,7 @@ def talkative(kind: str) -> SetFigures:
         conditions=(
             Condition(type="ReplicaPaused", status="True", reason="Paused"),
             Condition(type="ReplicaBackOff", status="True", reason="CrashLoopBackOff"),
+            Condition(type="Stalled", status="True", reason="InvalidSpec"),
         ),
     )
 

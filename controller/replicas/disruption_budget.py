@@ -43,6 +43,7 @@ from controller.runtime.actions import (
 )
 from controller.runtime.triggers import Wake, wakes_of
 from informers.errors import Conflict, StatusError
+from informers.memo import Memo
 from informers.meta import KubeObject, ObjectKey, ObjectMeta, annotations_of, controller_of, is_controlled_by
 from informers.objects import PatchType
 from informers.store import Change, StoreView
@@ -214,9 +215,12 @@ def _covering(labels: Mapping[str, str], vmis: Iterable[VirtualMachineInstance])
     return covers
 
 
-def _parsed(selector: LabelSelector | None) -> Selector | None:
+def _parse(selector: LabelSelector | None) -> Selector | None:
     parsed = parse_selector(selector) if selector is not None else None
     return None if isinstance(parsed, FieldError) else parsed
+
+
+_parsed: Final = Memo(_parse)
 
 
 def with_budget(plan: Plan, snapshot: Any, count: Callable[[], Numbers]) -> Plan:

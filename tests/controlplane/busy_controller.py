@@ -14,12 +14,12 @@ from controller.pool.rules import PoolRules
 from controller.replicaset.rules import ReplicaSetRules
 from informers.meta import annotations_of
 
-BUSY: Final = "test.vmherd.dev/busy"
+BUSY: Final = "vmherd.dev/test-busy"
 """The seconds for which the first plan of the object keeps the loop busy. The annotation of the name with `-always` is
 for each plan.
 """
 
-RAISES: Final = "test.vmherd.dev/raises"
+RAISES: Final = "vmherd.dev/test-raises"
 AWAY_S: Final = 4.0
 
 

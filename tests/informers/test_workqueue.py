@@ -92,6 +92,22 @@ async def test_the_default_limiter_is_that_of_client_go():
     assert WorkQueue[str]("test").add_rate_limited("a") == 0.005
 
 
+# Flows
+
+
+async def test_flows_take_turns_so_many_keys_of_one_flow_delay_another_by_one_key():
+    queue: WorkQueue[str] = WorkQueue("test", flow=lambda key: key[0])
+    for key in (*(f"a{number}" for number in range(4)), "b0", "c0", "b1"):
+        queue.add(key)
+    assert len(queue) == 7
+    taken = []
+    while len(queue):
+        taken.append(await queue.get())
+        if taken[-1] == "a1":
+            queue.add("d0")
+    assert taken == ["a0", "b0", "c0", "a1", "b1", "a2", "d0", "a3"]
+
+
 # Instruments
 
 

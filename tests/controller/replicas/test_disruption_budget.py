@@ -242,11 +242,21 @@ def test_p27_beside_another_budget_for_the_same_pods_there_is_none_and_the_reaso
 
 
 def test_p27_budgets_for_other_labels_are_not_parsed(kind: Kind, monkeypatch: pytest.MonkeyPatch):
-    parsed = mock.Mock(wraps=disruption_budget.parse_selector)
-    monkeypatch.setattr(disruption_budget, "parse_selector", parsed)
+    parsed = mock.Mock(wraps=disruption_budget._parsed)
+    monkeypatch.setattr(disruption_budget, "_parsed", parsed)
     others = [budget(f"b{n}", selector={"matchLabels": {"app": f"a{n}"}}) for n in range(9)]
     kind.plan(kind.owner(), 3, kind.budget(kind.owner()), *others)
     assert parsed.call_count == 2, "only its own selector, and that of its budget"
+
+
+def test_p27_a_second_pass_parses_no_budget_again(kind: Kind, monkeypatch: pytest.MonkeyPatch):
+    parsed = mock.Mock(wraps=disruption_budget.parse_selector)
+    monkeypatch.setattr(disruption_budget, "parse_selector", parsed)
+    selector = {"matchExpressions": [{"key": f"{kind.is_pool}-{n}", "operator": "DoesNotExist"} for n in range(9)]}
+    others = [budget(f"b{n}", selector={**selector, "matchLabels": {}}) for n in range(2)]
+    for _ in range(3):
+        kind.plan(kind.owner(), 3, kind.budget(kind.owner()), *others)
+        assert parsed.call_count <= 2, "one for each selector"
 
 
 def test_p27_a_pool_whose_selector_matches_no_pod_gets_no_budget():

@@ -9,6 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from controller.apimachinery.indexes import NAMESPACE, OWNER_UID, by_namespace, by_owner_uid
+from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from informers.meta import ObjectKey
 from informers.resource import Resource
@@ -26,6 +27,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     members: tuple[VirtualMachineInstance, ...]
     settled: bool
     flocks: Resource[Flock]
+    revisions: tuple[ControllerRevision, ...] = ()
 
 
 def take_snapshot(

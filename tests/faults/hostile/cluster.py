@@ -7,10 +7,12 @@ serves this set.
 from __future__ import annotations
 
 import json
+import resource
 import uuid
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +25,19 @@ from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
 from tests.controlplane.programs import ControllerProcess, controller_process
 from tests.controlplane.waits import eventually
-from tests.faults.resources import API_OF, KIND_OF, POOLS, SETS, VMIS, VMS
+from tests.faults.resources import API_OF, BUDGETS, KIND_OF, POOLS, SETS, VMIS, VMS
 from tests.manifests import documents
 
 GROUP, POOL_GROUP = "hostile.vmherd.dev", "pool.hostile.vmherd.dev"
 SET, POOL, VMI, VM = SETS, POOLS, VMIS, VMS
 ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-PATHS = {
-    **API_OF,
-    SET: f"/apis/{GROUP}/v1",
-    POOL: f"/apis/{POOL_GROUP}/v1beta1",
-    "events": "/api/v1",
-    "secrets": "/api/v1",
-}
-KINDS = {**KIND_OF, "configmaps": "ConfigMap", "secrets": "Secret"}
+CHECKED = {**API_OF, "events": "/api/v1", "secrets": "/api/v1", "leases": "/apis/coordination.k8s.io/v1"}
+"""The API of each resource, with the project's definitions of sets and pools."""
+
+PATHS = {**CHECKED, SET: f"/apis/{GROUP}/v1", POOL: f"/apis/{POOL_GROUP}/v1beta1"}
+"""The API of each resource, with the definitions of sets and pools without validation."""
+
+KINDS = {**KIND_OF, "configmaps": "ConfigMap", "secrets": "Secret", "leases": "Lease"}
 MERGE = "application/merge-patch+json"
 QUIET_S = 3.0
 """A controller that will do nothing for one namespace for this time is at rest there."""
@@ -44,7 +45,13 @@ QUIET_S = 3.0
 SERVED_WITHIN_S = 30.0
 """The neighbour is served within this time, also on a busy machine. At rest, it takes less than a second."""
 
-FLAGS = ("--replicaset-group", GROUP, "--pool-group", POOL_GROUP, "--leader-election-id", "hostile")
+FLAGS = ("--replicaset-group", GROUP, "--pool-group", POOL_GROUP)
+LEASE = "hostile"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/vmherd-system/leases"
+RBAC, REVIEW = "rbac.authorization.k8s.io", "authorization.k8s.io"
+
+ADDRESS_SPACE = 2_500_000_000
+"""The most memory, in bytes, that a controller may map. It needs less than a tenth of it."""
 
 
 def vmi_template(labels: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
@@ -57,16 +64,21 @@ def vm_template(labels: dict[str, Any] | None = None, **spec: Any) -> dict[str, 
 
 
 class Tenant:
-    """One namespace and its objects, written as the administrator. The bodies may be of any form."""
+    """One namespace and its objects. The bodies may be of any form.
 
-    def __init__(self, plane: ControlPlane, name: str) -> None:
-        self.plane, self.name = plane, name
-        self.admin = Admin(plane.kubeconfig)
-        self.kubectl = Kubectl(plane.kubeconfig, name)
+    Without a kubeconfig, the administrator writes. `paths` has the API of each resource.
+    """
+
+    def __init__(
+        self, plane: ControlPlane, name: str, *, kubeconfig: Path | None = None, paths: Mapping[str, str] = PATHS
+    ) -> None:
+        self.plane, self.name, self.paths = plane, name, paths
+        self.admin = Admin(kubeconfig or plane.kubeconfig)
+        self.kubectl = Kubectl(kubeconfig or plane.kubeconfig, name)
         self.since = plane.audit_position()
 
     def create(self, kind: str, name: str, spec: Any = None, *, meta: Any = None, **fields: Any) -> dict[str, Any]:
-        version = PATHS[kind].removeprefix("/apis/").removeprefix("/api/")
+        version = self.paths[kind].removeprefix("/apis/").removeprefix("/api/")
         body = {"apiVersion": version, "kind": KINDS[kind], "metadata": {"name": name, **(meta or {})}, **fields}
         if spec is not None:
             body["spec"] = spec
@@ -123,7 +135,7 @@ class Tenant:
         return [each for each in records if each.user_agent.startswith("vmherd/") and each.namespace == self.name]
 
     def path(self, kind: str, name: str = "") -> str:
-        return f"{PATHS[kind]}/namespaces/{self.name}/{kind}" + (f"/{name}" if name else "")
+        return f"{self.paths[kind]}/namespaces/{self.name}/{kind}" + (f"/{name}" if name else "")
 
     def send(self, method: str, kind: str, name: str, body: dict[str, Any]) -> dict[str, Any]:
         encoded = json.dumps(body).encode()
@@ -137,21 +149,48 @@ def owners_of(item: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 class HostileCluster:
-    """The control plane, the controller, and the neighbour: a namespace with one well-behaved set."""
+    """The control plane, the controller, and the neighbour: a namespace with one well-behaved set.
 
-    def __init__(self, plane: ControlPlane, program: ControllerProcess) -> None:
-        self.plane, self.program = plane, program
-        self.neighbour = self.tenant("neighbour")
+    `paths` has the API of each resource. `lease` is the name of the controller's lease.
+    """
+
+    def __init__(
+        self, plane: ControlPlane, directory: Path, *flags: str, paths: Mapping[str, str] = PATHS, lease: str = LEASE
+    ) -> None:
+        self.plane, self.paths, self.lease = plane, paths, lease
+        self._directory, self._flags, self._running = directory, (*flags, "--leader-election-id", lease), ExitStack()
+        self.start()
+        self.neighbour = self.tenant(f"neighbour-{lease}")
         self.neighbour.make_set("calm", 1)
         self._wanted = 1
         eventually(lambda: len(self.neighbour.children("calm")) == 1, what="the neighbour's set works")
 
-    def tenant(self, name: str = "") -> Tenant:
-        """Create a namespace."""
+    def start(self) -> None:
+        """Start the controller, with a limit of its memory: a fault that needs all of it ends only this process."""
+        self.program = self._running.enter_context(controller_process(self.plane, self._directory, *self._flags))
+        resource.prlimit(self.program.process.pid, resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+
+    def stop(self) -> None:
+        """Kill the controller."""
+        self._running.close()
+
+    def restart(self) -> None:
+        """Start a new controller, which leads at once: nobody waits for the lease of the killed one."""
+        self.stop()
+        Admin(self.plane.kubeconfig).send("DELETE", f"{LEASES}/{self.lease}")
+        self.start()
+
+    def standby(self) -> AbstractContextManager[ControllerProcess]:
+        """A second controller that waits for the same lease."""
+        return controller_process(self.plane, self._directory, *self._flags, wait=False)
+
+    def tenant(self, name: str = "", *, edits: bool = False) -> Tenant:
+        """Create a namespace. The administrator writes in it, or a user with the role `edit` of this namespace."""
         name = name or f"hostile-{uuid.uuid4().hex[:8]}"
         body = json.dumps({"metadata": {"name": name}}).encode()
         Admin(self.plane.kubeconfig).send("POST", "/api/v1/namespaces", body, "application/json")
-        return Tenant(self.plane, name)
+        kubeconfig = editor(self.plane, name) if edits else None
+        return Tenant(self.plane, name, kubeconfig=kubeconfig, paths=self.paths)
 
     def serve_the_neighbour(self) -> None:
         """Scale the neighbour's set. If its VMIs do not exist soon, the test fails."""
@@ -178,7 +217,8 @@ class HostileCluster:
         assert self.program.working
         # After a pause of the process, the endpoint answers for a moment that the event loop was blocked.
         eventually(lambda: self.program.health("healthz")[0] == 200, what="the controller is healthy")
-        assert self.faults() == []
+        faults = [line["exception"][-600:] for line in self.faults()]
+        assert faults == [], faults
 
 
 def unchecked(definition: Path, group: str) -> dict[str, Any]:
@@ -202,5 +242,49 @@ def hostile_cluster(plane: ControlPlane, directory: Path, *flags: str) -> Iterat
     kubectl.apply(*definitions)
     for each in definitions:
         kubectl("wait", "--for=condition=Established", "crd", each["metadata"]["name"])
-    with controller_process(plane, directory, *FLAGS, *flags) as program:
-        yield HostileCluster(plane, program)
+    cluster = HostileCluster(plane, directory, *FLAGS, *flags)
+    try:
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def editor(plane: ControlPlane, namespace: str) -> Path:
+    """Give a new user the role `edit` in this namespace only, and return its kubeconfig.
+
+    The release of the controller adds its kinds to this role, as KubeVirt does with VMs and VMIs. The tests add the
+    kinds without validation.
+    """
+    user = f"user-of-{namespace}"
+    groups = ["kubevirt.io", GROUP, POOL_GROUP]
+    resources = [VM, VMI, SET, POOL, f"{SET}/scale", f"{POOL}/scale"]
+    verbs = ["get", "list", "watch", "create", "update", "patch", "delete"]
+    metadata = {"name": "kubevirt-edit", "labels": {"rbac.authorization.k8s.io/aggregate-to-edit": "true"}}
+    role = {"metadata": metadata, "rules": [{"apiGroups": groups, "resources": resources, "verbs": verbs}]}
+    binding = {
+        "metadata": {"name": user, "namespace": namespace},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "edit"},
+        "subjects": [{"kind": "User", "name": user, "apiGroup": RBAC}],
+    }
+    version = f"{RBAC}/v1"
+    kubectl = Kubectl(plane.kubeconfig)
+    kubectl.apply({"apiVersion": version, "kind": "ClusterRole", **role})
+    kubectl.apply({"apiVersion": version, "kind": "RoleBinding", **binding})
+    kubeconfig = plane.write_kubeconfig(plane.directory / f"{user}.kubeconfig", user)
+    admin = Admin(kubeconfig)
+    for group, plural in (("kubevirt.io", VM), ("pool.kubevirt.io", POOL), (POOL_GROUP, POOL), ("policy", BUDGETS)):
+        eventually(partial(may, admin, "create", group, plural, namespace), what=f"{user} may create {plural}")
+    return kubeconfig
+
+
+def may(admin: Admin, verb: str, group: str, plural: str, namespace: str) -> bool:
+    """Whether the user of this client may do this in the namespace."""
+    attributes = {"verb": verb, "group": group, "resource": plural, "namespace": namespace}
+    review = {
+        "apiVersion": f"{REVIEW}/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    body = json.dumps(review).encode()
+    answer = json.loads(admin.send("POST", f"/apis/{REVIEW}/v1/selfsubjectaccessreviews", body, "application/json"))
+    return bool(answer["status"]["allowed"])

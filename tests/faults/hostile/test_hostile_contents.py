@@ -63,6 +63,8 @@ def test_no_secret_leaves_the_controller_whatever_the_server_answers(hostile: Ho
     tenant = hostile.tenant()
     assert hostile.program.pod is not None
     token = hostile.program.pod.token
+    tenant.make_set("undecodable", 1, template=marked_set(), paused=MARKER)
+    eventually(lambda: hostile.program.lines(msg="object cannot be decoded, skipped", name="undecodable"))
     with running_webhook() as webhook:
         with webhook.calls(tenant, "deny"):
             tenant.make_set("denied", 2, template=marked_set())
@@ -88,9 +90,7 @@ def test_no_secret_leaves_the_controller_whatever_the_server_answers(hostile: Ho
             tenant.patch(VMI, victim, {"metadata": {"annotations": {"vmherd.dev/deletion-cost": "cheap"}}})
             tenant.patch(SET, "working-set", {"spec": {"replicas": 1}})
             eventually(lambda: "FailedCreate" in tenant.reasons().get("working", {}))
-    eventually(lambda: "FailedCreate" in tenant.reasons().get("invalid-annotation", {}))
-    tenant.make_set("undecodable", 1, template=marked_set(), paused=MARKER)
-    eventually(lambda: hostile.program.lines(msg="object cannot be decoded, skipped", name="undecodable"))
+    eventually(lambda: {"FailedCreate", "InvalidSpec"} & tenant.reasons().get("invalid-annotation", {}).keys())
     hostile.program.settle(tenant.name, tenant.admin, events=True)
     found = places(hostile, tenant)
     assert all(found.values())

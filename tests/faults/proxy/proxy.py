@@ -89,6 +89,8 @@ class FaultProxy:
         """The proxy calls this function before it forwards a request with the action `Mark`."""
 
         self._authority = shared_authority() if tls else None
+        self._token = ""
+        """Without TLS: the token that the proxy sends to the server. A client sends no token over `http`."""
         self._ca_files: list[Path] = []
         self._listener = Listener(self._serve, self._authority.context if self._authority else None)
         self._relays: set[WatchRelay] = set()
@@ -120,6 +122,8 @@ class FaultProxy:
             self._ca_files.append(path.with_name(f"{path.name}.ca.crt"))
             self.write_ca_files()
             cluster["certificate-authority"] = str(self._ca_files[-1])
+        else:
+            self._token = token
         config = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -289,6 +293,7 @@ class FaultProxy:
 
     def _request(self, received: Received) -> Any:
         headers = [pair for pair in received.headers if pair[0].lower() not in HOP_BY_HOP | {"host", "content-length"}]
+        headers += [("Authorization", f"Bearer {self._token}")] if self._token else []
         url = URL(self._upstream.url + received.target, encoded=True)
         return self._upstream.session.request(
             received.method, url, data=received.body or None, headers=headers, allow_redirects=False
