@@ -37,7 +37,7 @@ STRAY_MARK: Final = "a VM that is released while it drains keeps the mark"
 
 KNOWN: Final = (
     Known("few_are_out_of_service", "while one drains", DRAINS),
-    Known("few_are_out_of_service", "they run once", ONCE),
+    Known("few_are_out_of_service", "they run (Once|RerunOnFailure|Manual)$", ONCE),
     Known("a_good_template_is_not_rolled_back", "was rolled back", RETURN),
     Known("the_work_is_finished", "^pool .* after a return$", RETURN),
     Known("a_return_is_quick", "larger disks$", GROWTH),

@@ -136,8 +136,9 @@ def _circumstances(state: State, out: dict[str, float], owner: Document) -> str:
     """What a known fault may explain."""
     keys = [ObjectKey(NAMESPACE, name) for name in out]
     drains = any(names.DRAINING in annotations(state.get(each, key)) for each in (VMS, VMIS) for key in keys)
-    runs_once = "'runStrategy': 'Once'" in str(owner["spec"])
-    return f"{', while one drains' if drains else ''}{', and they run once' if runs_once else ''}"
+    template = owner["spec"].get("virtualMachineTemplate") or {"spec": {"runStrategy": "Always"}}
+    strategy = template["spec"]["runStrategy"]
+    return f"{', while one drains' if drains else ''}{f', and they run {strategy}' if strategy != 'Always' else ''}"
 
 
 def _takes_out(state: State, change: Change, owner: Document) -> bool:
