@@ -31,7 +31,8 @@ ONCE: Final = "a new VM that does not run always counts as stopped by its user u
 GROUPS: Final = "one member of a group is asked for all"
 LATE_NOTE: Final = "the note of the last good template is written only when something else wakes the pool"
 PRUNED: Final = "the history loses the last template that worked"
-HAMMERED: Final = "a refused create is tried again, without a delay, whenever another member changes"
+HAMMERED: Final = "a refused create or delete is tried again, without a delay, whenever another member changes"
+UNSEEN_END: Final = "a set that is being deleted makes its revision again and again while its watch is silent"
 STOPPED: Final = "nothing says that a VM is missing because its user has stopped it"
 STRAY_MARK: Final = "a VM that is released while it drains keeps the mark"
 
@@ -48,7 +49,8 @@ KNOWN: Final = (
     Known("a_refusal_is_told", "^patch virtualmachine(pool|instancereplicaset)s ", REFUSED_NOTE),
     Known("a_refusal_is_not_hammered", "^patch virtualmachine(pool|instancereplicaset)s ", REFUSED_NOTE),
     Known("an_event_follows_its_note", "no note says so", REFUSED_NOTE),
-    Known("a_refusal_is_not_hammered", "^create virtualmachine", HAMMERED),
+    Known("a_refusal_is_not_hammered", "^(create|delete) virtualmachine", HAMMERED),
+    Known("a_refusal_is_not_hammered", "^create controllerrevisions", UNSEEN_END),
     Known("what_waits_is_told", "are ready:", STOPPED),
     Known("a_refusal_is_not_hammered", "while labels change", DRIFT),
     Known("a_disk_of_a_user_stays", "of a user was deleted", STATIC_DISK),
