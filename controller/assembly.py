@@ -126,7 +126,6 @@ class Parts(NamedTuple):
             namespaces=self.config.namespaces,
             indexes=cache.indexes,
             transform=cache.transform,
-            resync_period_s=self.config.resync_period_s,
             instruments=self.metrics,
         )
 

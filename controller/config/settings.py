@@ -20,7 +20,6 @@ from controller.config.types import (
     GROUP,
     NAMESPACE,
     OBJECT_NAME,
-    RATE,
     Address,
     Integer,
     OneOf,
@@ -59,8 +58,6 @@ else:
 class Config(KindGroups, frozen=True, kw_only=True):
     """All settings, with their defaults. The help texts in `GROUPS` describe each field."""
 
-    kube_api_qps: float = 0.0
-    kube_api_burst: int = 0
     max_inflight: int = 50
 
     mode: str = Mode.AUTO.value
@@ -68,13 +65,11 @@ class Config(KindGroups, frozen=True, kw_only=True):
     kubevirt_namespace: str = ""
     observe: bool = False
     revision_history: int = 5
-    replicaset_history: bool = True
     disruption_budgets: bool = False
     watch_namespaces: tuple[str, ...] = ()
     workers: int = 10
     burst: int = 250
     max_replicas: int = 10_000
-    resync_period_s: float = 0.0
     sync_timeout_s: float = 120.0
     shutdown_grace_s: float = 20.0
 
@@ -134,14 +129,6 @@ class Config(KindGroups, frozen=True, kw_only=True):
         """
         return self.leader_elect and not self.observe
 
-    @property
-    def request_burst(self) -> int:
-        """Return the largest number of requests that the rate limit allows at the same moment.
-
-        The default is twice the number of requests per second, and at least 1.
-        """
-        return self.kube_api_burst or max(1, round(2 * self.kube_api_qps))
-
 
 DEFAULTS = Config()
 
@@ -167,13 +154,6 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
             "max_inflight",
             Integer(1, 10_000),
             "writes that may wait for the API server at the same time; reads, watches and the lease do not count",
-        ),
-        _option("kube_api_qps", RATE, "requests per second; 0 means no limit: the API server protects itself"),
-        _option(
-            "kube_api_burst",
-            Integer(0, 100_000),
-            "requests that may be sent at once before --kube-api-qps delays them",
-            unset="twice --kube-api-qps",
         ),
     ),
     "Who reconciles what": (
@@ -221,14 +201,10 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
             Integer(0, 1_000),
             "old templates that a set or pool keeps as ControllerRevisions, in addition to those in use",
         ),
-        _switch("replicaset_history", "keep the templates of replica sets as ControllerRevisions, for an undo"),
         _switch(
             "disruption_budgets",
             "keep a PodDisruptionBudget for each object with the annotation vmherd.dev/disruption-budget; needs "
             "permission to watch and write them",
-        ),
-        _option(
-            "resync_period_s", duration(), "reconcile every object again after this time, without a change; 0 is never"
         ),
         _option(
             "sync_timeout_s",
