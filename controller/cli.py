@@ -126,5 +126,4 @@ for lazy in (
 
 @vmherd.command("version", short_help="print the version")
 def print_version() -> None:
-    """Print the version."""
     click.echo(version_line())

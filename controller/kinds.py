@@ -41,8 +41,6 @@ class Access(Struct, frozen=True):
 
 
 class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
-    """The descriptor of one kind."""
-
     name: str
     """The short name of the kind, used for the flag `--<name>-group`, the queue and the metric label `controller`."""
 
@@ -149,7 +147,6 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
         )
 
     def module(self, name: str) -> ModuleType:
-        """Import the module with this name from the kind's package, and return the module."""
         return import_module(f"{self.package}.{name}")
 
 

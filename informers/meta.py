@@ -114,7 +114,6 @@ def controller_of(meta: ObjectMeta) -> OwnerReference | None:
 
 
 def is_controlled_by(meta: ObjectMeta, uid: str) -> bool:
-    """Return True if the controller of an object has this UID."""
     owner = controller_of(meta)
     return owner is not None and owner.uid == uid
 

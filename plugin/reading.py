@@ -59,18 +59,15 @@ class Target(Struct, frozen=True):
 
     @property
     def document(self) -> Document:
-        """All fields of the object."""
         document: Document = msgspec.json.decode(self.raw)
         return document
 
     @property
     def wanted(self) -> int:
-        """The number of replicas in the spec."""
         return 1 if self.owner.spec.replicas is None else int(self.owner.spec.replicas)
 
     @property
     def path(self) -> str:
-        """The name of the object in the output of kubectl."""
         return f"{self.kind.singular}.{self.resource.group}/{self.key.name}"
 
     def __str__(self) -> str:

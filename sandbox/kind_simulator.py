@@ -258,7 +258,6 @@ class KindSimulator(Generic[T]):
 
 
 def subject_of(change: Change[T]) -> T:
-    """Return the object of a change: the new object, or the object that was removed."""
     match change:
         case Added(new=subject) | Updated(new=subject) | Removed(last_known=subject):
             return subject

@@ -26,7 +26,6 @@ class Identity(Struct, frozen=True):
 
 
 def kubeconfig(server: str, ca: Path, user: str, credentials: Identity | str) -> dict[str, Any]:
-    """Return the kubeconfig of a user with a client certificate or a bearer token."""
     if isinstance(credentials, str):
         identity = {"token": credentials}
     else:

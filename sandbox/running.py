@@ -105,7 +105,6 @@ def temporary_plane(purpose: str) -> Iterator[ControlPlane]:
 
 
 def start_controller(plane: ControlPlane, *options: str) -> int:
-    """Start the controller on a control plane, and return the port of its metrics."""
     metrics, health = free_ports(2)
     addresses = f"--metrics-bind-address=127.0.0.1:{metrics}", f"--health-probe-bind-address=127.0.0.1:{health}"
     plane.start_program("controller", "controller", "run", *addresses, "--log-format=json", *options)

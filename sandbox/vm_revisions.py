@@ -43,7 +43,6 @@ def record_start(vm: SimulatedVM, revisions: Mapping[str, SimulatedRevision]) ->
 
 
 def start_revision(vm: SimulatedVM, revisions: Mapping[str, SimulatedRevision]) -> SimulatedRevision | None:
-    """Return the revision of the VM's last start, or None if no start is recorded."""
     return max(_of_starts(vm, revisions.values()), key=lambda each: each.revision, default=None)
 
 

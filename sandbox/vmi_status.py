@@ -204,7 +204,6 @@ def _has_new_memory(vmi: SimulatedVMI) -> bool:
 
 
 def _launcher_fields(vmi: SimulatedVMI, *, detailed: bool, has_node: bool) -> dict[str, Any]:
-    """Return the status fields about the virt-launcher Pod."""
     told = vmi.told
     pods = told.active_pods or {}
     fields: dict[str, Any] = {}

@@ -16,7 +16,6 @@ T = TypeVar("T", bound=KubeObject)
 
 
 def controller_reference(resource: Resource[T], owner: ObjectMeta) -> OwnerReference:
-    """Return an ownerReference to `owner` with `controller: true`."""
     return OwnerReference(
         api_version=resource.api_version,
         kind=resource.kind,

@@ -40,8 +40,6 @@ Without this factor, processes that start at the same time would always send the
 
 
 class Connection(Struct, frozen=True, kw_only=True):
-    """How to reach the cluster."""
-
     kubeconfig: str = ""
     context: str = ""
 
@@ -109,16 +107,13 @@ class Config(KindGroups, frozen=True, kw_only=True):
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Return the API groups of all kinds, in the order of `KINDS`."""
         return tuple(self.group_of(kind) for kind in KINDS)
 
     def group_of(self, kind: Kind[Any]) -> str:
-        """Return the API group in which vmherd reconciles objects of the kind."""
         group: str = getattr(self, kind.group_setting)
         return group
 
     def resource_of(self, kind: Kind[Any]) -> Resource[Any]:
-        """Return a new resource of the kind, in the group and the version of this configuration."""
         return kind.resource(self.group_of(kind), self.versions.get(kind.name, ""))
 
     @property

@@ -171,7 +171,6 @@ def release(*, now: datetime) -> LeaseSpec:
 
 
 def creation_body(namespace: str, name: str, spec: LeaseSpec) -> bytes:
-    """Return the body of the POST that creates the lease."""
     metadata = {"namespace": namespace, "name": name}
     return msgspec.json.encode(
         {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata, "spec": spec}

@@ -112,7 +112,6 @@ class Metrics(Instruments):
         self._unsettled[controller] = oldest_s
 
     def show_writes(self, slots: FairSlots) -> None:
-        """Add the use of the slots for concurrent writes to the page."""
         self._write_slots = slots
 
     def show_quarantine(self, quarantined: Callable[[], int]) -> None:

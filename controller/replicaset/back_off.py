@@ -149,7 +149,6 @@ def find_back_off(
 
 
 def choose_creates(back_off: BackOff, missing: int, *, burst: int, now: datetime) -> Creates:
-    """Return which of the `missing` VMIs may be created now."""
     if missing <= 0:
         return Creates()
     if back_off.one_at_a_time:
@@ -255,7 +254,6 @@ def annotation_of(failures: int, since: datetime, now: datetime) -> str:
 
 
 def _replacements(active: VMIs) -> VMIs:
-    """Return the VMIs that replace early failures and are not ready."""
     return active.where(lambda vmi: replaces_failure(vmi) and not is_ready(vmi))
 
 

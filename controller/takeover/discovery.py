@@ -96,7 +96,6 @@ async def raw_items(client: Requests, path: str, selector: str = "") -> AsyncIte
 
 
 async def is_served(client: Requests, group_path: str, plural: str) -> bool:
-    """Return True if the API server serves this resource in the API group and version of `group_path`."""
     try:
         answer = await client.request("GET", group_path, timeout_s=REQUEST_TIMEOUT_S)
     except NotFound:

@@ -147,7 +147,6 @@ def is_rolled_out(deployment: Deployment) -> bool:
 
 
 def stop_patch() -> ComponentPatch:
-    """Return the patch that stops virt-controller's loops for replica sets and pools."""
     steps = [
         {"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": f"{flag}=0"}
         for flag in LOOPS.values()

@@ -308,7 +308,6 @@ class ApiClient:
             self._instruments.request_finished(verb=request.method, host=self._host, code=code, seconds=seconds)
 
     def _connection(self) -> dict[str, Any]:
-        """Return the arguments of aiohttp for the connection of a request."""
         credentials = self._credentials
         tls = {"ssl": credentials.ssl, "server_hostname": credentials.server_hostname}
         return {**tls, "proxy": credentials.proxy, "allow_redirects": False}

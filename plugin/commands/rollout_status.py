@@ -37,8 +37,6 @@ class Display:
 
 
 class Lines(Display):
-    """Prints one line for each change."""
-
     def __init__(self) -> None:
         self._last = ""
 

@@ -61,7 +61,6 @@ class Member(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
 
     @property
     def path(self) -> str:
-        """The name of the member in the output of kubectl."""
         resource = VMS if self.kind == "vm" else VMIS
         return f"{resource.kind.lower()}.{resource.group}/{self.name}"
 

@@ -68,7 +68,6 @@ TOPIC: Final = re.compile(r"\A  (\w+)(?= )")
 
 
 def coloured_column(lines: Iterable[str], start: int) -> list[str]:
-    """Return the lines with a colour for the word at this position."""
     return [line[:start] + WORD.sub(lambda word: _state(word[0]), line[start:]) for line in lines]
 
 

@@ -124,7 +124,6 @@ def one_line(text: str) -> str:
 
 @contextmanager
 def running_experiments(kubeconfig: Path) -> Iterator[Runner]:
-    """Run experiments while the block runs."""
     runner = Runner(kubeconfig)
     try:
         yield runner

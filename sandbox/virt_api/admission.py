@@ -105,7 +105,6 @@ class Verdict(Struct, frozen=True):
 
 
 def judge_eviction(pod: Document, vmi: Document) -> Verdict:
-    """Return whether the Pod of this VMI may be evicted."""
     phase = (pod.get("status") or {}).get("phase")
     if (pod["metadata"].get("labels") or {}).get("kubevirt.io") != "virt-launcher" or phase in ("Succeeded", "Failed"):
         return Verdict()

@@ -114,7 +114,6 @@ class Observation(Struct, frozen=True, gc=False):
 
 
 def down_of(period: Down | Recovering) -> Down:
-    """Return the last state in which the VM was not ready."""
     return period.down if isinstance(period, Recovering) else period
 
 
@@ -136,7 +135,6 @@ def due_at(period: UnreadyPeriod) -> datetime | None:
 
 
 def has_ended(period: Down | Recovering, now: datetime) -> bool:
-    """Return True if the VM has been ready for `STEADY`."""
     return isinstance(period, Recovering) and now - period.at >= STEADY
 
 

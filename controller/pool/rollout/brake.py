@@ -49,7 +49,6 @@ starts updates that must stay blocked.
 
 
 def is_taken_over(snapshot: Snapshot, template: Template) -> bool:
-    """Return True if the updates of the pool are not blocked."""
     if not snapshot.limits.takes_over:
         return True
     mark = _mark_of(snapshot)
