@@ -279,10 +279,7 @@ async def _sync_and_work(
 
 
 async def _synced(program: _Program, stop: asyncio.Event) -> bool:
-    """Wait until each informer has its first list. Return False if `stop` is set first.
-
-    Raises Fatal if the lists are not complete within the configured timeout.
-    """
+    """Return False if `stop` is set first. Raises Fatal if the lists are not complete within the configured timeout."""
     timeout_s = program.parts.config.sync_timeout_s
     try:
         async with asyncio.timeout(timeout_s):

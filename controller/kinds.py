@@ -134,10 +134,7 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
         return f"{self.name}_group"
 
     def resource(self, group: str = "", version: str = "") -> Resource[T]:
-        """Return a new resource of this kind in an API group and version.
-
-        An empty group means `self.group`, and an empty version means `self.version`.
-        """
+        """An empty group means `self.group`, and an empty version means `self.version`."""
         return Resource(
             self.object_type,
             group=group or self.group,

@@ -34,10 +34,7 @@ class ObjectKey(NamedTuple):
 
 
 class OwnerReference(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """One entry of `metadata.ownerReferences`.
-
-    The type has all fields of an entry, so that the program can write an entry back unchanged.
-    """
+    """The type has all fields of an entry, so that the program can write an entry back unchanged."""
 
     api_version: str
     kind: str

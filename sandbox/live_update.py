@@ -54,9 +54,7 @@ class Update(Struct, frozen=True):
 
 
 def update_for(started: Fields, current: Fields, vmi: SimulatedVMI) -> Update:
-    """Return how the new spec affects the running VMI. The argument `started` is the VM's spec at the start, and
-    `current` is the present spec.
-    """
+    """The argument `started` is the VM's spec at the start, and `current` is the present spec."""
     if not _is_live_updatable(started, current, vmi):
         return Update(OTHER_FIELD)
     if vmi.is_terminating:

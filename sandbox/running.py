@@ -90,10 +90,7 @@ def run_sandbox(
 
 @contextmanager
 def temporary_plane(purpose: str) -> Iterator[ControlPlane]:
-    """Run a control plane in a temporary directory while the block runs.
-
-    Raises BinariesUnavailable, ControlPlaneError or CrdError.
-    """
+    """Raises BinariesUnavailable, ControlPlaneError or CrdError."""
     with tempfile.TemporaryDirectory(prefix=f"vmherd-{purpose}-") as directory:
         plane = ControlPlane(Path(directory), find_binaries())
         try:

@@ -29,10 +29,7 @@ REVISIONS: Final = Resource(
 
 
 def record_start(vm: SimulatedVM, revisions: Mapping[str, SimulatedRevision]) -> Iterator[Effect]:
-    """Yield the effects that record a start of the VM.
-
-    The effects create the ControllerRevision for the VM's generation and delete the revisions of earlier starts.
-    """
+    """The effects create the ControllerRevision for the VM's generation and delete the revisions of earlier starts."""
     name = vm.revision_name
     for other in _of_starts(vm, revisions.values()):
         if other.metadata.name != name:

@@ -165,10 +165,7 @@ def _start_failure(situation: Situation) -> StartFailure | None:
 
 
 def backoff_s(failures: int, uid: str) -> int:
-    """Return the seconds until the next start.
-
-    KubeVirt adds a random number of seconds. The simulator adds a number that depends only on the VMI's UID.
-    """
+    """KubeVirt adds a random number of seconds. The simulator adds a number that depends only on the VMI's UID."""
     delay = BACKOFF_S * failures**2
     return min(LONGEST_BACKOFF_S, delay + crc32(uid.encode()) % (delay // 2 + 1))
 

@@ -181,10 +181,7 @@ def pod_uid(vmi: SimulatedVMI) -> str:
 
 
 def is_migratable(vmi: SimulatedVMI) -> bool:
-    """Return True if the VMI's network allows a live migration.
-
-    The default network is a bridge, which does not allow a live migration.
-    """
+    """The default network is a bridge, which does not allow a live migration."""
     devices = vmi.domain.devices
     if devices is None or not devices.interfaces:
         return devices is not None and devices.autoattach_pod_interface is False

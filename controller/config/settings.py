@@ -99,10 +99,7 @@ class Config(KindGroups, frozen=True, kw_only=True):
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """Return the namespaces to watch, with one watch for each namespace.
-
-        Return `ALL_NAMESPACES` if the user has not selected namespaces.
-        """
+        """Return `ALL_NAMESPACES` if the user has not selected namespaces."""
         return self.watch_namespaces or ALL_NAMESPACES
 
     @property

@@ -21,10 +21,7 @@ _SWITCH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no
 
 
 class Address(NamedTuple):
-    """The address on which a server listens.
-
-    An empty host means all network interfaces. Port 0 means any free port.
-    """
+    """An empty host means all network interfaces. Port 0 means any free port."""
 
     host: str
     port: int
@@ -53,10 +50,7 @@ class Value(click.ParamType[Any]):
 
 
 class OneOf(click.Choice[str]):
-    """The type of an option that accepts one of the choices.
-
-    Users may write a choice in upper or lower case. The parsed value is spelled as in `choices`.
-    """
+    """Users may write a choice in upper or lower case. The parsed value is spelled as in `choices`."""
 
     def __init__(self, *choices: str) -> None:
         super().__init__(choices, case_sensitive=False)

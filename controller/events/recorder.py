@@ -207,10 +207,7 @@ class EventRecorder:
             self._work.clear()
 
     async def _deliver(self, series: Series) -> None:
-        """Send one Event.
-
-        Retry after temporary errors. Drop the Event after any other error, and after the last attempt.
-        """
+        """Retry after temporary errors. Drop the Event after any other error, and after the last attempt."""
         for delay_s in (*RETRY_DELAYS_S, None):
             try:
                 await self._send(series)

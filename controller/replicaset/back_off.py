@@ -246,9 +246,7 @@ def is_proven(vmi: VirtualMachineInstance, now: datetime) -> bool:
 
 
 def annotation_of(failures: int, since: datetime, now: datetime) -> str:
-    """Return the value of the annotation on a replacement. `failures` is the number of failures in a row before the
-    replacement.
-    """
+    """`failures` is the number of failures in a row before the replacement."""
     trial = Trial(failures, since.astimezone(UTC).replace(microsecond=0), now.astimezone(UTC).replace(microsecond=0))
     return msgspec.json.encode(trial).decode()
 

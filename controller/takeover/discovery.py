@@ -128,10 +128,7 @@ async def find_visible_kubevirt(client: Requests, namespace: str = "") -> Instal
 
 
 async def get_virt_controller(client: Requests, kubevirt: ObjectMeta) -> Deployment:
-    """Return the Deployment virt-controller of this KubeVirt.
-
-    If the request fails, raise ApiError, for example NotFound or Forbidden.
-    """
+    """If the request fails, raise ApiError, for example NotFound or Forbidden."""
     path = DEPLOYMENTS.path(kubevirt.namespace, VIRT_CONTROLLER)
     return DEPLOYMENTS.decode(await client.request("GET", path, timeout_s=REQUEST_TIMEOUT_S))
 

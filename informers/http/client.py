@@ -160,10 +160,7 @@ class ApiClient:
         return await self.request("GET", resource.path(namespace), params=params, accept=METADATA_LIST)
 
     async def create(self, resource: Resource[Any], namespace: str, body: bytes, *, dry_run: bool = False) -> bytes:
-        """Create the object and return the body of the answer.
-
-        With `dry_run`, the server checks the request in the same way, but stores nothing.
-        """
+        """With `dry_run`, the server checks the request in the same way, but stores nothing."""
         params = {"dryRun": "All"} if dry_run else {}
         return await self.request("POST", resource.path(namespace), params=params, body=body)
 

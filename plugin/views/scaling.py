@@ -51,9 +51,7 @@ class Leaving(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=T
 
 
 class ScalePreview(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The effect of a new number of replicas. `held` says why the controller does not scale now. `drain` says how long
-    the VMs that run may stay.
-    """
+    """`held` says why the controller does not scale now. `drain` says how long the VMs that run may stay."""
 
     leaving: tuple[Leaving, ...] = ()
     staying: tuple[Leaving, ...] = ()

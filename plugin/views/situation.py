@@ -258,10 +258,7 @@ def marks_of(obj: KubeObject, now: datetime) -> str:
 
 
 def is_observed(meta: ObjectMeta, observed: int | None) -> bool:
-    """Return False if the status belongs to an older spec.
-
-    A status without an observed generation counts as up to date.
-    """
+    """A status without an observed generation counts as up to date."""
     return observed is None or meta.generation is None or observed >= meta.generation
 
 

@@ -52,9 +52,7 @@ def shortened(line: str, width: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Return the text in one line. Line breaks and tabs become spaces. Other characters that a terminal cannot print
-    become `?`.
-    """
+    """Line breaks and tabs become spaces. Other characters that a terminal cannot print become `?`."""
     return "".join(each if each.isprintable() else "?" for each in " ".join(text.split()))
 
 

@@ -23,10 +23,7 @@ PLUGIN = ("kubectl", "vmherd")
 
 
 def as_process(command: Command) -> list[str]:
-    """Return the command line of a command. Raises KubectlMissing.
-
-    The plugin is run without kubectl, because the PATH possibly has no `kubectl-vmherd`.
-    """
+    """Raises KubectlMissing. The plugin is run without kubectl, because the PATH possibly has no `kubectl-vmherd`."""
     if command[:2] == PLUGIN:
         return [sys.executable, "-m", "plugin", *command[2:]]
     return [kubectl_path(), *command[1:]]

@@ -55,9 +55,7 @@ def answer_eviction(review: Review, denial: str) -> Review:
 
 
 def _with_status_of_kubevirt(request: Fields, new: Fields) -> Fields:
-    """Return the new VMI. If a user changed the status, the result has the old status. Only KubeVirt may change the
-    status.
-    """
+    """If a user changed the status, the result has the old status. Only KubeVirt may change the status."""
     old = request["oldObject"]
     if request["userInfo"].get("username") == USER or new.get("status") == old.get("status"):
         return new

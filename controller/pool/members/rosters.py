@@ -26,10 +26,7 @@ from informers.store import StoreView
 
 
 def own_vmi(vm: VirtualMachine, vmis: StoreView[VirtualMachineInstance]) -> VirtualMachineInstance | None:
-    """Return the VMI that this VM controls, or None if the VM controls no VMI.
-
-    A VMI with the VM's name can belong to another owner, or to an earlier VM with the same name.
-    """
+    """A VMI with the VM's name can belong to another owner, or to an earlier VM with the same name."""
     vmi = vmis.get(vm.metadata.key)
     owner = controller_of(vmi.metadata) if vmi is not None else None
     return vmi if owner is not None and owner.uid == vm.metadata.uid else None

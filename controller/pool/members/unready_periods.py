@@ -207,9 +207,7 @@ def _still_down(period: Down, seen: Observation, now: datetime) -> Down:
 
 
 def _first_down(predecessor: Down | Recovering | None, seen: Observation, now: datetime) -> Down:
-    """Return the period of a VM that was not unready before. A recreated VM with the same template continues
-    `template_since` of its predecessor.
-    """
+    """A recreated VM with the same template continues `template_since` of its predecessor."""
     revision = revision_of(seen.vm)
     since = _noted_since(seen, seen.note, now) if seen.note is not None else now
     template_since = since

@@ -102,10 +102,7 @@ def _consequences(changes: list[PendingStep], revisions: Revisions, *, live: boo
 
 
 def _revision_before(change: PendingStep) -> str:
-    """Return the revision that the update step replaces.
-
-    If the VM is already updated, this is the revision of the VMI. Otherwise it is the revision of the VM.
-    """
+    """If the VM is already updated, this is the revision of the VMI. Otherwise it is the revision of the VM."""
     vm, vmi = change.machine.vm, change.machine.vmi
     return vmi_revision_of(vmi) if change.begun and vmi is not None else revision_of(vm)
 

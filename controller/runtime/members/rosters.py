@@ -53,9 +53,7 @@ class _LiveGroup(Generic[T]):
         self.shown: Callable[[], Group[T] | None] = _nothing
 
     def show(self) -> Group[T]:
-        """Return the members as a group. The group is the same as in the last snapshot if that snapshot still exists
-        and no member has changed.
-        """
+        """The group is the same as in the last snapshot if that snapshot still exists and no member has changed."""
         shown = self.shown()
         if shown is None:
             shown = Group(self.members.values())
