@@ -83,7 +83,7 @@ conformance: $(INSTALLED)  ## check each behaviour of both kinds on a sandbox; A
 	@$(BIN)/vmherd $(if $(findstring --kubeconfig,$(ARGS)),,sandbox) conformance $(ARGS)
 
 .PHONY: bench
-bench: $(INSTALLED)  ## run the benchmarks; ARGS="set-burst --sizes 1000" runs one; with --profile, it profiles the controller
+bench: $(INSTALLED)  ## run the benchmarks; ARGS="set-burst --sizes 1000" runs one
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: faults

@@ -1,7 +1,6 @@
 """`python -m benchmarks`: run benchmark cases, print a table, and keep the results as JSON.
 
 python -m benchmarks [CASE ...] [--sizes N,N] [--rounds 3] [--quick] [--against COMMAND] [--json FILE] [--docs]
-python -m benchmarks CASE [--sizes N] --profile
 """
 
 import argparse
@@ -25,8 +24,6 @@ def main() -> None:
     report = runner.read(given.json)
     if not given.show:
         _measure(chosen, given, report)
-    if given.profile:
-        return
     done = {case.name for case in chosen}
     shown = Report([each for each in report.results if each.case in done])
     Console().print(Markdown(page.markdown(shown)))
@@ -36,15 +33,13 @@ def main() -> None:
 
 
 def _measure(chosen: list[Case], given: argparse.Namespace, report: Report) -> None:
-    rounds, profiles = (1, given.json.parent) if given.profile else (given.rounds, None)
-    options = runner.Options(rounds, given.sizes, given.against, given.quick, profiles)
+    options = runner.Options(given.rounds, given.sizes, given.against, given.quick)
     for case in chosen:
         if given.against and not case.black_box:
             raise SystemExit(f"the case {case.name} measures only vmherd")
         for result in runner.run(case, options):
-            if not given.profile:
-                report.put(result)
-                runner.write(report, given.json)
+            report.put(result)
+            runner.write(report, given.json)
 
 
 def _arguments() -> argparse.Namespace:
@@ -55,9 +50,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--sizes", type=_sizes, default=(), help="sizes of each case, such as 1000,10000")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each case and size (default 3)")
     parser.add_argument("--quick", action="store_true", help="shorten the phases that only wait; for a first look")
-    parser.add_argument(
-        "--profile", action="store_true", help="profile the phases of a burst or of fleet in one round; keep no results"
-    )
     parser.add_argument("--against", default="", metavar="COMMAND", help="measure this controller instead of vmherd")
     parser.add_argument(
         "--json", type=Path, default=RESULTS, help="file with all results; new results replace old ones"

@@ -32,14 +32,13 @@ class Setting(Struct, frozen=True):
     """One round of a case: its size, an empty directory, and the controller.
 
     `against` is a shell command that runs another controller, or "" for vmherd. `quick` shortens the phases that only
-    wait. `profiles` is the directory for the profiles of the phases, or None.
+    wait.
     """
 
     size: int
     directory: Path
     against: str = ""
     quick: bool = False
-    profiles: Path | None = None
 
 
 class Conditions(Struct, frozen=True):

@@ -60,14 +60,14 @@ class Running:
 
 @contextmanager
 def running_controller(
-    kubeconfig: Path, log: Path, *, against: str = "", watched: Sequence[str] = (), flags: Sequence[str] = ()
+    kubeconfig: Path, log: Path, *, against: str = "", stalls: Path | None = None, flags: Sequence[str] = ()
 ) -> Iterator[Running]:
     """Start the controller, and stop it at the end of the block.
 
     `against` is a shell command for another controller. The command finds the kubeconfig in the environment variable
-    KUBECONFIG. `watched` are arguments of `benchmarks.watched`, and `flags` are flags of `vmherd run`.
+    KUBECONFIG. With `stalls`, vmherd runs in `benchmarks.watched`. `flags` are flags of `vmherd run`.
     """
-    command = ["sh", "-c", against] if against else [*_vmherd(kubeconfig, watched), *flags]
+    command = ["sh", "-c", against] if against else [*_vmherd(kubeconfig, stalls), *flags]
     with running_process(command, log, KUBECONFIG=str(kubeconfig)) as running:
         yield running
 
@@ -95,8 +95,8 @@ def wait_until(reached: Callable[[], T], what: str, *, within_s: float, poll_s: 
     return answer
 
 
-def _vmherd(kubeconfig: Path, watched: Sequence[str]) -> list[str]:
-    program = ["benchmarks.watched", *watched, "--"] if watched else ["controller"]
+def _vmherd(kubeconfig: Path, stalls: Path | None) -> list[str]:
+    program = ["benchmarks.watched", str(stalls)] if stalls else ["controller"]
     flags = ["--log-format", "json", "--metrics-bind-address", "0", "--health-probe-bind-address", "0"]
     flags += ["--sync-timeout", SYNC_TIMEOUT]
     return [sys.executable, "-m", *program, "run", "--kubeconfig", str(kubeconfig), *flags]

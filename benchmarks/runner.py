@@ -23,7 +23,6 @@ class Options(Struct, frozen=True):
     sizes: tuple[int, ...] = ()
     against: str = ""
     quick: bool = False
-    profiles: Path | None = None
 
 
 def run(case: Case, options: Options, *, tell: Callable[[str], None] = print) -> list[Result]:
@@ -37,7 +36,7 @@ def _run_size(case: Case, size: int, options: Options, tell: Callable[[str], Non
         tell(f"{case.name} {size}: round {number + 1} of {options.rounds}")
         with tempfile.TemporaryDirectory(prefix="vmherd-bench-") as directory:
             describe = watch_machine()
-            setting = Setting(size, Path(directory), options.against, options.quick, options.profiles)
+            setting = Setting(size, Path(directory), options.against, options.quick)
             result.rounds.append(case.run(setting))
             result.conditions.append(describe())
     return result

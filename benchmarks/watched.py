@@ -1,21 +1,17 @@
-"""`vmherd run` with measurements inside the process. The arguments after `--` go to vmherd.
+"""`vmherd run` with a measurement of the event loop inside the process.
 
-python -m benchmarks.watched [--stalls FILE] [--profile FILE] [--at-start] -- run --kubeconfig ...
+python -m benchmarks.watched FILE run --kubeconfig ...
 
-SIGUSR1 writes the longest stall of the event loop to FILE, and starts again from zero. SIGUSR2 starts the profile, and
-a second SIGUSR2 writes the profile to FILE. `--at-start` starts the profile at once.
+SIGUSR1 writes the longest stall of the event loop to FILE, and starts again from zero.
 """
 
-import argparse
 import asyncio
 import json
 import signal
 import sys
 import time
 from pathlib import Path
-from types import FrameType
 
-from benchmarks.profiles.sampler import Sampler
 from controller import app
 from controller.cli import main as vmherd
 from controller.config.settings import Config
@@ -56,25 +52,8 @@ class Stalls:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.watched")
-    parser.add_argument("--stalls", type=Path)
-    parser.add_argument("--profile", type=Path)
-    parser.add_argument("--at-start", action="store_true")
-    parser.add_argument("command", nargs="+")
-    given = parser.parse_args()
-    if given.stalls:
-        _watch_stalls(Stalls(given.stalls))
-    if given.profile:
-        sampler = Sampler()
-        _toggle_on_signal(sampler, given.profile)
-        if given.at_start:
-            sampler.start()
-    sys.argv = ["vmherd", *given.command]
-    vmherd()
-
-
-def _watch_stalls(stalls: Stalls) -> None:
-    run = app.run
+    _, file, *sys.argv[1:] = sys.argv
+    stalls, run = Stalls(Path(file)), app.run
 
     async def watched(config: Config) -> int:
         async with asyncio.TaskGroup() as group:
@@ -85,19 +64,7 @@ def _watch_stalls(stalls: Stalls) -> None:
                 ticking.cancel()
 
     app.run = watched
-
-
-def _toggle_on_signal(sampler: Sampler, file: Path) -> None:
-    def toggle(_: int, __: FrameType | None) -> None:
-        if not sampler.is_running:
-            sampler.start()
-            return
-        sampler.stop()
-        unfinished = file.with_suffix(".new")
-        unfinished.write_text(sampler.folded())
-        unfinished.rename(file)
-
-    signal.signal(signal.SIGUSR2, toggle)
+    vmherd()
 
 
 if __name__ == "__main__":

@@ -14,10 +14,7 @@ log = structlog.get_logger()
 
 
 class Permission(Struct, frozen=True, order=True):
-    """The permission for one verb on one resource.
-
-    If `namespace` or `name` is empty, all namespaces or names are allowed.
-    """
+    """If `namespace` or `name` is empty, all namespaces or names are allowed."""
 
     group: str
     resource: str

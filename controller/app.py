@@ -115,10 +115,9 @@ async def serve(
     credentials = await load_credentials(requested.kubeconfig, requested.context)
     if credentials.notice:
         log.warning(credentials.notice)
-    limits: dict[str, Any] = {"qps": requested.kube_api_qps, "burst": requested.request_burst}
     connect = partial(_client, platform.open_client, metrics)
     async with (
-        connect(credentials, max_inflight=requested.max_inflight, **limits) as client,
+        connect(credentials, max_inflight=requested.max_inflight) as client,
         # The checks and the authorization of metrics readers do not wait for requests of the reconciliation.
         connect(credentials, "checks") as free_client,
     ):
@@ -149,11 +148,15 @@ async def serve(
 
 
 def _client(
-    open_client: OpenClient, metrics: Metrics, credentials: Credentials, purpose: str = "", *,
-    max_inflight: int | None = None, **limits: Any,
-) -> AbstractAsyncContextManager[ApiClient]:  # fmt: skip
+    open_client: OpenClient,
+    metrics: Metrics,
+    credentials: Credentials,
+    purpose: str = "",
+    *,
+    max_inflight: int | None = None,
+) -> AbstractAsyncContextManager[ApiClient]:
     agent = f"{PROGRAM}/{version()} ({revision() or 'unknown'}) {purpose}".strip()
-    return open_client(credentials, user_agent=agent, instruments=metrics, max_inflight=max_inflight, **limits)
+    return open_client(credentials, user_agent=agent, instruments=metrics, max_inflight=max_inflight)
 
 
 @asynccontextmanager
@@ -219,10 +222,7 @@ def _secure(config: Config, client: ApiClient, now: Callable[[], datetime]) -> S
 
 
 def _gate(config: Config, elector: LeaderElector | None, watch: SecondWriterWatch) -> Gate:
-    """Return the check to call before each write.
-
-    The check raises an exception if the controller must not write now.
-    """
+    """Return the check to call before each write. It raises an exception if the controller must not write now."""
     if config.observe:
         return forbid_writes
     if elector is None:
@@ -276,10 +276,7 @@ async def _sync_and_work(
 
 
 async def _synced(program: _Program, stop: asyncio.Event) -> bool:
-    """Wait until each informer has its first list. Return False if `stop` is set first.
-
-    Raises Fatal if the lists are not complete within the configured timeout.
-    """
+    """Return False if `stop` is set first. Raises Fatal if the lists are not complete within the configured timeout."""
     timeout_s = program.parts.config.sync_timeout_s
     try:
         async with asyncio.timeout(timeout_s):
@@ -317,15 +314,13 @@ async def _ended_before(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> as
 
 
 async def _work(program: _Program, stop: asyncio.Event) -> bool:
-    """Run all workers until `stop` is set. Then wait until the running reconciliations end, and send the waiting
-    Events.
+    """Run all workers until `stop` is set. Then wait for the running reconciliations, and send the waiting Events.
 
     Reconciliations that still run after the shutdown grace are cancelled. Return True if no reconciliation was
     cancelled.
     """
     config = program.parts.config
-    names = [assembly.controller.name for assembly in program.assemblies]
-    log.info("observing" if config.observe else "working", controllers=names)
+    log.info("observing" if config.observe else "working", controllers=[kind.name for kind in KINDS])
     async with asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(_run_workers(assembly.controller, stop), name=f"controller-{assembly.controller.name}")

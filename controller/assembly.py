@@ -127,18 +127,15 @@ class Parts(NamedTuple):
 
     @property
     def stores(self) -> Mapping[AnyResource, StoreView[Any]]:
-        """Return the stores of all shared informers."""
         return {resource: informer.store for resource, informer in self.caches.items()}
 
     def informer(self, resource: Resource[T], cache: Cache) -> SharedInformer[T]:
-        """Return a new informer that watches this resource in the configured namespaces."""
         return SharedInformer(
             resource,
             self.client,
             namespaces=self.config.namespaces,
             indexes=cache.indexes,
             transform=cache.transform,
-            resync_period_s=self.config.resync_period_s,
             instruments=self.metrics,
         )
 
@@ -157,7 +154,6 @@ class Assembly(NamedTuple):
     parse: Callable[[Any], Any | FieldError] = lambda owner: owner
 
     def unsettled(self) -> set[ObjectKey]:
-        """Return the keys with writes that the caches do not show yet."""
         return {key for expected in self.expectations for key in expected.unsettled()}
 
     def report_invalid(self, owners: Iterable[Any]) -> None:
@@ -203,8 +199,6 @@ def queue_of(parts: Parts, kind: Kind[Any]) -> WorkQueue[ObjectKey]:
 
 
 def wakes(queue: WorkQueue[ObjectKey], triggers: Triggers[T]) -> Callable[[Change[T]], None]:
-    """Return an event handler that queues the keys to reconcile."""
-
     def handle(change: Change[T]) -> None:
         for key, delay_s in triggers(change):
             queue.add_after(key, delay_s)
@@ -213,8 +207,6 @@ def wakes(queue: WorkQueue[ObjectKey], triggers: Triggers[T]) -> Callable[[Chang
 
 
 def on_removal(act: Callable[[ObjectKey], None]) -> Callable[[Change[Any]], None]:
-    """Return an event handler that calls `act` with the key of each removed object."""
-
     def handle(change: Change[Any]) -> None:
         if isinstance(change, Removed):
             act(change.last_known.metadata.key)

@@ -28,9 +28,7 @@ class LazyCommand(click.Command):
         self.module = module
 
     def load(self) -> click.Command:
-        """Import the module of the command, and return the command. Raises ClickException if a package for the sandbox
-        is missing.
-        """
+        """Raises ClickException if a package for the sandbox is missing."""
         try:
             command: click.Command = importlib.import_module(self.module).command
         except ModuleNotFoundError as error:
@@ -126,5 +124,4 @@ for lazy in (
 
 @vmherd.command("version", short_help="print the version")
 def print_version() -> None:
-    """Print the version."""
     click.echo(version_line())

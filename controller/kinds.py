@@ -41,8 +41,6 @@ class Access(Struct, frozen=True):
 
 
 class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
-    """The descriptor of one kind."""
-
     name: str
     """The short name of the kind, used for the flag `--<name>-group`, the queue and the metric label `controller`."""
 
@@ -136,10 +134,7 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
         return f"{self.name}_group"
 
     def resource(self, group: str = "", version: str = "") -> Resource[T]:
-        """Return a new resource of this kind in an API group and version.
-
-        An empty group means `self.group`, and an empty version means `self.version`.
-        """
+        """An empty group means `self.group`, and an empty version means `self.version`."""
         return Resource(
             self.object_type,
             group=group or self.group,
@@ -149,7 +144,6 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
         )
 
     def module(self, name: str) -> ModuleType:
-        """Import the module with this name from the kind's package, and return the module."""
         return import_module(f"{self.package}.{name}")
 
 

@@ -57,5 +57,4 @@ class Backoff:
         return delay_s
 
     def reset(self) -> None:
-        """Forget all failures."""
         self._ceiling_s = self._initial_s

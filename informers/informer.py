@@ -12,7 +12,6 @@ An informer keeps the same promises as client-go's SharedInformer:
   see the new list before the handlers have received all changes.
 - A handler may read stores and add keys to queues. A handler must return quickly. If a handler raises an exception, the
   informer logs and counts the exception and calls the next handler.
-- A resync sends every cached object to the handlers again, as `Updated(obj, obj)`.
 - The event `synced` is set after every handler has received the first complete list of every watched namespace.
 - If the server does not serve the resource, the informer waits until the server serves it. During that time, `missing`
   is True.
@@ -29,15 +28,12 @@ from informers.http.client import ApiClient
 from informers.instruments import NO_INSTRUMENTS, Instruments
 from informers.meta import KubeObject
 from informers.resource import Resource
-from informers.store import ALL_NAMESPACES, Change, Indexes, Store, StoreView, Updated
+from informers.store import ALL_NAMESPACES, Change, Indexes, Store, StoreView
 from informers.watch.reflector import Reflector
 
 log = structlog.get_logger()
 
 T = TypeVar("T", bound=KubeObject)
-
-RESYNC_SLICE = 250
-"""Number of objects that a resync sends to the handlers before it lets other tasks run."""
 
 Handler = Callable[[Change[T]], None]
 
@@ -51,8 +47,6 @@ class SharedInformer(Generic[T]):
     `transform` is called with each object before the object is stored, and returns the object to store. The function
     may remove fields of the object, but must keep its name, namespace, UID and resourceVersion. If the function returns
     None, the store does not contain the object. If the store had an earlier state of the object, this state is removed.
-
-    `resync_period_s` is the time between two resyncs in seconds. 0 means that there are no resyncs.
     """
 
     def __init__(
@@ -63,13 +57,11 @@ class SharedInformer(Generic[T]):
         namespaces: Iterable[str] = (ALL_NAMESPACES,),
         indexes: Indexes[T] | None = None,
         transform: Callable[[T], T | None] | None = None,
-        resync_period_s: float = 0.0,
         instruments: Instruments = NO_INSTRUMENTS,
         chance: Callable[[], float] = random,
     ) -> None:
         self.resource = resource
         self.synced = asyncio.Event()
-        self._resync_period_s = resync_period_s
         self._instruments = instruments
         self._handlers: list[Handler[T]] = []
         scopes = tuple(dict.fromkeys(namespaces)) if resource.namespaced else (ALL_NAMESPACES,)
@@ -145,8 +137,6 @@ class SharedInformer(Generic[T]):
         async with asyncio.TaskGroup() as group:
             for reflector in self._reflectors:
                 group.create_task(reflector.run(), name=f"informer-{self.resource.plural}-{reflector.scope}")
-            if self._resync_period_s:
-                group.create_task(self._resync(), name=f"informer-{self.resource.plural}-resync")
 
     def _emit(self, change: Change[T]) -> None:
         for handler in self._handlers:
@@ -159,16 +149,3 @@ class SharedInformer(Generic[T]):
     def _note_listed(self) -> None:
         if all(reflector.listed for reflector in self._reflectors):
             self.synced.set()
-
-    async def _resync(self) -> None:
-        """Send every cached object to the handlers as `Updated(obj, obj)`, once in each resync period. Never return."""
-        await self.synced.wait()
-        while True:
-            await asyncio.sleep(self._resync_period_s)
-            for number, stale in enumerate(self._store.values(), 1):
-                # Other tasks may have changed or removed the object after the call of `values()`.
-                obj = self._store.get(stale.metadata.key)
-                if obj is not None:
-                    self._emit(Updated(obj, obj))
-                if not number % RESYNC_SLICE:
-                    await asyncio.sleep(0)

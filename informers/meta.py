@@ -34,10 +34,7 @@ class ObjectKey(NamedTuple):
 
 
 class OwnerReference(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """One entry of `metadata.ownerReferences`.
-
-    The type has all fields of an entry, so that the program can write an entry back unchanged.
-    """
+    """The type has all fields of an entry, so that the program can write an entry back unchanged."""
 
     api_version: str
     kind: str
@@ -114,7 +111,6 @@ def controller_of(meta: ObjectMeta) -> OwnerReference | None:
 
 
 def is_controlled_by(meta: ObjectMeta, uid: str) -> bool:
-    """Return True if the controller of an object has this UID."""
     owner = controller_of(meta)
     return owner is not None and owner.uid == uid
 

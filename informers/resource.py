@@ -29,10 +29,7 @@ class ListMeta(Struct, frozen=True):
 
 
 class Page(Struct, Generic[T], frozen=True):
-    """One page of a list. A short list has only one page.
-
-    `items` is None if the server sent `null`. Such a page is empty.
-    """
+    """A short list has only one page. `items` is None if the server sent `null`. Such a page is empty."""
 
     metadata: ListMeta = ListMeta()
     items: tuple[T, ...] | None = None

@@ -58,10 +58,7 @@ class StoreView(Protocol[T_co]):
     def get(self, key: ObjectKey) -> T_co | None: ...
 
     def by_index(self, index: str, value: str) -> tuple[T_co, ...]:
-        """Return the objects for which the index function returns `value`.
-
-        Raise KeyError if the store has no index with this name.
-        """
+        """Raise KeyError if the store has no index with this name."""
 
     def values(self) -> tuple[T_co, ...]: ...
 
@@ -358,10 +355,7 @@ def _is_only_version(difference: tuple[Change[T], ...]) -> bool:
 
 
 def _is_newer(new: ObjectMeta, cached: ObjectMeta) -> bool:
-    """Return True if the version of `new` is newer than the version of `cached`.
-
-    If one of the versions is not a number, return True if the two versions are different.
-    """
+    """If one of the versions is not a number, return True if the two versions are different."""
     one, other = version_number(new.resource_version), version_number(cached.resource_version)
     if one is None or other is None:
         return new.resource_version != cached.resource_version

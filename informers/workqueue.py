@@ -94,10 +94,7 @@ class WorkQueue(Generic[K]):
         self._shut = False
 
     def __len__(self) -> int:
-        """Return the number of keys that wait for a worker.
-
-        Delayed keys and keys that a worker is processing are not counted.
-        """
+        """Delayed keys and keys that a worker is processing are not counted."""
         return self._size
 
     def add(self, key: K) -> None:

@@ -11,18 +11,19 @@ completions: an error message would destroy the user's command line.
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 import click
-from msgspec import Struct
+from click.shell_completion import CompletionItem, ShellComplete
 
 from plugin.cli import plugin, verb_first, without_rich
-from plugin.flags import CONNECTION, Flags, flags_of
-from plugin.verbs import A_NODE, ARGUMENTS, MEMBERS, OBJECTS, flags_of_verb
+from plugin.flags import CONNECTION, flags_of
+from plugin.verbs import A_NODE, ARGUMENTS, FLAGS, MEMBERS, OBJECTS, flags_of_verb
 
 NO_SPACE: Final = 2
 NO_FILES: Final = 4
-FILES: Final = 0
+DIRECTIVES: Final = {"file": 0, "type": NO_FILES | NO_SPACE}
+"""The numbers for completions of these types. All others end with a space, and are no files."""
 
 NAMES_TIMEOUT_S: Final = 2.0
 """The time limit of each request that reads names for the completion."""
@@ -30,153 +31,108 @@ NAMES_TIMEOUT_S: Final = 2.0
 COMPLETION_S: Final = 5.0
 """The time limit of a completion. An exec plugin of the kubeconfig needs a part of it."""
 
+SHOWN_TYPES: Final = {"vmpool": "pools of VMs", "vmirs": "replica sets of VMIs"}
+
 REVISIONS: Final = "revisions"
 """The words after `--to-revision`: the numbers of the revisions of the object on the command line."""
 
-SHOWN_TYPES: Final = {"vmpool": "pools of VMs", "vmirs": "replica sets of VMIs"}
-
-
-class Completions(Struct, frozen=True):
-    """The completions with their descriptions, and the number that tells kubectl how to go on."""
-
-    words: tuple[tuple[str, str], ...] = ()
-    directive: int = NO_FILES
-
-
-class Line(Struct, frozen=True):
-    """The command line before the incomplete word.
-
-    `verb` is the full name of the command, such as `rollout status`, or "" if the command is not complete. `flag` is a
-    flag whose value is the incomplete word, or None.
-    """
-
-    group: click.Group
-    verb: str
-    arguments: tuple[str, ...]
-    values: dict[str, Any]
-    flag: click.Option | None
+Items = list[CompletionItem[str]]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the completions of the last word, and return 0."""
     words = list(sys.argv[1:] if argv is None else argv) or [""]
-    completions = complete(words[:-1], words[-1])
-    for word, help in completions.words:
-        print(f"{word}\t{help}" if help else word)
-    print(f":{completions.directive}")
+    items = complete(words[:-1], words[-1])
+    type_ = items[0].type if items else "plain"
+    for item in items if type_ != "file" else ():
+        print(f"{item.value}\t{item.help}" if item.help else item.value)
+    print(f":{DIRECTIVES.get(type_, NO_FILES)}")
     return 0
 
 
-def complete(before: Sequence[str], incomplete: str) -> Completions:
-    """Return the completions of the incomplete word.
-
-    The argument `before` contains the words that precede this word.
-    """
-    line = read_line(before)
+def complete(before: Sequence[str], incomplete: str) -> Items:
+    """Return the completions of the incomplete word. `before` are the words that precede it."""
     name, equals, value = incomplete.partition("=")
-    flag = line.flag or (_option_named(line.verb, name) if equals else None)
-    if flag is not None:
-        # For `--flag=value`, each shell puts the flag before the values itself.
-        return _values(line, flag, value if equals and line.flag is None else incomplete)
-    if incomplete.startswith("-"):
-        return _starting(incomplete, ((max(each.opts, key=len), each.help or "") for each in _options(line.verb)))
-    if not line.verb:
-        commands = line.group.commands.values()
-        shown = ((each.name or "", each.short_help or "") for each in commands if not each.hidden)
-        return _starting(incomplete, shown)
-    return _names(line, incomplete)
+    if equals and any(each.is_flag and name in each.opts for flags in FLAGS.values() for each in flags):
+        return _starting(value, (("true", ""), ("false", "")))
+    tree = Commands("", commands=plugin.commands, params=[*map(_completing, CONNECTION)])
+    return ShellComplete(tree, {}, "", "").get_completions(verb_first([*before]), incomplete)
 
 
-def read_line(before: Sequence[str]) -> Line:
-    """Read the words before the incomplete word. Unknown words count as arguments."""
-    words = verb_first(list(before)) if before else []
-    group: click.Group = plugin
-    path: list[str] = []
-    arguments: list[str] = []
-    values: dict[str, Any] = {}
-    flag = None
-    is_leaf = False
-    for word in words:
-        name, equals, value = word.partition("=")
-        option = _option_named(" ".join(path), name)
-        if flag is not None:
-            values[flag.name or ""] = _value(flag, word)
-            flag = None
-        elif option is not None and not option.is_flag:
-            values.update({option.name or "": _value(option, value)} if equals else {})
-            flag = None if equals else option
-        elif word.startswith("-"):
-            continue
-        elif not is_leaf and word in group.commands:
-            path.append(word)
-            command = group.commands[word]
-            is_leaf = not isinstance(command, click.Group)
-            group = command if isinstance(command, click.Group) else group
-        else:
-            arguments.append(word)
-    return Line(group, " ".join(path) if is_leaf else "", tuple(arguments), values, flag)
+class Commands(click.Group):
+    """A group of the plugin. Its commands have only their flags, so nothing of them is imported."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        command, path = self.commands.get(cmd_name), f"{self.name} {cmd_name}".strip()
+        if command is None or isinstance(command, click.Group):
+            return command and Commands(path, commands=command.commands, params=self.params)
+        words = click.Argument(["words"], nargs=-1, shell_complete=_names)
+        return Leaf(path, params=[words, *map(_completing, flags_of_verb(path)), *self.params])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> Items:
+        if incomplete.startswith("-"):
+            return _flags(self, incomplete)
+        shown = [each for each in self.commands.values() if not each.hidden]
+        return _starting(incomplete, ((each.name or "", each.short_help or "") for each in shown))
 
 
-def _value(option: click.Option, text: str) -> object:
-    return (text,) if option.multiple else text
+class Leaf(click.Command):
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> Items:
+        return _flags(self, incomplete)
 
 
-def _options(verb: str) -> Iterable[click.Option]:
-    return (*flags_of_verb(verb), *CONNECTION)
+def _flags(command: click.Command, incomplete: str) -> Items:
+    flags = [each for each in command.params if isinstance(each, click.Option)]
+    return _starting(incomplete, ((max(each.opts, key=len), each.help or "") for each in flags))
 
 
-def _option_named(verb: str, name: str) -> click.Option | None:
-    return next((each for each in _options(verb) if name in each.opts), None)
+def _completing(option: click.Option) -> click.Option:
+    """Return the option. If its values are read or are files, they are completed."""
+    values = {
+        "namespace": lambda ctx, _, text: named(ctx, "namespaces", text),
+        "to_revision": lambda ctx, _, text: named(ctx, REVISIONS, text),
+        "to": lambda ctx, _, text: typed(ctx, text, ("vmirs",)),
+        "kubeconfig": click.Path().shell_complete,
+    }
+    name = option.name or ""
+    return (
+        click.Option([*option.opts, name], help=option.help, shell_complete=values[name]) if name in values else option
+    )
 
 
-def _starting(incomplete: str, words: Iterable[tuple[str, str]], directive: int = NO_FILES) -> Completions:
-    return Completions(tuple(each for each in words if each[0].startswith(incomplete)), directive)
+def _starting(incomplete: str, words: Iterable[tuple[str, str]], type_: str = "plain") -> Items:
+    return [CompletionItem(word, type_, help) for word, help in words if word.startswith(incomplete)]
 
 
-def _values(line: Line, flag: click.Option, incomplete: str) -> Completions:
-    """Return the values of a flag."""
-    words: Iterable[tuple[str, str]] = ()
-    if isinstance(flag.type, click.Choice):
-        words = ((str(each), "") for each in flag.type.choices)
-    elif flag.is_flag:
-        words = (("true", ""), ("false", ""))
-    elif flag.name == "namespace":
-        words = _read(line, "namespaces", "")
-    elif flag.name == "to_revision" and line.arguments:
-        words = _read(line, REVISIONS, "")
-    elif flag.name == "to":
-        return _typed(line, incomplete, ("vmirs",))
-    elif flag.name == "kubeconfig":
-        return Completions((), FILES)
-    return _starting(incomplete, words)
+def _arguments(ctx: click.Context) -> list[str]:
+    # After a flag without a value, click leaves the arguments in `args`.
+    return [*(ctx.params.get("words") or ()), *ctx.args]
 
 
-def _names(line: Line, incomplete: str) -> Completions:
+def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
     """Return names of objects. If the names need a type and the type is incomplete, return types."""
-    kind = ARGUMENTS.get(line.verb)
-    if kind is None:
-        return Completions()
+    verb, arguments = ctx.command.name or "", _arguments(ctx)
+    kind = ARGUMENTS.get(verb)
+    if kind is None or (kind == A_NODE and arguments):
+        return []
     if kind == A_NODE:
-        return _starting(incomplete, () if line.arguments else _read(line, "nodes", ""))
+        return named(ctx, "nodes", incomplete)
     if kind != OBJECTS:
-        return _typed(line, incomplete, ("vm", "vmi") if kind == MEMBERS else ("vmi",))
-    first = line.arguments[0] if line.arguments else ""
-    if first and "/" not in first:
-        known = set(line.arguments[1:])
-        return _starting(incomplete, (each for each in _read(line, first, "") if each[0] not in known))
-    return _typed(line, incomplete, (*SHOWN_TYPES, *(("vm",) if line.verb in ("tree", "why") else ())))
+        return typed(ctx, incomplete, ("vm", "vmi") if kind == MEMBERS else ("vmi",))
+    if arguments and "/" not in arguments[0]:
+        return [each for each in named(ctx, arguments[0], incomplete) if each.value not in arguments[1:]]
+    return typed(ctx, incomplete, (*SHOWN_TYPES, *(("vm",) if verb in ("tree", "why") else ())))
 
 
-def _typed(line: Line, incomplete: str, types: Sequence[str]) -> Completions:
+def typed(ctx: click.Context, incomplete: str, types: Sequence[str]) -> Items:
     """Return words of the form TYPE/NAME, or TYPE/ while the type is incomplete."""
     type_, slash, _ = incomplete.partition("/")
     if slash:
-        return _starting(incomplete, _read(line, type_, f"{type_}/"))
-    shown = ((f"{each}/", SHOWN_TYPES.get(each, "")) for each in types)
-    return _starting(incomplete, shown, NO_FILES | NO_SPACE)
+        return named(ctx, type_, incomplete, prefix=f"{type_}/")
+    return _starting(incomplete, ((f"{each}/", SHOWN_TYPES.get(each, "")) for each in types), "type")
 
 
-def _read(line: Line, type_: str, prefix: str) -> list[tuple[str, str]]:
+def named(ctx: click.Context, type_: str, incomplete: str, *, prefix: str = "") -> Items:
     """Return the names of all objects of a type with a description, or nothing if they cannot be read."""
     import asyncio  # noqa: PLC0415  these imports are slow
 
@@ -184,14 +140,15 @@ def _read(line: Line, type_: str, prefix: str) -> list[tuple[str, str]]:
         from plugin import names  # noqa: PLC0415
     from plugin.subjects import TYPES  # noqa: PLC0415
 
-    values = {**line.values, "request_timeout_s": NAMES_TIMEOUT_S}
-    flags: Flags = flags_of(values)
-    owner = line.arguments[-1].rpartition("/")[2] if type_ == REVISIONS else ""
+    around = [ctx.parent.params] if ctx.parent is not None else []
+    given = {name: value for params in (*around, ctx.params) for name, value in params.items() if value}
+    flags = flags_of({**given, "request_timeout_s": NAMES_TIMEOUT_S})
+    owner = "".join(_arguments(ctx)[-1:]).rpartition("/")[2] if type_ == REVISIONS else ""
     found: list[tuple[str, str]] = []
     with suppress(Exception):
         reading = names.read_revisions(flags, owner) if owner else names.read(flags, type_, TYPES)
         found = asyncio.run(asyncio.wait_for(reading, COMPLETION_S))
-    return [(f"{prefix}{name}", text) for name, text in found]
+    return _starting(incomplete, ((f"{prefix}{name}", text) for name, text in found))
 
 
 if __name__ == "__main__":

@@ -36,7 +36,6 @@ class Session(ApiClient):
 
     @property
     def namespace(self) -> str:
-        """The namespace of the user's flag, or of the context."""
         return self.flags.namespace or self._client.namespace
 
     @property
@@ -95,7 +94,6 @@ def _log_on_stderr(logger: object, level: str, line: Mapping[str, Any]) -> NoRet
 
 
 def describe(error: Exception) -> str:
-    """Return the error as kubectl prints it."""
     reason = getattr(error, "reason", "")
     return f"Error from server ({reason}): {error}" if reason else f"error: {error}"
 

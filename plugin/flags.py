@@ -16,8 +16,6 @@ FIELD_MANAGER: Final = "kubectl-vmherd"
 
 
 class Flags(Struct, frozen=True, kw_only=True):
-    """The values of the flags that several commands have."""
-
     kubeconfig: str = ""
     context: str = ""
     cluster: str = ""
@@ -113,12 +111,10 @@ class Verb(click.Command):
 
 
 def given(ctx: click.Context, options: Iterable[click.Option]) -> dict[str, Any]:
-    """Return the values of these options that the user has given, by the name of the option."""
     names = {option.name for option in options}
     return {name: value for name, value in chosen(ctx).items() if name in names}
 
 
 def flags_of(values: Mapping[str, Any]) -> Flags:
-    """Return the flags that several commands have, from the values of one command."""
     known = {name: values[name] for name in Flags.__struct_fields__ if values.get(name) is not None}
     return Flags(**known)

@@ -44,7 +44,6 @@ def read_manifest(file: str) -> Document:
 
 
 def place_of(file: str) -> str:
-    """Return the name of the file in a message."""
     return "the manifest from stdin" if file == "-" else file
 
 

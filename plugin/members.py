@@ -33,8 +33,6 @@ class MemberName(Struct, frozen=True):
 
 
 class Item(Struct, frozen=True):
-    """One object with all its fields."""
-
     resource: Resource[Any]
     document: Document
 

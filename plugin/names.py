@@ -44,7 +44,6 @@ async def read_revisions(flags: Flags, owner: str) -> list[tuple[str, str]]:
 
 
 def _resources(type_: str, types: Mapping[str, tuple[Kind[Any], str]]) -> list[Resource[Any]]:
-    """Return the resource of a type, in each version that the cluster may serve."""
     name, _, group = type_.lower().partition(".")
     if name in OTHER_TYPES:
         return [OTHER_TYPES[name]]

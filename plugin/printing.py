@@ -28,7 +28,6 @@ def print_table(lines: Sequence[str]) -> None:
 
 
 def coloured_table(lines: Sequence[str]) -> list[str]:
-    """Return the lines of a table as they are printed."""
     lines = [clean(line) for line in lines]
     if uses_colours() and lines and "STATUS" in lines[0]:
         return [lines[0], *coloured_column(lines[1:], lines[0].index("STATUS"))]
@@ -57,7 +56,6 @@ def notes_about_missing(missing: Iterable[str]) -> None:
 
 
 def print_value(value: object, output: str) -> None:
-    """Print a value as JSON or YAML."""
     body = msgspec.json.encode(value)
     if output == JSON:
         print(msgspec.json.format(body, indent=4).decode(), flush=True)

@@ -59,18 +59,15 @@ class Target(Struct, frozen=True):
 
     @property
     def document(self) -> Document:
-        """All fields of the object."""
         document: Document = msgspec.json.decode(self.raw)
         return document
 
     @property
     def wanted(self) -> int:
-        """The number of replicas in the spec."""
         return 1 if self.owner.spec.replicas is None else int(self.owner.spec.replicas)
 
     @property
     def path(self) -> str:
-        """The name of the object in the output of kubectl."""
         return f"{self.kind.singular}.{self.resource.group}/{self.key.name}"
 
     def __str__(self) -> str:
@@ -108,10 +105,7 @@ class Reader:
         return known
 
     async def visible_targets(self, subjects: Iterable[Subject], selector: str = "") -> list[Target]:
-        """Return the objects of these types. A type that the user may not read has no objects.
-
-        Raise Forbidden if the user may read none of the types.
-        """
+        """A type that the user may not read has no objects. Raise Forbidden if the user may read none of the types."""
         found: list[Target] = []
         refusals: list[Forbidden] = []
         is_readable = False
@@ -173,15 +167,11 @@ class Reader:
         return Target(target.kind, target.resource, target.resource.decode(raw), raw)
 
     async def situation(self, target: Target) -> Situation:
-        """Return the situation of an object. If the user may not read all objects in the snapshot, use only the
-        object's status.
-        """
+        """If the user may not read all objects in the snapshot, use only the object's status."""
         return self.situation_in(target, await self.snapshot(target))
 
     def situation_in(self, target: Target, snapshot: Any) -> Situation:
-        """Return the situation of an object in this snapshot. Without a snapshot, use the object's status, and the VMs
-        that the user may read.
-        """
+        """Without a snapshot, use the object's status, and the VMs that the user may read."""
         if snapshot is None:
             members = self._visible_members(target)
             return situation_from_status(target.kind, target.resource.group, target.owner, members)

@@ -192,7 +192,6 @@ def visible(states: tuple[TimedState, ...]) -> tuple[TimedState, ...]:
 
 @lru_cache(maxsize=256)
 def timeline(settings: SimulationSettings) -> tuple[TimedState, ...]:
-    """Return the states of a VMI with these settings over time."""
     up_s = settings.ready_after_s
     end_s = up_s + UP_BEFORE_END_S
     starting = _at(0.0, "Pending", Reason.CONDITION_MISSING), _at(up_s * 0.25, "Scheduling", Reason.GUEST_NOT_RUNNING)

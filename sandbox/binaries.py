@@ -37,10 +37,7 @@ Binaries: TypeAlias = Mapping[str, Path]
 
 
 def cache_directory() -> Path:
-    """Return the directory for downloads and builds.
-
-    The default is `vmherd` in the user's cache directory. The variable VMHERD_CACHE can name another directory.
-    """
+    """The default is `vmherd` in the user's cache directory. The variable VMHERD_CACHE can name another directory."""
     if chosen := os.environ.get("VMHERD_CACHE"):
         return Path(chosen).expanduser()
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"

@@ -118,7 +118,6 @@ def _new_volume(claim: SimulatedClaim) -> Create:
 
 
 def is_growing(claim: SimulatedClaim) -> bool:
-    """Return True if the bound PVC requests more than its capacity."""
     wanted, present = _parsed(claim.wanted.size), _size(claim.told.capacity)
     return claim.is_bound and wanted is not None and present is not None and wanted > present
 

@@ -141,7 +141,6 @@ def _run_in_background(home: Home, settings: SimulationSettings | None) -> None:
 
 
 def _flags_for(settings: SimulationSettings | None) -> list[str]:
-    """Return the options of `up` that give these settings."""
     if settings is None:
         return ["--no-simulator"]
     return [f"--time-scale={settings.time_scale}", f"--detail={settings.detail}"]

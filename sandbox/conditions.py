@@ -39,7 +39,6 @@ def is_controlled_by(meta: ObjectMeta, owner: ObjectMeta) -> bool:
 
 
 def can_be_adopted(meta: ObjectMeta) -> bool:
-    """Return True if the object has no controller and is not being deleted."""
     return controller_of(meta) is None and meta.deletion_timestamp is None
 
 

@@ -124,7 +124,6 @@ def under_own_group(definition: dict[str, Any], group: str, short_names: Sequenc
 
 
 def with_status(definition: dict[str, Any], known: frozenset[str]) -> dict[str, Any]:
-    """Return the CRD with only these status fields."""
     changed: dict[str, Any] = json.loads(json.dumps(definition))
     for version in changed["spec"]["versions"]:
         status = version["schema"]["openAPIV3Schema"]["properties"]["status"]

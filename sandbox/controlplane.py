@@ -167,10 +167,7 @@ class ControlPlane:
         return {name: child.pid for name, child in self._children.items()}
 
     def write_kubeconfig(self, path: Path, user: str, group: str = "", *, token: str = "") -> Path:
-        """Write a kubeconfig for a user and return its path.
-
-        The kubeconfig contains the bearer token, or a new client certificate if `token` is empty.
-        """
+        """The kubeconfig contains the bearer token, or a new client certificate if `token` is empty."""
         return self._write_kubeconfig(path, token or self._pki.client(user, group), user)
 
     def audit_position(self) -> int:

@@ -212,10 +212,7 @@ class KindSimulator(Generic[T]):
         return await self._client.request("DELETE", effect.resource.path(namespace, effect.name), body=body)
 
     async def _patch(self, key: ObjectKey, resource: Resource[Any], target: ObjectKey, patch: steps.Patch) -> None:
-        """Send the patch to the object `target`.
-
-        If the object no longer exists, nothing is changed. A new object with the same name is not changed either.
-        """
+        """If the object no longer exists, nothing is changed. A new object with the same name is not changed either."""
         with suppress(NotFound):
             answer = await self._client.patch(
                 resource, target, patch.body, content_type=PatchType.MERGE, subresource=patch.subresource
@@ -258,7 +255,6 @@ class KindSimulator(Generic[T]):
 
 
 def subject_of(change: Change[T]) -> T:
-    """Return the object of a change: the new object, or the object that was removed."""
     match change:
         case Added(new=subject) | Updated(new=subject) | Removed(last_known=subject):
             return subject

@@ -34,10 +34,7 @@ def kubectl_path() -> str:
 
 
 def run_kubectl(kubeconfig: Path, *arguments: str) -> str:
-    """Run kubectl and return its output.
-
-    Raises KubectlMissing, KubectlFailed, or subprocess.TimeoutExpired after TIMEOUT_S seconds.
-    """
+    """Raises KubectlMissing, KubectlFailed, or subprocess.TimeoutExpired after TIMEOUT_S seconds."""
     command = [kubectl_path(), "--kubeconfig", str(kubeconfig), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     if done.returncode:

@@ -54,9 +54,7 @@ class Update(Struct, frozen=True):
 
 
 def update_for(started: Fields, current: Fields, vmi: SimulatedVMI) -> Update:
-    """Return how the new spec affects the running VMI. The argument `started` is the VM's spec at the start, and
-    `current` is the present spec.
-    """
+    """The argument `started` is the VM's spec at the start, and `current` is the present spec."""
     if not _is_live_updatable(started, current, vmi):
         return Update(OTHER_FIELD)
     if vmi.is_terminating:
@@ -94,14 +92,12 @@ def _with_live_fields(old: Fields, new: Fields, vmi: SimulatedVMI) -> Fields:
 
 
 def _hotplugged(spec: Fields) -> set[str]:
-    """Return the names of the hotpluggable volumes."""
     sources = ("dataVolume", "persistentVolumeClaim")
     volumes = spec.get("volumes") or ()
     return {each["name"] for each in volumes if any(_nested(each, source, "hotpluggable") for source in sources)}
 
 
 def _without_volumes(spec: Fields, names: set[str]) -> Fields:
-    """Return the spec without the volumes of these names and without the volumes' disks."""
     if not names:
         return spec
     domain = spec.get("domain") or {}
@@ -166,7 +162,6 @@ def _memory_update(spec: Fields, vmi: SimulatedVMI) -> Update | None:
 
 
 def merge_patch_for(old: Fields, new: Fields) -> Fields:
-    """Return the JSON merge patch that changes `old` into `new`."""
     patch: Fields = {name: None for name in old if name not in new}
     for name, value in new.items():
         before = old.get(name)

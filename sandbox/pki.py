@@ -26,7 +26,6 @@ class Identity(Struct, frozen=True):
 
 
 def kubeconfig(server: str, ca: Path, user: str, credentials: Identity | str) -> dict[str, Any]:
-    """Return the kubeconfig of a user with a client certificate or a bearer token."""
     if isinstance(credentials, str):
         identity = {"token": credentials}
     else:
@@ -57,10 +56,7 @@ class Pki:
         self._write("front-proxy-ca.crt", self._front_proxy.cert_pem.bytes())
 
     def server(self) -> Identity:
-        """Create the serving certificate of kube-apiserver.
-
-        The certificate is valid for all names and addresses under which programs connect to the API server.
-        """
+        """The certificate is valid for all names and addresses under which programs connect to the API server."""
         names = ("localhost", "127.0.0.1", SERVICE_ADDRESS, "kubernetes", "kubernetes.default.svc")
         return self._issue(self._ca, "apiserver", "kube-apiserver", "", names)
 

@@ -34,8 +34,6 @@ class DownloadError(Exception):
 
 
 class Releases(Struct, frozen=True):
-    """The base URLs of the Kubernetes release and of the etcd release."""
-
     kubernetes: str
     etcd: str
 
@@ -61,7 +59,6 @@ class Releases(Struct, frozen=True):
             raise DownloadError(_reason(error)) from error
 
     def _fetch_etcd(self, arch: str, target: Path) -> None:
-        """Download the archive of etcd and extract the program from it."""
         name = f"etcd-v{ETCD}-linux-{arch}"
         expected = _checksum_of(f"{name}.tar.gz", _read(f"{self.etcd}/SHA256SUMS"))
         with tempfile.TemporaryDirectory(dir=target.parent) as scratch:

@@ -90,10 +90,7 @@ def run_sandbox(
 
 @contextmanager
 def temporary_plane(purpose: str) -> Iterator[ControlPlane]:
-    """Run a control plane in a temporary directory while the block runs.
-
-    Raises BinariesUnavailable, ControlPlaneError or CrdError.
-    """
+    """Raises BinariesUnavailable, ControlPlaneError or CrdError."""
     with tempfile.TemporaryDirectory(prefix=f"vmherd-{purpose}-") as directory:
         plane = ControlPlane(Path(directory), find_binaries())
         try:
@@ -105,7 +102,6 @@ def temporary_plane(purpose: str) -> Iterator[ControlPlane]:
 
 
 def start_controller(plane: ControlPlane, *options: str) -> int:
-    """Start the controller on a control plane, and return the port of its metrics."""
     metrics, health = free_ports(2)
     addresses = f"--metrics-bind-address=127.0.0.1:{metrics}", f"--health-probe-bind-address=127.0.0.1:{health}"
     plane.start_program("controller", "controller", "run", *addresses, "--log-format=json", *options)

@@ -122,7 +122,6 @@ def _is_releasable(own_vmi: SimulatedVMI) -> bool:
 
 
 def _release(own_vmi: SimulatedVMI) -> Change:
-    """Return the patch that removes the VM controller's finalizer from the VMI."""
     left = tuple(name for name in own_vmi.finalizers if name != CONTROLLER_FINALIZER)
     return Change(VMIS, own_vmi.metadata.name, vmi_patch(own_vmi, finalizers=left))
 
@@ -197,7 +196,6 @@ def _adopt(vm: SimulatedVM, related: RelatedObjects) -> Iterator[Effect]:
 
 
 def _missing_data_volumes(vm: SimulatedVM, related: RelatedObjects, settings: SimulationSettings) -> Iterator[Effect]:
-    """Yield the creation of each missing DataVolume, or nothing if the CRD of DataVolumes is not installed."""
     if not related.serves_data_volumes:
         return
     failing = {BEHAVIOR: "fail"} if settings.behavior == "datavolume-error" else {}

@@ -29,10 +29,7 @@ REVISIONS: Final = Resource(
 
 
 def record_start(vm: SimulatedVM, revisions: Mapping[str, SimulatedRevision]) -> Iterator[Effect]:
-    """Yield the effects that record a start of the VM.
-
-    The effects create the ControllerRevision for the VM's generation and delete the revisions of earlier starts.
-    """
+    """The effects create the ControllerRevision for the VM's generation and delete the revisions of earlier starts."""
     name = vm.revision_name
     for other in _of_starts(vm, revisions.values()):
         if other.metadata.name != name:
@@ -43,7 +40,6 @@ def record_start(vm: SimulatedVM, revisions: Mapping[str, SimulatedRevision]) ->
 
 
 def start_revision(vm: SimulatedVM, revisions: Mapping[str, SimulatedRevision]) -> SimulatedRevision | None:
-    """Return the revision of the VM's last start, or None if no start is recorded."""
     return max(_of_starts(vm, revisions.values()), key=lambda each: each.revision, default=None)
 
 

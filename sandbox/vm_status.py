@@ -66,13 +66,11 @@ class Situation(Struct, frozen=True):
 
     @property
     def own_vmi(self) -> SimulatedVMI | None:
-        """Return the VMI that the VM controls, or None."""
         vmi = self.related.vmi
         return vmi if vmi is not None and is_controlled_by(vmi.metadata, self.vm.metadata) else None
 
     @property
     def lacks_data_volumes(self) -> bool:
-        """Return True if the VM needs DataVolumes and their CRD is not installed."""
         return not self.related.serves_data_volumes and bool(self.vm.data_volume_templates)
 
 
@@ -93,7 +91,6 @@ class Pass(Struct, frozen=True, kw_only=True):
 
 
 def next_status(situation: Situation, done: Pass) -> VMStatus:
-    """Return the new status of the VM."""
     vm, vmi, now = situation.vm, situation.own_vmi, situation.now
     before = vm.told
     ready = vmi.condition("Ready") if vmi is not None else None
@@ -168,10 +165,7 @@ def _start_failure(situation: Situation) -> StartFailure | None:
 
 
 def backoff_s(failures: int, uid: str) -> int:
-    """Return the seconds until the next start.
-
-    KubeVirt adds a random number of seconds. The simulator adds a number that depends only on the VMI's UID.
-    """
+    """KubeVirt adds a random number of seconds. The simulator adds a number that depends only on the VMI's UID."""
     delay = BACKOFF_S * failures**2
     return min(LONGEST_BACKOFF_S, delay + crc32(uid.encode()) % (delay // 2 + 1))
 

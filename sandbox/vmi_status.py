@@ -181,10 +181,7 @@ def pod_uid(vmi: SimulatedVMI) -> str:
 
 
 def is_migratable(vmi: SimulatedVMI) -> bool:
-    """Return True if the VMI's network allows a live migration.
-
-    The default network is a bridge, which does not allow a live migration.
-    """
+    """The default network is a bridge, which does not allow a live migration."""
     devices = vmi.domain.devices
     if devices is None or not devices.interfaces:
         return devices is not None and devices.autoattach_pod_interface is False
@@ -204,7 +201,6 @@ def _has_new_memory(vmi: SimulatedVMI) -> bool:
 
 
 def _launcher_fields(vmi: SimulatedVMI, *, detailed: bool, has_node: bool) -> dict[str, Any]:
-    """Return the status fields about the virt-launcher Pod."""
     told = vmi.told
     pods = told.active_pods or {}
     fields: dict[str, Any] = {}

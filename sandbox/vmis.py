@@ -88,8 +88,6 @@ class Memory(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class VMIStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The fields of a VMI's status that the simulator reads."""
-
     phase: str | None = None
     node_name: str | None = None
     conditions: tuple[Condition, ...] | None = None
@@ -217,7 +215,6 @@ class SimulatedVMI(Struct, frozen=True):
 
     @property
     def is_active(self) -> bool:
-        """Return True if the VMI has not ended and is not being deleted."""
         return not self.is_final and not self.is_terminating
 
     @property
@@ -245,7 +242,6 @@ class SimulatedVMI(Struct, frozen=True):
         return find_condition(self.conditions, type_)
 
     def has(self, type_: str, status: str = "True") -> bool:
-        """Return True if the VMI has a condition of this type with this status."""
         condition = self.condition(type_)
         return condition is not None and condition.status == status
 
@@ -256,7 +252,6 @@ class SimulatedVMI(Struct, frozen=True):
 
     @property
     def has_run(self) -> bool:
-        """Return True if the VMI was ever in the phase Running."""
         return any(transition.phase == "Running" for transition in self.history)
 
     @property

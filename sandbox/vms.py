@@ -104,7 +104,6 @@ class SimulatedVM(Struct, frozen=True):
 
     @property
     def wanted(self) -> VMSpec:
-        """Return the fields of the VM's spec that the simulator reads."""
         return _decoded(bytes(self.spec))
 
     @property
@@ -117,7 +116,6 @@ class SimulatedVM(Struct, frozen=True):
 
     @property
     def has_finalizer(self) -> bool:
-        """Return True if the VM has KubeVirt's finalizer."""
         return FINALIZER in (self.metadata.finalizers or ())
 
     @property
@@ -153,7 +151,6 @@ class SimulatedVM(Struct, frozen=True):
 
     @property
     def revision_name(self) -> str:
-        """Return the name of the ControllerRevision of the VM's start."""
         return f"revision-start-vm-{self.metadata.uid}-{self.generation}"
 
 
@@ -211,7 +208,6 @@ def create(
     finalizers: Sequence[str] = (),
     **fields: Any,
 ) -> Create:
-    """Return the effect that creates an object of the VM from one of its templates."""
     meta = {
         "name": name,
         "labels": template.meta.labels,

@@ -23,11 +23,12 @@ from controller.kubevirt.vmi_types import (
     VMITemplate,
 )
 from controller.replicas.revisions import create_revision, kept_revision, set_revision_name
-from controller.replicaset.history import History
+from controller.replicaset.history import REVISION_INDEXES, History, RevisionCache
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.traits import group_vmis
 from informers.meta import ObjectMeta, OwnerReference, controller_of
+from informers.store import Store
 
 NOW = datetime(2026, 8, 1, 12, tzinfo=UTC)
 REPLICASETS = kinds.REPLICA_SETS.resource()
@@ -190,7 +191,7 @@ def snapshot(
     burst: int = 250,
     history: History | None = None,
 ) -> Snapshot:
-    """The snapshot of a set whose namespace has only these VMIs."""
+    """The snapshot of a set whose namespace has only these VMIs. By default, its template is stored."""
     vmis = tuple(vmis)
     controllers = [controller_of(vmi.metadata) for vmi in vmis]
     pairs = list(zip(vmis, controllers, strict=True))
@@ -204,7 +205,7 @@ def snapshot(
         burst=burst,
         replicasets=REPLICASETS,
         vmis=VMIS,
-        history=history,
+        history=_history(history, owner),
     )
 
 
@@ -227,6 +228,19 @@ def revision(owner: ReplicaSet, *, deleting: bool = False, owned: bool = True) -
         owner_references=made.metadata.owner_references if owned else None,
     )
     return replace(made, metadata=meta)
+
+
+def no_revisions() -> RevisionCache:
+    return RevisionCache(Store(indexes=REVISION_INDEXES), 5)
+
+
+def _history(given: History | None, owner: ReplicaSet) -> History:
+    return history(*stored(owner)) if given is None else given
+
+
+def stored(owner: ReplicaSet) -> list[ControllerRevision]:
+    """The revision of the set's template, if the set is valid."""
+    return [revision(owner)] if isinstance(parse_intent(owner), Intent) else []
 
 
 def history(

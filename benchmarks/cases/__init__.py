@@ -5,6 +5,5 @@ from benchmarks.cases.bursts import POOL_BURST, SET_BURST
 from benchmarks.cases.fleets import FLEET
 from benchmarks.cases.memory import MEMORY
 from benchmarks.cases.planning import CHANGES, PLANNING
-from benchmarks.cases.plugin import PLUGIN
 
-CASES: dict[str, Case] = {case.name: case for case in (SET_BURST, POOL_BURST, FLEET, PLANNING, CHANGES, MEMORY, PLUGIN)}
+CASES: dict[str, Case] = {case.name: case for case in (SET_BURST, POOL_BURST, FLEET, PLANNING, CHANGES, MEMORY)}

@@ -14,7 +14,6 @@ from benchmarks import objects
 from benchmarks.case import About, Case, Measure, Round, Setting
 from benchmarks.cluster import NAMESPACE, SETTLE_S, Cluster, requests_without_events, running_cluster, wall_s
 from benchmarks.controllers import Running, running_controller
-from benchmarks.profiles.phases import profiled, watched
 from controller import kinds
 from controller.kubevirt.resources import VMIS, VMS
 from informers.resource import Resource
@@ -49,17 +48,14 @@ POOLS = Burst(kinds.POOLS.resource(), VMS, "burst pool")
 def _run(burst: Burst, setting: Setting) -> Round:
     with running_cluster(setting.directory) as cluster:
         log = setting.directory / "controller.log"
-        arguments = watched(setting)
-        with running_controller(cluster.kubeconfig, log, against=setting.against, watched=arguments) as program:
+        with running_controller(cluster.kubeconfig, log, against=setting.against) as program:
             cluster.create(burst.path(), objects.scaled(burst.document, 0))
             _wait_until_it_works(cluster, burst)
             values = {"idle_mb": program.rss_mb}
-            with profiled(setting, program, f"{burst.owner.plural}-up"):
-                values |= _scale(cluster, burst, program, setting.size, "up", setting.size)
+            values |= _scale(cluster, burst, program, setting.size, "up", setting.size)
             values["full_mb"] = program.rss_mb
             values |= _react(cluster, burst)
-            with profiled(setting, program, f"{burst.owner.plural}-down"):
-                values |= _scale(cluster, burst, program, 0, "down", setting.size)
+            values |= _scale(cluster, burst, program, 0, "down", setting.size)
             values |= _rest(cluster, program, QUICK_REST_S if setting.quick else REST_S)
         for name, watch in (("bare", False), ("watching", True)):
             values |= _against(

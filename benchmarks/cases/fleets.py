@@ -8,14 +8,13 @@ import json
 import signal
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.case import About, Case, Measure, Round, Setting
 from benchmarks.controllers import Running, running_controller, wait_until
 from benchmarks.fleet import Size
-from benchmarks.profiles.phases import profiled, watched
 from benchmarks.replay.client import Replay, requests_of, running_replay
 
 SET_SIZE, POOL_SIZE = 30, 20
@@ -44,15 +43,14 @@ def _run(setting: Setting) -> Round:
     size, pace = size_of(setting.size), Pace(quick=setting.quick)
     empty = Size(1, 1, 1, 1)
     with _settled(setting.directory / "empty", empty, pace) as replay:
-        base = _cold_start(replay, setting.directory / "empty", setting)
+        base = _cold_start(replay, setting.directory / "empty")
     with _settled(setting.directory / "full", size, pace) as replay:
-        cold = _cold_start(replay, setting.directory / "full", setting)
-        with _started(replay, setting.directory / "full", watched(setting)) as program:
+        cold = _cold_start(replay, setting.directory / "full")
+        with _started(replay, setting.directory / "full") as program:
             replay.until_quiet(quiet_s=pace.quiet_s, within_s=WITHIN_S)
             _until_calm(program)
             values = _rest(replay, program, pace)
-            with profiled(setting, program, "churn"):
-                values |= _churn(replay, program, pace)
+            values |= _churn(replay, program, pace)
             values |= _reaction(replay, pace)
             values["mb"] = program.rss_mb
     objects = size.objects
@@ -80,21 +78,16 @@ def _settled(directory: Path, size: Size, pace: Pace) -> Iterator[Replay]:
 
 
 @contextmanager
-def _started(replay: Replay, directory: Path, arguments: Sequence[str] = ()) -> Iterator[Running]:
-    log = directory / "controller.log"
-    with running_controller(replay.kubeconfig, log, watched=arguments) as program:
+def _started(replay: Replay, directory: Path) -> Iterator[Running]:
+    with running_controller(replay.kubeconfig, directory / "controller.log") as program:
         program.wait_for('"working"', within_s=WITHIN_S)
         yield program
 
 
-def _cold_start(replay: Replay, directory: Path, setting: Setting) -> Round:
+def _cold_start(replay: Replay, directory: Path) -> Round:
     stalls = directory / "stalls.json"
     replay.ask("lose-one")
-    arguments = watched(setting, "--stalls", str(stalls), at_start=True)
-    with (
-        running_controller(replay.kubeconfig, directory / "controller.log", watched=arguments) as program,
-        profiled(setting, program, f"cold-start-{directory.name}", at_start=True),
-    ):
+    with running_controller(replay.kubeconfig, directory / "controller.log", stalls=stalls) as program:
         replay.ask("begin", pid=program.pid)
         wait_until(lambda: replay.ask("report")["first_write"], "the first write", within_s=WITHIN_S, poll_s=0.1)
         report = replay.ask("report")

@@ -23,6 +23,8 @@ from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.pool.members.rosters import PoolRosters
 from controller.pool.members.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores
 from controller.pool.rules import PoolRules
+from controller.replicaset.history import REVISION_INDEXES as SET_REVISION_INDEXES
+from controller.replicaset.history import RevisionCache
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.rosters import VMIRosters
 from controller.replicaset.rules import ReplicaSetRules
@@ -96,7 +98,9 @@ def _set_rules(members: int, *, starting: bool = False, **changes: str) -> Made:
         instances = [_starting(each, number) for number, each in enumerate(instances)]
     vmis = _store(VMIS, instances, VMI_INDEXES)
     sets = _store(resource, [owner], REPLICASET_INDEXES)
-    return ReplicaSetRules(sets, vmis, resource, VMIS, VMIRosters(vmis), 250), owner, vmis
+    stored = _decoded(CONTROLLER_REVISIONS, shapes["ControllerRevision of a set"])
+    revisions = RevisionCache(_store(CONTROLLER_REVISIONS, stored, SET_REVISION_INDEXES), 5)
+    return ReplicaSetRules(sets, vmis, resource, VMIS, VMIRosters(vmis), revisions, 250), owner, vmis
 
 
 def _decoded(resource: Resource[Any], shape: fleet.Shape) -> list[Any]:

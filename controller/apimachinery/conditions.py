@@ -51,7 +51,6 @@ def find_condition(conditions: Iterable[Condition] | None, type_: str) -> Condit
 
 
 def find_true(conditions: Iterable[Condition] | None, type_: str) -> Condition | None:
-    """Return the condition of this type with the status "True", or None if there is no such condition."""
     for condition in conditions or ():
         if condition.type == type_ and condition.status == "True":
             return condition

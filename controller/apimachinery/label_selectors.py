@@ -136,10 +136,7 @@ class Selector(Struct, frozen=True):
 
 
 def parse_selector(wire: LabelSelector, *, field: str = "spec.selector") -> Selector | FieldError:
-    """Return the parsed selector, or a FieldError if the selector is not valid.
-
-    `field` is the path of the selector in the object, for the error message.
-    """
+    """`field` is the path of the selector in the object, for the error message."""
     terms = _number_of_terms(wire)
     if terms > MAX_TERMS:
         return FieldError(f"{field} has {terms} labels, expressions and values: at most {MAX_TERMS} are allowed")
@@ -164,10 +161,7 @@ class SelectorCache:
         self._parsed: dict[Hashable, tuple[LabelSelector, Selector | FieldError]] = {}
 
     def parse(self, owner: Hashable, wire: LabelSelector) -> Selector | FieldError:
-        """Return the parsed selector of this owner.
-
-        If `wire` is the same Python object as in the previous call, the selector is not parsed again.
-        """
+        """If `wire` is the same Python object as in the previous call, the selector is not parsed again."""
         known = self._parsed.pop(owner, None)
         if known is None or known[0] is not wire:
             known = (wire, parse_selector(wire))
@@ -205,10 +199,7 @@ def _parse_requirement(wire: SelectorRequirement, field: str) -> Requirement | F
 
 
 def wrong_number_of_values(operator: Operator, values: Collection[str], field: str) -> FieldError | None:
-    """Return an error if the number of values does not fit the operator, or None if there is no error.
-
-    `In` and `NotIn` need at least one value. `Exists` and `DoesNotExist` must not have values.
-    """
+    """`In` and `NotIn` need at least one value. `Exists` and `DoesNotExist` must not have values."""
     needs_values = operator in (Operator.IN, Operator.NOT_IN)
     if needs_values and not values:
         return FieldError(f"{field}.values is empty: {operator} needs at least one value")
@@ -218,10 +209,7 @@ def wrong_number_of_values(operator: Operator, values: Collection[str], field: s
 
 
 def holds(operator: Operator, value: str | None, values: Collection[str]) -> bool:
-    """Return True if a label with this value satisfies a requirement with this operator and these `values`.
-
-    `value` is None if the label is absent.
-    """
+    """`value` is None if the label is absent."""
     match operator:
         case Operator.IN:
             return value in values

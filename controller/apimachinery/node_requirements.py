@@ -28,10 +28,7 @@ class NodeMatcher(Struct, frozen=True):
 
 
 def parse_node_matcher(wire: Iterable[SelectorRequirement], *, field: str) -> NodeMatcher | FieldError:
-    """Return the parsed requirements, or a FieldError if a requirement is not valid.
-
-    `field` is the path of the requirements in the object, for the error message.
-    """
+    """`field` is the path of the requirements in the object, for the error message."""
     requirements = tuple(wire)
     for index, requirement in enumerate(requirements):
         if error := _requirement_error(requirement, f"{field}[{index}]"):

@@ -16,7 +16,6 @@ T = TypeVar("T", bound=KubeObject)
 
 
 def controller_reference(resource: Resource[T], owner: ObjectMeta) -> OwnerReference:
-    """Return an ownerReference to `owner` with `controller: true`."""
     return OwnerReference(
         api_version=resource.api_version,
         kind=resource.kind,
@@ -28,10 +27,7 @@ def controller_reference(resource: Resource[T], owner: ObjectMeta) -> OwnerRefer
 
 
 def adoption_patch(child: ObjectMeta, reference: OwnerReference) -> bytes:
-    """Return the patch that adds the controller reference `reference` to `child`.
-
-    If the child already has a reference to the same owner, the patch replaces this reference.
-    """
+    """If the child already has a reference to the same owner, the patch replaces this reference."""
     return _patch(child, (*_others(child, reference.uid), reference))
 
 

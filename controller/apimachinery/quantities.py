@@ -31,10 +31,7 @@ _FACTORS: Final[Mapping[str, Fraction]] = {
 
 
 def parse_quantity(value: str | int | float) -> Fraction | None:
-    """Return the value of a quantity, or None if the text is not a quantity.
-
-    As in Kubernetes, a value that is not a multiple of one billionth is rounded away from zero.
-    """
+    """As in Kubernetes, a value that is not a multiple of one billionth is rounded away from zero."""
     syntax = _SYNTAX.fullmatch(str(value))
     if syntax is None:
         return None

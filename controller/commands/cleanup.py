@@ -69,10 +69,7 @@ def command(ctx: click.Context, /, **_: Any) -> None:
 
 
 async def run(client: ApiClient, settings: Settings) -> None:
-    """Remove the finalizers, and print one line for each write. With `--dry-run`, only print the planned writes.
-
-    Raises CommandFailed, ApiError.
-    """
+    """With `--dry-run`, only print the planned writes. Raises CommandFailed, ApiError."""
     if not settings.dry_run:
         await refuse_if_controller_runs(
             client,

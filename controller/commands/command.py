@@ -35,9 +35,7 @@ class CommandFailed(click.ClickException):
 
 
 def carry_out(settings: K, work: Callable[[ApiClient, K], Awaitable[None]]) -> None:
-    """Open an API client, and call `work` with the client and the settings. Raises CommandFailed for each expected
-    failure.
-    """
+    """Raises CommandFailed for each expected failure."""
 
     async def connected() -> None:
         async with _client(settings) as client:

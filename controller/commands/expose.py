@@ -40,8 +40,6 @@ KNOWN_TYPES: Final = (
 
 
 class Subject(Struct, frozen=True):
-    """The replica set or pool to expose."""
-
     kind: Kind[Any]
     group: str
     name: str
@@ -135,7 +133,6 @@ def service_of(
 
 
 def service_request(settings: Settings, namespace: str) -> ServiceRequest:
-    """Convert the flags of the command into a request for a Service."""
     port = ServicePort(
         settings.port, name=settings.port_name, protocol=settings.protocol, target_port=settings.target_port
     )

@@ -61,10 +61,7 @@ class Option(click.Option):
 
 
 class Switch(Option):
-    """An option that is on or off.
-
-    For example, users can write `--observe`, `--no-observe`, or, as in Go programs, `--observe=false`.
-    """
+    """Users can write `--observe`, `--no-observe`, or, as in Go programs, `--observe=false`."""
 
     def __init__(self, field: str, help: str, *, default: bool = False, has_variable: bool = True) -> None:
         super().__init__(

@@ -20,7 +20,6 @@ from controller.config.types import (
     GROUP,
     NAMESPACE,
     OBJECT_NAME,
-    RATE,
     Address,
     Integer,
     OneOf,
@@ -41,8 +40,6 @@ Without this factor, processes that start at the same time would always send the
 
 
 class Connection(Struct, frozen=True, kw_only=True):
-    """How to reach the cluster."""
-
     kubeconfig: str = ""
     context: str = ""
 
@@ -59,8 +56,6 @@ else:
 class Config(KindGroups, frozen=True, kw_only=True):
     """All settings, with their defaults. The help texts in `GROUPS` describe each field."""
 
-    kube_api_qps: float = 0.0
-    kube_api_burst: int = 0
     max_inflight: int = 50
 
     mode: str = Mode.AUTO.value
@@ -68,13 +63,11 @@ class Config(KindGroups, frozen=True, kw_only=True):
     kubevirt_namespace: str = ""
     observe: bool = False
     revision_history: int = 5
-    replicaset_history: bool = True
     disruption_budgets: bool = False
     watch_namespaces: tuple[str, ...] = ()
     workers: int = 10
     burst: int = 250
     max_replicas: int = 10_000
-    resync_period_s: float = 0.0
     sync_timeout_s: float = 120.0
     shutdown_grace_s: float = 20.0
 
@@ -106,24 +99,18 @@ class Config(KindGroups, frozen=True, kw_only=True):
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """Return the namespaces to watch, with one watch for each namespace.
-
-        Return `ALL_NAMESPACES` if the user has not selected namespaces.
-        """
+        """Return `ALL_NAMESPACES` if the user has not selected namespaces."""
         return self.watch_namespaces or ALL_NAMESPACES
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Return the API groups of all kinds, in the order of `KINDS`."""
         return tuple(self.group_of(kind) for kind in KINDS)
 
     def group_of(self, kind: Kind[Any]) -> str:
-        """Return the API group in which vmherd reconciles objects of the kind."""
         group: str = getattr(self, kind.group_setting)
         return group
 
     def resource_of(self, kind: Kind[Any]) -> Resource[Any]:
-        """Return a new resource of the kind, in the group and the version of this configuration."""
         return kind.resource(self.group_of(kind), self.versions.get(kind.name, ""))
 
     @property
@@ -133,14 +120,6 @@ class Config(KindGroups, frozen=True, kw_only=True):
         A process with `observe` writes nothing to the cluster, so this process needs no lease.
         """
         return self.leader_elect and not self.observe
-
-    @property
-    def request_burst(self) -> int:
-        """Return the largest number of requests that the rate limit allows at the same moment.
-
-        The default is twice the number of requests per second, and at least 1.
-        """
-        return self.kube_api_burst or max(1, round(2 * self.kube_api_qps))
 
 
 DEFAULTS = Config()
@@ -167,13 +146,6 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
             "max_inflight",
             Integer(1, 10_000),
             "writes that may wait for the API server at the same time; reads, watches and the lease do not count",
-        ),
-        _option("kube_api_qps", RATE, "requests per second; 0 means no limit: the API server protects itself"),
-        _option(
-            "kube_api_burst",
-            Integer(0, 100_000),
-            "requests that may be sent at once before --kube-api-qps delays them",
-            unset="twice --kube-api-qps",
         ),
     ),
     "Who reconciles what": (
@@ -221,14 +193,10 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
             Integer(0, 1_000),
             "old templates that a set or pool keeps as ControllerRevisions, in addition to those in use",
         ),
-        _switch("replicaset_history", "keep the templates of replica sets as ControllerRevisions, for an undo"),
         _switch(
             "disruption_budgets",
             "keep a PodDisruptionBudget for each object with the annotation vmherd.dev/disruption-budget; needs "
             "permission to watch and write them",
-        ),
-        _option(
-            "resync_period_s", duration(), "reconcile every object again after this time, without a change; 0 is never"
         ),
         _option(
             "sync_timeout_s",

@@ -21,10 +21,7 @@ _SWITCH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no
 
 
 class Address(NamedTuple):
-    """The address on which a server listens.
-
-    An empty host means all network interfaces. Port 0 means any free port.
-    """
+    """An empty host means all network interfaces. Port 0 means any free port."""
 
     host: str
     port: int
@@ -53,10 +50,7 @@ class Value(click.ParamType[Any]):
 
 
 class OneOf(click.Choice[str]):
-    """The type of an option that accepts one of the choices.
-
-    Users may write a choice in upper or lower case. The parsed value is spelled as in `choices`.
-    """
+    """Users may write a choice in upper or lower case. The parsed value is spelled as in `choices`."""
 
     def __init__(self, *choices: str) -> None:
         super().__init__(choices, case_sensitive=False)
@@ -117,12 +111,6 @@ def show_duration(seconds: float) -> str:
     return "".join(f"{count}{unit}" for count, unit in parts if count) or "0s"
 
 
-def _read_rate(text: str) -> float:
-    if _NUMBER.fullmatch(text):
-        return float(text)
-    raise ValueError("a number, 0 or more")
-
-
 def _read_switch(text: str) -> bool:
     value = _SWITCH.get(text.lower())
     if value is None:
@@ -175,7 +163,6 @@ _A_NAMESPACE: Final = "the name of a namespace, such as vmherd-system"
 FILE = click.Path(readable=False)
 """The path of a file. The type does not check whether the file exists or is readable."""
 
-RATE = Value("number", _read_rate, lambda rate: f"{rate:g}")
 ON_OFF = Value("bool", _read_switch, lambda on: "on" if on else "off")
 ADDRESS = Value("address", _read_address, lambda address: str(address) if address else "0")
 NAMESPACE = text_value("namespace", is_label, _A_NAMESPACE)

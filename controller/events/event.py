@@ -13,7 +13,6 @@ EVENTS = Resource(PartialObject, group="", version="v1", plural="events", kind="
 
 
 def body_of(series: Series, *, instance: str = "") -> bytes:
-    """Return the body of the request that creates the Event."""
     ref = series.ref
     about = {
         "apiVersion": ref.api_version,

@@ -61,7 +61,6 @@ DROP_REASONS = ("queue_full", "spam", "namespace_gone", "refused", "unreachable"
 
 
 def ref_of(resource: AnyResource, meta: ObjectMeta) -> ObjectRef:
-    """Return the reference to an object of this resource."""
     return ObjectRef(
         api_version=resource.api_version,
         kind=resource.kind,
@@ -122,7 +121,6 @@ class EventRecorder:
         """
 
     def __len__(self) -> int:
-        """Return the number of Events in the queue."""
         return len(self._waiting)
 
     @property
@@ -209,10 +207,7 @@ class EventRecorder:
             self._work.clear()
 
     async def _deliver(self, series: Series) -> None:
-        """Send one Event.
-
-        Retry after temporary errors. Drop the Event after any other error, and after the last attempt.
-        """
+        """Retry after temporary errors. Drop the Event after any other error, and after the last attempt."""
         for delay_s in (*RETRY_DELAYS_S, None):
             try:
                 await self._send(series)
@@ -272,7 +267,6 @@ def _retry_after_s(error: Exception) -> float:
 
 
 def _drop_reason(error: Exception) -> str:
-    """Return the drop reason of this error, one of `DROP_REASONS`."""
     match error:
         case NotFound():
             return "namespace_gone"

@@ -37,7 +37,6 @@ def lasting(reason: str) -> str:
 
 
 def ends_of_marks(*objects: KubeObject | None, now: datetime) -> Iterator[datetime]:
-    """Yield the times after `now` at which the marks of these objects end."""
     for obj in objects:
         mark = busy_mark(obj.metadata) if obj is not None else None
         until = time_of(mark) if mark is not None else None

@@ -77,12 +77,10 @@ def is_seen(vm: VirtualMachine) -> bool:
 
 
 def restart_required(vm: VirtualMachine) -> Condition | None:
-    """Return the condition `RestartRequired` of the VM if it is true."""
     return find_true(vm.status.conditions if vm.status is not None else None, RESTART_REQUIRED)
 
 
 def why_unfinished(vm: VirtualMachine, vmi: VirtualMachineInstance) -> str:
-    """Return what the live change of the VM waits for."""
     if verdict_of(vm, vmi) is not Verdict.CHANGING:
         told = vm.status.conditions if vm.status is not None else None
         synced = find_condition(told, IN_SYNC)

@@ -92,8 +92,6 @@ class PoolStatus(ReplicaStatus, frozen=True, gc=False, kw_only=True):
 
 
 class Pool(Struct, frozen=True, gc=False):
-    """A VirtualMachinePool."""
-
     metadata: ObjectMeta = ObjectMeta()
     spec: PoolSpec = PoolSpec()
     status: PoolStatus | None = None

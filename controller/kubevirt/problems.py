@@ -61,7 +61,6 @@ class Problem(Struct, frozen=True):
 
 
 def problem_state(state: str) -> str:
-    """Return the word for this state of a VM, or for the reason of this condition."""
     return _SYNONYMS.get(state, state)
 
 

@@ -26,8 +26,6 @@ class ReplicaSetStatus(ReplicaStatus, frozen=True, gc=False, kw_only=True):
 
 
 class ReplicaSet(Struct, frozen=True, gc=False):
-    """A VirtualMachineInstanceReplicaSet."""
-
     metadata: ObjectMeta = ObjectMeta()
     spec: ReplicaSetSpec = ReplicaSetSpec()
     status: ReplicaSetStatus | None = None

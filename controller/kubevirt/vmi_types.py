@@ -61,8 +61,6 @@ class ChangedBlockTracking(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class PhaseTransition(Struct, frozen=True, gc=False, rename="camel"):
-    """The time when a VMI entered a phase."""
-
     phase: str | None = None
     phase_transition_timestamp: datetime | None = None
 

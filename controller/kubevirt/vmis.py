@@ -105,10 +105,7 @@ def is_paused(vmi: VirtualMachineInstance) -> bool:
 
 
 def ready_since(vmi: VirtualMachineInstance) -> datetime | None:
-    """Return the time when the VMI became ready, or None if the VMI is not ready.
-
-    If the condition `Ready` has no transition time, return the creation time of the VMI.
-    """
+    """If the condition `Ready` has no transition time, return the creation time of the VMI."""
     condition = ready_condition(vmi)
     if condition is None or condition.status != "True":
         return None

@@ -93,7 +93,6 @@ def printable_status_of(vm: VirtualMachine) -> str:
 
 
 def start_failures_of(vm: VirtualMachine) -> int:
-    """Return the number of consecutive failed starts of the VM."""
     failure = vm.status.start_failure if vm.status is not None else None
     return (failure.consecutive_fail_count or 0) if failure is not None else 0
 

@@ -116,10 +116,7 @@ class Take(Struct, frozen=True):
 
 
 class Wait(Struct, frozen=True):
-    """The decision to wait, because another process holds the lease.
-
-    The field `until` is the earliest end of the wait.
-    """
+    """The field `until` is the earliest end of the wait."""
 
     until: float
 
@@ -140,9 +137,7 @@ def decide(observed: Observed, *, identity: str, now: float) -> Decision:
 
 
 def claim(decision: Create | Renew | Take, *, identity: str, duration_s: float, now: datetime) -> LeaseSpec:
-    """Return the record to write for a decision. The argument `now` is the wall-clock time, which is information for
-    users.
-    """
+    """The argument `now` is the wall-clock time, which is information for users."""
     moment = micro_time(now)
     seconds = math.ceil(duration_s)  # the API accepts only whole seconds, and a longer duration is safe
     match decision:
@@ -171,7 +166,6 @@ def release(*, now: datetime) -> LeaseSpec:
 
 
 def creation_body(namespace: str, name: str, spec: LeaseSpec) -> bytes:
-    """Return the body of the POST that creates the lease."""
     metadata = {"namespace": namespace, "name": name}
     return msgspec.json.encode(
         {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata, "spec": spec}

@@ -181,7 +181,6 @@ class OtherLeaders:
 
 
 async def _held_leases(client: Requests, name: str) -> dict[str, Lease]:
-    """Return the leases with this name that have a holder, by namespace."""
     return {lease.metadata.namespace: lease for lease in await leases_named(client, name) if lease.holder}
 
 

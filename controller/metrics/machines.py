@@ -69,7 +69,6 @@ class MachineCounts:
             self._healings.labels(controller)
 
     def count(self, controller: str, owner_kind: str, owner: ObjectKey, outcomes: Iterable[Outcome]) -> None:
-        """Count the outcomes of the planned writes of one reconciliation of this set or pool."""
         tallied = TALLIED.get(owner_kind)
         counts: defaultdict[tuple[str, str, str], int] = defaultdict(int)
         started = stopped = healed = 0
@@ -94,7 +93,6 @@ class MachineCounts:
             )
 
     def forget(self, owner_kind: str, owner: ObjectKey) -> None:
-        """Remove the `MachineTally` of a set or pool that was deleted."""
         self._tallies.pop((owner_kind, *owner), None)
 
     def tallies(self) -> Tallies:

@@ -96,7 +96,6 @@ def queue_ages(queues: Iterable[WorkQueue[Any]], now: float) -> Iterator[Metric]
 
 
 def writes(slots: FairSlots) -> Iterator[Metric]:
-    """Yield the use of the slots for concurrent writes."""
     yield GaugeMetricFamily("vmherd_writes_inflight", "Writes that the API server is answering now.", slots.running)
     yield GaugeMetricFamily("vmherd_writes_inflight_limit", "Limit for concurrent writes.", slots.size)
     yield GaugeMetricFamily("vmherd_writes_waiting", "Writes that wait, because of the limit.", slots.waiting)

@@ -112,7 +112,6 @@ class Metrics(Instruments):
         self._unsettled[controller] = oldest_s
 
     def show_writes(self, slots: FairSlots) -> None:
-        """Add the use of the slots for concurrent writes to the page."""
         self._write_slots = slots
 
     def show_quarantine(self, quarantined: Callable[[], int]) -> None:
@@ -209,10 +208,7 @@ class Metrics(Instruments):
         self._resource(resource).handler_errors.inc()
 
     def workers(self, controller: str, *, most: int) -> None:
-        """Record the number of workers of a new controller, and create all of its counters.
-
-        The counters start at zero.
-        """
+        """The counters start at zero."""
         self._controller(controller).most_workers.set(most)
         for result in RESULTS:
             self._process.results.labels(controller, result)

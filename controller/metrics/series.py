@@ -31,8 +31,6 @@ A container disk boots in seconds. A disk that is imported first can take half a
 
 
 class Series:
-    """Series that all have the same labels."""
-
     def labels(self, *values: str) -> Self:
         """Return the series with these values of the labels. All of them start at zero."""
         child = copy(self)

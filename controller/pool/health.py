@@ -78,7 +78,6 @@ def health_of(situation: Situation, failure: Condition | None) -> Health:
 
 
 def plan_progress(situation: Situation) -> Plan:
-    """Return a plan that asks for a reconciliation when the progress deadline of a VM ends."""
     deadline = parse_deadline(situation.pool)
     starts = [part.deadline_start for part in _unready_parts(situation)]
     starts += (situation.snapshot.live or {}).values()
@@ -210,7 +209,6 @@ def _problem(machine: Machine, since: datetime | None, *, overdue: bool) -> Prob
 
 
 def _blocked(situation: Situation, *, updates: bool) -> Stall | None:
-    """Return the stall of a pool that waits for a user, or None."""
     meta = situation.pool
     if updates and is_takeover_held(meta) and not is_taken_over(situation.snapshot, situation.revisions.template):
         return Stall("TakeoverHeld", f"the first update waits for the annotation {TAKEOVER}={PROCEED}")

@@ -69,7 +69,6 @@ UNSETTLED = Plan(held="the cache does not show all of our own writes yet")
 
 
 def plan(snapshot: Snapshot) -> Plan:
-    """Return the writes and Events of the next reconciliation of this pool."""
     return with_wrong_annotations(_plan(snapshot), snapshot.wrong_annotations)
 
 
@@ -151,7 +150,6 @@ def _still_leaves(situation: Situation, machine: Machine, cause: str) -> bool:
 
 
 def _plan_departures(snapshot: Snapshot) -> Plan:
-    """Plan the removal of the pool finalizer from VMs that leave."""
     return plan_finalizer_removals(snapshot, preserve=keeps_disks(snapshot.owner.spec)) if snapshot.settled else Plan()
 
 

@@ -66,8 +66,6 @@ JUDGE: Final = Judge((VMS, VMIS), obstacle)
 
 
 class PoolRules(Struct, frozen=True):
-    """The functions that the reconciler calls for pools."""
-
     judge = JUDGE
     plan = staticmethod(plans.plan)
     next_status = staticmethod(status.next_status)

@@ -33,7 +33,6 @@ from informers.store import Change, StoreView
 
 
 def pools_of_vm(change: Change[VirtualMachine]) -> Iterable[Wake]:
-    """Return the pools that must be reconciled after a change of a VM."""
     return wakes_of(change, _pools_of, decides_by=_decision_fields, counts_by=_count_fields)
 
 

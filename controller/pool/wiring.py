@@ -61,7 +61,6 @@ def rules_of(
 
 
 def assemble(parts: Parts) -> Assembly:
-    """Assemble the controller of VirtualMachinePools."""
     resource = parts.config.resource_of(POOLS)
     pools = parts.informer(resource, OWNER_CACHE)
     vms, vmis, revisions = parts.cache(VMS), parts.cache(VMIS), parts.cache(CONTROLLER_REVISIONS)

@@ -15,7 +15,6 @@ from controller.kubevirt.resources import KUBEVIRT_GROUP
 
 
 def permissions_needed(config: Config) -> tuple[Permission, ...]:
-    """Return exactly the permissions for all requests that the controller sends with this configuration."""
     if config.observe:
         return tuple(_reads(config)) + check_permissions(config) + scrape_permissions(config)
     owners = [(config.group_of(kind), kind) for kind in KINDS]

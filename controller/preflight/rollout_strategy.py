@@ -52,14 +52,12 @@ class RolloutStrategy:
             log.info("KubeVirt's rollout strategy", changes_running_vms=self.is_live, why=why)
 
     async def run(self) -> None:
-        """Read the strategy again and again."""
         while True:
             await asyncio.sleep(READ_AGAIN_S)
             await self.read()
 
 
 def updates_live(kubevirt: KubeVirt) -> bool:
-    """Return True if this KubeVirt changes running VMIs."""
     configuration = kubevirt.spec.configuration if kubevirt.spec is not None else None
     strategy = configuration.vm_rollout_strategy if configuration is not None else None
     if strategy:

@@ -42,10 +42,7 @@ async def served_version(client: Requests, kind: Kind[Any], group: str) -> str:
 
 
 async def served_resource(client: Requests, kind: Kind[Any], group: str = "") -> Resource[Any]:
-    """Return the resource of the kind in the version that the API server serves.
-
-    A kind with one version needs no request.
-    """
+    """A kind with one version needs no request."""
     resource = kind.resource(group)
     if not kind.other_versions:
         return resource

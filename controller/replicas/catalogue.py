@@ -66,7 +66,6 @@ AMOUNT: Final = Value('a number from 1, or "1%" to "100%"', _AMOUNT)
 
 
 def _limit(name: str, amount: str) -> str:
-    """Return the pattern of one limit of a rolling update."""
     return rf"\s*{name}\s*=\s*{amount}\s*"
 
 

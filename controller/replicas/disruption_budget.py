@@ -244,7 +244,6 @@ def with_budget(plan: Plan, snapshot: Any, count: Callable[[], Numbers]) -> Plan
 
 
 def _update(owner: Any, resource: AnyResource, own: DisruptionBudget | None, numbers: Numbers) -> Action | None:
-    """Return the create or the patch of the budget, or None if the budget is right."""
     present = own.spec.min_available if own is not None else None
     before = present if isinstance(present, int) else 0
     least = minimum(setting(owner.metadata, DISRUPTION_BUDGET) or "", numbers, before)

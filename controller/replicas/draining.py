@@ -232,7 +232,6 @@ def _patch(guest: Guest, mark: Mark | None, why: str) -> Patch:
 
 
 def _notice(drain: Drain) -> Notice:
-    """Return the Event about the begin or the end of a drain."""
     meta, mark = drain.guest.meta, drain.mark
     name, until, once = f"virtual machine {meta.name}", time_text(mark.until), f"{meta.uid} {mark}"
     if drain.is_new:
@@ -262,7 +261,6 @@ def _held(waiting: Collection[Drain]) -> str:
 
 
 def _instance(vmi: VirtualMachineInstance | None) -> str:
-    """Return the UID of the VMI if its guest runs."""
     runs = vmi is not None and vmis.is_running(vmi) and vmis.is_active(vmi)
     return vmi.metadata.uid if vmi is not None and runs else ""
 
@@ -273,5 +271,4 @@ def _whole(time: datetime) -> datetime:
 
 
 def time_text(time: datetime) -> str:
-    """Return the time as in a mark and in messages."""
     return f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"

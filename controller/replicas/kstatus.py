@@ -180,7 +180,6 @@ def invalid(message: str) -> Health:
 
 
 def text_of_defect(error: BaseException) -> str:
-    """Return a sentence about an unexpected exception of a rule."""
     said = " ".join(str(error).split())[:200]
     return f"vmherd cannot process this object: {type(error).__name__}{': ' if said else ''}{said}"
 
@@ -203,7 +202,6 @@ def defect_status(owner: Any, error: BaseException, now: datetime) -> DefectStat
 
 
 def texts_of(conditions: Iterable[Condition] | None) -> tuple[str, ...]:
-    """Return the texts about problems in the conditions of a status."""
     found = (find_true(conditions, type_) for type_ in (RECONCILING, STALLED))
     return tuple(each.message for each in found if each is not None and each.message)
 

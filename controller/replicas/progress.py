@@ -13,7 +13,6 @@ from controller.runtime.actions import Notice, Plan
 
 
 def wake_at(times: Iterable[datetime], now: datetime) -> Plan:
-    """Return a plan that requests a reconciliation at the first of these times."""
     first = min(times, default=None)
     return Plan(requeue_after_s=(first - now).total_seconds() if first is not None else None)
 

@@ -29,10 +29,7 @@ def split_by_age(members: Iterable[T], now: datetime) -> tuple[tuple[T, ...], tu
 
 
 def is_young(meta: ObjectMeta, now: datetime) -> bool:
-    """Return True if the member is younger than `RELEASE_DELAY`.
-
-    If the creation time is more than `RELEASE_DELAY` in the future, a clock is wrong, and the result is False.
-    """
+    """If the creation time is more than `RELEASE_DELAY` in the future, a clock is wrong, and the result is False."""
     created = with_timezone(meta.creation_timestamp)
     return created is not None and abs(now - created) < RELEASE_DELAY
 

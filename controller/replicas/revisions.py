@@ -131,7 +131,6 @@ def create_revision(
 
 
 def delete_revisions(revisions: Iterable[ControllerRevision], why: str) -> tuple[Stage, ...]:
-    """Return a stage that deletes these revisions, or nothing if there are none."""
     deletes = tuple(_delete(revision.metadata, why) for revision in revisions)
     return (Stage(deletes, essential=False),) if deletes else ()
 

@@ -149,7 +149,6 @@ def find_back_off(
 
 
 def choose_creates(back_off: BackOff, missing: int, *, burst: int, now: datetime) -> Creates:
-    """Return which of the `missing` VMIs may be created now."""
     if missing <= 0:
         return Creates()
     if back_off.one_at_a_time:
@@ -247,15 +246,12 @@ def is_proven(vmi: VirtualMachineInstance, now: datetime) -> bool:
 
 
 def annotation_of(failures: int, since: datetime, now: datetime) -> str:
-    """Return the value of the annotation on a replacement. `failures` is the number of failures in a row before the
-    replacement.
-    """
+    """`failures` is the number of failures in a row before the replacement."""
     trial = Trial(failures, since.astimezone(UTC).replace(microsecond=0), now.astimezone(UTC).replace(microsecond=0))
     return msgspec.json.encode(trial).decode()
 
 
 def _replacements(active: VMIs) -> VMIs:
-    """Return the VMIs that replace early failures and are not ready."""
     return active.where(lambda vmi: replaces_failure(vmi) and not is_ready(vmi))
 
 

@@ -64,7 +64,6 @@ def health_of(situation: Situation, failure: Condition | None, replacing: Condit
 
 
 def plan_progress(situation: Situation) -> Plan:
-    """Return a plan that asks for a reconciliation when the progress deadline of a VMI ends."""
     snapshot = situation.snapshot
     deadline = parse_deadline(snapshot.owner.metadata)
     is_replaced = replaced_by_rollout(situation)
@@ -78,7 +77,6 @@ def plan_progress(situation: Situation) -> Plan:
 
 
 def replaced_by_rollout(situation: Situation) -> Callable[[VirtualMachineInstance], bool]:
-    """Return a function that is true for the outdated VMIs that the rolling update will replace."""
     rollout = parse_rollout(situation.snapshot.owner, situation.intent.wanted)
     if rollout is None:
         return lambda _: False
@@ -104,7 +102,6 @@ def find_waits(situation: Situation) -> list[Wait]:
 
 
 def _has_problem(vmi: VirtualMachineInstance, now: datetime, deadline: timedelta) -> bool:
-    """Return True if the VMI is not ready and does not start in a normal way."""
     if is_ready(vmi):
         return False
     if paused_or_unreadable(vmi) or obstacle_of_vmi(vmi) is not None or trial_of(vmi).failures >= 2:
@@ -122,7 +119,6 @@ def revision_in_use(active: VMIs, template: Template) -> str:
 
 
 def _problem_of(vmi: VirtualMachineInstance, now: datetime) -> Problem:
-    """Return the problem of a VMI that does not start in a normal way."""
     name, since, obstacle = vmi.metadata.name, vmi_stuck_since(vmi, now), obstacle_of_vmi(vmi)
     if vmi.undecodable:
         return Problem(name, UNDECODABLE, one_line(vmi.undecodable), since)

@@ -54,7 +54,6 @@ from controller.runtime.actions import Cause, Delete, Notice, Plan, join
 
 
 def plan(snapshot: Snapshot) -> Plan:
-    """Return the plan of the next reconciliation of this set."""
     return with_wrong_annotations(_plan(snapshot), snapshot.wrong_annotations)
 
 

@@ -9,6 +9,8 @@ from datetime import datetime, timedelta
 from typing import Final
 from zlib import crc32
 
+from msgspec.structs import replace
+
 from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt.annotations import TEMPLATE_HASH
 from controller.kubevirt.vm_types import ControllerRevision
@@ -48,7 +50,7 @@ def plan_revision(situation: Situation) -> Plan:
     history, owner = snapshot.history, snapshot.owner
     name = set_revision_name(owner.metadata.name, hashed)
     # If another object has the name, the set waits until that object is gone. Its deletion starts a reconciliation.
-    if history is None or name in history.names or len(name) > NAME_LENGTH:
+    if name in history.names or len(name) > NAME_LENGTH:
         return Plan()
     if not situation.creates.number and not history.revisions and not _is_new(owner.metadata, history.since):
         wait_s = (history.since - snapshot.now).total_seconds() + spread_s(owner.metadata.uid)
@@ -56,7 +58,7 @@ def plan_revision(situation: Situation) -> Plan:
             return Plan(requeue_after_s=wait_s)
     data = {"template": owner.spec.template}
     create = create_revision(owner, snapshot.replicasets, name, data, labels={TEMPLATE_HASH: hashed})
-    return Plan(stages=(Stage((create,), essential=False),))
+    return Plan(stages=(Stage((replace(create, is_note=True),), essential=False),))
 
 
 def plan_pruning(snapshot: Snapshot, intent: Intent) -> Plan:
@@ -68,8 +70,8 @@ def plan_pruning(snapshot: Snapshot, intent: Intent) -> Plan:
     """
     history = snapshot.history
     # The present template has one of the revisions, except right after a change.
-    has_unused = history is not None and len(history.revisions) > history.keep + 1
-    if history is None or not (has_unused or history.orphaned):
+    has_unused = len(history.revisions) > history.keep + 1
+    if not (has_unused or history.orphaned):
         return Plan()
     unused: list[ControllerRevision] = []
     if has_unused:

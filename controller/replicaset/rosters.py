@@ -14,15 +14,12 @@ from informers.store import StoreView
 
 
 def members_of(owner: ObjectMeta, vmis: StoreView[VirtualMachineInstance]) -> tuple[VirtualMachineInstance, ...]:
-    """Return the VMIs that the set controls."""
     # Kubernetes ignores an owner reference to an object of another namespace. So a VMI of another namespace must not
     # count as a member, even if the VMI has an owner reference to this set.
     return tuple(vmi for vmi in vmis.by_index(SET_UID, owner.uid) if vmi.metadata.namespace == owner.namespace)
 
 
 class _Reader(Struct, frozen=True):
-    """Reads the VMIs of one set from the cache, for its roster."""
-
     vmis: StoreView[VirtualMachineInstance]
     owner: ObjectMeta
 
@@ -66,5 +63,4 @@ class VMIRosters:
         self._rosters.forget_all()
 
     def forget(self, key: ObjectKey) -> None:
-        """Remove the roster of a deleted set."""
         self._rosters.forget(key)

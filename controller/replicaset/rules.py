@@ -37,7 +37,7 @@ class ReplicaSetRules(Struct, frozen=True):
     """The functions that the reconciler calls for replica sets. They implement `runtime.reconciler.Rules`.
 
     One reconciliation sends at most `burst` create requests and at most `burst` delete requests (R4, R6). A set gets at
-    most `max_replicas` VMIs; 0 means no limit. Without `revisions`, sets keep no history (R17).
+    most `max_replicas` VMIs; 0 means no limit.
     """
 
     judge = Judge((), obstacle)
@@ -54,9 +54,9 @@ class ReplicaSetRules(Struct, frozen=True):
     resource: Resource[ReplicaSet]
     vmi_resource: Resource[VirtualMachineInstance]
     rosters: VMIRosters
+    revisions: RevisionCache
     burst: int
     max_replicas: int = 0
-    revisions: RevisionCache | None = None
     budgets: BudgetCache = BudgetCache()
 
     def prepare(self, key: ObjectKey, *, now: datetime) -> Iterator[object]:
@@ -78,7 +78,7 @@ class ReplicaSetRules(Struct, frozen=True):
             replicasets=self.resource,
             vmis=self.vmi_resource,
             max_replicas=self.max_replicas,
-            history=self.revisions.history_of(owner.metadata, now) if self.revisions is not None else None,
+            history=self.revisions.history_of(owner.metadata, now),
             budgets=self.budgets.read(self.resource, owner),
         )
 
@@ -87,8 +87,7 @@ class ReplicaSetRules(Struct, frozen=True):
         garbage collector deletes the VMIs (R15).
         """
         self.rosters.forget(key)
-        orphaned = self.revisions.orphaned(key) if self.revisions is not None else ()
-        return delete_orphaned(orphaned, burst=self.burst)
+        return delete_orphaned(self.revisions.orphaned(key), burst=self.burst)
 
     def observe(self, key: ObjectKey, outcomes: Iterable[Outcome], *, now: datetime) -> None:
         pass  # A set changes no VMI. It creates and deletes VMIs.

@@ -110,9 +110,7 @@ def successor_of(situation: Situation) -> bytes:
 
 
 def creates_of(situation: Situation, creates: Creates, why: str) -> tuple[Create, ...]:
-    """Return the actions that create these VMIs. Each replacement of an early failure gets an annotation with its
-    number of failures (R4a).
-    """
+    """Each replacement of an early failure gets an annotation with its number of failures (R4a)."""
     snapshot, template = situation.snapshot, situation.intent.template
     owner = snapshot.owner.metadata
     reference = controller_reference(snapshot.replicasets, owner)

@@ -47,7 +47,7 @@ class Situation(Struct, frozen=True, kw_only=True):
 
 def usable_in(snapshot: Snapshot, intent: Intent) -> Callable[[str], Template | str]:
     """Return a function that reads the template of a revision, or says why VMIs cannot get it (P29)."""
-    revisions, owner = snapshot.history.revisions if snapshot.history is not None else (), snapshot.owner
+    revisions, owner = snapshot.revisions, snapshot.owner
     return lambda name: usable_template(name, revisions, lambda each: template_in(owner, each), intent.selector)
 
 

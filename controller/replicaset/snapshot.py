@@ -97,7 +97,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     - `burst`: the maximum number of create requests in one reconciliation, and also the maximum number of delete
       requests (R4, R6, R7).
     - `max_replicas`: the maximum number of VMIs of one set, or 0 for no limit (R4).
-    - `history`: the revisions of the set, or None if sets keep no history (R17).
+    - `history`: the revisions of the set (R17).
     - `budgets`: the disruption budgets that matter to the set (P27), or None if they are not known.
     """
 
@@ -110,8 +110,8 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     burst: int
     replicasets: Resource[ReplicaSet]
     vmis: Resource[VirtualMachineInstance]
+    history: History
     max_replicas: int = 0
-    history: History | None = None
     budgets: Budgets | None = None
 
     @property
@@ -120,8 +120,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
     @property
     def revisions(self) -> tuple[ControllerRevision, ...]:
-        """The revisions of the set that are known."""
-        return self.history.revisions if self.history is not None else ()
+        return self.history.revisions
 
     @property
     def wrong_annotations(self) -> tuple[Wrong, ...]:

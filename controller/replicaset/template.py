@@ -51,12 +51,10 @@ class Template(limits.Template, frozen=True, kw_only=True):
     finalizers: tuple[str, ...] = ()
 
     def hash_of(self, vmi: VirtualMachineInstance) -> str:
-        """Return the hash of the template to which the VMI belongs."""
         return labels_of(vmi.metadata).get(TEMPLATE_HASH, self.adopted)
 
 
 def is_updated(vmi: VirtualMachineInstance, template: Template) -> bool:
-    """Return True if the VMI belongs to the template."""
     return template.hash_of(vmi) == template.hash
 
 

@@ -62,9 +62,7 @@ def plan_unready(situation: Situation, *, limit: int) -> Plan:
 
 
 def _unready_vmis(situation: Situation, after: timedelta) -> list[UnreadyVMI]:
-    """Return the VMIs that run and are not ready. VMIs that drain, and then VMIs that replaced fewer failed
-    VMIs, come first.
-    """
+    """VMIs that drain, and then VMIs that replaced fewer failed VMIs, come first."""
     snapshot, active = situation.snapshot, situation.active
     found = []
     for vmi in active.where(lambda vmi: is_running(vmi) and not is_ready(vmi) and not is_protected(vmi.metadata)):

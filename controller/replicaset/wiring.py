@@ -24,7 +24,7 @@ from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
 from controller.replicaset.triggers import replicasets_of_revision, replicasets_of_vmi
 from controller.runtime.actions import AnyResource
 from informers.resource import Resource
-from informers.store import StoreView
+from informers.store import Store, StoreView
 
 CACHES: Final = {
     VMIS: Cache(VMI_INDEXES, without_foreign_annotations),
@@ -41,14 +41,13 @@ def rules_of(
 ) -> ReplicaSetRules:
     """Return the rules of replica sets. `stores` has the store of each resource in `CACHES`.
 
-    Sets keep no history if the user has switched it off, if `stores` has no revisions, or in a dry run.
+    Without a store of revisions, sets have no revision.
     """
-    cached, vmis = stores.get(CONTROLLER_REVISIONS), stores[VMIS]
-    keeps = config.replicaset_history and not config.observe
-    revisions = RevisionCache(cached, config.revision_history) if keeps and cached is not None else None
+    vmis, stored = stores[VMIS], stores.get(CONTROLLER_REVISIONS, Store(indexes=REVISION_INDEXES))
+    revisions = RevisionCache(stored, config.revision_history)
     budgets = BudgetCache(stores.get(DISRUPTION_BUDGETS), is_off=not config.disruption_budgets)
     return ReplicaSetRules(
-        owners, vmis, resource, VMIS, VMIRosters(vmis), config.burst, config.max_replicas, revisions, budgets
+        owners, vmis, resource, VMIS, VMIRosters(vmis), revisions, config.burst, config.max_replicas, budgets
     )
 
 

@@ -51,6 +51,8 @@ class Create(Struct, frozen=True, kw_only=True):
     `reusable_disks` are the names of the disks of the new object. An earlier object of the same name may have left
     disks with these names. The garbage collector deletes a disk that still belongs to the earlier object. So the action
     waits until no disk belongs to the earlier object and no disk is being deleted.
+
+    `is_note` is true if the object only stores data for later reconciliations. A dry run does not report such a create.
     """
 
     resource: AnyResource
@@ -58,6 +60,7 @@ class Create(Struct, frozen=True, kw_only=True):
     body: bytes
     owner_uid: str
     why: str
+    is_note: bool = False
     reusable_disks: tuple[tuple[AnyResource, ObjectKey], ...] = ()
 
 

@@ -84,9 +84,7 @@ def _file_stamp(path: Path) -> object:
 
 
 class SelfSignedCertificate:
-    """A self-signed certificate. Each call of `load_into` creates a new one. The function `now` returns the wall-clock
-    time.
-    """
+    """Each call of `load_into` creates a new one. The function `now` returns the wall-clock time."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now

@@ -102,7 +102,6 @@ class HttpServer:
             raise
 
     async def close(self) -> None:
-        """Stop listening and close all connections."""
         await self.health.close()
         await self.metrics.close()
 

@@ -96,7 +96,6 @@ async def raw_items(client: Requests, path: str, selector: str = "") -> AsyncIte
 
 
 async def is_served(client: Requests, group_path: str, plural: str) -> bool:
-    """Return True if the API server serves this resource in the API group and version of `group_path`."""
     try:
         answer = await client.request("GET", group_path, timeout_s=REQUEST_TIMEOUT_S)
     except NotFound:
@@ -129,10 +128,7 @@ async def find_visible_kubevirt(client: Requests, namespace: str = "") -> Instal
 
 
 async def get_virt_controller(client: Requests, kubevirt: ObjectMeta) -> Deployment:
-    """Return the Deployment virt-controller of this KubeVirt.
-
-    If the request fails, raise ApiError, for example NotFound or Forbidden.
-    """
+    """If the request fails, raise ApiError, for example NotFound or Forbidden."""
     path = DEPLOYMENTS.path(kubevirt.namespace, VIRT_CONTROLLER)
     return DEPLOYMENTS.decode(await client.request("GET", path, timeout_s=REQUEST_TIMEOUT_S))
 

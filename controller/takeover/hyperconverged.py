@@ -46,7 +46,6 @@ class Unclear(Exception):
 
 
 def hyperconvergeds(version: str) -> Resource[HyperConverged]:
-    """Return the resource of HyperConverged objects in this version of its API group."""
     return Resource(HyperConverged, group=GROUP, version=version, plural=PLURAL, kind=KIND)
 
 

@@ -227,7 +227,6 @@ class SecondWriterWatch:
             raise GateClosed(f"not sent: {self.reason}")
 
     def ready(self) -> str | None:
-        """Return the reason why this process is not ready, or None."""
         return self.reason or None
 
     async def run(self, announce: Announce) -> None:
@@ -244,7 +243,6 @@ class SecondWriterWatch:
             self._set("")
 
     def _looks(self) -> Iterator[tuple[str, Look]]:
-        """Yield the functions that look for a second writer, with their names."""
         config = self._config
         if config.observe:
             return

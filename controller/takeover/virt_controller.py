@@ -126,10 +126,7 @@ def _arguments_of(deployment: Deployment) -> tuple[str, ...]:
 
 
 def is_stopped(arguments: Sequence[str], flag: str) -> bool:
-    """Return True if the arguments set this flag to 0.
-
-    If the arguments contain the flag twice, the last value counts.
-    """
+    """If the arguments contain the flag twice, the last value counts."""
     workers = ""
     for text, following in zip_longest(arguments, arguments[1:], fillvalue=""):
         if text == flag:
@@ -147,7 +144,6 @@ def is_rolled_out(deployment: Deployment) -> bool:
 
 
 def stop_patch() -> ComponentPatch:
-    """Return the patch that stops virt-controller's loops for replica sets and pools."""
     steps = [
         {"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": f"{flag}=0"}
         for flag in LOOPS.values()

@@ -3,8 +3,8 @@
 One client uses one aiohttp session with explicit timeouts. The client ignores the proxy settings of the environment.
 
 A write first waits until fewer than `max_inflight` writes are running. If several writes wait,
-`informers.http.fairness` selects the next one. Then the write waits for the token bucket if the client has one. A read
-waits only for the token bucket. A watch does not wait. The reported duration of a request includes the waiting time.
+`informers.http.fairness` selects the next one. Reads and watches do not wait. The reported duration of a write includes
+the waiting time.
 
 Before a write, the client calls the gate, a function that can forbid the write. The connection is open then, but no
 byte of the request has been sent.
@@ -41,7 +41,6 @@ from informers.http.warnings import collect
 from informers.instruments import NO_INSTRUMENTS, Instruments
 from informers.meta import ObjectKey
 from informers.objects import METADATA_LIST
-from informers.ratelimit import TokenBucket
 from informers.resource import Resource
 
 __all__ = ["ApiClient", "ConfigurationError", "Credentials", "load_credentials", "open_client"]
@@ -95,14 +94,12 @@ class ApiClient:
         *,
         instruments: Instruments = NO_INSTRUMENTS,
         max_inflight: int | None = None,
-        bucket: TokenBucket | None = None,
     ) -> None:
         self._session = session
         self._connector = connector
         self._credentials = credentials
         self._instruments = instruments
         self.write_slots = FairSlots(max_inflight) if max_inflight else None
-        self._bucket = bucket
         self._host = urlsplit(credentials.host).netloc
 
     @property
@@ -163,10 +160,7 @@ class ApiClient:
         return await self.request("GET", resource.path(namespace), params=params, accept=METADATA_LIST)
 
     async def create(self, resource: Resource[Any], namespace: str, body: bytes, *, dry_run: bool = False) -> bytes:
-        """Create the object and return the body of the answer.
-
-        With `dry_run`, the server checks the request in the same way, but stores nothing.
-        """
+        """With `dry_run`, the server checks the request in the same way, but stores nothing."""
         params = {"dryRun": "All"} if dry_run else {}
         return await self.request("POST", resource.path(namespace), params=params, body=body)
 
@@ -279,8 +273,6 @@ class ApiClient:
     async def _send_in_turn(self, request: _Request, token: str | None, started: float) -> _Answer:
         """Wait until the limits allow the request, and send it. `started` is the beginning of the reported duration."""
         async with _NO_LIMIT if request.method == "GET" or self.write_slots is None else self.write_slots:
-            if self._bucket is not None:
-                await asyncio.sleep(self._bucket.reserve(asyncio.get_running_loop().time()))
             tls = self._credentials.ssl
             try:
                 return await self._send(request, token, started)
@@ -313,7 +305,6 @@ class ApiClient:
             self._instruments.request_finished(verb=request.method, host=self._host, code=code, seconds=seconds)
 
     def _connection(self) -> dict[str, Any]:
-        """Return the arguments of aiohttp for the connection of a request."""
         credentials = self._credentials
         tls = {"ssl": credentials.ssl, "server_hostname": credentials.server_hostname}
         return {**tls, "proxy": credentials.proxy, "allow_redirects": False}
@@ -354,15 +345,12 @@ async def open_client(
     user_agent: str,
     instruments: Instruments = NO_INSTRUMENTS,
     max_inflight: int | None = 50,
-    qps: float = 0.0,
-    burst: int = 1,
     gate: Gate | None = None,
 ) -> AsyncIterator[ApiClient]:
     """Open a client with its own session. Close the client at the end of the `async with` block.
 
-    `max_inflight` is the largest number of writes at the same time; None means no limit. `qps` is the number of
-    requests per second; `qps=0` means no limit. `burst` is the number of requests that can be sent at once. A lease
-    needs a client without limits: renewals must not wait.
+    `max_inflight` is the largest number of writes at the same time; None means no limit. A lease needs a client without
+    a limit: renewals must not wait.
 
     Several clients can share one `Credentials` object. Then they load the certificates and the token only once.
     """
@@ -388,7 +376,6 @@ async def open_client(
             credentials,
             instruments=instruments,
             max_inflight=max_inflight,
-            bucket=TokenBucket(rate_per_s=qps, burst=burst) if qps else None,
         )
 
 

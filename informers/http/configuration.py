@@ -315,7 +315,6 @@ async def _authorize(loaded: Loaded, login: dict[str, Any]) -> None:
 
 
 def _impersonation(user: User) -> Iterator[tuple[str, str]]:
-    """Return the headers of the user that the requests impersonate."""
     extra = user.get("as-user-extra", {})
     values = {
         "User": [user.get("as")],

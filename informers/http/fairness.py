@@ -47,7 +47,6 @@ class FairSlots:
 
     @property
     def waiting(self) -> int:
-        """The number of requests that wait for a slot."""
         return self._waiters
 
     def waited_s(self) -> float:
@@ -111,7 +110,6 @@ class FairSlots:
         self._grant()
 
     def _grant(self) -> None:
-        """Give the free slots to waiting requests."""
         while (flow := self._next_flow()) is not None:
             group, key = flow
             # Remove the group and the key, and insert them again at the end. So the others have their turn first.

@@ -256,7 +256,6 @@ class Reflector(Generic[T]):
             self._reading = None
 
     async def _step(self, state: State, event: Input[T]) -> State:
-        """Pass one input to the state machine, apply the effects, and return the next state."""
         cached = self._store.version(self.scope)
         next_state, effects = advance(state, event, relist=self._relist, cached=cached)
         for effect in effects:

@@ -103,7 +103,6 @@ class Drain:
         print(f"node/{self._node} cordoned{flags.dry_run_suffix}", flush=True)
 
     async def evictees(self) -> list[Evictee]:
-        """Return the VMIs that run on the node."""
         params = {"labelSelector": f"{NODE_LABEL}={self._node}"}
         page = VMIS.decode_page(await self._session.request("GET", VMIS.path(), params=params))
         there = [vmi for vmi in page.items or () if vmis.node_of(vmi) == self._node and not vmis.is_final(vmi)]
@@ -186,7 +185,6 @@ class Drain:
         )
 
     async def _owner(self, vmi: VirtualMachineInstance) -> Subject | None:
-        """Return the set of the VMI, or the pool of its VM, or None."""
         reference = controller_of(vmi.metadata)
         if reference is None:
             self._bare.add(vmi.metadata.uid)

@@ -19,10 +19,7 @@ from plugin.views.set_history import history_of_set
 from plugin.views.steering import Refused
 
 KUBEVIRT_KEEPS_NONE = "KubeVirt's own controller runs this set, and keeps no templates of sets"
-NONE_YET = (
-    "vmherd has stored no template of this set. It stores the first one within five minutes after its start, "
-    "unless it runs with --no-replicaset-history"
-)
+NONE_YET = "vmherd has stored no template of this set. It stores the first one within five minutes after its start"
 
 
 class Past(Struct, frozen=True):

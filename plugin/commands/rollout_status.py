@@ -37,8 +37,6 @@ class Display:
 
 
 class Lines(Display):
-    """Prints one line for each change."""
-
     def __init__(self) -> None:
         self._last = ""
 
@@ -76,9 +74,7 @@ class Watch:
         self._other_writer = ""
 
     async def look(self) -> Situation:
-        """Return the situation of the object. If KubeVirt's own controller leaves VMIs of a set outdated, the situation
-        says so. Raise ApiError.
-        """
+        """If KubeVirt's own controller leaves VMIs of a set outdated, the situation says so. Raise ApiError."""
         situation = await self._reader.situation(self._target)
         if self._target.kind is POOLS or situation.updated >= situation.total:
             self._reader.missing.pop(UNKNOWN, None)

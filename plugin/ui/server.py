@@ -49,8 +49,6 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Page:
-    """The handlers of all paths below the token."""
-
     def __init__(self, session: Session, changes: Changes, port: int, token: str) -> None:
         self._session = session
         self._changes = changes

@@ -23,12 +23,10 @@ class Changes:
         self._next = asyncio.Event()
 
     def note(self, _: object = None) -> None:
-        """Wake everything that waits now."""
         self._next.set()
         self._next = asyncio.Event()
 
     def next(self) -> asyncio.Event:
-        """Return the event that the next change sets."""
         return self._next
 
 

@@ -38,14 +38,12 @@ def field(document: Document, path: Iterable[str]) -> Any:
 
 
 def edited(document: Document, edits: Iterable[Edit]) -> Document:
-    """Return a copy of the document with these changes."""
     for edit in edits:
         document = _with(document, edit.path, edit.value)
     return document
 
 
 def json_patch(document: Document, edits: Iterable[Edit]) -> bytes:
-    """Return the JSON patch that makes these changes to the document on the server."""
     steps: list[dict[str, object]] = [
         {"op": "test", "path": "/metadata/uid", "value": field(document, ("metadata", "uid"))}
     ]
@@ -70,7 +68,6 @@ def _step(document: Document, edit: Edit) -> dict[str, object] | None:
 
 
 def pointer(path: Iterable[str]) -> str:
-    """Return the JSON pointer of a path."""
     return "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in path)
 
 

@@ -13,8 +13,6 @@ UPDATING = "Updating"
 
 
 class Row(Struct, frozen=True, kw_only=True, rename="camel"):
-    """One object in the output of `list` as JSON or YAML."""
-
     name: str
     namespace: str
     status: str

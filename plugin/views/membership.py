@@ -56,7 +56,6 @@ def owner_kind(member: Document) -> Kind[Any]:
 
 
 def controller(member: Document) -> Mapping[str, Any] | None:
-    """Return the controller's owner reference of an object, or None."""
     owners = field(member, OWNERS)
     return next((each for each in (() if owners is ABSENT else owners) if each.get("controller")), None)
 
@@ -101,7 +100,6 @@ def adopt_edits(member: Document, owner: ReplicaSet) -> tuple[Edit, ...]:
 
 
 def after_detach(kind: Kind[Any], owner: str) -> str:
-    """Return the sentence about what happens next."""
     member = "VM" if kind is POOLS else "VMI"
     return f"Note: the {kind.noun} {owner} creates another {member} in its place, unless it is scaled in."
 

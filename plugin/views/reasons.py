@@ -66,7 +66,6 @@ def summary_of(situation: Situation, *, all_namespaces: bool = False) -> str:
 
 
 def member_line(situation: Situation, member: Member) -> str:
-    """Return the state of one VM or VMI in a line, with why it is so."""
     owner = f"{situation.identity.short}/{situation.identity.name}"
     parts = [member.status, "ready" if member.is_ready else "not ready"]
     parts += [f"revision {member.revision}"] if member.revision else []

@@ -105,7 +105,6 @@ def behind_kubevirt(situation: Situation, why: str) -> Situation:
 
 
 def live_line(situation: Situation, seconds: float) -> str:
-    """Return the line that a terminal shows while the rollout goes on."""
     done = round(BAR * situation.updated / situation.target) if situation.target else BAR
     parts = [situation.identity.name]
     if situation.revisions:

@@ -51,9 +51,7 @@ class Leaving(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=T
 
 
 class ScalePreview(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The effect of a new number of replicas. `held` says why the controller does not scale now. `drain` says how long
-    the VMs that run may stay.
-    """
+    """`held` says why the controller does not scale now. `drain` says how long the VMs that run may stay."""
 
     leaving: tuple[Leaving, ...] = ()
     staying: tuple[Leaving, ...] = ()
@@ -69,7 +67,6 @@ def preview(snapshot: PoolSnapshot | SetSnapshot) -> ScalePreview:
 
 
 def with_replicas(snapshot: Any, replicas: int) -> Any:
-    """Return the snapshot with another number of replicas."""
     return with_owner(snapshot, replace(snapshot.owner, spec=replace(snapshot.owner.spec, replicas=replicas)))
 
 
@@ -183,7 +180,6 @@ def _names(reasons: Iterable[tuple[Member, str]]) -> tuple[Leaving, ...]:
 
 
 def _unprotected(each: Any) -> Any:
-    """Return the VM or VMI without the mark that protects it."""
     if isinstance(each, Machine):
         return replace(each, vm=_unprotected(each.vm))
     annotations = {name: text for name, text in annotations_of(each.metadata).items() if name != PROTECT}

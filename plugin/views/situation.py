@@ -61,7 +61,6 @@ class Member(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
 
     @property
     def path(self) -> str:
-        """The name of the member in the output of kubectl."""
         resource = VMS if self.kind == "vm" else VMIS
         return f"{resource.kind.lower()}.{resource.group}/{self.name}"
 
@@ -259,10 +258,7 @@ def marks_of(obj: KubeObject, now: datetime) -> str:
 
 
 def is_observed(meta: ObjectMeta, observed: int | None) -> bool:
-    """Return False if the status belongs to an older spec.
-
-    A status without an observed generation counts as up to date.
-    """
+    """A status without an observed generation counts as up to date."""
     return observed is None or meta.generation is None or observed >= meta.generation
 
 

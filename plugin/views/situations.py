@@ -15,10 +15,7 @@ from plugin.views.tables import printable
 
 
 def situation_of(kind: Kind[Any], group: str, snapshot: Any) -> Situation:
-    """Return the situation of an object.
-
-    If the snapshot is of another kind than pool or set, or if the rules fail, only its status is used.
-    """
+    """If the snapshot is of another kind than pool or set, or if the rules fail, only its status is used."""
     problem = ""
     try:
         match snapshot:

@@ -52,9 +52,7 @@ def shortened(line: str, width: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Return the text in one line. Line breaks and tabs become spaces. Other characters that a terminal cannot print
-    become `?`.
-    """
+    """Line breaks and tabs become spaces. Other characters that a terminal cannot print become `?`."""
     return "".join(each if each.isprintable() else "?" for each in " ".join(text.split()))
 
 
@@ -68,7 +66,6 @@ TOPIC: Final = re.compile(r"\A  (\w+)(?= )")
 
 
 def coloured_column(lines: Iterable[str], start: int) -> list[str]:
-    """Return the lines with a colour for the word at this position."""
     return [line[:start] + WORD.sub(lambda word: _state(word[0]), line[start:]) for line in lines]
 
 

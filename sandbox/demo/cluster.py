@@ -36,8 +36,6 @@ class DemoFailed(Exception):
 
 
 class DemoCluster:
-    """A control plane, a simulator and a controller that run for the demo."""
-
     def __init__(self, plane: ControlPlane, metrics_port: int) -> None:
         self.kubeconfig = plane.kubeconfig
         self.metrics_port = metrics_port

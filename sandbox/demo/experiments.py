@@ -27,12 +27,10 @@ READY_AFTER, BEHAVIOR = "sim.vmherd.dev/ready-after", "sim.vmherd.dev/behavior"
 
 
 def merge_patch(resource: str, name: str, change: Any) -> Command:
-    """Return the kubectl command that changes an object with a merge patch."""
     return "kubectl", "patch", resource, name, "--type", "merge", "-p", json.dumps(change, separators=(",", ":"))
 
 
 def pool_template(annotations: Any) -> dict[str, Any]:
-    """Return the change that gives the template of a pool's VMIs these annotations."""
     return {"spec": {"virtualMachineTemplate": {"spec": {"template": {"metadata": {"annotations": annotations}}}}}}
 
 

@@ -77,7 +77,6 @@ def screen(tables: RenderableType, hints: Text) -> Layout:
 
 
 def draw_hints(report: Report, *, width: int, height: int, kubeconfig: Path) -> Text:
-    """Draw the last experiment, its commands, and the keys."""
     lines = [Text("-" * width, style="dim"), *report_lines(report, width, height), *key_lines(width, height)]
     lines.append(Text(f"export KUBECONFIG={kubeconfig}", style="dim"))
     for line in lines:
@@ -98,7 +97,6 @@ def report_lines(report: Report, width: int, height: int) -> list[Text]:
 
 
 def _summary(report: Report) -> tuple[str, str]:
-    """Return the line about the last experiment, and its style."""
     if not report.line:
         return KEYS_LINE, ""
     after = " ..." if report.running else ""
@@ -136,7 +134,6 @@ def key_lines(width: int, height: int) -> list[Text]:
 
 
 def packed(keys: Iterable[tuple[str, str]], width: int) -> list[Text]:
-    """Return the keys in as few lines as possible."""
     lines = [Text()]
     for key, name in keys:
         text = key_text(key, name)

@@ -23,10 +23,7 @@ PLUGIN = ("kubectl", "vmherd")
 
 
 def as_process(command: Command) -> list[str]:
-    """Return the command line of a command. Raises KubectlMissing.
-
-    The plugin is run without kubectl, because the PATH possibly has no `kubectl-vmherd`.
-    """
+    """Raises KubectlMissing. The plugin is run without kubectl, because the PATH possibly has no `kubectl-vmherd`."""
     if command[:2] == PLUGIN:
         return [sys.executable, "-m", "plugin", *command[2:]]
     return [kubectl_path(), *command[1:]]
@@ -124,7 +121,6 @@ def one_line(text: str) -> str:
 
 @contextmanager
 def running_experiments(kubeconfig: Path) -> Iterator[Runner]:
-    """Run experiments while the block runs."""
     runner = Runner(kubeconfig)
     try:
         yield runner

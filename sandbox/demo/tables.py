@@ -63,7 +63,6 @@ class Row(Struct, frozen=True):
 
 
 def rows_of(table: Mapping[str, Any]) -> tuple[Row, ...]:
-    """Return the rows of a table of the API server."""
     columns = [each["name"] for each in table["columnDefinitions"]]
     return tuple(
         Row(

@@ -75,7 +75,6 @@ def _screen(cluster: DemoCluster, console: Console, keys: "Keyboard", runner: Ru
 
 
 def _next_key(keys: "Keyboard") -> str:
-    """Wait for the key that ends a page."""
     print("\nPress any key to go back.", flush=True)
     while keys.is_open:
         if pressed := keys.read(None):
@@ -106,7 +105,6 @@ def _missing_path() -> str:
 
 
 def run_plugin(cluster: DemoCluster, verb: str, subjects: Sequence[str] = (POOL, SET)) -> None:
-    """Print the plugin's view of the example objects."""
     command: Command = ("kubectl", "vmherd", verb, *subjects)
     print(f"$ {joined([command])}", flush=True)
     subprocess.run(as_process(command), env=environment(cluster.kubeconfig), stdin=subprocess.DEVNULL, check=False)

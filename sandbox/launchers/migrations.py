@@ -31,7 +31,6 @@ Pods = Iterable[Pod]
 
 
 def evacuation_step(vmi: SimulatedVMI) -> Step | None:
-    """Return the step that creates a migration for a VMI that must leave its node, or None."""
     wanted = vmi.told.evacuation_node_name
     if not wanted or wanted != vmi.node or vmi.is_migrating or not vmi.is_active:
         return None

@@ -74,7 +74,6 @@ def node_for(vmi: ObjectMeta, nodes: Mapping[str, Node]) -> str:
 
 
 def new_node(name: str, now: datetime) -> dict[str, Any]:
-    """Return a Node with the status that a kubelet writes."""
     labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubevirt.io/schedulable": "true"}
     condition = {
         "type": "Ready",

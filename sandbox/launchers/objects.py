@@ -33,8 +33,6 @@ class MigrationSpec(Struct, frozen=True, rename="camel"):
 
 
 class Status(Struct, frozen=True, rename="camel"):
-    """The status of a Pod, a Node or a migration."""
-
     phase: str | None = None
     start_time: datetime | None = None
     conditions: tuple[Condition, ...] | None = None

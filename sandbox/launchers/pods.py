@@ -71,7 +71,6 @@ def pod_step(pod: Pod, vmi: SimulatedVMI | None, now: datetime) -> Step:
 
 
 def end_of(vmi: SimulatedVMI, phase: str, now: datetime, *, reason: str = "") -> Patch:
-    """Return the patch that ends a VMI whose Pod or node disappears."""
     return state_patch(VMIState(phase, Reason.POD_TERMINATING, vmi.problem), vmi, now=now, reason=reason)
 
 
@@ -124,7 +123,6 @@ def suffix(text: str) -> str:
 
 
 def _status(pod: Pod, vmi: SimulatedVMI, now: datetime) -> Fields | None:
-    """Return the status that the Pod should have, or None if the Pod already has the status."""
     phase, ready = _phase(pod, vmi), "False"
     if phase == "Running" and vmi.has("Ready"):
         ready = "True"
@@ -167,20 +165,17 @@ def _phase(pod: Pod, vmi: SimulatedVMI) -> str:
 
 
 def _is_target(pod: Pod, vmi: SimulatedVMI) -> bool:
-    """Return True if the Pod is the target of a migration that has not ended."""
     migration = labels_of(pod.metadata).get(MIGRATION_UID)
     state = vmi.migration
     return bool(migration) and (state.get("migrationUid") != migration or not state.get("endTimestamp"))
 
 
 def _is_source_of_past(pod: Pod, vmi: SimulatedVMI) -> bool:
-    """Return True if the VMI was migrated from this Pod to another Pod."""
     state = vmi.migration
     return bool(state.get("completed")) and not state.get("failed") and state.get("targetPod") != pod.metadata.name
 
 
 def _binding(pod: Pod, node: str) -> Create:
-    """Return the effect that binds an unscheduled Pod to a node."""
     resource = Resource(Pod, group="", version="v1", plural=f"pods/{pod.metadata.name}/{_BINDING}", kind="Binding")
     target = {"apiVersion": "v1", "kind": "Node", "name": node}
     return creation(resource, {"name": pod.metadata.name}, target=target)

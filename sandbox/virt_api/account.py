@@ -33,7 +33,6 @@ async def apply(client: ApiClient, path: str, document: dict[str, Any]) -> None:
 
 
 async def create_token(client: ApiClient) -> str:
-    """Create the account with all permissions, and return a token of the account."""
     made = objects()["account"]
     for path, document in made.items():
         await apply(client, path, document)

@@ -55,9 +55,7 @@ def answer_eviction(review: Review, denial: str) -> Review:
 
 
 def _with_status_of_kubevirt(request: Fields, new: Fields) -> Fields:
-    """Return the new VMI. If a user changed the status, the result has the old status. Only KubeVirt may change the
-    status.
-    """
+    """If a user changed the status, the result has the old status. Only KubeVirt may change the status."""
     old = request["oldObject"]
     if request["userInfo"].get("username") == USER or new.get("status") == old.get("status"):
         return new
@@ -105,7 +103,6 @@ class Verdict(Struct, frozen=True):
 
 
 def judge_eviction(pod: Document, vmi: Document) -> Verdict:
-    """Return whether the Pod of this VMI may be evicted."""
     phase = (pod.get("status") or {}).get("phase")
     if (pod["metadata"].get("labels") or {}).get("kubevirt.io") != "virt-launcher" or phase in ("Succeeded", "Failed"):
         return Verdict()

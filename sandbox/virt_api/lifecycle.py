@@ -61,7 +61,6 @@ def decide(subresource: str, request: Request, vm: Document, vmi: Document | Non
 
 
 def run_strategy(spec: Document) -> str:
-    """Return the run strategy of a VM with this spec."""
     if spec.get("running") is not None:
         return "Always" if spec["running"] else "Halted"
     return str(spec.get("runStrategy") or "Halted")
@@ -149,7 +148,6 @@ def _stop_request(vmi: Document) -> Operation:
 
 
 def _run(vm: Document, *, running: bool) -> JsonPatch:
-    """Return the patch that starts or stops a VM with a change of its spec."""
     spec = vm.get("spec") or {}
     if spec.get("runStrategy") is not None:
         value: Any = "Always" if running else "Halted"

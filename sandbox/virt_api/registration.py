@@ -55,7 +55,6 @@ def resources(names: tuple[str, ...]) -> Fields:
 
 
 def names_port(document: Fields, port: int) -> bool:
-    """Return True if this webhook configuration or APIService contains this port."""
     if "webhooks" in document:
         return all(f":{port}/" in webhook["clientConfig"]["url"] for webhook in document["webhooks"])
     return bool(document["spec"]["service"]["port"] == port)

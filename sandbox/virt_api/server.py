@@ -132,8 +132,6 @@ async def _validate(request: web.Request) -> web.Response:
 
 
 class VirtApi:
-    """The handlers of requests that read or write the cluster."""
-
     def __init__(self, client: ApiClient) -> None:
         self._client = client
 

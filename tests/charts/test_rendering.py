@@ -218,14 +218,10 @@ def test_every_setting_reaches_the_program(helm: Helm) -> None:
                     "workers": 3,
                     "burst": 1000000 // 10,
                     "revisionHistory": 7,
-                    "replicaSetHistory": False,
                     "disruptionBudgets": True,
-                    "resyncPeriod": "1h",
                     "syncTimeout": "5m",
                     "shutdownGrace": "1m",
                     "maxInflight": 60,
-                    "kubeApiQps": 12.5,
-                    "kubeApiBurst": 40,
                     "maxReplicas": 500,
                     "debugEndpoints": True,
                 },
@@ -241,7 +237,7 @@ def test_every_setting_reaches_the_program(helm: Helm) -> None:
     )
     untouched = {field for field in Config.__struct_fields__ if getattr(found, field) == getattr(Config(), field)}
     assert untouched == {"kubeconfig", "context", "leader_elect", "versions"}
-    assert (found.burst, found.kube_api_qps, found.replicaset_group) == (100_000, 12.5, "vmherd.dev")
+    assert (found.burst, found.replicaset_group) == (100_000, "vmherd.dev")
 
 
 def test_without_a_lease_there_is_one_replica_and_no_role_for_a_lease(helm: Helm) -> None:

@@ -6,7 +6,7 @@ from structlog.testing import capture_logs
 
 from informers.errors import TransportError
 from informers.resource import Resource
-from informers.store import Added, Change, Removed, Updated
+from informers.store import Added, Change, Removed
 from tests.informers.scripted import (
     RecordedInstruments,
     ScriptedClient,
@@ -15,7 +15,6 @@ from tests.informers.scripted import (
     following,
     make_informer,
     names,
-    object_of,
     recorded_informer,
     stream,
 )
@@ -190,25 +189,6 @@ async def test_a_rejected_object_of_a_streaming_list_replaces_its_earlier_state(
     async with following(informer):
         await informer.synced.wait()
     assert len(informer.store) == 0
-
-
-async def test_a_resync_sends_the_current_state_of_every_object_again():
-    many = [config_map(f"a{n:04}", n + 1) for n in range(600)]
-    newer = config_map("a0599", 3000)
-    client = ScriptedClient(
-        page(*many, version=2000), stream(100.0, line("DELETED", config_map("a0598", 2999)) + line("MODIFIED", newer))
-    )
-    informer, changes = recorded_informer(client, resync_period_s=100.0)
-    async with following(informer):
-        await asyncio.sleep(150)
-        again = [change for change in changes if isinstance(change, Updated) and change.old is change.new]
-        assert len(again) == 599
-        latest: dict[str, int] = {}
-        for change in changes:
-            meta = object_of(change).metadata
-            version = int(meta.resource_version)
-            assert version >= latest.get(meta.name, 0)
-            latest[meta.name] = version
 
 
 async def test_silent_s_is_the_time_since_data_arrived():

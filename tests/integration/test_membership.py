@@ -13,7 +13,6 @@ from tests.controlplane.documents import (
     HOLD,
     REVISION,
     finalizers_of,
-    is_observed,
     owner_uid,
     reference_to,
     uids,
@@ -109,22 +108,23 @@ def test_r17_p11_a_revision_stores_the_template_survives_scaling_and_goes_with_i
     assert written(owner) == {("create", 201): 1}, "it is the garbage collector that deletes"
 
 
-def test_r17_p11_flags_set_the_number_of_revisions_and_switch_the_history_of_sets_off(
-    idle_namespace: SetNamespace, tmp_path: Path
-) -> None:
-    with controller_for(idle_namespace, tmp_path, "--no-replicaset-history", "--revision-history=1"):
+def test_r17_p11_a_flag_sets_the_number_of_unused_revisions(idle_namespace: SetNamespace, tmp_path: Path) -> None:
+    with controller_for(idle_namespace, tmp_path, "--revision-history=1"):
         sets, pools = idle_namespace, idle_namespace.pools
         sets.make(1)
         pools.make(1, template=HALTED)
         for number, memory in enumerate(("65M", "66M", "67M"), 2):
             sets.change_memory(memory)
             pools.change_memory(memory)
-            reacts(lambda number=number: f"pool-{number}" in pools.revisions(), what="the template is stored")
-        reacts(lambda: pools.revisions().keys() == {"pool-3", "pool-4"}, what="the earlier revisions are pruned")
+            reacts(lambda number=number: number in numbers(sets) & numbers(pools), what="both templates are stored")
+        reacts(lambda: numbers(pools) == {3, 4}, what="the earlier revisions of the pool are pruned")
+        reacts(lambda: numbers(sets) == {1, 3, 4}, what="of the set, that of its VMI stays as well")
         pools.settle()
-        assert pools.revisions().keys() == {"pool-3", "pool-4"}
-        assert is_observed(sets.read())
-        assert not sets.revisions()
+        assert (numbers(pools), numbers(sets)) == ({3, 4}, {1, 3, 4})
+
+
+def numbers(owner: Namespace) -> set[int]:
+    return {each["revision"] for each in owner.revisions().values()}
 
 
 KUBEVIRTS = "kubevirt.io/virtualMachineControllerFinalize"

@@ -24,11 +24,8 @@ UNDER_WAY = 50
 MEASURED_S = 4.0
 BACK_AT_WORK_S = 30.0
 ASKED_PER_S = 20
-SLOWLY = ("--kube-api-qps", "50", "--kube-api-burst", "20")
-"""Flags for a slow controller. The test stops the server before the controller has finished its work.
-
-These limits are higher than the rate of retries in an outage, so they do not slow down the retries.
-"""
+SLOWLY = ("--burst", "1")
+"""Flags for a slow controller. The test stops the server before the controller has finished its work."""
 
 
 def test_an_outage_costs_a_scale_down_only_a_few_seconds_more(idle_namespace: SetNamespace, tmp_path: Path) -> None:

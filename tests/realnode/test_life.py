@@ -1,6 +1,7 @@
 """A release from its installation to its uninstallation, with Helm's `--wait`, its test and its hooks."""
 
-from typing import Any
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -9,6 +10,7 @@ from sandbox.crds import CRD_DIRECTORIES
 from tests.charts.releases import KUBEVIRTS
 from tests.charts.test_hooks import helm_runs, left_of_hooks
 from tests.controlplane.documents import FINALIZER, finalizers_of, open_definition
+from tests.controlplane.namespace import SetNamespace
 from tests.controlplane.waits import eventually
 from tests.integration.kubevirt_installation import RESTING
 from tests.realnode.release import VALUES, WAIT, Release, document, status_of
@@ -17,21 +19,23 @@ from tools.chart.generated import CHART
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 HERD = 500
-SLOW: dict[str, Any] = {"kubeApiQps": 16, "kubeApiBurst": 16, "burst": 32}
-"""With these settings, the growth to 500 VMIs lasts longer than an upgrade."""
+STEP, STEP_S = 16, 1.0
+"""The set grows by this number of VMIs, once in this time. So its growth lasts longer than an upgrade."""
 
 
 def test_a_release_is_installed_tested_upgraded_rolled_back_and_uninstalled(bare: Release) -> None:
     site, hooks = bare.site, {"cleanup": {"enabled": True}}
-    bare.install(settings=SLOW, hooks=hooks)
+    bare.install(hooks=hooks)
     assert "Succeeded" in site.helm("test", "vmherd", "--timeout=60s").stdout
     assert set(bare.restarts().values()) == {0}
     first, sets, pools = set(bare.pods()), bare.sets(), bare.pools()
-    sets.make(HERD)
-    eventually(lambda: len(sets.vmis()) > HERD // 10, what="the set grows")
-
-    bare.upgrade(settings={**SLOW, "workers": 5}, hooks=hooks)
-    assert len(sets.vmis()) < HERD, "the upgrade must happen during the growth"
+    sets.make(STEP)
+    with ThreadPoolExecutor(1) as thread:
+        growth = thread.submit(grow, sets)
+        eventually(lambda: len(sets.vmis()) > HERD // 10, what="the set grows")
+        bare.upgrade(settings={"workers": 5}, hooks=hooks)
+        assert not growth.done(), "the upgrade must happen during the growth"
+        growth.result()
     sets.wait_ready(HERD, within_s=60)
     eventually(lambda: first.isdisjoint(bare.pods()), what="the old Pods are gone")
     assert sets.created() == dict.fromkeys(sets.vmis(), 1)
@@ -52,6 +56,12 @@ def test_a_release_is_installed_tested_upgraded_rolled_back_and_uninstalled(bare
     assert len(sets.vmis()) == HERD + 1
     eventually(lambda: left_of_hooks(site) == [], what="the objects of the hooks are gone")
     eventually(lambda: bare.pods() == {}, what="the Pods are gone")
+
+
+def grow(sets: SetNamespace) -> None:
+    for replicas in (*range(STEP, HERD, STEP), HERD):
+        sets.scale(replicas)
+        time.sleep(STEP_S)
 
 
 KUBEVIRT = {"apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": {"name": "kubevirt"}, "spec": {}}

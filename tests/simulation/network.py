@@ -271,7 +271,7 @@ def opener_of(network: Network, process: Connected, actor: str) -> OpenClient:
 
     @asynccontextmanager
     async def open_client(
-        credentials: Credentials, *, instruments: Instruments, max_inflight: int | None, **_: Any
+        credentials: Credentials, *, user_agent: str, instruments: Instruments, max_inflight: int | None
     ) -> AsyncIterator[ApiClient]:
         connector: Any = Connector()
         session: Any = Session(network, connector, process, actor)

@@ -24,14 +24,10 @@
 - --burst={{ .burst | int64 }}
 - --max-replicas={{ .maxReplicas | int64 }}
 - --revision-history={{ .revisionHistory | int64 }}
-- --replicaset-history={{ .replicaSetHistory }}
 - --disruption-budgets={{ .disruptionBudgets }}
-- --resync-period={{ .resyncPeriod }}
 - --sync-timeout={{ .syncTimeout }}
 - --shutdown-grace={{ .shutdownGrace }}
 - --max-inflight={{ .maxInflight | int64 }}
-- --kube-api-qps={{ .kubeApiQps }}
-- --kube-api-burst={{ .kubeApiBurst | int64 }}
 - --debug-endpoints={{ .debugEndpoints }}
 {{- end }}
 - --health-probe-bind-address=:{{ .Values.healthPort | int64 }}

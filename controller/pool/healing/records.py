@@ -121,10 +121,7 @@ def pause_end(vm: VirtualMachine, record: Record | None) -> datetime | None:
 
 
 def pause_after(count: int) -> timedelta:
-    """Return the pause after `count` healings in a row.
-
-    The pause is 10 seconds after the first healing. Each further healing doubles the pause, up to 5 minutes.
-    """
+    """The pause is 10 seconds after the first healing. Each further healing doubles the pause, up to 5 minutes."""
     doublings: int = 2 ** min(count - 1, 16)
     return min(FIRST_PAUSE * doublings, LONGEST_PAUSE)
 

@@ -176,7 +176,6 @@ def plan_member_finalizers(
 
 
 def _removals(vms: Iterable[VirtualMachine], disks: tuple[RemoveOwnerReference, ...], why: str) -> tuple[Stage, ...]:
-    """Return a stage that keeps the disks, and a stage that removes the pool finalizer from the VMs."""
     stages = (Stage(disks, essential=False), Stage(tuple(_removal(vm, why) for vm in vms), essential=False))
     return tuple(stage for stage in stages if stage.actions)
 

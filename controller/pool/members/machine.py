@@ -26,7 +26,6 @@ class Machine(Struct, frozen=True, gc=False):
 
     @property
     def metadata(self) -> ObjectMeta:
-        """The metadata of the VM."""
         return self.vm.metadata
 
 

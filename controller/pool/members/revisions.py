@@ -133,7 +133,6 @@ def delete_orphaned(snapshot: Snapshot, *, orphans: bool) -> tuple[Stage, ...]:
 
 
 def plan_orphaned_revisions(revisions: Iterable[ControllerRevision], *, burst: int) -> Plan:
-    """Plan the deletion of at most `burst` revisions whose pool no longer exists."""
     batch = [revision for revision in revisions if revision.metadata.deletion_timestamp is None][:burst]
     return Plan(stages=delete_revisions(batch, "its pool does not exist any more"))
 
@@ -150,7 +149,6 @@ def oldest_in_use(snapshot: Snapshot, revisions: Revisions) -> str:
 
 
 def _revisions_in_use(snapshot: Snapshot) -> set[str]:
-    """Return the revisions of the members and of their VMIs."""
     examples = snapshot.members.examples()
     of_vms = {revision_of(each.vm) for each in examples}
     return of_vms | {labels_of(each.vmi.metadata).get(REVISION_NAME, "") for each in examples if each.vmi is not None}

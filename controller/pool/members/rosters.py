@@ -26,29 +26,22 @@ from informers.store import StoreView
 
 
 def own_vmi(vm: VirtualMachine, vmis: StoreView[VirtualMachineInstance]) -> VirtualMachineInstance | None:
-    """Return the VMI that this VM controls, or None if the VM controls no VMI.
-
-    A VMI with the VM's name can belong to another owner, or to an earlier VM with the same name.
-    """
+    """A VMI with the VM's name can belong to another owner, or to an earlier VM with the same name."""
     vmi = vmis.get(vm.metadata.key)
     owner = controller_of(vmi.metadata) if vmi is not None else None
     return vmi if owner is not None and owner.uid == vm.metadata.uid else None
 
 
 class MemberCaches(NamedTuple):
-    """The caches of VMs and VMIs."""
-
     vms: StoreView[VirtualMachine]
     vmis: StoreView[VirtualMachineInstance]
 
     def all_of(self, owner: ObjectMeta) -> tuple[VirtualMachine, ...]:
-        """Return the VMs that the pool controls."""
         # Owner references across namespaces are invalid in Kubernetes. Otherwise a user could add VMs to a pool in
         # another namespace.
         return tuple(vm for vm in self.vms.by_index(OWNER_UID, owner.uid) if vm.metadata.namespace == owner.namespace)
 
     def one_of(self, owner: ObjectMeta, name: str) -> VirtualMachine | None:
-        """Return the VM with this name, or None if the pool controls no such VM."""
         vm = self.vms.get(ObjectKey(owner.namespace, name))
         controller = controller_of(vm.metadata) if vm is not None else None
         return vm if controller is not None and controller.uid == owner.uid else None
@@ -67,7 +60,6 @@ class Downtimes:
         self.notes: Mapping[str, UnreadyNote] = {}
 
     def put(self, name: str, period: UnreadyPeriod | None, now: datetime) -> None:
-        """Record the present period of a VM, or None if the VM has none."""
         self.periods.pop(name, None)
         self.due.pop(name, None)
         if period is not None:
@@ -91,7 +83,6 @@ class PoolReader:
         return len(self._caches.vms.by_index(OWNER_UID, self._pool.uid))
 
     def names(self) -> Iterable[str]:
-        """Return the names of the VMs, and the names with an unready period."""
         return {*(vm.metadata.name for vm in self._caches.all_of(self._pool)), *self.downtimes.periods}
 
     def load(self) -> list[Machine]:
@@ -152,7 +143,6 @@ class PoolRosters:
         vmis.follow(self)
 
     def __len__(self) -> int:
-        """Return the number of pools with a roster or an unready period."""
         return len(self._downtimes)
 
     def prepare(self, pool: ObjectMeta, now: datetime) -> Iterator[None]:
@@ -163,7 +153,6 @@ class PoolRosters:
             yield
 
     def read(self, pool: ObjectMeta, now: datetime) -> Machines:
-        """Return the members of the pool, as the caches show them now."""
         reader = self._reader(pool, now)
         members = self._rosters.read(pool, reader)
         if reader.downtimes.periods or pool.uid in self._rosters:
@@ -183,7 +172,6 @@ class PoolRosters:
         self._rosters.forget_all()
 
     def forget(self, key: ObjectKey) -> None:
-        """Remove what is known of a deleted pool."""
         self._rosters.forget(key)
         self._downtimes.pop(key, None)
 

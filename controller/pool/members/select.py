@@ -43,10 +43,7 @@ class Candidates(Struct, frozen=True):
 
 
 def allows(selection: Selection, vm: VirtualMachine) -> bool:
-    """Return True if all selectors of the selection match the VM.
-
-    The selectors are compared with the VMI template in the VM's spec, not with the VM's own labels.
-    """
+    """The selectors are compared with the VMI template in the VM's spec, not with the VM's own labels."""
     if selection.labels is not None and not selection.labels.matches(template_labels_of(vm)):
         return False
     return selection.nodes is None or selection.nodes.matches(node_selector_of(vm))

@@ -43,7 +43,6 @@ class Situation(Struct, frozen=True):
 
     @property
     def pool(self) -> ObjectMeta:
-        """The metadata of the pool."""
         return self.snapshot.owner.metadata
 
     @property

@@ -67,8 +67,6 @@ REVISION_INDEXES: Final[Mapping[str, Callable[[ControllerRevision], Iterable[str
 
 
 class Stores(NamedTuple):
-    """The caches for the snapshot of a pool."""
-
     pools: StoreView[Pool]
     vms: StoreView[VirtualMachine]
     vmis: StoreView[VirtualMachineInstance]

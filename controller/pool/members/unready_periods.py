@@ -114,7 +114,6 @@ class Observation(Struct, frozen=True, gc=False):
 
 
 def down_of(period: Down | Recovering) -> Down:
-    """Return the last state in which the VM was not ready."""
     return period.down if isinstance(period, Recovering) else period
 
 
@@ -136,7 +135,6 @@ def due_at(period: UnreadyPeriod) -> datetime | None:
 
 
 def has_ended(period: Down | Recovering, now: datetime) -> bool:
-    """Return True if the VM has been ready for `STEADY`."""
     return isinstance(period, Recovering) and now - period.at >= STEADY
 
 
@@ -209,9 +207,7 @@ def _still_down(period: Down, seen: Observation, now: datetime) -> Down:
 
 
 def _first_down(predecessor: Down | Recovering | None, seen: Observation, now: datetime) -> Down:
-    """Return the period of a VM that was not unready before. A recreated VM with the same template continues
-    `template_since` of its predecessor.
-    """
+    """A recreated VM with the same template continues `template_since` of its predecessor."""
     revision = revision_of(seen.vm)
     since = _noted_since(seen, seen.note, now) if seen.note is not None else now
     template_since = since

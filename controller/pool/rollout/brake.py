@@ -49,7 +49,6 @@ starts updates that must stay blocked.
 
 
 def is_taken_over(snapshot: Snapshot, template: Template) -> bool:
-    """Return True if the updates of the pool are not blocked."""
     if not snapshot.limits.takes_over:
         return True
     mark = _mark_of(snapshot)
@@ -103,10 +102,7 @@ def _consequences(changes: list[PendingStep], revisions: Revisions, *, live: boo
 
 
 def _revision_before(change: PendingStep) -> str:
-    """Return the revision that the update step replaces.
-
-    If the VM is already updated, this is the revision of the VMI. Otherwise it is the revision of the VM.
-    """
+    """If the VM is already updated, this is the revision of the VMI. Otherwise it is the revision of the VM."""
     vm, vmi = change.machine.vm, change.machine.vmi
     return vmi_revision_of(vmi) if change.begun and vmi is not None else revision_of(vm)
 

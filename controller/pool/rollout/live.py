@@ -97,7 +97,6 @@ def forbids_restart(intent: Intent) -> str:
 
 
 def most_live_changes(intent: Intent) -> int:
-    """Return the maximum number of VMs with an unfinished live change."""
     return max(intent.wanted // SHARE, 1)
 
 

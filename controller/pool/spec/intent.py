@@ -93,7 +93,6 @@ class Intent(Struct, frozen=True, kw_only=True):
 
 
 def parse_intent(owner: Pool) -> Intent | FieldError:
-    """Parse the pool's spec and return an Intent, or the first error."""
     spec = owner.spec
     template = parse_template(spec, index_sysprep=is_marked(owner.metadata, INDEX_SYSPREP))
     checked = check_spec(spec, template, FIELD)

@@ -32,8 +32,5 @@ def ordinal_of(name: str, pool: str) -> int | None:
 
 
 def free_ordinals(pool: str, taken: Container[str]) -> Iterator[int]:
-    """Yield the ordinals whose VM names are not in `taken`. The sequence has no end.
-
-    The smallest ordinals come first, so that new VMs fill gaps.
-    """
+    """The sequence has no end. The smallest ordinals come first, so that new VMs fill gaps."""
     return (ordinal for ordinal in count() if name_of(pool, ordinal) not in taken)

@@ -162,7 +162,6 @@ async def _delete(client: ObjectClient, action: Delete, version: str) -> Outcome
 
 
 def _is_deletable(found: ObjectMeta, action: Delete) -> bool:
-    """Return True if the object still has the UID and the owner in `action`, and is not being deleted."""
     is_owned = is_controlled_by(found, action.owner_uid)
     return is_owned and found.uid == action.uid and found.deletion_timestamp is None
 

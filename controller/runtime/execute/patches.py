@@ -30,7 +30,6 @@ The arguments are the current object, and the objects that the old and the new t
 
 
 def owner_removal(action: RemoveOwnerReference, meta: ObjectMeta) -> bytes | Outcome:
-    """Return the patch that removes the ownerReference, or `Done` if the object does not have this reference."""
     if all(reference.uid != action.owner_uid for reference in meta.owner_references or ()):
         return Done(action)
     return release_patch(meta, action.owner_uid)

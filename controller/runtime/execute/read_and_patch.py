@@ -62,7 +62,6 @@ async def _read_and_patch_once(client: ObjectClient, action: ReadAndPatch, merge
 
 
 async def _missing(client: ObjectClient, action: ReadAndPatch) -> Outcome:
-    """Return the outcome of an action whose object does not exist."""
     if not isinstance(action, ExpandClaim):
         return Missing(action)
     try:

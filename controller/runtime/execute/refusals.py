@@ -28,13 +28,10 @@ class Refusal(Struct, frozen=True):
 
 
 class Refusals:
-    """The refused members of each set or pool, by name."""
-
     def __init__(self) -> None:
         self._refused: dict[ObjectKey, dict[str, Refusal]] = {}
 
     def observe(self, key: ObjectKey, outcomes: Iterable[Outcome], now: datetime) -> None:
-        """Record the outcomes of a reconciliation of the set or pool `key`."""
         refused = self._refused.pop(key, {})
         for outcome in outcomes:
             action = outcome.action

@@ -22,8 +22,6 @@ UNAVAILABLE: Final = 503
 
 
 class Restarts:
-    """Sends the restart requests of one executor."""
-
     def __init__(self, client: ObjectClient, judge: Judge = NO_JUDGE) -> None:
         self._client = client
         self._judge = judge

@@ -79,7 +79,6 @@ class Members(Struct, Generic[T], frozen=True):
         return Members(self.groups + other.groups) if other.groups else self
 
     def examples(self) -> list[T]:
-        """Return one member of each group."""
         return [group[0] for group in self.groups]
 
     def where(self, holds: Callable[[T], bool]) -> "Members[T]":
@@ -87,7 +86,6 @@ class Members(Struct, Generic[T], frozen=True):
         return Members(tuple([group for group in self.groups if holds(group[0])]))
 
     def without(self, uids: Collection[str]) -> "Members[T]":
-        """Return the members without the members that have one of these UIDs."""
         if not uids:
             return self
         kept = (tuple([each for each in group if each.metadata.uid not in uids]) for group in self.groups)

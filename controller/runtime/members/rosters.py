@@ -53,9 +53,7 @@ class _LiveGroup(Generic[T]):
         self.shown: Callable[[], Group[T] | None] = _nothing
 
     def show(self) -> Group[T]:
-        """Return the members as a group. The group is the same as in the last snapshot if that snapshot still exists
-        and no member has changed.
-        """
+        """The group is the same as in the last snapshot if that snapshot still exists and no member has changed."""
         shown = self.shown()
         if shown is None:
             shown = Group(self.members.values())
@@ -92,11 +90,9 @@ class Roster(Generic[T]):
         self._group_of: dict[str, _LiveGroup[T]] = {}
 
     def members(self) -> Members[T]:
-        """Return the present members."""
         return Members(tuple([group.show() for group in self._groups.values()]))
 
     def read(self, names: Iterable[str], reader: Reader[T]) -> None:
-        """Read the members with these names again."""
         for name in names:
             member = reader.read(name)
             if member is not None:
@@ -105,7 +101,6 @@ class Roster(Generic[T]):
                 self._remove(name)
 
     def put(self, member: T) -> None:
-        """Record the present state of a member."""
         name, traits = member.metadata.name, self._traits_of(member)
         group = self._group_of.get(name)
         if group is None or group.traits != traits:
@@ -122,8 +117,6 @@ class Roster(Generic[T]):
 
 
 class Rosters(Generic[T]):
-    """The rosters of all large sets or pools of a kind."""
-
     def __init__(self, traits_of: Callable[[T], Hashable]) -> None:
         self._traits_of = traits_of
         self._rosters: dict[str, Roster[T]] = {}
@@ -134,7 +127,6 @@ class Rosters(Generic[T]):
         return len(self._rosters)
 
     def __contains__(self, uid: object) -> bool:
-        """Return True if the set or pool with this UID has a roster."""
         return uid in self._rosters
 
     def prepare(self, owner: ObjectMeta, reader: Reader[T]) -> Iterator[None]:
@@ -163,7 +155,6 @@ class Rosters(Generic[T]):
             roster.changed.add(name)
 
     def forget(self, owner: ObjectKey) -> None:
-        """Remove the roster of a deleted set or pool."""
         self._rosters.pop(self._uids.pop(owner, ""), None)
 
     def forget_all(self) -> None:

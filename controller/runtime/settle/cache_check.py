@@ -67,7 +67,6 @@ class CacheCheck:
         """The earliest time of the next list of each resource. The key None is for all resources after a restore."""
 
     def watch(self, informers: Iterable[SharedInformer[Any]]) -> None:
-        """Compare the caches of these informers with the server from now on."""
         self._informers.update((informer.resource, informer) for informer in informers)
 
     def observe(self, outcome: Outcome) -> None:

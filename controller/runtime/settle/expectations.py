@@ -96,7 +96,6 @@ class Expectations:
         self._awaited: dict[ObjectKey, _Awaited] = {}
 
     def record(self, key: ObjectKey, owner_uid: str, outcomes: Iterable[Outcome]) -> None:
-        """Record the writes of a reconciliation."""
         awaited = self._of(key, owner_uid) or _Awaited(owner_uid, self._now(), self._rewinds())
         for outcome in outcomes:
             self._add(awaited, outcome)
@@ -147,7 +146,6 @@ class Expectations:
         return [key for key, awaited in awaited_keys if awaited and awaited.rewinds == rewinds]
 
     def forget(self, key: ObjectKey) -> None:
-        """Remove all expectations of a key after its set or pool was deleted."""
         self._awaited.pop(key, None)
 
     def oldest_s(self) -> float:
@@ -198,7 +196,6 @@ class Expectations:
             awaited.versions[scope] = max(number, awaited.versions.get(scope, 0))
 
     def _remove_confirmed(self, awaited: _Awaited) -> None:
-        """Remove the records of all writes that the cache shows."""
         awaited.versions = {scope: v for scope, v in awaited.versions.items() if not self._reached(*scope, v)}
         awaited.deletions = {uid: d for uid, d in awaited.deletions.items() if not self._shows_deletion(d)}
         awaited.removals = {uid: each for uid, each in awaited.removals.items() if not self._shows_removal(*each)}

@@ -18,8 +18,6 @@ CHOSEN = {
     "--kubeconfig": ("/etc/kube.conf", "/etc/kube.conf", None),
     "--context": ("prod", "prod", None),
     "--max-inflight": ("7", 7, "0"),
-    "--kube-api-qps": ("12.5", 12.5, "-1"),
-    "--kube-api-burst": ("30", 30, "-1"),
     "--mode": ("Takeover", "takeover", "beside"),
     "--second-writer-check": ("off", False, "maybe"),
     "--kubevirt-namespace": ("kubevirt", "kubevirt", "Kubevirt"),
@@ -30,9 +28,7 @@ CHOSEN = {
     "--workers": ("3", 3, "0"),
     "--burst": ("40", 40, "1e3"),
     "--max-replicas": ("50", 50, "-1"),
-    "--resync-period": ("10m", 600.0, "-1s"),
     "--revision-history": ("0", 0, "-1"),
-    "--replicaset-history": ("off", False, "many"),
     "--disruption-budgets": ("on", True, "some"),
     "--sync-timeout": ("1m30s", 90.0, "soon"),
     "--shutdown-grace": ("1.5s", 1.5, "1 s"),
@@ -147,12 +143,6 @@ def test_the_lease_is_in_the_pods_namespace_by_default():
 def test_a_process_is_in_a_pod_if_the_pod_has_a_namespace():
     assert parse([], {}, pod_namespace="vmherd-system").in_pod
     assert not parse([], {}).in_pod
-
-
-def test_the_request_bucket_has_the_requests_of_two_seconds_by_default():
-    assert parse(["--kube-api-qps", "50"], {}).request_burst == 100
-    assert parse(["--kube-api-qps", "0.1"], {}).request_burst == 1
-    assert parse(["--kube-api-qps", "50", "--kube-api-burst", "60"], {}).request_burst == 60
 
 
 WRONG = {flag: wrong for flag, (_, _, wrong) in CHOSEN.items() if wrong is not None}

@@ -21,7 +21,7 @@ from controller.runtime.actions import Action, AnyResource, Outcome, Stage
 from controller.runtime.result import Report
 from informers.meta import ObjectKey, controller_of
 from informers.store import Change
-from tests.builders import NOW, REPLICASETS
+from tests.builders import NOW, REPLICASETS, stored
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.caches import LaggingCache
 from tests.fakes.process import ReconcilerProcess
@@ -77,11 +77,11 @@ class ReplicaSetSimulation:
         latency_s: float = 0.01,
         vmi_handler: Callable[[Change[VirtualMachineInstance]], None] = lambda change: None,
         set_handler: Callable[[Change[ReplicaSet]], None] = lambda change: None,
-        history: int | None = None,
+        history: int = 5,
     ) -> None:
         """If `finalizers` is true, a deleted VMI keeps KubeVirt's finalizer until the next call of `live_on`.
 
-        `history` is the number of unused revisions that the set keeps, or None if sets keep no revisions.
+        `history` is the number of unused revisions that the set keeps.
         """
         held_by = {VMIS: ["kubevirt.io/virtualMachineControllerFinalize"]} if finalizers else {}
         self.key = key
@@ -95,11 +95,8 @@ class ReplicaSetSimulation:
         self.sets = LaggingCache(self.server, REPLICASETS, indexes=REPLICASET_INDEXES, handler=set_handler)
         self.vmis = LaggingCache(self.server, VMIS, indexes=VMI_INDEXES, handler=vmi_handler)
         self.revisions = LaggingCache(self.server, CONTROLLER_REVISIONS, indexes=REVISION_INDEXES)
-        kept = None if history is None else RevisionCache(self.revisions.store, history)
-        rosters = VMIRosters(self.vmis.store)
-        self._rules = ReplicaSetRules(
-            self.sets.store, self.vmis.store, REPLICASETS, VMIS, rosters, burst, revisions=kept
-        )
+        kept, rosters = RevisionCache(self.revisions.store, history), VMIRosters(self.vmis.store)
+        self._rules = ReplicaSetRules(self.sets.store, self.vmis.store, REPLICASETS, VMIS, rosters, kept, burst)
         self.process = ReconcilerProcess(
             self.server,
             REPLICA_SETS,
@@ -199,6 +196,11 @@ class ReplicaSetSimulation:
 
     def sent(self, verb: str, resource: AnyResource = VMIS) -> int:
         return sum(request.verb == verb and request.resource is resource for request in self.server.requests)
+
+    def store_template(self) -> None:
+        """Store the revision of the present template, as an earlier reconciliation did."""
+        for each in stored(self.owner):
+            self.server.put(CONTROLLER_REVISIONS, msgspec.json.decode(msgspec.json.encode(each)))
 
     @property
     def owner(self) -> ReplicaSet:

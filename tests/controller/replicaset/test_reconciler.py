@@ -25,6 +25,7 @@ def simulation_with_a_set(
 ) -> ReplicaSetSimulation:
     simulation = ReplicaSetSimulation(burst=burst, finalizers=finalizers)
     simulation.server.put(REPLICASETS, replicaset_document(replicas=replicas, **spec))
+    simulation.store_template()
     simulation.process.catch_up()
     return simulation
 

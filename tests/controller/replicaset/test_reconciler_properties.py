@@ -162,13 +162,15 @@ class Scenario:
 
     def judge(self, request: Request, before: Document | None) -> None:
         """Record this write in the ledger. If a guarantee forbids the write, the test fails."""
+        if request.resource is not VMIS:
+            return
         if request.verb == "create":
             made = self.simulation.server.find(VMIS, request.key)
             self.ledger.make(made.metadata.uid, owner_uid_of(made))
         elif request.verb == "delete":
             gone = VMIS.decode(msgspec.json.encode(before))
             self.ledger.delete(gone.metadata.uid, owner_uid_of(gone), deleting=is_deleting(gone))
-        elif request.resource is VMIS:
+        else:
             owner_uid = owner_uid_of(self.simulation.server.find(VMIS, request.key))
             assert owner_uid in ("", self.simulation.owner.metadata.uid), "guarantee 3: adopted by a set that is gone"
 

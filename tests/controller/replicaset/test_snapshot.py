@@ -7,7 +7,7 @@ from controller.replicaset.rules import ReplicaSetRules
 from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES, Snapshot
 from informers.meta import ObjectKey, OwnerReference
 from informers.store import Store
-from tests.builders import NOW, REPLICASETS, replicaset, vmi
+from tests.builders import NOW, REPLICASETS, no_revisions, replicaset, vmi
 from tests.fakes import stores
 
 
@@ -16,7 +16,7 @@ def taken_from(*objects: ReplicaSet | VirtualMachineInstance) -> Snapshot | None
     vmis: Store[VirtualMachineInstance] = Store(indexes=VMI_INDEXES)
     stores.replace(replicasets, [obj for obj in objects if isinstance(obj, ReplicaSet)], "7")
     stores.replace(vmis, [obj for obj in objects if isinstance(obj, VirtualMachineInstance)], "7")
-    rules = ReplicaSetRules(replicasets, vmis, REPLICASETS, VMIS, VMIRosters(vmis), burst=250)
+    rules = ReplicaSetRules(replicasets, vmis, REPLICASETS, VMIS, VMIRosters(vmis), no_revisions(), burst=250)
     seen = rules.take_snapshot(ObjectKey("default", "testreplicaset"), now=NOW, settled=True)
     vmis.apply(vmi("later", owner=replicaset(), version="9"))  # A snapshot does not change with the cache.
     return seen

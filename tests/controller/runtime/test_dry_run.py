@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from controller.kinds import REPLICA_SETS
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
 from controller.kubevirt.resources import VMIS
+from controller.replicaset.history import REVISION_INDEXES, RevisionCache
 from controller.replicaset.rosters import VMIRosters
 from controller.replicaset.rules import ReplicaSetRules
 from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
@@ -21,7 +22,7 @@ from controller.runtime.result import LISTED, After, AwaitChange, Report
 from informers.errors import TransportError
 from informers.meta import ObjectKey
 from informers.store import Store
-from tests.builders import NOW, REPLICASETS, reference_to, replicaset, snapshot, vmi
+from tests.builders import NOW, REPLICASETS, no_revisions, reference_to, replicaset, snapshot, stored, vmi
 from tests.fakes import stores
 
 
@@ -31,9 +32,11 @@ class Lookout:
     def __init__(self) -> None:
         self.sets: Store[ReplicaSet] = Store(indexes=REPLICASET_INDEXES)
         self.vmis: Store[Any] = Store(indexes=VMI_INDEXES)
+        self.revisions: Store[Any] = Store(indexes=REVISION_INDEXES)
         self.versions = count(2)
         self.counted: Counter[tuple[str, str, str]] = Counter()
-        rules = ReplicaSetRules(self.sets, self.vmis, REPLICASETS, VMIS, VMIRosters(self.vmis), burst=250)
+        kept = RevisionCache(self.revisions, 5)
+        rules = ReplicaSetRules(self.sets, self.vmis, REPLICASETS, VMIS, VMIRosters(self.vmis), kept, burst=250)
         self.onlooker = DryRunReconciler(REPLICA_SETS, rules, now=lambda: NOW, instruments=self)
 
     def acted(self, controller: str, *, action: str, outcome: str) -> None:
@@ -44,6 +47,8 @@ class Lookout:
         owners = [] if owner is None else [owner]
         stores.replace(self.sets, [renewed(each, version) for each in owners], version)
         stores.replace(self.vmis, [renewed(each, version) for each in vmis], version)
+        kept = [renewed(revision, version) for each in owners for revision in stored(each)]
+        stores.replace(self.revisions, kept, version)
 
     async def look(self) -> Report:
         return await self.onlooker.reconcile(ObjectKey("default", "testreplicaset"))
@@ -108,7 +113,7 @@ async def test_a_plan_that_waits_for_time_is_made_again_at_a_slow_rate(lookout, 
             return Plan(requeue_after_s=wish_s)
 
     lookout.show(replicaset())
-    rules = Waiting(lookout.sets, lookout.vmis, REPLICASETS, VMIS, VMIRosters(lookout.vmis), burst=250)
+    rules = Waiting(lookout.sets, lookout.vmis, REPLICASETS, VMIS, VMIRosters(lookout.vmis), no_revisions(), burst=250)
     onlooker = DryRunReconciler(REPLICA_SETS, rules, now=lambda: NOW, instruments=lookout)
     assert (await onlooker.reconcile(ObjectKey("default", "testreplicaset"))).result == pause
 
