@@ -20,7 +20,7 @@ DRAINS: Final = "a VM that drains and may not leave takes no turn, so the next o
 RETURN: Final = "the time of a template begins with the patch, so a good template is rolled back"
 GROWTH: Final = "a pool cannot return from a template that made a disk larger"
 STEPS: Final = "a scale-in and a scale-out skip the steps of an update"
-PROTECTED: Final = "nothing says that protected VMIs hold an update"
+PROTECTED: Final = "nothing says that protected VMIs hold an update or a scale-in"
 REFUSED_MARK: Final = "a refused mark of a drain is not told, and tried again without a growing delay"
 REFUSED_NOTE: Final = "a refused note of a pool or set is not told, and the Event comes before the note"
 DRIFT: Final = "members whose labels another program changes are replaced without end"
@@ -43,7 +43,7 @@ KNOWN: Final = (
     Known("the_work_is_finished", "^pool .* after a return$", RETURN),
     Known("a_return_is_quick", "larger disks$", GROWTH),
     Known("steps_are_not_skipped", "have", STEPS),
-    Known("what_waits_is_told", "are updated", PROTECTED),
+    Known("what_waits_is_told", "are updated:|[0-9] exist:", PROTECTED),
     Known("a_refusal_is_told", "^patch virtualmachine(instance)?s ", REFUSED_MARK),
     Known("a_refusal_is_not_hammered", "^patch virtualmachine(instance)?s ", REFUSED_MARK),
     Known("a_refusal_is_told", "^patch virtualmachine(pool|instancereplicaset)s ", REFUSED_NOTE),

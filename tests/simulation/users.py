@@ -301,7 +301,10 @@ class Users:
         if kind == "pool":
             changes[names.MOST_DISRUPTIVE] = "recreate"
             changes[names.MAX_UNHEALTHY] = "100%"
-        elif (owner["metadata"].get("annotations") or {}).get(names.ROLLING_UPDATE) not in ROLLING:
+        elif (
+            owner["spec"]["replicas"] >= self._world.options.max_replicas  # there is no room for a surge
+            or (owner["metadata"].get("annotations") or {}).get(names.ROLLING_UPDATE) not in ROLLING
+        ):
             changes[names.ROLLING_UPDATE] = "maxUnavailable=1"
         self._annotate_all(kind, name, changes)
         for field in ("paused", "updateStrategy", "scaleInStrategy"):
