@@ -13,7 +13,7 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,7 +21,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from controller import logs
-from controller.assembly import Assembly, Parts, Threads, assemble_kinds
+from controller.assembly import Assembly, OpenClient, Parts, Platform, assemble_kinds
 from controller.config.settings import Config
 from controller.events.recorder import EventRecorder, announce
 from controller.kinds import KINDS
@@ -37,7 +37,6 @@ from controller.runtime.dry_run import forbid_writes
 from controller.runtime.settle.cache_check import CacheCheck
 from controller.runtime.workers.controller import Controller
 from controller.runtime.workers.loop_share import LoopShare
-from controller.runtime.workers.side_thread import SideThread
 from controller.server.authorization import Reviewer
 from controller.server.certificates import Certificate, FileCertificate, SelfSignedCertificate
 from controller.server.debug import debug_pages
@@ -46,7 +45,7 @@ from controller.server.http import BindError, HttpServer, Secure
 from controller.server.loop_lag import LoopMonitor
 from controller.takeover.second_writer import SecondWriterWatch
 from controller.version import PROGRAM, revision, version
-from informers.http.client import ApiClient, open_client
+from informers.http.client import ApiClient
 from informers.http.configuration import Credentials, load_credentials
 from informers.http.gate import Gate
 from informers.http.kubeconfig import ConfigurationError
@@ -56,7 +55,7 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 
-THREADS = Threads()
+PLATFORM = Platform()
 EVENTS_FLUSHED_WITHIN_S = 5.0
 
 SYNC_POLL_S = 0.1
@@ -105,7 +104,7 @@ async def serve(
     *,
     built: Callable[[], None] = lambda: None,
     synced: Callable[[], None] = lambda: None,
-    threads: Threads = THREADS,
+    platform: Platform = PLATFORM,
 ) -> None:
     """Reconcile until `stop` is set, then stop all components.
 
@@ -116,48 +115,55 @@ async def serve(
     credentials = await load_credentials(requested.kubeconfig, requested.context)
     if credentials.notice:
         log.warning(credentials.notice)
+    connect = partial(_client, platform.open_client, metrics)
     async with (
-        _client(credentials, metrics, max_inflight=requested.max_inflight) as client,
+        connect(credentials, max_inflight=requested.max_inflight) as client,
         # The checks and the authorization of metrics readers do not wait for requests of the reconciliation.
-        _client(credentials, metrics, "checks") as free_client,
+        connect(credentials, "checks") as free_client,
     ):
         if (resolved := await _ended_before(stop, checks.resolve(free_client, requested))).cancelled():
             return
         config = resolved.result()
-        monitor = LoopMonitor(metrics.loop_lagged, clock=threads.clock)
-        share = LoopShare(threads.clock, threads.cpu)
+        monitor = LoopMonitor(metrics.loop_lagged, clock=platform.clock)
+        share = LoopShare(platform.clock, platform.cpu)
         metrics.show_quarantine(share.quarantined)
-        elector = _elector(config, metrics, monitor, share, threads.clock) if config.elects else None
-        watch = SecondWriterWatch(free_client, config, now=utc_now, report=metrics.second_writer)
+        elector = _elector(config, metrics, monitor, share, platform) if config.elects else None
+        watch = SecondWriterWatch(free_client, config, now=platform.now, report=metrics.second_writer)
         client.gate = _gate(config, elector, watch)
-        build = partial(_build, side_thread=threads.side_thread, secure=_secure(config, free_client))
+        build = partial(_build, platform=platform, secure=_secure(config, free_client, platform.now))
         program = build(config, client, metrics, monitor, share, elector=elector, watch=watch)
         await program.server.open()
         chosen = {"groups": list(config.groups), "versions": dict(config.versions), "observe": config.observe}
         log.info("mode", requested=requested.mode, mode=config.mode, **chosen)
         try:
-            if (await _ended_before(stop, checks.check(free_client, config, now=utc_now))).cancelled():
+            if (await _ended_before(stop, checks.check(free_client, config, now=platform.now))).cancelled():
                 return
             async with running(program.parts.recorder.run(), program.monitor.run()):
                 built()
                 deadman = Deadman(monitor.away_s, lambda: share.at_work)
-                election = nullcontext(True) if elector is None else threads.elected(elector, stop, deadman.look)
+                election = nullcontext(True) if elector is None else platform.elected(elector, stop, deadman.look)
                 await _sync_and_work(program, election, stop, synced)
         finally:
             await program.server.close()
 
 
 def _client(
-    credentials: Credentials, metrics: Metrics, purpose: str = "", *, max_inflight: int | None = None
+    connect: OpenClient,
+    metrics: Metrics,
+    credentials: Credentials,
+    purpose: str = "",
+    *,
+    max_inflight: int | None = None,
 ) -> AbstractAsyncContextManager[ApiClient]:
     agent = f"{PROGRAM}/{version()} ({revision() or 'unknown'}) {purpose}".strip()
-    return open_client(credentials, user_agent=agent, instruments=metrics, max_inflight=max_inflight)
+    return connect(credentials, user_agent=agent, instruments=metrics, max_inflight=max_inflight)
 
 
 @asynccontextmanager
-async def _lease_client(config: Config, metrics: Metrics) -> AsyncIterator[ApiClient]:
+async def _lease_client(config: Config, metrics: Metrics, open_client: OpenClient) -> AsyncIterator[ApiClient]:
     """Open the client of the lease. It has its own credentials, because credentials belong to one loop."""
-    async with _client(await load_credentials(config.kubeconfig, config.context), metrics, "lease") as client:
+    credentials = await load_credentials(config.kubeconfig, config.context)
+    async with _client(open_client, metrics, credentials, "lease") as client:
         yield client
 
 
@@ -168,16 +174,17 @@ def _build(
     monitor: LoopMonitor,
     share: LoopShare,
     *,
-    side_thread: Callable[[], SideThread],
+    platform: Platform,
     elector: LeaderElector | None,
     watch: SecondWriterWatch,
     secure: Secure | None,
 ) -> _Program:
-    identity, drop = elector.identity if elector else new_identity(), metrics.event_dropped
-    recorder = EventRecorder(client, component=PROGRAM, now=utc_now, count_drop=drop, instance=identity)
+    now, drop = platform.now, metrics.event_dropped
+    identity = elector.identity if elector else new_identity()
+    recorder = EventRecorder(client, component=PROGRAM, now=now, count_drop=drop, instance=identity)
     strategy = RolloutStrategy(client, config.kubevirt_namespace)
-    check = CacheCheck(client)
-    parts = Parts(config, client, metrics, recorder, utc_now, check, share, lambda: strategy.is_live, side_thread)
+    check, is_live = CacheCheck(client), lambda: strategy.is_live
+    parts = Parts(config, client, metrics, recorder, now, check, share, is_live, platform.side_thread)
     assemblies, informers = assemble_kinds(parts, KINDS)
     parts.check.watch(informers)
     if elector is not None:
@@ -204,11 +211,11 @@ def _build(
     return _Program(parts, informers, assemblies, optional, elector, strategy, monitor, watch, server)
 
 
-def _secure(config: Config, client: ApiClient) -> Secure | None:
+def _secure(config: Config, client: ApiClient, now: Callable[[], datetime]) -> Secure | None:
     """Return the certificate and the authorization of /metrics, or None if metrics are served over plain HTTP."""
     if not config.metrics_secure:
         return None
-    certificate: Certificate = SelfSignedCertificate(utc_now)
+    certificate: Certificate = SelfSignedCertificate(now)
     if config.metrics_cert_file:
         certificate = FileCertificate(config.metrics_cert_file, config.metrics_key_file)
     return Secure(certificate, Reviewer(client, clock=asyncio.get_running_loop().time).check)
@@ -229,15 +236,15 @@ def _gate(config: Config, elector: LeaderElector | None, watch: SecondWriterWatc
 
 
 def _elector(
-    config: Config, metrics: Metrics, monitor: LoopMonitor, share: LoopShare, clock: Callable[[], float]
+    config: Config, metrics: Metrics, monitor: LoopMonitor, share: LoopShare, platform: Platform
 ) -> LeaderElector:
     return LeaderElector(
-        partial(_lease_client, config, metrics),
+        partial(_lease_client, config, metrics, platform.open_client),
         namespace=config.leader_election_namespace,
         name=config.leader_election_id,
         identity=new_identity(),
-        clock=clock,
-        wall_clock=utc_now,
+        clock=platform.clock,
+        wall_clock=platform.now,
         report=_on_this_loop(partial(metrics.leading, config.leader_election_id)),
         lease_duration_s=config.lease_duration_s,
         renew_deadline_s=config.renew_deadline_s,
@@ -379,7 +386,3 @@ def _fatal(error: BaseException) -> Fatal:
                 log.error("unexpected failure", exc_info=leaf)
                 lines.append(f"unexpected failure: {leaf!r}")
     return Fatal(*dict.fromkeys(lines))
-
-
-def utc_now() -> datetime:
-    return datetime.now(UTC)  # noqa: TID251 - only this function reads the wall clock; components receive it

@@ -3,9 +3,10 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import structlog
 
@@ -38,7 +39,7 @@ from controller.runtime.workers.controller import Controller
 from controller.runtime.workers.loop_share import LoopShare
 from controller.runtime.workers.side_thread import SideThread
 from controller.takeover.discovery import raw_items
-from informers.http.client import ApiClient
+from informers.http.client import ApiClient, open_client
 from informers.informer import SharedInformer
 from informers.meta import KubeObject, ObjectKey, ObjectMeta
 from informers.resource import Resource
@@ -51,6 +52,8 @@ T = TypeVar("T", bound=KubeObject)
 
 Triggers = Callable[[Change[T]], Iterable[tuple[ObjectKey, float]]]
 """A function that returns the keys to reconcile after a change, each with a delay in seconds."""
+
+OpenClient: TypeAlias = Callable[..., AbstractAsyncContextManager[ApiClient]]
 
 
 class Cache(NamedTuple):
@@ -79,13 +82,21 @@ BUDGET_CACHE: Final = Cache({NAMESPACE: by_namespace}, without_foreign_annotatio
 """The cache of PodDisruptionBudgets, which exists only with the flag `--disruption-budgets` (P27)."""
 
 
-class Threads(NamedTuple):
-    """The threads and clocks of the program. A simulation replaces them, so that everything runs in one loop."""
+def utc_now() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251 - only this function reads the wall clock; components receive it
+
+
+class Platform(NamedTuple):
+    """The threads, the clocks and the API clients of the program. A simulation replaces them, so that everything runs
+    in one loop. `now` returns the time of the wall clock.
+    """
 
     elected: Elected = elected_in_own_thread
     side_thread: Callable[[], SideThread] = SideThread
     clock: Callable[[], float] = time.monotonic
     cpu: Callable[[], float] = time.thread_time
+    now: Callable[[], datetime] = utc_now
+    open_client: OpenClient = open_client
 
 
 class Parts(NamedTuple):

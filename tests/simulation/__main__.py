@@ -1,0 +1,84 @@
+"""Runs lives, and prints each violation with its seed, its short story, and the command that replays it.
+
+python -m tests.simulation --seeds 1000
+python -m tests.simulation --from 17 --seeds 1 --story
+"""
+
+import argparse
+import sys
+import time
+from collections import Counter
+
+from tests.simulation.coverage import Coverage
+from tests.simulation.examples import EXAMPLES
+from tests.simulation.judge import SENTENCES, Violation, judge
+from tests.simulation.known import known_fault
+from tests.simulation.life import run_life
+from tests.simulation.runs import batches, run_batch
+from tests.simulation.shrink import shrink
+from tests.simulation.story import Story, make_story
+from tests.simulation.workers import workers
+from tests.simulation.world import configure_logs
+
+
+def told(seed: int, violation: Violation, story: Story) -> str:
+    lines = [f"seed {seed}: {violation}", f"  expected: {' '.join((SENTENCES[violation.name].__doc__ or '').split())}"]
+    lines += [f"  world: {story.options}"]
+    lines += [f"  {act}" for act in story.acts]
+    lines += [f"  replay: make simulate ARGS='--from {seed} --seeds 1'"]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__.split("\n")[0])
+    parser.add_argument("--seeds", type=int, default=300, help="the number of lives")
+    parser.add_argument("--from", type=int, default=0, dest="first", help="the first seed")
+    parser.add_argument("--processes", type=int, default=2, help="lives that run at the same time")
+    parser.add_argument("--shrink", type=int, default=3, help="how many new violations get a short story")
+    parser.add_argument("--story", action="store_true", help="print the whole story of the first seed")
+    parser.add_argument("--verbose", action="store_true", help="print each violation at once, known faults too")
+    parser.add_argument("--example", choices=EXAMPLES, help="run the shortest story of a known fault")
+    args = parser.parse_args()
+    configure_logs()
+    if args.example:
+        print(*judge(run_life(EXAMPLES[args.example])), sep="\n")
+        return 0
+    if args.story:
+        print("\n".join(map(str, make_story(args.first).acts)))
+    coverage, found, cpu_s, began = Coverage(), list[tuple[int, Violation]](), 0.0, time.monotonic()
+    with workers(args.processes) as pool:
+        for report in pool.map(run_batch, batches(args.first, args.seeds)):
+            coverage.merge(report.coverage)
+            found += report.found
+            if args.verbose:
+                print(*(f"seed {seed}: {violation}"[:400] for seed, violation in report.found), sep="\n", flush=True)
+            cpu_s += report.cpu_s
+    return _print(args.shrink, coverage, found, cpu_s, time.monotonic() - began)
+
+
+def _print(most: int, coverage: Coverage, found: list[tuple[int, Violation]], cpu_s: float, wall_s: float) -> int:
+    print("\n".join(coverage.lines()))
+    print(f"{cpu_s / max(coverage.lives, 1):.2f} s of CPU a life, {wall_s:.0f} s in all")
+    known = Counter(known_fault(violation) for _, violation in found if known_fault(violation))
+    for fault, count in known.most_common():
+        print(f"known: {fault} ({count})")
+    new = [(seed, violation) for seed, violation in found if not known_fault(violation)]
+    counts = Counter(violation.name for _, violation in new)
+    for name, count in counts.most_common():
+        seeds = [seed for seed, violation in new if violation.name == name]
+        print(f"violated: {name} ({count}), seeds {', '.join(map(str, seeds[:10]))}")
+    for seed, violation in _first_of_each(new)[:most]:
+        story, shortest = shrink(make_story(seed), violation)
+        print(f"\n{told(seed, shortest, story)}", flush=True)
+    return 1 if new else 0
+
+
+def _first_of_each(found: list[tuple[int, Violation]]) -> list[tuple[int, Violation]]:
+    first: dict[str, tuple[int, Violation]] = {}
+    for seed, violation in found:
+        first.setdefault(violation.name, (seed, violation))
+    return list(first.values())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

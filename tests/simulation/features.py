@@ -1,0 +1,132 @@
+"""What users may write: annotations of the catalogue with valid, odd and bad values, and fields of the specs."""
+
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any, Final, TypeAlias
+
+from controller.kubevirt import annotations as names
+from controller.replicas.catalogue import BY_NAME, Place
+from tests.fakes.requests import Document
+from tests.fakes.rules import wire
+
+Field: TypeAlias = tuple[str, Any]
+
+GOOD_VALUES: Final[dict[str, tuple[str, ...]]] = {
+    names.ROLLING_UPDATE: (
+        "maxUnavailable=1",
+        "maxUnavailable=50%",
+        "maxSurge=1,maxUnavailable=0",
+        "maxSurge=2,maxUnavailable=0",
+    ),
+    names.MIN_READY: ("0", "3", "10"),
+    names.PARTITION: ("0", "1", "2", "50%", "50%:30s,0", "50%:200s,0", "75%:60s,50%:30s,0", "2:40s,0"),
+    names.MAX_UNHEALTHY: ("1", "50%", "100%"),
+    names.MOST_DISRUPTIVE: ("live", "restart", "recreate"),
+    names.INDEX_SYSPREP: ("true", "false"),
+    names.PROGRESS_DEADLINE: ("20", "40", "90"),
+    names.ROLLBACK: ("stalled",),
+    names.REPLACE_UNREADY_AFTER: ("10", "30"),
+    names.REPLACE_FINISHED: ("true", "false"),
+    names.SCALE_IN: ("finished",),
+    names.SUBSTITUTE_LOST_AFTER: ("5", "15"),
+    names.DRAIN_SECONDS: ("5", "20", "60"),
+    names.DISRUPTION_BUDGET: ("1", "50%"),
+    names.TAKEOVER: ("proceed",),
+}
+"""The valid values of the annotations of sets and pools."""
+
+BAD_VALUES: Final = ("", "0", "-1", "abc", "true", "99999999999", "1h", "é", "50%", "null")
+
+MEMBER_VALUES: Final[dict[str, tuple[str, ...]]] = {
+    names.REMOVE: ("true", "yes"),
+    names.PROTECT: ("true", "false", "True"),
+    names.DELETION_COST: ("-5", "10", "x"),
+    names.DRAINED: ("true",),
+    names.SUBSTITUTE: ("true",),
+}
+
+FEATURES: Final = tuple(each.name for each in BY_NAME.values() if each.name in GOOD_VALUES)
+"""The opt-in features of sets and pools."""
+
+
+def features_of(kind: str) -> tuple[str, ...]:
+    place = Place.SET if kind == "set" else Place.POOL
+    return tuple(name for name in FEATURES if place in BY_NAME[name].on)
+
+
+def some_annotation(kind: str, chance: Random) -> tuple[str, str]:
+    """An annotation of a set or pool, with a valid value in nine cases of ten."""
+    name = chance.choice(features_of(kind))
+    values = GOOD_VALUES[name] if chance.random() < 0.9 else BAD_VALUES
+    return name, chance.choice(values)
+
+
+def some_mark(chance: Random, now: datetime) -> tuple[str, str]:
+    """A mark of a VM or VMI."""
+    if chance.random() < 0.35:
+        until = now + timedelta(seconds=chance.choice((5, 30, 3600)))
+        return names.BUSY_UNTIL, chance.choice((wire(until), wire(until), wire(until), "soon"))
+    name = chance.choice(tuple(MEMBER_VALUES))
+    return name, chance.choice(MEMBER_VALUES[name])
+
+
+def some_field(kind: str, chance: Random) -> Field:
+    """A field of the spec beside the template and the number of replicas. None removes the field."""
+    if kind == "set":
+        return "paused", chance.choice((True, None))
+    field = chance.choice(
+        ("paused", "maxUnavailable", "scaleInStrategy", "updateStrategy", "autohealing", "nameGeneration")
+    )
+    return field, chance.choice(_FIELD_VALUES[field])
+
+
+_SORTS: Final = tuple(
+    {"sortPolicy": each} for each in ("AscendingOrder", "DescendingOrder", "Newest", "Oldest", "Random")
+)
+_FIELD_VALUES: Final[dict[str, tuple[Any, ...]]] = {
+    "paused": (True, None),
+    "maxUnavailable": (1, 2, "50%", "25%", None),
+    "scaleInStrategy": (
+        None,
+        {"unmanaged": {}},
+        {"opportunistic": {}},
+        {"opportunistic": {"statePreservation": "Offline"}},
+        {"proactive": {"statePreservation": "Offline"}},
+        {"proactive": {"statePreservation": "Online"}},
+        *({"proactive": {"selectionPolicy": each}} for each in _SORTS),
+    ),
+    "updateStrategy": (
+        None,
+        {"unmanaged": {}},
+        {"opportunistic": {}},
+        *({"proactive": {"selectionPolicy": each}} for each in _SORTS),
+    ),
+    "autohealing": (
+        None,
+        {"startUpFailureThreshold": 2, "minFailingToStartDuration": "10s"},
+        {"minFailingToStartDuration": "5s"},
+        {},
+    ),
+    "nameGeneration": (None, {"appendIndexToSecretRefs": True}, {"appendIndexToConfigMapRefs": True}),
+}
+
+
+def vmi_spec(image: str, disks: tuple[str, ...] = ()) -> Document:
+    volumes: list[Document] = [{"name": "root", "containerDisk": {"image": image}}]
+    volumes += [{"name": each, "dataVolume": {"name": each}} for each in disks]
+    devices = {"disks": [{"name": each["name"], "disk": {"bus": "virtio"}} for each in volumes]}
+    return {"domain": {"devices": devices}, "volumes": volumes}
+
+
+def vm_template(labels: dict[str, str], image: str, disks: tuple[str, ...], size: str, strategy: str) -> Document:
+    """A `virtualMachineTemplate`."""
+    inner = {k: v for k, v in labels.items()}
+    spec: Document = {
+        "runStrategy": strategy,
+        "template": {"metadata": {"labels": inner}, "spec": vmi_spec(image, disks)},
+    }
+    if disks:
+        storage = {"storage": {"storageClassName": "fast", "resources": {"requests": {"storage": size}}}}
+        spec["dataVolumeTemplates"] = [{"metadata": {"name": each}, "spec": storage} for each in disks]
+    outer = {k: v for k, v in labels.items() if k != names.IN_SERVICE}
+    return {"metadata": {"labels": outer}, "spec": spec}

@@ -1,0 +1,9 @@
+"""The judge: sentences in the words of a user, each a small function. It knows no rule numbers.
+
+Facts come from the history of the server. The plans, the status and the views are asked only for what they say.
+"""
+
+from tests.simulation.judge import end, harm, rollouts, words
+from tests.simulation.judge.sentence import SENTENCES, Violation, judge
+
+__all__ = ["SENTENCES", "Violation", "end", "harm", "judge", "rollouts", "words"]

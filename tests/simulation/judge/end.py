@@ -1,0 +1,202 @@
+"""Sentences about the end: the work is finished, nothing of ours is left, and nothing is written at rest."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from controller.events.event import EVENTS
+from controller.kubevirt import annotations as names
+from controller.kubevirt.resources import DISRUPTION_BUDGETS, VMIS, VMS
+from controller.leaderelection.lease import LEASES
+from tests.fakes.requests import Document
+from tests.simulation.judge.replay import annotations, is_leaving, owner_by_name
+from tests.simulation.judge.sentence import Found, sentence
+from tests.simulation.life import CALM_S, Life, unfinished
+from tests.simulation.story import BUSY_UNTIL_S
+from tests.simulation.users import controller_uid
+from tests.simulation.world import NAMESPACE, POOLS, SETS
+
+WINDOW_S: Final = 60.0
+MANY: Final = 25
+"""So many equal writes in `WINDOW_S` seconds are a hot loop."""
+
+
+@sentence
+def the_work_is_finished(life: Life) -> Iterator[Found]:
+    """The work is finished in bounded time once the faults end."""
+    if life.rested_at is None and not _shares_disks(life):
+        for text in unfinished(life.world) or ["something is written again and again"]:
+            yield life.ended_at, text.split(" ")[1], text
+
+
+def _shares_disks(life: Life) -> bool:
+    return any(act.what == "create" and act.args[2]["shares_disks"] for act in life.story.acts)
+
+
+@sentence
+def at_rest_nothing_is_written(life: Life) -> Iterator[Found]:
+    """At rest, there are no writes, and a restart of the controllers changes nothing."""
+    if life.rested_at is None:
+        return
+    for asked in life.asked:
+        if asked.resource is LEASES or asked.at <= life.rested_at + CALM_S:
+            continue
+        if asked.resource is EVENTS and asked.at > life.restarted_at:
+            continue  # a new process may repeat an Event
+        yield asked.at, owner_by_name(life, asked.key.name), f"{asked.verb} {asked.resource.plural}/{asked.key.name}"
+
+
+@sentence
+def a_refusal_is_not_hammered(life: Life) -> Iterator[Found]:
+    """Under any lasting refusal or stripping, there is a bounded number of writes."""
+    counts: Counter[tuple[str, str, str, str, int]] = Counter()
+    for asked in life.asked:
+        if asked.resource is LEASES or asked.dry_run or (asked.code < 300 and asked.resource in (EVENTS, POOLS, SETS)):
+            continue  # the status and Events follow what happens
+        if asked.code in (409, 429) or asked.code >= 500 or asked.key.name == "":
+            continue
+        name = asked.key.name if asked.resource is not EVENTS else ""
+        what = (asked.verb, asked.resource.plural, asked.subresource, name, int(asked.at / WINDOW_S))
+        counts[what] += 1
+        if counts[what] == MANY:
+            text = f"{asked.verb} {asked.resource.plural} {name} {MANY} times in {WINDOW_S:.0f} s: {asked.message}"
+            yield asked.at, owner_by_name(life, name), text
+    yield from _endless_creates(life)
+    yield from _steady_refusals(life)
+    most: dict[str, int] = {}
+    made: Counter[tuple[str, int]] = Counter()
+    for change in life.changes:
+        if change.resource in (POOLS, SETS):
+            wanted = min(change.last["spec"]["replicas"], life.story.options.max_replicas)
+            most[change.key.name] = max(most.get(change.key.name, 0), wanted)
+        if change.is_ours and change.before is None and change.resource in (VMS, VMIS):
+            owner = change.last["metadata"].get("ownerReferences", [{"name": ""}])[0]["name"]
+            made[owner, int(change.at / WINDOW_S)] += 1
+            if made[owner, int(change.at / WINDOW_S)] == most.get(owner, 0) + MANY:
+                text = f"{MANY} VMs more than wanted were created in {WINDOW_S:.0f} s"
+                yield change.at, owner, text
+
+
+def _steady_refusals(life: Life) -> Iterator[Found]:
+    """A refused write is tried again more and more rarely."""
+    tries: dict[tuple[str, str, str, str], list[float]] = {}
+    for asked in life.asked:
+        if asked.code != 403 or asked.dry_run or asked.resource in (EVENTS, LEASES):
+            continue
+        same = tries.setdefault((asked.verb, asked.resource.plural, asked.subresource, asked.key.name), [])
+        same.append(asked.at)
+        late = [at for at in same if at > same[0] + STEADY_S and at > asked.at - STEADY_S]
+        owner = owner_by_name(life, asked.key.name)
+        acts = [act for act in life.story.acts if late and asked.at - STEADY_S <= act.at <= asked.at]
+        is_calm = not any(act.what in ("crash", "terminate", "suspend") or owner in act.args for act in acts)
+        if len({int(at / SPREAD_S) for at in late}) >= STEADY and is_calm:
+            text = f"{asked.verb} {asked.resource.plural} {asked.key.name} is still tried {STEADY} times in a minute"
+            yield (
+                asked.at,
+                owner_by_name(life, asked.key.name),
+                f"{text}, {asked.at - same[0]:.0f} s after the first refusal",
+            )
+
+
+STEADY_S: Final = 60.0
+STEADY: Final = 8
+SPREAD_S: Final = 5.0
+"""In a minute after the first, tries in `STEADY` parts of so many seconds are no growing delay. A burst is allowed."""
+
+
+def _endless_creates(life: Life) -> Iterator[Found]:
+    """While another program changes our labels, a set or pool makes new members again and again."""
+    begun = {act.args[1]: act.at for act in reversed(life.story.acts) if act.what == "drift"}
+    spans = [(start, BUSY_UNTIL_S, name) for name, start in begun.items()]
+    spans += [(each.start, each.end, "") for each in life.faults.all if each.kind == "strip"]
+    for start, end, name in spans:
+        made: Counter[str] = Counter()
+        for change in life.changes:
+            if start < change.at < end and change.is_ours and change.before is None and change.resource in (VMS, VMIS):
+                owner = change.last["metadata"].get("ownerReferences", [{"name": ""}])[0]["name"]
+                made[owner] += 1
+                if made[owner] == 30 and name in ("", owner):
+                    yield change.at, owner, f"30 members were made in {change.at - start:.0f} s while labels change"
+
+
+@sentence
+def nothing_of_ours_is_left(life: Life) -> Iterator[Found]:
+    """Every mark, label, finalizer and budget of ours ends."""
+    server = life.world.server
+    if life.rested_at is None:
+        return
+    owners = {
+        each["metadata"]["uid"]: each
+        for resource in (POOLS, SETS)
+        for each in server.documents(resource, NAMESPACE).values()
+    }
+    for resource in (VMS, VMIS):
+        for name, member in server.documents(resource, NAMESPACE).items():
+            for text in _leftovers(member, owners):
+                yield life.ended_at, owner_by_name(life, name), f"{resource.plural}/{name} {text}"
+    for name, budget in server.documents(DISRUPTION_BUDGETS, NAMESPACE).items():
+        if controller_uid(budget) and controller_uid(budget) not in owners:
+            yield life.ended_at, name, f"the budget {name} has no owner"
+
+
+def _leftovers(member: Document, owners: dict[str, Document]) -> Iterator[str]:
+    if names.DRAINING in annotations(member):
+        yield f"still has {names.DRAINING}"
+    owner = owners.get(controller_uid(member))
+    labels = {**(member["metadata"].get("labels") or {})}
+    inner = (member.get("spec") or {}).get("template") or {}
+    labels |= inner.get("metadata", {}).get("labels") or {}
+    if labels.get(names.IN_SERVICE) == "false":
+        yield "is still out of service"
+    if names.POOL_FINALIZER in (member["metadata"].get("finalizers") or ()) and owner is None:
+        yield "has left its pool and still has our finalizer"
+    if is_leaving(member) and names.POOL_FINALIZER in (member["metadata"].get("finalizers") or ()):
+        yield "is still being deleted, and our finalizer holds it"
+
+
+@sentence
+def the_status_is_true(life: Life) -> Iterator[Found]:
+    """At rest, the status counts the members that exist."""
+    server = life.world.server
+    for kind, resource in (("pool", POOLS), ("set", SETS)):
+        for name, owner in server.documents(resource, NAMESPACE).items():
+            members = server.documents(VMS if kind == "pool" else VMIS, NAMESPACE).values()
+            own = [each for each in members if controller_uid(each) == owner["metadata"]["uid"]]
+            if kind == "set":
+                final = ("Failed", "Succeeded")
+                own = [each for each in own if not is_leaving(each) and each["status"].get("phase") not in final]
+            counted = (owner.get("status") or {}).get("replicas", 0)
+            if counted != len(own):
+                yield life.ended_at, name, f"the status counts {counted} members, and {len(own)} exist"
+
+
+@sentence
+def one_budget_covers_a_pod(life: Life) -> Iterator[Found]:
+    """At most one budget of ours covers a Pod for long."""
+    budgets = life.world.server.documents(DISRUPTION_BUDGETS, NAMESPACE)
+    for name, vmi in life.world.server.documents(VMIS, NAMESPACE).items():
+        labels = vmi["metadata"].get("labels") or {}
+        covering = [
+            each
+            for each, budget in budgets.items()
+            if (wanted := budget["spec"].get("selector", {}).get("matchLabels") or {})
+            and wanted.items() <= labels.items()
+        ]
+        if len(covering) > 1:
+            yield life.ended_at, owner_by_name(life, name), f"{name} is covered by {', '.join(sorted(covering))}"
+
+
+@sentence
+def a_calm_status_says_nothing(life: Life) -> Iterator[Found]:
+    """Nothing is said to wait that does not wait."""
+    if life.rested_at is None:
+        return
+    for resource in (POOLS, SETS):
+        for name, owner in life.world.server.documents(resource, NAMESPACE).items():
+            status = owner.get("status") or {}
+            told = [each["type"] for each in status.get("conditions") or () if each["status"] == "True"]
+            problem = status.get("problem") or ""
+            is_wrong = problem.startswith("annotation ")  # the user's mistake lasts
+            if (problem and not is_wrong) or told or status.get("printableStatus") not in ("Running", "Stopped"):
+                text = f"{status.get('printableStatus')}, {status.get('problem')}, {told}"
+                yield life.ended_at, name, f"at rest the status says {text}"

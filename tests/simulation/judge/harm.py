@@ -1,0 +1,273 @@
+"""Sentences about harm: what may never happen to the guests and disks of users through our doing."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final
+
+from controller.kubevirt import annotations as names
+from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS, VMS
+from informers.meta import ObjectKey
+from tests.fakes.requests import AnyResource, Document
+from tests.simulation.judge.replay import (
+    State,
+    amount,
+    annotations,
+    asks_for_restart,
+    begins_to_leave,
+    is_disturbed,
+    is_leaving,
+    is_ready,
+    name_of,
+    owner_by_name,
+    replay,
+    scales_in,
+)
+from tests.simulation.judge.sentence import Found, sentence
+from tests.simulation.life import Life
+from tests.simulation.server import Change
+from tests.simulation.story import BUSY_UNTIL_S
+from tests.simulation.users import controller_uid
+from tests.simulation.world import BEGIN, NAMESPACE, POOLS, SETS
+
+SEEN_S: Final = 3.0
+"""A mark counts when it is this old, in seconds. A younger one may not have been seen."""
+
+
+@sentence
+def what_is_marked_stays(life: Life) -> Iterator[Found]:
+    """Nothing with a mark that says stop is deleted or restarted."""
+    for state, change in replay(life):
+        if not change.is_ours or change.resource not in (VMS, VMIS):
+            continue
+        if not (begins_to_leave(change) or asks_for_restart(change)) or is_disturbed(life, change.at):
+            continue
+        if why := _stop_mark(state, change):
+            owner = state.owner_of(change.before or {"metadata": {}})
+            text = f"{change.resource.plural}/{change.key.name} was deleted or restarted although {why}"
+            yield change.at, name_of(owner) if owner else change.key.name, text
+
+
+def _stop_mark(state: State, change: Change) -> str:
+    before, now = change.before or {}, change.at
+    is_final = before.get("status", {}).get("phase") in ("Failed", "Succeeded")
+    vm, vmi = state.get(VMS, change.key), state.get(VMIS, change.key)
+    is_protected = annotations(before).get(names.PROTECT, "false") != "false"
+    age = now - state.marked.get((change.resource, change.key, names.PROTECT), now)
+    if begins_to_leave(change) and is_protected and age > SEEN_S:
+        return "it is protected"
+    ended = is_final or (vmi is not None and vmi.get("status", {}).get("phase") in ("Failed", "Succeeded"))
+    for resource, each in ((VMS, vm), (VMIS, vmi)):
+        until = annotations(each).get(names.BUSY_UNTIL)
+        age = now - state.marked.get((resource, change.key, names.BUSY_UNTIL), now)
+        if until is not None and age > SEEN_S and not ended and _lasts(until, now):
+            return f"it is busy until {until}"
+    if (vm or {}).get("status", {}).get("snapshotInProgress") and not is_final:
+        return "a snapshot is in progress"
+    owner = state.owner_of(before)
+    if owner is not None and owner["spec"].get("paused") and not is_leaving(owner):
+        key = ObjectKey(owner["metadata"]["namespace"], name_of(owner))
+        return "its set or pool is paused" if now - state.owner_changed.get(key, now) > SEEN_S else ""
+    return ""
+
+
+def _lasts(until: str, now: float) -> bool:
+    try:
+        return (datetime.fromisoformat(until) - BEGIN).total_seconds() > now
+    except ValueError:
+        return True
+
+
+@sentence
+def few_are_out_of_service(life: Life) -> Iterator[Found]:
+    """Through our doing, never more than `maxUnavailable` VMs are out of service: not ready, or out of their Service
+    by label, or gone.
+    """
+    taken: dict[str, dict[str, float]] = {}
+    most: dict[str, list[tuple[float, int]]] = {}
+    for state, change in replay(life):
+        if change.at > BUSY_UNTIL_S:
+            return
+        if change.resource in (POOLS, SETS) and change.after is not None:
+            limits = most.setdefault(change.last["metadata"]["uid"], [])
+            limits.append((change.at, _most_unavailable(change.last)))
+        if change.resource not in (VMS, VMIS):
+            continue
+        owner = state.owner_of(change.last)
+        if owner is None or is_leaving(owner):
+            continue
+        uid = owner["metadata"]["uid"]
+        out = taken.setdefault(uid, {})
+        _note_return(state, change, owner, out)
+        if change.is_ours and _takes_out(state, change, owner):
+            out[change.key.name] = change.at
+            limit = max(value for at, value in _recent(most.get(uid, []), min(out.values()) - 5.0))
+            missing = owner["spec"]["replicas"] - _serving(state, owner, but=change.key)
+            if min(len(out), missing) > limit and not is_disturbed(life, change.at):
+                text = f"{', '.join(sorted(out))} are out of service, {limit} may be"
+                yield change.at, name_of(owner), text + _circumstances(state, out, owner)
+
+
+def _serving(state: State, owner: Document, *, but: ObjectKey) -> int:
+    """The number of members that are ready and in service, without the member `but`."""
+    keys = [ObjectKey(each["metadata"]["namespace"], name_of(each)) for each in state.members(owner)]
+    vmis = [state.get(VMIS, key) for key in keys if key != but]
+    return sum(is_ready(vmi) and not is_leaving(vmi) and not _out_by_label(vmi) for vmi in vmis if vmi is not None)
+
+
+def _recent(limits: list[tuple[float, int]], since: float) -> list[tuple[float, int]]:
+    """The limits that held at some time since then."""
+    before = [each for each in limits if each[0] <= since]
+    return [*before[-1:], *(each for each in limits if each[0] > since)] or [(0.0, 1000)]
+
+
+def _most_unavailable(owner: Document) -> int:
+    spec = owner["spec"]
+    if "virtualMachineTemplate" in spec:
+        return amount(spec.get("maxUnavailable", "100%"), spec["replicas"], spec["replicas"] or 1)
+    text = annotations(owner).get(names.ROLLING_UPDATE, "")
+    for part in text.split(","):
+        if part.startswith("maxUnavailable="):
+            value = part.partition("=")[2]
+            return amount(int(value) if value.isdigit() else value, spec["replicas"], 1)
+    return 1000
+
+
+def _circumstances(state: State, out: dict[str, float], owner: Document) -> str:
+    """What a known fault may explain."""
+    keys = [ObjectKey(NAMESPACE, name) for name in out]
+    drains = any(names.DRAINING in annotations(state.get(each, key)) for each in (VMS, VMIS) for key in keys)
+    template = owner["spec"].get("virtualMachineTemplate") or {"spec": {"runStrategy": "Always"}}
+    strategy = template["spec"]["runStrategy"]
+    return f"{', while one drains' if drains else ''}{f', and they run {strategy}' if strategy != 'Always' else ''}"
+
+
+def _takes_out(state: State, change: Change, owner: Document) -> bool:
+    """True if this change of ours takes a VM in service out of service, and no scale-in does it."""
+    if change.before is None or scales_in(state, owner, change.at):
+        return False
+    mark = annotations(change.last).get(names.DRAINING, "")
+    vm, vmi = state.get(VMS, change.key), state.get(VMIS, change.key)
+    serves = is_ready(vmi) and not is_leaving(vmi) and not is_leaving(vm)
+    if not serves or (names.REMOVE in annotations(vm or vmi)):
+        return False
+    if begins_to_leave(change) or asks_for_restart(change):
+        return True
+    return _out_by_label(change.last) and not _out_by_label(change.before) and not mark.startswith("scale-in")
+
+
+def _out_by_label(document: Document) -> bool:
+    if "template" in document.get("spec", {}):
+        labels = document["spec"]["template"].get("metadata", {}).get("labels") or {}
+    else:
+        labels = document["metadata"].get("labels") or {}
+    return labels.get(names.IN_SERVICE) == "false"
+
+
+def _note_return(state: State, change: Change, owner: Document, out: dict[str, float]) -> None:
+    """A VM returns if it is ready and in service. In a set, its successor returns in its place."""
+    after = change.after
+    if after is None or is_leaving(after):
+        return
+    is_pool = "virtualMachineTemplate" in owner["spec"]
+    if is_pool:
+        vm, vmi = state.get(VMS, change.key), state.get(VMIS, change.key)
+        vm, vmi = (after, vmi) if change.resource is VMS else (vm, after)
+        serves = (
+            is_ready(vmi) and not is_leaving(vmi) and not is_leaving(vm) and not _out_by_label(vmi or {"metadata": {}})
+        )
+        if not serves or (change.is_ours and _out_by_label(after)):
+            return
+        gone = [each for each in out if state.get(VMS, ObjectKey(change.key.namespace, each)) is None]
+        if change.key.name in out:
+            del out[change.key.name]
+        elif gone and change.resource is VMIS and not is_ready(change.before):
+            del out[gone[0]]  # the successor has another name
+        return
+    if is_ready(after) and not _out_by_label(after):
+        if change.key.name in out:
+            del out[change.key.name]
+        elif change.before is not None and not is_ready(change.before) and out:
+            del out[min(out, key=lambda each: out[each])]
+
+
+@sentence
+def a_successor_can_be_created(life: Life) -> Iterator[Found]:
+    """Nothing is deleted whose successor would be refused."""
+    for state, change in replay(life):
+        is_deletion = change.is_ours and change.resource in (VMS, VMIS) and begins_to_leave(change)
+        if not is_deletion or change.at > BUSY_UNTIL_S:
+            continue
+        owner = state.owner_of(change.last)
+        if owner is None or is_leaving(owner) or scales_in(state, owner, change.at):
+            continue
+        if controller_uid(change.last) != owner["metadata"]["uid"] or names.REMOVE in annotations(change.before):
+            continue
+        kinds = ("quota", f"refuse create {change.resource.plural}")
+        for fault in life.faults.all:
+            name = fault.kind if fault.kind == "quota" else f"{fault.kind} {fault.target}"
+            if name in kinds and fault.start + 30 < change.at < fault.end and not is_disturbed(life, change.at):
+                text = f"{change.key.name} was deleted while {name} had lasted {change.at - fault.start:.0f} s"
+                yield change.at, name_of(owner), text
+
+
+@sentence
+def no_disk_goes_that_could_stay(life: Life) -> Iterator[Found]:
+    """A disk of a pool that preserves state outlives its VM."""
+    preserved: dict[tuple[AnyResource, ObjectKey], str] = {}
+    for state, change in replay(life):
+        if change.at > BUSY_UNTIL_S:
+            return
+        if change.resource is VMS and begins_to_leave(change) and "foregroundDeletion" not in _finalizers(change.last):
+            owner = state.owner_of(change.last)
+            if owner is not None and not is_leaving(owner) and _preserves(owner) and change.is_ours:
+                changed = state.owner_changed.get(ObjectKey(change.key.namespace, name_of(owner)), 0.0)
+                for template in change.last["spec"].get("dataVolumeTemplates") or ():
+                    if change.at - changed > 10:
+                        preserved[PVCS, ObjectKey(change.key.namespace, template["metadata"]["name"])] = name_of(owner)
+        is_gone = change.resource in (PVCS, DATA_VOLUMES) and begins_to_leave(change)
+        if is_gone and change.actor == "garbage collector" and (PVCS, change.key) in preserved:
+            yield change.at, preserved[PVCS, change.key], f"the disk {change.key.name} went with its VM"
+
+
+def _preserves(owner: Document) -> bool:
+    strategy = owner["spec"].get("scaleInStrategy") or {}
+    return any((block or {}).get("statePreservation") in ("Offline", "Online") for block in strategy.values())
+
+
+def _finalizers(document: Document) -> list[str]:
+    return document["metadata"].get("finalizers") or []
+
+
+@sentence
+def a_disk_of_a_user_stays(life: Life) -> Iterator[Found]:
+    """A disk that a user made by hand is never deleted through our doing."""
+    for change in life.changes:
+        labels = change.last["metadata"].get("labels") or {}
+        is_gone = change.resource is PVCS and begins_to_leave(change) and change.actor == "garbage collector"
+        if is_gone and labels.get("made-by") == "hand":
+            yield change.at, owner_by_name(life, change.key.name), f"the disk {change.key.name} of a user was deleted"
+
+
+@sentence
+def who_serves_is_in_service(life: Life) -> Iterator[Found]:
+    """A VM that does not drain is in its Service."""
+    out: dict[str, float] = {}
+    for state, change in replay(life):
+        for name, since in list(out.items()):
+            if change.at - since > SERVED_S and not is_disturbed(life, change.at):
+                del out[name]
+                vmi = state.get(VMIS, ObjectKey(NAMESPACE, name))
+                owner = state.owner_of(vmi) if vmi else None
+                yield change.at, name_of(owner) if owner else name, f"{name} is ready, and out of its Service"
+        if change.resource not in (VMS, VMIS):
+            continue
+        vm, vmi = (change.after if change.resource is each else state.get(each, change.key) for each in (VMS, VMIS))
+        drains = any(names.DRAINING in annotations(each) for each in (vm, vmi))
+        is_out = vmi is not None and _out_by_label(vmi) and is_ready(vmi) and not is_leaving(vmi) and not drains
+        if not is_out or is_leaving(vm):
+            out.pop(change.key.name, None)
+        elif state.owner_of(vmi or {}) is not None:
+            out.setdefault(change.key.name, change.at)
+
+
+SERVED_S: Final = 20.0

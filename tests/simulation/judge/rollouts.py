@@ -1,0 +1,205 @@
+"""Sentences about templates: which are rolled back, how quickly, and in which steps."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from controller.kubevirt import annotations as names
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMS
+from informers.meta import ObjectKey
+from tests.fakes.requests import Document
+from tests.simulation.guests import GOOD
+from tests.simulation.judge.replay import annotations, name_of, owner_by_name, replay
+from tests.simulation.judge.sentence import Found, sentence
+from tests.simulation.kubevirt import image_of
+from tests.simulation.life import Life
+from tests.simulation.server import Change
+from tests.simulation.story import BUSY_UNTIL_S
+from tests.simulation.users import LAST_IMAGE, controller_uid
+from tests.simulation.world import POOLS, SETS
+
+
+@sentence
+def a_return_is_quick(life: Life) -> Iterator[Found]:
+    """After a template is rolled back, no VM keeps it."""
+    noted: dict[ObjectKey, tuple[float, str]] = {}
+    for state, change in replay(life):
+        if change.at > BUSY_UNTIL_S:
+            return
+        if change.resource in (POOLS, SETS):
+            was, now = (names.ROLLED_BACK in annotations(each) for each in (change.before, change.after))
+            if now and not was and change.after is not None:
+                noted[change.key] = (change.at, image_of(_template(change.after)))
+            elif change.actor == "user":
+                noted.pop(change.key, None)
+        for key, (since, image) in list(noted.items()):
+            owner = state.get(POOLS, key) or state.get(SETS, key)
+            if owner is not None and change.at - since > RETURN_S:
+                del noted[key]
+                specs = {
+                    name_of(each): each["spec"].get("template", {"spec": each["spec"]})["spec"]
+                    for each in state.members(owner)
+                }
+                late = sorted(name for name, spec in specs.items() if image_of(spec) == image)
+                held = life.faults.overlap(since, change.at) or any(
+                    since <= act.at <= change.at and (act.what in EVERYWHERE or key.name in act.args)
+                    for act in life.story.acts
+                )
+                if late and not held:
+                    grew = any("2Gi" in str(each) for each in state.members(owner) if name_of(each) in late)
+                    text = f"{', '.join(late)} still have {image} {RETURN_S:.0f} s after the return"
+                    yield change.at, key.name, f"{text}{', and larger disks' if grew else ''}"
+
+
+RETURN_S: Final = 100.0
+
+
+@sentence
+def a_template_that_worked_stays(life: Life) -> Iterator[Found]:
+    """The newest template with which all VMs were ready stays in the history."""
+    worked: dict[str, str] = {}
+    for state, change in replay(life):
+        if change.resource in (POOLS, SETS) and change.after is not None and _all_are_ready(change.after):
+            worked[change.last["metadata"]["uid"]] = image_of(_template(change.after))
+        if change.resource is not CONTROLLER_REVISIONS or not change.is_ours or change.after is not None:
+            continue
+        uid, image = controller_uid(change.last), image_of(_template({"spec": change.last["data"]}))
+        others = [each for key, each in state.of(CONTROLLER_REVISIONS).items() if key != change.key]
+        kept = {image_of(_template({"spec": each["data"]})) for each in others if controller_uid(each) == uid}
+        if worked.get(uid) == image and image not in kept:
+            text = f"{change.key.name} with {image}, the last image with which all VMs were ready, was deleted"
+            yield change.at, owner_by_name(life, change.key.name), text
+
+
+def _all_are_ready(owner: Document) -> bool:
+    spec, status = owner["spec"], owner.get("status") or {}
+    counts = [status.get(field) for field in ("replicas", "readyReplicas", "updatedReplicas")]
+    is_observed = status.get("observedGeneration") == owner["metadata"]["generation"]
+    return is_observed and counts == [spec["replicas"]] * 3 and spec["replicas"] > 0
+
+
+ACCIDENTS: Final = (
+    "accident",
+    "delete_member",
+    "delete_vmi",
+    "delete_claim",
+    "stop_vm",
+    "pause_vm",
+    "change_field",
+    "change_disks",
+    "detach",
+    "relabel",
+    "drift",
+    "grace",
+)
+"""Acts after which a member may not be ready, although its template is good."""
+
+EVERYWHERE: Final = ("lose_node", "return_node", "bad_second", "fault", "suspend")
+
+
+def _may_fail(life: Life, owner: str, since: float, until: float) -> bool:
+    """True if a member of this set or pool may not be ready for another reason than its template."""
+    acts = [act for act in life.story.acts if since <= act.at <= until]
+    own = any(act.what in ACCIDENTS and act.args[1] == owner for act in acts)
+    return own or any(act.what in EVERYWHERE for act in acts) or life.faults.overlap(since, until)
+
+
+@sentence
+def a_good_template_is_not_rolled_back(life: Life) -> Iterator[Found]:
+    """A template whose guests come up is never rolled back."""
+    for _, change in replay(life):
+        if change.resource not in (POOLS, SETS) or not change.is_ours or change.after is None:
+            continue
+        if names.ROLLED_BACK in annotations(change.before) or names.ROLLED_BACK not in annotations(change.after):
+            continue
+        template = _template(change.last)
+        image = image_of(template)
+        since = template_since(life, change)
+        is_good = image in (*GOOD[:4], LAST_IMAGE)
+        if is_good and not _may_fail(life, change.key.name, since, change.at):
+            yield change.at, change.key.name, f"{image}, written at {since:.0f} s, was rolled back"
+
+
+def template_since(life: Life, until: Change) -> float:
+    """When the present template of this set or pool was written."""
+    since, template = 0.0, None
+    for each in life.changes:
+        if each.at > until.at:
+            break
+        if each.resource is until.resource and each.key == until.key and each.after is not None:
+            new = _template(each.after)
+            if new != template:
+                since, template = each.at, new
+    return since
+
+
+def _template(owner: Document) -> Document:
+    spec = owner["spec"]
+    inner: Document = (
+        spec["virtualMachineTemplate"]["spec"]["template"] if "virtualMachineTemplate" in spec else spec["template"]
+    )
+    found: Document = inner["spec"]
+    return found
+
+
+@sentence
+def steps_are_not_skipped(life: Life) -> Iterator[Found]:
+    """During the first pause of an update in steps, only the VMs of the first step get the new template."""
+    begun: dict[ObjectKey, tuple[float, str]] = {}
+    images: dict[ObjectKey, set[str]] = {}
+    got: dict[tuple[ObjectKey, float], set[str]] = {}
+    for state, change in replay(life):
+        if change.at > BUSY_UNTIL_S:
+            return
+        if change.resource is POOLS and change.after is not None and change.actor == "user":
+            image, had = image_of(_template(change.after)), images.setdefault(change.key, set())
+            is_new = image not in had  # an older revision may have the same image
+            had.add(image)
+            begun = _note_update(begun, change)
+            if not is_new and begun.get(change.key, (0.0, ""))[0] == change.at:
+                del begun[change.key]
+        if change.resource is not VMS or not change.is_ours or change.after is None:
+            continue
+        owner = state.owner_of(change.last)
+        key = ObjectKey(change.key.namespace, name_of(owner)) if owner else change.key
+        if owner is None or key not in begun:
+            continue
+        at, steps = begun[key]
+        share, pause_s = first_step(steps)
+        new = image_of(_template(owner))
+        if image_of(_template_of_vm(change.after)) == new != image_of(_template_of_vm(change.before)):
+            got.setdefault((key, at), set()).add(change.key.name)
+        members = [*state.members(owner), *([change.after] if change.before is None else [])]
+        updated = [each for each in members if name_of(each) in got.get((key, at), ())]
+        most = -(-len(members) * (100 - share) // 100)
+        if change.at - at < pause_s and len(updated) > most + 1:
+            yield (
+                change.at,
+                key.name,
+                f"{len(updated)} of {len(members)} have {new} {change.at - at:.0f} s after {steps}",
+            )
+
+
+def _template_of_vm(vm: Document | None) -> Document:
+    inner: Document = vm["spec"]["template"]["spec"] if vm is not None else {}
+    return inner
+
+
+def _note_update(begun: dict[ObjectKey, tuple[float, str]], change: Change) -> dict[ObjectKey, tuple[float, str]]:
+    """Note when an update with steps began. Any other change of the steps, or a second template, ends the note."""
+    steps = annotations(change.after).get(names.PARTITION, "")
+    rest = {key: value for key, value in begun.items() if key != change.key}
+    if change.before is None or change.after is None or not first_step(steps)[1]:
+        return rest
+    if annotations(change.before).get(names.PARTITION) != steps:
+        return rest
+    if image_of(_template(change.before)) != image_of(_template(change.after)):
+        return {**rest, change.key: (change.at, steps)}
+    return begun
+
+
+def first_step(steps: str) -> tuple[int, float]:
+    """The percentage of VMs that keep their template in the first step, and its pause in seconds, or 0."""
+    first, _, pause = steps.split(",", maxsplit=1)[0].partition(":")
+    if not first.endswith("%") or not pause.endswith("s") or not pause[:-1].isdigit():
+        return 0, 0.0
+    return int(first[:-1]), float(pause[:-1])

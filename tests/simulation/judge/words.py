@@ -1,0 +1,112 @@
+"""Sentences about what controllers decide and say, and about the controllers as programs."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from controller.events.event import EVENTS
+from controller.kubevirt import annotations as names
+from controller.leaderelection.lease import LEASES
+from tests.simulation.judge.replay import annotations, owner_by_name
+from tests.simulation.judge.sentence import Found, sentence
+from tests.simulation.life import Life
+from tests.simulation.world import POOLS, SETS
+
+LATE_S: Final = 5.0
+"""A request that was on the way when the lease was lost may arrive so much later, in seconds."""
+
+
+USUAL_ENDS: Final = ("LeaseLost", "the API server does not answer", "the first lists did not arrive")
+"""Why a process may end while the API server fails. Its successor continues."""
+
+LONGEST_STEP_S: Final = 0.5
+
+
+@sentence
+def order_does_not_matter(life: Life) -> Iterator[Found]:
+    """A decision does not depend on the order of the members."""
+    for moment in life.moments:
+        if moment.order:
+            yield moment.at, moment.owner, moment.order
+
+
+@sentence
+def grouping_does_not_matter(life: Life) -> Iterator[Found]:
+    """A decision does not depend on which members are grouped together."""
+    for moment in life.moments:
+        if moment.grouping:
+            yield moment.at, moment.owner, moment.grouping
+
+
+@sentence
+def the_preview_tells_the_truth(life: Life) -> Iterator[Found]:
+    """What the plugin foretells is what happens next if nothing else happens."""
+    for moment in life.moments:
+        if moment.preview:
+            yield moment.at, moment.owner, moment.preview
+
+
+@sentence
+def an_undo_returns_to_the_template_before(life: Life) -> Iterator[Found]:
+    """An undo returns to the template before the present one."""
+    for moment in life.moments:
+        if moment.undo:
+            yield moment.at, moment.owner, moment.undo
+
+
+@sentence
+def a_refusal_is_told(life: Life) -> Iterator[Found]:
+    """A refused write on which progress depends is in the status, with the server's words."""
+    for moment in life.moments:
+        if moment.refusal:
+            yield moment.at, moment.owner, moment.refusal
+
+
+@sentence
+def nobody_blocks_the_others(life: Life) -> Iterator[Found]:
+    """What one user writes does not block the controller for all others."""
+    if life.world.loop.slowest_s > LONGEST_STEP_S:
+        yield life.ended_at, "", f"one step took {life.world.loop.slowest_s:.1f} s"
+
+
+@sentence
+def what_waits_is_told(life: Life) -> Iterator[Found]:
+    """Wherever something waits, the status and `why` say so with the cause."""
+    for moment in life.moments:
+        if moment.silence:
+            yield moment.at, moment.owner, moment.silence
+
+
+@sentence
+def no_error_is_unexpected(life: Life) -> Iterator[Found]:
+    """No reconciliation and no process ends with an unexpected error."""
+    for moment in life.moments:
+        if moment.error:
+            yield moment.at, moment.owner, moment.error
+    for text in life.errors:
+        if not any(usual in text for usual in USUAL_ENDS):
+            yield 0.0, "", text[-700:]
+
+
+@sentence
+def one_controller_writes(life: Life) -> Iterator[Found]:
+    """Only the holder of the lease writes."""
+    holder, since = "", 0.0
+    for change in life.changes:
+        if change.resource is LEASES and change.actor != holder:
+            holder, since = change.actor, change.at
+        elif change.is_ours and change.resource is not LEASES and change.actor != holder and change.at - since > LATE_S:
+            text = f"{change.actor} writes {change.resource.plural}/{change.key.name}, {holder} holds the lease"
+            yield change.at, owner_by_name(life, change.key.name), text
+
+
+@sentence
+def an_event_follows_its_note(life: Life) -> Iterator[Found]:
+    """An Event tells what happened, not what was tried."""
+    noted: set[str] = set()
+    for change in life.changes:
+        if change.resource in (POOLS, SETS) and names.ROLLED_BACK in annotations(change.last):
+            noted.add(change.key.name)
+        if change.resource is EVENTS and change.before is None and change.last["reason"] == "RolledBack":
+            owner = change.last["involvedObject"]["name"]
+            if owner not in noted:
+                yield change.at, owner, f"the Event says {change.last['message']}, but no note says so"

@@ -1,0 +1,73 @@
+"""Known faults: violations that are expected until the fault is mended. This list may only shrink.
+
+An entry has the sentence, a pattern of the violation's text, and the fault in words. A violation that matches no entry
+is new.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+from tests.simulation.judge import Violation
+
+
+class Known(NamedTuple):
+    sentence: str
+    pattern: str
+    fault: str
+
+
+DRAINS: Final = "a VM that drains and may not leave takes no turn, so the next one drains too"
+RETURN: Final = "the time of a template begins with the patch, so a good template is rolled back"
+GROWTH: Final = "a pool cannot return from a template that made a disk larger"
+STEPS: Final = "a scale-in and a scale-out skip the steps of an update"
+PROTECTED: Final = "nothing says that protected VMIs hold an update"
+REFUSED_MARK: Final = "a refused mark of a drain is not told, and tried again without a growing delay"
+REFUSED_NOTE: Final = "a refused note of a pool or set is not told, and the Event comes before the note"
+DRIFT: Final = "members whose labels another program changes are replaced without end"
+STATIC_DISK: Final = "a disk that a user made is taken over and deleted with the VM"
+UNDO: Final = "an undo returns to a template that was undone"
+SERVICE: Final = "a VM that was restarted after a drain stays out of its Service"
+ONCE: Final = "a new VM that does not run always counts as stopped by its user until KubeVirt has written its status"
+GROUPS: Final = "one member of a group is asked for all"
+LATE_NOTE: Final = "the note of the last good template is written only when something else wakes the pool"
+PRUNED: Final = "the history loses the last template that worked"
+HAMMERED: Final = "a refused create or delete is tried again, without a delay, whenever another member changes"
+UNSEEN_END: Final = "a set that is being deleted makes its revision again and again while its watch is silent"
+STOPPED: Final = "nothing says that a VM is missing because its user has stopped it"
+STRAY_MARK: Final = "a VM that is released while it drains keeps the mark"
+
+KNOWN: Final = (
+    Known("few_are_out_of_service", "while one drains", DRAINS),
+    Known("few_are_out_of_service", "they run (Once|RerunOnFailure|Manual)$", ONCE),
+    Known("a_good_template_is_not_rolled_back", "was rolled back", RETURN),
+    Known("the_work_is_finished", "^pool .* after a return$", RETURN),
+    Known("a_return_is_quick", "larger disks$", GROWTH),
+    Known("steps_are_not_skipped", "have", STEPS),
+    Known("what_waits_is_told", "are updated", PROTECTED),
+    Known("a_refusal_is_told", "^patch virtualmachine(instance)?s ", REFUSED_MARK),
+    Known("a_refusal_is_not_hammered", "^patch virtualmachine(instance)?s ", REFUSED_MARK),
+    Known("a_refusal_is_told", "^patch virtualmachine(pool|instancereplicaset)s ", REFUSED_NOTE),
+    Known("a_refusal_is_not_hammered", "^patch virtualmachine(pool|instancereplicaset)s ", REFUSED_NOTE),
+    Known("an_event_follows_its_note", "no note says so", REFUSED_NOTE),
+    Known("a_refusal_is_not_hammered", "^(create|delete) virtualmachine", HAMMERED),
+    Known("a_refusal_is_not_hammered", "^create controllerrevisions", UNSEEN_END),
+    Known("what_waits_is_told", "are ready:", STOPPED),
+    Known("a_refusal_is_not_hammered", "while labels change", DRIFT),
+    Known("a_disk_of_a_user_stays", "of a user was deleted", STATIC_DISK),
+    Known("an_undo_returns_to_the_template_before", "an undo would return", UNDO),
+    Known("who_serves_is_in_service", "out of its Service", SERVICE),
+    Known("order_does_not_matter", "", GROUPS),
+    Known("grouping_does_not_matter", "", GROUPS),
+    Known("the_preview_tells_the_truth", "the preview says", GROUPS),
+    Known("at_rest_nothing_is_written", "^patch virtualmachine(pool|instancereplicaset)s/", LATE_NOTE),
+    Known("a_template_that_worked_stays", "was deleted", PRUNED),
+    Known("nothing_of_ours_is_left", "still has vmherd.dev/draining", STRAY_MARK),
+)
+
+
+def known_fault(violation: Violation) -> str:
+    """Return the name of the known fault that explains the violation, or ""."""
+    for each in KNOWN:
+        if each.sentence == violation.name and re.search(each.pattern, violation.text):
+            return each.fault
+    return ""

@@ -1,0 +1,135 @@
+"""One life: a story in a world, until the world is at rest. The judge reads the result."""
+
+import asyncio
+from random import Random
+from typing import Any, Final
+
+from msgspec import Struct
+
+from controller.events.event import EVENTS
+from controller.kubevirt.annotations import ROLLED_BACK
+from controller.leaderelection.lease import LEASES
+from tests.fakes.requests import Document
+from tests.simulation.faults import Faults
+from tests.simulation.moments import Moment, moments_of
+from tests.simulation.server import Asked, Change
+from tests.simulation.story import BUSY_UNTIL_S, Story
+from tests.simulation.users import LAST_IMAGE, Users, template_of
+from tests.simulation.world import NAMESPACE, POOLS, SETS, World, run_world
+
+CALM_S: Final = 40.0
+"""The world is at rest if nothing has changed for this time in seconds."""
+
+PATIENCE_S: Final = 1200.0
+"""The longest time, in seconds, until the work must be finished after the end of the faults."""
+
+WATCHED_S: Final = 90.0
+"""How long the world is watched at rest, and again after a restart of the controllers, in seconds."""
+
+NOISE: Final = (LEASES, EVENTS)
+
+
+class Life(Struct):
+    """What happened in a life, and where it ended. All times are seconds of the life."""
+
+    story: Story
+    changes: list[Change]
+    asked: list[Asked]
+    faults: Faults
+    errors: list[str]
+    moments: list[Moment]
+    history: str
+    rested_at: float | None
+    """When the world came to rest after the end of the faults. None if it did not."""
+
+    restarted_at: float
+    ended_at: float
+    world: Any = None
+
+
+def run_life(story: Story) -> Life:
+    """Run a story to its end. Take moments again and again while users act, and one at the end."""
+
+    def take_moment(world: World) -> list[Moment]:
+        return moments_of(world, {"pool": POOLS, "replicaset": SETS})
+
+    async def live(world: World) -> Life:
+        users = Users(world, Random(f"{story.seed} users"))
+        moments: list[Moment] = []
+        every = Random(f"{story.seed} moments").uniform(20, 30)
+
+        def look() -> None:
+            moments.extend(take_moment(world))
+            if world.loop.time() + every < BUSY_UNTIL_S:
+                world.loop.call_later(every, look)
+
+        world.loop.call_later(every, look)
+        for act in story.acts:
+            await _until(world, act.at)
+            users.carry_out(act)
+        await _until(world, BUSY_UNTIL_S)
+        users.end_faults()
+        rested = await _rest(world)
+        moments += take_moment(world)
+        await asyncio.sleep(WATCHED_S)
+        restarted = world.loop.time()
+        for replica in world.replicas:
+            replica.crash(0.5)
+        await asyncio.sleep(WATCHED_S)
+        return Life(
+            story=story,
+            changes=world.server.changes,
+            asked=world.server.asked,
+            faults=world.faults,
+            errors=world.errors,
+            moments=moments,
+            history="",
+            rested_at=rested,
+            restarted_at=restarted,
+            ended_at=world.loop.time(),
+        )
+
+    world, life = run_world(story.seed, live, story.options)
+    life.history, life.world = world.history_hash(), world
+    return life
+
+
+async def _until(world: World, at: float) -> None:
+    await asyncio.sleep(max(0.0, at - world.loop.time()))
+
+
+async def _rest(world: World) -> float | None:
+    """Wait until all sets and pools are as their specs ask and nothing changes. Return None if this never happens."""
+    end = world.loop.time() + PATIENCE_S
+    while world.loop.time() < end:
+        await asyncio.sleep(5)
+        last = next(
+            (each.at for each in reversed(world.server.changes) if each.is_ours and each.resource not in NOISE), 0.0
+        )
+        if world.loop.time() - last >= CALM_S and not unfinished(world):
+            return last
+    return None
+
+
+def unfinished(world: World) -> list[str]:
+    """What is not yet as the specs ask, in words."""
+    found = []
+    for kind, resource in (("pool", POOLS), ("set", SETS)):
+        for name, owner in world.server.documents(resource, NAMESPACE).items():
+            found += _unfinished(kind, name, owner)
+    return found
+
+
+def _unfinished(kind: str, name: str, owner: Document) -> list[str]:
+    spec, status = owner["spec"], owner.get("status") or {}
+    if "deletionTimestamp" in owner["metadata"]:
+        return [f"{kind} {name} is still being deleted"]
+    if status.get("observedGeneration") != owner["metadata"]["generation"]:
+        return [f"{kind} {name} is not observed"]
+    counts = [status.get(field, 0) for field in ("replicas", "readyReplicas", "updatedReplicas")]
+    if counts != [spec["replicas"]] * 3:
+        template = template_of(kind, owner)
+        notes = "" if LAST_IMAGE in str(template) else ", and an old template"
+        notes += ", after a return" if ROLLED_BACK in (owner["metadata"].get("annotations") or {}) else ""
+        return [f"{kind} {name} has {counts} of {spec['replicas']}{notes}"]
+    return []

@@ -1,0 +1,127 @@
+"""An event loop with virtual time. A seed makes its choices, and it has no threads and no sockets.
+
+The clock jumps to the next timer when no callback is ready. Each iteration takes a little virtual time, as on a real
+CPU. asyncio promises that ready callbacks run in the order in which they became ready, so this order is never changed.
+Tasks race because latencies and timers have random times.
+
+A *process* is one running controller. All callbacks of its tasks carry the process in a context variable. A suspended
+process does not run: its callbacks wait until it continues, while the time of the others goes on.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context, ContextVar
+from heapq import heappop
+from random import Random
+from time import thread_time
+from typing import Any, Final, Protocol
+
+PROCESS: Final[ContextVar["Process | None"]] = ContextVar("process", default=None)
+
+ITERATION_S: Final = 0.0002
+"""The longest virtual time of one iteration in seconds."""
+
+INLINE_S: Final = 0.05
+"""The longest delay of a function that would run in another thread, in seconds."""
+
+
+class Process(Protocol):
+    """A process of the simulation. `is_suspended` is True while the operating system does not run it."""
+
+    is_suspended: bool
+
+
+class HotLoop(Exception):
+    """The callbacks do not come to an end."""
+
+
+class SimulatedLoop(asyncio.BaseEventLoop):
+    """The loop of one life. `most` limits the number of callbacks, so that an endless loop is found."""
+
+    def __init__(self, chance: Random, most: int = 4_000_000) -> None:
+        super().__init__()
+        self._chance = chance
+        self._now = 0.0
+        self._left = most
+        self._suspended: deque[asyncio.Handle] = deque()
+        self.slowest_s = 0.0
+        """The longest CPU time of one iteration in seconds. It is no part of the history."""
+
+        self.has_suspended = False
+        """True while a process is suspended, or its callbacks wait."""
+
+    def time(self) -> float:
+        return self._now
+
+    def resume(self) -> None:
+        """Continue the callbacks of the processes that were suspended."""
+        self._ready.extend(self._suspended)  # type: ignore[attr-defined]
+        self._suspended.clear()
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        """Run the function on this loop, at a random time soon."""
+        future = self.create_future()
+
+        def run() -> None:
+            if future.cancelled():
+                return
+            try:
+                future.set_result(func(*args))
+            except Exception as error:
+                future.set_exception(error)
+
+        self.call_later(self._chance.uniform(0, INLINE_S), run)
+        return future
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)
+
+    def _run_once(self) -> None:
+        ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
+        timers: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        while timers and timers[0]._cancelled:
+            _taken(timers)
+        if not ready:
+            if not timers:
+                raise RuntimeError("no callback and no timer is left")
+            self._now = max(self._now, timers[0].when())
+        self._now += self._chance.random() * ITERATION_S
+        while timers and timers[0].when() <= self._now:
+            handle = _taken(timers)
+            if not handle._cancelled:
+                ready.append(handle)
+        self._left -= len(ready)
+        if self._left < 0:
+            raise HotLoop(f"too many callbacks after {self._now:.0f} s")
+        started = thread_time()
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle._cancelled or (self.has_suspended and self._waits(handle)):
+                continue
+            handle._run()
+        self.slowest_s = max(self.slowest_s, thread_time() - started)
+
+    def _waits(self, handle: asyncio.Handle) -> bool:
+        process = handle._context.get(PROCESS)  # type: ignore[attr-defined]
+        if process is None or not process.is_suspended:
+            return False
+        self._suspended.append(handle)
+        return True
+
+    def _process_events(self, events: Any) -> None:
+        """There are no sockets."""
+
+    def _write_to_self(self) -> None:
+        """There are no threads."""
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """A cancelled timer is dropped when its time comes."""
+
+
+def _taken(timers: list[asyncio.TimerHandle]) -> asyncio.TimerHandle:
+    handle = heappop(timers)
+    handle._scheduled = False
+    return handle

@@ -1,0 +1,285 @@
+"""Moments of a life: what plans, statuses and views say about each set and pool, from the state on the server.
+
+At a moment, the caches of the controllers do not matter: the judge reads the server, and asks the real rules.
+"""
+
+import traceback
+from collections.abc import Iterator
+from random import Random
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from controller import kinds
+from controller.assembly import BUDGET_CACHE, Cache, merged_caches
+from controller.config.settings import Config
+from controller.events.event import EVENTS
+from controller.kinds import Kind
+from controller.kubevirt import annotations as names
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, DISRUPTION_BUDGETS, VMIS, VMS
+from controller.runtime.actions import Delete, Plan, label_of
+from controller.runtime.members.groups import Group, Members
+from informers.meta import ObjectKey
+from informers.store import Store
+from plugin.views.history import previous_revision, template_in
+from plugin.views.pool_history import history_of_pool
+from plugin.views.reasons import reasons_of
+from plugin.views.scaling import preview
+from plugin.views.set_history import history_of_set
+from plugin.views.situations import situation_of
+from plugin.views.steering import Refused
+from tests.fakes.requests import AnyResource, Document
+from tests.simulation.kubevirt import image_of
+from tests.simulation.server import Change
+from tests.simulation.users import controller_uid, images_of
+
+MODULES: Final = {kind.name: kind.module("wiring") for kind in kinds.KINDS}
+CACHES: Final = merged_caches([*(each.CACHES for each in MODULES.values()), {DISRUPTION_BUDGETS: BUDGET_CACHE}])
+SETTLED_S: Final = 15.0
+"""The history is judged if the template is this old, in seconds."""
+
+QUIET_S: Final = 45.0
+"""A set or pool waits if none of its objects has changed for this time in seconds."""
+
+
+class Moment(Struct, frozen=True):
+    """What is wrong at a moment, in words. A text is "" if nothing is wrong.
+
+    `order` and `grouping`: how the plan or the status depends on them. `preview`: how the plugin's preview differs from
+    the plan. `silence`: what waits without a word. `undo`: to which wrong template an undo would return. `refusal`: a
+    refused write of which the status says nothing. `error`: the exception of a plan, a status or a view.
+    """
+
+    at: float
+    owner: str
+    order: str = ""
+    grouping: str = ""
+    preview: str = ""
+    silence: str = ""
+    undo: str = ""
+    refusal: str = ""
+    error: str = ""
+
+
+def moments_of(world: Any, resources: dict[str, AnyResource]) -> list[Moment]:
+    """Look at all sets and pools of the world. `resources` has the resource of each kind, by the name of the kind."""
+    return list(_moments(world, resources))
+
+
+def _moments(world: Any, resources: dict[str, AnyResource]) -> Iterator[Moment]:
+    for kind in kinds.KINDS:
+        resource = resources[kind.name]
+        for key, owner in list(world.server._of(resource).items()):
+            if "deletionTimestamp" not in owner["metadata"]:
+                try:
+                    yield _look(world, kind, resource, key, owner)
+                except Exception as error:
+                    where = traceback.extract_tb(error.__traceback__)[-1]
+                    text = f"{error!r} in {where.name} of {where.filename.rsplit('/', 1)[-1]}"
+                    yield Moment(world.loop.time(), key.name, error=text)
+
+
+class _Reader:
+    """Takes snapshots of one set or pool, with the objects in a chosen order."""
+
+    def __init__(self, world: Any, kind: Kind[Any], resource: AnyResource, key: ObjectKey) -> None:
+        self._world, self._kind, self._resource, self._key = world, kind, resource, key
+        config = Config(max_replicas=world.options.max_replicas, disruption_budgets=world.options.budgets)
+        self._config = config
+        self._objects = {
+            each: [each.decode(msgspec.json.encode(held)) for held in world.server._of(each).values()]
+            for each in (*CACHES, resource)
+        }
+
+    def snapshot(self, order: Random | None = None) -> tuple[Any, Any]:
+        """Return new rules and a snapshot of them."""
+        module = MODULES[self._kind.name]
+        stores = {each: self._store(each, cache, order) for each, cache in CACHES.items()}
+        owners = self._store(self._resource, module.OWNER_CACHE, order)
+        rules = module.rules_of(self._config, self._resource, owners, stores)
+        return rules, rules.take_snapshot(self._key, now=self._world.now(), settled=True)
+
+    def _store(self, resource: AnyResource, cache: Cache, order: Random | None) -> Store[Any]:
+        store: Store[Any] = Store(indexes=cache.indexes)
+        objects = list(self._objects[resource])
+        if order is not None:
+            order.shuffle(objects)
+        for each in objects:
+            kept = cache.transform(each) if cache.transform else each
+            if kept is not None:
+                store.apply(kept)
+        return store
+
+
+def _look(world: Any, kind: Kind[Any], resource: AnyResource, key: ObjectKey, owner: Document) -> Moment:
+    reader = _Reader(world, kind, resource, key)
+    rules, snapshot = reader.snapshot()
+    said = _said(rules, snapshot)
+    rules, shuffled = reader.snapshot(Random(str(world.loop.time())))
+    alone = replace(snapshot, members=Members(tuple(Group((each,)) for each in snapshot.members)))
+    return Moment(
+        at=world.loop.time(),
+        owner=key.name,
+        order=_difference(said, _said(rules, shuffled)),
+        grouping=_difference(said, _said(rules, alone)),
+        preview=_wrong_preview(snapshot, rules.plan(snapshot)),
+        silence=_silence(world, kind, resource, snapshot, owner),
+        undo=_wrong_undo(world, kind, key, snapshot),
+        refusal=_untold_refusal(world, key, owner),
+    )
+
+
+def _said(rules: Any, snapshot: Any) -> dict[str, str]:
+    """What the plan and the status say, in a form that can be compared."""
+    plan: Plan = rules.plan(snapshot)
+    actions = sorted(
+        f"{label_of(type(each))} {each.resource.plural}/{each.key.name} {getattr(each, 'body', b'')!r}"
+        for each in plan.actions
+    )
+    status = rules.next_status(snapshot, ())
+    return {"actions": "\n".join(actions), "held": plan.held, "status": str(status)}
+
+
+def _difference(one: dict[str, str], other: dict[str, str]) -> str:
+    for part, text in one.items():
+        if text != other[part]:
+            return f"{part}: {_first_difference(text, other[part])}"
+    return ""
+
+
+def _first_difference(one: str, other: str) -> str:
+    lines = [(a, b) for a, b in zip(one.split("\n"), other.split("\n"), strict=False) if a != b]
+    return f"{lines[0][0][:300]!r} and {lines[0][1][:300]!r}" if lines else f"{one[-300:]!r} and {other[-300:]!r}"
+
+
+def _wrong_preview(snapshot: Any, plan: Plan) -> str:
+    """The preview of the present number of replicas names other VMs than the plan deletes for the scale-in."""
+    shown = preview(snapshot)
+    leaving = {each.name for each in shown.leaving}
+    if not leaving or plan.held:
+        return ""
+    deleted = {each.key.name for each in plan.actions if isinstance(each, Delete)}
+    missing = sorted(leaving - deleted)
+    return (
+        f"the preview says that {', '.join(missing)} leave, the plan deletes {sorted(deleted)}"
+        if (missing and deleted)
+        else ""
+    )
+
+
+def _wrong_undo(world: Any, kind: Kind[Any], key: ObjectKey, snapshot: Any) -> str:
+    """An undo would return to another template than the one before the present one."""
+    name = "pool" if kind is kinds.POOLS else "set"
+    images = images_of(world.server.changes, name, key.name)
+    settled = images_of(world.server.changes, name, key.name, until=world.loop.time() - SETTLED_S)
+    written = images
+    images = [each for each in images if each == images[-1] or each in _used(world.server.changes, snapshot)]
+    images = [each for number, each in enumerate(images) if number == 0 or each != images[number - 1]]
+    if settled[-1:] != images[-1:]:
+        return ""
+    if len(images) < 2 or names.ROLLED_BACK in (snapshot.owner.metadata.annotations or {}):
+        return ""
+    uid = snapshot.owner.metadata.uid
+    stored = [each for each in world.server._of(CONTROLLER_REVISIONS).values() if controller_uid(each) == uid]
+    revisions = [CONTROLLER_REVISIONS.decode(msgspec.json.encode(each)) for each in stored]
+    if name == "pool":
+        history = history_of_pool(replace(snapshot, revisions=tuple(revisions)), counts=True)
+    else:
+        history = history_of_set(snapshot, revisions, counts=True)
+    try:
+        entry = previous_revision(history)
+    except Refused:
+        return ""  # it is told why there is nothing to return to
+    template = template_in(entry)["virtualMachineTemplate" if name == "pool" else "template"]
+    spec = template["spec"]
+    image = image_of(spec["template"]["spec"] if name == "pool" else spec)
+    if image in (images[-2], images[-1], *written[-2:]):
+        return ""
+    return f"the images were {', '.join(images[-6:])}, and an undo would return to {image}"
+
+
+def _used(changes: list[Change], snapshot: Any) -> set[str]:
+    """The images that members of the set or pool have had."""
+    uid = snapshot.owner.metadata.uid
+    ours = [each for each in changes if each.is_ours and each.resource in (VMS, VMIS)]
+    specs = [each.last["spec"] for each in ours if controller_uid(each.last) == uid]
+    return {image_of(each.get("template", {"spec": each})["spec"]) for each in specs}
+
+
+def _untold_refusal(world: Any, key: ObjectKey, owner: Document) -> str:
+    """A write that has been refused again and again for a while, although the status has no word of it."""
+    now, told = world.loop.time(), str(owner.get("status") or {})
+    lasting = [each for kind in ("refuse", "quota") for each in world.faults.now(kind, now)]
+    if not any(each.start < now - QUIET_S for each in lasting):
+        return ""
+    first: dict[tuple[str, str, str, str], float] = {}
+    for asked in world.server.asked:
+        is_own = asked.key.name == key.name or asked.key.name.startswith(f"{key.name}-")
+        if (
+            asked.code != 403
+            or asked.dry_run
+            or not is_own
+            or asked.resource is EVENTS
+            or asked.subresource == "status"
+        ):
+            continue
+        what = (asked.verb, asked.resource.plural, asked.subresource, asked.key.name)
+        since = first.setdefault(what, asked.at)
+        if asked.at > now - QUIET_S and since < now - QUIET_S and not any(word in told for word in REFUSED_WORDS):
+            return f"{' '.join(what)} is refused since {since:.0f} s, and the status says: {told[-250:]}"
+    return ""
+
+
+REFUSED_WORDS: Final = ("denied by a policy", "exceeded quota", "forbidden")
+
+
+# What waits
+
+
+def _silence(world: Any, kind: Kind[Any], resource: AnyResource, snapshot: Any, owner: Document) -> str:
+    """What has waited for a while although status and `why` say nothing of it."""
+    waits = what_waits(owner)
+    if not waits or _changed_at(world, resource, snapshot, owner) > world.loop.time() - QUIET_S:
+        return ""
+    status = owner.get("status") or {}
+    told = [status.get("problem")] + [each.get("message") for each in status.get("conditions") or ()]
+    if status.get("printableStatus") == "Stopped":
+        return ""  # a user has stopped the VMs
+    if not any(told):
+        return f"the status does not say why {waits}: {status}"
+    situation = situation_of(kind, resource.group, snapshot)
+    topics = {each.topic for each in reasons_of(situation, None, world.now())}
+    return "" if topics & {"held", "cause", "wrong", "next"} else f"`why` does not say why {waits}"
+
+
+def what_waits(owner: Document) -> str:
+    """What of a set or pool is not as its spec asks, or "". Updates that users do by hand do not count."""
+    spec, status = owner["spec"], owner.get("status") or {}
+    if spec.get("paused") or status.get("observedGeneration") != owner["metadata"].get("generation"):
+        return ""
+    scale_in = spec.get("scaleInStrategy") or {"proactive": {}}
+    template = spec.get("virtualMachineTemplate") or {"spec": {"runStrategy": "Always"}}
+    always = template["spec"].get("runStrategy") == "Always"
+    for field, words in (("replicas", "exist"), *((("readyReplicas", "are ready"),) if always else ())):
+        count = status.get(field, 0)
+        if count < spec["replicas"] or (count > spec["replicas"] and "proactive" in scale_in):
+            return f"{count} of {spec['replicas']} {words}"
+    annotations = owner["metadata"].get("annotations") or {}
+    update = spec.get("updateStrategy") or {"proactive": {}}
+    rolls = "proactive" in update if "virtualMachineTemplate" in spec else "vmherd.dev/rolling-update" in annotations
+    if rolls and status.get("updatedReplicas", 0) < spec["replicas"]:
+        return f"{status.get('updatedReplicas', 0)} of {spec['replicas']} are updated"
+    return ""
+
+
+def _changed_at(world: Any, resource: AnyResource, snapshot: Any, owner: Document) -> float:
+    """When the set or pool, or one of its members, last changed."""
+    uids = {owner["metadata"]["uid"], *(each.metadata.uid for each in snapshot.members)}
+    names = {each.metadata.name for each in snapshot.members}
+
+    def belongs(change: Change) -> bool:
+        return change.last["metadata"]["uid"] in uids or (change.key.name in names and change.resource in CACHES)
+
+    return next((each.at for each in reversed(world.server.changes) if belongs(each)), 0.0)

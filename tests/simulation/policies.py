@@ -1,0 +1,63 @@
+"""The admission policies of the simulation. They refuse or change the writes of our processes only."""
+
+from typing import Any
+
+from tests.fakes.requests import AnyResource, Document, refusal
+from tests.simulation.faults import Faults
+
+MESSAGE = "denied by a policy"
+
+
+class Policies:
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+
+    def admit(self, now: float, verb: str, resource: AnyResource, subresource: str, body: Any) -> Any:
+        """Return the request body that the server uses. Raise Forbidden if a policy refuses the write."""
+        for fault in self._faults.now("refuse", now):
+            if is_selected(fault.target, verb, resource, subresource, body):
+                raise refusal(403, "Forbidden", f"{resource.name} is forbidden: {MESSAGE} ({fault.target})")
+        if verb == "create" and resource.plural in ("virtualmachines", "virtualmachineinstances"):
+            for _ in self._faults.now("quota", now):
+                raise refusal(403, "Forbidden", f"{resource.name} is forbidden: exceeded quota: few")
+        for fault in self._faults.now("strip", now):
+            body = _without(body, fault.target)
+        return body
+
+
+def is_selected(target: str, verb: str, resource: AnyResource, subresource: str, body: Any) -> bool:
+    """Return True if the policy `target` selects this write. A target is `verb plural[/subresource] [annotation]`."""
+    wanted_verb, wanted, *annotation = target.split(" ")
+    name = f"{resource.plural}/{subresource}" if subresource else resource.plural
+    if wanted_verb not in (verb, "*") or wanted != name:
+        return False
+    return not annotation or annotation[0] in written_annotations(body)
+
+
+def written_annotations(body: Any) -> set[str]:
+    """The annotations and labels that a request body writes."""
+    if isinstance(body, list):
+        paths = [step["path"] for step in body if step["op"] != "test"]
+        names = {path.split("/")[3].replace("~1", "/") for path in paths if path.count("/") >= 3}
+        whole = [step.get("value") for step in body if step["path"] in ("/metadata/annotations", "/metadata/labels")]
+        return names | {name for each in whole if isinstance(each, dict) for name in each}
+    meta = (body or {}).get("metadata") or {}
+    return {*(meta.get("annotations") or {}), *(meta.get("labels") or {})}
+
+
+def _without(body: Any, name: str) -> Any:
+    """The request body without one annotation or label of the object's own metadata."""
+    escaped = name.replace("/", "~1")
+    if isinstance(body, list):
+        kept = [step for step in body if step["op"] == "test" or not step["path"].endswith(f"/{escaped}")]
+        return [
+            {**step, "value": {key: value for key, value in step["value"].items() if key != name}}
+            if step["path"] in ("/metadata/annotations", "/metadata/labels") and isinstance(step.get("value"), dict)
+            else step
+            for step in kept
+        ]
+    meta: Document = dict(body.get("metadata") or {})
+    for field in ("annotations", "labels"):
+        if name in (meta.get(field) or {}):
+            meta[field] = {key: value for key, value in meta[field].items() if key != name}
+    return {**body, "metadata": meta} if meta else body

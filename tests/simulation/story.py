@@ -1,0 +1,304 @@
+"""The story of a life: what users do and which faults happen, as data. A seed makes the story before the life begins.
+
+Members are named by a number, because their names are not known in advance: the number selects one of the members that
+exist at that time. So a story stays valid if acts are left out, and can be shrunk.
+"""
+
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any, Final
+
+from msgspec import Struct
+
+from controller.kubevirt import annotations as names
+from tests.simulation import features
+from tests.simulation.guests import BAD, GOOD, JOB, SICK
+from tests.simulation.kubevirt import NODES
+from tests.simulation.world import BEGIN, Options
+
+BUSY_FROM_S, BUSY_UNTIL_S = 20.0, 330.0
+"""The time of the life in which users act and faults happen, in seconds."""
+
+MARGIN_S: Final = 20.0
+
+
+class Act(Struct, frozen=True):
+    """One thing that happens `at` this second of the life. `what` names a method of `Users` or of `Weather`."""
+
+    at: float
+    what: str
+    args: tuple[Any, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.at:6.1f} s  {self.what}({', '.join(map(repr, self.args))})"
+
+
+class Story(Struct, frozen=True):
+    seed: str
+    options: Options
+    acts: tuple[Act, ...]
+
+
+def make_story(seed: int) -> Story:
+    chance = Random(f"{seed} story")
+    options = Options(
+        cdi=chance.random() < 0.7,
+        syncs_labels=chance.random() < 0.6,
+        budgets=chance.random() < 0.5,
+        standby=chance.random() < 0.5,
+        max_replicas=chance.choice((40, 40, 8)),
+    )
+    acts = list(_births(chance))
+    owners = [(act.args[0], act.args[1]) for act in acts]
+    themes = chance.sample(tuple(THEMES), chance.randint(1, 2))
+    acts = [_with_themes(act, themes, chance) for act in acts]
+    moments = sorted(chance.uniform(BUSY_FROM_S, BUSY_UNTIL_S) for _ in range(chance.randint(6, 26)))
+    for at in moments:
+        kind, name = chance.choice(owners)
+        acts.append(_some_act(round(at, 1), kind, name, themes, chance))
+    if chance.random() < 0.5:
+        acts += _some_faults(chance)
+    return Story(str(seed), options, tuple(sorted(acts, key=lambda act: act.at)))
+
+
+def _births(chance: Random) -> Iterator[Act]:
+    kinds = chance.choice((("pool",), ("set",), ("pool", "set"), ("pool", "pool"), ("set", "set", "pool")))
+    shares_labels = chance.random() < 0.15
+    for number, kind in enumerate(kinds):
+        name = ("web", "db", "cache")[number]
+        yield Act(round(chance.uniform(2, 8), 1), "create", (kind, name, _birth(kind, name, chance, shares_labels)))
+
+
+def _birth(kind: str, name: str, chance: Random, shares_labels: bool) -> dict[str, Any]:
+    """The parameters of a new set or pool."""
+    strategies = ("Always",) * 6 + ("RerunOnFailure", "Once", "Manual")
+    fields = dict(features.some_field(kind, chance) for _ in range(chance.randint(0, 2)))
+    if kind == "pool" and chance.random() < 0.7:
+        fields["maxUnavailable"] = chance.choice((1, 1, 2, "50%"))
+    annotations = dict(features.some_annotation(kind, chance) for _ in range(chance.randint(0, 4)))
+    return {
+        "replicas": chance.randint(1, 6),
+        "app": "shared" if shares_labels else name,
+        "image": chance.choice(("v1", "v1", "v1", "slow", JOB)) if kind == "pool" else "v1",
+        "disks": chance.choice(((), (), ("d",), ("d", "e"))) if kind == "pool" else (),
+        "strategy": chance.choice(strategies) if kind == "pool" else "",
+        "shares_disks": chance.random() < 0.05,
+        "in_service": chance.random() < 0.5,
+        "annotations": annotations,
+        "fields": {key: value for key, value in fields.items() if value is not None and key != "paused"},
+    }
+
+
+def _with_themes(act: Act, themes: list[str], chance: Random) -> Act:
+    """The birth of a set or pool with the features of the themes, in three cases of four."""
+    kind, name, given = act.args
+    features_of_kind = features.features_of(kind)
+    added = {
+        feature: chance.choice(features.GOOD_VALUES[feature])
+        for theme in themes
+        for feature in THEMES[theme].features
+        if feature in features_of_kind and chance.random() < 0.75
+    }
+    return Act(act.at, act.what, (kind, name, {**given, "annotations": {**given["annotations"], **added}}))
+
+
+def _some_act(at: float, kind: str, name: str, themes: list[str], chance: Random) -> Act:
+    weights = dict(_POOL_ACTS if kind == "pool" else _SET_ACTS)
+    for what in (what for theme in themes for what in THEMES[theme].acts if what in weights):
+        weights[what] *= 4
+    [what] = chance.choices(list(weights), list(weights.values()))
+    return Act(at, what, (kind, name, *_ARGUMENTS[what](kind, chance)))
+
+
+class Theme(Struct, frozen=True):
+    """Features and acts that are frequent in a life."""
+
+    features: tuple[str, ...]
+    acts: tuple[str, ...]
+
+
+THEMES: Final = {
+    "drain": Theme((names.DRAIN_SECONDS,), ("template", "answer_drains", "hold_drains", "scale", "change_disks")),
+    "steps": Theme((names.PARTITION,), ("template", "scale", "mark", "crash")),
+    "return": Theme((names.ROLLBACK, names.PROGRESS_DEADLINE), ("template", "undo", "accident", "try_templates")),
+    "lost": Theme((names.SUBSTITUTE_LOST_AFTER,), ("lose_node", "return_node", "bad_second", "grace", "edit_grace")),
+    "healing": Theme((names.REPLACE_UNREADY_AFTER, names.MAX_UNHEALTHY), ("accident", "scale", "mark")),
+    "disks": Theme((names.MOST_DISRUPTIVE,), ("change_disks", "delete_claim", "scale", "static_claim")),
+    "jobs": Theme((names.REPLACE_FINISHED, names.SCALE_IN), ("accident", "scale", "template")),
+    "budgets": Theme((names.DISRUPTION_BUDGET,), ("annotate", "scale", "template")),
+    "rolling": Theme((names.ROLLING_UPDATE, names.MIN_READY), ("template", "protect_all", "mark", "undo")),
+}
+
+_COMMON: Final = {
+    "scale": 10,
+    "template": 14,
+    "annotate": 12,
+    "change_field": 6,
+    "mark": 8,
+    "unmark": 4,
+    "answer_drains": 5,
+    "delete_member": 4,
+    "delete_vmi": 3,
+    "delete_owner": 1,
+    "detach": 1,
+    "relabel": 1,
+    "accident": 8,
+    "lose_node": 3,
+    "return_node": 3,
+    "crash": 4,
+    "suspend": 2,
+    "terminate": 1,
+    "protect_all": 1,
+    "undo": 4,
+    "hold_drains": 1,
+    "bad_second": 1,
+    "grace": 1,
+    "drift": 0.3,
+    "try_templates": 0.3,
+}
+_POOL_ACTS: Final = {
+    **_COMMON,
+    "change_disks": 4,
+    "stop_vm": 1,
+    "snapshot": 1,
+    "delete_claim": 1,
+    "pause_vm": 1,
+    "static_claim": 1,
+    "edit_grace": 1,
+    "scale_huge": 0.2,
+}
+_SET_ACTS: Final = {**_COMMON, "adopt": 1, "pause_vm": 1}
+
+_MEMBER: Final = 100
+
+
+def _number(chance: Random) -> int:
+    return chance.randrange(_MEMBER)
+
+
+_ARGUMENTS: Final[dict[str, Callable[[str, Random], tuple[Any, ...]]]] = {
+    "scale": lambda kind, chance: (chance.choice((0, 1, 2, 3, 4, 5, 6, 8)),),
+    "template": lambda kind, chance: (_image(chance),),
+    "annotate": lambda kind, chance: (
+        features.some_annotation(kind, chance)
+        if chance.random() < 0.8
+        else (chance.choice(features.features_of(kind)), None)
+    ),
+    "change_field": features.some_field,
+    "mark": lambda kind, chance: (_number(chance), *_mark(chance)),
+    "unmark": lambda kind, chance: (_number(chance),),
+    "answer_drains": lambda kind, chance: (),
+    "delete_member": lambda kind, chance: (_number(chance), chance.choice(("Background", "Foreground"))),
+    "delete_vmi": lambda kind, chance: (_number(chance),),
+    "delete_owner": lambda kind, chance: (chance.choice(("Background", "Foreground", "Orphan")),),
+    "detach": lambda kind, chance: (_number(chance),),
+    "relabel": lambda kind, chance: (_number(chance),),
+    "adopt": lambda kind, chance: (),
+    "accident": lambda kind, chance: (_number(chance), chance.choice(("hang", "hang", "crash", "finish", "recover"))),
+    "lose_node": lambda kind, chance: (chance.choice(NODES),),
+    "return_node": lambda kind, chance: (chance.choice(NODES), chance.random() < 0.5),
+    "crash": lambda kind, chance: (chance.randrange(2), round(chance.uniform(0.5, 30), 1)),
+    "suspend": lambda kind, chance: (chance.randrange(2), round(chance.uniform(5, 60), 1)),
+    "terminate": lambda kind, chance: (chance.randrange(2),),
+    "protect_all": lambda kind, chance: (),
+    "change_disks": lambda kind, chance: (
+        chance.choice(((), ("d",), ("d", "e"), ("f",))),
+        chance.choice(("1Gi", "2Gi")),
+        _image(chance) if chance.random() < 0.3 else None,
+    ),
+    "stop_vm": lambda kind, chance: (_number(chance),),
+    "snapshot": lambda kind, chance: (_number(chance),),
+    "pause_vm": lambda kind, chance: (_number(chance),),
+    "delete_claim": lambda kind, chance: (_number(chance),),
+    "undo": lambda kind, chance: (),
+    "hold_drains": lambda kind, chance: (chance.choice((names.PROTECT, names.BUSY_UNTIL)),),
+    "bad_second": lambda kind, chance: (chance.choice(NODES), _number(chance)),
+    "grace": lambda kind, chance: (chance.choice((30, 3600, 2**63 - 1)),),
+    "edit_grace": lambda kind, chance: (_number(chance), chance.choice((30, 3600))),
+    "try_templates": lambda kind, chance: (chance.choice(BAD), 6),
+    "drift": lambda kind, chance: (),
+    "static_claim": lambda kind, chance: (chance.randrange(8),),
+    "scale_huge": lambda kind, chance: (),
+}
+
+
+def _image(chance: Random) -> str:
+    return chance.choice(chance.choice((GOOD, GOOD, GOOD, BAD, BAD, (SICK, JOB))))
+
+
+def _mark(chance: Random) -> tuple[str, str]:
+    """A mark. The time of `busy-until` counts from the beginning of the life's busy part."""
+    return features.some_mark(chance, BEGIN)
+
+
+def _some_faults(chance: Random) -> Iterator[Act]:
+    for _ in range(chance.randint(1, 4)):
+        at = round(chance.uniform(BUSY_FROM_S, BUSY_UNTIL_S - MARGIN_S), 1)
+        kind = chance.choice(tuple(_FAULTS))
+        longest_s, rate, targets = _FAULTS[kind]
+        lasts_s = round(min(chance.uniform(1, longest_s), BUSY_UNTIL_S - at), 1)
+        target = chance.choice(targets) if targets else ""
+        yield Act(at, "fault", (kind, lasts_s, rate, target))
+
+
+_PLURALS: Final = (
+    "virtualmachines",
+    "virtualmachineinstances",
+    "virtualmachinepools",
+    "virtualmachineinstancereplicasets",
+    "controllerrevisions",
+)
+REFUSABLE: Final = (
+    "create virtualmachines",
+    "create virtualmachineinstances",
+    "create controllerrevisions",
+    "create poddisruptionbudgets",
+    "create events",
+    "delete virtualmachines",
+    "delete virtualmachineinstances",
+    "patch virtualmachines",
+    "patch virtualmachineinstances",
+    "patch virtualmachinepools",
+    "patch virtualmachineinstancereplicasets",
+    "patch virtualmachinepools/status",
+    "patch virtualmachineinstancereplicasets/status",
+    "patch persistentvolumeclaims",
+    "update virtualmachines/restart",
+    "patch virtualmachines vmherd.dev/draining",
+    "patch virtualmachineinstances vmherd.dev/draining",
+    "patch virtualmachinepools vmherd.dev/partition-step",
+    "patch virtualmachinepools vmherd.dev/rolled-back",
+    "patch virtualmachinepools vmherd.dev/healed",
+    "patch virtualmachinepools vmherd.dev/ready-revision",
+    "patch virtualmachineinstancereplicasets vmherd.dev/rolled-back",
+)
+STRIPPABLE: Final = (
+    "vmherd.dev/template-hash",
+    "kubevirt.io/vm-pool-revision-name",
+    "vmherd.dev/draining",
+    "vmherd.dev/healed",
+    "vmherd.dev/rolled-back",
+    "vmherd.dev/partition-step",
+    "vmherd.dev/partition-revision",
+    "vmherd.dev/ready-revision",
+    "vmherd.dev/recreated",
+    "vmherd.dev/early-failures",
+    "vmherd.dev/pool-uid",
+    "app",
+)
+_FAULTS: Final[dict[str, tuple[float, float, tuple[str, ...]]]] = {
+    "lost": (30, 0.3, ()),
+    "refused-connection": (20, 1.0, ()),
+    "slow": (60, 0.3, ()),
+    "throttle": (30, 0.5, ()),
+    "error": (30, 0.4, ()),
+    "reset": (1, 1.0, ()),
+    "silent": (1, 1.0, _PLURALS),
+    "stale": (60, 1.0, ()),
+    "stall": (20, 1.0, ()),
+    "expired": (1, 1.0, ()),
+    "refuse": (200, 1.0, REFUSABLE),
+    "strip": (200, 1.0, STRIPPABLE),
+    "quota": (100, 1.0, ()),
+}
+"""For each kind of fault: the longest time in seconds, the rate, and the targets."""

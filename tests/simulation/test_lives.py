@@ -1,0 +1,77 @@
+"""A few lives of the simulation: they are the same each time, and violate no sentence but for known faults."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from msgspec.structs import replace
+
+from controller.kubevirt.annotations import PROTECT
+from controller.kubevirt.resources import VMIS
+from tests.simulation.examples import EXAMPLES, birth
+from tests.simulation.judge import judge
+from tests.simulation.known import known_fault
+from tests.simulation.life import Life, run_life
+from tests.simulation.story import Act, Story, make_story
+from tests.simulation.world import BEGIN, Options, configure_logs
+
+ONE_LIFE = (
+    "from tests.simulation.life import run_life; from tests.simulation.story import make_story;"
+    "from tests.simulation.world import configure_logs; configure_logs(); print(run_life(make_story(3)).history)"
+)
+SMOKE_SEEDS = range(5)
+
+
+@pytest.fixture(autouse=True)
+def _quiet_logs() -> None:
+    configure_logs()
+
+
+def life_of(*acts: Act) -> Life:
+    return run_life(Story("made", Options(), acts))
+
+
+def test_a_seed_makes_the_same_life_in_each_process() -> None:
+    environment = {**os.environ, "PYTHONHASHSEED": "7"}
+    done = subprocess.run(
+        [sys.executable, "-c", ONE_LIFE], env=environment, capture_output=True, text=True, check=True, timeout=120
+    )
+    assert done.stdout.strip() == run_life(make_story(3)).history
+
+
+@pytest.mark.parametrize("seed", SMOKE_SEEDS)
+def test_a_life_violates_no_sentence_but_for_known_faults(seed: int) -> None:
+    found = judge(run_life(make_story(seed)))
+    assert [str(each) for each in found if not known_fault(each)] == []
+
+
+@pytest.mark.parametrize("kind", ["pool", "set"])
+def test_a_calm_life_comes_to_rest_with_all_members_ready(kind: str) -> None:
+    life = life_of(birth(kind), Act(60.0, "scale", (kind, "web", 5)), Act(120.0, "template", (kind, "web", "v2")))
+    assert life.rested_at is not None
+    assert judge(life) == []
+    ready = [each for each in life.world.server.documents(VMIS).values() if each["status"]["phase"] == "Running"]
+    assert len(ready) == 5
+
+
+def test_the_judge_sees_that_a_protected_vmi_is_deleted() -> None:
+    life = life_of(birth("set"), Act(30.0, "protect_all", ("set", "web")))
+    ours = next(each for each in life.changes if each.is_ours and each.resource is VMIS and each.after is not None)
+    protected = next(
+        each.after
+        for each in life.changes
+        if each.key == ours.key and each.after and PROTECT in (each.after["metadata"].get("annotations") or {})
+    )
+    deleted = {**protected, "metadata": {**protected["metadata"], "deletionTimestamp": BEGIN.isoformat()}}
+    wrong = ours._replace(at=50.0, before=protected, after=None, last=deleted)
+    at = next(number for number, each in enumerate(life.changes) if each.at > 50.0)
+    life = replace(life, changes=[*life.changes[:at], wrong, *life.changes[at:]])
+    assert "what_is_marked_stays" in {each.name for each in judge(life)}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_judge_sees_each_known_fault_in_its_shortest_story(name: str) -> None:
+    found = [each for each in judge(run_life(EXAMPLES[name])) if each.name == name]
+    assert found, "the fault is mended: remove its story and its entry in `known`"
+    assert all(map(known_fault, found))

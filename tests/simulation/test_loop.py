@@ -1,0 +1,87 @@
+"""The event loop of the simulation: order, virtual time, suspended processes."""
+
+import asyncio
+from contextvars import copy_context
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.simulation.loop import PROCESS, HotLoop, SimulatedLoop
+
+
+class Sleeper:
+    is_suspended = False
+
+
+def run(work: Any, loop: SimulatedLoop) -> Any:
+    try:
+        return loop.run_until_complete(work)
+    finally:
+        loop.close()
+
+
+def test_an_hour_of_sleep_takes_no_time_and_timers_fire_in_their_order() -> None:
+    loop = SimulatedLoop(Random(1))
+    fired: list[tuple[str, int]] = []
+
+    async def note(name: str, after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        fired.append((name, round(loop.time())))
+
+    async def whole() -> None:
+        async with asyncio.TaskGroup() as group:
+            for name, after_s in (("hour", 3600.0), ("second", 1.0), ("minute", 60.0)):
+                group.create_task(note(name, after_s))
+
+    run(whole(), loop)
+    assert fired == [("second", 1), ("minute", 60), ("hour", 3600)]
+
+
+def test_a_suspended_process_does_nothing_while_the_others_go_on() -> None:
+    loop = SimulatedLoop(Random(1))
+    process, seen = Sleeper(), list[tuple[str, int]]()
+
+    async def tick(name: str) -> None:
+        for _ in range(5):
+            await asyncio.sleep(1)
+            seen.append((name, round(loop.time())))
+
+    def resume() -> None:
+        process.is_suspended = False
+        loop.resume()
+
+    async def whole() -> None:
+        context = copy_context()
+        context.run(PROCESS.set, process)
+        tasks = [asyncio.Task(tick("suspended"), context=context), asyncio.Task(tick("free"))]
+        await asyncio.sleep(2.5)
+        process.is_suspended = loop.has_suspended = True
+        loop.call_later(9.5, resume)
+        await asyncio.wait(tasks)
+
+    run(whole(), loop)
+    assert [at for name, at in seen if name == "free"] == [1, 2, 3, 4, 5]
+    assert [at for name, at in seen if name == "suspended"] == [1, 2, 12, 13, 14]
+
+
+def test_a_function_for_a_thread_runs_on_the_loop_soon() -> None:
+    loop = SimulatedLoop(Random(1))
+
+    async def whole() -> tuple[str, float]:
+        return await loop.run_in_executor(None, lambda: "done"), loop.time()
+
+    result, at = run(whole(), loop)
+    assert result == "done"
+    assert 0 < at < 0.1
+
+
+def test_callbacks_without_end_are_an_error() -> None:
+    loop = SimulatedLoop(Random(1), most=1000)
+
+    async def spin() -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    with pytest.raises(HotLoop, match="too many callbacks"):
+        run(spin(), loop)

@@ -1,0 +1,398 @@
+"""The users of a life, and its accidents. Each method is one act of a story."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any, Final
+
+from controller.kubevirt import annotations as names
+from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS, VMS
+from informers.errors import ApiError
+from informers.meta import ObjectKey
+from tests.fakes.requests import AnyResource, Document
+from tests.fakes.rules import wire
+from tests.simulation.faults import Fault
+from tests.simulation.features import GOOD_VALUES, vm_template, vmi_spec
+from tests.simulation.kubevirt import LOST_AFTER_S, image_of
+from tests.simulation.server import Change
+from tests.simulation.story import BUSY_UNTIL_S, Act
+from tests.simulation.world import NAMESPACE, POOLS, SETS, World
+
+_API: Final = {"pool": "pool.kubevirt.io/v1beta1", "set": "kubevirt.io/v1"}
+_KIND: Final = {"pool": "VirtualMachinePool", "set": "VirtualMachineInstanceReplicaSet"}
+_MARKS: Final = (names.REMOVE, names.PROTECT, names.BUSY_UNTIL, names.DELETION_COST, names.SUBSTITUTE)
+ROLLING: Final = GOOD_VALUES[names.ROLLING_UPDATE]
+HUGE: Final = 6_000_000
+FIELD: Final = {"pool": "virtualMachineTemplate", "set": "template"}
+TRIED_S: Final = 8.0
+LAST_IMAGE: Final = "v9"
+"""The good image that all sets and pools get at the end."""
+
+
+class Users:
+    """Carries out the acts of a story. An act whose object does not exist does nothing."""
+
+    def __init__(self, world: World, chance: Random) -> None:
+        self._world = world
+        self._server = world.server
+        self._chance = chance
+        self._births: dict[str, dict[str, Any]] = {}
+
+    def carry_out(self, act: Act) -> None:
+        with self._server.acting("user"), suppress(ApiError, IndexError):  # the object may be gone
+            getattr(self, f"_{act.what}")(*act.args)
+
+    # Sets and pools
+
+    def _create(self, kind: str, name: str, given: dict[str, Any]) -> None:
+        self._births[name] = given
+        labels = {"app": given["app"]}
+        if given["in_service"]:
+            labels[names.IN_SERVICE] = "true"
+        spec: Document = {"replicas": given["replicas"], "selector": {"matchLabels": {"app": given["app"]}}}
+        spec |= given["fields"]
+        if kind == "pool":
+            template = vm_template(labels, given["image"], _own(name, given, given["disks"]), "1Gi", given["strategy"])
+            spec["virtualMachineTemplate"] = template
+        else:
+            spec["template"] = {"metadata": {"labels": labels}, "spec": vmi_spec(given["image"])}
+        metadata = {"name": name, "namespace": NAMESPACE, "annotations": given["annotations"]}
+        document = {"apiVersion": _API[kind], "kind": _KIND[kind], "metadata": metadata, "spec": spec}
+        if self._server.current(resource_of(kind), ObjectKey(NAMESPACE, name)) is None:
+            self._server.put(resource_of(kind), document)
+
+    def _scale(self, kind: str, name: str, replicas: int) -> None:
+        self._change(kind, name, {"spec": {"replicas": replicas}})
+
+    def _template(self, kind: str, name: str, image: str) -> None:
+        owner = self._owner(kind, name)
+        spec = template_of(kind, owner)["spec"]
+        inner = spec["template"]["spec"] if kind == "pool" else spec
+        volumes = [
+            {**each, "containerDisk": {"image": image}} if "containerDisk" in each else each
+            for each in inner["volumes"]
+        ]
+        self._set_template(kind, owner, {**inner, "volumes": volumes})
+
+    def _change_disks(self, kind: str, name: str, disks: tuple[str, ...], size: str, image: str | None) -> None:
+        owner = self._owner(kind, name)
+        old = owner["spec"]["virtualMachineTemplate"]
+        labels = old["spec"]["template"]["metadata"]["labels"]
+        wanted = image or image_of(old["spec"]["template"]["spec"])
+        new = vm_template(labels, wanted, _own(name, self._births[name], disks), size, old["spec"]["runStrategy"])
+        self._server.replace(POOLS, {**owner, "spec": {**owner["spec"], "virtualMachineTemplate": new}})
+
+    def _annotate(self, kind: str, name: str, annotation: str, value: str | None) -> None:
+        self._change(kind, name, {"metadata": {"annotations": {annotation: value}}})
+
+    def _change_field(self, kind: str, name: str, field: str, value: Any) -> None:
+        owner = self._owner(kind, name)
+        spec = {key: each for key, each in owner["spec"].items() if key != field}
+        if value is not None:
+            spec[field] = value
+        self._server.replace(resource_of(kind), {**owner, "spec": spec})
+
+    def _delete_owner(self, kind: str, name: str, propagation: str) -> None:
+        self._server.remove(resource_of(kind), ObjectKey(NAMESPACE, name), propagation=propagation)
+
+    def _undo(self, kind: str, name: str) -> None:
+        """Return to the image before the present one."""
+        images = images_of(self._server.changes, kind, name)
+        if len(images) > 1:
+            self._template(kind, name, images[-2])
+
+    def _try_templates(self, kind: str, name: str, image: str, left: int) -> None:
+        """A user tries a template with this image, takes it back, and tries the next. The last one stays."""
+        if self._world.loop.time() >= BUSY_UNTIL_S:
+            return
+        field = FIELD[kind]
+        before = self._owner(kind, name)["spec"][field]
+        self._template(kind, name, image)
+        tried = self._owner(kind, name)["spec"][field]
+        pod = tried["spec"]["template"] if kind == "pool" else tried
+        pod["metadata"] = {**pod["metadata"], "annotations": {"attempt": str(left)}}
+        self._change_field(kind, name, field, tried)
+        if left:
+            after = Act(0.0, "take_back", (kind, name, image, left, before))
+            self._world.loop.call_later(TRIED_S, self.carry_out, after)
+
+    def _take_back(self, kind: str, name: str, image: str, left: int, before: Document) -> None:
+        if self._world.loop.time() >= BUSY_UNTIL_S:
+            return
+        self._change_field(kind, name, FIELD[kind], before)
+        self._world.loop.call_later(TRIED_S, self.carry_out, Act(0.0, "try_templates", (kind, name, image, left - 1)))
+
+    def _scale_huge(self, kind: str, name: str) -> None:
+        self._change(kind, name, {"spec": {"replicas": HUGE}})
+        self._world.loop.call_later(2.0, self.carry_out, Act(0.0, "scale", (kind, name, 2)))
+
+    def _grace(self, kind: str, name: str, seconds: int) -> None:
+        owner = self._owner(kind, name)
+        spec = template_of(kind, owner)["spec"]
+        inner = spec["template"]["spec"] if kind == "pool" else spec
+        self._set_template(kind, owner, {**inner, "terminationGracePeriodSeconds": seconds})
+
+    # Members
+
+    def _mark(self, kind: str, name: str, number: int, annotation: str, value: str) -> None:
+        if annotation == names.BUSY_UNTIL and value.endswith("Z"):
+            begun = timedelta(seconds=self._world.loop.time())
+            value = wire(datetime.fromisoformat(value) + begun)
+        self._edit_member(kind, name, number, {"metadata": {"annotations": {annotation: value}}})
+
+    def _unmark(self, kind: str, name: str, number: int) -> None:
+        self._edit_member(kind, name, number, {"metadata": {"annotations": dict.fromkeys(_MARKS)}})
+
+    def _protect_all(self, kind: str, name: str) -> None:
+        for each in self._members(kind, name):
+            self._server.change(member_of(kind), _key(each), {"metadata": {"annotations": {names.PROTECT: "true"}}})
+
+    def _answer_drains(self, kind: str, name: str) -> None:
+        for each in self._members(kind, name):
+            if names.DRAINING in (each["metadata"].get("annotations") or {}):
+                answer = {"metadata": {"annotations": {names.DRAINED: "true"}}}
+                self._server.change(member_of(kind), _key(each), answer)
+
+    def _hold_drains(self, kind: str, name: str, mark: str) -> None:
+        """Users hold the VMs that drain."""
+        until = wire(self._world.now() + timedelta(seconds=3600))
+        for each in self._members(kind, name):
+            if names.DRAINING in (each["metadata"].get("annotations") or {}):
+                value = {mark: until if mark == names.BUSY_UNTIL else "true"}
+                self._server.change(member_of(kind), _key(each), {"metadata": {"annotations": value}})
+
+    def _drift(self, kind: str, name: str) -> None:
+        """From now on, another controller changes a label of each member some time after its creation."""
+        for each in self._members(kind, name):
+            self._server.change(member_of(kind), _key(each), {"metadata": {"labels": {"app": "drifted"}}})
+        if self._world.loop.time() < BUSY_UNTIL_S - 31:
+            self._world.loop.call_later(31.0, self.carry_out, Act(0.0, "drift", (kind, name)))
+
+    def _bad_second(self, kind: str, name: str, node: str, number: int) -> None:
+        """A node is lost, and in the second when Kubernetes notices it, guests on other nodes hang."""
+        self._world.kubevirt.lose_node(node)
+        for place in (number, number + 1):
+            act = Act(0.0, "accident", (kind, name, place, "hang"))
+            self._world.loop.call_later(LOST_AFTER_S + 0.01, self.carry_out, act)
+
+    def _static_claim(self, kind: str, name: str, ordinal: int) -> None:
+        """A user has made a disk by hand, and its name is that of a disk template with an ordinal."""
+        claim_name = f"{name}-d-{ordinal}"
+        if self._server.current(PVCS, ObjectKey(NAMESPACE, claim_name)) is None:
+            spec = {"resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "fast"}
+            status = {"phase": "Bound", "capacity": {"storage": "1Gi"}}
+            metadata = {"name": claim_name, "namespace": NAMESPACE, "labels": {"made-by": "hand"}}
+            self._server.put(PVCS, {"metadata": metadata, "spec": spec, "status": status})
+
+    def _delete_member(self, kind: str, name: str, number: int, propagation: str) -> None:
+        self._server.remove(member_of(kind), _key(self._member(kind, name, number)), propagation=propagation)
+
+    def _delete_vmi(self, kind: str, name: str, number: int) -> None:
+        self._server.remove(VMIS, _key(self._member(kind, name, number)))
+
+    def _detach(self, kind: str, name: str, number: int) -> None:
+        self._edit_member(kind, name, number, {"metadata": {"ownerReferences": None}})
+
+    def _relabel(self, kind: str, name: str, number: int) -> None:
+        self._edit_member(kind, name, number, {"metadata": {"labels": {"app": "other"}}})
+
+    def _adopt(self, kind: str, name: str) -> None:
+        owner = self._owner(kind, name)
+        labels = owner["spec"]["template"]["metadata"]["labels"]
+        metadata = {"name": f"orphan-{int(self._world.loop.time())}", "namespace": NAMESPACE, "labels": labels}
+        self._server.put(VMIS, {"metadata": metadata, "spec": vmi_spec("v1"), "status": {"phase": "Pending"}})
+
+    def _accident(self, kind: str, name: str, number: int, what: str) -> None:
+        self._world.kubevirt.accident(self._member(kind, name, number)["metadata"]["name"], what)
+
+    def _stop_vm(self, kind: str, name: str, number: int) -> None:
+        self._edit_member(kind, name, number, {"spec": {"runStrategy": "Halted"}})
+
+    def _edit_grace(self, kind: str, name: str, number: int, seconds: int) -> None:
+        grace = {"terminationGracePeriodSeconds": seconds}
+        self._edit_member(kind, name, number, {"spec": {"template": {"spec": grace}}})
+
+    def _snapshot(self, kind: str, name: str, number: int) -> None:
+        self._edit_member(kind, name, number, {"status": {"snapshotInProgress": "nightly"}})
+
+    def _pause_vm(self, kind: str, name: str, number: int) -> None:
+        vmi = self._server.document(VMIS, _key(self._member(kind, name, number)))
+        status = vmi.get("status") or {}
+        paused = {"type": "Paused", "status": "True", "reason": "PausedByUser"}
+        conditions = [*(status.get("conditions") or []), paused]
+        self._server.change(VMIS, _key(vmi), {"status": {"conditions": conditions}})
+        if kind == "pool":
+            self._server.change(VMS, _key(vmi), {"status": {"printableStatus": "Paused"}})
+
+    def _delete_claim(self, kind: str, name: str, number: int) -> None:
+        claims = sorted(self._server.documents(PVCS, NAMESPACE))
+        key = ObjectKey(NAMESPACE, claims[number % max(len(claims), 1)])
+        for resource in (DATA_VOLUMES, PVCS):
+            if self._server.current(resource, key) is not None:
+                self._server.remove(resource, key)
+
+    # Nodes, controllers and faults
+
+    def _lose_node(self, kind: str, name: str, node: str) -> None:
+        self._world.kubevirt.lose_node(node)
+
+    def _return_node(self, kind: str, name: str, node: str, guests_died: bool) -> None:
+        self._world.kubevirt.return_node(node, guests_died=guests_died)
+
+    def _crash(self, kind: str, name: str, number: int, down_s: float) -> None:
+        self._replica(number).crash(down_s)
+
+    def _suspend(self, kind: str, name: str, number: int, seconds: float) -> None:
+        self._replica(number).suspend(seconds)
+
+    def _terminate(self, kind: str, name: str, number: int) -> None:
+        self._replica(number).terminate()
+
+    def _fault(self, kind: str, lasts_s: float, rate: float, target: str) -> None:
+        now, network = self._world.loop.time(), self._world.network
+        match kind:
+            case "reset":
+                network.break_streams()
+            case "silent":
+                for stream in network.streams:
+                    if stream.resource.plural == target:
+                        stream.silence()
+            case "expired":
+                self._server.compact()
+                network.break_streams()
+            case _:
+                self._world.faults.add(Fault(kind, now, now + lasts_s, rate, target))
+        if kind == "stale":
+            network.later(lasts_s + 0.01, self._server.catch_up)
+
+    # The end
+
+    def end_faults(self) -> None:
+        """Let the nodes return, and let users take back all that stops the controller."""
+        for node in sorted(self._world.kubevirt.lost):
+            self._world.kubevirt.return_node(node, guests_died=True)
+        with self._server.acting("user"):
+            for resource in (VMS, VMIS):
+                for each in self._server.documents(resource, NAMESPACE).values():
+                    self._clear(resource, each)
+            for kind in ("pool", "set"):
+                for name in sorted(self._server.documents(resource_of(kind), NAMESPACE)):
+                    self._make_reachable(kind, name)
+
+    def _clear(self, resource: AnyResource, member: Document) -> None:
+        marks = dict.fromkeys(_MARKS)
+        change: Document = {"metadata": {"annotations": marks}}
+        if resource is VMS:
+            change["status"] = {"snapshotInProgress": None}
+            if member["spec"].get("runStrategy") == "Halted":
+                change["spec"] = {"runStrategy": "Always"}
+        conditions = (member.get("status") or {}).get("conditions") or []
+        if any(each["type"] == "Paused" for each in conditions):
+            change["status"] = {"conditions": [each for each in conditions if each["type"] != "Paused"]}
+        self._server.change(resource, _key(member), change)
+
+    def _make_reachable(self, kind: str, name: str) -> None:
+        owner = self._owner(kind, name)
+        if "deletionTimestamp" in owner["metadata"]:
+            return
+        stops = (names.PARTITION, names.DRAIN_SECONDS, names.SCALE_IN)
+        changes: Document = dict.fromkeys(stops)
+        if kind == "pool":
+            changes[names.MOST_DISRUPTIVE] = "recreate"
+            changes[names.MAX_UNHEALTHY] = "100%"
+        elif (owner["metadata"].get("annotations") or {}).get(names.ROLLING_UPDATE) not in ROLLING:
+            changes[names.ROLLING_UPDATE] = "maxUnavailable=1"
+        self._annotate_all(kind, name, changes)
+        for field in ("paused", "updateStrategy", "scaleInStrategy"):
+            self._change_field(kind, name, field, None)
+        if kind == "pool":
+            template = self._owner(kind, name)["spec"]["virtualMachineTemplate"]["spec"]
+            disks = tuple(each["metadata"]["name"] for each in template.get("dataVolumeTemplates") or ())
+            self._change_field(kind, name, "maxUnavailable", "50%")
+            self._change_disks(kind, name, disks, "2Gi", None)
+            new = self._owner(kind, name)["spec"]["virtualMachineTemplate"]
+            always = {**new, "spec": {**new["spec"], "runStrategy": "Always"}}
+            self._change_field(kind, name, "virtualMachineTemplate", always)
+        self._grace(kind, name, 30)
+        self._template(kind, name, LAST_IMAGE)
+        if self._owner(kind, name)["spec"]["replicas"] == HUGE:
+            self._scale(kind, name, 2)
+
+    def _annotate_all(self, kind: str, name: str, changes: Document) -> None:
+        self._change(kind, name, {"metadata": {"annotations": changes}})
+
+    # Access
+
+    def _change(self, kind: str, name: str, patch: Document) -> None:
+        self._server.change(resource_of(kind), ObjectKey(NAMESPACE, name), patch)
+
+    def _owner(self, kind: str, name: str) -> Document:
+        return self._server.document(resource_of(kind), ObjectKey(NAMESPACE, name))
+
+    def _set_template(self, kind: str, owner: Document, spec: Document) -> None:
+        if kind == "set":
+            template = {**owner["spec"]["template"], "spec": spec}
+            self._server.replace(SETS, {**owner, "spec": {**owner["spec"], "template": template}})
+            return
+        outer = owner["spec"]["virtualMachineTemplate"]
+        inner = {**outer["spec"]["template"], "spec": spec}
+        template = {**outer, "spec": {**outer["spec"], "template": inner}}
+        self._server.replace(POOLS, {**owner, "spec": {**owner["spec"], "virtualMachineTemplate": template}})
+
+    def _members(self, kind: str, name: str) -> list[Document]:
+        uid = self._owner(kind, name)["metadata"]["uid"]
+        found = self._server.documents(member_of(kind), NAMESPACE)
+        return [each for _, each in sorted(found.items()) if controller_uid(each) == uid]
+
+    def _member(self, kind: str, name: str, number: int) -> Document:
+        members = self._members(kind, name)
+        return members[number % len(members)] if members else members[0]
+
+    def _edit_member(self, kind: str, name: str, number: int, patch: Document) -> None:
+        self._server.change(member_of(kind), _key(self._member(kind, name, number)), patch)
+
+    def _replica(self, number: int) -> Any:
+        return self._world.replicas[number % len(self._world.replicas)]
+
+
+def images_of(changes: list[Change], kind: str, name: str, *, until: float = float("inf")) -> list[str]:
+    """The images that the template of a set or pool has had until then, each once in a row."""
+    images: list[str] = []
+    for change in changes:
+        if change.at > until:
+            break
+        if change.resource is resource_of(kind) and change.key.name == name and change.after is not None:
+            spec = template_of(kind, change.after)["spec"]
+            image = image_of(spec["template"]["spec"] if kind == "pool" else spec)
+            if not images or images[-1] != image:
+                images.append(image)
+    return images
+
+
+def resource_of(kind: str) -> AnyResource:
+    return POOLS if kind == "pool" else SETS
+
+
+def member_of(kind: str) -> AnyResource:
+    return VMS if kind == "pool" else VMIS
+
+
+def template_of(kind: str, owner: Document) -> Document:
+    template: Document = owner["spec"][FIELD[kind]]
+    return template
+
+
+def controller_uid(document: Document) -> str:
+    owners = document["metadata"].get("ownerReferences") or ()
+    return next((each["uid"] for each in owners if each.get("controller")), "")
+
+
+def _own(name: str, birth: dict[str, Any], disks: Iterable[str]) -> tuple[str, ...]:
+    """The names of disk templates. Users give each pool own names, but not always."""
+    prefix = "" if birth["shares_disks"] else f"{name}-"
+    return tuple(each if each.startswith(prefix) else f"{prefix}{each}" for each in disks)
+
+
+def _key(document: Document) -> ObjectKey:
+    return ObjectKey(document["metadata"]["namespace"], document["metadata"]["name"])
