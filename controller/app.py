@@ -148,7 +148,7 @@ async def serve(
 
 
 def _client(
-    open_client: OpenClient,
+    connect: OpenClient,
     metrics: Metrics,
     credentials: Credentials,
     purpose: str = "",
@@ -156,7 +156,7 @@ def _client(
     max_inflight: int | None = None,
 ) -> AbstractAsyncContextManager[ApiClient]:
     agent = f"{PROGRAM}/{version()} ({revision() or 'unknown'}) {purpose}".strip()
-    return open_client(credentials, user_agent=agent, instruments=metrics, max_inflight=max_inflight)
+    return connect(credentials, user_agent=agent, instruments=metrics, max_inflight=max_inflight)
 
 
 @asynccontextmanager
