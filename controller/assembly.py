@@ -194,8 +194,9 @@ def merged_caches(needs: Iterable[Mapping[AnyResource, Cache]]) -> dict[AnyResou
 
 
 def queue_of(parts: Parts, kind: Kind[Any]) -> WorkQueue[ObjectKey]:
-    """Return a new queue for the keys of the objects of a kind. The namespaces take turns."""
-    return WorkQueue(kind.name, instruments=parts.metrics, flow=lambda key: key.namespace)
+    """The namespaces take turns, and one namespace has at most four fifths of the workers."""
+    most = max(parts.config.workers * 4 // 5, 1)
+    return WorkQueue(kind.name, instruments=parts.metrics, flow=lambda key: key.namespace, most_of_flow=most)
 
 
 def wakes(queue: WorkQueue[ObjectKey], triggers: Triggers[T]) -> Callable[[Change[T]], None]:

@@ -20,15 +20,18 @@ Delays use the time of the running event loop. For the methods with a parameter 
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from informers.instruments import NO_INSTRUMENTS, Instruments
 from informers.ratelimit import RateLimiter, default_rate_limiter
 
 K = TypeVar("K", bound=Hashable)
+
+NOTHING: Final = object()
+"""No flow. `None` can be a flow."""
 
 
 class QueueShutDown(Exception):
@@ -49,7 +52,7 @@ class WorkQueue(Generic[K]):
     """A queue of keys for workers. The docstring of this module lists the promises of the queue.
 
     `name` is the queue's name in its metrics. `limiter` computes the delays of keys that failed. `flow` returns the
-    flow of a key, for example its namespace.
+    flow of a key, for example its namespace. At most `most_of_flow` workers at a time get keys of one flow.
     """
 
     def __init__(
@@ -59,9 +62,13 @@ class WorkQueue(Generic[K]):
         limiter: RateLimiter[K] | None = None,
         instruments: Instruments = NO_INSTRUMENTS,
         flow: Callable[[K], Hashable] = lambda _key: None,
+        most_of_flow: int | None = None,
     ) -> None:
         self.name = name
         self._flow = flow
+        self._most_of_flow = most_of_flow
+        self._running: Counter[Hashable] = Counter()
+        """For each flow: the number of its keys that workers are processing."""
         self._limiter = limiter or default_rate_limiter()
         self._instruments = instruments
 
@@ -156,11 +163,11 @@ class WorkQueue(Generic[K]):
             self._first_get = self._now()
         # Let other tasks run between two keys. Otherwise a worker that never waits would block the event loop.
         await asyncio.sleep(0)
-        while not self._waiting:
-            if self._shut:
+        while (flow := self._next_flow()) is NOTHING:
+            if self._shut and not self._waiting:
                 raise QueueShutDown(self.name)
             await self._wait_for_key()
-        return self._take()
+        return self._take(flow)
 
     def __aiter__(self) -> "WorkQueue[K]":
         return self
@@ -176,8 +183,16 @@ class WorkQueue(Generic[K]):
         if key not in self._processing:
             raise ValueError(f"done({key!r}) was called without a get of this key")
         self._instruments.finished(self.name, worked_s=self._now() - self._processing.pop(key))
+        flow = self._flow(key)
+        self._running[flow] -= 1
+        if not self._running[flow]:
+            del self._running[flow]
         if key in self._dirty:
             self._enqueue(key)
+        elif self._waiting:
+            self._wake_getter()
+        while self._shut and self._getters:
+            self._wake_getter()
 
     def shut_down(self, *, drain: bool = False) -> None:
         """Stop accepting keys and cancel all delays.
@@ -230,11 +245,16 @@ class WorkQueue(Generic[K]):
         self._instruments.depth(self.name, self._size)
         self._wake_getter()
 
-    def _take(self) -> K:
-        flow, keys = next(iter(self._waiting.items()))
+    def _next_flow(self) -> Hashable:
+        """Return the first flow that waits and may have one more worker, or NOTHING."""
+        most = self._most_of_flow
+        return next((flow for flow in self._waiting if most is None or self._running[flow] < most), NOTHING)
+
+    def _take(self, flow: Hashable) -> K:
+        keys = self._waiting.pop(flow)
         key = keys.popleft()
-        del self._waiting[flow]
         self._size -= 1
+        self._running[flow] += 1
         if keys:
             self._waiting[flow] = keys  # behind the other flows
         now = self._now()

@@ -136,7 +136,11 @@ def _errors(template: Json, type_: GoType, path: str) -> tuple[FieldError | None
         values += 1
         quantities += type_.kind in _QUANTITIES
         if values > MOST_VALUES or quantities > MOST_QUANTITIES or level > MOST_LEVELS:
-            most = f"{MOST_VALUES} values, {MOST_QUANTITIES} quantities and {MOST_LEVELS} levels"
+            most = f"{MOST_VALUES} values"
+            if level > MOST_LEVELS:
+                most = f"{MOST_LEVELS} levels"
+            elif quantities > MOST_QUANTITIES:
+                most = f"{MOST_QUANTITIES} quantities"
             return FieldError(f"{_text(path, place)} is too much: a template may have {most}"), None
         if isinstance(value, list) and len(value) > MOST_NAMED and place is not None and place[1] in NAMED_LISTS:
             text = f"{_text(path, place)} has {len(value)} elements: at most {MOST_NAMED} are allowed"

@@ -118,11 +118,12 @@ class _Accepted(asyncio.Protocol):
 
 
 def server_log() -> logging.Logger:
-    """Return the logger of the server, without lines about invalid requests.
+    """Return the logger of the server, without lines about invalid requests and about connections that clients close.
 
-    Such a line contains bytes of the request. If these lines were written, any client could fill the log.
+    If these lines were written, any client could fill the log.
     """
     log = logging.getLogger("aiohttp.server.limited")
     if not log.filters:
-        log.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
+        expected = (HttpProcessingError, ConnectionError)
+        log.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], expected)))
     return log

@@ -1,11 +1,11 @@
 """This module limits the number of concurrent requests. Each running request uses one slot. The slots are shared fairly
 between flows.
 
-A flow is a pair of texts: a group and a key. For example, the group is a controller, and the key is an object. The
+A flow is a pair of texts: a group and a key. For example, the group is a namespace, and the key is an object. The
 context variable `FLOW` contains the flow of the running task, and child tasks inherit it.
 
 The groups get free slots in turn. In each group, the keys get the slots in turn. One key can use at most four fifths of
-the slots, and one group at most nine tenths. Because of these limits, a key with slow requests never uses all slots.
+the slots, and one group at most nine tenths. Because of these limits, a group with slow requests never uses all slots.
 Tasks without a flow can use all slots.
 """
 

@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from informers.ratelimit import ItemBackoff
-from informers.workqueue import WorkQueue
+from informers.workqueue import QueueShutDown, WorkQueue
 from tests.fakes.virtual_time import now
 from tests.informers.queues import loop_errors, make_queue, take_all
 
@@ -106,6 +106,31 @@ async def test_flows_take_turns_so_many_keys_of_one_flow_delay_another_by_one_ke
         if taken[-1] == "a1":
             queue.add("d0")
     assert taken == ["a0", "b0", "c0", "a1", "b1", "a2", "d0", "a3"]
+
+
+async def test_one_flow_never_has_all_workers_and_each_key_is_still_taken():
+    queue: WorkQueue[str] = WorkQueue("test", flow=lambda key: key[0], most_of_flow=2)
+    for number in range(4):
+        queue.add(f"a{number}")
+    assert [await queue.get() for _ in range(2)] == ["a0", "a1"]
+    third = asyncio.ensure_future(queue.get())
+    await asyncio.sleep(1)
+    assert not third.done()
+    queue.add("b0")
+    assert await third == "b0"
+    rest = [asyncio.ensure_future(queue.get()) for _ in range(3)]
+    await asyncio.sleep(1)
+    assert not any(each.done() for each in rest)
+    queue.add("a0")
+    queue.done("a0")
+    queue.done("a1")
+    await asyncio.sleep(1)
+    assert [each.result() for each in rest[:2]] == ["a2", "a3"]
+    queue.shut_down(drain=True)
+    queue.done("a2")
+    assert await rest[2] == "a0"
+    with pytest.raises(QueueShutDown):
+        await queue.get()
 
 
 # Instruments

@@ -296,15 +296,13 @@ class Users:
         owner = self._owner(kind, name)
         if "deletionTimestamp" in owner["metadata"]:
             return
-        stops = (names.PARTITION, names.DRAIN_SECONDS, names.SCALE_IN)
-        changes: Document = dict.fromkeys(stops)
+        changes: Document = dict.fromkeys((names.PARTITION, names.DRAIN_SECONDS, names.SCALE_IN))
         if kind == "pool":
             changes[names.MOST_DISRUPTIVE] = "recreate"
             changes[names.MAX_UNHEALTHY] = "100%"
-        elif (
-            owner["spec"]["replicas"] >= self._world.options.max_replicas  # there is no room for a surge
-            or (owner["metadata"].get("annotations") or {}).get(names.ROLLING_UPDATE) not in ROLLING
-        ):
+        has_room = owner["spec"]["replicas"] < self._world.options.max_replicas  # for a surge
+        notes = owner["metadata"].get("annotations") or {}
+        if kind == "set" and not (has_room and notes.get(names.ROLLING_UPDATE) in ROLLING):
             changes[names.ROLLING_UPDATE] = "maxUnavailable=1"
         self._annotate_all(kind, name, changes)
         for field in ("paused", "updateStrategy", "scaleInStrategy"):

@@ -100,7 +100,7 @@ class Controller:
         self._passes += 1
         self._instruments.worker_busy(self.name, change=+1)
         started = asyncio.get_running_loop().time()
-        FLOW.set((self.name, str(key)))
+        FLOW.set((key.namespace, f"{self.name}/{key.name}"))
         USAGE.set(usage)
         with bound_contextvars(
             controller=self.name, namespace=key.namespace, name=key.name, reconcile_id=f"{self._passes:x}"

@@ -53,12 +53,12 @@ def of_list(name: str, number: int) -> dict[str, Any]:
 QUANTITIES = {f"r{each}": "1" for each in range(MOST_QUANTITIES + 1)}
 OVER: dict[str, tuple[dict[str, Any], str]] = {
     "bytes": (spec_with("x" * TEMPLATE_LIMIT, "text"), f"{VM} has 131"),
-    "levels": (spec_with(nested(MOST_LEVELS), "deep"), f"and {MOST_LEVELS} levels"),
+    "levels": (spec_with(nested(MOST_LEVELS), "deep"), f"a template may have {MOST_LEVELS} levels"),
     "more levels than a decoder reads": (spec_with(nested(900), "deep"), f"{MOST_LEVELS} levels"),
     "values": (spec_with([0] * MOST_VALUES, "many"), f"a template may have {MOST_VALUES} values"),
     "quantities": (
         spec_with(QUANTITIES, "domain", "resources", "requests"),
-        f"is too much: a template may have {MOST_VALUES} values, {MOST_QUANTITIES} quantities",
+        f"is too much: a template may have {MOST_QUANTITIES} quantities",
     ),
     **{
         name: (of_list(name, MOST_NAMED + 1), f".{name} has {MOST_NAMED + 1} elements: at most {MOST_NAMED} are")
