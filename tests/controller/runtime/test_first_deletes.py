@@ -33,6 +33,7 @@ def cost_beside(others: int) -> tuple[bool, int]:
 
 
 def test_r9_the_check_before_the_first_delete_reads_only_the_objects_of_its_namespace() -> None:
-    few, many = cost_beside(1), cost_beside(1_000)
+    cost_beside(1)  # the first call fills caches of Python
+    few, many = cost_beside(1), cost_beside(5_000)
     assert few[0] is many[0] is True
-    assert abs(many[1] - few[1]) < 500
+    assert abs(many[1] - few[1]) < 2_500, "a scan executes several instructions for each object"
