@@ -28,7 +28,6 @@ from controller.pool.plan import plan
 from controller.pool.status import next_status
 from controller.runtime.members.groups import Members
 from tests.builders import LABELS, NOW, seconds_ago
-from tests.controller.pool.test_properties import lived
 from tests.pool_builders import pool, revision, rules_of, snapshot, stores, vm, vm_spec, vmi, vms
 
 BOTH = st.booleans()
@@ -150,16 +149,8 @@ def one_by_one(seen: Snapshot) -> Snapshot:
 
 
 @given(situations())
-@settings(max_examples=600)
+@settings(max_examples=200)
 def test_a_plan_from_groups_is_the_plan_from_single_vms(seen):
-    alone = one_by_one(seen)
-    assert plan(alone) == plan(seen)
-    assert next_status(alone, ()) == next_status(seen, ())
-
-
-@given(lived())
-def test_after_any_history_a_plan_from_groups_is_the_plan_from_single_vms(simulation):
-    seen = simulation.snapshot()
     alone = one_by_one(seen)
     assert plan(alone) == plan(seen)
     assert next_status(alone, ()) == next_status(seen, ())
