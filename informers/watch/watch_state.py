@@ -1,7 +1,8 @@
 """The state machine of the reflector. The reflector lists, then watches, and lists again if necessary.
 
-`advance` takes a state and an input, and returns the next state and the effects on the cache. `advance` does no I/O, so
-a test can cover every situation of a watch with one row of a table. `informers.watch.reflector` runs the machine.
+Each state has a function with its name. The function takes the state and an input, and returns the next state and the
+effects on the cache. It does no I/O, so a test can cover every situation of a watch with one row of a table. Its type
+names all inputs that the state can get, and it has a case for each. `informers.watch.reflector` runs the machine.
 
     Streaming ──initial-events-end──→ Watching ←──────────── Waiting
         │                               │  ↑                    ↑
@@ -21,7 +22,6 @@ Promises of the machine:
   the server has gone back in time. If this list is older than the cache, the reflector lists again. After the answer
   "too large resource version", the reflector makes the same check. The reflector also lists again if a bookmark of a
   watch is older than the cache.
-- If a user of the cache finds that the cache contradicts the server, the reflector lists again.
 - After an error, the same request is repeated only after a delay.
 - An object that cannot be decoded is skipped. The cache keeps the last decoded state of the object until a newer
   version can be decoded or the object is deleted. If the resource is `partial`, the cache gets its metadata.
@@ -29,7 +29,7 @@ Promises of the machine:
   of the objects. If the objects are deleted, the server sends the deletion events before it stops serving the resource.
 """
 
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar, assert_never
 
 from msgspec import Struct
 
@@ -53,7 +53,6 @@ from informers.watch.effects import (
     Apply,
     Collect,
     Commit,
-    Discard,
     Drop,
     Effect,
     GiveUpStreaming,
@@ -173,53 +172,39 @@ class Failed(Struct, frozen=True):
     error: ApiError
 
 
-class Distrusted(Struct, frozen=True):
-    """A user of the cache has found that the cache contradicts the server, so the reflector closed the watch."""
-
-
-Input: TypeAlias = PageRead[T] | Event[T] | Ended | Silent | Failed | Distrusted
+PageInput: TypeAlias = PageRead[T] | Failed
+StreamInput: TypeAlias = Event[T] | Ended | Silent | Failed
 
 
 Step: TypeAlias = tuple[State, tuple[Effect[T], ...]]
 
 
-def advance(state: State, event: Input[T], *, relist: Listing | Streaming, cached: str) -> Step[T]:
-    """Return the next state and the effects of an input.
-
-    `relist` is the state that starts a new list. `cached` is the resourceVersion of the cache, or "" before the first
-    list.
-    """
-    match state:
-        case Listing():
-            return _listing(state, event, cached=cached)
-        case Streaming():
-            return _streaming(state, event, cached=cached)
-        case Watching():
-            return _watching(state, event, relist=relist)
-        case Checking():
-            return _checking(state, event, relist=relist), ()
-        case Waiting():
-            return state, ()
+def begins_list(state: State) -> bool:
+    """Return True if the reflector has read nothing yet of the list that it reads next."""
+    then = state.then if isinstance(state, Waiting) else state
+    return isinstance(then, Streaming) or (isinstance(then, Listing) and not then.token)
 
 
-def _listing(state: Listing, event: Input[T], *, cached: str) -> Step[T]:
+def listing(state: Listing, event: PageInput[T], *, cached: str) -> Step[T]:
+    """`cached` is the resourceVersion of the cache, or "" before the first list."""
     match event:
         case PageRead(token=token) if token:
             return Listing(token, state.older), _collected(event)
         case PageRead(version=""):
-            return Waiting(Listing(), why="the list has no resourceVersion"), (Discard(),)
+            return Waiting(Listing(), why="the list has no resourceVersion"), ()
         case PageRead(version=version):
             return _completed(state, version, cached, _collected(event))
         case Failed(error=error) if state.token and is_transient(error):
             # The pages that were already read are still valid. Try to read the failed page again with the same token.
             return _pause(state, error), ()
         case Failed(error=error):
-            return _pause(Listing(older=state.older), error), (Discard(),)
+            return _pause(Listing(older=state.older), error), ()
         case _:
-            return state, ()
+            assert_never(event)
 
 
-def _streaming(state: Streaming, event: Input[T], *, cached: str) -> Step[T]:
+def streaming(state: Streaming, event: StreamInput[T], *, cached: str) -> Step[T]:
+    """`cached` is the resourceVersion of the cache, or "" before the first list."""
     match event:
         case Applied(object=obj):
             return state, (Collect((obj,)),)
@@ -234,13 +219,13 @@ def _streaming(state: Streaming, event: Input[T], *, cached: str) -> Step[T]:
         case Bookmark():
             # A server that supports streaming lists sends no other bookmark before the end of the list. So this server
             # ignored the parameter `sendInitialEvents`.
-            return Listing(), (Discard(), GiveUpStreaming())
+            return Listing(), (GiveUpStreaming(),)
         case Failed(error=error) | WatchError(error=error):
             return _after_streaming(error, in_stream=isinstance(event, WatchError))
         case Ended() | Silent():
-            return Waiting(Listing(), why="the watch ended before the streaming list was complete"), (Discard(),)
+            return Waiting(Listing(), why="the watch ended before the streaming list was complete"), ()
         case _:
-            return state, ()
+            assert_never(event)
 
 
 def _after_streaming(error: ApiError, *, in_stream: bool) -> Step[T]:
@@ -256,18 +241,19 @@ def _after_streaming(error: ApiError, *, in_stream: bool) -> Step[T]:
     """
     match error:
         case Unauthorized() | Forbidden() | NotFound() | Gone() | TooManyRequests() | TransportError(sent=False):
-            return _pause(Streaming(), error), (Discard(),)
+            return _pause(Streaming(), error), ()
         case TransportError():
-            return _pause(Listing(), error), (Discard(),)
+            return _pause(Listing(), error), ()
         case ServerError(code=code) if not in_stream or code in {503, 504}:
-            return _pause(Listing(), error), (Discard(),)
+            return _pause(Listing(), error), ()
         case _:
             # A server without streaming lists may reject the parameter `sendInitialEvents`. The rejection is an error
             # code or an ERROR event.
-            return Listing(), (Discard(), GiveUpStreaming())
+            return Listing(), (GiveUpStreaming(),)
 
 
-def _watching(state: Watching, event: Input[T], *, relist: Listing | Streaming) -> Step[T]:
+def watching(state: Watching, event: StreamInput[T], *, relist: Listing | Streaming) -> Step[T]:
+    """`relist` is the state that starts a new list."""
     match event:
         case Applied(object=obj) | Deleted(object=obj):
             if _is_replay(obj.metadata, state):
@@ -280,30 +266,31 @@ def _watching(state: Watching, event: Input[T], *, relist: Listing | Streaming) 
             return (Watching(version), (Advance(version),)) if version else (state, ())
         case Silent():
             return Checking(state.version), ()
-        case Distrusted():
-            return relist, ()
-        case Undecodable(why=why, meta=None):
-            return state, (Skip(why, None),)
-        case Undecodable(meta=ObjectMeta() as meta):
+        case Undecodable(why=why, meta=meta):
+            if meta is None:
+                return state, (Skip(why, None),)
             if _is_replay(meta, state):
                 return state, ()
             return _watching_from(meta.resource_version, state), _undecodable_change(event, meta)
         case Ended(after_s=after_s) if after_s < SHORTEST_WATCH_S:
             return Waiting(state, why="the watch ended immediately after its start"), ()
+        case Ended():
+            return state, ()
         case Failed(error=error) | WatchError(error=error):
             return _after_watching(state, error, in_stream=isinstance(event, WatchError), relist=relist), ()
         case _:
-            return state, ()
+            assert_never(event)
 
 
-def _checking(state: Checking, event: Input[T], *, relist: Listing | Streaming) -> State:
+def checking(state: Checking, event: PageInput[T], *, relist: Listing | Streaming) -> Step[T]:
+    """`relist` is the state that starts a new list."""
     match event:
-        case PageRead(version=version) if is_older(version, state.version):
-            return relist
+        case PageRead(version=version):
+            return relist if is_older(version, state.version) else Watching(state.version), ()
         case Failed(error=error):
-            return _pause(state, error)
+            return _pause(state, error), ()
         case _:
-            return Watching(state.version)
+            assert_never(event)
 
 
 def _after_watching(state: Watching, error: ApiError, *, in_stream: bool, relist: Listing | Streaming) -> State:
@@ -355,7 +342,7 @@ def _completed(state: Listing | Streaming, version: str, cached: str, collected:
     if is_old and state.older < OLD_LISTS:
         then = type(state)(older=state.older + 1)
         why = "the list is older than the cache"
-        return Waiting(then, why=why, at_least_s=OLD_LIST_PAUSE_S, backoff=False), (Discard(),)
+        return Waiting(then, why=why, at_least_s=OLD_LIST_PAUSE_S, backoff=False), ()
     return Watching(version), (*collected, Commit(version, rewound=is_old))
 
 

@@ -58,6 +58,7 @@ def make_story(seed: int) -> Story:
         acts.append(_some_act(round(at, 1), kind, name, themes, chance))
     if chance.random() < 0.5:
         acts += _some_faults(chance)
+    acts += _hidden_faults(Random(f"{seed} hidden"), owners[0])
     return Story(str(seed), options, tuple(sorted(acts, key=lambda act: act.at)))
 
 
@@ -240,6 +241,30 @@ def _some_faults(chance: Random) -> Iterator[Act]:
         target = chance.choice(targets) if targets else ""
         yield Act(at, "fault", (kind, lasts_s, rate, target))
 
+
+def _hidden_faults(chance: Random, owner: tuple[str, str]) -> Iterator[Act]:
+    """Faults that caches and clocks do not show. They have a generator of their own."""
+    for what, (longest_s, values) in _HIDDEN.items():
+        if chance.random() < 0.3:
+            at = round(chance.uniform(BUSY_FROM_S, BUSY_UNTIL_S - MARGIN_S), 1)
+            lasts_s = round(min(chance.uniform(5, longest_s), BUSY_UNTIL_S - at), 1)
+            value, replica = chance.choice(values), chance.randrange(2)
+            if what in ("clock", "sleep"):
+                yield Act(at, what, (*owner, replica, lasts_s * value))
+            else:
+                yield Act(at, "fault", (what, lasts_s, 0.7, value))
+
+
+_HIDDEN: Final[dict[str, tuple[float, tuple[Any, ...]]]] = {
+    "stall-list": (300, ("",)),
+    "missed": (120, ("virtualmachines", "virtualmachineinstances")),
+    "unreadable": (300, ("virtualmachines", "virtualmachineinstances")),
+    "doubled": (120, ("",)),
+    "expired": (6, ("",)),
+    "clock": (90, (1, -1)),
+    "sleep": (60, (1,)),
+}
+"""For each kind of hidden fault: the longest time in seconds, and the targets, or the direction of a clock's jump."""
 
 _PLURALS: Final = (
     "virtualmachines",

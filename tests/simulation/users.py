@@ -246,6 +246,12 @@ class Users:
     def _suspend(self, kind: str, name: str, number: int, seconds: float) -> None:
         self._replica(number).suspend(seconds)
 
+    def _sleep(self, kind: str, name: str, number: int, seconds: float) -> None:
+        self._replica(number).suspend(seconds, sleeps=True)
+
+    def _clock(self, kind: str, name: str, number: int, seconds: float) -> None:
+        self._replica(number).clock_is_off += timedelta(seconds=seconds)
+
     def _terminate(self, kind: str, name: str, number: int) -> None:
         self._replica(number).terminate()
 
