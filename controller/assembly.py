@@ -289,7 +289,7 @@ def _writer(
         check=parts.check,
         thread=parts.side_thread(),
     )
-    first_deletes = FirstDeletes(parts.client, parts.stores)
+    first_deletes = FirstDeletes(parts.client, parts.stores, parts.check.doubt)
     status_writer = StatusWriter(parts.client, rules.resource, of_status, parts.check)
     return RulesReconciler(
         kind,

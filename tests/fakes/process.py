@@ -89,7 +89,8 @@ class ReconcilerProcess:
             merge=self._merge,
             judge=self._rules.judge,
         )
-        first_deletes = FirstDeletes(self._server, {cache.resource: cache.store for cache in self._children})
+        stores = {cache.resource: cache.store for cache in self._children}
+        first_deletes = FirstDeletes(self._server, stores, lambda *_: None)
         status_writer = StatusWriter(self._server, self._rules.resource, self._expectations([self._owners]))
         self.reconciler = RulesReconciler(
             self._kind,

@@ -34,7 +34,7 @@ DOUBT_S: Final = 10.0
 PERIOD_S: Final = 5.0
 READS: Final = 5
 MAX_DOUBTS: Final = 200
-"""The maximum number of cached objects that wait for a check. Further objects are not checked."""
+"""The maximum number of cached objects that wait for a check. A further object takes the place of the last one."""
 
 RELIST_PAUSE_S: Final = 30.0
 """The shortest time between two lists of a resource that this check requests, in seconds."""
@@ -89,7 +89,9 @@ class CacheCheck:
             return
         state, place = _cached(informer, key), (resource, key)
         known = self._doubts.get(place)
-        if (known is None and len(self._doubts) < MAX_DOUBTS) or (known is not None and known.cached != state):
+        if known is None and len(self._doubts) >= MAX_DOUBTS:
+            self._doubts.popitem()
+        if known is None or known.cached != state:
             self._doubts[place] = _Doubt(_now(), state)
 
     def version(self, create: Create) -> str:
@@ -118,39 +120,44 @@ class CacheCheck:
         """Check the collected objects every `PERIOD_S` seconds until the task is cancelled."""
         while True:
             await asyncio.sleep(PERIOD_S)
-            try:
-                for resource, key in self._due():
-                    await self._check(resource, key)
-            except ApiError as error:
-                log.debug("cannot check the cache", why=str(error))
+            for place in self._due():
+                left: _Doubt | None = (doubt := self._doubts.pop(place))
+                try:
+                    left = await self._checked(*place, doubt)
+                except ApiError as error:
+                    log.debug("cannot check the cache", why=str(error))
+                if left is not None:
+                    self._doubts.setdefault(place, left)  # at the end, so that it holds up no other check
 
     def _due(self) -> list[tuple[AnyResource, ObjectKey]]:
-        """Forget the objects that have changed in the cache. Return the oldest of the others, if their check is due."""
-        changed = [
-            (resource, key)
+        """Forget the objects that have changed in the cache. Return the first of the others, if their check is due."""
+        self._doubts = {
+            (resource, key): doubt
             for (resource, key), doubt in self._doubts.items()
-            if _cached(self._informers[resource], key) != doubt.cached
-        ]
-        for place in changed:
-            del self._doubts[place]
+            if _cached(self._informers[resource], key) == doubt.cached
+        }
         due = [place for place, doubt in self._doubts.items() if _now() - doubt.since >= DOUBT_S]
         return due[:READS]
 
-    async def _check(self, resource: AnyResource, key: ObjectKey) -> None:
-        """Read the object and compare it with the cache. Raise ApiError if the read fails."""
+    async def _checked(self, resource: AnyResource, key: ObjectKey, doubt: _Doubt) -> _Doubt | None:
+        """Read the object and compare it with the cache. Return the doubt that is left, or None.
+
+        Raise ApiError if the read fails.
+        """
         informer = self._informers[resource]
         found = await self._read(resource, key)
-        doubt = self._doubts.pop((resource, key))
         if _cached(informer, key) != doubt.cached:
-            return
+            return None
         if found is None and doubt.cached is not None and not doubt.gone:
             # The deletion may have happened directly before the read, so its event may be late.
-            self._doubts[resource, key] = doubt._replace(gone=True)
-            return
+            return doubt._replace(gone=True)
         seen = informer.store.version(key.namespace)
         why = _contradiction(f"{resource.kind} {key}", doubt.cached, found, seen)
-        if why and self._may_list(resource):
+        if why and not self._may_list(resource):
+            return doubt
+        if why:
             informer.relist(why, namespace=key.namespace)
+        return None
 
     async def _read(self, resource: AnyResource, key: ObjectKey) -> ObjectMeta | None:
         try:

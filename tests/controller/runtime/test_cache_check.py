@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from controller.kubevirt.resources import VMIS
 from controller.runtime.actions import AnyResource, Patch
-from controller.runtime.settle.cache_check import DOUBT_S, PERIOD_S, READS, RELIST_PAUSE_S
+from controller.runtime.settle.cache_check import DOUBT_S, MAX_DOUBTS, PERIOD_S, READS, RELIST_PAUSE_S
 from controller.runtime.settle.expectations import LATE_S
 from informers.objects import PatchType
 from informers.store import StoreView
@@ -165,28 +165,32 @@ async def test_a_patch_that_a_webhook_refuses_all_the_time_causes_no_list(setup)
         assert informer.lists == []
 
 
-async def test_a_read_that_fails_is_tried_again(setup):
+async def test_a_read_that_fails_is_tried_again_and_holds_up_no_other_check(setup):
     async with checking(setup) as informer:
         setup.server.put(VMIS, document("vm"))
         setup.cache.lose_event()
-        await setup.outcome_of(create("vm"))
-        setup.fail(UNREACHABLE, verb="get")
-        await asyncio.sleep(CHECKED_S)
-        assert informer.lists == []
-        setup.heal()
-        await asyncio.sleep(CHECKED_S)
+        setup.server.fault_for = lambda request: None if request.key.name == "vm" else UNREACHABLE
+        for each in range(MAX_DOUBTS):
+            setup.check.doubt(VMIS, key(f"unreadable-{each}"))
+        setup.check.doubt(VMIS, key("vm"))
+        await asyncio.sleep(DOUBT_S + PERIOD_S * (MAX_DOUBTS / READS + 1))
         assert len(informer.lists) == 1
+        assert setup.cache.store.get(key("vm")) is not None
 
 
 async def test_a_resource_is_listed_at_most_once_in_thirty_seconds(setup):
-    """The server of this test contradicts itself: it has a VMI in its lists, but answers 404."""
+    """The server of this test contradicts itself: it has a VMI in its lists, but answers 404. A contradiction that is
+    found too early waits for its list.
+    """
     setup.add("vm")
     async with checking(setup) as informer:
         setup.fail(GONE)
-        for _ in range(120):
-            await setup.outcome_of(patch())
-            await asyncio.sleep(1)
-        assert 2 <= len(informer.lists) <= 120 / RELIST_PAUSE_S
+        for _ in range(2):
+            setup.check.doubt(VMIS, key("vm"))
+            await asyncio.sleep(DOUBT_S + 2 * PERIOD_S)
+        assert len(informer.lists) == 1
+        await asyncio.sleep(RELIST_PAUSE_S)
+        assert len(informer.lists) == 2
 
 
 async def test_one_check_reads_few_objects(setup):
