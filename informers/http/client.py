@@ -284,13 +284,14 @@ class ApiClient:
     async def _send(self, request: _Request, token: str | None, started: float) -> _Answer:
         sent = {} if request.body is None else {"Content-Type": request.content_type}
         headers = {**_headers(token), **sent, "Accept": request.accept}
+        body = None if request.body is None else GatedBody(request.body, self.gate)
         code = NO_ANSWER
         try:
             async with self._session.request(
                 request.method,
                 self._credentials.host + request.path,
                 params=request.params,
-                data=self._gated(request.body),
+                data=body,
                 headers=headers,
                 timeout=request.limits,
                 **self._connection(),
@@ -299,7 +300,7 @@ class ApiClient:
                 collect(answer.headers.getall("Warning", ()))
                 return _Answer(answer.status, await answer.read(), answer.headers.get("Retry-After"))
         except (aiohttp.ClientError, OSError) as error:
-            raise transport_error(error, self._host) from error
+            raise transport_error(error, self._host, sent=body is None or body.is_begun) from error
         finally:
             seconds = asyncio.get_running_loop().time() - started
             self._instruments.request_finished(verb=request.method, host=self._host, code=code, seconds=seconds)
@@ -314,9 +315,6 @@ class ApiClient:
         if not isinstance(error, aiohttp.ClientConnectorCertificateError):
             return False
         return await self._credentials.renew_trust(tls)
-
-    def _gated(self, body: bytes | None) -> bytes | GatedBody | None:
-        return body if body is None or self.gate is None else GatedBody(body, self.gate)
 
     async def _token(self) -> str | None:
         try:
@@ -370,13 +368,8 @@ async def open_client(
         read_bufsize=READ_BUFFER,
         headers=[("User-Agent", user_agent), ("Accept", JSON), *credentials.headers],
     ) as session:
-        yield ApiClient(
-            session,
-            connector,
-            credentials,
-            instruments=instruments,
-            max_inflight=max_inflight,
-        )
+        session._retry_connection = False  # else aiohttp sends GET, PUT and DELETE again after a lost connection
+        yield ApiClient(session, connector, credentials, instruments=instruments, max_inflight=max_inflight)
 
 
 def _headers(token: str | None) -> dict[str, str]:
