@@ -122,5 +122,5 @@ class PoolRules(Struct, frozen=True):
         of_revisions = plan_orphaned_revisions(orphaned_revisions_of(key, self.stores), burst=self.limits.burst)
         return Plan(stages=(*of_vms.stages, *of_revisions.stages))
 
-    def observe(self, key: ObjectKey, outcomes: Iterable[Outcome], *, now: datetime) -> None:
-        self.refusals.observe(key, without_budgets(outcomes), now)
+    def observe(self, key: ObjectKey, outcomes: Iterable[Outcome]) -> None:
+        self.refusals.observe(key, without_budgets(outcomes))

@@ -89,5 +89,5 @@ class ReplicaSetRules(Struct, frozen=True):
         self.rosters.forget(key)
         return delete_orphaned(self.revisions.orphaned(key), burst=self.burst)
 
-    def observe(self, key: ObjectKey, outcomes: Iterable[Outcome], *, now: datetime) -> None:
+    def observe(self, key: ObjectKey, outcomes: Iterable[Outcome]) -> None:
         pass  # A set changes no VMI. It creates and deletes VMIs.

@@ -50,6 +50,9 @@ class Counts(Counter[str]):
         self["planned"] += 1
         self.on_plan()
 
+    def owner_gone(self, owner_kind: str, owner: ObjectKey) -> None:
+        self["owner gone"] += 1
+
 
 class ReconcilerProcess:
     """A controller process. `children` are the caches of the kinds that the controller writes."""
