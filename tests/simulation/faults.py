@@ -30,6 +30,7 @@ class Fault(Struct, frozen=True):
     - `expired`: the server has forgotten old versions, so a watch from them gets 410.
     - `refuse`: a policy refuses our writes that `target` selects: `verb plural[/subresource] [annotation]`.
     - `strip`: a policy removes the annotation or label `target` from our writes.
+    - `clock`: the wall clock of the controller with the number `target` jumps by the length of the fault times `rate`.
     - `quota`: no VM and no VMI can be created.
     """
 

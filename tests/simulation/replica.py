@@ -55,6 +55,7 @@ class Replica:
             elected=lambda elector, stop, _: elector.elected(stop),
             side_thread=_SideStep,
             clock=loop.time,
+            lease_clock=lambda: loop.now,
             cpu=lambda: 0.0,
             now=lambda: self._now() + self.clock_is_off,
             open_client=opener_of(self._network, process, self.name),

@@ -248,23 +248,25 @@ def _hidden_faults(chance: Random, owner: tuple[str, str]) -> Iterator[Act]:
         if chance.random() < 0.3:
             at = round(chance.uniform(BUSY_FROM_S, BUSY_UNTIL_S - MARGIN_S), 1)
             lasts_s = round(min(chance.uniform(5, longest_s), BUSY_UNTIL_S - at), 1)
-            value, replica = chance.choice(values), chance.randrange(2)
-            if what in ("clock", "sleep"):
-                yield Act(at, what, (*owner, replica, lasts_s * value))
+            rate, target = chance.choice(values)
+            if what == "sleep":
+                yield Act(at, "suspend", (*owner, int(target), lasts_s, True))
             else:
-                yield Act(at, "fault", (what, lasts_s, 0.7, value))
+                yield Act(at, "fault", (what, lasts_s, rate, target))
 
 
-_HIDDEN: Final[dict[str, tuple[float, tuple[Any, ...]]]] = {
-    "stall-list": (300, ("",)),
-    "missed": (120, ("virtualmachines", "virtualmachineinstances")),
-    "unreadable": (300, ("virtualmachines", "virtualmachineinstances")),
-    "doubled": (120, ("",)),
-    "expired": (6, ("",)),
-    "clock": (90, (1, -1)),
-    "sleep": (60, (1,)),
+_HIDDEN: Final[dict[str, tuple[float, tuple[tuple[float, str], ...]]]] = {
+    "stall-list": (300, ((0.7, ""),)),
+    "missed": (120, ((0.7, "virtualmachines"), (0.7, "virtualmachineinstances"))),
+    "unreadable": (300, ((1.0, "virtualmachines"), (1.0, "virtualmachineinstances"))),
+    "doubled": (120, ((0.7, ""),)),
+    "expired": (6, ((1.0, ""),)),
+    "clock": (90, ((1.0, "0"), (1.0, "1"), (-1.0, "0"), (-1.0, "1"))),
+    "sleep": (60, ((1.0, "0"), (1.0, "1"))),
 }
-"""For each kind of hidden fault: the longest time in seconds, and the targets, or the direction of a clock's jump."""
+"""For each kind of hidden fault: the longest time in seconds, and the rates and targets of which one is chosen. The rate
+of `clock` is the direction of its jump, and its target is the number of a controller.
+"""
 
 _PLURALS: Final = (
     "virtualmachines",
