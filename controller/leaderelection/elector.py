@@ -34,7 +34,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from random import random  # noqa: TID251 - used for jitter; tests pass another function
 
-import msgspec
 import structlog
 
 from controller.config.settings import RETRY_JITTER
@@ -59,6 +58,7 @@ from controller.running import is_set_within, running
 from controller.runtime.execute.requests import Requests
 from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, GateClosed, Invalid, NotFound
 from informers.objects import PatchType
+from informers.resource import UNDECODABLE
 
 log = structlog.get_logger()
 
@@ -88,7 +88,7 @@ NEVER = float("-inf")
 The deadline is always in the past, so no write is allowed.
 """
 
-FAILURES = (ApiError, TimeoutError, msgspec.DecodeError)
+FAILURES = (ApiError, TimeoutError, *UNDECODABLE)
 """If a request raises one of these exceptions, the same request may succeed later."""
 
 

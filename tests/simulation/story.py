@@ -264,8 +264,8 @@ _HIDDEN: Final[dict[str, tuple[float, tuple[tuple[float, str], ...]]]] = {
     "clock": (90, ((1.0, "0"), (1.0, "1"), (-1.0, "0"), (-1.0, "1"))),
     "sleep": (60, ((1.0, "0"), (1.0, "1"))),
 }
-"""For each kind of hidden fault: the longest time in seconds, and the rates and targets of which one is chosen. The rate
-of `clock` is the direction of its jump, and its target is the number of a controller.
+"""For each kind of hidden fault: the longest time in seconds, and the rates and targets of which one is chosen. For
+`clock`, the rate is the direction of the jump, and the target is the number of a controller.
 """
 
 _PLURALS: Final = (
