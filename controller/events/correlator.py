@@ -16,7 +16,7 @@ The code in this module does not wait, does not send requests and does not read 
 time at which the Event occurred.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
@@ -85,6 +85,8 @@ class Series(Struct, eq=False, kw_only=True):
     count: int = 0
     posted: bool = False
     message: str = ""
+    occasions: list[Hashable] = []
+    """The occasions that the Event reports and that no attempt to send it has reported yet."""
 
     @property
     def text(self) -> str:
@@ -250,6 +252,10 @@ class Occasions:
             return False
         self._reported[occasion] = self._reported.pop(occasion)
         return True
+
+    def forget(self, occasions: Iterable[Hashable]) -> None:
+        for occasion in occasions:
+            self._reported.pop(occasion, None)
 
     def mark_reported(self, occasion: Hashable) -> None:
         self._reported[occasion] = None
