@@ -10,12 +10,17 @@ the same state after `DOUBT_S` seconds, the check reads the object from the serv
 - The object differs from the cache, and the cache claims to show all changes up to the version of the object.
 - The object is in the cache, but the server answers 404 to two reads.
 
+An object that is being deleted for `LEAVING_S` seconds without a change is a doubt, too. If the watch has lost its end,
+nothing else contradicts it: nobody writes to such an object.
+
 A restore of etcd from a backup is another contradiction. Two signs prove a restore: the version of the lease decreases,
 or a new object has an older version than the cache. After a restore, all resources are listed again.
 """
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
+from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import structlog
@@ -25,11 +30,15 @@ from informers.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFoun
 from informers.informer import SharedInformer
 from informers.meta import ObjectKey, ObjectMeta, is_older
 from informers.objects import ObjectClient, PatchType, read_meta
+from informers.store import Change, Removed
 
 log = structlog.get_logger()
 
 DOUBT_S: Final = 10.0
 """The time, in seconds, from an answer that does not fit a cached object to the check of this object."""
+
+LEAVING_S: Final = 60.0
+"""The time, in seconds, between two checks of an object that is being deleted."""
 
 PERIOD_S: Final = 5.0
 READS: Final = 5
@@ -63,11 +72,22 @@ class CacheCheck:
         self._client = client
         self._informers: dict[AnyResource, SharedInformer[Any]] = {}
         self._doubts: dict[tuple[AnyResource, ObjectKey], _Doubt] = {}
+        self._leaving: dict[tuple[AnyResource, ObjectKey], float] = {}
+        """The cached objects that are being deleted, each with the time of its last change or check."""
         self._not_before: dict[AnyResource | None, float] = {}
         """The earliest time of the next list of each resource. The key None is for all resources after a restore."""
 
     def watch(self, informers: Iterable[SharedInformer[Any]]) -> None:
-        self._informers.update((informer.resource, informer) for informer in informers)
+        for informer in informers:
+            self._informers[informer.resource] = informer
+            informer.add_handler(partial(self._follow, informer.resource))
+
+    def _follow(self, resource: AnyResource, change: Change[Any]) -> None:
+        meta = (change.last_known if isinstance(change, Removed) else change.new).metadata
+        if isinstance(change, Removed) or meta.deletion_timestamp is None:
+            self._leaving.pop((resource, meta.key), None)
+        else:
+            self._leaving[resource, meta.key] = _now()
 
     def observe(self, outcome: Outcome) -> None:
         """If the outcome of an action does not fit the cached object, check this object later."""
@@ -120,6 +140,10 @@ class CacheCheck:
         """Check the collected objects every `PERIOD_S` seconds until the task is cancelled."""
         while True:
             await asyncio.sleep(PERIOD_S)
+            late = (place for place, since in self._leaving.items() if _now() - since >= LEAVING_S)
+            for place in list(islice(late, READS)):
+                self._leaving[place] = _now()
+                self.doubt(*place)
             for place in self._due():
                 left: _Doubt | None = (doubt := self._doubts.pop(place))
                 try:

@@ -1,8 +1,9 @@
 """The cache check finds a cached object that contradicts the API server, and requests a new list."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -10,7 +11,7 @@ from structlog.testing import capture_logs
 
 from controller.kubevirt.resources import VMIS
 from controller.runtime.actions import AnyResource, Patch
-from controller.runtime.settle.cache_check import DOUBT_S, MAX_DOUBTS, PERIOD_S, READS, RELIST_PAUSE_S
+from controller.runtime.settle.cache_check import DOUBT_S, LEAVING_S, MAX_DOUBTS, PERIOD_S, READS, RELIST_PAUSE_S
 from controller.runtime.settle.expectations import LATE_S
 from informers.objects import PatchType
 from informers.store import StoreView
@@ -39,6 +40,9 @@ class Informer:
     @property
     def store(self) -> StoreView[object]:
         return self._cache.store
+
+    def add_handler(self, handler: Callable[[Any], None]) -> None:
+        self._cache._handler = handler
 
     def relist(self, why: str, *, namespace: str = "", restored: bool = False) -> None:
         self.lists.append((namespace, restored))
@@ -109,6 +113,20 @@ async def test_a_delete_whose_event_was_lost_is_doubted_and_the_key_is_settled_a
         await asyncio.sleep(CHECKED_S)
         assert len(informer.lists) == 1
         assert setup.settled
+
+
+async def test_an_object_whose_end_was_lost_after_the_cache_has_shown_its_deletion_leaves_the_cache(setup):
+    """Nobody writes to an object that is being deleted, so no answer contradicts the cache."""
+    async with checking(setup) as informer:
+        setup.add("vm")
+        setup.server.change(VMIS, key("vm"), {"metadata": {"finalizers": ["kubevirt.io/x"]}})
+        setup.server.remove(VMIS, key("vm"))
+        setup.cache.catch_up()
+        setup.server.finalize(VMIS, key("vm"))
+        setup.cache.lose_event()
+        await asyncio.sleep(LEAVING_S + CHECKED_S)
+        assert len(informer.lists) == 1
+        assert setup.cache.store.get(key("vm")) is None
 
 
 async def test_a_late_event_is_no_contradiction_and_costs_no_request(setup):
