@@ -23,7 +23,7 @@ class Fault(Struct, frozen=True):
     - `silent`: the open watches of `target`, a resource, send nothing more, not even an end.
     - `stall`: a watch that is opened now sends a part of its data, and then nothing more.
     - `stall-list`: the same, but only for a watch that begins with a list.
-    - `missed`: a watch of `target`, a resource, does not send a deletion. So caches show an object that is gone.
+    - `missed`: a watch of `target`, a resource, sends nothing of a deletion. So caches show an object that is gone.
     - `unreadable`: half of the objects of `target` cannot be read one by one, only in lists and watches.
     - `doubled`: a repeat of each PUT and DELETE arrives too, and only the answer to the repeat comes back.
     - `stale`: an API server is cut off from etcd. Its watches show old states, and new watches on it get a 504.

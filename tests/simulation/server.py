@@ -284,7 +284,7 @@ class SimulatedServer(FakeApiServer):
     def _misses(self, watch: Watch, line: _Line) -> bool:
         missed = self.faults.now("missed", self.loop.now)
         is_hit = any(each.target == watch.resource.plural and self.chance.random() < each.rate for each in missed)
-        return is_hit and line.data.startswith(b'{"type":"DELETED"')
+        return is_hit and (line.data.startswith(b'{"type":"DELETED"') or b'"deletionTimestamp":"' in line.data)
 
     def catch_up(self) -> None:
         """Let all watches see the newest state."""

@@ -247,7 +247,7 @@ def _hidden_faults(chance: Random, owner: tuple[str, str]) -> Iterator[Act]:
     for what, (longest_s, values) in _HIDDEN.items():
         if chance.random() < 0.3:
             at = round(chance.uniform(BUSY_FROM_S, BUSY_UNTIL_S - MARGIN_S), 1)
-            lasts_s = round(min(chance.uniform(5, longest_s), BUSY_UNTIL_S - at), 1)
+            lasts_s = round(min(chance.uniform(1, longest_s), BUSY_UNTIL_S - at), 1)
             rate, target = chance.choice(values)
             if what == "sleep":
                 yield Act(at, "suspend", (*owner, int(target), lasts_s, True))
@@ -261,11 +261,12 @@ _HIDDEN: Final[dict[str, tuple[float, tuple[tuple[float, str], ...]]]] = {
     "unreadable": (300, ((1.0, "virtualmachines"), (1.0, "virtualmachineinstances"))),
     "doubled": (120, ((0.7, ""),)),
     "expired": (6, ((1.0, ""),)),
-    "clock": (90, ((1.0, "0"), (1.0, "1"), (-1.0, "0"), (-1.0, "1"))),
+    "clock": (3, ((1.0, "0"), (1.0, "1"), (-1.0, "0"), (-1.0, "1"))),
     "sleep": (60, ((1.0, "0"), (1.0, "1"))),
 }
 """For each kind of hidden fault: the longest time in seconds, and the rates and targets of which one is chosen. For
-`clock`, the rate is the direction of the jump, and the target is the number of a controller.
+`clock`, the rate is the direction of the jump, and the target is the number of a controller. After a longer jump, the
+short limits of the specs are over before a VM has started.
 """
 
 _PLURALS: Final = (
