@@ -86,20 +86,18 @@ def utc_now() -> datetime:
     return datetime.now(UTC)  # noqa: TID251 - only this function reads the wall clock; components receive it
 
 
-def boot_time() -> float:
-    """Return the seconds of a clock that goes on while the machine sleeps, where the system has one."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-
-
 class Platform(NamedTuple):
     """The threads, the clocks and the API clients of the program. A simulation replaces them, so that everything runs
-    in one loop. `now` returns the time of the wall clock. `lease_clock` goes on while the machine sleeps.
+    in one loop. `now` returns the time of the wall clock. `lease_clock` goes on while the machine sleeps, where the
+    system has such a clock.
     """
 
     elected: Elected = elected_in_own_thread
     side_thread: Callable[[], SideThread] = SideThread
     clock: Callable[[], float] = time.monotonic
-    lease_clock: Callable[[], float] = boot_time
+    lease_clock: Callable[[], float] = partial(
+        time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    )
     cpu: Callable[[], float] = time.thread_time
     now: Callable[[], datetime] = utc_now
     open_client: OpenClient = open_client

@@ -9,13 +9,7 @@ the waiting time.
 Before a write, the client calls the gate, a function that can forbid the write. The connection is open then, but no
 byte of the request has been sent.
 
-The client repeats a request only in these three cases:
-
-- After an answer 429 or 503 with a Retry-After, the client waits and repeats the request. It sends the request at most
-  4 times.
-- After an answer 401, the client loads the credentials again and repeats the request once.
-- If the client does not trust the server's certificate, it loads the certificates again. If they have changed, it
-  repeats the request once.
+The section "Client" of docs/informers.md lists its promises, and the only three cases in which it repeats a request.
 """
 
 import asyncio
@@ -81,10 +75,7 @@ class _Answer(NamedTuple):
 
 
 class ApiClient:
-    """An HTTP client for one API server. `open_client` creates the instances.
-
-    The docstring of this module describes the limits, the gate and the retries.
-    """
+    """An HTTP client for one API server. `open_client` creates the instances."""
 
     def __init__(
         self,

@@ -10,23 +10,9 @@ names all inputs that the state can get, and it has a case for each. `informers.
         ↓                               ↓                       │
     Listing ──last page──→ Watching    410 ──→ Waiting ──→ Streaming or Listing
 
-Promises of the machine:
-
-- Every list is a consistent read: the request for a list has no resourceVersion. The value "0" would allow old data.
-- A complete list replaces all cached objects, whatever their versions are. A list that is older than the cache is not
-  used, except in the case of the next point. An event that is not newer than the last event is ignored.
-- The exception: if `OLD_LISTS` lists in a row are older than the cache, the server has gone back in time. This happens
-  after etcd was restored from a backup. Then the next list replaces the cached objects.
-- If a watch is lost and no server can be reached, etcd may be restored meanwhile. So the next request is a list.
-- If a watch receives no data for too long, the reflector closes the watch. It reads a list of one object to find out if
-  the server has gone back in time. If this list is older than the cache, the reflector lists again. After the answer
-  "too large resource version", the reflector makes the same check. The reflector also lists again if a bookmark of a
-  watch is older than the cache.
-- After an error, the same request is repeated only after a delay.
-- An object that cannot be decoded is skipped. The cache keeps the last decoded state of the object until a newer
-  version can be decoded or the object is deleted. If the resource is `partial`, the cache gets its metadata.
-- If the server no longer serves the resource, the cache keeps its contents. An answer 404 does not prove the deletion
-  of the objects. If the objects are deleted, the server sends the deletion events before it stops serving the resource.
+The section "Reflector" of docs/informers.md lists the promises of the machine. If the server no longer serves the
+resource, the cache keeps its contents. An answer 404 does not prove the deletion of the objects: if they are deleted,
+the server sends the deletion events before it stops serving the resource.
 """
 
 from typing import Any, Generic, TypeAlias, TypeVar, assert_never
