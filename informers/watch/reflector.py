@@ -46,14 +46,15 @@ from informers.watch.watch_state import (
     Ended,
     Failed,
     Listing,
+    ListStep,
     PageInput,
     Silent,
     State,
-    Step,
     Streaming,
     StreamInput,
     Waiting,
     Watching,
+    WatchStep,
     begins_list,
     checking,
     listing,
@@ -192,7 +193,7 @@ class Reflector(Generic[T]):
                     page = await self._read_page(PAGE_SIZE, state.token)
                     state = await self._enter(listing(state, page, cached=self._store.version(self.scope)), current)
                 case Checking():
-                    state, _ = checking(state, await self._read_page(1), relist=self._relist)
+                    state = checking(state, await self._read_page(1), relist=self._relist)
                 case Watching() if self._doubt is not None:
                     state = self._relist
                 case Streaming() | Watching():
@@ -289,12 +290,12 @@ class Reflector(Generic[T]):
         finally:
             self._reading = None
 
-    def _next(self, state: Streaming | Watching, event: StreamInput[T]) -> Step[T]:
+    def _next(self, state: Streaming | Watching, event: StreamInput[T]) -> ListStep[T] | WatchStep[T]:
         if isinstance(state, Watching):
             return watching(state, event, relist=self._relist)
         return streaming(state, event, cached=self._store.version(self.scope))
 
-    async def _enter(self, step: Step[T], round_: _Round[T]) -> State:
+    async def _enter(self, step: ListStep[T] | WatchStep[T], round_: _Round[T]) -> State:
         """Carry the effects of a step out, and return its state."""
         state, effects = step
         for effect in effects:

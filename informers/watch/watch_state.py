@@ -40,12 +40,13 @@ from informers.watch.effects import (
     Collect,
     Commit,
     Drop,
-    Effect,
     GiveUpStreaming,
     Keep,
+    ListEffect,
     Remove,
     Skip,
     Uncollect,
+    WatchEffect,
 )
 from informers.watch.parser import Applied, Bookmark, Deleted, Event, Undecodable, WatchError
 
@@ -162,7 +163,8 @@ PageInput: TypeAlias = PageRead[T] | Failed
 StreamInput: TypeAlias = Event[T] | Ended | Silent | Failed
 
 
-Step: TypeAlias = tuple[State, tuple[Effect[T], ...]]
+ListStep: TypeAlias = tuple[State, tuple[ListEffect[T], ...]]
+WatchStep: TypeAlias = tuple[State, tuple[WatchEffect[T], ...]]
 
 
 def begins_list(state: State) -> bool:
@@ -171,7 +173,7 @@ def begins_list(state: State) -> bool:
     return isinstance(then, Streaming) or (isinstance(then, Listing) and not then.token)
 
 
-def listing(state: Listing, event: PageInput[T], *, cached: str) -> Step[T]:
+def listing(state: Listing, event: PageInput[T], *, cached: str) -> ListStep[T]:
     """`cached` is the resourceVersion of the cache, or "" before the first list."""
     match event:
         case PageRead(token=token) if token:
@@ -189,7 +191,7 @@ def listing(state: Listing, event: PageInput[T], *, cached: str) -> Step[T]:
             assert_never(event)
 
 
-def streaming(state: Streaming, event: StreamInput[T], *, cached: str) -> Step[T]:
+def streaming(state: Streaming, event: StreamInput[T], *, cached: str) -> ListStep[T]:
     """`cached` is the resourceVersion of the cache, or "" before the first list."""
     match event:
         case Applied(object=obj):
@@ -214,7 +216,7 @@ def streaming(state: Streaming, event: StreamInput[T], *, cached: str) -> Step[T
             assert_never(event)
 
 
-def _after_streaming(error: ApiError, *, in_stream: bool) -> Step[T]:
+def _after_streaming(error: ApiError, *, in_stream: bool) -> ListStep[Any]:
     """Return the next state and the effects after a streaming list failed with `error`.
 
     `in_stream` is True if the error arrived in an ERROR event. There are three cases:
@@ -238,13 +240,13 @@ def _after_streaming(error: ApiError, *, in_stream: bool) -> Step[T]:
             return Listing(), (GiveUpStreaming(),)
 
 
-def watching(state: Watching, event: StreamInput[T], *, relist: Listing | Streaming) -> Step[T]:
+def watching(state: Watching, event: StreamInput[T], *, relist: Listing | Streaming) -> WatchStep[T]:
     """`relist` is the state that starts a new list."""
     match event:
         case Applied(object=obj) | Deleted(object=obj):
             if _is_replay(obj.metadata, state):
                 return state, ()
-            effect: Effect[T] = Apply(obj) if isinstance(event, Applied) else Remove(obj)
+            effect: WatchEffect[T] = Apply(obj) if isinstance(event, Applied) else Remove(obj)
             return _watching_from(obj.metadata.resource_version, state), (effect,)
         case Bookmark(version=version) if version and is_older(version, state.version):
             return Waiting(relist, why="a bookmark is older than the cache", at_least_s=OLD_LIST_PAUSE_S), ()
@@ -268,13 +270,13 @@ def watching(state: Watching, event: StreamInput[T], *, relist: Listing | Stream
             assert_never(event)
 
 
-def checking(state: Checking, event: PageInput[T], *, relist: Listing | Streaming) -> Step[T]:
+def checking(state: Checking, event: PageInput[T], *, relist: Listing | Streaming) -> State:
     """`relist` is the state that starts a new list."""
     match event:
         case PageRead(version=version):
-            return relist if is_older(version, state.version) else Watching(state.version), ()
+            return relist if is_older(version, state.version) else Watching(state.version)
         case Failed(error=error):
-            return _pause(state, error), ()
+            return _pause(state, error)
         case _:
             assert_never(event)
 
@@ -322,7 +324,9 @@ def _retry_after(error: ApiError) -> float:
     return min(wait_s or 0.0, LONGEST_PAUSE_S)
 
 
-def _completed(state: Listing | Streaming, version: str, cached: str, collected: tuple[Effect[T], ...] = ()) -> Step[T]:
+def _completed(
+    state: Listing | Streaming, version: str, cached: str, collected: tuple[ListEffect[T], ...] = ()
+) -> ListStep[T]:
     """Return the next state and the effects after a list was read completely."""
     is_old = is_older(version, cached)
     if is_old and state.older < OLD_LISTS:
@@ -332,7 +336,7 @@ def _completed(state: Listing | Streaming, version: str, cached: str, collected:
     return Watching(version), (*collected, Commit(version, rewound=is_old))
 
 
-def _collected(page: PageRead[T]) -> tuple[Effect[T], ...]:
+def _collected(page: PageRead[T]) -> tuple[ListEffect[T], ...]:
     skipped = [effect for event in page.undecodable for effect in _skipped(event)]
     return (Collect(page.objects), *skipped)
 
@@ -344,7 +348,7 @@ def _skipped(event: Undecodable) -> tuple[Skip | Keep | Collect[Any], ...]:
     return (skip,) if event.meta is None else (skip, Keep(event.meta))
 
 
-def _undecodable_change(event: Undecodable, meta: ObjectMeta) -> tuple[Effect[T], ...]:
+def _undecodable_change(event: Undecodable, meta: ObjectMeta) -> tuple[WatchEffect[Any], ...]:
     if event.deleted:
         return (Drop(meta),)
     skip = Skip(event.why, meta, event.partial is not None)

@@ -26,7 +26,7 @@ from informers.errors import (
 )
 from informers.meta import ObjectKey, is_older
 from informers.store import Added, Change, Removed, Store, Updated
-from informers.watch.effects import Commit, Effect
+from informers.watch.effects import Commit, QuickEffect
 from informers.watch.parser import Applied, Bookmark, Deleted, Undecodable, WatchError
 from informers.watch.reflector import Reflector
 from informers.watch.watch_state import (
@@ -263,7 +263,7 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
             case Listing():
                 self.state, effects = listing(before, event, cached=self.store.version())
             case Checking():
-                self.state, effects = checking(before, event, relist=self.reflector._relist)
+                self.state, effects = checking(before, event, relist=self.reflector._relist), ()
             case _:
                 self.state, effects = self.reflector._next(before, event)
         for effect in effects:
@@ -273,7 +273,7 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
         if not isinstance(self.state, Streaming):
             self.stream = None
 
-    def perform(self, effect: Effect[ConfigMap]) -> None:
+    def perform(self, effect: QuickEffect[ConfigMap] | Commit) -> None:
         match effect:
             case Commit(version=version, rewound=rewound):
                 assert not rewound, "this server never goes back in time"
