@@ -18,6 +18,7 @@ from msgspec import Struct
 from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.indexes import NAMESPACE
 from controller.apimachinery.label_selectors import LabelSelector, Selector, parse_selector
+from controller.apimachinery.names import NAME_LENGTH, cut_apart
 from controller.apimachinery.owner_references import controller_reference
 from controller.apimachinery.quantities import Amount, parse_amount
 from controller.kubevirt.annotations import DISRUPTION_BUDGET
@@ -100,7 +101,7 @@ def asks_for_budget(owner: KubeObject) -> bool:
 
 
 def budget_name(kind: str, owner: str) -> str:
-    return f"{kind.lower()}-{owner}"
+    return cut_apart(f"{kind.lower()}-{owner}", NAME_LENGTH)
 
 
 def by_budgeted_namespace(owner: KubeObject) -> Iterable[str]:

@@ -5,11 +5,13 @@ The cache does not keep all data of all revisions, because most revisions of a c
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
 import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
+from controller.apimachinery.names import NAME_LENGTH, cut_apart
 from controller.apimachinery.owner_references import controller_reference
 from controller.apimachinery.raw_json import encode_as_server
 from controller.kubevirt.annotations import POOL_UID, TEMPLATE_HASH
@@ -21,6 +23,9 @@ from controller.replicas.catalogue import without_foreign_annotations
 from controller.runtime.actions import Cause, Create, Delete, Stage
 from informers.meta import NO_LABELS, KubeObject, ObjectKey, ObjectMeta, controller_of, labels_of
 from informers.resource import Resource, T
+
+HASH_LENGTH: Final = 10
+"""The number of characters in the hash of a set's template."""
 
 _REVISION_NAME = re.compile(r".+-[0-9]+(?:-[0-9a-f]{8})?", re.ASCII)
 _OTHER_REVISION_NAME = re.compile(r".*[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-[0-9]+", re.ASCII)
@@ -45,22 +50,27 @@ def by_former_pool_uid(revision: ControllerRevision) -> Iterable[str]:
     return (uid,) if uid and controller_of(revision.metadata) is None else ()
 
 
+def revision_base(replica_set: str) -> str:
+    """Return the part of the names of a set's revisions before the hash. It depends only on the name of the set."""
+    return cut_apart(replica_set, NAME_LENGTH - len("-") - HASH_LENGTH)
+
+
 def set_revision_name(replica_set: str, template_hash: str) -> str:
-    return f"{replica_set}-{template_hash}"
+    return f"{revision_base(replica_set)}-{template_hash}"
 
 
 def hash_of_set_revision(meta: ObjectMeta) -> str:
     """Return the template hash of a set's revision, or "" if the object is no revision of a set.
 
-    A revision of a set has the name `<set>-<hash>`, and a label with the same hash.
+    A revision of a set has the name `<set>-<hash>` (see `revision_base`), and a label with the same hash.
     """
     hashed = labels_of(meta).get(TEMPLATE_HASH, "")
     return hashed if hashed and meta.name.endswith(f"-{hashed}") else ""
 
 
 def former_set_of(revision: ControllerRevision) -> tuple[ObjectKey, ...]:
-    """If no controller owns the revision of a set, return the key of the set that created the revision. Otherwise
-    return nothing.
+    """If no controller owns the revision of a set, return the key of the set that created the revision, with the
+    `revision_base` of its name. Otherwise return nothing.
     """
     meta = revision.metadata
     hashed = hash_of_set_revision(meta)

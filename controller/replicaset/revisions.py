@@ -34,9 +34,6 @@ SPREAD_S: Final = 300
 NEW_S: Final = 60
 """A set counts as new if it is at most this number of seconds older than the first reconciliation."""
 
-NAME_LENGTH: Final = 253
-"""The maximum number of characters in the name of a ControllerRevision."""
-
 
 def plan_revision(situation: Situation) -> Plan:
     """Plan to create a missing revision of the present template.
@@ -50,7 +47,7 @@ def plan_revision(situation: Situation) -> Plan:
     history, owner = snapshot.history, snapshot.owner
     name = set_revision_name(owner.metadata.name, hashed)
     # If another object has the name, the set waits until that object is gone. Its deletion starts a reconciliation.
-    if name in history.names or len(name) > NAME_LENGTH:
+    if name in history.names:
         return Plan()
     if not situation.creates.number and not history.revisions and not _is_new(owner.metadata, history.since):
         wait_s = (history.since - snapshot.now).total_seconds() + spread_s(owner.metadata.uid)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from controller.apimachinery.names import is_subdomain
 from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.version import version
@@ -110,6 +111,12 @@ def test_alongside_the_kinds_have_their_own_short_names_and_groups(helm: Helm) -
     }
     assert {(group, each) for group, each in asked if each in {plural for _, plural in ours}} == ours.keys()
     assert ("kubevirt.io", "virtualmachines") in asked
+
+
+def test_a_long_name_is_cut_to_a_valid_name(helm: Helm) -> None:
+    names = {each["metadata"]["name"] for each in helm.render({"fullnameOverride": f"{'x' * 51}.example"})}
+    assert [name for name in names if not is_subdomain(name)] == []
+    assert "x" * 51 in names
 
 
 POLICY = "ValidatingAdmissionPolicy"

@@ -7,13 +7,13 @@ template creates no revision either: the earlier revision becomes current again.
 
 from collections.abc import Iterable, Mapping, Set
 from itertools import count
-from typing import Final
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from controller.apimachinery.field_error import FieldError
+from controller.apimachinery.names import LABEL_LENGTH, cut
 from controller.kubevirt.annotations import INDEX_SYSPREP, POOL_UID, REVISION_NAME, is_marked
 from controller.kubevirt.pool_types import PoolSpec
 from controller.kubevirt.vm_types import ControllerRevision
@@ -24,9 +24,6 @@ from controller.replicas.revisions import create_revision, delete_revisions, is_
 from controller.replicas.rollback import ready_revision
 from controller.runtime.actions import Plan, Stage
 from informers.meta import NO_LABELS, labels_of
-
-LABEL_LENGTH: Final = 63
-"""The maximum number of characters in a label value. The name of a revision is a label value on VMs."""
 
 _decode_spec = msgspec.json.Decoder(PoolSpec).decode
 
@@ -184,14 +181,14 @@ def _deleted_name(snapshot: Snapshot) -> str:
 def _new_name(snapshot: Snapshot, template: Template) -> str:
     """Return the name of a new revision: `<pool>-<generation>`.
 
-    If this name is taken, is left to KubeVirt (see `is_revision_name`), or is too long for a label, a part of the
-    template's digest is added. If this name is taken too, a number is added. The garbage collector may not have deleted
-    the revisions of earlier pools with the same name yet. If necessary, the pool's name is cut.
+    If this name is taken, is left to KubeVirt (see `is_revision_name`), or is too long for a label of a VM, a part of
+    the template's digest is added. If this name is taken too, a number is added. The garbage collector may not have
+    deleted the revisions of earlier pools with the same name yet. If necessary, the pool's name is cut.
     """
     pool, generation = snapshot.owner.metadata.name, snapshot.owner.metadata.generation or 0
     name, digest = f"{pool}-{generation}", f"-{generation}-{template.digest[:8]}"
     if len(name) <= LABEL_LENGTH and is_revision_name(name) and name not in snapshot.revision_names:
         return name
     suffixes = (digest if number == 0 else f"{digest}-{number}" for number in count())
-    names = (pool[: LABEL_LENGTH - len(suffix)] + suffix for suffix in suffixes)
+    names = (cut(pool, LABEL_LENGTH - len(suffix)) + suffix for suffix in suffixes)
     return next(name for name in names if name not in snapshot.revision_names)

@@ -13,7 +13,8 @@ from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.replicas.revisions import kept_revision
+from controller.replicas.revisions import former_set_of, kept_revision
+from controller.replicaset.history import REVISION_INDEXES, RevisionCache
 from controller.replicaset.plan import plan
 from controller.replicaset.revisions import SPREAD_S, spread_s
 from controller.replicaset.status import next_status, outcome_notices
@@ -21,7 +22,7 @@ from controller.replicaset.triggers import replicasets_of_revision
 from controller.runtime.actions import Action, Create, Delete, Done, Plan, Rejected
 from controller.runtime.result import After
 from informers.meta import ObjectKey
-from informers.store import Added, Removed, Updated
+from informers.store import Added, Removed, Store, Updated
 from tests.builders import (
     LABELS,
     OWNER_REFERENCE,
@@ -173,11 +174,16 @@ def test_r17_while_another_object_has_the_name_the_set_waits():
     assert plan(snapshot(owner, vmis, history=terminating)).actions == ()
 
 
-def test_r17_a_set_whose_revisions_would_have_too_long_names_keeps_no_history():
-    longest = template(1, name="x" * 242)
+def test_r17_a_set_with_a_very_long_name_keeps_a_history_and_finds_its_former_revisions():
+    longest = template(1, name="x" * 243)
     [create] = of_revisions(plan(snapshot(longest, history=history())))
-    assert len(create.key.name) == 253
-    assert of_revisions(plan(snapshot(template(1, name="x" * 243), history=history()))) == []
+    former = revision(longest, owned=False)
+    assert create.key.name == former.metadata.name
+    store = Store(indexes=REVISION_INDEXES)
+    store.apply(former)
+    cache = RevisionCache(store, 5)
+    for key in (longest.metadata.key, *former_set_of(former)):
+        assert cache.orphaned(key) == (former,)
 
 
 def test_r17_the_newest_unused_revisions_stay_and_those_that_vmis_use():
