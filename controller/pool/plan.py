@@ -193,8 +193,8 @@ def _without_missing(situation: Situation) -> Situation:
 
 
 def _plan_revisions(situation: Situation) -> Plan:
-    """Plan the creation of a revision that a user has deleted although VMs use it. Otherwise, plan the deletion of
-    revisions that nothing uses.
+    """Plan the creation of a revision that a user has deleted although VMs use it, or a note that it is rolled out
+    again. Otherwise, plan the deletion of revisions that nothing uses.
     """
     snapshot, revisions = situation.snapshot, situation.revisions
     is_used = situation.members.some(lambda each: revision_of(each.vm) == revisions.current)

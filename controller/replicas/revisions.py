@@ -20,8 +20,9 @@ from controller.kubevirt.replicaset_types import REPLICA_SET_KIND
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.replicas.catalogue import without_foreign_annotations
-from controller.runtime.actions import Cause, Create, Delete, Stage
+from controller.runtime.actions import Cause, Create, Delete, Patch, Stage
 from informers.meta import NO_LABELS, KubeObject, ObjectKey, ObjectMeta, controller_of, labels_of
+from informers.objects import PatchType
 from informers.resource import Resource, T
 
 HASH_LENGTH: Final = 10
@@ -115,7 +116,7 @@ def create_revision(
 ) -> Create:
     """Return the action that creates a revision of a set or pool. `data` has the template.
 
-    The number of the revision is the generation of its owner.
+    The number of the revision is the generation of its owner. `roll_out_again` changes it.
     """
     meta = owner.metadata
     body = {
@@ -138,6 +139,30 @@ def create_revision(
         owner_uid=meta.uid,
         why="no revision has this template yet",
     )
+
+
+def roll_out_again(owner: KubeObject, revisions: Iterable[ControllerRevision], current: str) -> tuple[Stage, ...]:
+    """Return a stage that gives the revision `current` the generation of its owner as its number, if another template
+    was rolled out after it. So the numbers say in which order the templates were last rolled out, as for a StatefulSet.
+    """
+    staying = [each for each in revisions if each.metadata.deletion_timestamp is None]
+    latest, generation = max((each.revision for each in staying), default=0), owner.metadata.generation or 0
+    found = next((each for each in staying if each.metadata.name == current), None)
+    if found is None or found.revision in (latest, generation):
+        return ()
+    steps = [
+        {"op": "test", "path": "/metadata/uid", "value": found.metadata.uid},
+        {"op": "add", "path": "/revision", "value": generation},
+    ]
+    patch = Patch(
+        resource=CONTROLLER_REVISIONS,
+        key=found.metadata.key,
+        body=msgspec.json.encode(steps),
+        type=PatchType.JSON,
+        why="its template is rolled out again",
+        is_note=True,
+    )
+    return (Stage((patch,), essential=False),)
 
 
 def delete_revisions(revisions: Iterable[ControllerRevision], why: str) -> tuple[Stage, ...]:

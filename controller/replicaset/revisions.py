@@ -1,7 +1,8 @@
 """Plans for the ControllerRevisions of a set. Each revision stores an earlier or present template (R17).
 
 A user can return to a stored template with `kubectl vmherd rollout undo`, and VMIs can return by themselves (P29). The
-name of a revision has the hash of its template. So a return to an earlier template uses the earlier revision again.
+name of a revision has the hash of its template. So a return to an earlier template uses the earlier revision again,
+with a new number.
 """
 
 from collections.abc import Iterable
@@ -18,6 +19,7 @@ from controller.replicas.revisions import (
     create_revision,
     delete_revisions,
     hash_of_set_revision,
+    roll_out_again,
     set_revision_name,
     unused_revisions,
 )
@@ -36,7 +38,7 @@ NEW_S: Final = 60
 
 
 def plan_revision(situation: Situation) -> Plan:
-    """Plan to create a missing revision of the present template.
+    """Plan to create a missing revision of the present template, or to note that its revision is rolled out again.
 
     An old set without a history that creates no VMI waits up to `SPREAD_S` after the start of the controller. So an
     upgrade with many sets causes no burst of writes.
@@ -46,9 +48,10 @@ def plan_revision(situation: Situation) -> Plan:
     snapshot, hashed = situation.snapshot, situation.intent.template.hash
     history, owner = snapshot.history, snapshot.owner
     name = set_revision_name(owner.metadata.name, hashed)
-    # If another object has the name, the set waits until that object is gone. Its deletion starts a reconciliation.
     if name in history.names:
-        return Plan()
+        # If another object has the name, the set waits until that object is gone. Its deletion starts a reconciliation.
+        is_return = situation.intent.rejected is not None
+        return Plan(stages=() if is_return else roll_out_again(owner, history.revisions, name))
     if not situation.creates.number and not history.revisions and not _is_new(owner.metadata, history.since):
         wait_s = (history.since - snapshot.now).total_seconds() + spread_s(owner.metadata.uid)
         if wait_s > 0:

@@ -2,7 +2,7 @@
 
 A revision belongs to the pool if the pool is its controller. A revision is current if its template has the same meaning
 as the pool's template. Scaling creates no revision, because it does not change the template. A return to an earlier
-template creates no revision either: the earlier revision becomes current again.
+template creates no revision either: the earlier revision becomes current again, with a new number.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -20,7 +20,13 @@ from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vms import revision_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.template import Template, parse_template
-from controller.replicas.revisions import create_revision, delete_revisions, is_revision_name, unused_revisions
+from controller.replicas.revisions import (
+    create_revision,
+    delete_revisions,
+    is_revision_name,
+    roll_out_again,
+    unused_revisions,
+)
 from controller.replicas.rollback import ready_revision
 from controller.runtime.actions import Plan, Stage
 from informers.meta import NO_LABELS, labels_of
@@ -34,7 +40,8 @@ class Revisions(Struct, frozen=True, kw_only=True):
     `templates` maps the name of each revision to its template. `template` is the pool's present template. The field
     `current` is the name of the current revision. `current_exists` is False if this revision has not been created yet.
     `current_names` are the names of all revisions whose template has the same meaning as the present template.
-    If the VMs have returned from the template of the spec (P29), `template` is the one to which they return.
+    If the VMs have returned from the template of the spec (P29), `is_return` is True, and `template` is the one to
+    which they return.
     `unreadable` are the names of the revisions that exist and whose template cannot be read (P30).
     """
 
@@ -42,6 +49,7 @@ class Revisions(Struct, frozen=True, kw_only=True):
     template: Template
     current_exists: bool
     templates: Mapping[str, Template]
+    is_return: bool = False
     unreadable: Set[str] = frozenset()
     current_names: frozenset[str] = frozenset()
 
@@ -61,7 +69,7 @@ def read_revisions(snapshot: Snapshot, template: Template, of_spec: Template | N
     If no revision is current, return the name for a new revision. `of_spec` is the template of the spec if `template`
     is another one (P29).
     """
-    of_spec = of_spec or template
+    is_return, of_spec = of_spec is not None, of_spec or template
     generation = snapshot.owner.metadata.generation
     templates: dict[str, Template] = {}
     matching: list[tuple[int, str]] = []
@@ -82,18 +90,19 @@ def read_revisions(snapshot: Snapshot, template: Template, of_spec: Template | N
         template=template,
         current_exists=bool(matching),
         templates=templates,
+        is_return=is_return,
         unreadable=existing.keys() - templates.keys(),
     )
 
 
 def plan_revision(snapshot: Snapshot, revisions: Revisions) -> tuple[Stage, ...]:
-    """Return a stage that creates a missing current revision.
+    """Return a stage that creates a missing current revision, or that notes that the revision is rolled out again.
 
     The caller puts this stage before any write that needs the revision.
     """
-    if revisions.current_exists:
-        return ()
     owner = snapshot.owner
+    if revisions.current_exists:
+        return () if revisions.is_return else roll_out_again(owner, snapshot.revisions, revisions.current)
     create = create_revision(
         owner,
         snapshot.pools,

@@ -19,7 +19,7 @@ from controller.replicaset.plan import plan
 from controller.replicaset.revisions import SPREAD_S, spread_s
 from controller.replicaset.status import next_status, outcome_notices
 from controller.replicaset.triggers import replicasets_of_revision
-from controller.runtime.actions import Action, Create, Delete, Done, Plan, Rejected
+from controller.runtime.actions import Action, Create, Delete, Done, Patch, Plan, Rejected
 from controller.runtime.result import After
 from informers.meta import ObjectKey
 from informers.store import Added, Removed, Store, Updated
@@ -150,6 +150,25 @@ def test_r17_scaling_and_an_earlier_template_create_no_revision():
     assert [action.resource for action in scaling.actions] == [VMIS] * 2
     owner, vmis = at_rest(1)
     assert plan(snapshot(owner, vmis, history=known)).actions == ()
+
+
+def test_r17_a_template_that_is_rolled_out_again_has_the_newest_number():
+    owner = replace(template(1), metadata=replace(template(1).metadata, generation=3))
+    vmis, first, second = members(owner, template_hash_of(template(2))), revision(template(1)), revision(template(2))
+    stage = plan(snapshot(owner, vmis, history=history(first, second))).stages[0]
+    [patch] = stage.actions
+    assert isinstance(patch, Patch)
+    assert (patch.key, stage.essential) == (first.metadata.key, False)
+    assert json.loads(patch.body)[1] == {"op": "add", "path": "/revision", "value": 3}
+    [notice] = outcome_notices([Rejected(patch, FORBIDDEN)])
+    assert notice.message == f"Error updating revision {patch.key.name}: {FORBIDDEN}"
+    numbered = history(replace(first, revision=3), second)
+    assert of_revisions(plan(snapshot(owner, vmis, history=numbered))) == []
+    third = members(owner, *(template_hash_of(template(number)) for number in (2, 4)))
+    known = snapshot(owner, third, history=history(first, replace(second, revision=5), revision(template(4))))
+    assert next_status(known, ()).current_revision == template_hash_of(template(4)), (
+        "it was rolled out before the other"
+    )
 
 
 @pytest.mark.parametrize(
