@@ -41,7 +41,7 @@ from controller.pool.leaving.claims import (
 )
 from controller.pool.leaving.deletion import plan_deletion, plan_own_finalizer
 from controller.pool.members.machine import Machine, Machines, ends_of_work, guest_of
-from controller.pool.members.revisions import plan_pruning, plan_revision
+from controller.pool.members.revisions import plan_number, plan_pruning, plan_revision
 from controller.pool.members.situation import Situation, situation_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.brake import is_taken_over, plan_first_mark, plan_takeover
@@ -128,7 +128,8 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
     writes = join((departures, finalizers, *steps))
     revisions = _plan_revisions(situation) if may_update and not writes.stages else Plan()
     limit = plan_limit(situation.pool, intent.replicas, snapshot.limits.max_replicas)
-    whole = join((writes, revisions, limit, plan_advice(intent)))
+    number = plan_number(snapshot, situation.revisions)
+    whole = join((writes, revisions, number, limit, plan_advice(intent)))
     members, still_leaves = situation.members, partial(_still_leaves, situation)
     whole = drain_first(whole, situation.pool, members, guest_of, still_leaves=still_leaves, now=snapshot.now)
 
@@ -193,8 +194,8 @@ def _without_missing(situation: Situation) -> Situation:
 
 
 def _plan_revisions(situation: Situation) -> Plan:
-    """Plan the creation of a revision that a user has deleted although VMs use it, or a note that it is rolled out
-    again. Otherwise, plan the deletion of revisions that nothing uses.
+    """Plan the creation of a revision that a user has deleted although VMs use it. Otherwise, plan the deletion of
+    revisions that nothing uses.
     """
     snapshot, revisions = situation.snapshot, situation.revisions
     is_used = situation.members.some(lambda each: revision_of(each.vm) == revisions.current)

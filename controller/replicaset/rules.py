@@ -4,9 +4,8 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
-from controller.apimachinery.indexes import NamesInUse
 from controller.kubevirt.delicate import UNREADABLE, reason_to_keep_vmi
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
@@ -18,6 +17,7 @@ from controller.replicaset.intent import parse_intent
 from controller.replicaset.revisions import delete_orphaned
 from controller.replicaset.rosters import VMIRosters
 from controller.replicaset.snapshot import ORPHAN_NAMESPACE, Snapshot
+from controller.replicaset.taken_names import GoneNames
 from controller.runtime.actions import Delete, Outcome, Patch, Plan, Restart
 from controller.runtime.execute.deletes import Found, Judge
 from informers.meta import ObjectKey
@@ -58,6 +58,7 @@ class ReplicaSetRules(Struct, frozen=True):
     burst: int
     max_replicas: int = 0
     budgets: BudgetCache = BudgetCache()
+    gone: GoneNames = field(default_factory=GoneNames)
 
     def prepare(self, key: ObjectKey, *, now: datetime) -> Iterator[object]:
         owner = self.owners.get(key)
@@ -71,7 +72,7 @@ class ReplicaSetRules(Struct, frozen=True):
             owner=owner,
             members=self.rosters.read(owner.metadata),
             orphans=tuple(self.vmis.by_index(ORPHAN_NAMESPACE, key.namespace)),
-            taken=NamesInUse(self.vmis, key.namespace),
+            taken=self.gone.taken(self.vmis, key.namespace, now),
             now=now,
             settled=settled,
             burst=self.burst,

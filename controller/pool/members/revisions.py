@@ -96,13 +96,13 @@ def read_revisions(snapshot: Snapshot, template: Template, of_spec: Template | N
 
 
 def plan_revision(snapshot: Snapshot, revisions: Revisions) -> tuple[Stage, ...]:
-    """Return a stage that creates a missing current revision, or that notes that the revision is rolled out again.
+    """Return a stage that creates a missing current revision.
 
     The caller puts this stage before any write that needs the revision.
     """
-    owner = snapshot.owner
     if revisions.current_exists:
-        return () if revisions.is_return else roll_out_again(owner, snapshot.revisions, revisions.current)
+        return ()
+    owner = snapshot.owner
     create = create_revision(
         owner,
         snapshot.pools,
@@ -112,6 +112,13 @@ def plan_revision(snapshot: Snapshot, revisions: Revisions) -> tuple[Stage, ...]
         annotations={INDEX_SYSPREP: "true"} if revisions.template.index_sysprep else NO_LABELS,
     )
     return (Stage((create,)),)
+
+
+def plan_number(snapshot: Snapshot, revisions: Revisions) -> Plan:
+    """Plan to note that the current revision is rolled out again, also if no VM gets it yet."""
+    if revisions.is_return:
+        return Plan()
+    return Plan(stages=roll_out_again(snapshot.owner, snapshot.revisions, revisions.current))
 
 
 def plan_pruning(snapshot: Snapshot, revisions: Revisions) -> Plan:
