@@ -137,7 +137,7 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
         wanted = min(intent.replicas, situation.intent.wanted_without_substitutes + len(claims.young))
         return Numbers(wanted, len(members), len(members.where(lambda each: not is_meant_to_run(each.vm))))
 
-    return with_budget(whole, snapshot, count)
+    return with_budget(whole, snapshot, intent.template.machine_labels, count)
 
 
 def _still_leaves(situation: Situation, machine: Machine, cause: str) -> bool:
