@@ -41,7 +41,7 @@ from controller.pool.leaving.claims import (
 )
 from controller.pool.leaving.deletion import plan_deletion, plan_own_finalizer
 from controller.pool.members.machine import Machine, Machines, ends_of_work, guest_of
-from controller.pool.members.revisions import plan_number, plan_pruning, plan_revision
+from controller.pool.members.revisions import plan_pruning, plan_revision
 from controller.pool.members.situation import Situation, situation_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.brake import is_taken_over, plan_first_mark, plan_takeover
@@ -60,6 +60,7 @@ from controller.replicas.draining import HEALING, UPDATE, drain_first
 from controller.replicas.progress import wake_at
 from controller.replicas.release_delay import plan_held
 from controller.replicas.replica_limit import plan_limit
+from controller.replicas.revisions import roll_out_again
 from controller.replicas.rollback import hold_return, plan_notes, plan_return
 from controller.replicas.undecodable import undecodable_notices
 from controller.replicas.wrong_annotations import with_wrong_annotations
@@ -128,8 +129,10 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
     writes = join((departures, finalizers, *steps))
     revisions = _plan_revisions(situation) if may_update and not writes.stages else Plan()
     limit = plan_limit(situation.pool, intent.replicas, snapshot.limits.max_replicas)
-    number = plan_number(snapshot, situation.revisions)
-    whole = join((writes, revisions, number, limit, plan_advice(intent)))
+    # After a return, the template of the spec keeps the newest number (P29).
+    is_return, current = situation.intent.rejected is not None, situation.revisions.current
+    number = () if is_return else roll_out_again(snapshot.owner, snapshot.revisions, current)
+    whole = join((writes, revisions, Plan(stages=number), limit, plan_advice(intent)))
     members, still_leaves = situation.members, partial(_still_leaves, situation)
     whole = drain_first(whole, situation.pool, members, guest_of, still_leaves=still_leaves, now=snapshot.now)
 

@@ -165,9 +165,10 @@ def roll_out_again(owner: KubeObject, revisions: Iterable[ControllerRevision], c
     return (Stage((patch,), essential=False),)
 
 
-def delete_revisions(revisions: Iterable[ControllerRevision], why: str) -> tuple[Stage, ...]:
-    deletes = tuple(_delete(revision.metadata, why) for revision in revisions)
-    return (Stage(deletes, essential=False),) if deletes else ()
+def delete_revisions(revisions: Iterable[ControllerRevision], why: str, *, burst: int) -> tuple[Stage, ...]:
+    """Return a stage that deletes at most `burst` of these revisions, without those that are being deleted."""
+    left = [each.metadata for each in revisions if each.metadata.deletion_timestamp is None][: max(burst, 0)]
+    return (Stage(tuple(_delete(each, why) for each in left), essential=False),) if left else ()
 
 
 def unused_revisions(

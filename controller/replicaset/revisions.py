@@ -5,7 +5,6 @@ name of a revision has the hash of its template. So a return to an earlier templ
 with a new number.
 """
 
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 from zlib import crc32
@@ -29,6 +28,9 @@ from controller.replicaset.situation import Situation
 from controller.replicaset.snapshot import Snapshot
 from controller.runtime.actions import Plan, Stage
 from informers.meta import ObjectMeta
+
+ORPHANED: Final = "its set was deleted"
+"""Why revisions go whose set was deleted with `--cascade=orphan`. The garbage collector does not delete them."""
 
 SPREAD_S: Final = 300
 """The time, in seconds, over which the first revisions of existing sets are spread after a start of the controller."""
@@ -81,18 +83,10 @@ def plan_pruning(snapshot: Snapshot, intent: Intent) -> Plan:
         used.add(ready_revision(snapshot.owner.metadata))
         unused = unused_revisions(history.revisions, used, keep=history.keep)
     stages = (
-        *delete_revisions(unused[: snapshot.burst], "no VMI uses this revision"),
-        *delete_orphaned(history.orphaned, burst=snapshot.burst - len(unused)).stages,
+        *delete_revisions(unused, "no VMI uses this revision", burst=snapshot.burst),
+        *delete_revisions(history.orphaned, ORPHANED, burst=snapshot.burst - len(unused)),
     )
     return Plan(stages=stages)
-
-
-def delete_orphaned(revisions: Iterable[ControllerRevision], *, burst: int) -> Plan:
-    """Plan to delete revisions whose set was deleted with `--cascade=orphan`. The garbage collector does not delete
-    such revisions.
-    """
-    left = [each for each in revisions if each.metadata.deletion_timestamp is None]
-    return Plan(stages=delete_revisions(left[: max(burst, 0)], "its set was deleted"))
 
 
 def _is_new(owner: ObjectMeta, since: datetime) -> bool:

@@ -10,11 +10,12 @@ from controller.kubevirt.delicate import UNREADABLE, reason_to_keep_vmi
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicas.disruption_budget import BudgetCache
+from controller.replicas.revisions import delete_revisions
 from controller.replicaset import plan as plans
 from controller.replicaset import rolling_update, status
 from controller.replicaset.history import RevisionCache
 from controller.replicaset.intent import parse_intent
-from controller.replicaset.revisions import delete_orphaned
+from controller.replicaset.revisions import ORPHANED
 from controller.replicaset.rosters import VMIRosters
 from controller.replicaset.snapshot import ORPHAN_NAMESPACE, Snapshot
 from controller.replicaset.taken_names import GoneNames
@@ -88,7 +89,7 @@ class ReplicaSetRules(Struct, frozen=True):
         garbage collector deletes the VMIs (R15).
         """
         self.rosters.forget(key)
-        return delete_orphaned(self.revisions.orphaned(key), burst=self.burst)
+        return Plan(stages=delete_revisions(self.revisions.orphaned(key), ORPHANED, burst=self.burst))
 
     def observe(self, key: ObjectKey, outcomes: Iterable[Outcome], *, now: datetime) -> None:
         pass  # A set changes no VMI. It creates and deletes VMIs.

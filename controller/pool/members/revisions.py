@@ -5,7 +5,7 @@ as the pool's template. Scaling creates no revision, because it does not change 
 template creates no revision either: the earlier revision becomes current again, with a new number.
 """
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from itertools import count
 
 import msgspec
@@ -24,7 +24,6 @@ from controller.replicas.revisions import (
     create_revision,
     delete_revisions,
     is_revision_name,
-    roll_out_again,
     unused_revisions,
 )
 from controller.replicas.rollback import ready_revision
@@ -40,8 +39,7 @@ class Revisions(Struct, frozen=True, kw_only=True):
     `templates` maps the name of each revision to its template. `template` is the pool's present template. The field
     `current` is the name of the current revision. `current_exists` is False if this revision has not been created yet.
     `current_names` are the names of all revisions whose template has the same meaning as the present template.
-    If the VMs have returned from the template of the spec (P29), `is_return` is True, and `template` is the one to
-    which they return.
+    If the VMs have returned from the template of the spec (P29), `template` is the one to which they return.
     `unreadable` are the names of the revisions that exist and whose template cannot be read (P30).
     """
 
@@ -49,7 +47,6 @@ class Revisions(Struct, frozen=True, kw_only=True):
     template: Template
     current_exists: bool
     templates: Mapping[str, Template]
-    is_return: bool = False
     unreadable: Set[str] = frozenset()
     current_names: frozenset[str] = frozenset()
 
@@ -69,7 +66,7 @@ def read_revisions(snapshot: Snapshot, template: Template, of_spec: Template | N
     If no revision is current, return the name for a new revision. `of_spec` is the template of the spec if `template`
     is another one (P29).
     """
-    is_return, of_spec = of_spec is not None, of_spec or template
+    of_spec = of_spec or template
     generation = snapshot.owner.metadata.generation
     templates: dict[str, Template] = {}
     matching: list[tuple[int, str]] = []
@@ -90,7 +87,6 @@ def read_revisions(snapshot: Snapshot, template: Template, of_spec: Template | N
         template=template,
         current_exists=bool(matching),
         templates=templates,
-        is_return=is_return,
         unreadable=existing.keys() - templates.keys(),
     )
 
@@ -114,13 +110,6 @@ def plan_revision(snapshot: Snapshot, revisions: Revisions) -> tuple[Stage, ...]
     return (Stage((create,)),)
 
 
-def plan_number(snapshot: Snapshot, revisions: Revisions) -> Plan:
-    """Plan to note that the current revision is rolled out again, also if no VM gets it yet."""
-    if revisions.is_return:
-        return Plan()
-    return Plan(stages=roll_out_again(snapshot.owner, snapshot.revisions, revisions.current))
-
-
 def plan_pruning(snapshot: Snapshot, revisions: Revisions) -> Plan:
     """Plan the deletion of unused revisions, at most `burst` in a reconciliation.
 
@@ -129,25 +118,18 @@ def plan_pruning(snapshot: Snapshot, revisions: Revisions) -> Plan:
     """
     used = _revisions_in_use(snapshot) | set(map(revision_of, snapshot.strays))
     used |= {revisions.current, ready_revision(snapshot.owner.metadata)}
-    batch = unused_revisions(snapshot.revisions, used, keep=snapshot.limits.revision_history)[: snapshot.limits.burst]
-    return Plan(stages=delete_revisions(batch, "no VM and no VMI uses this revision"))
+    unused = unused_revisions(snapshot.revisions, used, keep=snapshot.limits.revision_history)
+    return Plan(stages=delete_revisions(unused, "no VM and no VMI uses this revision", burst=snapshot.limits.burst))
 
 
 def delete_orphaned(snapshot: Snapshot, *, orphans: bool) -> tuple[Stage, ...]:
-    """Return a stage that deletes at most `burst` revisions of a deleted pool.
+    """Return a stage that deletes the revisions of a deleted pool that no owner controls.
 
-    The stage deletes the revisions that no owner controls. The garbage collector does not delete such revisions.
-    `orphans` is True if a user deleted the pool with `--cascade=orphan`. If `orphans` is True, the garbage collector
-    deletes no revision, so the stage deletes all revisions of the pool.
+    The garbage collector does not delete such revisions. If a user deleted the pool with `--cascade=orphan`, `orphans`
+    is True. Then the garbage collector deletes no revision, so the stage deletes all revisions of the pool.
     """
     kept = (*(snapshot.revisions if orphans else ()), *snapshot.orphaned_revisions)
-    existing = [revision for revision in kept if revision.metadata.deletion_timestamp is None]
-    return delete_revisions(existing[: snapshot.limits.burst], "its pool is being deleted")
-
-
-def plan_orphaned_revisions(revisions: Iterable[ControllerRevision], *, burst: int) -> Plan:
-    batch = [revision for revision in revisions if revision.metadata.deletion_timestamp is None][:burst]
-    return Plan(stages=delete_revisions(batch, "its pool does not exist any more"))
+    return delete_revisions(kept, "its pool is being deleted", burst=snapshot.limits.burst)
 
 
 def oldest_in_use(snapshot: Snapshot, revisions: Revisions) -> str:
