@@ -204,7 +204,7 @@ def _before(changes: list[Change], kind: str, key: ObjectKey, uid: str) -> set[s
     written: list[tuple[str, bool]] = []
     for change in changes:
         spec = (change.after or {}).get("spec") or {}
-        if change.key == key and (spec.get("virtualMachineTemplate") if kind == "pool" else spec.get("replicas")):
+        if change.key == key and "selector" in spec and ("virtualMachineTemplate" in spec) == (kind == "pool"):
             wanted = spec["virtualMachineTemplate"]["spec"] if kind == "pool" else spec
             image = image_of(wanted["template"]["spec"])
             if not written or written[-1][0] != image:
