@@ -37,7 +37,6 @@ from informers.watch.effects import (
     Skip,
     Uncollect,
 )
-from informers.watch.ends import reason_of_end
 from informers.watch.pages import decode_page
 from informers.watch.params import watch_params
 from informers.watch.parser import WatchParser
@@ -58,6 +57,7 @@ from informers.watch.watch_state import (
     begins_list,
     checking,
     listing,
+    reason_of_end,
     streaming,
     watching,
 )
