@@ -291,9 +291,9 @@ class Reflector(Generic[T]):
             self._reading = None
 
     def _next(self, state: Streaming | Watching, event: StreamInput[T]) -> ListStep[T] | WatchStep[T]:
-        if isinstance(state, Watching):
-            return watching(state, event, relist=self._relist)
-        return streaming(state, event, cached=self._store.version(self.scope))
+        if isinstance(state, Streaming):
+            return streaming(state, event, cached=self._store.version(self.scope))
+        return watching(state, event, relist=self._relist)
 
     async def _enter(self, step: ListStep[T] | WatchStep[T], round_: _Round[T]) -> State:
         """Carry the effects of a step out, and return its state."""
