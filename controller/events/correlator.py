@@ -16,7 +16,7 @@ The code in this module does not wait, does not send requests and does not read 
 time at which the Event occurred.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
@@ -255,9 +255,8 @@ class Occasions:
         self._reported[occasion] = self._reported.pop(occasion)
         return True
 
-    def forget(self, occasions: Iterable[Hashable]) -> None:
-        for occasion in occasions:
-            self._reported.pop(occasion, None)
+    def forget(self, occasion: Hashable) -> None:
+        self._reported.pop(occasion, None)
 
     def mark_reported(self, occasion: Hashable) -> None:
         self._reported[occasion] = None

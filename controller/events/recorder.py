@@ -267,8 +267,8 @@ class EventRecorder:
     def _drop(self, series: Series, error: Exception) -> None:
         reason = _drop_reason(error)
         self._count_drop(reason)
-        if reason == "unreachable":
-            self._occasions.forget(series.occasions)
+        for occasion in series.occasions if reason == "unreachable" else ():
+            self._occasions.forget(occasion)
         if reason in {"namespace_gone", "not_leader"}:
             return
         emit = log.debug if self._failing else log.warning

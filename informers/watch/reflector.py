@@ -37,7 +37,6 @@ from informers.watch.effects import (
     Skip,
     Uncollect,
 )
-from informers.watch.ends import reason_of_end
 from informers.watch.pages import decode_page
 from informers.watch.params import watch_params
 from informers.watch.parser import WatchParser
@@ -58,6 +57,7 @@ from informers.watch.watch_state import (
     begins_list,
     checking,
     listing,
+    reason_of_end,
     streaming,
     watching,
 )
@@ -291,9 +291,9 @@ class Reflector(Generic[T]):
             self._reading = None
 
     def _next(self, state: Streaming | Watching, event: StreamInput[T]) -> ListStep[T] | WatchStep[T]:
-        if isinstance(state, Watching):
-            return watching(state, event, relist=self._relist)
-        return streaming(state, event, cached=self._store.version(self.scope))
+        if isinstance(state, Streaming):
+            return streaming(state, event, cached=self._store.version(self.scope))
+        return watching(state, event, relist=self._relist)
 
     async def _enter(self, step: ListStep[T] | WatchStep[T], round_: _Round[T]) -> State:
         """Carry the effects of a step out, and return its state."""

@@ -302,6 +302,21 @@ def _after_watching(state: Watching, error: ApiError, *, in_stream: bool, relist
     return _pause(state if may_resume else relist, error)
 
 
+def reason_of_end(event: StreamInput[Any]) -> str:
+    """Return the reason for the end of a watch, as a label for `Instruments.watch_ended`. `event` is its last input."""
+    match event:
+        case Ended():
+            return "end"
+        case Silent():
+            return "silent"
+        case Failed(error=Gone()) | WatchError(error=Gone()):
+            return "expired"
+        case Failed(error=error) | WatchError(error=error):
+            return type(error).__name__
+        case _:
+            return "restart"
+
+
 def _pause(then: Listing | Streaming | Watching | Checking, error: ApiError) -> Waiting:
     why = "" if isinstance(error, Gone) else str(error)
     missing = isinstance(error, NotFound)

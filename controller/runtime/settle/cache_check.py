@@ -84,10 +84,10 @@ class CacheCheck:
 
     def _follow(self, resource: AnyResource, change: Change[Any]) -> None:
         meta = (change.last_known if isinstance(change, Removed) else change.new).metadata
-        if isinstance(change, Removed) or meta.deletion_timestamp is None:
-            self._leaving.pop((resource, meta.key), None)
-        else:
+        if meta.deletion_timestamp is not None and not isinstance(change, Removed):
             self._leaving[resource, meta.key] = _now()
+        elif self._leaving:
+            self._leaving.pop((resource, meta.key), None)
 
     def observe(self, outcome: Outcome) -> None:
         """If the outcome of an action does not fit the cached object, check this object later."""

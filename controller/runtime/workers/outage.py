@@ -40,6 +40,9 @@ SINGLE_FAILURE_S, LONGEST_SINGLE_S = 1.0, 30.0
 """The shortest and the longest delay of a key, in seconds, if the server serves other keys."""
 
 
+EARLY_S = 0.002
+"""The time, in seconds, by which a timer of uvloop may be early."""
+
 PROBED = float("inf")
 """While a key is being probed, its value in `_waiting` is this constant.
 
@@ -123,12 +126,11 @@ class Outage:
         self._timer = loop.call_at(max(first, self._probe_from), self._probe)
 
     def _probe(self) -> None:
-        """Queue the key with the fewest failures. Skip keys whose next probe is not due yet.
-
-        A timer of uvloop may be early. Then the token of this probe is kept for the next timer.
+        """Queue the key with the fewest failures. Skip keys whose next probe is not due yet. If no key is due, the next
+        timer uses the token of this probe.
         """
         now = asyncio.get_running_loop().time()
-        ready = [key for key, at in self._waiting.items() if at <= now]
+        ready = [key for key, at in self._waiting.items() if at <= now + EARLY_S]
         if ready:
             self._timer = None
             key = min(ready, key=self._backoff.retries)
