@@ -70,7 +70,9 @@ def _print(most: int, coverage: Coverage, found: list[tuple[int, Violation]], cp
     for seed, violation in _first_of_each(new)[:most]:
         story, shortest = shrink(make_story(seed), violation)
         print(f"\n{told(seed, shortest, story)}", flush=True)
-    return 1 if new else 0
+    gaps = coverage.gaps()
+    print(*(f"not covered: {each}" for each in gaps), sep="\n")
+    return 1 if new or gaps else 0
 
 
 def _first_of_each(found: list[tuple[int, Violation]]) -> list[tuple[int, Violation]]:

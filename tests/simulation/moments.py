@@ -31,6 +31,7 @@ from plugin.views.set_history import history_of_set
 from plugin.views.situations import situation_of
 from plugin.views.steering import Refused
 from tests.fakes.requests import AnyResource, Document
+from tests.simulation.features import in_force
 from tests.simulation.kubevirt import image_of
 from tests.simulation.server import Change
 from tests.simulation.users import controller_uid, images_of
@@ -50,10 +51,15 @@ class Moment(Struct, frozen=True):
     `order` and `grouping`: how the plan or the status depends on them. `preview`: how the plugin's preview differs from
     the plan. `silence`: what waits without a word. `undo`: to which wrong template an undo would return. `refusal`: a
     refused write of which the status says nothing. `error`: the exception of a plan, a status or a view.
+
+    `features` are in force, if there are members. `waits` is what is not as the spec asks.
     """
 
     at: float
     owner: str
+    kind: str = ""
+    features: tuple[str, ...] = ()
+    waits: str = ""
     order: str = ""
     grouping: str = ""
     preview: str = ""
@@ -118,10 +124,14 @@ def _look(world: Any, kind: Kind[Any], resource: AnyResource, key: ObjectKey, ow
     rules, snapshot = reader.snapshot()
     said = _said(rules, snapshot)
     rules, shuffled = reader.snapshot(Random(str(world.loop.time())))
+    name, noted = "pool" if kind is kinds.POOLS else "set", owner["metadata"].get("annotations") or {}
     alone = replace(snapshot, members=Members(tuple(Group((each,)) for each in snapshot.members)))
     return Moment(
         at=world.loop.time(),
         owner=key.name,
+        kind=name,
+        features=in_force(name, noted, budgets=world.options.budgets) if snapshot.members else (),
+        waits=what_waits(owner),
         order=_difference(said, _said(rules, shuffled)),
         grouping=_difference(said, _said(rules, alone)),
         preview=_wrong_preview(snapshot, rules.plan(snapshot)),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from tests.simulation.coverage import Coverage
-from tests.simulation.judge import Violation, judge
+from tests.simulation.judge import Violation, judged
 from tests.simulation.life import run_life
 from tests.simulation.loop import HotLoop
 from tests.simulation.story import make_story
@@ -27,8 +27,9 @@ def run_seed(seed: int, coverage: Coverage) -> list[Violation]:
         life = run_life(make_story(seed))
     except HotLoop as error:
         return [Violation("no_error_is_unexpected", 0.0, "", str(error))]
-    coverage.add(life)
-    return judge(life)
+    found, spoken = judged(life)
+    coverage.add(life, spoken)
+    return found
 
 
 def run_batch(seeds: range) -> Report:

@@ -33,6 +33,18 @@ class Act(Struct, frozen=True):
         return f"{self.at:6.1f} s  {self.what}({', '.join(map(repr, self.args))})"
 
 
+def title(act: Act) -> str:
+    """The act without its circumstances. The title of a fault has its kind and its target."""
+    return f"fault {act.args[0]} {act.args[3]}".rstrip() if act.what == "fault" else act.what
+
+
+def catalogue() -> Iterator[str]:
+    """The titles of all acts and faults."""
+    yield from {**_POOL_ACTS, **_SET_ACTS}
+    for kind, (_, _, targets) in _FAULTS.items():
+        yield from (f"fault {kind} {target}".rstrip() for target in targets or ("",))
+
+
 class Story(Struct, frozen=True):
     seed: str
     options: Options
@@ -44,11 +56,11 @@ def make_story(seed: int) -> Story:
     options = Options(
         cdi=chance.random() < 0.7,
         syncs_labels=chance.random() < 0.6,
-        budgets=chance.random() < 0.5,
+        budgets=chance.random() < 0.8,
         standby=chance.random() < 0.5,
         max_replicas=chance.choice((40, 40, 8)),
     )
-    acts = list(_births(chance))
+    acts = list(_births(seed, chance))
     owners = [(act.args[0], act.args[1]) for act in acts]
     themes = chance.sample(tuple(THEMES), chance.randint(1, 2))
     acts = [_with_themes(act, themes, chance) for act in acts]
@@ -61,21 +73,24 @@ def make_story(seed: int) -> Story:
     return Story(str(seed), options, tuple(sorted(acts, key=lambda act: act.at)))
 
 
-def _births(chance: Random) -> Iterator[Act]:
-    kinds = chance.choice((("pool",), ("set",), ("pool", "set"), ("pool", "pool"), ("set", "set", "pool")))
+BORN: Final = (("pool",), ("set",), ("pool", "set"), ("pool", "pool"), ("pool", "pool"), ("set", "set", "pool"))
+
+
+def _births(seed: int, chance: Random) -> Iterator[Act]:
+    kinds = chance.choice(BORN)
     shares_labels = chance.random() < 0.15
     for number, kind in enumerate(kinds):
         name = ("web", "db", "cache")[number]
-        yield Act(round(chance.uniform(2, 8), 1), "create", (kind, name, _birth(kind, name, chance, shares_labels)))
+        at = round(chance.uniform(2, 8), 1)
+        yield Act(at, "create", (kind, name, _birth(kind, name, 3 * seed + number, chance, shares_labels)))
 
 
-def _birth(kind: str, name: str, chance: Random, shares_labels: bool) -> dict[str, Any]:
+def _birth(kind: str, name: str, turn: int, chance: Random, shares_labels: bool) -> dict[str, Any]:
     """The parameters of a new set or pool."""
     strategies = ("Always",) * 6 + ("RerunOnFailure", "Once", "Manual")
     fields = dict(features.some_field(kind, chance) for _ in range(chance.randint(0, 2)))
     if kind == "pool" and chance.random() < 0.7:
         fields["maxUnavailable"] = chance.choice((1, 1, 2, "50%"))
-    annotations = dict(features.some_annotation(kind, chance) for _ in range(chance.randint(0, 4)))
     return {
         "replicas": chance.randint(1, 6),
         "app": "shared" if shares_labels else name,
@@ -84,7 +99,7 @@ def _birth(kind: str, name: str, chance: Random, shares_labels: bool) -> dict[st
         "strategy": chance.choice(strategies) if kind == "pool" else "",
         "shares_disks": chance.random() < 0.05,
         "in_service": chance.random() < 0.5,
-        "annotations": annotations,
+        "annotations": features.some_features(kind, turn, chance),
         "fields": {key: value for key, value in fields.items() if value is not None and key != "paused"},
     }
 
@@ -126,6 +141,7 @@ THEMES: Final = {
     "disks": Theme((names.MOST_DISRUPTIVE,), ("change_disks", "delete_claim", "scale", "static_claim")),
     "jobs": Theme((names.REPLACE_FINISHED, names.SCALE_IN), ("accident", "scale", "template")),
     "budgets": Theme((names.DISRUPTION_BUDGET,), ("annotate", "scale", "template")),
+    "takeover": Theme((names.TAKEOVER, names.INDEX_SYSPREP), ("template", "change_field", "undo")),
     "rolling": Theme((names.ROLLING_UPDATE, names.MIN_READY), ("template", "protect_all", "mark", "undo")),
 }
 
@@ -234,7 +250,7 @@ def _mark(chance: Random) -> tuple[str, str]:
 def _some_faults(chance: Random) -> Iterator[Act]:
     for _ in range(chance.randint(1, 4)):
         at = round(chance.uniform(BUSY_FROM_S, BUSY_UNTIL_S - MARGIN_S), 1)
-        kind = chance.choice(tuple(_FAULTS))
+        [kind] = chance.choices(tuple(_FAULTS), [1 + len(targets) / 6 for _, _, targets in _FAULTS.values()])
         longest_s, rate, targets = _FAULTS[kind]
         lasts_s = round(min(chance.uniform(1, longest_s), BUSY_UNTIL_S - at), 1)
         target = chance.choice(targets) if targets else ""

@@ -22,8 +22,9 @@ MANY: Final = 25
 
 
 @sentence
-def the_work_is_finished(life: Life) -> Iterator[Found]:
+def the_work_is_finished(life: Life) -> Iterator[Found | None]:
     """The work is finished in bounded time once the faults end."""
+    yield None
     if life.rested_at is None and not _shares_disks(life):
         for text in unfinished(life.world) or ["something is written again and again"]:
             yield life.ended_at, text.split(" ")[1], text
@@ -34,10 +35,11 @@ def _shares_disks(life: Life) -> bool:
 
 
 @sentence
-def at_rest_nothing_is_written(life: Life) -> Iterator[Found]:
+def at_rest_nothing_is_written(life: Life) -> Iterator[Found | None]:
     """At rest, there are no writes, and a restart of the controllers changes nothing."""
     if life.rested_at is None:
         return
+    yield None
     for asked in life.asked:
         if asked.resource is LEASES or asked.at <= life.rested_at + CALM_S:
             continue
@@ -47,9 +49,10 @@ def at_rest_nothing_is_written(life: Life) -> Iterator[Found]:
 
 
 @sentence
-def a_refusal_is_not_hammered(life: Life) -> Iterator[Found]:
+def a_refusal_is_not_hammered(life: Life) -> Iterator[Found | None]:
     """Under any lasting refusal or stripping, there is a bounded number of writes."""
     counts: Counter[tuple[str, str, str, str, int]] = Counter()
+    yield from (None for each in life.asked if each.code == 403)
     for asked in life.asked:
         if asked.resource is LEASES or asked.dry_run or (asked.code < 300 and asked.resource in (EVENTS, POOLS, SETS)):
             continue  # the status and Events follow what happens
@@ -120,11 +123,12 @@ def _endless_creates(life: Life) -> Iterator[Found]:
 
 
 @sentence
-def nothing_of_ours_is_left(life: Life) -> Iterator[Found]:
+def nothing_of_ours_is_left(life: Life) -> Iterator[Found | None]:
     """Every mark, label, finalizer and budget of ours ends."""
     server = life.world.server
     if life.rested_at is None:
         return
+    yield None
     owners = {
         each["metadata"]["uid"]: each
         for resource in (POOLS, SETS)
@@ -155,11 +159,12 @@ def _leftovers(member: Document, owners: dict[str, Document]) -> Iterator[str]:
 
 
 @sentence
-def the_status_is_true(life: Life) -> Iterator[Found]:
+def the_status_is_true(life: Life) -> Iterator[Found | None]:
     """At rest, the status counts the members that exist."""
     server = life.world.server
     for kind, resource in (("pool", POOLS), ("set", SETS)):
         for name, owner in server.documents(resource, NAMESPACE).items():
+            yield None
             members = server.documents(VMS if kind == "pool" else VMIS, NAMESPACE).values()
             own = [each for each in members if controller_uid(each) == owner["metadata"]["uid"]]
             if kind == "set":
@@ -171,7 +176,7 @@ def the_status_is_true(life: Life) -> Iterator[Found]:
 
 
 @sentence
-def one_budget_covers_a_pod(life: Life) -> Iterator[Found]:
+def one_budget_covers_a_pod(life: Life) -> Iterator[Found | None]:
     """At most one budget of ours covers a Pod for long."""
     budgets = life.world.server.documents(DISRUPTION_BUDGETS, NAMESPACE)
     for name, vmi in life.world.server.documents(VMIS, NAMESPACE).items():
@@ -182,17 +187,19 @@ def one_budget_covers_a_pod(life: Life) -> Iterator[Found]:
             if (wanted := budget["spec"].get("selector", {}).get("matchLabels") or {})
             and wanted.items() <= labels.items()
         ]
+        yield from (None for _ in covering)
         if len(covering) > 1:
             yield life.ended_at, owner_by_name(life, name), f"{name} is covered by {', '.join(sorted(covering))}"
 
 
 @sentence
-def a_calm_status_says_nothing(life: Life) -> Iterator[Found]:
+def a_calm_status_says_nothing(life: Life) -> Iterator[Found | None]:
     """Nothing is said to wait that does not wait."""
     if life.rested_at is None:
         return
     for resource in (POOLS, SETS):
         for name, owner in life.world.server.documents(resource, NAMESPACE).items():
+            yield None
             status = owner.get("status") or {}
             told = [each["type"] for each in status.get("conditions") or () if each["status"] == "True"]
             problem = status.get("problem") or ""
