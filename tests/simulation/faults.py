@@ -23,10 +23,13 @@ class Fault(Struct, frozen=True):
     - `silent`: the open watches of `target`, a resource, send nothing more, not even an end.
     - `stall`: a watch that is opened now sends a part of its data, and then nothing more.
     - `stale`: an API server is cut off from etcd. Its watches show old states, and new watches on it get a 504.
+    - `older`: a part of the new watches reach an API server whose state is as old as the beginning of the fault.
     - `expired`: the server has forgotten old versions, so a watch from them gets 410.
     - `refuse`: a policy refuses our writes that `target` selects: `verb plural[/subresource] [annotation]`.
     - `strip`: a policy removes the annotation or label `target` from our writes.
     - `quota`: no VM and no VMI can be created.
+    - `webhook`: a webhook on the resource in `target` is `down`, does `deny` our writes, or adds a `label` or a `spec`
+      field to the objects that we create.
     """
 
     kind: str

@@ -148,7 +148,7 @@ def vmi_spec(image: str, disks: tuple[str, ...] = ()) -> Document:
     volumes: list[Document] = [{"name": "root", "containerDisk": {"image": image}}]
     volumes += [{"name": each, "dataVolume": {"name": each}} for each in disks]
     devices = {"disks": [{"name": each["name"], "disk": {"bus": "virtio"}} for each in volumes]}
-    return {"domain": {"devices": devices}, "volumes": volumes}
+    return {"domain": {"cpu": {"sockets": 1}, "devices": devices}, "volumes": volumes}
 
 
 def vm_template(labels: dict[str, str], image: str, disks: tuple[str, ...], size: str, strategy: str) -> Document:

@@ -48,6 +48,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.slowest_s = 0.0
         """The longest CPU time of one iteration in seconds. It is no part of the history."""
 
+        self._countdown: tuple[Process, int, Callable[[], None]] | None = None
         self.has_suspended = False
         """True while a process is suspended, or its callbacks wait."""
 
@@ -58,6 +59,18 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Continue the callbacks of the processes that were suspended."""
         self._ready.extend(self._suspended)  # type: ignore[attr-defined]
         self._suspended.clear()
+
+    def after_steps(self, process: Process, steps: int, callback: Callable[[], None]) -> None:
+        """Call back after so many further steps of the process, each from one await to the next."""
+        self._countdown = process, steps, callback
+
+    def _count_down(self, handle: asyncio.Handle) -> None:
+        assert self._countdown is not None
+        process, left, callback = self._countdown
+        if handle._context.get(PROCESS) is process:  # type: ignore[attr-defined]
+            self._countdown = (process, left - 1, callback) if left > 1 else None
+            if left <= 1:
+                callback()
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         """Run the function on this loop, at a random time soon."""
@@ -102,6 +115,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             if handle._cancelled or (self.has_suspended and self._waits(handle)):
                 continue
             handle._run()
+            if self._countdown is not None:
+                self._count_down(handle)
         self.slowest_s = max(self.slowest_s, thread_time() - started)
 
     def _waits(self, handle: asyncio.Handle) -> bool:

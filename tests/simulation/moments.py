@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from controller import kinds
 from controller.assembly import BUDGET_CACHE, Cache, merged_caches
-from controller.config.settings import Config
 from controller.events.event import EVENTS
 from controller.kinds import Kind
 from controller.kubevirt import annotations as names
@@ -33,8 +32,9 @@ from plugin.views.steering import Refused
 from tests.fakes.requests import AnyResource, Document
 from tests.simulation.features import in_force
 from tests.simulation.kubevirt import image_of
+from tests.simulation.live import LIVE_UPDATE
+from tests.simulation.objects import controller_uid, images_of
 from tests.simulation.server import Change
-from tests.simulation.users import controller_uid, images_of
 
 MODULES: Final = {kind.name: kind.module("wiring") for kind in kinds.KINDS}
 CACHES: Final = merged_caches([*(each.CACHES for each in MODULES.values()), {DISRUPTION_BUDGETS: BUDGET_CACHE}])
@@ -92,8 +92,7 @@ class _Reader:
 
     def __init__(self, world: Any, kind: Kind[Any], resource: AnyResource, key: ObjectKey) -> None:
         self._world, self._kind, self._resource, self._key = world, kind, resource, key
-        config = Config(max_replicas=world.options.max_replicas, disruption_budgets=world.options.budgets)
-        self._config = config
+        self._config = world.replicas[0].config
         self._objects = {
             each: [each.decode(msgspec.json.encode(held)) for held in world.server._of(each).values()]
             for each in (*CACHES, resource)
@@ -104,7 +103,9 @@ class _Reader:
         module = MODULES[self._kind.name]
         stores = {each: self._store(each, cache, order) for each, cache in CACHES.items()}
         owners = self._store(self._resource, module.OWNER_CACHE, order)
-        rules = module.rules_of(self._config, self._resource, owners, stores)
+        live = self._world.options.rollout == LIVE_UPDATE
+        extra = ((lambda: live),) if self._kind is kinds.POOLS else ()
+        rules = module.rules_of(self._config, self._resource, owners, stores, *extra)
         return rules, rules.take_snapshot(self._key, now=self._world.now(), settled=True)
 
     def _store(self, resource: AnyResource, cache: Cache, order: Random | None) -> Store[Any]:
@@ -221,14 +222,14 @@ def _used(changes: list[Change], snapshot: Any) -> set[str]:
 def _untold_refusal(world: Any, key: ObjectKey, owner: Document) -> str:
     """A write that has been refused again and again for a while, although the status has no word of it."""
     now, told = world.loop.time(), str(owner.get("status") or {})
-    lasting = [each for kind in ("refuse", "quota") for each in world.faults.now(kind, now)]
+    lasting = [each for kind in ("refuse", "quota", "webhook") for each in world.faults.now(kind, now)]
     if not any(each.start < now - QUIET_S for each in lasting):
         return ""
     first: dict[tuple[str, str, str, str], float] = {}
     for asked in world.server.asked:
         is_own = asked.key.name == key.name or asked.key.name.startswith(f"{key.name}-")
         if (
-            asked.code != 403
+            asked.code not in (403, 422)
             or asked.dry_run
             or not is_own
             or asked.resource is EVENTS
@@ -242,7 +243,7 @@ def _untold_refusal(world: Any, key: ObjectKey, owner: Document) -> str:
     return ""
 
 
-REFUSED_WORDS: Final = ("denied by a policy", "exceeded quota", "forbidden")
+REFUSED_WORDS: Final = ("denied by a policy", "exceeded quota", "forbidden", "denied the request")
 
 
 # What waits
@@ -278,6 +279,9 @@ def what_waits(owner: Document) -> str:
             return f"{count} of {spec['replicas']} {words}"
     annotations = owner["metadata"].get("annotations") or {}
     update = spec.get("updateStrategy") or {"proactive": {}}
+    partition = annotations.get(names.PARTITION, "")
+    if partition and ":" not in partition:
+        return ""  # a user holds the update
     rolls = "proactive" in update if "virtualMachineTemplate" in spec else "vmherd.dev/rolling-update" in annotations
     if rolls and status.get("updatedReplicas", 0) < spec["replicas"]:
         return f"{status.get('updatedReplicas', 0)} of {spec['replicas']} are updated"

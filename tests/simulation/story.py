@@ -14,6 +14,7 @@ from controller.kubevirt import annotations as names
 from tests.simulation import features
 from tests.simulation.guests import BAD, GOOD, JOB, SICK
 from tests.simulation.kubevirt import NODES
+from tests.simulation.live import LIVE_UPDATE, STAGE
 from tests.simulation.world import BEGIN, Options
 
 BUSY_FROM_S, BUSY_UNTIL_S = 20.0, 330.0
@@ -59,8 +60,13 @@ def make_story(seed: int) -> Story:
         budgets=chance.random() < 0.8,
         standby=chance.random() < 0.5,
         max_replicas=chance.choice((40, 40, 8)),
+        rollout=chance.choice(("", LIVE_UPDATE, LIVE_UPDATE, STAGE)),
+        takeover=chance.random() < 0.1,
+        elsewhere=chance.choice(("", "", "web", "db")),
     )
     acts = list(_births(seed, chance))
+    if options.takeover:
+        acts = [Act(each.at, each.what, (*each.args[:2], {**each.args[2], "taken_over": True})) for each in acts]
     owners = [(act.args[0], act.args[1]) for act in acts]
     themes = chance.sample(tuple(THEMES), chance.randint(1, 2))
     acts = [_with_themes(act, themes, chance) for act in acts]
@@ -140,8 +146,8 @@ THEMES: Final = {
     "healing": Theme((names.REPLACE_UNREADY_AFTER, names.MAX_UNHEALTHY), ("accident", "scale", "mark")),
     "disks": Theme((names.MOST_DISRUPTIVE,), ("change_disks", "delete_claim", "scale", "static_claim")),
     "jobs": Theme((names.REPLACE_FINISHED, names.SCALE_IN), ("accident", "scale", "template")),
-    "budgets": Theme((names.DISRUPTION_BUDGET,), ("annotate", "scale", "template")),
-    "takeover": Theme((names.TAKEOVER, names.INDEX_SYSPREP), ("template", "change_field", "undo")),
+    "budgets": Theme((names.DISRUPTION_BUDGET,), ("annotate", "scale", "template", "evict")),
+    "takeover": Theme((names.TAKEOVER, names.INDEX_SYSPREP), ("template", "change_field", "undo", "live_change")),
     "rolling": Theme((names.ROLLING_UPDATE, names.MIN_READY), ("template", "protect_all", "mark", "undo")),
 }
 
@@ -161,7 +167,9 @@ _COMMON: Final = {
     "accident": 8,
     "lose_node": 3,
     "return_node": 3,
-    "crash": 4,
+    "crash": 2,
+    "crash_at_step": 4,
+    "evict": 3,
     "suspend": 2,
     "terminate": 1,
     "protect_all": 1,
@@ -175,6 +183,7 @@ _COMMON: Final = {
 _POOL_ACTS: Final = {
     **_COMMON,
     "change_disks": 4,
+    "live_change": 4,
     "stop_vm": 1,
     "snapshot": 1,
     "delete_claim": 1,
@@ -214,6 +223,12 @@ _ARGUMENTS: Final[dict[str, Callable[[str, Random], tuple[Any, ...]]]] = {
     "lose_node": lambda kind, chance: (chance.choice(NODES),),
     "return_node": lambda kind, chance: (chance.choice(NODES), chance.random() < 0.5),
     "crash": lambda kind, chance: (chance.randrange(2), round(chance.uniform(0.5, 30), 1)),
+    "crash_at_step": lambda kind, chance: (
+        chance.randrange(2),
+        int(10 ** chance.uniform(0, 3.2)),
+        round(chance.uniform(0.5, 30), 1),
+    ),
+    "evict": lambda kind, chance: (_number(chance),),
     "suspend": lambda kind, chance: (chance.randrange(2), round(chance.uniform(5, 60), 1)),
     "terminate": lambda kind, chance: (chance.randrange(2),),
     "protect_all": lambda kind, chance: (),
@@ -222,6 +237,7 @@ _ARGUMENTS: Final[dict[str, Callable[[str, Random], tuple[Any, ...]]]] = {
         chance.choice(("1Gi", "2Gi")),
         _image(chance) if chance.random() < 0.3 else None,
     ),
+    "live_change": lambda kind, chance: (chance.choice((1, 2, 4)), chance.choice(("a", "b"))),
     "stop_vm": lambda kind, chance: (_number(chance),),
     "snapshot": lambda kind, chance: (_number(chance),),
     "pause_vm": lambda kind, chance: (_number(chance),),
@@ -255,6 +271,8 @@ def _some_faults(chance: Random) -> Iterator[Act]:
         lasts_s = round(min(chance.uniform(1, longest_s), BUSY_UNTIL_S - at), 1)
         target = chance.choice(targets) if targets else ""
         yield Act(at, "fault", (kind, lasts_s, rate, target))
+        if kind == "older":
+            yield Act(at + 0.5, "crash", ("", "", chance.randrange(2), 0.5))
 
 
 _PLURALS: Final = (
@@ -316,5 +334,11 @@ _FAULTS: Final[dict[str, tuple[float, float, tuple[str, ...]]]] = {
     "refuse": (200, 1.0, REFUSABLE),
     "strip": (200, 1.0, STRIPPABLE),
     "quota": (100, 1.0, ()),
+    "older": (25, 0.6, ()),
+    "webhook": (
+        150,
+        1.0,
+        tuple(f"{what} {plural}" for what in ("down", "deny", "label", "spec") for plural in _PLURALS[:2]),
+    ),
 }
 """For each kind of fault: the longest time in seconds, the rate, and the targets."""

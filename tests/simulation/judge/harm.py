@@ -16,7 +16,6 @@ from tests.simulation.judge.replay import (
     begins_to_leave,
     is_disturbed,
     is_leaving,
-    is_ready,
     name_of,
     owner_by_name,
     replay,
@@ -24,10 +23,10 @@ from tests.simulation.judge.replay import (
 )
 from tests.simulation.judge.sentence import Found, sentence
 from tests.simulation.life import Life
+from tests.simulation.objects import controller_uid, is_ready
 from tests.simulation.server import Change
 from tests.simulation.story import BUSY_UNTIL_S
-from tests.simulation.users import controller_uid
-from tests.simulation.world import BEGIN, NAMESPACE, POOLS, SETS
+from tests.simulation.world import BEGIN, POOLS, SETS
 
 SEEN_S: Final = 3.0
 """A mark counts when it is this old, in seconds. A younger one may not have been seen."""
@@ -136,7 +135,7 @@ def _most_unavailable(owner: Document) -> int:
 
 def _circumstances(state: State, out: dict[str, float], owner: Document) -> str:
     """What a known fault may explain."""
-    keys = [ObjectKey(NAMESPACE, name) for name in out]
+    keys = [ObjectKey(owner["metadata"]["namespace"], name) for name in out]
     drains = any(names.DRAINING in annotations(state.get(each, key)) for each in (VMS, VMIS) for key in keys)
     template = owner["spec"].get("virtualMachineTemplate") or {"spec": {"runStrategy": "Always"}}
     strategy = template["spec"]["runStrategy"]
@@ -257,24 +256,24 @@ def a_disk_of_a_user_stays(life: Life) -> Iterator[Found | None]:
 @sentence
 def who_serves_is_in_service(life: Life) -> Iterator[Found | None]:
     """A VM that does not drain is in its Service."""
-    out: dict[str, float] = {}
+    out: dict[ObjectKey, float] = {}
     for state, change in replay(life):
-        for name, since in list(out.items()):
+        for key, since in list(out.items()):
             if change.at - since > SERVED_S and not is_disturbed(life, change.at):
-                del out[name]
-                vmi = state.get(VMIS, ObjectKey(NAMESPACE, name))
+                del out[key]
+                vmi = state.get(VMIS, key)
                 owner = state.owner_of(vmi) if vmi else None
-                yield change.at, name_of(owner) if owner else name, f"{name} is ready, and out of its Service"
+                yield change.at, name_of(owner) if owner else key.name, f"{key.name} is ready, and out of its Service"
         if change.resource not in (VMS, VMIS):
             continue
         vm, vmi = (change.after if change.resource is each else state.get(each, change.key) for each in (VMS, VMIS))
         drains = any(names.DRAINING in annotations(each) for each in (vm, vmi))
         is_out = vmi is not None and _out_by_label(vmi) and is_ready(vmi) and not is_leaving(vmi) and not drains
         if not is_out or is_leaving(vm):
-            out.pop(change.key.name, None)
+            out.pop(change.key, None)
         elif state.owner_of(vmi or {}) is not None:
             yield None
-            out.setdefault(change.key.name, change.at)
+            out.setdefault(change.key, change.at)
 
 
 SERVED_S: Final = 20.0

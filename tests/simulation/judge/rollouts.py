@@ -12,9 +12,10 @@ from tests.simulation.judge.replay import annotations, name_of, owner_by_name, r
 from tests.simulation.judge.sentence import Found, sentence
 from tests.simulation.kubevirt import image_of
 from tests.simulation.life import Life
+from tests.simulation.objects import controller_uid
 from tests.simulation.server import Change
 from tests.simulation.story import BUSY_UNTIL_S
-from tests.simulation.users import LAST_IMAGE, controller_uid
+from tests.simulation.users import LAST_IMAGE
 from tests.simulation.world import POOLS, SETS
 
 
