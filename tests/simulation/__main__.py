@@ -17,12 +17,18 @@ from tests.simulation.life import run_life
 from tests.simulation.runs import batches, run_batch
 from tests.simulation.shrink import shrink
 from tests.simulation.story import Story, make_story
+from tests.simulation.twins import same_end
 from tests.simulation.workers import workers
 from tests.simulation.world import configure_logs
 
 
+def expected(name: str) -> str:
+    function = SENTENCES.get(name, same_end)
+    return " ".join((function.__doc__ or "").split())
+
+
 def told(seed: int, violation: Violation, story: Story) -> str:
-    lines = [f"seed {seed}: {violation}", f"  expected: {' '.join((SENTENCES[violation.name].__doc__ or '').split())}"]
+    lines = [f"seed {seed}: {violation}", f"  expected: {expected(violation.name)}"]
     lines += [f"  world: {story.options}"]
     lines += [f"  {act}" for act in story.acts]
     lines += [f"  replay: make simulate ARGS='--from {seed} --seeds 1'"]

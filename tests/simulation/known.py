@@ -34,6 +34,7 @@ PRUNED: Final = "the history loses the last template that worked"
 HAMMERED: Final = "a refused create or delete is tried again, without a delay, whenever another member changes"
 UNSEEN_END: Final = "a set that is being deleted makes its revision again and again while its watch is silent"
 STOPPED: Final = "nothing says that a VM is missing because its user has stopped it"
+UNNAMED: Final = "`why` does not name a VMI that is not ready without a reason, as on a node that does not answer"
 STRAY_MARK: Final = "a VM that is released while it drains keeps the mark"
 
 KNOWN: Final = (
@@ -52,6 +53,11 @@ KNOWN: Final = (
     Known("a_refusal_is_not_hammered", "^(create|delete) virtualmachine", HAMMERED),
     Known("a_refusal_is_not_hammered", "^create controllerrevisions", UNSEEN_END),
     Known("what_waits_is_told", "are ready:", STOPPED),
+    Known("all_views_agree", "says '', and the list says '[0-9]+ VMs? (is|are) stopped", STOPPED),
+    Known("what_waits_is_told", "`why` does not say why [0-9]+ of [0-9]+ are ready$", UNNAMED),
+    Known("all_views_agree", "[a-z0-9-]+: Running, not ready', and `why`", UNNAMED),
+    Known("the_plan_is_what_happens_next", r"names \['virtualmachine(pool|instancereplicaset)s/\w+'\], and", LATE_NOTE),
+    Known("the_plan_is_what_happens_next", "^patch virtualmachine(pool|instancereplicaset)s/.* nothing$", LATE_NOTE),
     Known("a_refusal_is_not_hammered", "while labels change", DRIFT),
     Known("a_disk_of_a_user_stays", "of a user was deleted", STATIC_DISK),
     Known("an_undo_returns_to_the_template_before", "an undo would return", UNDO),

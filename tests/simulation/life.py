@@ -66,9 +66,9 @@ def run_life(story: Story) -> Life:
 
         world.loop.call_later(every, look)
         for act in story.acts:
-            await _until(world, act.at)
+            await until(world, act.at)
             users.carry_out(act)
-        await _until(world, BUSY_UNTIL_S)
+        await until(world, BUSY_UNTIL_S)
         users.end_faults()
         rested = await _rest(world)
         moments += take_moment(world)
@@ -95,7 +95,7 @@ def run_life(story: Story) -> Life:
     return life
 
 
-async def _until(world: World, at: float) -> None:
+async def until(world: World, at: float) -> None:
     await asyncio.sleep(max(0.0, at - world.loop.time()))
 
 

@@ -10,6 +10,7 @@ from tests.simulation.judge import Violation, judged
 from tests.simulation.life import run_life
 from tests.simulation.loop import HotLoop
 from tests.simulation.story import make_story
+from tests.simulation.twins import EVERY, NAME, same_end
 from tests.simulation.world import configure_logs
 
 BATCH = 5
@@ -29,6 +30,9 @@ def run_seed(seed: int, coverage: Coverage) -> list[Violation]:
         return [Violation("no_error_is_unexpected", 0.0, "", str(error))]
     found, spoken = judged(life)
     coverage.add(life, spoken)
+    if seed % EVERY == 0:
+        coverage.sentences[NAME] += 1
+        found += same_end(seed)
     return found
 
 

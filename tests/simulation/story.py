@@ -152,7 +152,8 @@ THEMES: Final = {
 }
 
 _COMMON: Final = {
-    "scale": 10,
+    "scale": 7,
+    "scale_as_foretold": 5,
     "template": 14,
     "annotate": 12,
     "change_field": 6,
@@ -203,6 +204,7 @@ def _number(chance: Random) -> int:
 
 _ARGUMENTS: Final[dict[str, Callable[[str, Random], tuple[Any, ...]]]] = {
     "scale": lambda kind, chance: (chance.choice((0, 1, 2, 3, 4, 5, 6, 8)),),
+    "scale_as_foretold": lambda kind, chance: (chance.choice((0, 1, 2, 3, 4, 5, 6, 8)),),
     "template": lambda kind, chance: (_image(chance),),
     "annotate": lambda kind, chance: (
         features.some_annotation(kind, chance)

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any, Final
 
+from controller import kinds
 from controller.kubevirt import annotations as names
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS, VMS
 from controller.kubevirt.resources import DISRUPTION_BUDGETS as BUDGETS
@@ -13,9 +14,9 @@ from informers.errors import ApiError
 from informers.meta import ObjectKey
 from tests.fakes.requests import AnyResource, Document
 from tests.fakes.rules import wire
-from tests.simulation.faults import Fault
 from tests.simulation.features import GOOD_VALUES, vm_template, vmi_spec
 from tests.simulation.kubevirt import LOST_AFTER_S, NODES, image_of
+from tests.simulation.moments import preview_of_scale
 from tests.simulation.objects import (
     FIELD,
     controller_uid,
@@ -27,6 +28,7 @@ from tests.simulation.objects import (
 )
 from tests.simulation.story import BUSY_UNTIL_S, Act
 from tests.simulation.takeover import made_by_kubevirt
+from tests.simulation.weather import Weather
 from tests.simulation.world import POOLS, SETS, World
 
 _API: Final = {"pool": "pool.kubevirt.io/v1beta1", "set": "kubevirt.io/v1"}
@@ -39,11 +41,11 @@ LAST_IMAGE: Final = "v9"
 """The good image that all sets and pools get at the end."""
 
 
-class Users:
+class Users(Weather):
     """Carries out the acts of a story. An act whose object does not exist does nothing."""
 
     def __init__(self, world: World, chance: Random) -> None:
-        self._world = world
+        super().__init__(world)
         self._server = world.server
         self._chance = chance
         self._births: dict[str, dict[str, Any]] = {}
@@ -75,6 +77,14 @@ class Users:
 
     def _scale(self, kind: str, name: str, replicas: int) -> None:
         self._change(kind, name, {"spec": {"replicas": replicas}})
+
+    def _scale_as_foretold(self, kind: str, name: str, replicas: int) -> None:
+        """A user asks what the new number does, and then writes it."""
+        of_kind = kinds.POOLS if kind == "pool" else kinds.REPLICA_SETS
+        shown = preview_of_scale(self._world, of_kind, resource_of(kind), self._key_of(name), replicas)
+        self._scale(kind, name, replicas)
+        if shown is not None:
+            self._world.foretold.append(shown)
 
     def _template(self, kind: str, name: str, image: str) -> None:
         owner = self._owner(kind, name)
@@ -252,55 +262,12 @@ class Users:
             if self._server.current(resource, key) is not None:
                 self._server.remove(resource, key)
 
-    # Nodes, controllers and faults
-
     def _evict(self, kind: str, name: str, number: int) -> None:
         """A user drains the node of a VM, and asks the budgets."""
         vmi = self._server.document(VMIS, _key(self._member(kind, name, number)))
         namespace = self._key_of(name).namespace
         if may_be_evicted(vmi, *(self._server.documents(each, namespace) for each in (VMIS, BUDGETS))):
             self._accident(kind, name, number, "finish")
-
-    def _lose_node(self, kind: str, name: str, node: str) -> None:
-        for kubevirt in self._world.kubevirts.values():
-            kubevirt.lose_node(node)
-
-    def _return_node(self, kind: str, name: str, node: str, guests_died: bool) -> None:
-        for kubevirt in self._world.kubevirts.values():
-            kubevirt.return_node(node, guests_died=guests_died)
-
-    def _crash(self, kind: str, name: str, number: int, down_s: float) -> None:
-        self._replica(number).crash(down_s)
-
-    def _crash_at_step(self, kind: str, name: str, number: int, steps: int, down_s: float) -> None:
-        self._replica(number).crash_after(steps, down_s)
-
-    def _suspend(self, kind: str, name: str, number: int, seconds: float) -> None:
-        self._replica(number).suspend(seconds)
-
-    def _terminate(self, kind: str, name: str, number: int) -> None:
-        self._replica(number).terminate()
-
-    def _fault(self, kind: str, lasts_s: float, rate: float, target: str) -> None:
-        now, network = self._world.loop.time(), self._world.network
-        match kind:
-            case "reset":
-                network.break_streams()
-            case "silent":
-                for stream in network.streams:
-                    if stream.resource.plural == target:
-                        stream.silence()
-            case "expired":
-                self._server.compact()
-                network.break_streams()
-            case "older":
-                self._server.fall_behind(now + lasts_s)
-                network.break_streams()
-                self._world.faults.add(Fault(kind, now, now + lasts_s, rate))
-            case _:
-                self._world.faults.add(Fault(kind, now, now + lasts_s, rate, target))
-        if kind == "stale":
-            network.later(lasts_s + 0.01, self._server.catch_up)
 
     # The end
 
@@ -391,9 +358,6 @@ class Users:
 
     def _edit_member(self, kind: str, name: str, number: int, patch: Document) -> None:
         self._server.change(member_of(kind), _key(self._member(kind, name, number)), patch)
-
-    def _replica(self, number: int) -> Any:
-        return self._world.replicas[number % len(self._world.replicas)]
 
 
 def _own(name: str, birth: dict[str, Any], disks: Iterable[str]) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ from controller.leaderelection.lease import LEASES
 from controller.takeover.virt_controller import KUBEVIRTS
 from tests.fakes.requests import AnyResource, Document
 from tests.simulation.faults import Faults
+from tests.simulation.foretold import Foretold
 from tests.simulation.kubevirt import GUEST_FINALIZER, SimulatedKubeVirt
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import Network
@@ -87,6 +88,9 @@ class World:
         self.loop = loop
         self.options = options
         self.faults = Faults()
+        self.foretold: list[Foretold] = []
+        """What users were told before they scaled."""
+
         self.errors: list[str] = []
         """Unexpected errors in the log, and why processes ended."""
 
