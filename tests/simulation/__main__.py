@@ -53,12 +53,16 @@ def main() -> int:
         print("\n".join(map(str, make_story(args.first).acts)))
     coverage, found, cpu_s, began = Coverage(), list[tuple[int, Violation]](), 0.0, time.monotonic()
     with workers(args.processes) as pool:
-        for report in pool.map(run_batch, batches(args.first, args.seeds)):
-            coverage.merge(report.coverage)
-            found += report.found
-            if args.verbose:
-                print(*(f"seed {seed}: {violation}"[:400] for seed, violation in report.found), sep="\n", flush=True)
-            cpu_s += report.cpu_s
+        try:
+            for report in pool.map(run_batch, batches(args.first, args.seeds)):
+                coverage.merge(report.coverage)
+                found += report.found
+                for seed, violation in report.found if args.verbose else ():
+                    print(f"seed {seed}: {violation}"[:400], flush=True)
+                cpu_s += report.cpu_s
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            print("interrupted")
     return _print(args.shrink, coverage, found, cpu_s, time.monotonic() - began)
 
 

@@ -1,4 +1,5 @@
-"""The shortest stories of known faults. Each violates the sentence of its name until its fault is mended.
+"""The shortest stories of known faults. Each violates the sentence of its name until its fault is mended. If a sentence
+has several stories, their names have a word more.
 
 python -m tests.simulation --example a_good_template_is_not_rolled_back
 """
@@ -67,6 +68,11 @@ _ACTS: Final[dict[str, tuple[Act, ...]]] = {
         _act(40, "protect_all", "set", "web"),
         _act(60, "template", "set", "web", "v2"),
     ),
+    "what_waits_is_told-lost": (
+        birth("set", replicas=6, annotations={}),
+        _act(30, "lose_node", "set", "web", "node-1"),
+        _act(30, "lose_node", "set", "web", "node-2"),
+    ),
     "a_refusal_is_told": (
         birth("pool", annotations={names.DRAIN_SECONDS: "5"}),
         _refusal(40, "patch virtualmachines"),
@@ -91,7 +97,7 @@ _ACTS: Final[dict[str, tuple[Act, ...]]] = {
     "grouping_does_not_matter": (
         birth("pool", replicas=8, annotations={names.SUBSTITUTE_LOST_AFTER: "5"}),
         *(_act(30, "edit_grace", "pool", "web", each, 3600) for each in (0, 2, 4, 6)),
-        _act(70, "lose_node", "pool", "web", "node-1"),
+        _act(70, "lose_node", "pool", "web", "node-3"),
         *(_act(76, "delete_vmi", "pool", "web", each) for each in range(8)),
     ),
     "a_template_that_worked_stays": (

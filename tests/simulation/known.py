@@ -35,6 +35,8 @@ HAMMERED: Final = "a refused create or delete is tried again, without a delay, w
 UNSEEN_END: Final = "a set that is being deleted makes its revision again and again while its watch is silent"
 STOPPED: Final = "nothing says that a VM is missing because its user has stopped it"
 UNNAMED: Final = "`why` does not name a VMI that is not ready without a reason, as on a node that does not answer"
+LOOPING: Final = "in a crash loop, the problem of a set names another VMI than its condition and `why`"
+MEMORY: Final = "the controller remembers since when a VM is not ready, and the plugin cannot: it tells a later healing"
 STRAY_MARK: Final = "a VM that is released while it drains keeps the mark"
 
 KNOWN: Final = (
@@ -55,6 +57,8 @@ KNOWN: Final = (
     Known("what_waits_is_told", "are ready:", STOPPED),
     Known("all_views_agree", "says '', and the list says '[0-9]+ VMs? (is|are) stopped", STOPPED),
     Known("what_waits_is_told", "`why` does not say why [0-9]+ of [0-9]+ are ready$", UNNAMED),
+    Known("all_views_agree", "the status says '[a-z0-9]+: CrashLoopBackOff', and `why`", LOOPING),
+    Known("the_plan_is_what_happens_next", "^(patch|delete) virtualmachine.* that are not ready are replaced$", MEMORY),
     Known("all_views_agree", "[a-z0-9-]+: Running, not ready', and `why`", UNNAMED),
     Known("the_plan_is_what_happens_next", r"names \['virtualmachine(pool|instancereplicaset)s/\w+'\], and", LATE_NOTE),
     Known("the_plan_is_what_happens_next", "^patch virtualmachine(pool|instancereplicaset)s/.* nothing$", LATE_NOTE),

@@ -80,6 +80,7 @@ class Users(Weather):
 
     def _scale_as_foretold(self, kind: str, name: str, replicas: int) -> None:
         """A user asks what the new number does, and then writes it."""
+        self._owner(kind, name)
         of_kind = kinds.POOLS if kind == "pool" else kinds.REPLICA_SETS
         shown = preview_of_scale(self._world, of_kind, resource_of(kind), self._key_of(name), replicas)
         self._scale(kind, name, replicas)

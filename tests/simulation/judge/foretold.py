@@ -14,6 +14,7 @@ from tests.simulation.life import Life
 from tests.simulation.objects import is_ready
 from tests.simulation.server import Asked, Change
 
+REPLACES: Final = names.REPLACE_UNREADY_AFTER
 SOON_S: Final = 12.0
 """What is foretold for now happens in so many seconds."""
 
@@ -56,22 +57,27 @@ class _Quiet:
 def the_plan_is_what_happens_next(life: Life) -> Iterator[Found | None]:
     """What `plan` prints is what the controller writes next, if nothing else happens."""
     quiet = _Quiet(life)
-    for told in (each for moment in life.moments for each in moment.foretold if each.by == "plan"):
-        if not quiet.between(told.owner, told.at - BEFORE_S, told.at):
-            continue
-        asked = next((each for each in _writes(life, told) if each.at > told.at), None)
-        if asked is not None and asked.at < told.due - 1 and quiet.between(told.owner, told.at, asked.at):
-            yield None
-            name = f"{asked.resource.plural}/{asked.key.name}"
-            is_new = asked.verb == "create" and any(each.startswith(asked.resource.plural) for each in told.names)
-            if name not in told.names and not is_new:
-                text = f"{asked.verb} {name} at {asked.at:.1f} s, and the plan names {sorted(told.names) or 'nothing'}"
-                yield told.at, told.owner, text
-        elif told.names and quiet.between(told.owner, told.at, told.at + SOON_S):
-            yield None
-            late = not any(told.at - BEFORE_S < each.at < told.at + SOON_S for each in _writes(life, told))
-            if late and told.at + SOON_S < life.ended_at:
-                yield told.at, told.owner, f"the plan names {sorted(told.names)}, and nothing is written"
+    for moment in life.moments:
+        replaces = ", and VMs that are not ready are replaced" if REPLACES in moment.features else ""
+        for told in (each for each in moment.foretold if each.by == "plan"):
+            if quiet.between(told.owner, told.at - BEFORE_S, told.at):
+                yield from (found and (*found[:2], found[2] + replaces) for found in _after_plan(life, quiet, told))
+
+
+def _after_plan(life: Life, quiet: _Quiet, told: Foretold) -> Iterator[Found | None]:
+    asked = next((each for each in _writes(life, told) if each.at > told.at), None)
+    if asked is not None and asked.at < told.due - 1 and quiet.between(told.owner, told.at, asked.at):
+        yield None
+        name = f"{asked.resource.plural}/{asked.key.name}"
+        is_new = asked.verb == "create" and any(each.startswith(asked.resource.plural) for each in told.names)
+        if name not in told.names and not is_new:
+            text = f"{asked.verb} {name} at {asked.at:.1f} s, and the plan names {sorted(told.names) or 'nothing'}"
+            yield told.at, told.owner, text
+    elif told.names and quiet.between(told.owner, told.at, told.at + SOON_S):
+        yield None
+        is_late = not any(told.at - BEFORE_S < each.at < told.at + SOON_S for each in _writes(life, told))
+        if is_late and told.at + SOON_S < life.ended_at:
+            yield told.at, told.owner, f"the plan names {sorted(told.names)}, and nothing is written"
 
 
 def _writes(life: Life, told: Foretold) -> Iterator[Asked]:
