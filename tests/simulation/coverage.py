@@ -53,13 +53,8 @@ class Coverage(Struct):
     def merge(self, other: "Coverage") -> None:
         self.lives += other.lives
         self.simulated_s += other.simulated_s
-        self.pairs.update(other.pairs)
-        for mine, theirs in (
-            (self.fields, other.fields),
-            (self.acts, other.acts),
-            (self.sentences, other.sentences),
-        ):
-            mine.update(theirs)
+        for name in ("pairs", "fields", "acts", "sentences"):
+            getattr(self, name).update(getattr(other, name))
 
     def lines(self) -> list[str]:
         """The tables for people."""

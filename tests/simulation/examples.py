@@ -78,6 +78,15 @@ _ACTS: Final[dict[str, tuple[Act, ...]]] = {
         _refusal(40, "patch virtualmachines"),
         _act(50, "scale", "pool", "web", 2),
     ),
+    "a_refusal_is_told-revision": (
+        birth("set", annotations=_ROLLING),
+        _refusal(40, "create controllerrevisions"),
+        _act(50, "template", "set", "web", "v2"),
+    ),
+    "all_views_agree": (
+        birth("set", replicas=5, annotations={names.ROLLING_UPDATE: "maxSurge=2,maxUnavailable=0"}),
+        _act(40, "template", "set", "web", "job"),
+    ),
     "a_refusal_is_not_hammered": (
         birth("pool", annotations={names.DRAIN_SECONDS: "5"}),
         _refusal(40, "patch virtualmachines"),

@@ -35,6 +35,7 @@ HAMMERED: Final = "a refused create or delete is tried again, without a delay, w
 UNSEEN_END: Final = "a set that is being deleted makes its revision again and again while its watch is silent"
 STOPPED: Final = "nothing says that a VM is missing because its user has stopped it"
 UNNAMED: Final = "`why` does not name a VMI that is not ready without a reason, as on a node that does not answer"
+REFUSED_REVISION: Final = "the status of a set does not tell a refused revision, so an undo finds another template"
 LOOPING: Final = "in a crash loop, the problem of a set names another VMI than its condition and `why`"
 MEMORY: Final = "the controller remembers since when a VM is not ready, and the plugin cannot: it tells a later healing"
 STRAY_MARK: Final = "a VM that is released while it drains keeps the mark"
@@ -53,7 +54,9 @@ KNOWN: Final = (
     Known("a_refusal_is_not_hammered", "^patch virtualmachine(pool|instancereplicaset)s ", REFUSED_NOTE),
     Known("an_event_follows_its_note", "no note says so", REFUSED_NOTE),
     Known("a_refusal_is_not_hammered", "^(create|delete) virtualmachine", HAMMERED),
-    Known("a_refusal_is_not_hammered", "^create controllerrevisions", UNSEEN_END),
+    Known("a_refusal_is_not_hammered", "^create controllerrevisions .* times in [0-9]+ s: $", UNSEEN_END),
+    Known("a_refusal_is_not_hammered", "^create controllerrevisions .* denied by a policy", REFUSED_REVISION),
+    Known("a_refusal_is_told", "^create controllerrevisions", REFUSED_REVISION),
     Known("what_waits_is_told", "are ready:", STOPPED),
     Known("all_views_agree", "says '', and the list says '[0-9]+ VMs? (is|are) stopped", STOPPED),
     Known("what_waits_is_told", "`why` does not say why [0-9]+ of [0-9]+ are ready$", UNNAMED),

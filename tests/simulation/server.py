@@ -212,15 +212,14 @@ class SimulatedServer(FakeApiServer):
                 raise refusal(410, "Expired", "The provided continue parameter is too old")
             items, version = self._pages.pop(token)
         else:
-            is_old = call.params.get("resourceVersion") == "0" and self._past() is not None
-            held = sorted((self.past.of(resource) if is_old and self.past else self._of(resource)).items())
+            past = self._past() if call.params.get("resourceVersion") == "0" else None
+            held = sorted((past.of(resource) if past else self._of(resource)).items())
             fields = call.params.get("fieldSelector", "")
             name = fields.partition("metadata.name=")[2]
             found = [each for key, each in held if namespace in ("", key.namespace) and name in ("", key.name)]
             if "PartialObjectMetadata" in call.accept:
                 found = [{"metadata": each["metadata"]} for each in found]
-            shown = self.past.version if is_old and self.past else self.version
-            items, version = [msgspec.json.encode(each) for each in found], str(shown)
+            items, version = [msgspec.json.encode(each) for each in found], str((past or self).version)
         meta: Document = {"resourceVersion": version}
         if limit and len(items) > limit:
             meta["continue"] = f"{version}-{len(items) - limit}-{len(self._pages)}"

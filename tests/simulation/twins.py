@@ -25,7 +25,7 @@ EVERY: Final = 10
 """The share of the seeds whose life is lived twice."""
 
 
-def same_end(seed: int) -> list[Violation]:
+def same_end(seed: int) -> list[Violation] | None:
     """A crash of a controller leads to the same end as no crash."""
     chance, story = Random(f"{seed} twin"), make_story(seed)
     acts = tuple(each for each in story.acts if each.what in SURE and _is_good(each))
@@ -35,7 +35,7 @@ def same_end(seed: int) -> list[Violation]:
     with_crash = tuple(sorted((*acts, crash), key=lambda act: act.at))
     one, other = (_end(replace(story, acts=each)) for each in (acts, with_crash))
     if one is None or other is None:
-        return []
+        return None  # such a life has no end to compare
     return [
         Violation(NAME, crash.at, owner, f"{one[owner]}, and with {crash}: {other.get(owner)}")
         for owner in one

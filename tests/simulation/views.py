@@ -45,7 +45,8 @@ def subject_of(problem: str) -> str:
 
 def _different_cause(problem: str, situation: Situation, reasons: Sequence[Reason]) -> str:
     shown = [each.text for each in reasons]
-    if problem and not any(subject_of(problem) in text for text in shown):
+    is_short = any(" more VM" in text for text in shown)  # `why` names a few of many
+    if problem and not is_short and not any(subject_of(problem) in text for text in shown):
         return f"the status says {problem!r}, and `why` says {shown}"
     if subject_of(problem) != subject_of(situation.problem):
         return f"the status says {problem!r}, and the list says {situation.problem!r}"

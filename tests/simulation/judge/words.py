@@ -21,40 +21,31 @@ USUAL_ENDS: Final = ("LeaseLost", "the API server does not answer", "the first l
 LONGEST_STEP_S: Final = 0.5
 
 
-@sentence
-def order_does_not_matter(life: Life) -> Iterator[Found | None]:
-    """A decision does not depend on the order of the members."""
-    for moment in life.moments:
-        yield None
-        if moment.order:
-            yield moment.at, moment.owner, moment.order
+_OF_MOMENTS: Final = {
+    "order_does_not_matter": ("order", "A decision does not depend on the order of the members."),
+    "grouping_does_not_matter": ("grouping", "A decision does not depend on which members are grouped together."),
+    "the_preview_tells_the_truth": ("preview", "The VMs that a preview names are those that the plan deletes."),
+    "an_undo_returns_to_the_template_before": ("undo", "An undo returns to the template before the present one."),
+    "what_waits_is_told": ("silence", "Wherever something waits, the status and `why` say so with the cause."),
+    "all_views_agree": ("views", "Status, `why`, page and metrics name the same counts and the same cause."),
+}
+"""The sentences about moments: the field of a moment that says what is wrong, and what a user expects."""
 
 
-@sentence
-def grouping_does_not_matter(life: Life) -> Iterator[Found | None]:
-    """A decision does not depend on which members are grouped together."""
-    for moment in life.moments:
-        yield None
-        if moment.grouping:
-            yield moment.at, moment.owner, moment.grouping
+def _add(name: str, field: str, expected: str) -> None:
+    def look(life: Life) -> Iterator[Found | None]:
+        for moment in life.moments:
+            if moment.waits or field != "silence":
+                yield None
+            if text := getattr(moment, field):
+                yield moment.at, moment.owner, text
+
+    look.__name__, look.__doc__ = name, expected
+    sentence(look)
 
 
-@sentence
-def the_preview_tells_the_truth(life: Life) -> Iterator[Found | None]:
-    """What the plugin foretells is what happens next if nothing else happens."""
-    for moment in life.moments:
-        yield None
-        if moment.preview:
-            yield moment.at, moment.owner, moment.preview
-
-
-@sentence
-def an_undo_returns_to_the_template_before(life: Life) -> Iterator[Found | None]:
-    """An undo returns to the template before the present one."""
-    for moment in life.moments:
-        yield None
-        if moment.undo:
-            yield moment.at, moment.owner, moment.undo
+for _name, (_field, _expected) in _OF_MOMENTS.items():
+    _add(_name, _field, _expected)
 
 
 @sentence
@@ -72,15 +63,6 @@ def nobody_blocks_the_others(life: Life) -> Iterator[Found | None]:
     yield None
     if life.world.loop.slowest_s > LONGEST_STEP_S:
         yield life.ended_at, "", f"one step took {life.world.loop.slowest_s:.1f} s"
-
-
-@sentence
-def what_waits_is_told(life: Life) -> Iterator[Found | None]:
-    """Wherever something waits, the status and `why` say so with the cause."""
-    for moment in life.moments:
-        yield from (None for _ in moment.waits)
-        if moment.silence:
-            yield moment.at, moment.owner, moment.silence
 
 
 @sentence
