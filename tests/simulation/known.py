@@ -31,7 +31,7 @@ ONCE: Final = "a new VM that does not run always counts as stopped by its user u
 GROUPS: Final = "one member of a group is asked for all"
 LATE_NOTE: Final = "the note of the last good template is written only when something else wakes the pool"
 PRUNED: Final = "the history loses the last template that worked"
-HAMMERED: Final = "a refused create or delete is tried again, without a delay, whenever another member changes"
+HAMMERED: Final = "a refused write is tried again, without a delay, whenever another member changes"
 UNSEEN_END: Final = "a set that is being deleted makes its revision again and again while its watch is silent"
 STOPPED: Final = "nothing says that a VM is missing because its user has stopped it"
 UNNAMED: Final = "`why` does not name a VMI that is not ready without a reason, as on a node that does not answer"
@@ -53,7 +53,7 @@ KNOWN: Final = (
     Known("a_refusal_is_told", "^patch virtualmachine(pool|instancereplicaset)s ", REFUSED_NOTE),
     Known("a_refusal_is_not_hammered", "^patch virtualmachine(pool|instancereplicaset)s ", REFUSED_NOTE),
     Known("an_event_follows_its_note", "no note says so", REFUSED_NOTE),
-    Known("a_refusal_is_not_hammered", "^(create|delete) virtualmachine", HAMMERED),
+    Known("a_refusal_is_not_hammered", "^(create|delete) virtualmachine|^patch persistentvolumeclaims", HAMMERED),
     Known("a_refusal_is_not_hammered", "^create controllerrevisions .* times in [0-9]+ s: $", UNSEEN_END),
     Known("a_refusal_is_not_hammered", "^create controllerrevisions .* denied by a policy", REFUSED_REVISION),
     Known("a_refusal_is_told", "^create controllerrevisions", REFUSED_REVISION),

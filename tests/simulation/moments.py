@@ -243,26 +243,21 @@ def _untold_refusal(world: Any, key: ObjectKey, owner: Document) -> str:
     lasting = [each for kind in ("refuse", "quota", "webhook") for each in world.faults.now(kind, now)]
     if not any(each.start < now - QUIET_S for each in lasting):
         return ""
-    first: dict[tuple[str, str, str, str], float] = {}
     changes = (each for each in reversed(world.server.changes) if each.actor == "user" and each.key == key)
-    written = next((each.at for each in changes), 0.0)
+    written = next((each.at for each in changes), 0.0)  # after it, the controller may want something else
+    tries: dict[tuple[str, str, str], list[float]] = {}
     for asked in world.server.asked:
-        if asked.at < written:
-            continue  # the user has asked for something else since
-        is_own = asked.key.name == key.name or asked.key.name.startswith(f"{key.name}-")
-        if (
-            asked.code not in (403, 422)
-            or asked.dry_run
-            or not is_own
-            or asked.resource is EVENTS
-            or asked.subresource == "status"
-        ):
+        if asked.at < written or asked.dry_run or asked.resource is EVENTS or asked.subresource == "status":
             continue
-        what = (asked.verb, asked.resource.plural, asked.subresource, asked.key.name)
-        since = first.setdefault(what, asked.at)
-        if asked.at > now - QUIET_S and since < now - QUIET_S and not any(word in told for word in REFUSED_WORDS):
-            what = (asked.verb, asked.resource.plural, asked.key.name)
-            return f"{' '.join(what)} is refused since {since:.0f} s, and the status says: {told[-250:]}"
+        what = (asked.verb, asked.resource.plural, asked.key.name)
+        if asked.code in (403, 422) and asked.key.name.startswith(key.name):
+            tries.setdefault(what, []).append(asked.at)
+        elif asked.code < 300:
+            tries.pop(what, None)
+    for what, times in tries.items():
+        is_lasting = times[0] < now - QUIET_S and times[-1] > now - 3 * QUIET_S and len(times) > 2
+        if is_lasting and not any(word in told for word in REFUSED_WORDS):
+            return f"{' '.join(what)} is refused since {times[0]:.0f} s, and the status says: {told[-250:]}"
     return ""
 
 

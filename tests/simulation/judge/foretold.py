@@ -40,7 +40,7 @@ class _Quiet:
             self._changes[owner] = [
                 each
                 for each in self._life.changes
-                if each.key.name.startswith(owner) and each.resource not in (EVENTS, LEASES)
+                if each.key.name.startswith((owner, "orphan-")) and each.resource not in (EVENTS, LEASES)
             ]
         return self._changes[owner]
 
@@ -89,7 +89,7 @@ def _writes(life: Life, told: Foretold) -> Iterator[Asked]:
     for each in life.asked:
         if each.dry_run or each.resource in skipped or each.subresource == "status":
             continue
-        if each.key.name.startswith(told.owner):
+        if each.key.name.startswith((told.owner, "orphan-")):
             yield each
 
 

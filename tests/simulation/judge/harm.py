@@ -173,6 +173,8 @@ def _note_return(state: State, change: Change, owner: Document, out: dict[str, f
     if is_pool:
         vm, vmi = state.get(VMS, change.key), state.get(VMIS, change.key)
         vm, vmi = (after, vmi) if change.resource is VMS else (vm, after)
+        if vm is not None and vm["spec"].get("runStrategy") == "Halted":
+            out.pop(change.key.name, None)  # its user has stopped it
         serves = (
             is_ready(vmi) and not is_leaving(vmi) and not is_leaving(vm) and not _out_by_label(vmi or {"metadata": {}})
         )
