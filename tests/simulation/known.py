@@ -36,6 +36,9 @@ UNSEEN_END: Final = "a set that is being deleted makes its revision again and ag
 STOPPED: Final = "nothing says that a VM is missing because its user has stopped it"
 UNNAMED: Final = "`why` does not name a VMI that is not ready without a reason, as on a node that does not answer"
 REFUSED_REVISION: Final = "the status of a set does not tell a refused revision, so an undo finds another template"
+STRIPPED: Final = "a VM whose revision label a policy strips is patched again and again"
+UNUSED: Final = "an undo returns to a template that no VM has had"
+GRACE: Final = "lost VMs with different grace periods are one group, and one is asked for all"
 LOOPING: Final = "in a crash loop, the problem of a set names another VMI than its condition and `why`"
 MEMORY: Final = "the controller remembers since when a VM is not ready, and the plugin cannot: it tells a later healing"
 STRAY_MARK: Final = "a VM that is released while it drains keeps the mark"
@@ -47,9 +50,10 @@ KNOWN: Final = (
     Known("the_work_is_finished", "^pool .* after a return$", RETURN),
     Known("a_return_is_quick", "larger disks$", GROWTH),
     Known("steps_are_not_skipped", "have", STEPS),
-    Known("what_waits_is_told", "are updated:|[0-9] exist:", PROTECTED),
+    Known("what_waits_is_told", "(are updated|[0-9] exist), with the marks .*protected", PROTECTED),
     Known("a_refusal_is_told", "^patch virtualmachine(instance)?s ", REFUSED_MARK),
-    Known("a_refusal_is_not_hammered", "^patch virtualmachine(instance)?s ", REFUSED_MARK),
+    Known("a_refusal_is_not_hammered", "^patch virtualmachine(instance)?s .*(denied|still tried)", REFUSED_MARK),
+    Known("a_refusal_is_not_hammered", "^patch virtualmachines .* times in [0-9]+ s: $", STRIPPED),
     Known("a_refusal_is_told", "^patch virtualmachine(pool|instancereplicaset)s ", REFUSED_NOTE),
     Known("a_refusal_is_not_hammered", "^patch virtualmachine(pool|instancereplicaset)s ", REFUSED_NOTE),
     Known("an_event_follows_its_note", "no note says so", REFUSED_NOTE),
@@ -57,7 +61,7 @@ KNOWN: Final = (
     Known("a_refusal_is_not_hammered", "^create controllerrevisions .* times in [0-9]+ s: $", UNSEEN_END),
     Known("a_refusal_is_not_hammered", "^create controllerrevisions .* denied by a policy", REFUSED_REVISION),
     Known("a_refusal_is_told", "^create controllerrevisions", REFUSED_REVISION),
-    Known("what_waits_is_told", "are ready:", STOPPED),
+    Known("what_waits_is_told", "are ready, with the marks", STOPPED),
     Known("all_views_agree", "says '', and the list says '[0-9]+ VMs? (is|are) stopped", STOPPED),
     Known("what_waits_is_told", "`why` does not say why [0-9]+ of [0-9]+ are ready$", UNNAMED),
     Known("all_views_agree", "the status says '[a-z0-9]+: CrashLoopBackOff', and `why`", LOOPING),
@@ -67,8 +71,11 @@ KNOWN: Final = (
     Known("the_plan_is_what_happens_next", "^patch virtualmachine(pool|instancereplicaset)s/.* nothing$", LATE_NOTE),
     Known("a_refusal_is_not_hammered", "while labels change", DRIFT),
     Known("a_disk_of_a_user_stays", "of a user was deleted", STATIC_DISK),
-    Known("an_undo_returns_to_the_template_before", "an undo would return", UNDO),
+    Known("an_undo_returns_to_the_template_before", r"were (.*, )?(\w+), .*an undo would return to \2$", UNDO),
+    Known("an_undo_returns_to_the_template_before", "an undo would return", UNUSED),
     Known("who_serves_is_in_service", "out of its Service", SERVICE),
+    Known("order_does_not_matter", "^held: .*no lost virtual machine is deleted", GRACE),
+    Known("grouping_does_not_matter", "^held: .*no lost virtual machine is deleted", GRACE),
     Known("order_does_not_matter", "", GROUPS),
     Known("grouping_does_not_matter", "", GROUPS),
     Known("the_preview_tells_the_truth", "the preview says", GROUPS),

@@ -284,7 +284,9 @@ def _silence(
     if status.get("printableStatus") == "Stopped":
         return ""  # a user has stopped the VMs
     if not any(told):
-        return f"the status does not say why {waits}: {status}"
+        notes = {each for member in situation.members for each in member.note.split(", ")}
+        marks = ", ".join(sorted({each.split(" ")[0] for each in notes if each})) or "none"
+        return f"the status does not say why {waits}, with the marks {marks}: {status}"
     if situation.total == situation.wanted == situation.ready and situation.updated >= situation.target:
         return ""  # the status is old
     topics = {each.topic for each in reasons}

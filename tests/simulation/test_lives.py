@@ -3,18 +3,20 @@
 import os
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 from msgspec.structs import replace
 
 from controller.kubevirt.annotations import PROTECT
 from controller.kubevirt.resources import VMIS
+from tests.simulation.coverage import ENOUGH, FIELDS, LONG, PAIRS, Coverage
 from tests.simulation.examples import EXAMPLES, birth
 from tests.simulation.judge import judge
 from tests.simulation.known import known_fault
 from tests.simulation.life import Life, run_life
 from tests.simulation.runs import batches, run_batch
-from tests.simulation.story import Act, Story, make_story
+from tests.simulation.story import Act, Story, catalogue, make_story
 from tests.simulation.world import BEGIN, Options, configure_logs
 
 ONE_LIFE = (
@@ -46,6 +48,17 @@ def test_a_seed_makes_the_same_life_in_each_process() -> None:
 def test_lives_violate_no_sentence_but_for_known_faults(seeds: range) -> None:
     found = run_batch(seeds).found
     assert [f"seed {seed}: {each}" for seed, each in found if not known_fault(each)] == []
+
+
+def test_a_long_run_names_what_it_has_not_covered() -> None:
+    coverage = Coverage(lives=LONG, pairs=Counter(dict.fromkeys(PAIRS, ENOUGH)), fields=Counter(FIELDS))
+    coverage.acts.update(catalogue())
+    assert coverage.gaps() == []
+    coverage.pairs[PAIRS[0]] -= 1
+    del coverage.fields["pool.autohealing"], coverage.acts["evict"]
+    assert [each.split(" ")[-1] for each in coverage.gaps()] == ["times", "changed", "occur"]
+    coverage.lives -= 1
+    assert coverage.gaps() == []
 
 
 @pytest.mark.parametrize("kind", ["pool", "set"])
