@@ -81,7 +81,7 @@ def some_features(kind: str, turn: int, chance: Random) -> dict[str, str]:
     """Three to five features, nearly all in force. Pairs take turns, so that each is as frequent as any other."""
     every = pairs_of(kind)
     chosen = {*every[turn % len(every)], *every[(turn + len(every) // 2) % len(every)]}
-    if chance.random() < 0.5:
+    if chance.random() < 0.9:
         chosen.add(chance.choice(features_of(kind)))
     values = {name: [each for each in GOOD_VALUES[name] if is_in_force(name, each)] for name in sorted(chosen)}
     return {name: chance.choice(good if chance.random() < 0.97 else BAD_VALUES) for name, good in values.items()}

@@ -57,7 +57,7 @@ def run_life(story: Story) -> Life:
     async def live(world: World) -> Life:
         users = Users(world, Random(f"{story.seed} users"))
         moments: list[Moment] = []
-        every = Random(f"{story.seed} moments").uniform(20, 30)
+        every = Random(f"{story.seed} moments").uniform(28, 42)
 
         def look() -> None:
             moments.extend(take_moment(world))

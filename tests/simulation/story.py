@@ -57,7 +57,7 @@ def make_story(seed: int) -> Story:
     options = Options(
         cdi=chance.random() < 0.7,
         syncs_labels=chance.random() < 0.6,
-        budgets=chance.random() < 0.8,
+        budgets=chance.random() < 0.9,
         standby=chance.random() < 0.5,
         max_replicas=chance.choice((40, 40, 8)),
         rollout=chance.choice(("", LIVE_UPDATE, LIVE_UPDATE, STAGE)),
@@ -79,7 +79,7 @@ def make_story(seed: int) -> Story:
     return Story(str(seed), options, tuple(sorted(acts, key=lambda act: act.at)))
 
 
-BORN: Final = (("pool",), ("set",), ("pool", "set"), ("pool", "pool"), ("pool", "pool"), ("set", "set", "pool"))
+BORN: Final = (("pool",), ("set",), ("pool", "set"), ("pool", "pool"), ("set", "set", "pool"))
 
 
 def _births(seed: int, chance: Random) -> Iterator[Act]:
@@ -144,7 +144,9 @@ THEMES: Final = {
     "return": Theme((names.ROLLBACK, names.PROGRESS_DEADLINE), ("template", "undo", "accident", "try_templates")),
     "lost": Theme((names.SUBSTITUTE_LOST_AFTER,), ("lose_node", "return_node", "bad_second", "grace", "edit_grace")),
     "healing": Theme((names.REPLACE_UNREADY_AFTER, names.MAX_UNHEALTHY), ("accident", "scale", "mark")),
-    "disks": Theme((names.MOST_DISRUPTIVE,), ("change_disks", "delete_claim", "scale", "static_claim")),
+    "disks": Theme(
+        (names.MOST_DISRUPTIVE, names.INDEX_SYSPREP), ("change_disks", "delete_claim", "scale", "static_claim")
+    ),
     "jobs": Theme((names.REPLACE_FINISHED, names.SCALE_IN), ("accident", "scale", "template")),
     "budgets": Theme((names.DISRUPTION_BUDGET,), ("annotate", "scale", "template", "evict")),
     "takeover": Theme((names.TAKEOVER, names.INDEX_SYSPREP), ("template", "change_field", "undo", "live_change")),

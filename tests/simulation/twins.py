@@ -21,7 +21,7 @@ from tests.simulation.world import POOLS, SETS, World, run_world
 NAME: Final = "a_crash_leads_to_the_same_end"
 SURE: Final = ("create", "scale", "template", "annotate", "change_field", "live_change", "undo")
 CALM_S, PATIENCE_S = 130.0, 900.0
-EVERY: Final = 10
+EVERY: Final = 20
 """The share of the seeds whose life is lived twice."""
 
 
