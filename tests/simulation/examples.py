@@ -83,6 +83,10 @@ _ACTS: Final[dict[str, tuple[Act, ...]]] = {
         _refusal(40, "create controllerrevisions"),
         _act(50, "template", "set", "web", "v2"),
     ),
+    "why_tells_what_comes_next": (
+        birth("pool", replicas=5, annotations={names.REPLACE_UNREADY_AFTER: "30"}),
+        *(_act(40 + each, "accident", "pool", "web", each, "hang") for each in range(5)),
+    ),
     "all_views_agree": (
         birth("set", replicas=5, annotations={names.ROLLING_UPDATE: "maxSurge=2,maxUnavailable=0"}),
         _act(40, "template", "set", "web", "job"),

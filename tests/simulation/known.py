@@ -37,8 +37,9 @@ STOPPED: Final = "nothing says that a VM is missing because its user has stopped
 UNNAMED: Final = "`why` does not name a VMI that is not ready without a reason, as on a node that does not answer"
 REFUSED_REVISION: Final = "the status of a set does not tell a refused revision, so an undo finds another template"
 STRIPPED: Final = "a VM whose revision label a policy strips is patched again and again"
-UNUSED: Final = "an undo returns to a template that no VM has had"
+UNUSED: Final = "an undo returns to a template that was undone and that no VM has had"
 GRACE: Final = "lost VMs with different grace periods are one group, and one is asked for all"
+NOTED: Final = "a healing is noted, and then held because others fail, so the VM stays and counts as healed"
 LOOPING: Final = "in a crash loop, the problem of a set names another VMI than its condition and `why`"
 MEMORY: Final = "the controller remembers since when a VM is not ready, and the plugin cannot: it tells a later healing"
 STRAY_MARK: Final = "a VM that is released while it drains keeps the mark"
@@ -65,6 +66,7 @@ KNOWN: Final = (
     Known("all_views_agree", "says '', and the list says '[0-9]+ VMs? (is|are) stopped", STOPPED),
     Known("what_waits_is_told", "`why` does not say why [0-9]+ of [0-9]+ are ready$", UNNAMED),
     Known("all_views_agree", "the status says '[a-z0-9]+: CrashLoopBackOff', and `why`", LOOPING),
+    Known("why_tells_what_comes_next", "was not, although its healing was noted$", NOTED),
     Known("the_plan_is_what_happens_next", "^(patch|delete) virtualmachine.* that are not ready are replaced$", MEMORY),
     Known("all_views_agree", "[a-z0-9-]+: Running, not ready', and `why`", UNNAMED),
     Known("the_plan_is_what_happens_next", r"names \['virtualmachine(pool|instancereplicaset)s/\w+'\], and", LATE_NOTE),

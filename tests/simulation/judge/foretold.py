@@ -13,6 +13,7 @@ from tests.simulation.judge.sentence import Found, sentence
 from tests.simulation.life import Life
 from tests.simulation.objects import is_ready
 from tests.simulation.server import Asked, Change
+from tests.simulation.world import POOLS
 
 REPLACES: Final = names.REPLACE_UNREADY_AFTER
 SOON_S: Final = 12.0
@@ -104,7 +105,12 @@ def why_tells_what_comes_next(life: Life) -> Iterator[Found | None]:
         yield None
         [name] = told.names
         if not any(each.key.name == name and told.due - 2 < each.at < end for each in _writes(life, told)):
-            yield told.at, told.owner, f"{name} was to be written at {told.due:.0f} s, and was not"
+            near = [
+                each for each in quiet.changes(told.owner) if told.due - 2 < each.at < end and each.resource is POOLS
+            ]
+            healed = [annotations(state).get(names.HEALED) for each in near for state in (each.before, each.after)]
+            noted = ", although its healing was noted" if len({*healed}) > 1 else ""
+            yield told.at, told.owner, f"{name} was to be written at {told.due:.0f} s, and was not{noted}"
 
 
 @sentence
