@@ -8,6 +8,7 @@ import argparse
 import sys
 import time
 from collections import Counter
+from multiprocessing import active_children
 
 from tests.simulation.coverage import Coverage
 from tests.simulation.examples import EXAMPLES
@@ -61,7 +62,8 @@ def main() -> int:
                     print(f"seed {seed}: {violation}"[:400], flush=True)
                 cpu_s += report.cpu_s
         except KeyboardInterrupt:
-            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in active_children():
+                worker.terminate()
             print("interrupted")
     return _print(args.shrink, coverage, found, cpu_s, time.monotonic() - began)
 

@@ -40,6 +40,7 @@ STRIPPED: Final = "a VM whose revision label a policy strips is patched again an
 UNUSED: Final = "an undo returns to a template that was undone and that no VM has had"
 GRACE: Final = "lost VMs with different grace periods are one group, and one is asked for all"
 NOTED: Final = "a healing is noted, and then held because others fail, so the VM stays and counts as healed"
+NEXT_STEP: Final = "after the note of a step, the next step begins only when something else wakes the pool"
 LOOPING: Final = "in a crash loop, the problem of a set names another VMI than its condition and `why`"
 MEMORY: Final = "the controller remembers since when a VM is not ready, and the plugin cannot: it tells a later healing"
 STRAY_MARK: Final = "a VM that is released while it drains keeps the mark"
@@ -67,10 +68,11 @@ KNOWN: Final = (
     Known("what_waits_is_told", "`why` does not say why [0-9]+ of [0-9]+ are ready$", UNNAMED),
     Known("all_views_agree", "the status says '[a-z0-9]+: CrashLoopBackOff', and `why`", LOOPING),
     Known("why_tells_what_comes_next", "was not, although its healing was noted$", NOTED),
-    Known("the_plan_is_what_happens_next", "^(patch|delete) virtualmachine.* that are not ready are replaced$", MEMORY),
+    Known("the_plan_is_what_happens_next", "^(patch|delete) virtualmachine.* nothing, with .*replace-un", MEMORY),
     Known("all_views_agree", "[a-z0-9-]+: Running, not ready', and `why`", UNNAMED),
     Known("the_plan_is_what_happens_next", r"names \['virtualmachine(pool|instancereplicaset)s/\w+'\], and", LATE_NOTE),
-    Known("the_plan_is_what_happens_next", "^patch virtualmachine(pool|instancereplicaset)s/.* nothing$", LATE_NOTE),
+    Known("the_plan_is_what_happens_next", "^patch virtualmachine(pool|instancereplicaset)s/.* nothing", LATE_NOTE),
+    Known("the_plan_is_what_happens_next", "^the plan names .* nothing is written, with .*partition", NEXT_STEP),
     Known("a_refusal_is_not_hammered", "while labels change", DRIFT),
     Known("a_disk_of_a_user_stays", "of a user was deleted", STATIC_DISK),
     Known("an_undo_returns_to_the_template_before", r"were (.*, )?(\w+), .*an undo would return to \2$", UNDO),

@@ -15,7 +15,7 @@ from tests.simulation.objects import is_ready
 from tests.simulation.server import Asked, Change
 from tests.simulation.world import POOLS
 
-REPLACES: Final = names.REPLACE_UNREADY_AFTER
+TIMED: Final = (names.REPLACE_UNREADY_AFTER, names.PARTITION)
 SOON_S: Final = 12.0
 """What is foretold for now happens in so many seconds."""
 
@@ -62,10 +62,11 @@ def the_plan_is_what_happens_next(life: Life) -> Iterator[Found | None]:
     """What `plan` prints is what the controller writes next, if nothing else happens."""
     quiet = _Quiet(life)
     for moment in life.moments:
-        replaces = ", and VMs that are not ready are replaced" if REPLACES in moment.features else ""
+        told_by = ", ".join(each.removeprefix(names.PREFIX) for each in moment.features if each in TIMED)
+        timed = f", with {told_by}" if told_by else ""
         for told in (each for each in moment.foretold if each.by == "plan"):
             if quiet.between(told.owner, told.at - BEFORE_S, told.at):
-                yield from (found and (*found[:2], found[2] + replaces) for found in _after_plan(life, quiet, told))
+                yield from (found and (*found[:2], found[2] + timed) for found in _after_plan(life, quiet, told))
 
 
 def _after_plan(life: Life, quiet: _Quiet, told: Foretold) -> Iterator[Found | None]:
