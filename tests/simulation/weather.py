@@ -1,5 +1,7 @@
 """The acts of a story that no user does: nodes, controllers, network and API server."""
 
+from datetime import timedelta
+
 from tests.simulation.faults import Fault
 from tests.simulation.replica import Replica
 from tests.simulation.world import World
@@ -23,8 +25,8 @@ class Weather:
     def _crash_at_step(self, kind: str, name: str, number: int, steps: int, down_s: float) -> None:
         self._replica(number).crash_after(steps, down_s)
 
-    def _suspend(self, kind: str, name: str, number: int, seconds: float) -> None:
-        self._replica(number).suspend(seconds)
+    def _suspend(self, kind: str, name: str, number: int, seconds: float, sleeps: bool = False) -> None:
+        self._replica(number).suspend(seconds, sleeps=sleeps)
 
     def _terminate(self, kind: str, name: str, number: int) -> None:
         self._replica(number).terminate()
@@ -32,14 +34,14 @@ class Weather:
     def _fault(self, kind: str, lasts_s: float, rate: float, target: str) -> None:
         now, network, server = self._world.loop.time(), self._world.network, self._world.server
         match kind:
-            case "reset":
-                network.break_streams()
+            case "clock":
+                self._replica(int(target)).clock_is_off += timedelta(seconds=lasts_s * rate)
             case "silent":
                 for stream in network.streams:
                     if stream.resource.plural == target:
                         stream.silence()
-            case "expired":
-                server.compact()
+            case "reset" | "expired":
+                server.compact() if kind == "expired" else None
                 network.break_streams()
             case "older":
                 server.fall_behind(now + lasts_s)

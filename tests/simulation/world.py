@@ -142,7 +142,7 @@ class World:
         return {key.name: each for key, each in self.server._of(resource).items()}
 
     def now(self) -> datetime:
-        return BEGIN + timedelta(seconds=self.loop.time())
+        return BEGIN + timedelta(seconds=self.loop.now)
 
     def history_hash(self) -> str:
         """A digest of all changes. Two runs of one life have the same digest."""

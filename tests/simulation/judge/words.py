@@ -6,7 +6,7 @@ from typing import Final
 from controller.events.event import EVENTS
 from controller.kubevirt import annotations as names
 from controller.leaderelection.lease import LEASES
-from tests.simulation.judge.replay import annotations, owner_by_name
+from tests.simulation.judge.replay import DISTURBED_S, HIDING, annotations, owner_by_name
 from tests.simulation.judge.sentence import Found, sentence
 from tests.simulation.life import Life
 from tests.simulation.world import POOLS, SETS
@@ -37,7 +37,8 @@ def _add(name: str, field: str, expected: str) -> None:
         for moment in life.moments:
             if moment.waits or field != "silence":
                 yield None
-            if text := getattr(moment, field):
+            hides = field == "silence" and life.faults.overlap(moment.at - DISTURBED_S, moment.at, *HIDING)
+            if (text := getattr(moment, field)) and not hides:
                 yield moment.at, moment.owner, text
 
     look.__name__, look.__doc__ = name, expected
