@@ -85,7 +85,7 @@ _ACTS: Final[dict[str, tuple[Act, ...]]] = {
     ),
     "why_tells_what_comes_next": (
         birth("pool", replicas=5, annotations={names.REPLACE_UNREADY_AFTER: "30"}),
-        *(_act(40 + each, "accident", "pool", "web", each, "hang") for each in range(5)),
+        *(_act(50 + each, "accident", "pool", "web", each, "hang") for each in range(5)),
     ),
     "all_views_agree": (
         birth("set", replicas=5, annotations={names.ROLLING_UPDATE: "maxSurge=2,maxUnavailable=0"}),
