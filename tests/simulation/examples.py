@@ -87,10 +87,6 @@ _ACTS: Final[dict[str, tuple[Act, ...]]] = {
         birth("pool", replicas=5, annotations={names.REPLACE_UNREADY_AFTER: "30"}),
         *(_act(50 + each, "accident", "pool", "web", each, "hang") for each in range(5)),
     ),
-    "all_views_agree": (
-        birth("set", replicas=5, annotations={names.ROLLING_UPDATE: "maxSurge=2,maxUnavailable=0"}),
-        _act(40, "template", "set", "web", "job"),
-    ),
     "a_refusal_is_not_hammered": (
         birth("pool", annotations={names.DRAIN_SECONDS: "5"}),
         _refusal(40, "patch virtualmachines"),
