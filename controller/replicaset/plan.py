@@ -128,7 +128,7 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
     owner = snapshot.owner.metadata
     whole = drain_first(whole, owner, situation.active, guest_of, still_leaves=still_leaves, now=snapshot.now)
     wanted = min(intent.replicas, situation.intent.wanted + len(claims.held))
-    return with_budget(whole, snapshot, lambda: Numbers(wanted, active))
+    return with_budget(whole, snapshot, intent.template.labels, lambda: Numbers(wanted, active))
 
 
 def _unless_limited(situation: Situation, part: Plan, cause: Cause) -> Plan:
