@@ -64,44 +64,6 @@ async def events(answer: ClientResponse, count: int) -> list[dict[str, Any]]:
         return [json.loads(await answer.content.readline()) for _ in range(count)]
 
 
-async def test_a_status_patch_changes_only_the_status_and_the_resource_version(client: Client):
-    _, before = await client.ask("GET", SET)
-    change = {"spec": {"replicas": 9}, "status": {"replicas": 3}}
-    code, after = await client.ask("PATCH", f"{SET}/status", change)
-    assert (code, after["status"], after["spec"]) == (200, {"replicas": 3}, before["spec"])
-    assert int(after["metadata"]["resourceVersion"]) > int(before["metadata"]["resourceVersion"])
-    assert await client.ask("GET", SET) == (200, after)
-    assert await client.ask("PATCH", f"{SET}/status", change) == (200, after)
-
-
-async def test_a_patch_with_another_resource_version_is_a_conflict(client: Client):
-    code, status = await client.ask("PATCH", SET, {"metadata": {"resourceVersion": "1"}})
-    assert (code, status["reason"]) == (409, "Conflict")
-
-
-@pytest.mark.parametrize(
-    ("method", "target", "content_type", "code"),
-    [("PATCH", SET, "application/json-patch+json", 415), ("DELETE", SET, MERGE, 501), ("GET", "/healthz", MERGE, 501)],
-)
-async def test_other_requests_are_refused(client: Client, method: str, target: str, content_type: str, code: int):
-    assert (await client.ask(method, target, [], content_type))[0] == code
-
-
-async def test_a_created_object_gets_a_uid_and_exists_only_once(client: Client):
-    body = {"metadata": {"name": "new"}, "spec": {}}
-    code, created = await client.ask("POST", VMIS_OF_TEAM, body)
-    assert code == 201
-    assert created["metadata"]["uid"]
-    assert created["metadata"]["namespace"] == "team-0"
-    assert (await client.ask("POST", VMIS_OF_TEAM, body))[1]["reason"] == "AlreadyExists"
-
-
-async def test_discovery_lists_the_served_kinds_and_no_others(client: Client):
-    _, found = await client.ask("GET", "/apis/pool.kubevirt.io/v1beta1")
-    assert [each["name"] for each in found["resources"]] == ["virtualmachinepools"]
-    assert (await client.ask("GET", "/apis/apps.example/v1"))[0] == 404
-
-
 async def test_requests_are_counted_and_the_first_write_is_noted(client: Client):
     seen = client.server.seen
     seen.begin(0)
@@ -112,20 +74,6 @@ async def test_requests_are_counted_and_the_first_write_is_noted(client: Client)
     report = seen.report()
     assert report["first_write"]["wall_s"] > 0
     assert requests_of(report) == 3
-
-
-async def test_a_watch_of_a_namespace_sends_only_its_objects(client: Client):
-    async with client.watch(VMIS_OF_TEAM.replace("team-0", "team-1"), sendInitialEvents="true") as answer:
-        *added, bookmark = await events(answer, 4)
-        assert {event["object"]["metadata"]["namespace"] for event in added} == {"team-1"}
-        assert bookmark["type"] == "BOOKMARK"
-
-
-async def test_a_watch_from_a_forgotten_resource_version_ends_with_expired(client: Client, monkeypatch):
-    monkeypatch.setattr(client.vmis, "_forgotten", 2)
-    async with client.watch(ALL_VMIS, resourceVersion="1") as answer:
-        [event] = [json.loads(line) for line in (await answer.read()).splitlines()]
-    assert (event["type"], event["object"]["reason"]) == ("ERROR", "Expired")
 
 
 async def test_an_informer_lists_and_follows_the_replay_server(tmp_path):

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from benchmarks.runner import write
 from benchmarks.soak import report
 from benchmarks.soak.__main__ import errors_in, inject_due
 from benchmarks.soak.sampling import MEASURES, Page, Samples, Scrape
@@ -62,14 +61,6 @@ def test_a_figure_that_grows_is_a_problem_with_its_name():
     assert any(problem.startswith("Resident memory grows: 245 to 445") for problem in found)
 
 
-def test_the_json_file_has_all_samples(tmp_path: Path):
-    path = tmp_path / "new" / "soak.json"
-    write(result(), path)
-    written = json.loads(path.read_text())
-    assert written["samples"]["values"].keys() == MEASURES.keys()
-    assert len(written["samples"]["times_s"]) == 40
-
-
 def test_the_figures_replace_the_old_figures_of_the_page(tmp_path: Path):
     page = tmp_path / "soak.md"
     begin, end = (f"<!-- {word}: figures of `make soak` -->" for word in ("begin", "end"))
@@ -103,16 +94,3 @@ def test_faults_come_in_turn_one_in_each_interval():
     for elapsed_s in (5, 10, 11, 21, 35):
         inject_due(faults, elapsed_s, noted, interval_s=10)
     assert injected == noted == ["a", "b", "a"]
-
-
-def test_a_figure_over_time_has_a_bar_for_the_median_of_each_part():
-    assert report.over_time([0.0] * 10 + [7.0] * 11 + [3.5] * 27) == "▁▁▁▁▁" + "█" * 5 + "▆" + "▅" * 13
-    assert report.over_time([0.0, 0.0]) == "▁▁"
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0"), (2.5, "2.5"), (9999, "9999"), (12_345, "12.35k"), (250_000, "250k"), (1_250_000, "1.25M")],
-)
-def test_a_long_number_is_shortened(value: float, text: str):
-    assert report.short(value) == text

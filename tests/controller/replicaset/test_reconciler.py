@@ -140,6 +140,16 @@ async def test_r11_a_status_is_not_written_again_before_the_cache_shows_it():
     assert simulation.sent("patch", REPLICASETS) == 1
 
 
+@pytest.mark.parametrize("waits_for", ["the status before", "a newer version"])
+async def test_r11_a_status_that_has_to_wait_is_written_later(waits_for: str):
+    simulation = simulation_with_a_set(replicas=0)
+    if waits_for == "the status before":
+        await simulation.reconcile()
+    else:
+        simulation.server.change(REPLICASETS, KEY, {"spec": {"replicas": 0, "paused": False}})
+    assert (await simulation.reconcile()).result == After(LOOK_AGAIN_S)
+
+
 async def test_r11_a_status_is_never_written_to_another_set_of_the_same_name():
     """The API server ignores the UID in a status patch. So only the resourceVersion protects a new set with the same
     name.

@@ -5,8 +5,6 @@ from itertools import permutations, product
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from controller.apimachinery.conditions import Condition
@@ -31,7 +29,7 @@ from controller.replicaset.traits import VMIs, group_vmis
 from controller.runtime.actions import Delete
 from controller.runtime.members.groups import Members
 from tests.builders import LABELS, NOW, replicaset, seconds_ago, snapshot, vmi
-from tests.strategies import choice, template_hash_of
+from tests.strategies import template_hash_of
 
 HASH = template_hash_of(replicaset())
 
@@ -103,35 +101,9 @@ WAITING_FACTS: dict[str, list[Any]] = {
 """The facts that decide which VMIs without a node are deleted first, except the age."""
 
 
-@st.composite
-def siblings(draw: st.DrawFn) -> list[VirtualMachineInstance]:
-    """VMIs that differ from each other in few facts, and have one of two values for each of these facts."""
-    same = dict(draw(st.sampled_from(USUAL)))
-    for fact in draw(st.lists(st.sampled_from(list(FACTS)), max_size=2)):
-        same[fact] = draw(st.sampled_from(FACTS[fact]))
-    names = draw(st.permutations([f"vm-{number}" for number in range(draw(st.integers(2, 6)))]))
-    made: dict[str, dict[str, Any]] = {name: dict(same) for name in names}
-    for fact in draw(st.lists(st.sampled_from(list(FACTS)), min_size=1, max_size=3, unique=True)):
-        values = [draw(st.sampled_from(FACTS[fact])) for _ in range(2)]
-        for name in names:
-            made[name][fact] = draw(st.sampled_from(values))
-    return [unready_vmi(name, **each) for name, each in made.items()]
-
-
 def alone(members: VMIs) -> VMIs:
     """Each VMI in its own group."""
     return Members(tuple((each,) for each in members))
-
-
-@settings(max_examples=500)
-@given(siblings(), st.data())
-def test_vmis_of_one_group_give_the_plan_and_the_status_of_single_vmis(vmis, data):
-    annotations = {PROGRESS_DEADLINE: data.draw(choice("60", "600", "7200")), **data.draw(st.sampled_from(SETTINGS))}
-    owner = replicaset(replicas=max(len(vmis) + data.draw(st.integers(-2, 1)), 0), annotations=annotations)
-    seen = snapshot(owner, vmis, burst=data.draw(st.integers(1, 4)))
-    single = replace(seen, members=alone(seen.members))
-    assert plan(single) == plan(seen)
-    assert next_status(single, ()) == next_status(seen, ())
 
 
 @pytest.mark.parametrize("fact", FACTS)

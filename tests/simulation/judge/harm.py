@@ -41,13 +41,13 @@ def what_is_marked_stays(life: Life) -> Iterator[Found | None]:
         if not (begins_to_leave(change) or asks_for_restart(change)) or is_disturbed(life, change.at):
             continue
         yield None
-        if why := _stop_mark(state, change):
+        if why := stop_mark(state, change):
             owner = state.owner_of(change.before or {"metadata": {}})
             text = f"{change.resource.plural}/{change.key.name} was deleted or restarted although {why}"
             yield change.at, name_of(owner) if owner else change.key.name, text
 
 
-def _stop_mark(state: State, change: Change) -> str:
+def stop_mark(state: State, change: Change) -> str:
     before, now = change.before or {}, change.at
     is_final = before.get("status", {}).get("phase") in ("Failed", "Succeeded")
     vm, vmi = state.get(VMS, change.key), state.get(VMIS, change.key)
@@ -89,7 +89,7 @@ def few_are_out_of_service(life: Life) -> Iterator[Found | None]:
             return
         if change.resource in (POOLS, SETS) and change.after is not None:
             limits = most.setdefault(change.last["metadata"]["uid"], [])
-            limits.append((change.at, _most_unavailable(change.last)))
+            limits.append((change.at, most_unavailable(change.last)))
         if change.resource not in (VMS, VMIS):
             continue
         owner = state.owner_of(change.last)
@@ -101,7 +101,7 @@ def few_are_out_of_service(life: Life) -> Iterator[Found | None]:
         if change.is_ours and _takes_out(state, change, owner):
             yield None
             out[change.key.name] = change.at
-            limit = max(value for at, value in _recent(most.get(uid, []), min(out.values()) - 5.0))
+            limit = max(value for at, value in recent(most.get(uid, []), min(out.values()) - 5.0))
             missing = owner["spec"]["replicas"] - _serving(state, owner, but=change.key)
             if min(len(out), missing) > limit and not is_disturbed(life, change.at):
                 text = f"{', '.join(sorted(out))} are out of service, {limit} may be"
@@ -115,13 +115,13 @@ def _serving(state: State, owner: Document, *, but: ObjectKey) -> int:
     return sum(is_ready(vmi) and not is_leaving(vmi) and not _out_by_label(vmi) for vmi in vmis if vmi is not None)
 
 
-def _recent(limits: list[tuple[float, int]], since: float) -> list[tuple[float, int]]:
+def recent(limits: list[tuple[float, int]], since: float) -> list[tuple[float, int]]:
     """The limits that held at some time since then."""
     before = [each for each in limits if each[0] <= since]
     return [*before[-1:], *(each for each in limits if each[0] > since)] or [(0.0, 1000)]
 
 
-def _most_unavailable(owner: Document) -> int:
+def most_unavailable(owner: Document) -> int:
     spec = owner["spec"]
     if "virtualMachineTemplate" in spec:
         return amount(spec.get("maxUnavailable", "100%"), spec["replicas"], spec["replicas"] or 1)
