@@ -69,19 +69,6 @@ def test_the_page_keeps_its_own_text_around_the_figures(tmp_path):
     assert "VMIs: all created" in text
 
 
-def test_a_page_without_a_place_for_the_figures_is_an_error(tmp_path):
-    file = tmp_path / "performance.md"
-    file.write_text("Nothing.")
-    with pytest.raises(ValueError, match="no place"):
-        page.write_docs(Report(), page=file)
-
-
-def test_each_case_has_a_size_and_different_measures():
-    for case in CASES.values():
-        assert case.sizes
-        assert len({measure.key for measure in case.measures}) == len(case.measures)
-
-
 @pytest.mark.parametrize("name", ["planning", "changes"])
 def test_a_case_in_this_process_fills_all_its_measures(name, tmp_path):
     case = CASES[name]

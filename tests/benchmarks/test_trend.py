@@ -19,13 +19,6 @@ def noise(seed: int = 1, size: float = 3.0) -> list[float]:
     return [chance.gauss(0, size) for _ in TIMES]
 
 
-def test_noise_around_a_constant_is_flat():
-    verdict = judge(TIMES, [100 + each for each in noise()], TOLERANCE)
-    assert verdict.flat
-    assert verdict.early == pytest.approx(100, abs=1)
-    assert verdict.slope_per_hour == pytest.approx(0, abs=5)
-
-
 def test_a_slow_leak_under_noise_is_not_flat():
     leak = [100 + 20 * number / COUNT + each for number, each in enumerate(noise())]
     verdict = judge(TIMES, leak, TOLERANCE)
@@ -53,13 +46,6 @@ def test_a_series_is_flat_if_it_grows_within_the_tolerance_after_the_warm_up(
     assert judge(TIMES, [float(value(number)) for number in range(COUNT)], TOLERANCE).flat is flat
 
 
-def test_spikes_are_flat_even_in_the_last_quarter():
-    values = [1000.0 if number > COUNT * 3 // 4 and number % 3 == 0 else 100.0 for number in range(COUNT)]
-    verdict = judge(TIMES, values, TOLERANCE)
-    assert verdict.flat
-    assert verdict.highest == 1000
-
-
 def test_a_series_that_approaches_a_limit_is_flat():
     verdict = judge(
         TIMES, [100 - 60 * 0.5 ** (8 * number / COUNT) + each for number, each in enumerate(noise())], TOLERANCE
@@ -77,8 +63,3 @@ def test_too_few_samples_are_an_error():
 def test_the_theil_sen_slope_of_a_line_is_its_slope(start: float, slope: float, count: int):
     times = [float(number) for number in range(count)]
     assert theil_sen(times, [start + slope * at for at in times]) == pytest.approx(slope, abs=1e-6)
-
-
-def test_three_of_ten_wild_values_do_not_change_the_slope():
-    values = [float(number) if number % 10 < 7 else 1e6 for number in range(200)]
-    assert theil_sen([float(number) for number in range(200)], values) == pytest.approx(1, abs=1e-9)

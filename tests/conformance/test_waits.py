@@ -1,11 +1,8 @@
 """How a conformance case waits: the time limits, and the message if an expectation is not met."""
 
-from typing import Any
-
 import pytest
 
 from conformance.case import Unmet
-from conformance.expectations import SHOWN, describe
 from informers.errors import StatusError
 from tests.conformance.stored_objects import StoredObjects, case_namespace
 from tests.fakes.virtual_time import now
@@ -15,11 +12,6 @@ pytestmark = pytest.mark.looptime
 
 async def seconds() -> float:
     return now()
-
-
-async def test_until_returns_the_state_that_met_the_expectation():
-    space = case_namespace(StoredObjects())
-    assert 4 <= await space.until("4 seconds", seconds, lambda seen: seen >= 4) < 5
 
 
 @pytest.mark.parametrize("patience", [0.5, 2.0])
@@ -66,22 +58,3 @@ async def test_stays_fails_as_soon_as_the_state_changes():
     with pytest.raises(Unmet):
         await space.stays("less than 6 seconds", seconds, lambda seen: seen < 6, for_s=100)
     assert now() < 7
-
-
-@pytest.mark.parametrize(
-    ("seen", "text"),
-    [
-        ("two\n  words", "two words"),
-        ({"b", "a"}, '["a","b"]'),
-        ({}, "{}"),
-        ({"vm": {"metadata": {"name": "vm"}, "status": {"printableStatus": "Running"}}}, '["vm Running"]'),
-        ({"metadata": {"name": "vm", "deletionTimestamp": "x"}, "spec": {"a": 1}}, '"vm terminating"'),
-        ((2, {"key": "value"}), '[2,{"key":"value"}]'),
-    ],
-)
-async def test_a_state_is_described_in_one_short_line(seen: Any, text: str):
-    assert describe(seen) == text
-
-
-async def test_a_long_state_is_cut():
-    assert len(describe("x" * 1000)) == SHOWN

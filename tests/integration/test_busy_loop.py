@@ -8,7 +8,7 @@ import pytest
 from controller.leaderelection.lease import QUARANTINE
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
-from tests.controlplane.busy_controller import AWAY_S, BUSY, RAISES
+from tests.controlplane.busy_controller import AWAY_S, BUSY
 from tests.controlplane.namespace import SetNamespace
 from tests.controlplane.programs import controller_process
 from tests.controlplane.waits import eventually, reacts
@@ -69,24 +69,4 @@ def test_a_process_whose_loop_does_not_answer_ends_and_its_successor_takes_the_s
         }
         assert led < first["other"] < first["herd"]
         eventually(lambda: noted(plane) == "", within_s=30, what="a quick pass ends the quarantine")
-        assert program.stop() == 0
-
-
-def test_a_set_whose_plan_raises_is_stalled_with_few_requests_and_the_others_go_on(
-    idle_namespace: SetNamespace, tmp_path: Path
-) -> None:
-    with controller_process(idle_namespace.plane.kubeconfig, tmp_path, *FLAGS, program=PROGRAM) as program:
-        idle_namespace.make(2, annotations={RAISES: "date value out of range"})
-        sentence = "vmherd cannot process this object: OverflowError: date value out of range"
-        reacts(lambda: (idle_namespace.condition("Stalled") or {}).get("message") == sentence, what="it is stalled")
-        since = idle_namespace.plane.audit_position()
-        idle_namespace.objects.make(idle_namespace.document(3, name="other"))
-        eventually(lambda: idle_namespace.status("other").get("replicas") == 3, what="the other set has its VMIs")
-        eventually(lambda: len(program.lines(msg="reconcile failed")) >= 10, within_s=30, what="it is tried again")
-        assert idle_namespace.told("InternalError") == {"herd": 1}
-        assert [each.name for each in idle_namespace.requests("patch", since=since) if each.name == "herd"] == []
-        assert [line["level"] for line in program.lines(msg="reconcile failed")].count("error") == 1
-        idle_namespace.change({"metadata": {"annotations": {RAISES: None}}, "spec": {"replicas": 3}})
-        eventually(lambda: idle_namespace.status().get("replicas") == 3, what="the set has its VMIs")
-        assert idle_namespace.condition("Stalled") is None
         assert program.stop() == 0

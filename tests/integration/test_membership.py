@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.controlplane.documents import (
-    FINALIZER,
     HOLD,
     REVISION,
     finalizers_of,
@@ -58,21 +57,6 @@ def test_p4_orphans_are_not_replaced_while_the_cache_still_shows_their_pool(
     reacts(lambda: not pools.exists(), what="the pool is gone")
     pools.settle()
     assert pools.created() == {"pool-0": 1, "pool-1": 1}
-
-
-def test_no_request_is_sent_for_a_deleted_pool(pools: PoolNamespace, pool_controller: ControllerProcess) -> None:
-    names = ("first", "second", "third")
-    for name in names:
-        pools.make(2, name=name, template=HALTED)
-    for name in names:
-        pools.wait_until_updated(2, name=name)
-    pools.settle()
-    position = pools.plane.audit_position()
-    pools.delete(*names)
-    eventually(lambda: not pools.vms(), within_s=20, what="the VMs go")
-    pools.settle()
-    assert [record for record in pools.requests(since=position, resource=POOLS) if record.code >= 400] == []
-    assert not pool_controller.lines(level="error", namespace=pools.namespace)
 
 
 HASH = "vmherd.dev/template-hash"
@@ -130,22 +114,6 @@ def numbers(owner: Namespace) -> set[int]:
 KUBEVIRTS = "kubevirt.io/virtualMachineControllerFinalize"
 
 
-def test_r15_p6_a_foreground_deletion_waits_for_the_members(owner: Namespace) -> None:
-    members = owner.all_of(owner.members)
-    owner.make(2)
-    owner.wait_ready(2)
-    name = min(members())
-    members.hold(name)
-    owner.delete(cascade="foreground", wait=False)
-    eventually(lambda: members().keys() == {name}, within_s=20, what="the other member goes")
-    owner.settle()
-    assert owner.exists()
-    assert members().keys() == {name}, "no replacement"
-    assert FINALIZER not in finalizers_of(members.get(name))
-    members.let_go(name)
-    eventually(lambda: not owner.exists(), within_s=20, what="the owner goes")
-
-
 def test_p6_orphans_stay_without_the_pools_finalizer_and_can_be_deleted(pools: PoolNamespace) -> None:
     # The garbage collector patches the revisions. The server then rewrites their data and compares the bytes.
     odd = {"z": [2.50, 1e22, 0.1, {}], "a": "<é & \u2028>", "none": {"list": []}}
@@ -173,23 +141,3 @@ def test_p6_orphans_stay_without_the_pools_finalizer_and_can_be_deleted(pools: P
     pools.kubectl("delete", "vm", "pool-0", "pool-1", "--timeout=60s")
     pools.vms.let_go("pool-2")
     pools.wait_for_ordinals(2)
-
-
-def test_p6_vms_of_a_forcibly_removed_pool_are_deleted_and_their_disks_stay(pools: PoolNamespace) -> None:
-    pools.make(2, template=vm_template(disks=("root",)), scaleInStrategy=KEEPS_DISKS)
-    pools.wait_for_ordinals(0, 1)
-    pools.pause()
-    pools.objects.set_finalizers("pool")
-    pools.delete()
-    eventually(lambda: not pools.vms(), within_s=20, what="the garbage collector deletes the VMs")
-    kept = pools.data_volumes()
-    assert kept.keys() == {"root-0", "root-1"}
-    assert not any(disk["metadata"].get("ownerReferences") for disk in kept.values())
-
-
-def test_p6_a_vm_without_a_pool_keeps_our_finalizer_until_the_vm_is_deleted(pools: PoolNamespace) -> None:
-    with pools.at_rest():
-        pools.make_vm("ghost-7", finalizers=[FINALIZER])
-    assert FINALIZER in finalizers_of(pools.vms.get("ghost-7"))
-    pools.kubectl("delete", "vm", "ghost-7", "--timeout=60s")
-    assert not pools.vms()

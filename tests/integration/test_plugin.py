@@ -14,7 +14,7 @@ import yaml
 
 from plugin.cli import main
 from sandbox.kubectl import kubectl_path
-from tests.controlplane.documents import uids, vm_template
+from tests.controlplane.documents import uids
 from tests.controlplane.namespace import Namespace, PoolNamespace, SetNamespace
 from tests.controlplane.waits import eventually
 
@@ -36,34 +36,6 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
         return out if code == 0 else err
 
     return run
-
-
-def test_each_verb_of_rollout_works_on_a_pool(pools: PoolNamespace, run: Run) -> None:
-    pools.make(2, template=vm_template(memory="64M"))
-    assert run(pools, "rollout status vmpool/pool").endswith('vmpool "pool" successfully rolled out\n')
-    pools.change_template(vm_template(memory="65M"))
-    lines = run(pools, "rollout status vmpool/pool").splitlines()
-    assert lines[-1] == 'vmpool "pool" successfully rolled out'
-    history = json.loads(run(pools, "rollout history vmpool/pool -o json"))
-    assert [(row["isCurrent"], row["vms"]) for row in history] == [(False, 0), (True, 2)]
-    assert "requests.memory" in run(pools, "rollout history vmpool pool")
-
-    assert run(pools, "rollout undo vmpool/pool --dry-run=server") == f"{POOL} rolled back (server dry run)\n"
-    assert memory_of(pools.read()["spec"]["virtualMachineTemplate"]["spec"]) == "65M"
-    assert run(pools, "rollout undo vmpool/pool") == f"{POOL} rolled back\n"
-    run(pools, "rollout status vmpool/pool")
-    assert {memory_of(vm["spec"]) for vm in pools.vms().values()} == {"64M"}
-
-    before = set(uids(pools.vmis()).values())
-    assert run(pools, "rollout restart vmpool/pool") == f"{POOL} restarted\n"
-    run(pools, "rollout status vmpool/pool")
-    assert before.isdisjoint(uids(pools.vmis()).values())
-
-    assert run(pools, "rollout pause vmpool/pool") == f"{POOL} paused\n"
-    assert pools.read()["spec"]["paused"] is True
-    assert run(pools, "rollout resume vmpool/pool --field-manager=ops") == f"{POOL} resumed\n"
-    managers = {each["manager"] for each in pools.read()["metadata"]["managedFields"]}
-    assert {"kubectl-vmherd", "ops"} & managers
 
 
 def old_are_gone(pools: PoolNamespace) -> None:
@@ -102,43 +74,6 @@ def test_each_verb_of_rollout_works_on_a_set(pools: PoolNamespace, run: Run) -> 
     run(pools, "rollout undo vmirs/herd")
     eventually(lambda: pools.sets.status().get("updatedReplicas", 0) == 0, what="all VMIs are outdated")
     assert set(uids(pools.alive()).values()) == staying
-
-
-def test_single_vms_of_a_pool_are_protected_removed_and_detached(pools: PoolNamespace, run: Run) -> None:
-    pools.make(3)
-    run(pools, "rollout status vmpool/pool")
-    assert run(pools, "protect pool-2") == "virtualmachine.kubevirt.io/pool-2 protected\n"
-    lines = run(pools, "remove vm/pool-1 --scale-in").splitlines()
-    assert lines == ["virtualmachine.kubevirt.io/pool-1 marked for removal", f"{POOL} scaled to 2"]
-    pools.wait_for_ordinals(0, 2)
-    run(pools, "detach pool-0")
-    pools.wait_for_ordinals(0, 1, 2)
-    assert "ownerReferences" not in pools.vms.get("pool-0")["metadata"]
-    run(pools, "scale vmpool/pool --replicas=1")
-    pools.wait_for_ordinals(0, 2)
-    assert run(pools, "unprotect pool-2") == "virtualmachine.kubevirt.io/pool-2 unprotected\n"
-
-
-def test_vmis_of_a_set_are_detached_adopted_and_removed(pools: PoolNamespace, run: Run) -> None:
-    pools.sets.make(2)
-    run(pools, "rollout status vmirs/herd")
-    first, second = sorted(pools.alive())
-    run(pools, f"detach vmi/{first}")
-    eventually(lambda: len(pools.alive()) == 3, what="the set replaces the detached VMI")
-    assert first in pools.alive()
-    run(pools, f"protect {second}")
-    run(pools, "scale vmirs/herd --replicas=3")
-    eventually(lambda: len(pools.alive()) == 4, what="the set has one VMI more")
-    # A paused set creates no VMI that is one too many after the adoption.
-    run(pools, "rollout pause vmirs/herd")
-    run(pools, "scale vmirs/herd --replicas=4")
-    assert "adopted by vmirs/herd" in run(pools, f"adopt vmi/{first} --to vmirs/herd")
-    eventually(lambda: "ownerReferences" in pools.alive()[first]["metadata"], what="the VMI is adopted")
-    run(pools, "rollout resume vmirs/herd")
-    pools.settle()
-    assert "scaled to 3" in run(pools, f"remove {first} --scale-in")
-    eventually(lambda: first not in pools.alive(), what="the marked VMI leaves")
-    assert second in pools.alive()
 
 
 def test_the_flags_of_kubectl_choose_cluster_user_and_identity(

@@ -5,14 +5,9 @@ R10, P4, P17, P18: what the server refuses is in the status and in Events, and i
 
 import pytest
 
-from tests.controlplane.documents import uids
 from tests.controlplane.namespace import Namespace, PoolNamespace, SetNamespace
-from tests.controlplane.programs import ControllerProcess
 from tests.controlplane.refusals import MESSAGE, allow, denied
 from tests.controlplane.waits import eventually, reacts
-from tests.faults.proxy.actions import HoldWatch
-from tests.faults.proxy.rules import Match, Rule
-from tests.faults.proxy.threads import ThreadedProxy
 from tests.integration.renewal import FIXED_SIZE, VMS, classes_of, memories, with_disk
 
 pytestmark = pytest.mark.cluster
@@ -20,8 +15,7 @@ pytestmark = pytest.mark.cluster
 AGAIN_S = 150.0
 """The time until the controller tries again after many refusals, and finishes an update."""
 
-BY_THRESHOLD = {"startUpFailureThreshold": 2, "minFailingToStartDuration": "1h"}
-LAST_FIRST = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
+
 NEW_DISKS = with_disk(storageClassName=FIXED_SIZE)
 
 
@@ -42,21 +36,6 @@ def test_r3_a_vmi_whose_status_cannot_be_decoded_counts_and_does_not_disturb_its
     assert not sets.requests("delete")
 
 
-def test_p7_a_vm_whose_status_cannot_be_decoded_counts_and_is_not_scaled_in(pools: PoolNamespace) -> None:
-    pools.make(2)
-    pools.wait_ready(2)
-    pools.vms.change_status("pool-1", {"snapshotInProgress": 7})
-    reacts(lambda: pools.reasons()["UndecodableVirtualMachine"], what="an Event names the VM")
-    pools.scale(3)
-    reacts(lambda: pools.status().get("replicas", 0) == 3)
-    pools.scale(0)
-    reacts(lambda: pools.reasons()["ScaleInHeld"], what="an Event has the reason")
-    eventually(lambda: list(pools.vms()) == ["pool-1"], within_s=20, what="the other VMs are gone")
-    pools.settle()
-    assert list(pools.vms()) == ["pool-1"], "the VM with the unreadable status stays"
-    assert pools.created() == {"pool-0": 1, "pool-1": 1, "pool-2": 1}
-
-
 def test_p20_a_quota_that_is_exactly_full_does_not_hold_a_rollout(pools: PoolNamespace) -> None:
     pools.make(3, template=with_disk(), maxUnavailable=1)
     pools.wait_ready(3)
@@ -65,32 +44,6 @@ def test_p20_a_quota_that_is_exactly_full_does_not_hold_a_rollout(pools: PoolNam
     pools.wait_ready(3, within_s=AGAIN_S)
     assert set(classes_of(pools).values()) == {FIXED_SIZE}
     assert pools.messages("UpdateHeld") == []
-
-
-def test_p20_a_vm_that_is_protected_after_the_plan_is_not_deleted(
-    idle_namespace: SetNamespace, proxy: ThreadedProxy, proxied: ControllerProcess
-) -> None:
-    pools = idle_namespace.pools
-    pools.make(3, template=with_disk(), autohealing=BY_THRESHOLD, maxUnavailable=3, scaleInStrategy=LAST_FIRST)
-    before = uids(pools.wait_for_ordinals(0, 1, 2, ready=False))
-    pools.change({"spec": {"replicas": 2, "paused": True}})
-    pools.change_template(NEW_DISKS)
-    broken = {"printableStatus": "CrashLoopBackOff", "startFailure": {"consecutiveFailCount": 2}}
-    pools.vms.change_status("pool-0", broken)
-    pools.settle()
-    held = proxy.add(Rule(Match("watch", VMS), HoldWatch(), times=None))
-    for name in before:
-        pools.vms.annotate(name, protect="True")
-    pools.resume()
-    conflicts = {(name, 409) for name in before}
-    eventually(
-        lambda: pools.answers("delete").keys() >= conflicts, within_s=30, what="healing, update and scale-in give up"
-    )
-    assert uids(pools.vms()) == before
-    proxy.remove(held)
-    pools.settle()
-    assert uids(pools.vms()) == before
-    assert proxied.working
 
 
 def test_p22_a_vm_whose_update_is_refused_does_not_delay_the_others(pools: PoolNamespace) -> None:

@@ -1,6 +1,6 @@
 """P14, P15: a crash loop does not reset the age of a VM's unready period. The loops were recorded on KubeVirt."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -8,10 +8,8 @@ from controller.kubevirt import vms
 from controller.kubevirt.annotations import HEALED, REPLACE_UNREADY_AFTER
 from controller.pool.members.downtime import member_stuck_since, member_unready_since
 from controller.runtime.actions import Delete, Patch
-from tests.controller.pool.test_healing import BROKEN, SOON
-from tests.pool_builders import member, pool, vm_spec
+from tests.pool_builders import member, pool
 from tests.pool_replay import Moment, Replay, moments
-from tests.pool_simulation import PoolSimulation
 
 PATIENT = {"startUpFailureThreshold": 99, "minFailingToStartDuration": "60s"}
 PAUSE = timedelta(seconds=4)
@@ -104,36 +102,3 @@ def test_p15_a_guest_that_crashes_after_each_start_is_replaced_if_the_pool_reque
 
 DAY_S = 86_400.0
 JUMPS = [-3650 * DAY_S, DAY_S]
-
-
-class SkewedSimulation(PoolSimulation):
-    """A simulation in which the clock of the controller differs from the clock of the server by `skew_s`."""
-
-    skew_s = 0.0
-
-    def skew(self, seconds: float) -> None:
-        self.skew_s = seconds
-        self.process._now = self.skewed_now
-        self.restart()
-
-    def skewed_now(self) -> datetime:
-        return self.now + timedelta(seconds=self.skew_s)
-
-
-@pytest.mark.no_cover  # hours of the same few lines
-@pytest.mark.parametrize("jump_s", JUMPS)
-def test_p15_healing_goes_on_after_a_jump_and_is_no_faster_than_its_longest_pause(jump_s: float) -> None:
-    simulation = SkewedSimulation(pool(replicas=1, autohealing=SOON, spec=vm_spec(image=BROKEN)))
-
-    def healings(seconds: int) -> int:
-        simulation.actions.clear()
-        for _ in range(seconds // 2):
-            simulation.run_pass()
-            simulation.live_on(2)
-        return sum(isinstance(each, Delete) for each in simulation.actions)
-
-    assert healings(120) >= 2
-    simulation.skew(jump_s)
-    after = healings(900)
-    assert 1 <= after <= 9
-    assert len(simulation.members()) <= 1

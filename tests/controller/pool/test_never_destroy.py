@@ -62,15 +62,6 @@ def test_p20_new_disks_delete_no_vm_while_creates_are_refused(error):
     assert "ReplicaFailure" not in conditions(simulation)
 
 
-def test_p20_creates_that_are_refused_from_the_first_delete_on_cost_one_vm():
-    """The policy comes into force between the dry run and the create."""
-    simulation = at_rest()
-    simulation.refuses = lambda request: creates_a_vm(request) and len(simulation.running()) < 5
-    simulation.change_template(NEW)
-    simulation.run_passes(40)
-    assert len(simulation.running()) == 4
-
-
 def test_p20_no_vm_is_healed_while_creates_are_refused():
     simulation = at_rest(autohealing={}, maxUnavailable="100%")
     for name in ("web-0", "web-1"):
@@ -238,18 +229,6 @@ def test_p20_a_vm_that_has_recovered_on_the_server_is_not_healed():
     simulation.server.change(VMS, simulation.key("web-0"), {"status": recovered})
     simulation.carry_out(todo.stages)
     assert "web-0" in simulation.running()
-
-
-@pytest.mark.parametrize(
-    "change", [{"metadata": {"annotations": {PROTECT: "yes"}}}, {"status": {"snapshotInProgress": "monday"}}]
-)
-def test_p20_a_scale_in_gives_up_if_the_vm_is_marked_after_the_plan(change):
-    simulation = at_rest(scaleInStrategy={"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}})
-    simulation.change(replicas=4)
-    todo = plan(simulation.snapshot())
-    simulation.server.change(VMS, simulation.key("web-4"), change)
-    simulation.carry_out(todo.stages)
-    assert "web-4" in simulation.running()
 
 
 def test_p22_the_deletion_of_the_current_revision_restarts_no_vm():

@@ -25,7 +25,6 @@ from controller.replicaset.ranking import rank_for_removal
 from controller.replicaset.status import next_status
 from controller.replicaset.traits import group_vmis
 from controller.runtime.actions import Delete, Plan
-from informers.meta import ObjectKey
 from tests import builders
 from tests.builders import LABELS, NOW, REPLICASETS, replicaset, seconds_ago, snapshot
 from tests.controller.replicaset.simulation import ReplicaSetSimulation
@@ -221,11 +220,3 @@ def test_p22_a_refused_note_is_a_failure_of_the_set_and_stops_no_other_write():
     noted = simulation.owner.metadata.annotations
     assert noted == {ADOPTED_TEMPLATE: template_hash_of(replicaset())}
     assert "ReplicaFailure" not in simulation.conditions
-
-
-def test_p20_a_vmi_that_is_protected_between_the_plan_and_the_request_stays():
-    simulation = ReplicaSetSimulation.of(replicaset(replicas=0), [vmi("a")])
-    stages = plan(simulation.snapshot()).stages
-    simulation.server.change(VMIS, ObjectKey("default", "a"), {"metadata": {"annotations": {PROTECT: "yes"}}})
-    simulation.carry_out(stages)
-    assert len(simulation.active) == 1

@@ -1,8 +1,6 @@
 """R4a: VMIs that run and are not ready are replaced, if the set has the annotation for it."""
 
-import hypothesis.strategies as st
 import pytest
-from hypothesis import given
 
 from controller.kubevirt.annotations import (
     EARLY_FAILURES,
@@ -17,7 +15,7 @@ from controller.replicaset.plan import plan
 from controller.replicaset.status import outcome_notices
 from controller.runtime.actions import Create, Delete, Done
 from tests.builders import LABELS, REPLICASETS, replicaset, seconds_ago, snapshot, vmi
-from tests.controller.replicaset.launcher import Launcher, comes_up, stays_unready
+from tests.controller.replicaset.launcher import Launcher, stays_unready
 from tests.controller.replicaset.simulation import ReplicaSetSimulation, replicaset_document
 from tests.fakes.virtual_time import run
 from tests.strategies import template_hash_of
@@ -146,25 +144,3 @@ def test_r4a_a_set_that_is_never_ready_is_replaced_more_and_more_slowly():
         assert len(launcher.simulation.active) == 8
     assert len(launcher.created) - before <= 2 * 600 / 300
     assert launcher.simulation.conditions.keys() == {"ReplicaBackOff", "Stalled"}
-
-
-def test_r4a_a_set_whose_vmis_become_ready_again_comes_to_rest():
-    launcher = set_in_time(4, stays_unready)
-    run(launcher.live(400))
-    launcher.fate = comes_up
-    run(launcher.live(400))
-    created = len(launcher.created)
-    run(launcher.live(4000))
-    assert len(launcher.created) == created
-    assert launcher.simulation.owner.status.ready_replicas == 4
-    assert launcher.simulation.conditions == {}
-
-
-@given(st.integers(0, 8), st.integers(0, 8), st.integers(0, 4), st.integers(1, 6))
-def test_guarantee_2_replacements_of_unready_vmis_add_no_vmi(wanted, down, up, burst):
-    """A plan creates at most as many VMIs as are missing after the plan's deletions."""
-    vmis = [unready(f"u-{number}", before=number % 3, running_s=9000) for number in range(down)]
-    vmis += [ready(f"r-{number}") for number in range(up)]
-    todo = planned(*vmis, replicas=wanted, burst=burst)
-    assert len(histories(todo)) <= max(wanted - len(vmis) + len(deleted(todo)), 0)
-    assert len(set(deleted(todo))) == len(deleted(todo)) <= burst

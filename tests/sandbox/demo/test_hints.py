@@ -14,7 +14,6 @@ from sandbox.demo.hints import OTHER_KEYS, Report, draw_hints, lines_to_paste, s
 
 KUBECONFIG = Path("/tmp/vmherd-demo-abcdefgh/kubeconfig")
 ALL_KEYS = {*EXPERIMENTS, *OTHER_KEYS}
-SCALE = ("kubectl", "scale", "vmirs", "testreplicaset", "--replicas", "5")
 
 
 def hints(report: Report | None = None, *, width: int = 80, height: int = 24) -> list[str]:
@@ -31,21 +30,6 @@ def test_all_keys_and_the_kubeconfig_are_shown(width: int, height: int) -> None:
     assert keys_in(lines) >= ALL_KEYS
     assert max(map(len, lines)) <= width
     assert lines[-1].startswith("export KUBECONFIG=/tmp/vmherd-demo-")
-
-
-def test_in_a_small_terminal_the_hints_need_seven_lines() -> None:
-    assert len(hints()) == 7
-
-
-@pytest.mark.parametrize("height", [24, 40])
-def test_the_number_of_lines_does_not_depend_on_the_experiment(height: int) -> None:
-    long = Report(line="3: " + "long " * 80, commands=(SCALE,) * 9)
-    assert len(hints(long, height=height)) == len(hints(height=height)) == len(hints(Report(line="x"), height=height))
-
-
-def test_the_last_experiment_is_shown_with_its_commands() -> None:
-    lines = hints(Report(line="1: scale the set", commands=(SCALE, SCALE)), width=120)
-    assert lines[1:3] == ["1: scale the set", f"$ {shlex.join(SCALE)}; {shlex.join(SCALE)}"]
 
 
 @pytest.mark.parametrize("line", ["5: let the pool replace each VM", "3: " + "a long line " * 30])
@@ -79,16 +63,8 @@ def test_the_screen_has_the_height_of_the_terminal_and_ends_with_the_hints(rows:
     assert lines[-len(bottom) :] == bottom
 
 
-def test_in_a_terminal_that_is_too_small_the_screen_is_cut_off() -> None:
-    assert len(picture(5, width=20, height=3)) == 3
-
-
 def test_the_lines_to_paste_have_every_experiment_and_the_missing_path() -> None:
     lines = lines_to_paste(KUBECONFIG, "/opt/bin", 8080)
     assert f'export KUBECONFIG={KUBECONFIG} PATH="$PATH:/opt/bin"' in lines
     assert all(shlex.join(command) in lines for each in EXPERIMENTS.values() for command in each.commands)
     assert lines[-1] == "Metrics are at http://127.0.0.1:8080/metrics."
-
-
-def test_without_a_missing_path_the_line_sets_only_the_kubeconfig() -> None:
-    assert f"export KUBECONFIG={KUBECONFIG}" in lines_to_paste(KUBECONFIG, "", 8080)

@@ -1,6 +1,5 @@
 """Experiments run one after the other, and their errors are one line."""
 
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ import pytest
 from sandbox.demo import runner as module
 from sandbox.demo.experiments import Command, Experiment
 from sandbox.demo.hints import Report
-from sandbox.demo.runner import Runner, as_process, environment, one_line, running_experiments
+from sandbox.demo.runner import Runner, environment, one_line, running_experiments
 from tests.sandbox.patience import wait_for
 
 
@@ -35,13 +34,6 @@ def running(directory: Path) -> Iterator[Runner]:
 def finished(runner: Runner, line: str) -> Report:
     wait_for(lambda: runner.report.line == line and not runner.report.running)
     return runner.report
-
-
-def test_an_experiment_runs_its_commands_in_order(tmp_path: Path) -> None:
-    with running(tmp_path) as runner:
-        runner.press(experiment("1 scale", f"echo one >> {tmp_path}/out", f"echo two >> {tmp_path}/out"))
-        assert not finished(runner, "1: try it").error
-    assert (tmp_path / "out").read_text() == "one\ntwo\n"
 
 
 def test_a_failure_is_one_line_and_ends_the_experiment(tmp_path: Path) -> None:
@@ -78,21 +70,6 @@ def test_the_end_of_the_demo_ends_the_command_that_runs(tmp_path: Path) -> None:
     assert process.poll() is not None
     assert not [each for each in threading.enumerate() if each.name.startswith("experiments")]
     assert not (tmp_path / "later").exists()
-
-
-def test_the_plugin_is_run_without_kubectl() -> None:
-    assert as_process(("kubectl", "vmherd", "why", "vmpool/web")) == [
-        sys.executable,
-        "-m",
-        "plugin",
-        "why",
-        "vmpool/web",
-    ]
-
-
-def test_kubectl_is_the_one_beside_this_python() -> None:
-    program, *arguments = as_process(("kubectl", "get", "vm"))
-    assert (Path(program).name, arguments) == ("kubectl", ["get", "vm"])
 
 
 def test_commands_get_the_kubeconfig_and_leave_their_files_in_the_directory(

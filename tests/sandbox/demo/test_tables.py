@@ -53,10 +53,6 @@ def test_an_owner_is_shown_with_its_counts_its_word_and_its_first_problem(
     assert row(View(owners={short: (owner("web", **cells),)}), f"{short}/web") == shown
 
 
-def test_an_owner_whose_definition_has_no_printer_columns_is_shown_with_its_name() -> None:
-    assert row(View(owners={"flk": (Row({"Name": "web"}, {"name": "web"}),)}), "flk/web") == "flk/web"
-
-
 def test_the_cells_and_the_metadata_of_a_servers_table_are_read_by_name() -> None:
     [read] = rows_of(
         {
@@ -126,15 +122,6 @@ def test_the_output_fits_the_terminal(number: int, height: int, width: int) -> N
     lines = picture(of_everything(number), width=width, height=height)
     assert len(lines) <= height
     assert max(map(len, lines)) <= width
-
-
-def test_the_examples_fit_a_small_terminal_whole() -> None:
-    view = of_everything(4)
-    shown = View(owners=view.owners, vms=view.vms, vmis=view.vmis[:7], events=view.events)
-    lines = picture(shown, width=80, height=18)
-    assert len(lines) == 18
-    assert not [line for line in lines if "more" in line]
-    assert len(lines_of_events(shown, width=80, height=18)) == 2
 
 
 def test_a_vm_that_is_not_ready_is_shown_before_vms_that_are_ready() -> None:
