@@ -3,11 +3,10 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from aiohttp import ClientResponse, TCPConnector, web
+from aiohttp import TCPConnector, web
 from aiohttp.test_utils import TestClient, TestServer
 
 from benchmarks.fleet import Size
@@ -19,7 +18,6 @@ from informers.http.client import open_client
 from informers.http.configuration import load_credentials
 from informers.informer import SharedInformer
 
-SET = "/apis/kubevirt.io/v1/namespaces/team-0/virtualmachineinstancereplicasets/fleet-00000"
 ALL_VMIS = "/apis/kubevirt.io/v1/virtualmachineinstances"
 VMIS_OF_TEAM = "/apis/kubevirt.io/v1/namespaces/team-0/virtualmachineinstances"
 MERGE = "application/merge-patch+json"
@@ -30,24 +28,12 @@ class Client:
 
     def __init__(self, server: Server, http: TestClient[Any, Any]) -> None:
         self.server = server
-        self.store = server.store
-        self.vmis = server.store.collections["kubevirt.io", "virtualmachineinstances"]
         self._http = http
 
     async def ask(self, method: str, target: str, body: Any = None, content_type: str = MERGE) -> tuple[int, Any]:
         sent = None if body is None else json.dumps(body)
         async with self._http.request(method, target, data=sent, headers={"Content-Type": content_type}) as answer:
             return answer.status, await answer.json()
-
-    @asynccontextmanager
-    async def watch(self, target: str, **params: str) -> AsyncIterator[ClientResponse]:
-        """Watch until the server ends the watch, which is a short time after its start."""
-        async with self._http.get(target, params={"watch": "1", "timeoutSeconds": "0.3", **params}) as answer:
-            yield answer
-            await answer.read()
-
-    def lose_one(self) -> None:
-        self.store.remove(self.vmis, next(iter(self.vmis.items)))
 
 
 @pytest.fixture
@@ -57,11 +43,6 @@ async def client() -> AsyncIterator[Client]:
     connector = TCPConnector(force_close=True)  # so that no handler waits for a next request after the test
     async with TestClient(TestServer(app, handler_cancellation=True), connector=connector) as http:
         yield Client(server, http)
-
-
-async def events(answer: ClientResponse, count: int) -> list[dict[str, Any]]:
-    async with asyncio.timeout(10):
-        return [json.loads(await answer.content.readline()) for _ in range(count)]
 
 
 async def test_requests_are_counted_and_the_first_write_is_noted(client: Client):

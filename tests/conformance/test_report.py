@@ -3,12 +3,10 @@
 import json
 from xml.etree import ElementTree
 
-import pytest
-
 from conformance.case import Case, Kind, Origin, Result, Status
 from conformance.catalogue import CASES
 from conformance.cluster import Cluster
-from conformance.report import FORMATS, catalogue, render
+from conformance.report import catalogue, render
 from tests.conformance.stored_objects import SUBJECT
 
 CLUSTER = Cluster(subjects={Kind.SETS: SUBJECT}, reconcilers={Kind.SETS: "virt-controller"})
@@ -50,16 +48,6 @@ def test_junit_counts_failures_and_shows_differences_as_skipped():
     assert failed[0].get("message") == 'expected 1 VMI within 30 s; seen: [] <"& '
     assert skipped[0].tag == differs[0].tag == "skipped"
     assert (differs[0].get("message") or "").startswith("differs: expected a mark")
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_a_report_without_results_is_valid(format: str):
-    assert render(format, Cluster(subjects={}), [], 0).strip()
-
-
-def test_a_kind_without_a_controller_says_so():
-    unknown = Cluster(subjects={Kind.SETS: SUBJECT}, reconcilers={Kind.SETS: ""})
-    assert "reconciled by no controller that was seen" in render("table", unknown, [], 0)
 
 
 def test_cases_of_vmherd_are_marked_in_the_list():

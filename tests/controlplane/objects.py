@@ -36,10 +36,6 @@ class Objects:
         """Apply a JSON merge patch."""
         return self.send("PATCH", name, body=change)
 
-    def change_status(self, name: str, status: Document) -> Document:
-        """Overwrite fields of the status through the subresource."""
-        return self.send("PATCH", f"{name}/status", body={"status": status})
-
     def steps(self, name: str, *steps: Document) -> Document:
         """Apply a JSON patch."""
         return json.loads(self._admin.send("PATCH", f"{self.path}/{name}", json.dumps(steps).encode(), STEPS))

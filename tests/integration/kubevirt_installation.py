@@ -65,10 +65,6 @@ class KubeVirtInstallation:
         status = {"observedGeneration": made["metadata"]["generation"], "replicas": 2, "updatedReplicas": 2}
         self._set_status(status)
 
-    def restart_without_end(self) -> None:
-        """Write the status of an unfinished rollout."""
-        self._set_status({"observedGeneration": 0, "replicas": 2, "updatedReplicas": 1})
-
     def operate(self) -> None:
         """Apply the KubeVirt object's patches to the Deployment, as virt-operator does."""
         mine = [patch for patch in self.patches() if patch["resourceName"] == "virt-controller"]

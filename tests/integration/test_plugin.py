@@ -98,25 +98,6 @@ def test_the_flags_of_kubectl_choose_cluster_user_and_identity(
     assert main([*line.split(), "--server=https://127.0.0.1:1"]) == 1
 
 
-def test_kubectl_completes_the_commands_and_names_of_the_plugin(pools: PoolNamespace, tmp_path: Path) -> None:
-    pools.make(1, name="web")
-    kubectl = Shell(tmp_path, pools.plane.kubeconfig, pools.namespace)
-    program = kubectl.programs / "kubectl_complete-vmherd"
-    text = (kubectl.programs / "kubectl-vmherd").read_text()
-    program.write_text(text.replace("from plugin.__main__ import main", "from plugin.completion import main"))
-    program.chmod(0o755)
-
-    def complete(*words: str) -> list[str]:
-        return kubectl("__complete", "vmherd", *words).stdout.splitlines()
-
-    assert complete("rollout", "resu") == ["resume\tend a pause", ":4"]
-    assert complete("tree", "vmp") == ["vmpool/\tpools of VMs", ":6"]
-    eventually(lambda: "vmpool/web\tRunning 1/1 ready" in complete("tree", "vmpool/"), what="the name with its state")
-    # The names are left out if the server needs more than two seconds.
-    eventually(lambda: complete("protect", "vm/we")[0].startswith("vm/web-0"), what="the name of the VM")
-    eventually(lambda: "default\tActive" in complete("list", "-n", "def"), what="the name of the namespace")
-
-
 def memory_of(spec: dict[str, Any]) -> Any:
     return spec["template"]["spec"]["domain"]["resources"]["requests"]["memory"]
 

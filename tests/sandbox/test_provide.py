@@ -62,15 +62,6 @@ def test_of_several_processes_one_makes_the_program_and_all_get_it(tmp_path: Pat
     assert names_in(tool.parent) == {"tool"}
 
 
-def test_of_several_processes_one_installs_an_environment(tmp_path: Path) -> None:
-    lock = tmp_path / "requirements.txt"
-    lock.write_text("# no package\n")
-    [python], errors = told(INSTALLER, lock, VMHERD_CACHE=str(tmp_path / "cache"))
-    assert errors.count("installing nothing\n") == 1
-    assert subprocess.run([python, "-c", "print(1)"], capture_output=True, text=True, check=True).stdout == "1\n"
-    assert len(names_in(tmp_path / "cache" / "tools")) == 1
-
-
 def test_a_maker_that_fails_leaves_nothing_and_the_next_one_is_not_disturbed(tmp_path: Path) -> None:
     def fail(path: Path) -> None:
         path.write_text("a half")

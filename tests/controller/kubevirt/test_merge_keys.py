@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from controller.kubevirt.merge_keys import VM_RULES
-from tests.controller.kubevirt.rebasing import Json, canonical, patch_of, rebased, rebased_spec, shape, vm
+from tests.controller.kubevirt.rebasing import Json, canonical, patch_of, rebased_spec, shape, vm
 
 
 def machine(**fields: object) -> Json:
@@ -20,19 +20,6 @@ def devices(**lists: object) -> Json:
 def test_p12_the_patch_has_the_version_that_was_read():
     patch = patch_of(vm({"a": 1}), shape({"a": 1}), shape({"a": 2}))
     assert patch == {"metadata": {"uid": "uid-of-the-vm", "resourceVersion": "42"}, "spec": {"a": 2}}
-
-
-def test_p12_the_patch_contains_only_the_differences():
-    old, new = ({**machine(domain={"cpu": {"cores": cores}}), "kept": {"x": [1]}} for cores in (1, 2))
-    patch = patch_of(vm(old), shape(old, labels={"a": "1"}), shape(new, labels={"a": "1"}))
-    assert patch is not None
-    assert patch["spec"] == {"template": {"spec": {"domain": {"cpu": {"cores": 2}}}}}
-    assert patch["metadata"].keys() == {"uid", "resourceVersion"}
-
-
-def test_p12_labels_are_added_to_a_vm_without_labels():
-    after = rebased(vm({}), shape({}), shape({}, labels={"a": "1"}, annotations={"b": "2"}))
-    assert (after["metadata"]["labels"], after["metadata"]["annotations"]) == ({"a": "1"}, {"b": "2"})
 
 
 def test_p12_a_restored_volume_stays_while_other_things_change():

@@ -5,7 +5,7 @@ import pytest
 from controller.kubevirt.vmis import is_ready
 from tests.builders import REPLICASETS
 from tests.controller.replicaset.launcher import Fate, Launcher, change_template, comes_up, fails
-from tests.controller.replicaset.simulation import KEY, ReplicaSetSimulation, replicaset_document
+from tests.controller.replicaset.simulation import ReplicaSetSimulation, replicaset_document
 from tests.fakes.virtual_time import run
 
 HOUR_S = 3600.0
@@ -45,18 +45,6 @@ def test_r4a_a_restart_of_the_controller_forgets_nothing():
         run(launcher.live(60))
         launcher.simulation.restart()
     assert len(launcher.created) <= 2 * 3 + 18
-
-
-def test_r4a_a_larger_wanted_number_of_a_failing_set_waits_as_well():
-    launcher = set_of(2, fails)
-    run(launcher.live(1000))
-    created = len(launcher.created)
-    launcher.simulation.server.change(REPLICASETS, KEY, {"spec": {"replicas": 50}})
-    run(launcher.live(600))
-    assert len(launcher.created) - created <= 4
-    launcher.fate = comes_up
-    run(launcher.live(310))
-    assert ready(launcher) == 50
 
 
 def test_r4a_a_rollout_to_a_failing_template_stops_and_is_reported_although_each_vmi_is_young():

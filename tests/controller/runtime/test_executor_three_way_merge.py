@@ -196,28 +196,12 @@ async def test_p12_a_lost_merge_that_happened_waits_for_the_cache(setup):
     assert setup.settled
 
 
-async def test_changes_are_counted_by_their_outcome(setup):
-    put_disk(setup, OWN)
-    await setup.carry_out([disown(), disown("none"), three_way_merge(put_vm(setup))])
-    assert setup.tally == {
-        ("remove_owner_reference", "done"): 1,
-        ("remove_owner_reference", "missing"): 1,
-        ("three_way_merge", "done"): 1,
-    }
-
-
 @pytest.mark.parametrize("place", range(len(OTHERS) + 1))
 async def test_p10_one_reference_is_removed_and_the_others_are_unchanged(setup, place: int):
     put_disk(setup, *OTHERS[:place], OWN, *OTHERS[place:])
     outcome = await setup.outcome_of(disown())
     assert outcome == Done(disown(), str(setup.server.version))
     assert owners_of(setup) == OTHERS
-
-
-async def test_p10_a_disk_without_remaining_owners_has_an_empty_list(setup):
-    put_disk(setup, OWN)
-    await setup.outcome_of(disown())
-    assert owners_of(setup) == []
 
 
 @pytest.mark.parametrize("owners", [[], OTHERS])

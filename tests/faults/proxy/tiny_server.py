@@ -1,8 +1,6 @@
 """A tiny server behind the fault proxy, and a client in front of it, for tests of the proxy itself."""
 
 import asyncio
-import gzip
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -32,13 +30,6 @@ class TinyServer:
     def __init__(self) -> None:
         self.requests: list[bytes] = []
         self.answer = plain(b'{"kind":"Thing"}')
-        self.held = asyncio.Event()
-        """The server answers while this event is set."""
-
-        self.held.set()
-        self.compress = False
-        """True if the server compresses each event of a watch separately, as the API server does."""
-
         self._watchers: list[asyncio.StreamWriter] = []
         self.url = ""
 
@@ -47,10 +38,8 @@ class TinyServer:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
                 self.requests.append(head + await reader.readexactly(length_of(head)))
-                await self.held.wait()
                 if b"watch=" in head.split(b"\r\n", 1)[0]:
-                    kind = b"Content-Encoding: gzip\r\n" if self.compress else b""
-                    writer.write(WATCH_HEAD.replace(b"\r\n", b"\r\n" + kind, 1))
+                    writer.write(WATCH_HEAD)
                     self._watchers.append(writer)
                 else:
                     writer.write(self.answer)
@@ -59,15 +48,11 @@ class TinyServer:
         finally:
             writer.close()
 
-    @property
-    def watches(self) -> int:
-        return sum(not writer.is_closing() for writer in self._watchers)
-
     async def send(self, *lines: bytes) -> None:
         """Send lines to all watches."""
         for writer in self._watchers:
             for line in lines:
-                writer.write(chunk(gzip.compress(line) if self.compress else line))
+                writer.write(chunk(line))
 
     async def end(self) -> None:
         """End all watches with a complete answer."""
@@ -127,21 +112,24 @@ async def tiny_server() -> AsyncIterator[TinyServer]:
 
 
 @asynccontextmanager
-async def proxied(*, tls: bool = False) -> AsyncIterator[tuple[TinyServer, FaultProxy]]:
+async def proxied() -> AsyncIterator[tuple[TinyServer, FaultProxy]]:
     """A tiny server and a proxy in front of it."""
-    async with tiny_server() as server, open_upstream(server.url) as upstream, fault_proxy(upstream, tls=tls) as proxy:
+    async with (
+        tiny_server() as server,
+        open_upstream(server.url) as upstream,
+        fault_proxy(upstream, tls=False) as proxy,
+    ):
         yield server, proxy
 
 
 @asynccontextmanager
-async def connected(proxy: FaultProxy, trust: bytes = b"") -> AsyncIterator[Client]:
-    """A connection to the proxy, with TLS if `trust` is a CA certificate."""
-    context = ssl.create_default_context(cadata=trust.decode()) if trust else None
+async def connected(proxy: FaultProxy) -> AsyncIterator[Client]:
+    """A connection to the proxy."""
     port = int(proxy.url.rpartition(":")[2])
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, limit=2**24)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**24)
     try:
         yield Client(reader, writer)
     finally:
         writer.close()
-        with suppress(ConnectionError, ssl.SSLError):
+        with suppress(ConnectionError):
             await writer.wait_closed()

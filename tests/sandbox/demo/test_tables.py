@@ -83,12 +83,6 @@ def test_vms_are_in_the_order_of_their_numbers() -> None:
     assert names == ["lonely", "web-2", "web-9", "web-10"]
 
 
-def test_a_vmi_of_a_vm_is_not_listed_a_second_time() -> None:
-    view = View(vms=(vm("web-0"),), vmis=(vmi("web-0"), set_vmi("test1")))
-    assert len([line for line in picture(view) if line.startswith("web-0")]) == 1
-    assert row(view, "test1") == "test1 Running True"
-
-
 def lines_of_events(view: View, **size: int) -> list[str]:
     lines = picture(view, **size)
     begin = next(number for number, line in enumerate(lines) if line.startswith("AGE "))
@@ -137,7 +131,3 @@ def test_rows_that_do_not_fit_are_counted() -> None:
     shown = len([line for line in lines if line.startswith("pool-")])
     assert shown
     assert [line.strip() for line in lines if "more" in line] == [f"and {30 - shown} more"]
-
-
-def test_a_server_that_does_not_answer_is_reported() -> None:
-    assert picture(View(error="connection refused")) == ["no answer from the API server: connection refused"]
