@@ -3,6 +3,7 @@
 The state depends only on the snapshot, so it is the same after a restart of the controller.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 
@@ -34,7 +35,7 @@ from controller.kubevirt.vms import (
 )
 from controller.pool.failures import start_failure_of
 from controller.pool.healing.records import count_recovering, read_records
-from controller.pool.leaving.disks import is_safe_to_delete
+from controller.pool.leaving.claims import lacking_finalizer
 from controller.pool.members.downtime import member_stuck_since, member_unready_since
 from controller.pool.members.lost import known_losses
 from controller.pool.members.machine import Machine, Machines
@@ -106,16 +107,17 @@ def find_waits(situation: Situation, deadline: timedelta) -> list[Wait]:
     has only the first of them. VMs that stay Terminating come last.
     """
 
+    def problem_of(machine: Machine, since: datetime | None, *, overdue: bool) -> Problem | None:
+        return lost_problem(situation, machine) or _problem(machine, since, overdue=overdue)
+
     def found() -> Iterator[tuple[tuple[int, str], Problem, datetime | None]]:
         for part in _unready_parts(situation):
-            since = member_stuck_since(situation.snapshot, part.example)
-            problem = lost_problem(situation, part.example) or _problem(
-                part.example, since, overdue=is_overdue(since, situation.now, deadline)
-            )
-            if problem is not None:
+            since = member_stuck_since(situation.snapshot, part.traits)
+            overdue = is_overdue(since, situation.now, deadline)
+            if problem_of(part.traits, since, overdue=overdue) is not None:
                 first = min(part.machines, key=situation.snapshot.rank_of)
-                # The VMs of a part may be on different nodes.
-                problem = lost_problem(situation, first) or replace(problem, name=first.metadata.name)
+                problem = problem_of(first, since, overdue=overdue)
+                assert problem is not None, "the members of a group have equal traits"
                 yield situation.snapshot.rank_of(first), problem, part.deadline_start
 
     in_order = sorted(found(), key=lambda each: each[0])
@@ -126,27 +128,23 @@ def find_waits(situation: Situation, deadline: timedelta) -> list[Wait]:
 class _Part(Struct, frozen=True):
     """VMs with equal traits that are not ready. `deadline_start` is the start of their progress deadline, or None."""
 
+    traits: Machine
     machines: Iterable[Machine]
     deadline_start: datetime | None
-
-    @property
-    def example(self) -> Machine:
-        return next(iter(self.machines))
 
 
 def _unready_parts(situation: Situation) -> Iterator[_Part]:
     for group in _unready(situation).groups:
-        since = member_stuck_since(situation.snapshot, group[0])
-        if not _needs_update(situation, group[0]):
-            yield _Part(group, since)
+        since = member_stuck_since(situation.snapshot, group.traits)
+        if not _needs_update(situation, group.traits):
+            yield _Part(group.traits, group, since)
             continue
-        partition = situation.intent.partition
-        above = [each for each in group if situation.is_above_partition(each)] if partition else list(group)
-        below = [each for each in group if not situation.is_above_partition(each)] if partition else []
-        if above:
-            yield _Part(above, _start_of_outdated(situation, above[0], since))
-        if below:
-            yield _Part(below, since)
+        parts: defaultdict[datetime | None, list[Machine]] = defaultdict(list)
+        for each in group:
+            updates = situation.is_above_partition(each)
+            parts[_start_of_outdated(situation, each, since) if updates else since].append(each)
+        for start, machines in parts.items():
+            yield _Part(group.traits, machines, start)
 
 
 def _start_of_outdated(situation: Situation, machine: Machine, since: datetime | None) -> datetime | None:
@@ -232,7 +230,8 @@ def late_live_change(situation: Situation) -> Machine | None:
     """Return the first VM whose live change has exceeded the progress deadline, or None."""
     since, deadline = situation.snapshot.live or {}, parse_deadline(situation.pool)
     changing = _with_step(situation, lambda step: step.is_unfinished) if since else ()
-    late = (each for each in changing if is_overdue(since.get(each.metadata.uid), situation.now, deadline))
+    overdue = (each for each in changing if is_overdue(since.get(each.metadata.uid), situation.now, deadline))
+    late = (each for each in overdue if (step := pending_step(situation, each)) is not None and step.is_unfinished)
     return min(late, key=situation.snapshot.rank_of, default=None)
 
 
@@ -260,9 +259,7 @@ def _activity(situation: Situation, *, updates: bool) -> Activity:
 
 def _lacks_finalizers(situation: Situation) -> bool:
     """Return True if the disks of a VM must be kept, but the VM does not have the finalizer yet (P10)."""
-    return situation.intent.scale_in.preserve and situation.snapshot.members.some(
-        lambda each: not is_deleting(each.vm) and not is_safe_to_delete(situation.snapshot, each.vm)
-    )
+    return situation.intent.scale_in.preserve and any(lacking_finalizer(situation.snapshot, situation.snapshot.members))
 
 
 def _has_deletable_surplus(situation: Situation) -> bool:

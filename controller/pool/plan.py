@@ -30,8 +30,7 @@ from controller.apimachinery.field_error import INVALID_SPEC, FieldError
 from controller.apimachinery.label_selectors import Selector
 from controller.kubevirt.vms import is_deleting, is_meant_to_run, is_ready, revision_of
 from controller.pool.healing.downtime_note import plan_unready_note
-from controller.pool.healing.finished import plan_finished
-from controller.pool.healing.heal import plan_healing
+from controller.pool.healing.finished import plan_replacements
 from controller.pool.health import plan_progress
 from controller.pool.leaving.claims import (
     choose_claims,
@@ -98,7 +97,7 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
     if stranded:
         return join([_plan_departures(snapshot), hold_return(stranded)])
     returning = plan_return(shown, snapshot.now)
-    healing = plan_finished(situation, plan_healing(situation))
+    healing = plan_replacements(situation)
     after_healing = replace(situation, doomed=healing.uids)
     scaling = plan_scale(after_healing)
     may_update = not (claims.released or returning.stages) and _scaling_allows_update(situation, scaling)

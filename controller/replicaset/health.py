@@ -71,8 +71,8 @@ def plan_progress(situation: Situation) -> Plan:
     unready = situation.active.where(
         lambda vmi: not is_ready(vmi) and not is_replaced(vmi) and not paused_or_unreadable(vmi)
     )
-    starts += [vmi_stuck_since(vmi, snapshot.now) for vmi in unready.examples()]
-    terminating = snapshot.members.where(is_deleting).examples()
+    starts += [vmi_stuck_since(vmi, snapshot.now) for vmi in unready.traits()]
+    terminating = snapshot.members.where(is_deleting).traits()
     return plan_deadline([*starts, *map(terminating_since, terminating)], snapshot.now, deadline)
 
 
@@ -112,7 +112,7 @@ def _has_problem(vmi: VirtualMachineInstance, now: datetime, deadline: timedelta
 def revision_in_use(active: VMIs, template: Template) -> str:
     """Return the template hash of the oldest outdated VMI, or the current hash if no VMI is outdated."""
     outdated = active.where(lambda vmi: not is_updated(vmi, template))
-    hashes = {template.hash_of(vmi) for vmi in outdated.examples()}
+    hashes = {template.hash_of(vmi) for vmi in outdated.traits()}
     if len(hashes) < 2:
         return min(hashes, default=template.hash)
     return min((with_timezone(vmi.metadata.creation_timestamp) or NEVER, template.hash_of(vmi)) for vmi in outdated)[1]

@@ -102,7 +102,7 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
         plan_limit(snapshot.owner.metadata, intent.replicas, snapshot.max_replicas),
         Plan(notices=undecodable_notices(claims.kept.where(lambda vmi: bool(vmi.undecodable)), snapshot.now)),
         plan_progress(situation),
-        wake_at(ends_of_marks(*situation.active.examples(), now=snapshot.now), snapshot.now),
+        wake_at(ends_of_marks(*situation.active.traits(), now=snapshot.now), snapshot.now),
     ]
     is_surge = situation.missing > 0 and situation.has_wanted
     if not claims.adopted and not claims.released and (is_surge or not scaling.stages):

@@ -75,8 +75,8 @@ def plan_pruning(snapshot: Snapshot, intent: Intent) -> Plan:
         return Plan()
     unused: list[ControllerRevision] = []
     if has_unused:
-        examples = snapshot.members.examples()
-        hashes = {intent.template.hash_of(vmi) for vmi in examples} | {intent.template.hash}
+        shared = snapshot.members.traits()
+        hashes = {intent.template.hash_of(vmi) for vmi in shared} | {intent.template.hash}
         used = {each.metadata.name for each in history.revisions if hash_of_set_revision(each.metadata) in hashes}
         used.add(ready_revision(snapshot.owner.metadata))
         unused = unused_revisions(history.revisions, used, keep=history.keep)

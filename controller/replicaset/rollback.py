@@ -37,7 +37,7 @@ def rollout_of(situation: Situation) -> Rollout:
 def _ready_revision(situation: Situation) -> str:
     """Return the revision that all VMIs have, if all wanted VMIs exist and are ready. Otherwise return ""."""
     snapshot, intent, active = situation.snapshot, situation.intent, situation.active
-    hashes = set(map(intent.template.hash_of, active.examples()))
+    hashes = set(map(intent.template.hash_of, active.traits()))
     is_short = active.some(
         lambda vmi: not is_ready(vmi) or (replaces_failure(vmi) and not is_proven(vmi, snapshot.now))
     )
@@ -54,7 +54,7 @@ def _unready(situation: Situation) -> Iterator[tuple[datetime, str]]:
         lambda vmi: is_updated(vmi, template) and not is_ready(vmi) and tells_of_template(vmi)
     )
     for group in stuck.groups:
-        yield vmi_stuck_since(group[0], now), min(each.metadata.name for each in group)
+        yield vmi_stuck_since(group.traits, now), min(each.metadata.name for each in group)
     for failure in situation.back_off.failures:
         if tells_of_template(failure.vmi):
             yield failure.since, failure.vmi.metadata.name

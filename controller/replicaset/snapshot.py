@@ -125,7 +125,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     @property
     def wrong_annotations(self) -> tuple[Wrong, ...]:
         """The wrong annotations of the set and of its VMIs (P23)."""
-        members = (("VMI", group, wrong_on_vmi(group[0])) for group in self.members.groups)
+        members = (("VMI", group, wrong_on_vmi(group.traits)) for group in self.members.groups)
         return (*self.useless_budget, *all_wrong(self.owner.metadata, Place.SET, members))
 
     @property

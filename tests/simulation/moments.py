@@ -20,7 +20,7 @@ from controller.kinds import Kind
 from controller.kubevirt import annotations as names
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DISRUPTION_BUDGETS, VMIS, VMS
 from controller.runtime.actions import Delete, Plan, label_of
-from controller.runtime.members.groups import Group, Members
+from controller.runtime.members.groups import one_by_one
 from informers.meta import ObjectKey
 from informers.store import Store
 from plugin.views.history import previous_revision, template_in
@@ -118,7 +118,7 @@ def _look(world: Any, kind: Kind[Any], resource: AnyResource, key: ObjectKey, ow
     rules, snapshot = reader.snapshot()
     said = _said(rules, snapshot)
     rules, shuffled = reader.snapshot(Random(str(world.loop.time())))
-    alone = replace(snapshot, members=Members(tuple(Group((each,)) for each in snapshot.members)))
+    alone = replace(snapshot, members=one_by_one(snapshot.members))
     return Moment(
         at=world.loop.time(),
         owner=key.name,

@@ -65,7 +65,7 @@ def failing_vms(situation: Situation, records: Mapping[int, Record]) -> list[Fai
     down = situation.members.where(_is_down).without(situation.lost)
     found = []
     for group in down.groups:
-        failures = _failures(situation, group[0])
+        failures = _failures(situation, group.traits)
         if failures:
             found += [each for machine in group if (each := _failing(situation, machine, failures, records))]
     return sorted(found, key=lambda each: each.machine.metadata.name)

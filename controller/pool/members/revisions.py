@@ -149,9 +149,9 @@ def oldest_in_use(snapshot: Snapshot, revisions: Revisions) -> str:
 
 
 def _revisions_in_use(snapshot: Snapshot) -> set[str]:
-    examples = snapshot.members.examples()
-    of_vms = {revision_of(each.vm) for each in examples}
-    return of_vms | {labels_of(each.vmi.metadata).get(REVISION_NAME, "") for each in examples if each.vmi is not None}
+    shared = snapshot.members.traits()
+    of_vms = {revision_of(each.vm) for each in shared}
+    return of_vms | {labels_of(each.vmi.metadata).get(REVISION_NAME, "") for each in shared if each.vmi is not None}
 
 
 def template_of(revision: ControllerRevision) -> Template | None:

@@ -128,7 +128,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
         def found() -> Iterator[tuple[str, Group[Machine], tuple[Wrong, ...]]]:
             for group in self.members.groups:
-                vm, vmi = group[0].vm, group[0].vmi
+                vm, vmi = group.traits.vm, group.traits.vmi
                 if vm.metadata.annotations:
                     yield "VM", group, wrong_on(vm.metadata, Place.VM)
                 if vmi is not None and vmi.metadata.annotations:

@@ -38,9 +38,9 @@ def _ready_revision(situation: Situation) -> str:
     should run are available. Otherwise return "".
     """
     snapshot, members, templates = situation.snapshot, situation.members, situation.revisions.templates
-    examples = members.examples()
-    names = {revision_of(each.vm) for each in examples}
-    names |= {vmi_revision_of(each.vmi) for each in examples if each.vmi is not None}
+    shared = members.traits()
+    names = {revision_of(each.vm) for each in shared}
+    names |= {vmi_revision_of(each.vmi) for each in shared if each.vmi is not None}
     if not names <= templates.keys() or len({templates[name].digest for name in names}) != 1:
         return ""
     is_changing = len(members) < situation.intent.wanted or members.some(lambda each: is_deleting(each.vm))
@@ -55,7 +55,7 @@ def _unready(situation: Situation) -> Iterator[tuple[datetime | None, str]]:
         lambda each: is_updated(situation.revisions, each) and should_be_ready(each) and tells_of_template(each.vmi)
     )
     for group in stuck.groups:
-        yield member_stuck_since(situation.snapshot, group[0]), min(each.metadata.name for each in group)
+        yield member_stuck_since(situation.snapshot, group.traits), min(each.metadata.name for each in group)
     late = late_live_change(situation)
     if late is not None:
         yield (situation.snapshot.live or {}).get(late.metadata.uid), late.metadata.name

@@ -327,3 +327,20 @@ def _pass_that_keeps_the_promise(simulation: PoolSimulation, *, seconds: float) 
     after = len(simulation.members())
     assert after <= max(before, replicas + min(2, len(silent))), "at most maxUnavailable substitutes"
     simulation.live_on(seconds)
+
+
+@pytest.mark.parametrize("graces_s", [(30, 3600), (3600, 30)])
+def test_p28_a_vm_with_a_long_grace_period_gets_no_substitute_before_its_end(graces_s: tuple[int, ...]):
+    owner = pool(replicas=4, annotations={SUBSTITUTE_LOST_AFTER: "60"})
+    machines = [
+        vm(f"web-{n}", owner=owner, ready=False, ready_for_s=400, spec=of_grace(s)) for n, s in enumerate(graces_s)
+    ]
+    machines += [vm(f"web-{n}", owner=owner) for n in (2, 3)]
+    instances = [vmi(each, **(TERMINATING if n < 2 else {})) for n, each in enumerate(machines)]
+    assert created(plan(snapshot(owner, machines, vmis=instances))) == {"web-4": True}
+
+
+def of_grace(seconds: int) -> dict[str, Any]:
+    spec = vm_spec()
+    spec["template"]["spec"]["terminationGracePeriodSeconds"] = seconds
+    return spec

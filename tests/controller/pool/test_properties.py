@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from controller.kubevirt.annotations import POOL_FINALIZER, PROTECT
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS, VMS
 from controller.pool.members.select import allows
-from controller.pool.members.traits import traits_of
+from controller.pool.members.traits import erase
 from controller.pool.plan import plan
 from controller.pool.spec.naming import ordinal_of
 from controller.pool.spec.policies import Strategy, keeps_disks
@@ -109,7 +109,7 @@ def test_the_plan_does_not_depend_on_the_order_of_the_objects_in_the_cache(simul
     for each in (members, strays, revisions):
         random.shuffle(each)
     lists = {"strays": tuple(strays), "revisions": tuple(revisions)}
-    shuffled = replace(seen, members=grouped(members, traits_of), **lists)
+    shuffled = replace(seen, members=grouped(members, erase), **lists)
     deleted = replace(seen.owner, metadata=replace(seen.owner.metadata, deletion_timestamp=seen.now))
     for owner in (seen.owner, deleted):
         assert plan(replace(shuffled, owner=owner)) == plan(replace(seen, owner=owner))

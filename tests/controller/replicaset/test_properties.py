@@ -17,7 +17,7 @@ from controller.replicaset.status import next_status, outcome_notices
 from controller.replicaset.template import is_updated
 from controller.replicaset.traits import group_vmis
 from controller.runtime.actions import Confirm, Create, Delete, Patch
-from controller.runtime.members.groups import Members
+from controller.runtime.members.groups import one_by_one
 from controller.runtime.status import status_patch
 from informers.meta import controller_of
 from tests.builders import replicaset, snapshot, vmi
@@ -91,7 +91,7 @@ def test_a_plan_from_groups_is_the_plan_from_single_members(settled, data):
     labels = data.draw(st.lists(st.sampled_from(["node-1", "node-2"]), min_size=len(seen.members)))
     vmis = [_on_node(each, node) for each, node in zip(seen.members, labels, strict=False)]
     seen = replace(seen, members=group_vmis(vmis))
-    alone = replace(seen, members=Members(tuple((each,) for each in vmis)))
+    alone = replace(seen, members=one_by_one(vmis))
     assert plan(alone) == plan(seen)
     assert next_status(alone, ()) == next_status(seen, ())
 
