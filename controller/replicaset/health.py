@@ -36,9 +36,7 @@ from controller.replicas.kstatus import (
     terminating_waits,
 )
 from controller.replicas.replica_limit import limit_stall
-from controller.replicas.settings import parse_deadline
 from controller.replicaset.back_off import NEVER, trial_of
-from controller.replicaset.rolling_update import parse_rollout
 from controller.replicaset.rollout import vmi_stuck_since
 from controller.replicaset.situation import Situation
 from controller.replicaset.template import Template, is_updated
@@ -53,9 +51,10 @@ def health_of(situation: Situation, failure: Condition | None, replacing: Condit
     None.
     """
     snapshot, active = situation.snapshot, situation.active
-    blocked = limit_stall(situation.intent.replicas, len(active), snapshot.max_replicas)
+    blocked = limit_stall(situation.target.replicas, len(active), snapshot.max_replicas)
     waits, activity = find_waits(situation), _activity(situation)
-    health = kstatus.health_of(snapshot, waits, activity, failure=failure, blocked=blocked)
+    deadline = situation.intent.settings.deadline
+    health = kstatus.health_of(snapshot, waits, activity, deadline=deadline, failure=failure, blocked=blocked)
     if failure is not None:
         return replace(health, problem=text_of(failure))
     if replacing is not None and health.stall is None:
@@ -65,7 +64,7 @@ def health_of(situation: Situation, failure: Condition | None, replacing: Condit
 
 def plan_progress(situation: Situation) -> Plan:
     snapshot = situation.snapshot
-    deadline = parse_deadline(snapshot.owner.metadata)
+    deadline = situation.intent.settings.deadline
     is_replaced = replaced_by_rollout(situation)
     starts = [failure.since for failure in situation.back_off.failures if failure.failures >= 2]
     unready = situation.active.where(
@@ -77,10 +76,9 @@ def plan_progress(situation: Situation) -> Plan:
 
 
 def replaced_by_rollout(situation: Situation) -> Callable[[VirtualMachineInstance], bool]:
-    rollout = parse_rollout(situation.snapshot.owner, situation.intent.wanted)
-    if rollout is None:
+    if situation.rollout is None:
         return lambda _: False
-    template = situation.intent.template
+    template = situation.template
     return lambda vmi: not is_updated(vmi, template) and not is_protected(vmi.metadata)
 
 
@@ -92,7 +90,7 @@ def find_waits(situation: Situation) -> list[Wait]:
     because only a user can help them.
     """
     snapshot, is_replaced = situation.snapshot, replaced_by_rollout(situation)
-    now, deadline = snapshot.now, parse_deadline(snapshot.owner.metadata)
+    now, deadline = snapshot.now, situation.intent.settings.deadline
     failed = [each for each in situation.back_off.failures if each.failures >= 2]
     waits: list[Wait] = [(Problem(each.vmi.metadata.name, CRASH_LOOP, "", each.since), each.since) for each in failed]
     for vmi in sorted(situation.active.where(lambda vmi: _has_problem(vmi, now, deadline)).firsts(), key=name_of):
@@ -132,10 +130,11 @@ def _problem_of(vmi: VirtualMachineInstance, now: datetime) -> Problem:
 
 
 def _activity(situation: Situation) -> Activity:
-    active = situation.active
+    active, claims = situation.active, situation.claims
+    is_claiming = bool(claims.adopted or claims.released or claims.held)
     has_surplus = situation.missing < 0 and active.some(lambda vmi: not is_protected(vmi.metadata))
     return Activity(
-        scales=not situation.has_wanted or has_surplus,
+        scales=not situation.has_regular or has_surplus or is_claiming,
         updates=active.some(replaced_by_rollout(situation)),
         starts=active.some(lambda vmi: not is_ready(vmi)),
         runs=bool(active),

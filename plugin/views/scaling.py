@@ -16,7 +16,7 @@ from controller.kubevirt.delicate import delicate_reason, reason_to_spare_vmi
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import disk_names_of, has_finished
 from controller.pool.healing.finished import plan_replacements
-from controller.pool.leaving.claims import by_name, choose_claims
+from controller.pool.leaving.claims import by_name
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.select import choose_for_removal
 from controller.pool.members.situation import situation_of
@@ -24,12 +24,9 @@ from controller.pool.members.snapshot import Snapshot as PoolSnapshot
 from controller.pool.plan import plan as plan_pool
 from controller.pool.scale import may_leave
 from controller.pool.spec.intent import Intent as PoolIntent
-from controller.pool.spec.intent import parse_intent as parse_pool
 from controller.pool.spec.policies import Strategy
 from controller.pool.substitutes import choose_leavers
-from controller.replicas.draining import drain_time
-from controller.replicas.settings import deletion_cost, spares_running
-from controller.replicaset.intent import parse_intent as parse_set
+from controller.replicas.settings import deletion_cost, read_settings
 from controller.replicaset.plan import plan as plan_set
 from controller.replicaset.ranking import rank_for_removal
 from controller.replicaset.situation import situation_of as set_situation
@@ -98,10 +95,10 @@ def with_owner(snapshot: Any, owner: Any) -> Any:
 
 
 def _of_pool(snapshot: PoolSnapshot) -> ScalePreview:
-    intent, plan, now = parse_pool(snapshot.owner), plan_pool(snapshot), snapshot.now
-    if isinstance(intent, FieldError) or snapshot.owner.spec.paused:
+    situation, plan, now = situation_of(snapshot), plan_pool(snapshot), snapshot.now
+    if isinstance(situation, FieldError) or snapshot.owner.spec.paused:
         return ScalePreview(held=plan.held)
-    situation = situation_of(snapshot, intent, choose_claims(snapshot, intent).kept)
+    intent = situation.intent
     if situation.surplus <= 0 or intent.scale_in.strategy is not Strategy.PROACTIVE:
         return ScalePreview(creating=_created(plan), held=plan.held)
     # VMs that have finished or failed leave before the scale-in chooses (P15, P25).
@@ -128,11 +125,10 @@ def _of_pool(snapshot: PoolSnapshot) -> ScalePreview:
 
 
 def _of_set(snapshot: SetSnapshot) -> ScalePreview:
-    intent, plan, now = parse_set(snapshot.owner), plan_set(snapshot), snapshot.now
-    if isinstance(intent, FieldError) or snapshot.owner.spec.paused:
+    situation, plan, now = set_situation(snapshot), plan_set(snapshot), snapshot.now
+    if isinstance(situation, FieldError) or snapshot.owner.spec.paused:
         return ScalePreview(held=plan.held)
-    situation = set_situation(snapshot, intent, snapshot.members)
-    if situation.missing >= 0 or spares_running(snapshot.owner.metadata):
+    if situation.missing >= 0 or situation.intent.settings.spares_running:
         return ScalePreview(creating=_created(plan), held=plan.held)
     return _scale_in(
         snapshot,
@@ -172,7 +168,7 @@ def _scale_in(
 
 
 def _drain(owner: ObjectMeta) -> str:
-    time = drain_time(owner)
+    time = read_settings(owner).drain
     return f"VMs that run leave when they have drained, after at most {time.total_seconds():.0f} s" if time else ""
 
 

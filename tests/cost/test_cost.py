@@ -39,7 +39,6 @@ UNMEASURED = {
     "controller/replicas/conditions.py": {"pause_notices", "without_failure"},
     "controller/replicaset/history.py": {"by_former_set"},
     "controller/replicaset/snapshot.py": {"by_required_label"},
-    "controller/replicaset/traits.py": {"_wait_of"},
     "controller/pool/members/snapshot.py": {"by_former_pool_namespace"},
     "controller/pool/status.py": {"_failure_notices"},
     "controller/pool/rollout/live.py": {"restart_due"},

@@ -28,7 +28,6 @@ STATIC_DISK: Final = "a disk that a user made is taken over and deleted with the
 UNDO: Final = "an undo returns to a template that was undone"
 SERVICE: Final = "a VM that was restarted after a drain stays out of its Service"
 ONCE: Final = "a new VM that does not run always counts as stopped by its user until KubeVirt has written its status"
-GROUPS: Final = "one member of a group is asked for all"
 LATE_NOTE: Final = "the note of the last good template is written only when something else wakes the pool"
 PRUNED: Final = "the history loses the last template that worked"
 HAMMERED: Final = "a refused create or delete is tried again, without a delay, whenever another member changes"
@@ -56,9 +55,6 @@ KNOWN: Final = (
     Known("a_disk_of_a_user_stays", "of a user was deleted", STATIC_DISK),
     Known("an_undo_returns_to_the_template_before", "an undo would return", UNDO),
     Known("who_serves_is_in_service", "out of its Service", SERVICE),
-    Known("order_does_not_matter", "", GROUPS),
-    Known("grouping_does_not_matter", "", GROUPS),
-    Known("the_preview_tells_the_truth", "the preview says", GROUPS),
     Known("at_rest_nothing_is_written", "^patch virtualmachine(pool|instancereplicaset)s/", LATE_NOTE),
     Known("a_template_that_worked_stays", "was deleted", PRUNED),
     Known("nothing_of_ours_is_left", "still has vmherd.dev/draining", STRAY_MARK),

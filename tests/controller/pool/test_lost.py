@@ -18,14 +18,12 @@ from controller.kubevirt.annotations import (
     SUBSTITUTE_LOST_AFTER,
 )
 from controller.kubevirt.resources import VMIS, VMS
-from controller.pool.members.situation import situation_of
 from controller.pool.plan import plan
 from controller.pool.rollout.successors import successor_of
-from controller.pool.spec.intent import Intent, parse_intent
 from controller.pool.status import next_status
 from controller.runtime.actions import Create, Delete, Patch, Restart
 from tests.builders import NOW
-from tests.pool_builders import pool, revision, rules_of, snapshot, stores, vm, vm_spec, vmi
+from tests.pool_builders import pool, revision, rules_of, situation_of, snapshot, stores, vm, vm_spec, vmi
 from tests.pool_replay import Replay, moments
 from tests.pool_simulation import PoolSimulation
 
@@ -156,9 +154,7 @@ def test_p28_a_vm_that_restarts_or_is_stopped_by_a_user_does_not_count_as_lost()
 def test_p28_the_successor_of_a_substitute_is_a_substitute():
     owner = pool(annotations=AFTER)
     machines = [vm(f"web-{n}", owner=owner, annotations={3: MARK}.get(n)) for n in range(4)]
-    seen_now, intent = snapshot(owner, machines), parse_intent(owner)
-    assert isinstance(intent, Intent)
-    situation = situation_of(seen_now, intent, seen_now.members)
+    situation = situation_of(snapshot(owner, machines))
     for each in machines:
         meta = json.loads(successor_of(situation, each))["metadata"]
         assert (SUBSTITUTE in (meta.get("annotations") or {})) is (each.metadata.name == "web-3")

@@ -20,7 +20,18 @@ from controller.runtime.members.groups import grouped
 from controller.runtime.status import status_patch
 from tests.builders import NOW
 from tests.fakes.rules import finalizers_of
-from tests.pool_builders import ANOTHER_CONTROLLER, OTHER_FINALIZER, POOLS, intent_of, pool, snapshot, vm, vm_spec, vms
+from tests.pool_builders import (
+    ANOTHER_CONTROLLER,
+    OTHER_FINALIZER,
+    POOLS,
+    intent_of,
+    pool,
+    situation_of,
+    snapshot,
+    vm,
+    vm_spec,
+    vms,
+)
 from tests.pool_simulation import PoolSimulation
 from tests.pool_strategies import BYSTANDING, GENTLE_EDITS, STEERING, edits, scale_ins, simulations, wild_pools
 
@@ -46,11 +57,11 @@ def count_that_should_be(simulation: PoolSimulation) -> range:
     seen = simulation.snapshot()
     intent = intent_of(seen.owner)
     if intent.scale_in.strategy is not Strategy.PROACTIVE:
-        return range(intent.wanted, 1000)
+        return range(intent.replicas, 1000)
     selection = intent.scale_in.selection
     marked = [each for each in seen.members if (each.metadata.annotations or {}).get(PROTECT) == "true"]
     unmovable = [each for each in seen.members if each in marked or not allows(selection, each.vm)]
-    right = max(intent.wanted, len(unmovable))
+    right = max(intent.replicas, len(unmovable))
     return range(right, right + 1)
 
 
@@ -92,7 +103,7 @@ def test_p3_creates_never_exceed_what_is_missing(simulation):
     seen = simulation.snapshot()
     created = [each for each in plan(seen).actions if isinstance(each, Create) and each.resource is VMS]
     matching = [vm for vm in seen.members if vm.metadata.deletion_timestamp or vm.metadata.labels["app"] == "web"]
-    assert len(created) <= max(intent_of(seen.owner).wanted - len(matching), 0)
+    assert len(created) <= max(intent_of(seen.owner).replicas - len(matching), 0)
 
 
 @given(lived(bystanders=True))
@@ -166,7 +177,7 @@ def test_guarantee_7_an_update_never_makes_more_vms_unavailable_than_allowed(sim
     for _ in range(data.draw(st.integers(1, 3))):
         data.draw(edits(simulation, ("template", "disks", "halt")))
         for _ in range(data.draw(st.integers(1, 6))):
-            most = intent_of(simulation.snapshot().owner).most_unavailable
+            most = situation_of(simulation.snapshot()).most_unavailable
             before = unavailable(simulation)
             simulation.run_pass()
             assert unavailable(simulation) <= max(most, before)

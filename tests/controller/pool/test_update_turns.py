@@ -13,7 +13,7 @@ from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.plan import plan
 from controller.runtime.actions import Delete, Patch, Plan, Restart
 from tests.fakes.kubevirt import BROKEN
-from tests.pool_builders import LABELS, intent_of, pool, revision, snapshot, vm_spec, vmi, vms
+from tests.pool_builders import LABELS, pool, revision, situation_of, snapshot, vm_spec, vmi, vms
 from tests.pool_simulation import PoolSimulation
 from tests.pool_updates import deleted_vms, during_update, limited_pool, merged, new_vms, old_vms, restarted
 
@@ -257,7 +257,7 @@ def test_p14_a_bad_template_reaches_only_as_many_vms_as_may_be_unavailable(repli
     for name in crashed & set(simulation.vmis):
         simulation.server.remove(VMIS, simulation.key(name))
     simulation.run_passes(6)
-    limit = min(intent_of(simulation.snapshot().owner).most_unavailable, replicas)
+    limit = min(situation_of(simulation.snapshot()).most_unavailable, replicas)
     changed = {name for name, image in simulation.images().items() if image == BROKEN}
     # Before the first VM has the template, VMs that are not ready get the template at once.
     assert len(changed) <= (limit if passes else max(limit, len(crashed)))

@@ -22,10 +22,9 @@ from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vmis import is_active, is_ready
 from controller.replicaset.back_off import annotation_of
 from controller.replicaset.plan import plan
-from controller.replicaset.rolling_update import parse_rollout
 from controller.replicaset.template import is_updated
 from controller.runtime.actions import Create, Delete
-from tests.builders import LABELS, REPLICASETS, replicaset, seconds_ago, snapshot, vmi
+from tests.builders import LABELS, REPLICASETS, limits_of, replicaset, seconds_ago, snapshot, vmi
 from tests.controller.replicaset.simulation import ReplicaSetSimulation
 from tests.fakes.requests import Document, Request
 from tests.strategies import template_hash_of, template_of
@@ -226,7 +225,7 @@ def planned(owner, *vmis) -> tuple[int, list[str]]:
     ],
 )
 def test_r14_percentages_of_the_surge_round_up_and_those_of_unavailable_vmis_round_down(text, replicas, limits):
-    rollout = parse_rollout(surging(text), replicas)
+    rollout = limits_of(surging(text), replicas)
     assert (rollout.max_unavailable, rollout.max_surge) == limits
 
 
@@ -331,7 +330,7 @@ class Watched:
         if request.resource is not VMIS or request.verb not in ("create", "delete"):
             return
         wanted, active = self.simulation.owner.spec.replicas, self.simulation.active
-        rollout = parse_rollout(self.simulation.owner, wanted)
+        rollout = limits_of(self.simulation.owner, wanted)
         if request.verb == "create":
             assert len(active) <= wanted + rollout.max_surge
         elif is_active(gone := VMIS.decode(msgspec.json.encode(before))) and is_ready(gone):
