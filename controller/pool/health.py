@@ -166,9 +166,11 @@ def should_be_ready(machine: Machine) -> bool:
 
 
 def _unready(situation: Situation) -> Machines:
-    """Return the VMs that should be ready and are not. Lost VMs whose work others do are left out (P28)."""
+    """Return the VMs that should be ready and are not, also those that are released. Lost VMs whose work others do are
+    left out (P28).
+    """
     lost = situation.known_lost
-    found = situation.members.where(should_be_ready)
+    found = situation.snapshot.members.where(should_be_ready)
     return found.without({each.metadata.uid for each in lost}) if len(lost) <= situation.bridged else found
 
 
