@@ -24,7 +24,15 @@ from controller.kubevirt.problems import (
     text_of,
 )
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vmis import is_deleting, is_paused, is_ready, phase_of, terminating_since, unready_since
+from controller.kubevirt.vmis import (
+    is_active,
+    is_deleting,
+    is_paused,
+    is_ready,
+    phase_of,
+    terminating_since,
+    unready_since,
+)
 from controller.replicas import kstatus
 from controller.replicas.kstatus import (
     Activity,
@@ -93,7 +101,8 @@ def find_waits(situation: Situation) -> list[Wait]:
     now, deadline = snapshot.now, situation.intent.settings.deadline
     failed = [each for each in situation.back_off.failures if each.failures >= 2]
     waits: list[Wait] = [(Problem(each.vmi.metadata.name, CRASH_LOOP, "", each.since), each.since) for each in failed]
-    for vmi in sorted(situation.active.where(lambda vmi: _has_problem(vmi, now, deadline)).firsts(), key=name_of):
+    shown = snapshot.members.where(lambda vmi: is_active(vmi) and _has_problem(vmi, now, deadline))
+    for vmi in sorted(shown.firsts(), key=name_of):
         problem = _problem_of(vmi, now)
         waits.append((problem, None if is_replaced(vmi) or paused_or_unreadable(vmi) else problem.since))
     return waits + terminating_waits(snapshot.members, now, deadline)
@@ -136,6 +145,6 @@ def _activity(situation: Situation) -> Activity:
     return Activity(
         scales=not situation.has_regular or has_surplus or is_claiming,
         updates=active.some(replaced_by_rollout(situation)),
-        starts=active.some(lambda vmi: not is_ready(vmi)),
+        starts=situation.snapshot.members.some(lambda vmi: is_active(vmi) and not is_ready(vmi)),
         runs=bool(active),
     )

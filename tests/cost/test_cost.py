@@ -33,6 +33,7 @@ UNMEASURED = {
     # One number, one error, one object with a few conditions, or one key of an index.
     "controller/apimachinery/quantities.py": {"seconds"},
     "controller/replicas/kstatus.py": {"text_of_defect"},
+    "controller/kubevirt/live_updates.py": {"_is_changing"},
     "controller/kubevirt/vmis.py": {"became_ready_at"},
     "controller/kubevirt/vms.py": {"became_ready_at", "is_start_requested"},
     "controller/kubevirt/problems.py": {"terminating_problem"},

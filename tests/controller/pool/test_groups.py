@@ -178,7 +178,7 @@ def alone(seen: Snapshot) -> Snapshot:
 
 
 @given(situations(), st.randoms(use_true_random=False))
-@settings(max_examples=600)
+@settings(max_examples=300)
 def test_a_plan_from_groups_is_the_plan_from_single_vms_in_any_order(seen, random):
     assert plan(alone(seen)) == plan(seen)
     assert next_status(alone(seen), ()) == next_status(seen, ())
