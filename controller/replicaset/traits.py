@@ -44,7 +44,8 @@ def erase(vmi: VirtualMachineInstance) -> VirtualMachineInstance | None:
     shared = shared_meta(
         labels, meta.annotations, deletion_timestamp=meta.deletion_timestamp, creation_timestamp=created
     )
-    return like(vmi, metadata=shared, status=status and _erase_status(vmi, status, running, unready))
+    erased = status and _erase_status(vmi, status, running, unready)
+    return VirtualMachineInstance(shared, erased, vmi.undecodable)
 
 
 def _erase_status(
