@@ -243,7 +243,7 @@ def _elector(
         namespace=config.leader_election_namespace,
         name=config.leader_election_id,
         identity=new_identity(),
-        clock=platform.clock,
+        clock=platform.lease_clock,
         wall_clock=platform.now,
         report=_on_this_loop(partial(metrics.leading, config.leader_election_id)),
         lease_duration_s=config.lease_duration_s,

@@ -88,12 +88,16 @@ def utc_now() -> datetime:
 
 class Platform(NamedTuple):
     """The threads, the clocks and the API clients of the program. A simulation replaces them, so that everything runs
-    in one loop. `now` returns the time of the wall clock.
+    in one loop. `now` returns the time of the wall clock. `lease_clock` goes on while the machine sleeps, where the
+    system has such a clock.
     """
 
     elected: Elected = elected_in_own_thread
     side_thread: Callable[[], SideThread] = SideThread
     clock: Callable[[], float] = time.monotonic
+    lease_clock: Callable[[], float] = partial(
+        time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    )
     cpu: Callable[[], float] = time.thread_time
     now: Callable[[], datetime] = utc_now
     open_client: OpenClient = open_client
@@ -289,7 +293,7 @@ def _writer(
         check=parts.check,
         thread=parts.side_thread(),
     )
-    first_deletes = FirstDeletes(parts.client, parts.stores)
+    first_deletes = FirstDeletes(parts.client, parts.stores, parts.check.doubt)
     status_writer = StatusWriter(parts.client, rules.resource, of_status, parts.check)
     return RulesReconciler(
         kind,

@@ -167,7 +167,7 @@ REPLICA_SETS: Final[Kind[ReplicaSet]] = Kind(
     writes=(("created", (resources.VMIS,)), ("deleted", (resources.VMIS,))),
     access=(
         Access(resources.VMIS, (*READ, *_WRITE)),
-        Access(resources.CONTROLLER_REVISIONS, (*READ, "create", "delete")),
+        Access(resources.CONTROLLER_REVISIONS, (*READ, *_WRITE)),
     ),
     # The controller patches a set to note the template of VMIs that have no hash.
     owner_verbs=("patch",),
@@ -201,7 +201,7 @@ POOLS: Final[Kind[Pool]] = Kind(
     access=(
         Access(resources.VMIS, (*READ, "patch", "delete")),
         Access(resources.VMS, (*READ, *_WRITE)),
-        Access(resources.CONTROLLER_REVISIONS, (*READ, "create", "delete")),
+        Access(resources.CONTROLLER_REVISIONS, (*READ, *_WRITE)),
         # To keep a disk after its VM is deleted, the controller removes the disk's ownerReference to the VM.
         # If a disk becomes larger in the template, the controller patches the size that its claim requests.
         # Before a VM is created, the controller looks for disks of an earlier VM of the same name.

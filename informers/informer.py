@@ -2,19 +2,8 @@
 
 A process needs only one informer for each resource, because all readers can share the cache of the informer.
 
-An informer keeps the same promises as client-go's SharedInformer:
-
-- The cache is eventually consistent. For each object, the cache shows a state that the server had. The cache never
-  replaces the state of an object by an earlier state. The order of changes of two different objects is not promised.
-- Handlers are synchronous functions. The informer calls them in the order in which they were added.
-- After an event, the informer changes the cache and calls the handlers in the same iteration of the event loop.
-- After a list, the informer first changes the whole cache. Then it calls the handlers, slice by slice. So readers can
-  see the new list before the handlers have received all changes.
-- A handler may read stores and add keys to queues. A handler must return quickly. If a handler raises an exception, the
-  informer logs and counts the exception and calls the next handler.
-- The event `synced` is set after every handler has received the first complete list of every watched namespace.
-- If the server does not serve the resource, the informer waits until the server serves it. During that time, `missing`
-  is True.
+The sections "Shared informer" and "Failures and their effects" of docs/informers.md list its promises. They are those
+of client-go's SharedInformer.
 """
 
 import asyncio
@@ -39,7 +28,7 @@ Handler = Callable[[Change[T]], None]
 
 
 class SharedInformer(Generic[T]):
-    """An informer for one resource. The docstring of this module lists the promises of an informer.
+    """An informer for one resource.
 
     With `namespaces=("",)`, the informer opens one watch for all namespaces. With one or more namespace names, it opens
     one watch for each namespace.

@@ -131,13 +131,17 @@ def _fields_beside_metadata(type_: type[Any]) -> tuple[str, ...]:
     return tuple(name for name in type_.__struct_fields__ if name != "metadata")
 
 
+LONGEST_NUMBER = 100
+
+
 def version_number(resource_version: str) -> int | None:
     """Convert a resourceVersion to a number. Return None if the version is not a number.
 
     Each write to a resource increases its version, so two versions of one resource can be compared (KEP-5504). A
     version that is not a number cannot be compared.
     """
-    return int(resource_version) if resource_version.isascii() and resource_version.isdigit() else None
+    is_number = resource_version.isascii() and resource_version.isdigit() and len(resource_version) < LONGEST_NUMBER
+    return int(resource_version) if is_number else None
 
 
 def is_older(version: str, other: str) -> bool:

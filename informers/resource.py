@@ -128,7 +128,7 @@ class Resource(Generic[T]):
         """
         try:
             metadata = _decode_metadata(raw).metadata if self._partial else ObjectMeta()
-        except (msgspec.DecodeError, RecursionError):
+        except UNDECODABLE:
             return None
         type_: Any = self.type
         return type_(metadata=metadata, undecodable=why) if metadata.name else None

@@ -4,15 +4,7 @@ Only the informer writes to a store, and any number of readers read it. Readers 
 that write. Objects are immutable, so a reader may keep an object for any time. Every write is atomic for readers. No
 reader sees a part of a new list. The indexes never contradict each other.
 
-The methods `apply`, `remove` and `drop` write one object and return the changes:
-
-- If the object is not newer than the cached object, nothing changes.
-- If the new object has the cached object's name but another UID, the cached object was deleted. The changes are
-  `Removed` for the old object and then `Added` for the new object, never `Updated`.
-- If the informer missed the deletion event, `Removed.last_known` can be older than the last state of the object.
-
-The changes of one object are returned in the order of the object's versions. The order of changes of two different
-objects is not promised.
+The section "Store" of docs/informers.md lists what its writes promise.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -227,7 +219,7 @@ class Replacement(Generic[T]):
 
 
 class Store(Generic[T]):
-    """The cached objects of one resource. The docstring of this module lists the promises of a store.
+    """The cached objects of one resource.
 
     `scopes` contains the watched namespaces, or is `("",)` for all namespaces. `indexes` maps the name of each index to
     a function that returns the index values of an object. Every write calls these functions. They must not raise an

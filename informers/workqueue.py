@@ -1,17 +1,7 @@
 """A work queue stores the keys that need work. At most one worker at a time gets the same key.
 
-The queue keeps the same promises as client-go's queue:
-
-- *Order*: workers receive the keys of a flow in the order in which the keys were added. The flows take turns, so many
-  keys of one flow do not delay the keys of another. By default, all keys have one flow, as in client-go.
-- *No duplicates*: if a key is added several times while it waits, a worker receives the key only once.
-- *One worker for each key*: if a key is added while a worker processes the key, the queue waits until this worker calls
-  `done`. Then the queue returns the key again. So no `add` is lost.
-- *Any number of producers and workers*: all workers and producers must run on one event loop. Only `get` and the
-  iteration are asynchronous.
-- *Shutdown*: after `shut_down`, the queue accepts no keys, cancels all delays and ends the iteration of each worker.
-  Workers finish the keys that they are processing.
-- *Cancellation*: if a waiting worker is cancelled, no key is lost, and the queue wakes the next waiting worker.
+The section "Work queue" of docs/informers.md lists its promises. They are those of client-go's queue, but the flows
+take turns.
 
 A worker runs `async for key in queue:` and calls `queue.done(key)` in a `finally` block. If a run failed, the worker
 calls `add_rate_limited`. The rate limiter of the queue computes the delay.
@@ -49,7 +39,7 @@ class QueueKeys(NamedTuple, Generic[K]):
 
 
 class WorkQueue(Generic[K]):
-    """A queue of keys for workers. The docstring of this module lists the promises of the queue.
+    """A queue of keys for workers.
 
     `name` is the queue's name in its metrics. `limiter` computes the delays of keys that failed. `flow` returns the
     flow of a key, for example its namespace. At most `most_of_flow` workers at a time get keys of one flow.

@@ -309,3 +309,25 @@ def test_the_page_about_the_architecture_names_each_holder_of_state() -> None:
     holders = {name for path in paths for name in holders_of_state(path.read_text())}
     assert holders
     assert {name for name in holders if f"`{name}`" not in section} == set()
+
+
+def test_only_these_modules_read_a_clock_other_than_that_of_the_loop():
+    """The section "Clocks" of docs/informers.md gives the reasons."""
+    reading = {module_of(path) for path in sources("informers", "controller") if "time" in modules_imported_by(path)}
+    workers = "controller.runtime.workers"
+    measuring = {"controller.metrics.registry", f"{workers}.loop_share", f"{workers}.side_thread"}
+    assert reading == {"controller.assembly"} | measuring
+
+
+def test_only_these_modules_wait_and_know_the_wall_clock():
+    """The others cannot wait on it by mistake."""
+    both = {
+        module_of(path)
+        for path in sources("informers", "controller")
+        if {"asyncio", "datetime"} <= modules_imported_by(path)
+    }
+    assembly = {"controller.app", "controller.assembly"}
+    times_of_objects = {"controller.runtime.reconciler", "controller.preflight.checks", "controller.events.recorder"}
+    times_of_others = {"controller.takeover.second_writer", "informers.http.exec_plugin"}
+    shown = {"controller.leaderelection.elector", "controller.runtime.execute.refusals"}
+    assert both == assembly | times_of_objects | times_of_others | shown

@@ -18,11 +18,13 @@ SAFE_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 alphabet also has no characters that look like another character.
 """
 
+NAME_LENGTH: Final = 253
+"""The maximum number of characters in the name of an object."""
+
+LABEL_LENGTH: Final = 63
+"""The maximum number of characters in a label value and in a host name."""
+
 SUFFIX_LENGTH: Final = 5
-BASE_LENGTH: Final = 58
-"""The maximum length of a generated name without its suffix. With the suffix, the name has at most 63 characters. This
-is the limit for label values and host names.
-"""
 
 _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)
 
@@ -46,6 +48,18 @@ def is_subdomain(text: str) -> bool:
     characters of a label.
     """
     return len(text) <= 253 and all(map(_LABEL.fullmatch, text.split(".")))
+
+
+def cut(name: str, length: int) -> str:
+    """Return the name with at most `length` characters. The end of a name that is cut is no dot and no hyphen, because
+    the API server accepts neither at the end of a part.
+    """
+    return name if len(name) <= length else name[:length].rstrip("-.")
+
+
+def cut_apart(name: str, length: int) -> str:
+    """Return the name with at most `length` characters. If it is cut, a digest keeps different names different."""
+    return name if len(name) <= length else f"{cut(name, length - 9)}-{shake_128(name.encode()).hexdigest(4)}"
 
 
 def suffixes(seed: str) -> Iterator[str]:
@@ -73,6 +87,6 @@ def free_suffixes(base: str, seed: str, *, taken: Container[str]) -> Iterator[st
 def name_base(*candidates: str | None) -> str:
     """Return the base: the part of a generated name before the suffix.
 
-    The base is the first 58 characters of the first non-empty candidate. Return "" if all candidates are empty.
+    The base is the first non-empty candidate, cut to 58 characters. Return "" if all candidates are empty.
     """
-    return next((candidate for candidate in candidates if candidate), "")[:BASE_LENGTH]
+    return cut(next(filter(None, candidates), ""), LABEL_LENGTH - SUFFIX_LENGTH)

@@ -22,6 +22,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from controller.apimachinery.names import NAME_LENGTH, cut
+
 WINDOW = timedelta(minutes=10)
 """The longest time between two occurrences that are counted in the same Event."""
 
@@ -43,7 +45,7 @@ COMBINED = "(combined from similar events): "
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_NAME_LIMIT = 253 - len(".") - 16
+_STAMP_LENGTH = 16
 
 
 class ObjectRef(Struct, frozen=True, kw_only=True):
@@ -85,6 +87,8 @@ class Series(Struct, eq=False, kw_only=True):
     count: int = 0
     posted: bool = False
     message: str = ""
+    occasions: list[Hashable] = []
+    """The occasions that the Event reports and that no attempt to send it has reported yet."""
 
     @property
     def text(self) -> str:
@@ -183,7 +187,7 @@ class Correlator:
         # The name ends with a time in nanoseconds, as in client-go. The number is always larger than the previous
         # number, so each name is unique.
         self._stamp = max(self._stamp + 1, (at - _EPOCH) // _MICROSECOND * 1000)
-        name = f"{ref.name[:_NAME_LIMIT].rstrip('.-')}.{self._stamp:x}"
+        name = f"{cut(ref.name, NAME_LENGTH - len('.') - _STAMP_LENGTH)}.{self._stamp:x}"
         return Series(
             ref=ref,
             component=component,
@@ -250,6 +254,9 @@ class Occasions:
             return False
         self._reported[occasion] = self._reported.pop(occasion)
         return True
+
+    def forget(self, occasion: Hashable) -> None:
+        self._reported.pop(occasion, None)
 
     def mark_reported(self, occasion: Hashable) -> None:
         self._reported[occasion] = None

@@ -1,13 +1,13 @@
 """Sends Kubernetes Events to the users of the objects.
 
 `publish` only stores Events in a queue. `publish` never waits and never raises an exception. So an Event cannot delay a
-reconciliation or make it fail. One service sends the Events in the order of the queue, one request at a time. If an
-Event occurs again while it is in the queue, only the count of the Event increases. So a thousand similar Events at the
-same time need only about ten requests.
+reconciliation or make it fail. Each namespace has a queue, and its Events are sent in their order, one request at a
+time. So a namespace that refuses Events does not delay those of the others. If an Event occurs again while it is in
+the queue, only its count increases. So a thousand similar Events at the same time need only about ten requests.
 
 Events that cannot be sent are dropped. A metric counts the dropped Events by reason:
 
-    queue_full       the queue is full
+    queue_full       the queue of the namespace is full
     spam             the token bucket of the object is empty
     namespace_gone   the namespace is being deleted or does not exist
     refused          the server rejected the Event
@@ -17,7 +17,7 @@ Events that cannot be sent are dropped. A metric counts the dropped Events by re
     shutdown         the Event was still in the queue when the process stopped
 
 The count of a dropped Event is not lost. If the Event occurs again within ten minutes, the next request contains the
-full count.
+full count. An Event that is published once for each occasion is published again if no attempt has reached the server.
 """
 
 import asyncio
@@ -26,6 +26,7 @@ from contextlib import suppress
 from datetime import datetime
 
 import structlog
+from msgspec import Struct
 
 from controller.config.settings import Config
 from controller.events.correlator import Correlator, ObjectRef, Occasions, Series, SpamFilter
@@ -44,12 +45,16 @@ from informers.errors import (
 )
 from informers.meta import ObjectKey, ObjectMeta
 from informers.objects import ObjectClient, PatchType
+from informers.workqueue import WorkQueue
 
 __all__ = ["DROP_REASONS", "EVENTS", "EventRecorder", "ObjectRef"]
 
 log = structlog.get_logger()
 
 QUEUE_SIZE = 1000
+SENDERS = 4
+"""The largest number of namespaces whose Events are sent at the same time."""
+
 RETRY_DELAYS_S = (1.0, 4.0, 16.0)
 """The delays between the attempts to send an Event, in seconds. The sum is longer than a restart of the API server."""
 
@@ -71,6 +76,14 @@ def ref_of(resource: AnyResource, meta: ObjectMeta) -> ObjectRef:
     )
 
 
+class _Queue(Struct, eq=False):
+    """The Events of one namespace. `sending` is the Event that left the queue last, after this number of `failures`."""
+
+    waiting: dict[Series, None] = {}
+    sending: Series | None = None
+    failures: int = 0
+
+
 class EventRecorder:
     """Sends Events, as explained at the start of this module. A process has one recorder for all kinds."""
 
@@ -88,7 +101,7 @@ class EventRecorder:
 
         `component` is the default source of Events. The function `now` returns the wall clock time in UTC. `instance`
         identifies this process, for example by the name of the Pod. `count_drop` is called with the reason for each
-        dropped Event.
+        dropped Event. `queue_size` is the largest number of Events in the queue of a namespace.
         """
         self._client = client
         self._component = component
@@ -101,17 +114,14 @@ class EventRecorder:
         self._spam_filter = SpamFilter()
         self._occasions = Occasions()
 
-        self._waiting: dict[Series, None] = {}
-        """The queue: Events with changes that were not sent yet.
+        self._queues: dict[str, _Queue] = {}
+        """The queue of each namespace with Events that were not sent yet."""
 
-        The oldest Event in the queue is first.
-        """
-
-        self._work = asyncio.Event()
-        """This flag is set while the queue is not empty."""
+        self._work = WorkQueue[str]("events")
+        """The namespaces with a queue. A namespace whose last Event failed comes after a delay."""
 
         self._idle = asyncio.Event()
-        """This flag is set while the queue is empty and no Event is being sent."""
+        """This flag is set while no namespace has a queue."""
         self._idle.set()
 
         self._failing = False
@@ -121,15 +131,15 @@ class EventRecorder:
         """
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return sum(len(queue.waiting) for queue in self._queues.values())
 
     @property
     def unsent(self) -> int:
-        """The number of Events in the queue. While the last Event of the queue is being sent, the number is 1."""
-        return len(self._waiting) or int(not self._idle.is_set())
+        """The number of Events that wait or that are being sent."""
+        return len(self) + sum(queue.sending is not None for queue in self._queues.values())
 
     def publish(self, ref: ObjectRef, notices: Iterable[Notice], *, component: str = "") -> None:
-        """Put an Event for each notice about the object into the queue. Never wait and never raise an exception."""
+        """Put an Event for each notice about the object into its queue. Never wait and never raise an exception."""
         try:
             at = self._now()
             for notice in notices:
@@ -141,16 +151,17 @@ class EventRecorder:
             log.exception("event not recorded", namespace=ref.namespace, name=ref.name)
 
     async def run(self) -> None:
-        """Send the Events from the queue until the task is cancelled."""
-        while True:
-            await self._work.wait()
-            series = next(iter(self._waiting))
-            self._dequeue(series)
+        """Send the Events until the task is cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(SENDERS):
+                group.create_task(self._send_queues(), name=f"events-{number}")
+
+    async def _send_queues(self) -> None:
+        async for namespace in self._work:
             try:
-                await self._deliver(series)
+                await self._deliver(namespace, self._queues[namespace])
             finally:
-                if not self._waiting:
-                    self._idle.set()
+                self._work.done(namespace)
 
     async def sent(self, timeout_s: float) -> bool:
         """Wait until all Events are sent, but at most `timeout_s` seconds. Return False if some Events are not sent.
@@ -162,14 +173,15 @@ class EventRecorder:
     async def flush(self, timeout_s: float) -> None:
         """Wait until all Events are sent.
 
-        After `timeout_s` seconds, drop all Events in the queue. `run` must be running.
+        After `timeout_s` seconds, drop all waiting Events. `run` must be running.
         """
         if await self.sent(timeout_s):
             return
-        log.warning("events not sent in time", waiting=len(self._waiting), waited_s=timeout_s)
-        for series in tuple(self._waiting):
-            self._dequeue(series)
-            self._count_drop("shutdown")
+        log.warning("events not sent in time", waiting=len(self), waited_s=timeout_s)
+        for queue in self._queues.values():
+            for _ in queue.waiting:
+                self._count_drop("shutdown")
+            queue.waiting.clear()
 
     def _record(self, ref: ObjectRef, notice: Notice, component: str, at: datetime) -> None:
         occasion = (ref.uid, notice.reason, notice.once)
@@ -185,40 +197,53 @@ class EventRecorder:
         )
         if self._enqueue(series, at) and notice.once:
             self._occasions.mark_reported(occasion)
+            series.occasions.append(occasion)
 
     def _enqueue(self, series: Series, at: datetime) -> bool:
-        """Put the Event into the queue and return True, or drop the Event and return False."""
-        if series in self._waiting:
+        """Put the Event into its queue and return True, or drop the Event and return False."""
+        namespace = namespace_of(series.ref)
+        queue = self._queues.get(namespace) or _Queue()
+        if series in queue.waiting:
             return True
-        if len(self._waiting) >= self._queue_size:
+        if len(queue.waiting) >= self._queue_size:
             self._count_drop("queue_full")
             return False
         if not self._spam_filter.admit(series.ref, series.component, at):
             self._count_drop("spam")
             return False
-        self._waiting[series] = None
-        self._work.set()
+        queue.waiting[series] = None
+        if namespace not in self._queues:
+            self._queues[namespace] = queue
+            self._work.add(namespace)
         self._idle.clear()
         return True
 
-    def _dequeue(self, series: Series) -> None:
-        del self._waiting[series]
-        if not self._waiting:
-            self._work.clear()
+    async def _deliver(self, namespace: str, queue: _Queue) -> None:
+        """Make one attempt to send the first Event of a queue, and queue its namespace again.
 
-    async def _deliver(self, series: Series) -> None:
-        """Retry after temporary errors. Drop the Event after any other error, and after the last attempt."""
-        for delay_s in (*RETRY_DELAYS_S, None):
+        Retry after temporary errors. Drop the Event after any other error, and after the last attempt.
+        """
+        if queue.sending is None and queue.waiting:
+            queue.sending = next(iter(queue.waiting))
+            del queue.waiting[queue.sending]
+        if (series := queue.sending) is not None:
             try:
                 await self._send(series)
-            except Exception as error:
-                if delay_s is None or not _is_temporary(error):
-                    self._drop(series, error)
-                    return
-                await asyncio.sleep(max(delay_s, _retry_after_s(error)))
-            else:
                 self._failing = False
-                return
+            except Exception as error:
+                if queue.failures < len(RETRY_DELAYS_S) and _is_temporary(error):
+                    self._work.add_after(namespace, max(RETRY_DELAYS_S[queue.failures], _retry_after_s(error)))
+                    queue.failures += 1
+                    return
+                self._drop(series, error)
+            series.occasions.clear()
+        queue.sending, queue.failures = None, 0
+        if queue.waiting:
+            self._work.add(namespace)
+            return
+        del self._queues[namespace]
+        if not self._queues:
+            self._idle.set()
 
     async def _send(self, series: Series) -> None:
         """Create or patch the Event on the server.
@@ -242,6 +267,8 @@ class EventRecorder:
     def _drop(self, series: Series, error: Exception) -> None:
         reason = _drop_reason(error)
         self._count_drop(reason)
+        for occasion in series.occasions if reason == "unreachable" else ():
+            self._occasions.forget(occasion)
         if reason in {"namespace_gone", "not_leader"}:
             return
         emit = log.debug if self._failing else log.warning

@@ -4,6 +4,7 @@ A mark has an end, so a forgotten mark ends by itself. A value that is not a tim
 harm is worse than delay (P23 reports it).
 """
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
@@ -11,6 +12,12 @@ from typing import Final
 from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt.annotations import BUSY_UNTIL
 from informers.meta import KubeObject, ObjectMeta
+
+_CLOCK: Final = "([01][0-9]|2[0-3]):[0-5][0-9]"
+TIME_PATTERN: Final = (
+    rf"[0-9]{{4}}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T{_CLOCK}(:[0-5][0-9](\.[0-9]{{1,9}})?)(Z|[+-]{_CLOCK})"
+)
+_TIME: Final = re.compile(TIME_PATTERN, re.ASCII)
 
 BEFORE_ALL: Final = datetime.min.replace(tzinfo=UTC)
 """A time at which every mark still counts."""
@@ -45,9 +52,10 @@ def ends_of_marks(*objects: KubeObject | None, now: datetime) -> Iterator[dateti
 
 
 def time_of(text: str) -> datetime | None:
-    """Return the time in an annotation, or None if the text is not a time with a time zone."""
+    """Return the time in an annotation, or None if the text is not a time in the form of `TIME_PATTERN`. The report
+    about wrong values (P23) asks this function too.
+    """
     try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
+        return with_timezone(datetime.fromisoformat(text)) if _TIME.fullmatch(text) else None
+    except ValueError:  # such as February 30
         return None
-    return with_timezone(time) if time.tzinfo is not None else None

@@ -10,7 +10,8 @@ seconds before they take the lease. In this time, the cancelled block has to end
 
 Gate: cancellation alone is not safe. The operating system can stop a process at any line and continue it later.
 Therefore call `check` directly before every write. `check` compares the clock with the deadline. Any thread may call
-it. The elector never reads the timestamps in the lease (see `controller.leaderelection.lease`).
+it. The elector never reads the timestamps in the lease (see `controller.leaderelection.lease`). The clock goes on while
+the machine sleeps, because the clocks of the standbys go on too. The timers of the loop do not.
 
 Thread: `controller.leaderelection.own_thread` runs the elector on a loop of its own. So a main loop that does not
 answer for some seconds keeps the lease.
@@ -33,7 +34,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from random import random  # noqa: TID251 - used for jitter; tests pass another function
 
-import msgspec
 import structlog
 
 from controller.config.settings import RETRY_JITTER
@@ -58,6 +58,7 @@ from controller.running import is_set_within, running
 from controller.runtime.execute.requests import Requests
 from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, GateClosed, Invalid, NotFound
 from informers.objects import PatchType
+from informers.resource import UNDECODABLE
 
 log = structlog.get_logger()
 
@@ -87,7 +88,7 @@ NEVER = float("-inf")
 The deadline is always in the past, so no write is allowed.
 """
 
-FAILURES = (ApiError, TimeoutError, msgspec.DecodeError)
+FAILURES = (ApiError, TimeoutError, *UNDECODABLE)
 """If a request raises one of these exceptions, the same request may succeed later."""
 
 
@@ -134,7 +135,7 @@ class LeaderElector:
         note: Callable[[str], str] = lambda _inherited: "",
     ) -> None:
         """`connect` opens a client for the lease alone, so that other requests do not delay a renewal. `elected` calls
-        it, because a client belongs to one loop. `clock` is the clock of this loop, and goes on during a callback.
+        it, because a client belongs to one loop. `clock` goes on during a callback, and while the machine sleeps.
 
         `note` returns the text for the annotation `QUARANTINE`. Its argument is the text of the last leader if this
         process takes the lease, and else "". `wall_clock` returns the times that are written to the lease. Only users
@@ -184,6 +185,9 @@ class LeaderElector:
         """Return the identity of the last known holder, or "" if there is none."""
         return self._observed.holder if self._observed else ""
 
+    def _left_s(self) -> float:
+        return max(self._leading_until - self._now(), 0.0)
+
     def check(self) -> None:
         """Raise NotLeader if this process may have lost the lease. Call this method directly before each write."""
         if not self.is_leader:
@@ -203,7 +207,7 @@ class LeaderElector:
             self._report(True)
             log.info("became leader", lease=self._name, identity=self.identity)
             try:
-                async with asyncio.timeout_at(self._leading_until) as term, running(self._keep_renewing(term)):
+                async with asyncio.timeout(self._left_s()) as term, running(self._keep_renewing(term)):
                     yield True
             except (TimeoutError, ExceptionGroup) as error:
                 if term.expired():
@@ -294,7 +298,7 @@ class LeaderElector:
             else:
                 self._failing = False
             if not term.expired():  # a timeout that has expired has already cancelled the work
-                term.reschedule(max(self._leading_until, self._now()))
+                term.reschedule(asyncio.get_running_loop().time() + self._left_s())
 
     async def _renew(self) -> bool:
         """Renew the lease once. Return False if the lease is lost. Raise one of FAILURES if the result is not known."""

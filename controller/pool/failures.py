@@ -143,6 +143,8 @@ def _cause(action: Action, *, is_update: bool) -> tuple[str, str] | None:
     if isinstance(action, Patch) and action.resource.kind == POOL_KIND and not action.is_note:
         return FAILED_POOL_UPDATE, "while updating the metadata of the pool"
     is_revision = action.resource is CONTROLLER_REVISIONS
+    if is_revision and isinstance(action, Patch):
+        return FAILED_UPDATE, "while noting the rollout of a revision"
     if is_revision and isinstance(action, Delete):
         return FAILED_REVISION_PRUNING, "while pruning vmpool revisions"
     if action.resource is VMIS or isinstance(action, Restart):

@@ -58,6 +58,7 @@ from controller.replicas.draining import HEALING, UPDATE, drain_first
 from controller.replicas.progress import wake_at
 from controller.replicas.release_delay import plan_held
 from controller.replicas.replica_limit import plan_limit
+from controller.replicas.revisions import roll_out_again
 from controller.replicas.rollback import hold_return, plan_notes, plan_return
 from controller.replicas.undecodable import undecodable_notices
 from controller.replicas.wrong_annotations import with_wrong_annotations
@@ -125,7 +126,10 @@ def _plan_active(situation: Situation) -> Plan:
     writes = join((departures, finalizers, *steps))
     revisions = _plan_revisions(situation) if may_update and not writes.stages else Plan()
     limit = plan_limit(situation.pool, intent.replicas, snapshot.limits.max_replicas)
-    whole = join((writes, revisions, limit, plan_advice(intent)))
+    # After a return, the template of the spec keeps the newest number (P29).
+    is_return, current = situation.target.rejected is not None, situation.revisions.current
+    number = () if is_return else roll_out_again(snapshot.owner, snapshot.revisions, current)
+    whole = join((writes, revisions, Plan(stages=number), limit, plan_advice(intent)))
     members, still_leaves, drain = situation.members, partial(_still_leaves, situation), intent.settings.drain
     whole = drain_first(whole, drain, members, guest_of, still_leaves=still_leaves, now=snapshot.now)
 
@@ -134,7 +138,7 @@ def _plan_active(situation: Situation) -> Plan:
             situation.target.kept, len(members), len(members.where(lambda each: not is_meant_to_run(each.vm)))
         )
 
-    return with_budget(whole, snapshot, intent.settings, count)
+    return with_budget(whole, snapshot, intent.settings, intent.template.machine_labels, count)
 
 
 def _still_leaves(situation: Situation, machine: Machine, cause: str) -> bool:

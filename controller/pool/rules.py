@@ -16,7 +16,6 @@ from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool import plan as plans
 from controller.pool import status
 from controller.pool.leaving.claims import plan_strays
-from controller.pool.members.revisions import plan_orphaned_revisions
 from controller.pool.members.rosters import PoolRosters
 from controller.pool.members.snapshot import (
     FORMER_POOL_UID,
@@ -30,6 +29,7 @@ from controller.pool.members.snapshot import (
 from controller.pool.rollout.live import LiveChanges
 from controller.pool.spec import intent
 from controller.replicas.disruption_budget import BudgetCache, without_budgets
+from controller.replicas.revisions import delete_revisions
 from controller.runtime.actions import Delete, Outcome, Patch, Plan, Restart
 from controller.runtime.execute.deletes import Found, Judge
 from controller.runtime.execute.refusals import Refusals
@@ -118,8 +118,9 @@ class PoolRules(Struct, frozen=True):
         self.live.forget(key)
         pool = ObjectMeta(namespace=key.namespace, name=key.name)
         of_vms = plan_strays(strays_of(pool, self.stores.vms, self.resource), burst=self.limits.burst)
-        of_revisions = plan_orphaned_revisions(orphaned_revisions_of(key, self.stores), burst=self.limits.burst)
-        return Plan(stages=(*of_vms.stages, *of_revisions.stages))
+        orphaned = orphaned_revisions_of(key, self.stores)
+        of_revisions = delete_revisions(orphaned, "its pool does not exist any more", burst=self.limits.burst)
+        return Plan(stages=(*of_vms.stages, *of_revisions))
 
-    def observe(self, key: ObjectKey, outcomes: Iterable[Outcome], *, now: datetime) -> None:
-        self.refusals.observe(key, without_budgets(outcomes), now)
+    def observe(self, key: ObjectKey, outcomes: Iterable[Outcome]) -> None:
+        self.refusals.observe(key, without_budgets(outcomes))

@@ -51,7 +51,8 @@ def pools_of_vmi(change: Change[VirtualMachineInstance], vms: StoreView[VirtualM
 def pools_of_revision(change: Change[ControllerRevision]) -> Iterable[Wake]:
     """Return the pool that controls the revision, and the pool that controlled the revision before the change.
 
-    If no controller owns a former revision of a pool, return the pool that the name of the revision suggests.
+    If no controller owns a former revision of a pool, return the pool that the name of the revision suggests. If
+    this name is cut or has a digest, this pool does not exist, and its absence lets the revision be found.
     """
     return wakes_of(change, _pools_of_revision, decides_by=_revision_fields)
 
@@ -69,8 +70,10 @@ def _pools_of(vm: VirtualMachine) -> Iterable[ObjectKey]:
 
 def _pools_of_revision(revision: ControllerRevision) -> Iterable[ObjectKey]:
     meta = revision.metadata
-    parsed = parse_name(meta.name) if POOL_UID in labels_of(meta) and controller_of(meta) is None else None
-    return controller_key(meta, POOL_KIND) if parsed is None else (ObjectKey(meta.namespace, parsed[0]),)
+    if POOL_UID not in labels_of(meta) or controller_of(meta) is not None:
+        return controller_key(meta, POOL_KIND)
+    parsed = parse_name(meta.name)
+    return (ObjectKey(meta.namespace, parsed[0] if parsed is not None else meta.name),)
 
 
 def _decision_fields(vm: VirtualMachine) -> tuple[object, ...]:

@@ -7,7 +7,6 @@ running VMI where it can. With `Stage`, each change waits for a restart. The def
 import asyncio
 from typing import Final
 
-import msgspec
 import structlog
 
 from controller.preflight.versions import parse_version, version_of
@@ -15,6 +14,7 @@ from controller.runtime.execute.requests import Requests
 from controller.takeover.discovery import Found, Hidden, find_visible_kubevirt
 from controller.takeover.virt_controller import KubeVirt
 from informers.errors import ApiError
+from informers.resource import UNDECODABLE
 
 log = structlog.get_logger()
 
@@ -42,7 +42,7 @@ class RolloutStrategy:
         """Read the strategy once. A failure is only logged."""
         try:
             installation = await find_visible_kubevirt(self._client, self._namespace)
-        except (ApiError, msgspec.DecodeError) as error:
+        except (ApiError, *UNDECODABLE) as error:
             log.debug("cannot read KubeVirt's rollout strategy", why=str(error))
             return
         found = installation.kubevirts if isinstance(installation, Found) else ()

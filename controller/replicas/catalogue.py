@@ -3,7 +3,7 @@
 The controller, the admission policy of the chart and the reference page use the same entries.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from heapq import nsmallest
 from typing import Final, TypeVar
@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.kubevirt import annotations as names
+from controller.kubevirt.busy import TIME_PATTERN, time_of
 from informers.meta import KubeObject, ObjectMeta, annotations_of
 
 T = TypeVar("T", bound=KubeObject)
@@ -32,12 +33,14 @@ class Value(Struct, frozen=True):
     """The valid values of an annotation.
 
     The whole value matches `pattern`. Python and RE2, the syntax of Kubernetes, read the pattern alike. If `low` is not
-    None, the value is also a number from `low` to `HIGHEST`. `form` completes the sentence "the value must be ...".
+    None, the value is also a number from `low` to `HIGHEST`. If `parse` is not None, it reads the value for a decision,
+    and returns None if the value is not valid. `form` completes the sentence "the value must be ...".
     """
 
     form: str
     pattern: str
     low: int | None = None
+    parse: Callable[[str], object | None] | None = None
 
 
 class Annotation(Struct, frozen=True):
@@ -55,7 +58,6 @@ class Annotation(Struct, frozen=True):
 LOWEST, HIGHEST = -(2**31), 2**31 - 1
 
 _NUMBER: Final = "-?(0|[1-9][0-9]{0,9})"
-_CLOCK: Final = "([01][0-9]|2[0-3]):[0-5][0-9]"
 _AMOUNT: Final = "([1-9][0-9]{0,8}|[1-9][0-9]?%|100%)"
 
 FLAG: Final = Value('"true" or "false"', "true|false")
@@ -82,10 +84,7 @@ STEPS: Final = Value(
     "an ordinal, a percentage, or up to ten steps with pauses such as 90%,50%:10m,0",
     f"{_STEP}(,{_STEP}){{0,9}}",
 )
-TIME: Final = Value(
-    "a time such as 2026-01-31T17:00:00Z",
-    rf"[0-9]{{4}}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T{_CLOCK}(:[0-5][0-9](\.[0-9]{{1,9}})?)(Z|[+-]{_CLOCK})",
-)
+TIME: Final = Value("a time such as 2026-01-31T17:00:00Z", TIME_PATTERN, parse=time_of)
 DISRUPTION: Final = Value('"live", "restart" or "recreate"', "live|restart|recreate")
 STALLED: Final = Value('"stalled"', "stalled")
 FINISHED: Final = Value('"finished"', "finished")

@@ -5,19 +5,23 @@ which have no scale. So Kubernetes does not know how many Pods are wanted, and o
 The functions in this module compute this number, and the plans of both kinds write it before anything else. A scale-in
 lowers it before VMs go, and a scale-out raises it only as far as the VMs exist.
 
-The API server refuses every eviction of a Pod with two budgets. So a set or pool keeps no budget beside another one.
+The API server refuses every eviction of a Pod with two budgets. So a set or pool keeps no budget beside another one. A
+budget has the labels of its Pods. So each of two sets or pools sees if its selector selects a Pod of the other one.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
+from controller.apimachinery.conditions import with_timezone
 from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.indexes import NAMESPACE
 from controller.apimachinery.label_selectors import LabelSelector, Selector, parse_selector
+from controller.apimachinery.names import NAME_LENGTH, cut_apart
 from controller.apimachinery.owner_references import controller_reference
 from controller.apimachinery.quantities import Amount, parse_amount
 from controller.kubevirt.annotations import DISRUPTION_BUDGET
@@ -45,7 +49,7 @@ from controller.runtime.actions import (
 from controller.runtime.triggers import Wake, wakes_of
 from informers.errors import Conflict, StatusError
 from informers.memo import Memo
-from informers.meta import KubeObject, ObjectKey, ObjectMeta, controller_of, is_controlled_by
+from informers.meta import KubeObject, ObjectKey, ObjectMeta, controller_of, is_controlled_by, labels_of
 from informers.objects import PatchType
 from informers.store import Change, StoreView
 
@@ -59,6 +63,7 @@ CREATED_BY, VM_NAME = "kubevirt.io/created-by", "vm.kubevirt.io/name"
 
 _POD_LABELS: Final = {"kubevirt.io": "virt-launcher", CREATED_BY: "", VM_NAME: ""}
 _TWO: Final = "no Pod with two budgets can be evicted"
+_NEWEST: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class Budgets(Struct, frozen=True):
@@ -97,7 +102,7 @@ class Numbers(Struct, frozen=True):
 
 
 def budget_name(kind: str, owner: str) -> str:
-    return f"{kind.lower()}-{owner}"
+    return cut_apart(f"{kind.lower()}-{owner}", NAME_LENGTH)
 
 
 def by_budgeted_namespace(owner: KubeObject) -> Iterable[str]:
@@ -121,7 +126,7 @@ def wakes_of_budget(change: Change[DisruptionBudget], owners: StoreView[Any], ki
 
 
 def _state(meta: ObjectMeta) -> tuple[object, ...]:
-    return (meta.uid, meta.owner_references, meta.deletion_timestamp is None)
+    return (meta.uid, meta.owner_references, meta.deletion_timestamp is None, meta.labels)
 
 
 def minimum(text: str, numbers: Numbers, present: int) -> int:
@@ -157,30 +162,52 @@ def useless_budget(
     if budgets.found is None:
         why = OFF
     elif selector.matches(labels):
-        name = budget_name(budgets.resource.kind, owner.name)
-        why = _rival(name, owner.uid, budgets.found, _covering(labels, vmis))
+        covers = _covering(labels, vmis)
+        why = _rival(budget_name(budgets.resource.kind, owner.name), owner.uid, budgets.found, covers, selector)
     return (Wrong(f"annotation {DISRUPTION_BUDGET} has no effect: {why}"),) if why else ()
 
 
-def _rival(name: str, uid: str, found: tuple[DisruptionBudget, ...], covers: Callable[[DisruptionBudget], bool]) -> str:
-    """Return what stands against the budget of this name, for the set or pool with this UID, or ""."""
+def _rival(
+    name: str,
+    uid: str,
+    found: tuple[DisruptionBudget, ...],
+    covers: Callable[[DisruptionBudget], bool],
+    selector: Selector,
+) -> str:
+    """Return what stands against the budget of this name and selector, for the set or pool with this UID, or ""."""
     others = [each for each in found if not is_controlled_by(each.metadata, uid)]
     if any(each.metadata.name == name for each in others):
         return f"PodDisruptionBudget {name} exists, and does not belong to this object: delete it"
-    if len(others) < len(found):
-        others = [each for each in others if not _yields(each, name)]
-    covering = [each.metadata for each in filter(covers, others)]
-    if not covering:
+    own = next((each.metadata for each in found if is_controlled_by(each.metadata, uid)), None)
+    others = [each for each in others if own is None or not _yields(each.metadata, own)]
+    sharing = [each.metadata for each in others if covers(each) or _is_covered(each.metadata, selector)]
+    if not sharing:
         return ""
-    other = min(covering, key=lambda each: each.name)
+    other = min(sharing, key=lambda each: each.name)
     if _kind_of_owner(other) == VMIS.kind:
         return f"KubeVirt before 1.6 makes a PodDisruptionBudget for each VMI that migrates, and {_TWO}"
     return f"PodDisruptionBudget {other.name} covers the same Pods, and {_TWO}"
 
 
-def _yields(other: DisruptionBudget, name: str) -> bool:
-    """Return True if the other budget is the one of two existing budgets of vmherd that goes. The first name stays."""
-    return _kind_of_owner(other.metadata) in (POOL_KIND, REPLICA_SET_KIND) and name < other.metadata.name
+def _yields(other: ObjectMeta, own: ObjectMeta) -> bool:
+    """Return True if the other budget is the one of two existing budgets of vmherd that goes. The older one stays, or
+    the one with the first name.
+    """
+    return _is_ours(other) and _age(own) < _age(other)
+
+
+def _age(budget: ObjectMeta) -> tuple[datetime, str]:
+    return with_timezone(budget.creation_timestamp) or _NEWEST, budget.name
+
+
+def _is_covered(other: ObjectMeta, selector: Selector) -> bool:
+    """Return True if the selector selects the Pods of another budget of vmherd, which have the labels of the budget."""
+    labels = labels_of(other)
+    return _is_ours(other) and bool(labels) and selector.matches({**labels, **_POD_LABELS})
+
+
+def _is_ours(budget: ObjectMeta) -> bool:
+    return _kind_of_owner(budget) in (POOL_KIND, REPLICA_SET_KIND)
 
 
 def _kind_of_owner(meta: ObjectMeta) -> str:
@@ -220,9 +247,12 @@ def _parse(selector: LabelSelector | None) -> Selector | None:
 _parsed: Final = Memo(_parse)
 
 
-def with_budget(plan: Plan, snapshot: Any, settings: Settings, count: Callable[[], Numbers]) -> Plan:
+def with_budget(
+    plan: Plan, snapshot: Any, settings: Settings, labels: Mapping[str, str], count: Callable[[], Numbers]
+) -> Plan:
     """Return the plan of a set or pool with the write that keeps its budget. A failure of the write does not hold the
-    rest of the plan. `count` returns the numbers, which are needed only with a budget.
+    rest of the plan. `labels` are those of the VMI template, and `count` returns the numbers, which are needed only
+    with a budget.
     """
     owner, budgets = snapshot.owner, snapshot.budgets
     if budgets is None or budgets.found is None:
@@ -234,28 +264,36 @@ def with_budget(plan: Plan, snapshot: Any, settings: Settings, count: Callable[[
         return plan
     useless = snapshot.useless_budget
     if not useless and settings.budget is not None:
-        write = _update(owner, budgets.resource, own, minimum_of=settings.budget, numbers=count())
+        write = _update(owner, budgets.resource, own, labels, count(), unavailable=settings.budget)
     else:
         write = _delete(own, useless) if own is not None else None
     return join((Plan(stages=(Stage((write,), essential=False),)), plan)) if write is not None else plan
 
 
 def _update(
-    owner: Any, resource: AnyResource, own: DisruptionBudget | None, *, minimum_of: str, numbers: Numbers
+    owner: Any,
+    resource: AnyResource,
+    own: DisruptionBudget | None,
+    labels: Mapping[str, str],
+    numbers: Numbers,
+    *,
+    unavailable: str,
 ) -> Action | None:
     present = own.spec.min_available if own is not None else None
     before = present if isinstance(present, int) else 0
-    least = minimum(minimum_of, numbers, before)
+    least = minimum(unavailable, numbers, before)
     why = f"an eviction must leave {least} of {numbers.wanted} VMs"
     if own is None:
-        return _create(owner, resource, least, why)
-    is_right = least == present and own.spec.max_unavailable is None
+        return _create(owner, resource, least, labels, why)
+    is_right = (
+        least == present and own.spec.max_unavailable is None and labels.items() <= labels_of(own.metadata).items()
+    )
     if is_right and _parsed(own.spec.selector) == _parsed(owner.spec.selector):
         return None
-    return _patch(own, owner.spec.selector, least, why)
+    return _patch(own, owner.spec.selector, least, labels, why)
 
 
-def _create(owner: Any, resource: AnyResource, least: int, why: str) -> Create:
+def _create(owner: Any, resource: AnyResource, least: int, labels: Mapping[str, str], why: str) -> Create:
     key = ObjectKey(owner.metadata.namespace, budget_name(resource.kind, owner.metadata.name))
     body = {
         "apiVersion": DISRUPTION_BUDGETS.api_version,
@@ -263,6 +301,7 @@ def _create(owner: Any, resource: AnyResource, least: int, why: str) -> Create:
         "metadata": {
             "name": key.name,
             "namespace": key.namespace,
+            "labels": labels,
             "ownerReferences": [controller_reference(resource, owner.metadata)],
         },
         "spec": {"minAvailable": least, "selector": owner.spec.selector},
@@ -271,11 +310,14 @@ def _create(owner: Any, resource: AnyResource, least: int, why: str) -> Create:
     return Create(resource=DISRUPTION_BUDGETS, key=key, body=encoded, owner_uid=owner.metadata.uid, why=why)
 
 
-def _patch(own: DisruptionBudget, selector: LabelSelector, least: int, why: str) -> Patch:
-    """Return the patch of the fields that vmherd keeps. Other fields, such as `unhealthyPodEvictionPolicy`, stay."""
+def _patch(own: DisruptionBudget, selector: LabelSelector, least: int, labels: Mapping[str, str], why: str) -> Patch:
+    """Return the patch of the fields that vmherd keeps. Other fields, such as `unhealthyPodEvictionPolicy`, and other
+    labels stay.
+    """
     meta = own.metadata
     steps: list[dict[str, object]] = [
         {"op": "test", "path": "/metadata/uid", "value": meta.uid},
+        {"op": "add", "path": "/metadata/labels", "value": {**labels_of(meta), **labels}},
         {"op": "add", "path": "/spec/minAvailable", "value": least},
         {"op": "add", "path": "/spec/selector", "value": selector},
     ]

@@ -5,11 +5,13 @@ The cache does not keep all data of all revisions, because most revisions of a c
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
 import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
+from controller.apimachinery.names import NAME_LENGTH, cut_apart
 from controller.apimachinery.owner_references import controller_reference
 from controller.apimachinery.raw_json import encode_as_server
 from controller.kubevirt.annotations import POOL_UID, TEMPLATE_HASH
@@ -18,9 +20,13 @@ from controller.kubevirt.replicaset_types import REPLICA_SET_KIND
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.replicas.catalogue import without_foreign_annotations
-from controller.runtime.actions import Cause, Create, Delete, Stage
+from controller.runtime.actions import Cause, Create, Delete, Patch, Stage
 from informers.meta import NO_LABELS, KubeObject, ObjectKey, ObjectMeta, controller_of, labels_of
+from informers.objects import PatchType
 from informers.resource import Resource, T
+
+HASH_LENGTH: Final = 10
+"""The number of characters in the hash of a set's template."""
 
 _REVISION_NAME = re.compile(r".+-[0-9]+(?:-[0-9a-f]{8})?", re.ASCII)
 _OTHER_REVISION_NAME = re.compile(r".*[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-[0-9]+", re.ASCII)
@@ -45,22 +51,27 @@ def by_former_pool_uid(revision: ControllerRevision) -> Iterable[str]:
     return (uid,) if uid and controller_of(revision.metadata) is None else ()
 
 
+def revision_base(replica_set: str) -> str:
+    """Return the part of the names of a set's revisions before the hash. It depends only on the name of the set."""
+    return cut_apart(replica_set, NAME_LENGTH - len("-") - HASH_LENGTH)
+
+
 def set_revision_name(replica_set: str, template_hash: str) -> str:
-    return f"{replica_set}-{template_hash}"
+    return f"{revision_base(replica_set)}-{template_hash}"
 
 
 def hash_of_set_revision(meta: ObjectMeta) -> str:
     """Return the template hash of a set's revision, or "" if the object is no revision of a set.
 
-    A revision of a set has the name `<set>-<hash>`, and a label with the same hash.
+    A revision of a set has the name `<set>-<hash>` (see `revision_base`), and a label with the same hash.
     """
     hashed = labels_of(meta).get(TEMPLATE_HASH, "")
     return hashed if hashed and meta.name.endswith(f"-{hashed}") else ""
 
 
 def former_set_of(revision: ControllerRevision) -> tuple[ObjectKey, ...]:
-    """If no controller owns the revision of a set, return the key of the set that created the revision. Otherwise
-    return nothing.
+    """If no controller owns the revision of a set, return the key of the set that created the revision, with the
+    `revision_base` of its name. Otherwise return nothing.
     """
     meta = revision.metadata
     hashed = hash_of_set_revision(meta)
@@ -105,7 +116,7 @@ def create_revision(
 ) -> Create:
     """Return the action that creates a revision of a set or pool. `data` has the template.
 
-    The number of the revision is the generation of its owner.
+    The number of the revision is the generation of its owner. `roll_out_again` changes it.
     """
     meta = owner.metadata
     body = {
@@ -130,9 +141,34 @@ def create_revision(
     )
 
 
-def delete_revisions(revisions: Iterable[ControllerRevision], why: str) -> tuple[Stage, ...]:
-    deletes = tuple(_delete(revision.metadata, why) for revision in revisions)
-    return (Stage(deletes, essential=False),) if deletes else ()
+def roll_out_again(owner: KubeObject, revisions: Iterable[ControllerRevision], current: str) -> tuple[Stage, ...]:
+    """Return a stage that gives the revision `current` the generation of its owner as its number, if another template
+    was rolled out after it. So the numbers say in which order the templates were last rolled out, as for a StatefulSet.
+    """
+    staying = [each for each in revisions if each.metadata.deletion_timestamp is None]
+    latest, generation = max((each.revision for each in staying), default=0), owner.metadata.generation or 0
+    found = next((each for each in staying if each.metadata.name == current), None)
+    if found is None or found.revision in (latest, generation):
+        return ()
+    steps = [
+        {"op": "test", "path": "/metadata/uid", "value": found.metadata.uid},
+        {"op": "add", "path": "/revision", "value": generation},
+    ]
+    patch = Patch(
+        resource=CONTROLLER_REVISIONS,
+        key=found.metadata.key,
+        body=msgspec.json.encode(steps),
+        type=PatchType.JSON,
+        why="its template is rolled out again",
+        is_note=True,
+    )
+    return (Stage((patch,), essential=False),)
+
+
+def delete_revisions(revisions: Iterable[ControllerRevision], why: str, *, burst: int) -> tuple[Stage, ...]:
+    """Return a stage that deletes at most `burst` of these revisions, without those that are being deleted."""
+    left = [each.metadata for each in revisions if each.metadata.deletion_timestamp is None][: max(burst, 0)]
+    return (Stage(tuple(_delete(each, why) for each in left), essential=False),) if left else ()
 
 
 def unused_revisions(

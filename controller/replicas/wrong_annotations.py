@@ -57,6 +57,8 @@ def setting(meta: ObjectMeta, name: str) -> str | None:
 def is_valid(text: str, value: Value) -> bool:
     if not re.fullmatch(value.pattern, text, re.ASCII):
         return False
+    if value.parse is not None:
+        return value.parse(text) is not None
     return value.low is None or value.low <= int(text) <= HIGHEST
 
 

@@ -3,12 +3,12 @@
 The rules for the words are those of pools, without `Healing`. The state depends only on the snapshot.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from controller.apimachinery.conditions import Condition, with_timezone
+from controller.apimachinery.conditions import Condition
 from controller.kubevirt.annotations import is_protected
 from controller.kubevirt.delicate import paused_or_unreadable
 from controller.kubevirt.problems import (
@@ -23,6 +23,7 @@ from controller.kubevirt.problems import (
     problem_state_of_vmi,
     text_of,
 )
+from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import (
     is_active,
@@ -44,7 +45,8 @@ from controller.replicas.kstatus import (
     terminating_waits,
 )
 from controller.replicas.replica_limit import limit_stall
-from controller.replicaset.back_off import NEVER, trial_of
+from controller.replicas.revisions import hash_of_set_revision
+from controller.replicaset.back_off import trial_of
 from controller.replicaset.rollout import vmi_stuck_since
 from controller.replicaset.situation import Situation
 from controller.replicaset.template import Template, is_updated
@@ -116,13 +118,13 @@ def _has_problem(vmi: VirtualMachineInstance, now: datetime, deadline: timedelta
     return not is_booting(vmi, unready_since(vmi)) or is_overdue(vmi_stuck_since(vmi, now), now, deadline)
 
 
-def revision_in_use(active: VMIs, template: Template) -> str:
-    """Return the template hash of the oldest outdated VMI, or the current hash if no VMI is outdated."""
-    outdated = active.where(lambda vmi: not is_updated(vmi, template))
-    hashes = {template.hash_of(vmi) for vmi in outdated.traits()}
-    if len(hashes) < 2:
-        return min(hashes, default=template.hash)
-    return min((with_timezone(vmi.metadata.creation_timestamp) or NEVER, template.hash_of(vmi)) for vmi in outdated)[1]
+def revision_in_use(active: VMIs, template: Template, revisions: Iterable[ControllerRevision]) -> str:
+    """Return the hash of the outdated template with VMIs that was rolled out first, or the current hash if no VMI is
+    outdated.
+    """
+    numbers = {hash_of_set_revision(each.metadata): each.revision for each in revisions}
+    outdated = {template.hash_of(vmi) for vmi in active.traits()} - {template.hash}
+    return min(outdated, key=lambda hashed: (numbers.get(hashed, 0), hashed), default=template.hash)
 
 
 def _problem_of(vmi: VirtualMachineInstance, now: datetime) -> Problem:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from controller.apimachinery.indexes import OWNER_UID, NamesInUse, by_owner_uid
 from controller.kubevirt.vm_types import ControllerRevision
-from controller.replicas.revisions import former_set_of, hash_of_set_revision
+from controller.replicas.revisions import former_set_of, hash_of_set_revision, revision_base
 from informers.meta import ObjectKey, ObjectMeta
 from informers.store import StoreView
 
@@ -16,7 +16,7 @@ FORMER_SET: Final = "former-set"
 
 
 def by_former_set(revision: ControllerRevision) -> Iterable[str]:
-    """An index function. If no controller owns the revision, return `namespace/name` of the set that created it."""
+    """An index function. If no controller owns the revision, return the key of `former_set_of` as text."""
     return map(str, former_set_of(revision))
 
 
@@ -69,4 +69,5 @@ class RevisionCache:
 
     def orphaned(self, key: ObjectKey) -> tuple[ControllerRevision, ...]:
         """Return the revisions of a former set with this key, which no owner controls."""
-        return tuple(self._revisions.by_index(FORMER_SET, str(key)))
+        former = ObjectKey(key.namespace, revision_base(key.name))
+        return tuple(self._revisions.by_index(FORMER_SET, str(former)))

@@ -118,9 +118,9 @@ def _plan_changes(situation: Situation) -> Plan:
             return not may_scale
         return is_replaced(vmi) if cause == UPDATE else not is_ready(vmi)
 
-    drain, active = intent.settings.drain, situation.active
+    drain, active, labels = intent.settings.drain, situation.active, intent.template.labels
     whole = drain_first(whole, drain, active, guest_of, still_leaves=still_leaves, now=snapshot.now)
-    return with_budget(whole, snapshot, intent.settings, lambda: Numbers(situation.target.kept, len(active)))
+    return with_budget(whole, snapshot, intent.settings, labels, lambda: Numbers(situation.target.kept, len(active)))
 
 
 def _unless_limited(situation: Situation, part: Plan, cause: Cause) -> Plan:

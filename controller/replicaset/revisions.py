@@ -1,10 +1,10 @@
 """Plans for the ControllerRevisions of a set. Each revision stores an earlier or present template (R17).
 
 A user can return to a stored template with `kubectl vmherd rollout undo`, and VMIs can return by themselves (P29). The
-name of a revision has the hash of its template. So a return to an earlier template uses the earlier revision again.
+name of a revision has the hash of its template. So a return to an earlier template uses the earlier revision again,
+with a new number.
 """
 
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 from zlib import crc32
@@ -20,6 +20,7 @@ from controller.replicas.revisions import (
     create_revision,
     delete_revisions,
     hash_of_set_revision,
+    roll_out_again,
     set_revision_name,
     unused_revisions,
 )
@@ -28,18 +29,18 @@ from controller.replicaset.template import has_hash
 from controller.runtime.actions import Plan, Stage
 from informers.meta import ObjectMeta, annotations_of
 
+ORPHANED: Final = "its set was deleted"
+"""Why revisions go whose set was deleted with `--cascade=orphan`. The garbage collector does not delete them."""
+
 SPREAD_S: Final = 300
 """The time, in seconds, over which the first revisions of existing sets are spread after a start of the controller."""
 
 NEW_S: Final = 60
 """A set counts as new if it is at most this number of seconds older than the first reconciliation."""
 
-NAME_LENGTH: Final = 253
-"""The maximum number of characters in the name of a ControllerRevision."""
-
 
 def plan_revision(situation: Situation) -> Plan:
-    """Plan to create a missing revision of the present template.
+    """Plan to create a missing revision of the present template, or to note that its revision is rolled out again.
 
     An old set without a history that creates no VMI waits up to `SPREAD_S` after the start of the controller. So an
     upgrade with many sets causes no burst of writes.
@@ -49,9 +50,10 @@ def plan_revision(situation: Situation) -> Plan:
     snapshot, hashed = situation.snapshot, situation.template.hash
     history, owner = snapshot.history, snapshot.owner
     name = set_revision_name(owner.metadata.name, hashed)
-    # If another object has the name, the set waits until that object is gone. Its deletion starts a reconciliation.
-    if name in history.names or len(name) > NAME_LENGTH:
-        return Plan()
+    if name in history.names:
+        # If another object has the name, the set waits until that object is gone. Its deletion starts a reconciliation.
+        is_return = situation.target.rejected is not None
+        return Plan(stages=() if is_return else roll_out_again(owner, history.revisions, name))
     if not situation.creates.number and not history.revisions and not _is_new(owner.metadata, history.since):
         wait_s = (history.since - snapshot.now).total_seconds() + spread_s(owner.metadata.uid)
         if wait_s > 0:
@@ -98,18 +100,10 @@ def plan_pruning(situation: Situation) -> Plan:
         used.add(intent.settings.ready_revision)
         unused = unused_revisions(history.revisions, used, keep=history.keep)
     stages = (
-        *delete_revisions(unused[: snapshot.burst], "no VMI uses this revision"),
-        *delete_orphaned(history.orphaned, burst=snapshot.burst - len(unused)).stages,
+        *delete_revisions(unused, "no VMI uses this revision", burst=snapshot.burst),
+        *delete_revisions(history.orphaned, ORPHANED, burst=snapshot.burst - len(unused)),
     )
     return Plan(stages=stages)
-
-
-def delete_orphaned(revisions: Iterable[ControllerRevision], *, burst: int) -> Plan:
-    """Plan to delete revisions whose set was deleted with `--cascade=orphan`. The garbage collector does not delete
-    such revisions.
-    """
-    left = [each for each in revisions if each.metadata.deletion_timestamp is None]
-    return Plan(stages=delete_revisions(left[: max(burst, 0)], "its set was deleted"))
 
 
 def _is_new(owner: ObjectMeta, since: datetime) -> bool:

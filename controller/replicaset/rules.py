@@ -4,19 +4,20 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
-from controller.apimachinery.indexes import NamesInUse
 from controller.kubevirt.delicate import UNREADABLE, reason_to_keep_vmi
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicas.disruption_budget import BudgetCache
+from controller.replicas.revisions import delete_revisions
 from controller.replicaset import intent, status
 from controller.replicaset import plan as plans
 from controller.replicaset.history import RevisionCache
-from controller.replicaset.revisions import delete_orphaned
+from controller.replicaset.revisions import ORPHANED
 from controller.replicaset.rosters import VMIRosters
 from controller.replicaset.snapshot import ORPHAN_NAMESPACE, Snapshot
+from controller.replicaset.taken_names import GoneNames
 from controller.runtime.actions import Delete, Outcome, Patch, Plan, Restart
 from controller.runtime.execute.deletes import Found, Judge
 from informers.meta import ObjectKey
@@ -57,6 +58,7 @@ class ReplicaSetRules(Struct, frozen=True):
     burst: int
     max_replicas: int = 0
     budgets: BudgetCache = BudgetCache()
+    gone: GoneNames = field(default_factory=GoneNames)
 
     def prepare(self, key: ObjectKey, *, now: datetime) -> Iterator[object]:
         owner = self.owners.get(key)
@@ -70,7 +72,7 @@ class ReplicaSetRules(Struct, frozen=True):
             owner=owner,
             members=self.rosters.read(owner.metadata),
             orphans=tuple(self.vmis.by_index(ORPHAN_NAMESPACE, key.namespace)),
-            taken=NamesInUse(self.vmis, key.namespace),
+            taken=self.gone.taken(self.vmis, key.namespace, now),
             now=now,
             settled=settled,
             burst=self.burst,
@@ -86,7 +88,7 @@ class ReplicaSetRules(Struct, frozen=True):
         garbage collector deletes the VMIs (R15).
         """
         self.rosters.forget(key)
-        return delete_orphaned(self.revisions.orphaned(key), burst=self.burst)
+        return Plan(stages=delete_revisions(self.revisions.orphaned(key), ORPHANED, burst=self.burst))
 
-    def observe(self, key: ObjectKey, outcomes: Iterable[Outcome], *, now: datetime) -> None:
+    def observe(self, key: ObjectKey, outcomes: Iterable[Outcome]) -> None:
         pass  # A set changes no VMI. It creates and deletes VMIs.

@@ -91,7 +91,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
     - `members`: the VMIs that the set controls, in groups with equal traits.
     - `orphans`: the VMIs in the same namespace that no owner controls. Their labels need not match the selector.
-    - `taken`: the names that VMIs in the namespace of the set already have.
+    - `taken`: the names that VMIs in the namespace of the set have, or had a short time ago (R5).
     - `settled`: True if the caches show all earlier writes for this set (R9).
     - `now`: the time of the wall clock when the snapshot was taken.
     - `burst`: the maximum number of create requests in one reconciliation, and also the maximum number of delete

@@ -81,7 +81,7 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetSt
         status,
         updated_replicas=len(active.where(lambda vmi: is_updated(vmi, template))),
         label_selector=str(situation.intent.selector),
-        current_revision=revision_in_use(active, template),
+        current_revision=revision_in_use(active, template, snapshot.revisions),
         update_revision=template.hash,
     )
     names = (set_revision_name(snapshot.owner.metadata.name, each.hash) for each in (template, situation.template))
@@ -121,7 +121,8 @@ def _unready_notice(outcome: Outcome) -> Notice | None:
 
 def _notice_of(outcome: Outcome) -> Notice | None:
     name = outcome.action.key.name
-    noun = "virtual machine"
+    is_note = isinstance(outcome.action, Patch) and outcome.action.is_note
+    noun = "replica set" if is_note else "virtual machine"
     if outcome.action.resource is CONTROLLER_REVISIONS:
         if not isinstance(outcome, Rejected | Unknown):
             return None
@@ -135,8 +136,7 @@ def _notice_of(outcome: Outcome) -> Notice | None:
             return Notice(reason="SuccessfulCreate", message=f"Created virtual machine: {name}", warning=False)
         case Done(action=Delete()):
             return Notice(reason="SuccessfulDelete", message=f"Deleted virtual machine: {name}", warning=False)
-        case Rejected(action=action) | Unknown(action=action) if failure := _failure_of(outcome):
-            noun = "replica set" if isinstance(action, Patch) and action.is_note else noun
+        case Rejected() | Unknown() if failure := _failure_of(outcome):
             return Notice(reason=failure[0], message=f"Error {_VERBS[failure[0]]} {noun} {name}: {failure[1]}")
         case _:
             return None

@@ -22,12 +22,10 @@ from controller.kubevirt.normal_form import HASHED_SPEC, VMI_TEMPLATE, Fields, e
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetSpec
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmi_types import TemplateMeta, VirtualMachineInstance, VMITemplate
+from controller.replicas.revisions import HASH_LENGTH
 from informers.memo import Memo
 from informers.meta import NO_LABELS, OwnerReference, annotations_of, labels_of
 from informers.resource import Resource, T
-
-HASH_LENGTH = 10
-"""The number of characters in a template hash."""
 
 FIELD: Final = "spec.template"
 

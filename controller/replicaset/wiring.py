@@ -63,4 +63,5 @@ def assemble(parts: Parts) -> Assembly:
     observe = partial(parts.metrics.became_ready, REPLICA_SETS.kind)
     vmis.add_handler(ReadyTimer(REPLICA_SETS.kind, sets.store, was_never_ready, became_ready_at, observe).handle)
     rules = rules_of(parts.config, resource, sets.store, parts.stores)
+    vmis.add_handler(rules.gone.handle)
     return assemble_kind(parts, REPLICA_SETS, rules, queue, owners=sets, written=[sets, vmis, revisions])

@@ -102,7 +102,7 @@ class Rules(Protocol[S]):
     def next_status(self, snapshot: S, outcomes: tuple[Outcome, ...]) -> Any:
         """Return the complete status after a reconciliation with these outcomes, as a Struct."""
 
-    def observe(self, key: ObjectKey, outcomes: Iterable[Outcome], *, now: datetime) -> None:
+    def observe(self, key: ObjectKey, outcomes: Iterable[Outcome]) -> None:
         """Remember what the next snapshots need to know of these outcomes."""
 
     def transition_notices(self, old: Any, new: Any) -> tuple[Notice, ...]:
@@ -139,6 +139,8 @@ class ReconcilerInstruments(Protocol):
     def stale_pass(self, controller: str) -> None: ...
 
     def planned(self, owner_kind: str, owner: ObjectKey, notices: Iterable[Notice]) -> None: ...
+
+    def owner_gone(self, owner_kind: str, owner: ObjectKey) -> None: ...
 
 
 class Tools(NamedTuple):
@@ -221,7 +223,7 @@ class RulesReconciler(Generic[S]):
             plan, other_error = Plan(held=str(error), notices=plan.notices), other_error or error
         with collected_warnings() as warnings:
             outcomes = await self._executor.carry_out(key, snapshot.owner.metadata.uid, plan)
-        self._rules.observe(key, outcomes, now=self._now())
+        self._observe(key, snapshot.owner.metadata, outcomes)
         warned = [Notice(reason=API_WARNING, message=f"{WARNED}{text}", once=text) for text in dict.fromkeys(warnings)]
         self._publish(snapshot.owner.metadata, (*plan.notices, *self._rules.outcome_notices(outcomes), *warned))
         # The caches have changed while the plan was carried out. The status must report the latest state.
@@ -233,6 +235,14 @@ class RulesReconciler(Generic[S]):
             other_error = other_error or error
         result = result_of(plan, outcomes, settled=settled and written, other_error=other_error)
         return Report(result, facts_of(plan, outcomes, other_error=other_error))
+
+    def _observe(self, key: ObjectKey, owner: ObjectMeta, outcomes: Iterable[Outcome]) -> None:
+        """Remember the outcomes for the next snapshots, unless the set or pool is gone. Its successor has its key."""
+        cached = self._rules.owners.get(key)
+        if cached is not None and cached.metadata.uid == owner.uid:
+            self._rules.observe(key, outcomes)
+        else:
+            self._instruments.owner_gone(self._kind.kind, key)
 
     async def _reconcile_absent(self, key: ObjectKey, other_error: ApiError | None) -> Report:
         """Carry out the plan for a set or pool that was deleted, and remove its expectations."""

@@ -13,13 +13,13 @@ import hashlib
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
 import structlog
 from msgspec import Struct
 
 from controller.access import ACCESS_REVIEWS, TOKEN_REVIEWS, review
 from controller.runtime.execute.requests import Requests
 from informers.errors import ApiError
+from informers.resource import UNDECODABLE
 
 log = structlog.get_logger()
 
@@ -96,7 +96,7 @@ class Reviewer:
     async def _ask(self, digest: bytes, token: str) -> _Answer:
         try:
             denial = await self._review(token)
-        except (ApiError, msgspec.DecodeError) as error:
+        except (ApiError, *UNDECODABLE) as error:
             self._warn("cannot check the token of a metrics request", why=str(error))
             last = self._allowed.get(digest)
             if last is not None and self._clock() - last.at < ALLOWED_AT_MOST_S:

@@ -53,7 +53,8 @@ class FileCertificate:
     def stamp(self) -> object:
         return _file_stamp(self._certificate), _file_stamp(self._key)
 
-    def load_into(self, context: ssl.SSLContext) -> None:
+    def load_into(self, context: ssl.SSLContext) -> object:
+        stamp = self.stamp()
         for path in (self._certificate, self._key):
             try:
                 path.read_bytes()
@@ -69,6 +70,7 @@ class FileCertificate:
             reason = str(why).replace("_", " ").lower()
             message = f"{self._certificate} and {self._key} are not a certificate and its key: {reason}"
             raise CertificateError(message) from error
+        return stamp
 
 
 def _file_stamp(path: Path) -> object:
@@ -95,18 +97,20 @@ class SelfSignedCertificate:
             self._made_at = None
         return self._made_at
 
-    def load_into(self, context: ssl.SSLContext) -> None:
+    def load_into(self, context: ssl.SSLContext) -> object:
         now = self._now()
         with _as_file(_self_signed(now)) as path:
             context.load_cert_chain(path)
         self._made_at = now
+        return now
 
 
 Certificate: TypeAlias = FileCertificate | SelfSignedCertificate
-"""A source of a certificate and its key. `load_into` loads them into a TLS context, and raises CertificateError.
+"""A source of a certificate and its key. `load_into` loads them into a TLS context, or raises CertificateError.
 
 `stamp` returns a value that changes when there is a new certificate to load. The server calls `stamp` for each
-connection, so it must be fast.
+connection, so it must be fast. `load_into` returns the stamp from before the load: if the files change during the load,
+the next connection loads them again.
 """
 
 
@@ -118,9 +122,8 @@ class ServerTls:
 
     def __init__(self, certificate: Certificate) -> None:
         self._certificate = certificate
-        self.context = self._new_context()
+        self._stamp, self.context = self._loaded()
         self._newest = self.context
-        self._stamp = certificate.stamp()
         # OpenSSL calls this function before it sends the certificate of a connection. It does so even if the client
         # sends no host name.
         self.context.sni_callback = self._use_newest
@@ -128,26 +131,23 @@ class ServerTls:
     def _use_newest(
         self, connection: ssl.SSLObject | ssl.SSLSocket, _host: str | None, _context: ssl.SSLContext
     ) -> None:
-        stamp = self._certificate.stamp()
-        if stamp != self._stamp:
-            self._stamp = stamp
+        if self._certificate.stamp() != self._stamp:
             self._renew()
         connection.context = self._newest
 
     def _renew(self) -> None:
+        self._stamp = self._certificate.stamp()
         try:
-            self._newest = self._new_context()
+            self._stamp, self._newest = self._loaded()
         except CertificateError as error:
             log.warning("cannot load the changed certificate, the previous one stays in use", why=str(error))
         else:
-            # `load_into` of a self-signed certificate has changed the stamp, so the stamp is read again.
-            self._stamp = self._certificate.stamp()
             log.info("now serving the changed certificate")
 
-    def _new_context(self) -> ssl.SSLContext:
+    def _loaded(self) -> tuple[object, ssl.SSLContext]:
+        """Return the stamp of the certificate, and a context with the certificate."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._certificate.load_into(context)
-        return context
+        return self._certificate.load_into(context), context
 
 
 @contextmanager

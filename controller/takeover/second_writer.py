@@ -23,7 +23,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
 
-import msgspec
 import structlog
 from msgspec import Struct, structs
 
@@ -36,6 +35,7 @@ from controller.runtime.execute.requests import Requests
 from controller.takeover.discovery import Absent, Hidden, Write, find_kubevirt, get_virt_controller, latest_write
 from controller.takeover.virt_controller import LOOPS, VIRT_CONTROLLER, KubeVirt, active_loops, is_rolled_out
 from informers.errors import ApiError, Forbidden, GateClosed, NotFound
+from informers.resource import UNDECODABLE
 
 log = structlog.get_logger()
 
@@ -258,7 +258,7 @@ class SecondWriterWatch:
     async def _check(self, name: str, look: Look, announce: Announce) -> None:
         try:
             self._found[name] = await look()
-        except (ApiError, TimeoutError, msgspec.DecodeError) as error:
+        except (ApiError, TimeoutError, *UNDECODABLE) as error:
             log.debug("cannot look for a second writer", what=name, why=str(error))
             return
         found = [each for each in self._found.values() if each is not None]

@@ -9,13 +9,7 @@ the waiting time.
 Before a write, the client calls the gate, a function that can forbid the write. The connection is open then, but no
 byte of the request has been sent.
 
-The client repeats a request only in these three cases:
-
-- After an answer 429 or 503 with a Retry-After, the client waits and repeats the request. It sends the request at most
-  4 times.
-- After an answer 401, the client loads the credentials again and repeats the request once.
-- If the client does not trust the server's certificate, it loads the certificates again. If they have changed, it
-  repeats the request once.
+The section "Client" of docs/informers.md lists its promises, and the only three cases in which it repeats a request.
 """
 
 import asyncio
@@ -81,10 +75,7 @@ class _Answer(NamedTuple):
 
 
 class ApiClient:
-    """An HTTP client for one API server. `open_client` creates the instances.
-
-    The docstring of this module describes the limits, the gate and the retries.
-    """
+    """An HTTP client for one API server. `open_client` creates the instances."""
 
     def __init__(
         self,
@@ -284,13 +275,14 @@ class ApiClient:
     async def _send(self, request: _Request, token: str | None, started: float) -> _Answer:
         sent = {} if request.body is None else {"Content-Type": request.content_type}
         headers = {**_headers(token), **sent, "Accept": request.accept}
+        body = None if request.body is None else GatedBody(request.body, self.gate)
         code = NO_ANSWER
         try:
             async with self._session.request(
                 request.method,
                 self._credentials.host + request.path,
                 params=request.params,
-                data=self._gated(request.body),
+                data=body,
                 headers=headers,
                 timeout=request.limits,
                 **self._connection(),
@@ -299,7 +291,7 @@ class ApiClient:
                 collect(answer.headers.getall("Warning", ()))
                 return _Answer(answer.status, await answer.read(), answer.headers.get("Retry-After"))
         except (aiohttp.ClientError, OSError) as error:
-            raise transport_error(error, self._host) from error
+            raise transport_error(error, self._host, sent=body is None or body.is_begun) from error
         finally:
             seconds = asyncio.get_running_loop().time() - started
             self._instruments.request_finished(verb=request.method, host=self._host, code=code, seconds=seconds)
@@ -314,9 +306,6 @@ class ApiClient:
         if not isinstance(error, aiohttp.ClientConnectorCertificateError):
             return False
         return await self._credentials.renew_trust(tls)
-
-    def _gated(self, body: bytes | None) -> bytes | GatedBody | None:
-        return body if body is None or self.gate is None else GatedBody(body, self.gate)
 
     async def _token(self) -> str | None:
         try:
@@ -370,13 +359,8 @@ async def open_client(
         read_bufsize=READ_BUFFER,
         headers=[("User-Agent", user_agent), ("Accept", JSON), *credentials.headers],
     ) as session:
-        yield ApiClient(
-            session,
-            connector,
-            credentials,
-            instruments=instruments,
-            max_inflight=max_inflight,
-        )
+        session._retry_connection = False  # else aiohttp sends GET, PUT and DELETE again after a lost connection
+        yield ApiClient(session, connector, credentials, instruments=instruments, max_inflight=max_inflight)
 
 
 def _headers(token: str | None) -> dict[str, str]:

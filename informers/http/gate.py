@@ -71,17 +71,21 @@ class GatedConnector(aiohttp.TCPConnector):
 
 
 class GatedBody(aiohttp.BytesPayload):
-    """A request body that calls the gate once more, immediately before its bytes are written.
+    """A request body that calls the gate once more, immediately before its bytes are written. `is_begun` is True after
+    that. Before that, no server can carry out the request.
 
     In Python versions before 3.12, aiohttp writes the body in a later iteration of the event loop. The process may be
     suspended before that iteration. The lease may expire during the suspension. Without the second call of the gate,
     the process would then send the body.
     """
 
-    def __init__(self, body: bytes, gate: Gate) -> None:
+    def __init__(self, body: bytes, gate: Gate | None) -> None:
         super().__init__(body)
         self._gate = gate
+        self.is_begun = False
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        self._gate()
+        if self._gate is not None:
+            self._gate()
+        self.is_begun = True
         await super().write_with_length(writer, content_length)

@@ -8,11 +8,12 @@ import aiohttp
 from informers.errors import TransportError
 
 
-def transport_error(error: Exception, host: str) -> TransportError:
+def transport_error(error: Exception, host: str, *, sent: bool = True) -> TransportError:
     """Convert an error of aiohttp or the system to TransportError.
 
-    In the result, `sent` is False only if the client had no connection or if the gate forbade the write. In every
-    other case the request may have reached the server.
+    `sent` is False if the client has not begun to write the body of the request. In the result, `sent` is also False
+    if the client had no connection or if the gate forbade the write. In every other case the request may have reached
+    the server.
     """
     match error:
         case aiohttp.ClientConnectionError(__cause__=TransportError() as forbidden_by_gate):
@@ -25,10 +26,12 @@ def transport_error(error: Exception, host: str) -> TransportError:
             return TransportError(f"cannot connect to {host}: {_reason(error.os_error)}", sent=False)
         case aiohttp.ConnectionTimeoutError():
             return TransportError(f"cannot connect to {host}: connection timeout", sent=False)
+        case aiohttp.ClientHttpProxyError(status=status, message=message):
+            return TransportError(f"cannot connect to {host}: the proxy answers {status} {message}", sent=False)
         case TimeoutError():
-            return TransportError(f"no answer from {host} in time", sent=True)
+            return TransportError(f"no answer from {host} in time", sent=sent)
         case _:
-            return TransportError(f"the connection to {host} was lost: {_reason(error)}", sent=True)
+            return TransportError(f"the connection to {host} was lost: {_reason(error)}", sent=sent)
 
 
 def _reason(error: Exception) -> str:

@@ -27,10 +27,6 @@ class Keep(Struct, frozen=True):
     meta: ObjectMeta
 
 
-class Discard(Struct, frozen=True):
-    """Discard the list that is being read."""
-
-
 class Commit(Struct, frozen=True):
     """Make the new list visible to readers. The list is complete, and `version` is its resourceVersion.
 
@@ -77,8 +73,9 @@ class GiveUpStreaming(Struct, frozen=True):
     """Use only paged lists from now on, because the server does not support streaming lists."""
 
 
-QuickEffect: TypeAlias = (
-    Collect[T] | Uncollect | Keep | Discard | Apply[T] | Remove[T] | Drop | Advance | Skip | GiveUpStreaming
-)
-Effect: TypeAlias = QuickEffect[T] | Commit
-"""The type of an effect. Only Commit can take long, because it compares the complete new list with the cache."""
+WatchEffect: TypeAlias = Apply[T] | Remove[T] | Drop | Advance | Skip
+ListEffect: TypeAlias = Collect[T] | Uncollect | Keep | Skip | GiveUpStreaming | Commit
+"""Of the effects of a list, only Commit changes what readers see. So readers see only complete lists."""
+
+QuickEffect: TypeAlias = WatchEffect[T] | Collect[T] | Uncollect | Keep | GiveUpStreaming
+"""All effects but Commit, which can take long, because it compares the complete new list with the cache."""

@@ -12,9 +12,10 @@ before the comparison begins.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Generic, TypeVar, assert_never
+from typing import Generic, NamedTuple, TypeVar, assert_never
 
 import structlog
+from msgspec import Struct
 
 from informers.backoff import Backoff
 from informers.errors import ApiError, TransportError
@@ -28,7 +29,6 @@ from informers.watch.effects import (
     Apply,
     Collect,
     Commit,
-    Discard,
     Drop,
     GiveUpStreaming,
     Keep,
@@ -37,23 +37,29 @@ from informers.watch.effects import (
     Skip,
     Uncollect,
 )
-from informers.watch.ends import reason_of_end
 from informers.watch.pages import decode_page
 from informers.watch.params import watch_params
 from informers.watch.parser import WatchParser
 from informers.watch.watch_state import (
     Checking,
-    Distrusted,
     Ended,
     Failed,
-    Input,
     Listing,
+    ListStep,
+    PageInput,
     Silent,
     State,
     Streaming,
+    StreamInput,
     Waiting,
     Watching,
-    advance,
+    WatchStep,
+    begins_list,
+    checking,
+    listing,
+    reason_of_end,
+    streaming,
+    watching,
 )
 
 log = structlog.get_logger()
@@ -77,7 +83,22 @@ The server sends a bookmark about once a minute, even if no object changes.
 MAX_LOGGED_OBJECTS = 1000
 """Largest number of undecodable objects that are logged. Further undecodable objects are counted, but not logged."""
 
-WATCH_STATES = (Streaming, Watching)
+
+class _Doubt(Struct, frozen=True):
+    """The cache contradicts the server. `restored` is True if the server was restored from a backup."""
+
+    restored: bool
+
+
+class _Round(NamedTuple, Generic[T]):
+    """One list, from its first request to its end. A list that begins again has a new round.
+
+    The list settles `doubt`, the last doubt before its first request. `reason` is its reason, as a label for metrics.
+    """
+
+    replacement: Replacement[T]
+    doubt: _Doubt | None
+    reason: str
 
 
 class Reflector(Generic[T]):
@@ -119,10 +140,13 @@ class Reflector(Generic[T]):
         self._backoff = Backoff(initial_s=0.8, maximum_s=30.0, reset_after_s=120.0, chance=chance)
         self._cheap_backoff = Backoff(initial_s=0.8, maximum_s=3.0, reset_after_s=120.0, chance=chance)
         self._relist: Listing | Streaming = Streaming()
-        self._list_reason = "start"
-        self._replacement: Replacement[T] | None = None
+        self._ended = ""
+        """The reason for the end of the last watch, as a label for metrics."""
+
         self._last_progress: float | None = None
-        self._distrusted = self._restored = False
+        self._doubt: _Doubt | None = None
+        """The last doubt that no list has settled."""
+
         self._reading: asyncio.Timeout | None = None
         """The end of this timeout interrupts the read of a watch. None if no watch is being read."""
 
@@ -145,33 +169,43 @@ class Reflector(Generic[T]):
         """Close the watch and list again, because the cache contradicts the server. Return at once.
 
         `restored` is True if the server was restored from a backup. If the first list is not complete yet, do nothing.
+        A list that has begun before this call does not settle the contradiction.
         """
         if not self.listed:
             return
-        self._distrusted = True
-        self._restored = self._restored or restored
+        self._doubt = _Doubt(restored=restored or (self._doubt is not None and self._doubt.restored))
         log.warning("the cache contradicts the server, listing again", **self._labels, why=why)
-        if self._reading is not None:
+        if self._reading is not None and not self._reading.expired():
             self._reading.reschedule(asyncio.get_running_loop().time())
 
     async def run(self) -> None:
         """List and watch until the task that runs this method is cancelled."""
         self._progress()
         state: State = self._relist
+        current = self._begin()
         while True:
+            if begins_list(state):
+                current = self._begin()
             match state:
                 case Waiting():
                     state = await self._wait(state)
                 case Listing():
-                    state = await self._step(state, await self._read_page(PAGE_SIZE, state.token))
+                    page = await self._read_page(PAGE_SIZE, state.token)
+                    state = await self._enter(listing(state, page, cached=self._store.version(self.scope)), current)
                 case Checking():
-                    state = await self._step(state, await self._read_page(1))
-                case Watching() if self._distrusted:
-                    state, self._list_reason = await self._step(state, Distrusted()), "contradiction"
+                    state = checking(state, await self._read_page(1), relist=self._relist)
+                case Watching() if self._doubt is not None:
+                    state = self._relist
                 case Streaming() | Watching():
-                    state = await self._follow(state)
+                    state = await self._follow(state, current)
                 case _:
                     assert_never(state)
+
+    def _begin(self) -> _Round[T]:
+        reason = "expired" if self._ended == "expired" else "failure"
+        if self._doubt is not None or not self.listed:
+            reason = "contradiction" if self.listed else "start"
+        return _Round(self._store.begin_replace(scope=self.scope), self._doubt, reason)
 
     async def _wait(self, state: Waiting) -> State:
         delay_s = state.at_least_s
@@ -186,7 +220,7 @@ class Reflector(Generic[T]):
         await asyncio.sleep(delay_s)
         return state.then
 
-    async def _read_page(self, size: int, token: str = "") -> Input[T]:
+    async def _read_page(self, size: int, token: str = "") -> PageInput[T]:
         params = {"limit": str(size)}
         if token:
             params["continue"] = token
@@ -200,7 +234,7 @@ class Reflector(Generic[T]):
         except UNDECODABLE as error:
             return Failed(TransportError(f"the list cannot be decoded: {error}", sent=True))
 
-    async def _follow(self, state: Streaming | Watching) -> State:
+    async def _follow(self, state: Streaming | Watching, round_: _Round[T]) -> State:
         """Open a watch, read its events, and return the next state.
 
         The method returns when the watch ends. The method also returns when the next state has no watch, for example
@@ -209,7 +243,7 @@ class Reflector(Generic[T]):
         loop = asyncio.get_running_loop()
         started, current = loop.time(), state
         parser = WatchParser(self._resource)
-        end: Input[T]
+        end: StreamInput[T]
         self._instruments.watch_started(self._resource.name)
         try:
             async with self._client.stream(
@@ -223,31 +257,32 @@ class Reflector(Generic[T]):
                 while chunk := await self._next_chunk(chunks, current):
                     self._progress()
                     for event in parser.feed(chunk):
-                        next_state = await self._step(current, event)
-                        if not isinstance(next_state, WATCH_STATES):
-                            self._note_end(event, next_state)
+                        next_state = await self._enter(self._next(current, event), round_)
+                        if not isinstance(next_state, Streaming | Watching):
+                            self._note_end(reason_of_end(event))
                             return next_state
                         current = next_state
                     self._instruments.store_size(self._resource.name, len(self._store))
             end = Ended(loop.time() - started)
         except TimeoutError:
-            end = Distrusted() if self._distrusted else Silent()
-            if not self._distrusted:
-                log.warning("watch was silent, restarting it", **self._labels, silent_s=IDLE_TIMEOUT_S)
+            if self._doubt is not None and isinstance(current, Watching):
+                self._note_end("contradiction")
+                return current
+            log.warning("watch was silent, restarting it", **self._labels, silent_s=IDLE_TIMEOUT_S)
+            end = Silent()
         except ApiError as error:
             end = Failed(error)
-        after = await self._step(current, end)
-        self._note_end(end, after)
-        return after
+        self._note_end(reason_of_end(end))
+        return await self._enter(self._next(current, end), round_)
 
     async def _next_chunk(self, chunks: AsyncIterator[bytes], state: State) -> bytes:
         """Return the next data of a watch, or b"" at its end.
 
-        Raise TimeoutError if no data arrives for too long, or if the cache is distrusted after its first list.
+        Raise TimeoutError if no data arrives for too long, or if there is a doubt about the cache of a watch.
         """
         if not isinstance(state, Watching):
             return await anext(chunks, b"")
-        if self._distrusted:
+        if self._doubt is not None:
             raise TimeoutError
         try:
             async with asyncio.timeout(None) as self._reading:
@@ -255,17 +290,22 @@ class Reflector(Generic[T]):
         finally:
             self._reading = None
 
-    async def _step(self, state: State, event: Input[T]) -> State:
-        cached = self._store.version(self.scope)
-        next_state, effects = advance(state, event, relist=self._relist, cached=cached)
+    def _next(self, state: Streaming | Watching, event: StreamInput[T]) -> ListStep[T] | WatchStep[T]:
+        if isinstance(state, Streaming):
+            return streaming(state, event, cached=self._store.version(self.scope))
+        return watching(state, event, relist=self._relist)
+
+    async def _enter(self, step: ListStep[T] | WatchStep[T], round_: _Round[T]) -> State:
+        """Carry the effects of a step out, and return its state."""
+        state, effects = step
         for effect in effects:
             if isinstance(effect, Commit):
-                await self._commit(effect)
+                await self._commit(effect, round_)
             else:
-                self._perform(effect)
-        return next_state
+                self._perform(effect, round_.replacement)
+        return state
 
-    def _perform(self, effect: QuickEffect[T]) -> None:
+    def _perform(self, effect: QuickEffect[T], replacement: Replacement[T]) -> None:
         match effect:
             case Apply(object=obj):
                 self._change(obj, self._store.apply)
@@ -279,10 +319,13 @@ class Reflector(Generic[T]):
                 self._skip(effect)
             case GiveUpStreaming():
                 self._relist = Listing()
-            case Discard():
-                self._replacement = None
-            case Collect() | Uncollect() | Keep():
-                self._update_replacement(effect)
+            case Collect(objects=objects):
+                for obj in objects:
+                    self._collect(replacement, obj)
+            case Uncollect(meta=meta):
+                replacement.drop(meta.key)
+            case Keep(meta=meta):
+                replacement.keep(meta)
             case _:
                 assert_never(effect)
 
@@ -296,25 +339,11 @@ class Reflector(Generic[T]):
         else:
             replacement.put(kept)
 
-    def _update_replacement(self, effect: Collect[T] | Uncollect | Keep) -> None:
-        """Apply the effect to the list that is being read. If there is no such list yet, begin the list."""
-        replacement = self._replacement = self._replacement or self._store.begin_replace(scope=self.scope)
-        match effect:
-            case Collect(objects=objects):
-                for obj in objects:
-                    self._collect(replacement, obj)
-            case Uncollect(meta=meta):
-                replacement.drop(meta.key)
-            case Keep(meta=meta):
-                replacement.keep(meta)
-            case _:
-                assert_never(effect)
-
-    async def _commit(self, commit: Commit) -> None:
-        replacement = self._replacement or self._store.begin_replace(scope=self.scope)
-        self._replacement = None
-        rewound = commit.rewound or replacement.goes_back or self._restored
-        self._distrusted = self._restored = False
+    async def _commit(self, commit: Commit, round_: _Round[T]) -> None:
+        replacement, doubt, reason = round_
+        rewound = commit.rewound or replacement.goes_back or (doubt is not None and doubt.restored)
+        if self._doubt is doubt:
+            self._doubt = None
         if rewound:
             before = self._store.version(self.scope)
             log.error(
@@ -324,7 +353,7 @@ class Reflector(Generic[T]):
                 version=commit.version,
             )
         self._store.commit(replacement, commit.version, scope=self.scope, rewound=rewound)
-        self._instruments.listed(self._resource.name, reason=self._list_reason)
+        self._instruments.listed(self._resource.name, reason=reason)
         self._instruments.store_size(self._resource.name, len(self._store))
         self._note_recovery()
         self._emitting = True
@@ -363,11 +392,8 @@ class Reflector(Generic[T]):
             log.info("following again", **self._labels, after=self.waiting_for)
             self.waiting_for, self.missing = "", False
 
-    def _note_end(self, event: Input[T], next_state: State) -> None:
-        reason = reason_of_end(event)
+    def _note_end(self, reason: str) -> None:
+        self._ended = reason
         self._instruments.watch_ended(self._resource.name, reason=reason)
         if reason == "expired":
             log.info("watch expired, listing again", **self._labels)
-        then = next_state.then if isinstance(next_state, Waiting) else next_state
-        if isinstance(then, Listing | Streaming) and self.listed:
-            self._list_reason = reason if reason in ("expired", "contradiction") else "failure"

@@ -1,7 +1,8 @@
 """The state machine of the reflector. The reflector lists, then watches, and lists again if necessary.
 
-`advance` takes a state and an input, and returns the next state and the effects on the cache. `advance` does no I/O, so
-a test can cover every situation of a watch with one row of a table. `informers.watch.reflector` runs the machine.
+Each state has a function with its name. The function takes the state and an input, and returns the next state and the
+effects on the cache. It does no I/O, so a test can cover every situation of a watch with one row of a table. Its type
+names all inputs that the state can get, and it has a case for each. `informers.watch.reflector` runs the machine.
 
     Streaming ──initial-events-end──→ Watching ←──────────── Waiting
         │                               │  ↑                    ↑
@@ -9,27 +10,12 @@ a test can cover every situation of a watch with one row of a table. `informers.
         ↓                               ↓                       │
     Listing ──last page──→ Watching    410 ──→ Waiting ──→ Streaming or Listing
 
-Promises of the machine:
-
-- Every list is a consistent read: the request for a list has no resourceVersion. The value "0" would allow old data.
-- A complete list replaces all cached objects, whatever their versions are. A list that is older than the cache is not
-  used, except in the case of the next point. An event that is not newer than the last event is ignored.
-- The exception: if `OLD_LISTS` lists in a row are older than the cache, the server has gone back in time. This happens
-  after etcd was restored from a backup. Then the next list replaces the cached objects.
-- If a watch is lost and no server can be reached, etcd may be restored meanwhile. So the next request is a list.
-- If a watch receives no data for too long, the reflector closes the watch. It reads a list of one object to find out if
-  the server has gone back in time. If this list is older than the cache, the reflector lists again. After the answer
-  "too large resource version", the reflector makes the same check. The reflector also lists again if a bookmark of a
-  watch is older than the cache.
-- If a user of the cache finds that the cache contradicts the server, the reflector lists again.
-- After an error, the same request is repeated only after a delay.
-- An object that cannot be decoded is skipped. The cache keeps the last decoded state of the object until a newer
-  version can be decoded or the object is deleted. If the resource is `partial`, the cache gets its metadata.
-- If the server no longer serves the resource, the cache keeps its contents. An answer 404 does not prove the deletion
-  of the objects. If the objects are deleted, the server sends the deletion events before it stops serving the resource.
+The section "Reflector" of docs/informers.md lists the promises of the machine. If the server no longer serves the
+resource, the cache keeps its contents. An answer 404 does not prove the deletion of the objects: if they are deleted,
+the server sends the deletion events before it stops serving the resource.
 """
 
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar, assert_never
 
 from msgspec import Struct
 
@@ -53,14 +39,14 @@ from informers.watch.effects import (
     Apply,
     Collect,
     Commit,
-    Discard,
     Drop,
-    Effect,
     GiveUpStreaming,
     Keep,
+    ListEffect,
     Remove,
     Skip,
     Uncollect,
+    WatchEffect,
 )
 from informers.watch.parser import Applied, Bookmark, Deleted, Event, Undecodable, WatchError
 
@@ -173,53 +159,40 @@ class Failed(Struct, frozen=True):
     error: ApiError
 
 
-class Distrusted(Struct, frozen=True):
-    """A user of the cache has found that the cache contradicts the server, so the reflector closed the watch."""
+PageInput: TypeAlias = PageRead[T] | Failed
+StreamInput: TypeAlias = Event[T] | Ended | Silent | Failed
 
 
-Input: TypeAlias = PageRead[T] | Event[T] | Ended | Silent | Failed | Distrusted
+ListStep: TypeAlias = tuple[State, tuple[ListEffect[T], ...]]
+WatchStep: TypeAlias = tuple[State, tuple[WatchEffect[T], ...]]
 
 
-Step: TypeAlias = tuple[State, tuple[Effect[T], ...]]
+def begins_list(state: State) -> bool:
+    """Return True if the reflector has read nothing yet of the list that it reads next."""
+    then = state.then if isinstance(state, Waiting) else state
+    return isinstance(then, Streaming) or (isinstance(then, Listing) and not then.token)
 
 
-def advance(state: State, event: Input[T], *, relist: Listing | Streaming, cached: str) -> Step[T]:
-    """Return the next state and the effects of an input.
-
-    `relist` is the state that starts a new list. `cached` is the resourceVersion of the cache, or "" before the first
-    list.
-    """
-    match state:
-        case Listing():
-            return _listing(state, event, cached=cached)
-        case Streaming():
-            return _streaming(state, event, cached=cached)
-        case Watching():
-            return _watching(state, event, relist=relist)
-        case Checking():
-            return _checking(state, event, relist=relist), ()
-        case Waiting():
-            return state, ()
-
-
-def _listing(state: Listing, event: Input[T], *, cached: str) -> Step[T]:
+def listing(state: Listing, event: PageInput[T], *, cached: str) -> ListStep[T]:
+    """`cached` is the resourceVersion of the cache, or "" before the first list."""
     match event:
         case PageRead(token=token) if token:
             return Listing(token, state.older), _collected(event)
         case PageRead(version=""):
-            return Waiting(Listing(), why="the list has no resourceVersion"), (Discard(),)
+            return Waiting(Listing(), why="the list has no resourceVersion"), ()
         case PageRead(version=version):
             return _completed(state, version, cached, _collected(event))
         case Failed(error=error) if state.token and is_transient(error):
             # The pages that were already read are still valid. Try to read the failed page again with the same token.
             return _pause(state, error), ()
         case Failed(error=error):
-            return _pause(Listing(older=state.older), error), (Discard(),)
+            return _pause(Listing(older=state.older), error), ()
         case _:
-            return state, ()
+            assert_never(event)
 
 
-def _streaming(state: Streaming, event: Input[T], *, cached: str) -> Step[T]:
+def streaming(state: Streaming, event: StreamInput[T], *, cached: str) -> ListStep[T]:
+    """`cached` is the resourceVersion of the cache, or "" before the first list."""
     match event:
         case Applied(object=obj):
             return state, (Collect((obj,)),)
@@ -234,16 +207,16 @@ def _streaming(state: Streaming, event: Input[T], *, cached: str) -> Step[T]:
         case Bookmark():
             # A server that supports streaming lists sends no other bookmark before the end of the list. So this server
             # ignored the parameter `sendInitialEvents`.
-            return Listing(), (Discard(), GiveUpStreaming())
+            return Listing(), (GiveUpStreaming(),)
         case Failed(error=error) | WatchError(error=error):
             return _after_streaming(error, in_stream=isinstance(event, WatchError))
         case Ended() | Silent():
-            return Waiting(Listing(), why="the watch ended before the streaming list was complete"), (Discard(),)
+            return Waiting(Listing(), why="the watch ended before the streaming list was complete"), ()
         case _:
-            return state, ()
+            assert_never(event)
 
 
-def _after_streaming(error: ApiError, *, in_stream: bool) -> Step[T]:
+def _after_streaming(error: ApiError, *, in_stream: bool) -> ListStep[Any]:
     """Return the next state and the effects after a streaming list failed with `error`.
 
     `in_stream` is True if the error arrived in an ERROR event. There are three cases:
@@ -256,23 +229,24 @@ def _after_streaming(error: ApiError, *, in_stream: bool) -> Step[T]:
     """
     match error:
         case Unauthorized() | Forbidden() | NotFound() | Gone() | TooManyRequests() | TransportError(sent=False):
-            return _pause(Streaming(), error), (Discard(),)
+            return _pause(Streaming(), error), ()
         case TransportError():
-            return _pause(Listing(), error), (Discard(),)
+            return _pause(Listing(), error), ()
         case ServerError(code=code) if not in_stream or code in {503, 504}:
-            return _pause(Listing(), error), (Discard(),)
+            return _pause(Listing(), error), ()
         case _:
             # A server without streaming lists may reject the parameter `sendInitialEvents`. The rejection is an error
             # code or an ERROR event.
-            return Listing(), (Discard(), GiveUpStreaming())
+            return Listing(), (GiveUpStreaming(),)
 
 
-def _watching(state: Watching, event: Input[T], *, relist: Listing | Streaming) -> Step[T]:
+def watching(state: Watching, event: StreamInput[T], *, relist: Listing | Streaming) -> WatchStep[T]:
+    """`relist` is the state that starts a new list."""
     match event:
         case Applied(object=obj) | Deleted(object=obj):
             if _is_replay(obj.metadata, state):
                 return state, ()
-            effect: Effect[T] = Apply(obj) if isinstance(event, Applied) else Remove(obj)
+            effect: WatchEffect[T] = Apply(obj) if isinstance(event, Applied) else Remove(obj)
             return _watching_from(obj.metadata.resource_version, state), (effect,)
         case Bookmark(version=version) if version and is_older(version, state.version):
             return Waiting(relist, why="a bookmark is older than the cache", at_least_s=OLD_LIST_PAUSE_S), ()
@@ -280,30 +254,31 @@ def _watching(state: Watching, event: Input[T], *, relist: Listing | Streaming) 
             return (Watching(version), (Advance(version),)) if version else (state, ())
         case Silent():
             return Checking(state.version), ()
-        case Distrusted():
-            return relist, ()
-        case Undecodable(why=why, meta=None):
-            return state, (Skip(why, None),)
-        case Undecodable(meta=ObjectMeta() as meta):
+        case Undecodable(why=why, meta=meta):
+            if meta is None:
+                return state, (Skip(why, None),)
             if _is_replay(meta, state):
                 return state, ()
             return _watching_from(meta.resource_version, state), _undecodable_change(event, meta)
         case Ended(after_s=after_s) if after_s < SHORTEST_WATCH_S:
             return Waiting(state, why="the watch ended immediately after its start"), ()
+        case Ended():
+            return state, ()
         case Failed(error=error) | WatchError(error=error):
             return _after_watching(state, error, in_stream=isinstance(event, WatchError), relist=relist), ()
         case _:
-            return state, ()
+            assert_never(event)
 
 
-def _checking(state: Checking, event: Input[T], *, relist: Listing | Streaming) -> State:
+def checking(state: Checking, event: PageInput[T], *, relist: Listing | Streaming) -> State:
+    """`relist` is the state that starts a new list."""
     match event:
-        case PageRead(version=version) if is_older(version, state.version):
-            return relist
+        case PageRead(version=version):
+            return relist if is_older(version, state.version) else Watching(state.version)
         case Failed(error=error):
             return _pause(state, error)
         case _:
-            return Watching(state.version)
+            assert_never(event)
 
 
 def _after_watching(state: Watching, error: ApiError, *, in_stream: bool, relist: Listing | Streaming) -> State:
@@ -325,6 +300,21 @@ def _after_watching(state: Watching, error: ApiError, *, in_stream: bool, relist
     else:
         may_resume = is_transient(error) or (isinstance(error, StatusError) and error.code in {401, 403})
     return _pause(state if may_resume else relist, error)
+
+
+def reason_of_end(event: StreamInput[Any]) -> str:
+    """Return the reason for the end of a watch, as a label for `Instruments.watch_ended`. `event` is its last input."""
+    match event:
+        case Ended():
+            return "end"
+        case Silent():
+            return "silent"
+        case Failed(error=Gone()) | WatchError(error=Gone()):
+            return "expired"
+        case Failed(error=error) | WatchError(error=error):
+            return type(error).__name__
+        case _:
+            return "restart"
 
 
 def _pause(then: Listing | Streaming | Watching | Checking, error: ApiError) -> Waiting:
@@ -349,17 +339,19 @@ def _retry_after(error: ApiError) -> float:
     return min(wait_s or 0.0, LONGEST_PAUSE_S)
 
 
-def _completed(state: Listing | Streaming, version: str, cached: str, collected: tuple[Effect[T], ...] = ()) -> Step[T]:
+def _completed(
+    state: Listing | Streaming, version: str, cached: str, collected: tuple[ListEffect[T], ...] = ()
+) -> ListStep[T]:
     """Return the next state and the effects after a list was read completely."""
     is_old = is_older(version, cached)
     if is_old and state.older < OLD_LISTS:
         then = type(state)(older=state.older + 1)
         why = "the list is older than the cache"
-        return Waiting(then, why=why, at_least_s=OLD_LIST_PAUSE_S, backoff=False), (Discard(),)
+        return Waiting(then, why=why, at_least_s=OLD_LIST_PAUSE_S, backoff=False), ()
     return Watching(version), (*collected, Commit(version, rewound=is_old))
 
 
-def _collected(page: PageRead[T]) -> tuple[Effect[T], ...]:
+def _collected(page: PageRead[T]) -> tuple[ListEffect[T], ...]:
     skipped = [effect for event in page.undecodable for effect in _skipped(event)]
     return (Collect(page.objects), *skipped)
 
@@ -371,7 +363,7 @@ def _skipped(event: Undecodable) -> tuple[Skip | Keep | Collect[Any], ...]:
     return (skip,) if event.meta is None else (skip, Keep(event.meta))
 
 
-def _undecodable_change(event: Undecodable, meta: ObjectMeta) -> tuple[Effect[T], ...]:
+def _undecodable_change(event: Undecodable, meta: ObjectMeta) -> tuple[WatchEffect[Any], ...]:
     if event.deleted:
         return (Drop(meta),)
     skip = Skip(event.why, meta, event.partial is not None)

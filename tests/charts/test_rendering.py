@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from controller.apimachinery.names import is_subdomain
 from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.version import version
@@ -18,7 +19,6 @@ from tools.chart.values import read_values
 
 KUBEVIRT = "kubevirt.io/v1/KubeVirt"
 VALUES = {value.name: value.default for value in read_values((CHART / "values.yaml").read_text())}
-
 
 COMPARED: tuple[dict[str, Any], ...] = (
     {},
@@ -110,6 +110,11 @@ def test_alongside_the_kinds_have_their_own_short_names_and_groups(helm: Helm) -
     }
     assert {(group, each) for group, each in asked if each in {plural for _, plural in ours}} == ours.keys()
     assert ("kubevirt.io", "virtualmachines") in asked
+
+
+def test_a_long_name_is_cut_to_a_valid_name(helm: Helm) -> None:
+    objects = helm.render({"fullnameOverride": f"{'x' * 51}.example"})
+    assert all(is_subdomain(each["metadata"]["name"]) for each in objects)
 
 
 POLICY = "ValidatingAdmissionPolicy"

@@ -1,5 +1,6 @@
 """The rows of the cost test with caches: decoded objects, changes of cached objects, snapshots, Events and edits."""
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -25,10 +26,11 @@ from controller.replicaset.history import REVISION_INDEXES as SET_REVISION_INDEX
 from controller.replicaset.history import RevisionCache
 from controller.replicaset.rosters import VMIRosters
 from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
+from controller.replicaset.taken_names import GoneNames
 from controller.replicaset.triggers import replicasets_of_vmi
 from controller.runtime.status import status_patch
 from informers.meta import ObjectKey
-from informers.store import Added, Store, Updated
+from informers.store import Added, Removed, Store, Updated
 from plugin.views.draining import Budget, Evictee, choose, loss_lines
 from plugin.views.edits import Edit, json_patch
 from plugin.views.pools import visible_members
@@ -120,8 +122,13 @@ def snapshots_of_a_set(n: int) -> Call:
         store.apply(each)
     for number in range(n):
         revisions.apply(builders.revision(builders.replicaset(spec=b'{"hostname":"%d"}' % number)))
+    gone = GoneNames()
 
     def take() -> None:
+        for each in members:
+            gone.handle(Removed(each))
+        for minutes in (0, 11):
+            gone.taken(store, "default", NOW + timedelta(minutes=minutes))
         rosters = VMIRosters(store)
         rosters.read(owner.metadata)
         for each in members:

@@ -49,10 +49,8 @@ UNMEASURED = {
     # One loop over the members, the names or the revisions, in a rare state.
     "controller/replicas/disruption_budget.py": {"wakes_of_budget"},
     "controller/replicas/undecodable.py": {"_notice"},
-    "controller/replicaset/revisions.py": {"delete_orphaned"},
     "controller/replicaset/rosters.py": {"_Reader.names"},
     "controller/pool/leaving/holds.py": {"_list"},
-    "controller/pool/members/revisions.py": {"delete_orphaned"},
     "controller/pool/members/rosters.py": {"PoolReader.names"},
     "controller/pool/plan.py": {"_without_missing"},
     "controller/pool/rollout/brake.py": {"_consequences"},

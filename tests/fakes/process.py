@@ -50,6 +50,9 @@ class Counts(Counter[str]):
         self["planned"] += 1
         self.on_plan()
 
+    def owner_gone(self, owner_kind: str, owner: ObjectKey) -> None:
+        self["owner gone"] += 1
+
 
 class ReconcilerProcess:
     """A controller process. `children` are the caches of the kinds that the controller writes."""
@@ -89,7 +92,8 @@ class ReconcilerProcess:
             merge=self._merge,
             judge=self._rules.judge,
         )
-        first_deletes = FirstDeletes(self._server, {cache.resource: cache.store for cache in self._children})
+        stores = {cache.resource: cache.store for cache in self._children}
+        first_deletes = FirstDeletes(self._server, stores, lambda *_: None)
         status_writer = StatusWriter(self._server, self._rules.resource, self._expectations([self._owners]))
         self.reconciler = RulesReconciler(
             self._kind,

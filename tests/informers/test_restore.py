@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from informers.store import Added, Change, Removed, Replacement, Store, Updated
-from informers.watch.effects import Collect, Commit, Discard
-from informers.watch.watch_state import Listing, PageRead, State, Waiting, Watching, advance
+from informers.watch.effects import Collect, Commit
+from informers.watch.watch_state import Listing, PageRead, Waiting, Watching, listing
 from tests.informers.scripted import ScriptedClient, following, make_informer, stream
 from tests.informers.subjects import ConfigMap, config_map, failure, line, page
 
@@ -59,26 +59,22 @@ class Cache:
 
     def list(self, server: Server) -> None:
         """List again and again, as the reflector does, until the store has accepted a list."""
-        state: State = Listing()
-        replacement: Replacement[ConfigMap] | None = None
+        state = Listing()
         for _ in range(MOST_LISTS):
             page = PageRead(tuple(server.objects.values()), str(server.version))
-            state, effects = advance(state, page, relist=Listing(), cached=self.store.version())
+            next_state, effects = listing(state, page, cached=self.store.version())
+            replacement = self.store.begin_replace()
             for effect in effects:
                 match effect:
                     case Collect(objects=objects):
-                        replacement = replacement or self.store.begin_replace()
                         for obj in objects:
                             replacement.put(obj)
                     case Commit(version=version, rewound=rewound):
-                        assert replacement is not None
                         self.store.commit(replacement, version, rewound=rewound)
                         self.receive(replacement)
-                    case Discard():
-                        replacement = None
-            match state:
-                case Waiting(then=Listing() as again):
-                    state = again
+            match next_state:
+                case Waiting(then=Listing() as state):
+                    pass
                 case Watching(version=version):
                     assert version == str(server.version)
                     return

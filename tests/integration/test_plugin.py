@@ -96,7 +96,7 @@ def test_each_verb_of_rollout_works_on_a_set(pools: PoolNamespace, run: Run) -> 
     assert restarted.isdisjoint(uids(pools.alive()).values())
     old_are_gone(pools)
     history = json.loads(run(pools, "rollout history vmirs/herd -o json"))
-    assert [(row["isCurrent"], row["vms"]) for row in history] == [(True, 2), (False, 0)]
+    assert [(row["isCurrent"], row["vms"]) for row in history] == [(False, 0), (True, 2)]
     pools.sets.change({"metadata": {"annotations": {next(iter(ROLLING)): None}}})
     staying = set(uids(pools.alive()).values())
     run(pools, "rollout undo vmirs/herd")

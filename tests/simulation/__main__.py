@@ -10,7 +10,7 @@ import time
 from collections import Counter
 
 from tests.simulation.coverage import Coverage
-from tests.simulation.examples import EXAMPLES
+from tests.simulation.examples import EXAMPLES, MENDED
 from tests.simulation.judge import SENTENCES, Violation, judge
 from tests.simulation.known import known_fault
 from tests.simulation.life import run_life
@@ -37,11 +37,11 @@ def main() -> int:
     parser.add_argument("--shrink", type=int, default=3, help="how many new violations get a short story")
     parser.add_argument("--story", action="store_true", help="print the whole story of the first seed")
     parser.add_argument("--verbose", action="store_true", help="print each violation at once, known faults too")
-    parser.add_argument("--example", choices=EXAMPLES, help="run the shortest story of a known fault")
+    parser.add_argument("--example", choices={**EXAMPLES, **MENDED}, help="run the shortest story of a fault")
     args = parser.parse_args()
     configure_logs()
     if args.example:
-        print(*judge(run_life(EXAMPLES[args.example])), sep="\n")
+        print(*judge(run_life({**EXAMPLES, **MENDED}[args.example])), sep="\n")
         return 0
     if args.story:
         print("\n".join(map(str, make_story(args.first).acts)))

@@ -22,10 +22,15 @@ class Fault(Struct, frozen=True):
     - `reset`: open watches break, also in the middle of a line.
     - `silent`: the open watches of `target`, a resource, send nothing more, not even an end.
     - `stall`: a watch that is opened now sends a part of its data, and then nothing more.
+    - `stall-list`: the same, but only for a watch that begins with a list.
+    - `missed`: a watch of `target`, a resource, sends nothing of a deletion. So caches show an object that is gone.
+    - `unreadable`: half of the objects of `target` cannot be read one by one, only in lists and watches.
+    - `doubled`: a repeat of each PUT and DELETE arrives too, and only the answer to the repeat comes back.
     - `stale`: an API server is cut off from etcd. Its watches show old states, and new watches on it get a 504.
     - `expired`: the server has forgotten old versions, so a watch from them gets 410.
     - `refuse`: a policy refuses our writes that `target` selects: `verb plural[/subresource] [annotation]`.
     - `strip`: a policy removes the annotation or label `target` from our writes.
+    - `clock`: the wall clock of the controller with the number `target` jumps by the length of the fault times `rate`.
     - `quota`: no VM and no VMI can be created.
     """
 

@@ -25,11 +25,10 @@ REFUSED_MARK: Final = "a refused mark of a drain is not told, and tried again wi
 REFUSED_NOTE: Final = "a refused note of a pool or set is not told, and the Event comes before the note"
 DRIFT: Final = "members whose labels another program changes are replaced without end"
 STATIC_DISK: Final = "a disk that a user made is taken over and deleted with the VM"
-UNDO: Final = "an undo returns to a template that was undone"
 SERVICE: Final = "a VM that was restarted after a drain stays out of its Service"
 ONCE: Final = "a new VM that does not run always counts as stopped by its user until KubeVirt has written its status"
 LATE_NOTE: Final = "the note of the last good template is written only when something else wakes the pool"
-PRUNED: Final = "the history loses the last template that worked"
+PUSHED_OUT: Final = "six other templates in a row push the last template that worked out of the history"
 HAMMERED: Final = "a refused create or delete is tried again, without a delay, whenever another member changes"
 UNSEEN_END: Final = "a set that is being deleted makes its revision again and again while its watch is silent"
 STOPPED: Final = "nothing says that a VM is missing because its user has stopped it"
@@ -53,10 +52,9 @@ KNOWN: Final = (
     Known("what_waits_is_told", "are ready:", STOPPED),
     Known("a_refusal_is_not_hammered", "while labels change", DRIFT),
     Known("a_disk_of_a_user_stays", "of a user was deleted", STATIC_DISK),
-    Known("an_undo_returns_to_the_template_before", "an undo would return", UNDO),
     Known("who_serves_is_in_service", "out of its Service", SERVICE),
     Known("at_rest_nothing_is_written", "^patch virtualmachine(pool|instancereplicaset)s/", LATE_NOTE),
-    Known("a_template_that_worked_stays", "was deleted", PRUNED),
+    Known("a_template_that_worked_stays", "was deleted", PUSHED_OUT),
     Known("nothing_of_ours_is_left", "still has vmherd.dev/draining", STRAY_MARK),
 )
 

@@ -5,14 +5,15 @@ CPU. asyncio promises that ready callbacks run in the order in which they became
 Tasks race because latencies and timers have random times.
 
 A *process* is one running controller. All callbacks of its tasks carry the process in a context variable. A suspended
-process does not run: its callbacks wait until it continues, while the time of the others goes on.
+process does not run: its callbacks wait until it continues, while the time of the others goes on. If its machine
+sleeps, the clock and the timers of the process stand still too, as `CLOCK_MONOTONIC` does.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, ContextVar
-from heapq import heappop
+from heapq import heapify, heappop, heappush
 from random import Random
 from time import thread_time
 from typing import Any, Final, Protocol
@@ -27,9 +28,22 @@ INLINE_S: Final = 0.05
 
 
 class Process(Protocol):
-    """A process of the simulation. `is_suspended` is True while the operating system does not run it."""
+    """A process of the simulation. `is_suspended` is True while the operating system does not run it. `slept_s` is the
+    time for which its machine has slept, in seconds.
+    """
 
     is_suspended: bool
+    slept_s: float
+
+
+def _slept_s(process: Process | None) -> float:
+    return 0.0 if process is None else process.slept_s
+
+
+class _Timer(asyncio.TimerHandle):
+    def when(self) -> float:
+        """The time on the clock of the timer's process. The loop itself sorts by `_when`."""
+        return self._when - _slept_s(self._context.get(PROCESS))  # type: ignore[attr-defined]
 
 
 class HotLoop(Exception):
@@ -51,8 +65,29 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.has_suspended = False
         """True while a process is suspended, or its callbacks wait."""
 
-    def time(self) -> float:
+    @property
+    def now(self) -> float:
+        """The time of the world. `time` is the time of the running process."""
         return self._now
+
+    def time(self) -> float:
+        return self._now - _slept_s(PROCESS.get())
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        timer = _Timer(when + _slept_s(PROCESS.get()), callback, args, self, context)
+        heappush(self._scheduled, timer)  # type: ignore[attr-defined]
+        timer._scheduled = True
+        return timer
+
+    def delay_timers(self, process: Process, seconds: float) -> None:
+        """Let all timers of a process fire later, because its machine sleeps."""
+        timers: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        for timer in timers:
+            if timer._context.get(PROCESS) is process:  # type: ignore[attr-defined]
+                timer._when += seconds
+        heapify(timers)
 
     def resume(self) -> None:
         """Continue the callbacks of the processes that were suspended."""
@@ -87,9 +122,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if not ready:
             if not timers:
                 raise RuntimeError("no callback and no timer is left")
-            self._now = max(self._now, timers[0].when())
+            self._now = max(self._now, timers[0]._when)
         self._now += self._chance.random() * ITERATION_S
-        while timers and timers[0].when() <= self._now:
+        while timers and timers[0]._when <= self._now:
             handle = _taken(timers)
             if not handle._cancelled:
                 ready.append(handle)

@@ -171,17 +171,14 @@ def _wrong_preview(snapshot: Any, plan: Plan) -> str:
 
 def _wrong_undo(world: Any, kind: Kind[Any], key: ObjectKey, snapshot: Any) -> str:
     """An undo would return to another template than the one before the present one."""
-    name = "pool" if kind is kinds.POOLS else "set"
+    name, uid = "pool" if kind is kinds.POOLS else "set", snapshot.owner.metadata.uid
     images = images_of(world.server.changes, name, key.name)
     settled = images_of(world.server.changes, name, key.name, until=world.loop.time() - SETTLED_S)
-    written = images
-    images = [each for each in images if each == images[-1] or each in _used(world.server.changes, snapshot)]
-    images = [each for number, each in enumerate(images) if number == 0 or each != images[number - 1]]
     if settled[-1:] != images[-1:]:
         return ""
-    if len(images) < 2 or names.ROLLED_BACK in (snapshot.owner.metadata.annotations or {}):
+    right = _before(world.server.changes, name, key, uid)
+    if not right or names.ROLLED_BACK in (snapshot.owner.metadata.annotations or {}):
         return ""
-    uid = snapshot.owner.metadata.uid
     stored = [each for each in world.server._of(CONTROLLER_REVISIONS).values() if controller_uid(each) == uid]
     revisions = [CONTROLLER_REVISIONS.decode(msgspec.json.encode(each)) for each in stored]
     if name == "pool":
@@ -195,17 +192,32 @@ def _wrong_undo(world: Any, kind: Kind[Any], key: ObjectKey, snapshot: Any) -> s
     template = template_in(entry)["virtualMachineTemplate" if name == "pool" else "template"]
     spec = template["spec"]
     image = image_of(spec["template"]["spec"] if name == "pool" else spec)
-    if image in (images[-2], images[-1], *written[-2:]):
+    if image in right:
         return ""
     return f"the images were {', '.join(images[-6:])}, and an undo would return to {image}"
 
 
-def _used(changes: list[Change], snapshot: Any) -> set[str]:
-    """The images that members of the set or pool have had."""
-    uid = snapshot.owner.metadata.uid
-    ours = [each for each in changes if each.is_ours and each.resource in (VMS, VMIS)]
-    specs = [each.last["spec"] for each in ours if controller_uid(each.last) == uid]
-    return {image_of(each.get("template", {"spec": each})["spec"]) for each in specs}
+def _before(changes: list[Change], kind: str, key: ObjectKey, uid: str) -> set[str]:
+    """The images to which an undo may return: the last one before the present one that a member got while it was in the
+    spec, and those that were written later. A controller that sees nothing for a while does not know these.
+    """
+    written: list[tuple[str, bool]] = []
+    for change in changes:
+        spec = (change.after or {}).get("spec") or {}
+        if change.key == key and "selector" in spec and ("virtualMachineTemplate" in spec) == (kind == "pool"):
+            wanted = spec["virtualMachineTemplate"]["spec"] if kind == "pool" else spec
+            image = image_of(wanted["template"]["spec"])
+            if not written or written[-1][0] != image:
+                written.append((image, False))
+        is_member = change.is_ours and change.resource in (VMS, VMIS) and controller_uid(change.last) == uid
+        if is_member and image_of(change.last["spec"].get("template", change.last)["spec"]) == written[-1][0]:
+            written[-1] = (written[-1][0], True)
+    right = {written[-1][0]}
+    for image, was_used in reversed(written[:-1]):
+        right.add(image)
+        if was_used:
+            return right
+    return set()
 
 
 def _untold_refusal(world: Any, key: ObjectKey, owner: Document) -> str:

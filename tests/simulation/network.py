@@ -38,11 +38,11 @@ class Network:
         self.faults = faults
         self.chance = chance
         self.streams: list[Stream] = []
-        self.loop = asyncio.get_running_loop()
+        self.loop = server.loop
 
     def latency(self) -> float:
         typical = self.chance.expovariate(1 / TYPICAL_S) + 0.001
-        if self.faults.hit("slow", self.loop.time(), self.chance):
+        if self.faults.hit("slow", self.loop.now, self.chance):
             typical += self.chance.uniform(0, SLOW_S)
         return typical
 
@@ -59,6 +59,8 @@ class Network:
         now = self.loop.time()
         is_lost = self.faults.hit("lost", now, self.chance) is not None
         result = self.server.serve(call)
+        if call.method in ("PUT", "DELETE") and self.faults.hit("doubled", now, self.chance):
+            result = self.server.serve(call)
         self.later(self.latency(), _answer, answer, None if is_lost or process.is_dead else result)
 
     def open(self, watch: Watch, process: "Connected") -> "Stream":
@@ -106,7 +108,8 @@ class Stream:
         self._on_the_way = bytearray()
         self._is_ending = self._is_broken = self._has_ended = self._is_flushing = False
         self._waiter: asyncio.Future[None] | None = None
-        self._stalls = network.faults.hit("stall", network.loop.time(), network.chance) is not None
+        kinds = ("stall", "stall-list") if watch.first else ("stall",)
+        self._stalls = any(network.faults.hit(kind, network.loop.now, network.chance) for kind in kinds)
         watch.connect(self._send, self._end)
 
     def reset(self) -> None:
@@ -261,7 +264,7 @@ class Session:
         network = self._network
         if self._process.is_dead:
             raise aiohttp.ServerDisconnectedError
-        if network.faults.hit("refused-connection", network.loop.time(), network.chance):
+        if network.faults.hit("refused-connection", network.loop.now, network.chance):
             await asyncio.sleep(network.latency())
             raise aiohttp.ClientConnectorError(None, OSError(111, "refused"))  # type: ignore[arg-type]
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from controller.app import serve
@@ -28,6 +28,7 @@ class Replica:
         self._now = now
         self._report = report
         self._process: _Process | None = None
+        self.clock_is_off = timedelta()
 
     def start(self) -> None:
         """Start a process. If it ends, start it again after some seconds, as Kubernetes does."""
@@ -54,8 +55,9 @@ class Replica:
             elected=lambda elector, stop, _: elector.elected(stop),
             side_thread=_SideStep,
             clock=loop.time,
+            lease_clock=lambda: loop.now,
             cpu=lambda: 0.0,
-            now=self._now,
+            now=lambda: self._now() + self.clock_is_off,
             open_client=opener_of(self._network, process, self.name),
         )
 
@@ -78,17 +80,20 @@ class Replica:
         if self._process is not None:
             self._process.stop.set()
 
-    def suspend(self, seconds: float) -> None:
-        """Stop the process for some time, as SIGSTOP does."""
+    def suspend(self, seconds: float, *, sleeps: bool = False) -> None:
+        """Stop the process for some time, as SIGSTOP does. If `sleeps`, the machine stops, and most of its clocks."""
         process, loop = self._process, self._network.loop
         assert isinstance(loop, SimulatedLoop)
         if process is None or process.is_dead or process.is_suspended:
             return
 
         def resume() -> None:
+            process.slept_s += seconds if sleeps else 0.0
             process.is_suspended = False
             loop.resume()
 
+        if sleeps:
+            loop.delay_timers(process, seconds)
         process.is_suspended = True
         loop.has_suspended = True
         self._network.later(seconds, resume)
@@ -115,6 +120,7 @@ class _Process:
     def __init__(self) -> None:
         self.is_suspended = False
         self.is_dead = False
+        self.slept_s = 0.0
         self.stop = asyncio.Event()
         self.tasks: dict[asyncio.Task[Any], None] = {}
         """The tasks in the order of their creation."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from random import Random
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import msgspec
 
@@ -15,6 +16,7 @@ from informers.meta import ObjectKey
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.requests import AnyResource, Document, Request, refusal
 from tests.simulation.faults import Faults
+from tests.simulation.loop import SimulatedLoop
 from tests.simulation.policies import Policies
 
 BOOKMARK_S = 60.0
@@ -114,7 +116,9 @@ class SimulatedServer(FakeApiServer):
 
     def __init__(self, *, faults: Faults, chance: Random, **options: Any) -> None:
         super().__init__(latency_s=0, **options)
-        self.loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimulatedLoop)
+        self.loop = loop
         self.faults = faults
         self.chance = chance
         self.changes: list[Change] = []
@@ -161,6 +165,10 @@ class SimulatedServer(FakeApiServer):
         resource, key, subresource = self._route(call.path)
         if call.method == "GET":
             if key.name:
+                if any(each.target == resource.plural for each in self.faults.now("unreadable", self.loop.now)) and (
+                    crc32(key.name.encode()) % 2
+                ):
+                    raise refusal(500, "InternalError", "conversion webhook failed")
                 return msgspec.json.encode(self.document(resource, key))
             return self._page(resource, key.namespace, call)
         return self._write(call, resource, key, subresource)
@@ -226,7 +234,7 @@ class SimulatedServer(FakeApiServer):
 
     def watch(self, call: Call) -> Answer | Watch:
         """Open a watch, or return the error."""
-        now = self.loop.time()
+        now = self.loop.now
         resource, key, _ = self._route(call.path)
         if self.faults.hit("throttle", now, self.chance):
             return Answer(429, _status(429, "TooManyRequests", "too many requests"), {"Retry-After": "1"})
@@ -262,16 +270,21 @@ class SimulatedServer(FakeApiServer):
         self._catch_up(watch)
 
     def _catch_up(self, watch: Watch) -> None:
-        if self.faults.hit("stale", self.loop.time(), self.chance):
+        if self.faults.hit("stale", self.loop.now, self.chance):
             return
         lines = self._lines.get(watch.resource, [])
         start = len(lines)
         while start and lines[start - 1].version > watch.position:
             start -= 1
         for line in lines[start:]:
-            if watch.namespace in ("", line.namespace):
+            if watch.namespace in ("", line.namespace) and not self._misses(watch, line):
                 watch.send(line.data)
         watch.position = self.version
+
+    def _misses(self, watch: Watch, line: _Line) -> bool:
+        missed = self.faults.now("missed", self.loop.now)
+        is_hit = any(each.target == watch.resource.plural and self.chance.random() < each.rate for each in missed)
+        return is_hit and (line.data.startswith(b'{"type":"DELETED"') or b'"deletionTimestamp":"' in line.data)
 
     def catch_up(self) -> None:
         """Let all watches see the newest state."""
@@ -283,7 +296,7 @@ class SimulatedServer(FakeApiServer):
         def send() -> None:
             if not watch.is_open:
                 return
-            if not self.faults.hit("stale", self.loop.time(), self.chance):
+            if not self.faults.hit("stale", self.loop.now, self.chance):
                 watch.send(_bookmark_line(watch.position))
             self._bookmark_later(watch)
 

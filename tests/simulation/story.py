@@ -58,6 +58,7 @@ def make_story(seed: int) -> Story:
         acts.append(_some_act(round(at, 1), kind, name, themes, chance))
     if chance.random() < 0.5:
         acts += _some_faults(chance)
+    acts += _hidden_faults(Random(f"{seed} hidden"), owners[0])
     return Story(str(seed), options, tuple(sorted(acts, key=lambda act: act.at)))
 
 
@@ -240,6 +241,33 @@ def _some_faults(chance: Random) -> Iterator[Act]:
         target = chance.choice(targets) if targets else ""
         yield Act(at, "fault", (kind, lasts_s, rate, target))
 
+
+def _hidden_faults(chance: Random, owner: tuple[str, str]) -> Iterator[Act]:
+    """Faults that caches and clocks do not show. They have a generator of their own."""
+    for what, (longest_s, values) in _HIDDEN.items():
+        if chance.random() < 0.3:
+            at = round(chance.uniform(BUSY_FROM_S, BUSY_UNTIL_S - MARGIN_S), 1)
+            lasts_s = round(min(chance.uniform(1, longest_s), BUSY_UNTIL_S - at), 1)
+            rate, target = chance.choice(values)
+            if what == "sleep":
+                yield Act(at, "suspend", (*owner, int(target), lasts_s, True))
+            else:
+                yield Act(at, "fault", (what, lasts_s, rate, target))
+
+
+_HIDDEN: Final[dict[str, tuple[float, tuple[tuple[float, str], ...]]]] = {
+    "stall-list": (300, ((0.7, ""),)),
+    "missed": (120, ((0.7, "virtualmachines"), (0.7, "virtualmachineinstances"))),
+    "unreadable": (300, ((1.0, "virtualmachines"), (1.0, "virtualmachineinstances"))),
+    "doubled": (120, ((0.7, ""),)),
+    "expired": (6, ((1.0, ""),)),
+    "clock": (3, ((1.0, "0"), (1.0, "1"), (-1.0, "0"), (-1.0, "1"))),
+    "sleep": (60, ((1.0, "0"), (1.0, "1"))),
+}
+"""For each kind of hidden fault: the longest time in seconds, and the rates and targets of which one is chosen. For
+`clock`, the rate is the direction of the jump, and the target is the number of a controller. After a longer jump, the
+short limits of the specs are over before a VM has started.
+"""
 
 _PLURALS: Final = (
     "virtualmachines",

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from controller.kubevirt.annotations import PROTECT
 from controller.kubevirt.resources import VMIS
-from tests.simulation.examples import EXAMPLES, birth
+from tests.simulation.examples import EXAMPLES, MENDED, birth
 from tests.simulation.judge import judge
 from tests.simulation.known import known_fault
 from tests.simulation.life import Life, run_life
@@ -75,3 +75,8 @@ def test_the_judge_sees_each_known_fault_in_its_shortest_story(name: str) -> Non
     found = [each for each in judge(run_life(EXAMPLES[name])) if each.name == name]
     assert found, "the fault is mended: remove its story and its entry in `known`"
     assert all(map(known_fault, found))
+
+
+@pytest.mark.parametrize("name", MENDED)
+def test_a_mended_fault_stays_mended(name: str) -> None:
+    assert judge(run_life(MENDED[name])) == []

@@ -12,6 +12,7 @@ from tests.simulation.loop import PROCESS, HotLoop, SimulatedLoop
 
 class Sleeper:
     is_suspended = False
+    slept_s = 0.0
 
 
 def run(work: Any, loop: SimulatedLoop) -> Any:
@@ -38,7 +39,9 @@ def test_an_hour_of_sleep_takes_no_time_and_timers_fire_in_their_order() -> None
     assert fired == [("second", 1), ("minute", 60), ("hour", 3600)]
 
 
-def test_a_suspended_process_does_nothing_while_the_others_go_on() -> None:
+@pytest.mark.parametrize(("sleeps", "times"), [(False, [1, 2, 12, 13, 14]), (True, [1, 2, 3, 4, 5])])
+def test_a_suspended_process_does_nothing_while_the_others_go_on(sleeps: bool, times: list[int]) -> None:
+    """The clock of a process stands still while its machine sleeps."""
     loop = SimulatedLoop(Random(1))
     process, seen = Sleeper(), list[tuple[str, int]]()
 
@@ -48,6 +51,7 @@ def test_a_suspended_process_does_nothing_while_the_others_go_on() -> None:
             seen.append((name, round(loop.time())))
 
     def resume() -> None:
+        process.slept_s += 9.5 * sleeps
         process.is_suspended = False
         loop.resume()
 
@@ -57,12 +61,13 @@ def test_a_suspended_process_does_nothing_while_the_others_go_on() -> None:
         tasks = [asyncio.Task(tick("suspended"), context=context), asyncio.Task(tick("free"))]
         await asyncio.sleep(2.5)
         process.is_suspended = loop.has_suspended = True
+        loop.delay_timers(process, 9.5 * sleeps)
         loop.call_later(9.5, resume)
         await asyncio.wait(tasks)
 
     run(whole(), loop)
     assert [at for name, at in seen if name == "free"] == [1, 2, 3, 4, 5]
-    assert [at for name, at in seen if name == "suspended"] == [1, 2, 12, 13, 14]
+    assert [at for name, at in seen if name == "suspended"] == times
 
 
 def test_a_function_for_a_thread_runs_on_the_loop_soon() -> None:

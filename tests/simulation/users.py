@@ -243,8 +243,8 @@ class Users:
     def _crash(self, kind: str, name: str, number: int, down_s: float) -> None:
         self._replica(number).crash(down_s)
 
-    def _suspend(self, kind: str, name: str, number: int, seconds: float) -> None:
-        self._replica(number).suspend(seconds)
+    def _suspend(self, kind: str, name: str, number: int, seconds: float, sleeps: bool = False) -> None:
+        self._replica(number).suspend(seconds, sleeps=sleeps)
 
     def _terminate(self, kind: str, name: str, number: int) -> None:
         self._replica(number).terminate()
@@ -252,14 +252,14 @@ class Users:
     def _fault(self, kind: str, lasts_s: float, rate: float, target: str) -> None:
         now, network = self._world.loop.time(), self._world.network
         match kind:
-            case "reset":
-                network.break_streams()
+            case "clock":
+                self._replica(int(target)).clock_is_off += timedelta(seconds=lasts_s * rate)
             case "silent":
                 for stream in network.streams:
                     if stream.resource.plural == target:
                         stream.silence()
-            case "expired":
-                self._server.compact()
+            case "reset" | "expired":
+                self._server.compact() if kind == "expired" else None
                 network.break_streams()
             case _:
                 self._world.faults.add(Fault(kind, now, now + lasts_s, rate, target))

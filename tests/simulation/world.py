@@ -113,7 +113,7 @@ class World:
         self.replicas = [Replica(name, config, self.network, self.now, self.errors.append) for name in names]
 
     def now(self) -> datetime:
-        return BEGIN + timedelta(seconds=self.loop.time())
+        return BEGIN + timedelta(seconds=self.loop.now)
 
     def history_hash(self) -> str:
         """A digest of all changes. Two runs of one life have the same digest."""

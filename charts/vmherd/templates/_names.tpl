@@ -1,17 +1,18 @@
 {{/* Names, labels and the image. */}}
 
 {{- define "vmherd.name" -}}
-{{- default .Chart.Name .Values.nameOverride | trunc 52 | trimSuffix "-" }}
+{{- default .Chart.Name .Values.nameOverride | trunc 52 | regexFind "^.*[a-zA-Z0-9]" }}
 {{- end }}
 
-{{/* At most 52 characters: with a suffix, the name must fit into a label value of 63 characters. */}}
+{{/* At most 52 characters: with a suffix, the name must fit into a label value of 63 characters. A name that is cut
+ends with a letter or a digit. */}}
 {{- define "vmherd.fullname" -}}
 {{- if .Values.fullnameOverride }}
-{{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" }}
+{{- .Values.fullnameOverride | trunc 52 | regexFind "^.*[a-zA-Z0-9]" }}
 {{- else if contains (include "vmherd.name" .) .Release.Name }}
-{{- .Release.Name | trunc 52 | trimSuffix "-" }}
+{{- .Release.Name | trunc 52 | regexFind "^.*[a-zA-Z0-9]" }}
 {{- else }}
-{{- printf "%s-%s" .Release.Name (include "vmherd.name" .) | trunc 52 | trimSuffix "-" }}
+{{- printf "%s-%s" .Release.Name (include "vmherd.name" .) | trunc 52 | regexFind "^.*[a-zA-Z0-9]" }}
 {{- end }}
 {{- end }}
 
@@ -43,7 +44,7 @@ app.kubernetes.io/component: test
 {{- end }}
 
 {{- define "vmherd.labels" -}}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | regexFind "^.*[a-zA-Z0-9]" }}
 {{ include "vmherd.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: {{ include "vmherd.name" . }}

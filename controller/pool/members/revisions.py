@@ -2,18 +2,18 @@
 
 A revision belongs to the pool if the pool is its controller. A revision is current if its template has the same meaning
 as the pool's template. Scaling creates no revision, because it does not change the template. A return to an earlier
-template creates no revision either: the earlier revision becomes current again.
+template creates no revision either: the earlier revision becomes current again, with a new number.
 """
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from itertools import count
-from typing import Final
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from controller.apimachinery.field_error import FieldError
+from controller.apimachinery.names import LABEL_LENGTH, cut
 from controller.kubevirt.annotations import INDEX_SYSPREP, POOL_UID, REVISION_NAME, is_marked
 from controller.kubevirt.pool_types import PoolSpec
 from controller.kubevirt.vm_types import ControllerRevision
@@ -23,9 +23,6 @@ from controller.pool.spec.template import Template, parse_template
 from controller.replicas.revisions import create_revision, delete_revisions, is_revision_name, unused_revisions
 from controller.runtime.actions import Plan, Stage
 from informers.meta import NO_LABELS, labels_of
-
-LABEL_LENGTH: Final = 63
-"""The maximum number of characters in a label value. The name of a revision is a label value on VMs."""
 
 _decode_spec = msgspec.json.Decoder(PoolSpec).decode
 
@@ -116,25 +113,18 @@ def plan_pruning(snapshot: Snapshot, revisions: Revisions, *, ready: str) -> Pla
     """
     used = _revisions_in_use(snapshot) | set(map(revision_of, snapshot.strays))
     used |= {revisions.current, ready}
-    batch = unused_revisions(snapshot.revisions, used, keep=snapshot.limits.revision_history)[: snapshot.limits.burst]
-    return Plan(stages=delete_revisions(batch, "no VM and no VMI uses this revision"))
+    unused = unused_revisions(snapshot.revisions, used, keep=snapshot.limits.revision_history)
+    return Plan(stages=delete_revisions(unused, "no VM and no VMI uses this revision", burst=snapshot.limits.burst))
 
 
 def delete_orphaned(snapshot: Snapshot, *, orphans: bool) -> tuple[Stage, ...]:
-    """Return a stage that deletes at most `burst` revisions of a deleted pool.
+    """Return a stage that deletes the revisions of a deleted pool that no owner controls.
 
-    The stage deletes the revisions that no owner controls. The garbage collector does not delete such revisions.
-    `orphans` is True if a user deleted the pool with `--cascade=orphan`. If `orphans` is True, the garbage collector
-    deletes no revision, so the stage deletes all revisions of the pool.
+    The garbage collector does not delete such revisions. If a user deleted the pool with `--cascade=orphan`, `orphans`
+    is True. Then the garbage collector deletes no revision, so the stage deletes all revisions of the pool.
     """
     kept = (*(snapshot.revisions if orphans else ()), *snapshot.orphaned_revisions)
-    existing = [revision for revision in kept if revision.metadata.deletion_timestamp is None]
-    return delete_revisions(existing[: snapshot.limits.burst], "its pool is being deleted")
-
-
-def plan_orphaned_revisions(revisions: Iterable[ControllerRevision], *, burst: int) -> Plan:
-    batch = [revision for revision in revisions if revision.metadata.deletion_timestamp is None][:burst]
-    return Plan(stages=delete_revisions(batch, "its pool does not exist any more"))
+    return delete_revisions(kept, "its pool is being deleted", burst=snapshot.limits.burst)
 
 
 def oldest_in_use(snapshot: Snapshot, revisions: Revisions) -> str:
@@ -184,14 +174,14 @@ def _deleted_name(snapshot: Snapshot) -> str:
 def _new_name(snapshot: Snapshot, template: Template) -> str:
     """Return the name of a new revision: `<pool>-<generation>`.
 
-    If this name is taken, is left to KubeVirt (see `is_revision_name`), or is too long for a label, a part of the
-    template's digest is added. If this name is taken too, a number is added. The garbage collector may not have deleted
-    the revisions of earlier pools with the same name yet. If necessary, the pool's name is cut.
+    If this name is taken, is left to KubeVirt (see `is_revision_name`), or is too long for a label of a VM, a part of
+    the template's digest is added. If this name is taken too, a number is added. The garbage collector may not have
+    deleted the revisions of earlier pools with the same name yet. If necessary, the pool's name is cut.
     """
     pool, generation = snapshot.owner.metadata.name, snapshot.owner.metadata.generation or 0
     name, digest = f"{pool}-{generation}", f"-{generation}-{template.digest[:8]}"
     if len(name) <= LABEL_LENGTH and is_revision_name(name) and name not in snapshot.revision_names:
         return name
     suffixes = (digest if number == 0 else f"{digest}-{number}" for number in count())
-    names = (pool[: LABEL_LENGTH - len(suffix)] + suffix for suffix in suffixes)
+    names = (cut(pool, LABEL_LENGTH - len(suffix)) + suffix for suffix in suffixes)
     return next(name for name in names if name not in snapshot.revision_names)

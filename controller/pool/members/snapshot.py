@@ -35,6 +35,9 @@ POOL_NAME: Final = "pool-name"
 FORMER_POOL_UID: Final = "former-pool-uid"
 FORMER_POOL_NAMESPACE: Final = "former-pool-namespace"
 
+SHORTEST_CUT: Final = 30
+"""The name of a revision has at least so many characters of the pool's name, or the whole name."""
+
 
 def by_pool_name(vm: VirtualMachine) -> Iterable[str]:
     """Return the index keys of a VM: `namespace/name` of the pool that created the VM.
@@ -174,13 +177,14 @@ def revisions_of(
 
 
 def orphaned_revisions_of(pool: ObjectKey, stores: Stores) -> tuple[ControllerRevision, ...]:
-    """Return the revisions of a pool that no longer exists, if no controller owns them.
+    """Return the revisions of a pool that no longer exists, if no controller owns them. Their names may have only the
+    beginning of the pool's name.
 
     The garbage collector does not delete such revisions. They stay if the pool was deleted with `--cascade=orphan`, and
     the cache showed the removal of the owner reference only after the pool was gone.
     """
     former = stores.revisions.by_index(FORMER_POOL_NAMESPACE, pool.namespace)
-    named = [each for each in former if each.metadata.name.startswith(f"{pool.name}-")]
+    named = [each for each in former if each.metadata.name.startswith(pool.name[:SHORTEST_CUT])]
     existing = {each.metadata.uid for each in stores.pools.values()} if named else set()
     return tuple(each for each in named if labels_of(each.metadata)[POOL_UID] not in existing)
 

@@ -5,10 +5,11 @@ VM that the predecessor deleted still counts. The readiness of the VMs may have 
 choose another VM, and delete one too many. The precondition of this delete holds: the other VM has not changed.
 
 The comparison is one list of metadata for each resource and namespace in the life of the process. It begins after the
-election, and the predecessor has sent nothing since then. So the list shows all its deletes.
+election, and the predecessor has sent nothing since then. So the list shows all its deletes. An object that the cache
+still shows then is a doubt: perhaps the watch has lost its deletion (see `cache_check`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from controller.apimachinery.indexes import NAMESPACE
@@ -31,9 +32,15 @@ class FirstDeletes:
     Each of the stores has the index `NAMESPACE`, unless plans only prune its objects.
     """
 
-    def __init__(self, client: ObjectClient, stores: Mapping[AnyResource, StoreView[Any]]) -> None:
+    def __init__(
+        self,
+        client: ObjectClient,
+        stores: Mapping[AnyResource, StoreView[Any]],
+        doubt: Callable[[AnyResource, ObjectKey], None],
+    ) -> None:
         self._client = client
         self._stores = stores
+        self._doubt = doubt
         self._deleted: dict[Place, dict[ObjectKey, str]] = {}
         """For each compared namespace: the UIDs of the objects that were in the cache, but deleted on the server."""
 
@@ -55,6 +62,8 @@ class FirstDeletes:
             staying = await self._staying(place)
             self._deleted[place] = {key: uid for key, uid in present.items() if uid not in staying}
         self._deleted[place] = {key: uid for key, uid in self._deleted[place].items() if self._shows(place, key, uid)}
+        for key in self._deleted[place]:
+            self._doubt(place[0], key)
         return bool(self._deleted[place])
 
     def _shows(self, place: Place, key: ObjectKey, uid: str) -> bool:

@@ -4,6 +4,7 @@ A refused member waits, and the wait doubles with each refusal in a row. In the 
 members. Only the memory of this process has the waits. After a restart, each change is tried again at once.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
@@ -14,42 +15,48 @@ from controller.runtime.actions import Confirm, Create, ExpandClaim, Outcome, Re
 from controller.runtime.result import is_final, is_outage
 from informers.errors import Conflict
 from informers.meta import ObjectKey
+from informers.ratelimit import ItemBackoff
 
-FIRST_WAIT: Final = timedelta(seconds=10)
-LONGEST_WAIT: Final = timedelta(minutes=5)
+FIRST_WAIT_S: Final = 10.0
+LONGEST_WAIT_S: Final = 300.0
 
 
 class Refusal(Struct, frozen=True):
-    """The last refusal of a member. `number` counts the refusals in a row. The next try is due at `until`."""
+    """The last refusal of a member. The next try is due at `until`."""
 
-    number: int
     until: datetime
     message: str
 
 
 class Refusals:
     def __init__(self) -> None:
-        self._refused: dict[ObjectKey, dict[str, Refusal]] = {}
+        self._backoff = ItemBackoff[tuple[ObjectKey, str]](initial_s=FIRST_WAIT_S, maximum_s=LONGEST_WAIT_S)
+        self._refused: dict[ObjectKey, dict[str, tuple[float, str]]] = {}
+        """For each refused member: when its next try is due, on the clock of the loop, and the message."""
 
-    def observe(self, key: ObjectKey, outcomes: Iterable[Outcome], now: datetime) -> None:
-        refused = self._refused.pop(key, {})
+    def observe(self, key: ObjectKey, outcomes: Iterable[Outcome]) -> None:
+        refused = self._refused.setdefault(key, {})
         for outcome in outcomes:
             action = outcome.action
             if action.key == key or isinstance(outcome, Skipped) or isinstance(action, Create | Confirm):
                 continue
             name = action.owner.name if isinstance(action, ExpandClaim) else action.key.name
-            previous = refused.pop(name, None)
-            if isinstance(outcome, Rejected | Unknown):
-                refused |= {name: _next(previous, outcome, now)} if _is_refusal(outcome) else {}
-        if refused:
-            self._refused[key] = refused
+            if isinstance(outcome, Rejected | Unknown) and _is_refusal(outcome):
+                refused[name] = _now() + self._backoff.delay((key, name), _now()), outcome.message
+            else:
+                self._backoff.forget((key, name))
+                refused.pop(name, None)
+        if not refused:
+            del self._refused[key]
 
     def waiting(self, key: ObjectKey, now: datetime) -> Mapping[str, Refusal]:
-        """Return the refused members whose next try is not due yet, by name."""
-        return {name: each for name, each in self._refused.get(key, {}).items() if each.until > now}
+        """Return the refused members whose next try is not due yet, by name. `now` is the time of the wall clock."""
+        left = {name: (due - _now(), message) for name, (due, message) in self._refused.get(key, {}).items()}
+        return {name: Refusal(now + timedelta(seconds=s), message) for name, (s, message) in left.items() if s > 0}
 
     def forget(self, key: ObjectKey) -> None:
-        self._refused.pop(key, None)
+        for name in self._refused.pop(key, {}):
+            self._backoff.forget((key, name))
 
 
 def _is_refusal(outcome: Rejected | Unknown) -> bool:
@@ -57,7 +64,5 @@ def _is_refusal(outcome: Rejected | Unknown) -> bool:
     return not (isinstance(outcome.error, Conflict) or is_outage(outcome.error) or is_final(outcome))
 
 
-def _next(previous: Refusal | None, outcome: Rejected | Unknown, now: datetime) -> Refusal:
-    number = previous.number + 1 if previous is not None else 1
-    doublings: int = 2 ** min(number - 1, 10)
-    return Refusal(number, now + min(FIRST_WAIT * doublings, LONGEST_WAIT), outcome.message)
+def _now() -> float:
+    return asyncio.get_running_loop().time()

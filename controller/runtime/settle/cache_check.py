@@ -10,12 +10,17 @@ the same state after `DOUBT_S` seconds, the check reads the object from the serv
 - The object differs from the cache, and the cache claims to show all changes up to the version of the object.
 - The object is in the cache, but the server answers 404 to two reads.
 
+An object that is being deleted for `LEAVING_S` seconds without a change is a doubt, too. If the watch has lost its end,
+nothing else contradicts it: nobody writes to such an object.
+
 A restore of etcd from a backup is another contradiction. Two signs prove a restore: the version of the lease decreases,
 or a new object has an older version than the cache. After a restore, all resources are listed again.
 """
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
+from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import structlog
@@ -25,16 +30,20 @@ from informers.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFoun
 from informers.informer import SharedInformer
 from informers.meta import ObjectKey, ObjectMeta, is_older
 from informers.objects import ObjectClient, PatchType, read_meta
+from informers.store import Change, Removed
 
 log = structlog.get_logger()
 
 DOUBT_S: Final = 10.0
 """The time, in seconds, from an answer that does not fit a cached object to the check of this object."""
 
+LEAVING_S: Final = 60.0
+"""The time, in seconds, between two checks of an object that is being deleted."""
+
 PERIOD_S: Final = 5.0
 READS: Final = 5
 MAX_DOUBTS: Final = 200
-"""The maximum number of cached objects that wait for a check. Further objects are not checked."""
+"""The maximum number of cached objects that wait for a check. A further object takes the place of the last one."""
 
 RELIST_PAUSE_S: Final = 30.0
 """The shortest time between two lists of a resource that this check requests, in seconds."""
@@ -63,11 +72,22 @@ class CacheCheck:
         self._client = client
         self._informers: dict[AnyResource, SharedInformer[Any]] = {}
         self._doubts: dict[tuple[AnyResource, ObjectKey], _Doubt] = {}
+        self._leaving: dict[tuple[AnyResource, ObjectKey], float] = {}
+        """The cached objects that are being deleted, each with the time of its last change or check."""
         self._not_before: dict[AnyResource | None, float] = {}
         """The earliest time of the next list of each resource. The key None is for all resources after a restore."""
 
     def watch(self, informers: Iterable[SharedInformer[Any]]) -> None:
-        self._informers.update((informer.resource, informer) for informer in informers)
+        for informer in informers:
+            self._informers[informer.resource] = informer
+            informer.add_handler(partial(self._follow, informer.resource))
+
+    def _follow(self, resource: AnyResource, change: Change[Any]) -> None:
+        meta = (change.last_known if isinstance(change, Removed) else change.new).metadata
+        if meta.deletion_timestamp is not None and not isinstance(change, Removed):
+            self._leaving[resource, meta.key] = _now()
+        elif self._leaving:
+            self._leaving.pop((resource, meta.key), None)
 
     def observe(self, outcome: Outcome) -> None:
         """If the outcome of an action does not fit the cached object, check this object later."""
@@ -89,7 +109,9 @@ class CacheCheck:
             return
         state, place = _cached(informer, key), (resource, key)
         known = self._doubts.get(place)
-        if (known is None and len(self._doubts) < MAX_DOUBTS) or (known is not None and known.cached != state):
+        if known is None and len(self._doubts) >= MAX_DOUBTS:
+            self._doubts.popitem()
+        if known is None or known.cached != state:
             self._doubts[place] = _Doubt(_now(), state)
 
     def version(self, create: Create) -> str:
@@ -118,39 +140,48 @@ class CacheCheck:
         """Check the collected objects every `PERIOD_S` seconds until the task is cancelled."""
         while True:
             await asyncio.sleep(PERIOD_S)
-            try:
-                for resource, key in self._due():
-                    await self._check(resource, key)
-            except ApiError as error:
-                log.debug("cannot check the cache", why=str(error))
+            late = (place for place, since in self._leaving.items() if _now() - since >= LEAVING_S)
+            for place in list(islice(late, READS)):
+                self._leaving[place] = _now()
+                self.doubt(*place)
+            for place in self._due():
+                left: _Doubt | None = (doubt := self._doubts.pop(place))
+                try:
+                    left = await self._checked(*place, doubt)
+                except ApiError as error:
+                    log.debug("cannot check the cache", why=str(error))
+                if left is not None:
+                    self._doubts.setdefault(place, left)  # at the end, so that it holds up no other check
 
     def _due(self) -> list[tuple[AnyResource, ObjectKey]]:
-        """Forget the objects that have changed in the cache. Return the oldest of the others, if their check is due."""
-        changed = [
-            (resource, key)
+        """Forget the objects that have changed in the cache. Return the first of the others, if their check is due."""
+        self._doubts = {
+            (resource, key): doubt
             for (resource, key), doubt in self._doubts.items()
-            if _cached(self._informers[resource], key) != doubt.cached
-        ]
-        for place in changed:
-            del self._doubts[place]
+            if _cached(self._informers[resource], key) == doubt.cached
+        }
         due = [place for place, doubt in self._doubts.items() if _now() - doubt.since >= DOUBT_S]
         return due[:READS]
 
-    async def _check(self, resource: AnyResource, key: ObjectKey) -> None:
-        """Read the object and compare it with the cache. Raise ApiError if the read fails."""
+    async def _checked(self, resource: AnyResource, key: ObjectKey, doubt: _Doubt) -> _Doubt | None:
+        """Read the object and compare it with the cache. Return the doubt that is left, or None.
+
+        Raise ApiError if the read fails.
+        """
         informer = self._informers[resource]
         found = await self._read(resource, key)
-        doubt = self._doubts.pop((resource, key))
         if _cached(informer, key) != doubt.cached:
-            return
+            return None
         if found is None and doubt.cached is not None and not doubt.gone:
             # The deletion may have happened directly before the read, so its event may be late.
-            self._doubts[resource, key] = doubt._replace(gone=True)
-            return
+            return doubt._replace(gone=True)
         seen = informer.store.version(key.namespace)
         why = _contradiction(f"{resource.kind} {key}", doubt.cached, found, seen)
-        if why and self._may_list(resource):
+        if why and not self._may_list(resource):
+            return doubt
+        if why:
             informer.relist(why, namespace=key.namespace)
+        return None
 
     async def _read(self, resource: AnyResource, key: ObjectKey) -> ObjectMeta | None:
         try:

@@ -14,8 +14,8 @@ write is recorded only if its answer was lost.
 
 A key is settled if the cache shows all of its writes. Five minutes after its last write, a key always counts as
 settled. If the cache does not show all writes after this time, a warning is logged. Without this limit, an object might
-never be reconciled again. If the cache does not show a deletion after 20 seconds, the cached object is compared with
-the server (see `cache_check`).
+never be reconciled again. If the cache does not show a deletion or the removal of a finalizer after 20 seconds, the
+cached object is compared with the server (see `cache_check`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -112,7 +112,7 @@ class Expectations:
         if awaited is not None:
             self._remove_confirmed(awaited)
             if awaited and not self._is_overdue(awaited):
-                self._doubt_late_deletions(awaited)
+                self._doubt_late(awaited)
                 return False
             if awaited:
                 self._give_up(key, awaited)
@@ -245,10 +245,12 @@ class Expectations:
     def _is_overdue(self, awaited: _Awaited) -> bool:
         return self._now() - awaited.since >= GIVE_UP_AFTER_S
 
-    def _doubt_late_deletions(self, awaited: _Awaited) -> None:
+    def _doubt_late(self, awaited: _Awaited) -> None:
         if self._now() - awaited.since >= LATE_S:
-            for deletion in awaited.deletions.values():
-                self._doubt(deletion.resource, deletion.key)
+            patches = (patch for patch, _ in awaited.removals.values())
+            late: tuple[Delete | Patch, ...] = (*awaited.deletions.values(), *patches)
+            for write in late:
+                self._doubt(write.resource, write.key)
 
     def _give_up(self, key: ObjectKey, awaited: _Awaited) -> None:
         log.warning(

@@ -6,7 +6,7 @@ status.
 """
 
 import asyncio
-from typing import Final, NamedTuple
+from typing import Final
 
 from controller.runtime.actions import AnyResource, Done, Patch
 from controller.runtime.settle.cache_check import CacheCheck
@@ -14,6 +14,7 @@ from controller.runtime.settle.expectations import Expectations
 from informers.errors import Conflict, NotFound
 from informers.meta import ObjectKey, ObjectMeta
 from informers.objects import ObjectClient, PatchType, read_version
+from informers.ratelimit import ItemBackoff
 
 ABSENT_S: Final = 30.0
 """After the server has answered 404, the set or pool is left alone for this time in seconds.
@@ -29,14 +30,6 @@ LONGEST_CONFLICT_S: Final = 30.0
 The cached version is probably old. The cache soon shows a newer version, or the cache check lists again. With each
 further 409 for the same version, the time doubles, up to `LONGEST_CONFLICT_S`.
 """
-
-
-class _Conflict(NamedTuple):
-    """The cached version for which the server answered 409. Until `until`, no status is written from this version."""
-
-    version: str
-    pause_s: float
-    until: float
 
 
 class StatusWriter:
@@ -60,7 +53,9 @@ class StatusWriter:
         self._check = check or CacheCheck(client)
         self._absent: dict[ObjectKey, tuple[str, float]] = {}
         """The UID of each set or pool that the server does not have, and the time at which this knowledge expires."""
-        self._conflicts: dict[ObjectKey, _Conflict] = {}
+        self._conflicts: dict[ObjectKey, tuple[str, float]] = {}
+        """The cached version for which the server answered 409, and the end of the time without a status from it."""
+        self._backoff = ItemBackoff[ObjectKey](initial_s=SHORTEST_CONFLICT_S, maximum_s=LONGEST_CONFLICT_S)
 
     def may_write(self, key: ObjectKey, owner: ObjectMeta) -> bool:
         """Return True if the cache shows the last status write of this set or pool, and the cached version is not old.
@@ -68,12 +63,11 @@ class StatusWriter:
         Return True also if that write is at least five minutes old. A cached version counts as old for a time after the
         server has answered 409 to a status of this version.
         """
-        conflict = self._conflicts.get(key)
-        if conflict is not None and conflict.version == owner.resource_version:
-            if asyncio.get_running_loop().time() < conflict.until:
-                return False
-        else:
-            self._conflicts.pop(key, None)
+        version, until = self._conflicts.get(key, ("", 0.0))
+        if version != owner.resource_version:
+            self._forget_conflict(key)
+        elif asyncio.get_running_loop().time() < until:
+            return False
         return self._expectations.settled(key, owner.uid)
 
     def absent_s(self, key: ObjectKey, owner_uid: str) -> float:
@@ -110,9 +104,7 @@ class StatusWriter:
             if isinstance(error, NotFound):
                 self._absent[key] = (owner.uid, now + ABSENT_S)
             else:
-                known = self._conflicts.get(key)
-                pause_s = min(2 * known.pause_s, LONGEST_CONFLICT_S) if known else SHORTEST_CONFLICT_S
-                self._conflicts[key] = _Conflict(owner.resource_version, pause_s, now + pause_s)
+                self._conflicts[key] = owner.resource_version, now + self._backoff.delay(key, now)
             return False
         self._expectations.record(key, owner.uid, [Done(patch, read_version(answer))])
         return True
@@ -120,4 +112,8 @@ class StatusWriter:
     def forget(self, key: ObjectKey) -> None:
         self._expectations.forget(key)
         self._absent.pop(key, None)
+        self._forget_conflict(key)
+
+    def _forget_conflict(self, key: ObjectKey) -> None:
         self._conflicts.pop(key, None)
+        self._backoff.forget(key)

@@ -12,15 +12,15 @@ instead:
 - The outage ends when a waiting key is reconciled without a server-side failure. All other waiting keys are then
   retried within `LONGEST_S`, one after the other.
 
-If the server has served another key within `RECENT_S`, there is no outage. In this case, the failure concerns only the
-failed key, and the key is retried with its usual backoff. So the failures of one object do not delay the retries of
-other objects.
+If the server has served another key within `RECENT_S`, the outage is partial, or it concerns only the failed key. Then
+the key is retried alone, after at most `LONGEST_SINGLE_S`, or later if hundreds of keys fail. So the failures of one
+object do not delay the retries of other objects.
 """
 
 import asyncio
 
 from informers.meta import ObjectKey
-from informers.ratelimit import ItemBackoff, TokenBucket
+from informers.ratelimit import ItemBackoff, MaxOf, TokenBucket
 from informers.workqueue import WorkQueue
 
 LONGEST_S = 3.0
@@ -36,9 +36,12 @@ RECENT_S = 5.0
 failure then concerns only the failed key.
 """
 
-SINGLE_FAILURE_S = 1.0
-"""The shortest delay of a key, in seconds, after a server-side failure that concerns only this key."""
+SINGLE_FAILURE_S, LONGEST_SINGLE_S = 1.0, 30.0
+"""The shortest and the longest delay of a key, in seconds, if the server serves other keys."""
 
+
+EARLY_S = 0.002
+"""The time, in seconds, by which a timer of uvloop may be early."""
 
 PROBED = float("inf")
 """While a key is being probed, its value in `_waiting` is this constant.
@@ -53,6 +56,8 @@ class Outage:
     def __init__(self, queue: WorkQueue[ObjectKey]) -> None:
         self._queue = queue
         self._backoff = ItemBackoff[ObjectKey](maximum_s=LONGEST_S)
+        alone = ItemBackoff[ObjectKey](initial_s=SINGLE_FAILURE_S, maximum_s=LONGEST_SINGLE_S)
+        self._alone = MaxOf[ObjectKey](alone, TokenBucket())
         self._probes = TokenBucket(rate_per_s=PROBES_PER_S, burst=PROBES_AT_ONCE)
         self._served_at = float("-inf")
         self._waiting: dict[ObjectKey, float] = {}
@@ -75,7 +80,7 @@ class Outage:
         if at_least_s > 0:
             return self._queue.add_rate_limited(key, at_least_s=at_least_s, limiter=self._backoff)
         if now - self._served_at < RECENT_S:
-            return self._queue.add_rate_limited(key, at_least_s=SINGLE_FAILURE_S)
+            return self._queue.add_rate_limited(key, limiter=self._alone)
         delay_s = self._backoff.delay(key, now)
         self._waiting[key] = now + delay_s
         self._schedule_probe()
@@ -95,6 +100,7 @@ class Outage:
         if served or is_waiting:
             self._served_at = asyncio.get_running_loop().time()
         self._backoff.forget(key)
+        self._alone.forget(key)
         if not is_waiting:
             return
         del self._waiting[key]
@@ -120,11 +126,13 @@ class Outage:
         self._timer = loop.call_at(max(first, self._probe_from), self._probe)
 
     def _probe(self) -> None:
-        """Queue the key with the fewest failures. Skip keys whose next probe is not due yet."""
-        self._timer = None
+        """Queue the key with the fewest failures. Skip keys whose next probe is not due yet. If no key is due, the next
+        timer uses the token of this probe.
+        """
         now = asyncio.get_running_loop().time()
-        ready = [key for key, at in self._waiting.items() if at <= now]
+        ready = [key for key, at in self._waiting.items() if at <= now + EARLY_S]
         if ready:
+            self._timer = None
             key = min(ready, key=self._backoff.retries)
             self._waiting[key] = PROBED
             self._queue.add_after(key, 0.0)

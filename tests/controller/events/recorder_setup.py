@@ -17,11 +17,11 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 COMPONENT = "virtualmachineinstancereplicaset-controller"
 
 
-def ref(name: str = "web") -> ObjectRef:
+def ref(name: str = "web", namespace: str = "shop") -> ObjectRef:
     return ObjectRef(
         api_version="kubevirt.io/v1",
         kind="VirtualMachineInstanceReplicaSet",
-        namespace="shop",
+        namespace=namespace,
         name=name,
         uid=f"uid-of-{name}",
         resource_version="77",

@@ -3,6 +3,7 @@ import asyncio
 import pytest
 
 from controller.events.recorder import RETRY_DELAYS_S
+from controller.runtime.actions import Notice
 from informers.errors import Forbidden, GateClosed, NotFound, ServerError, TooManyRequests, TransportError
 from tests.controller.events.recorder_setup import created, recording, ref
 from tests.fakes.requests import Lost
@@ -49,6 +50,33 @@ async def test_an_outage_of_twenty_seconds_loses_no_event():
         "Created virtual machine: web1",
         "Created virtual machine: web2",
     ]
+
+
+async def test_a_namespace_whose_webhook_fails_delays_no_other():
+    async with recording(queue_size=10) as setup:
+        setup.server.fault_for = lambda r: ServerError("webhook", code=500) if r.key.namespace == "bad" else None
+        for number in range(20):
+            setup.recorder.publish(ref(f"web-{number}", "bad"), [created("x")])
+        await asyncio.sleep(1)
+        setup.recorder.publish(ref(), [created("web1")])
+        await asyncio.sleep(0.1)
+        assert setup.counts() == [("Created virtual machine: web1", 1)]
+        assert setup.drops == {"queue_full": 10}
+
+
+async def test_an_event_for_an_occasion_that_an_outage_lost_is_published_again():
+    async with recording() as setup:
+        setup.outage = TransportError("connection refused", sent=False)
+        notice = Notice(reason="InvalidSpec", message="bad", once="1")
+        for _ in range(30):
+            setup.recorder.publish(ref(), [notice])
+            await asyncio.sleep(1)
+        setup.outage = None
+        setup.recorder.publish(ref(), [notice])
+        await setup.sent()
+        setup.recorder.publish(ref(), [notice])
+        await setup.sent()
+    assert setup.counts() == [("bad", 2)]
 
 
 async def test_an_event_whose_answer_was_lost_exists_once_with_the_right_count():

@@ -66,6 +66,20 @@ async def test_a_leader_stops_at_its_next_renewal_if_it_is_not_the_holder_any_mo
     assert server.record["holderIdentity"] == holder
 
 
+async def test_a_leader_whose_machine_slept_beyond_the_deadline_writes_nothing_and_ends():
+    """The timers of the loop stand still during the sleep."""
+    slept_s = 0.0
+    leader = Process(LeaseServer(), "a", clock=lambda: now() + slept_s)
+    task = leader.start()
+    await asyncio.sleep(5)
+    slept_s = 60.0
+    with pytest.raises(NotLeader):
+        leader.elector.check()
+    with pytest.raises(LeaseLost):
+        await task
+    assert now() < 5 + 2.5
+
+
 async def test_an_annotation_on_the_lease_stays_and_does_not_end_the_leadership():
     server, leader, task = await one_leader()
     server.edit(metadata={"annotations": {"note": "hello"}})

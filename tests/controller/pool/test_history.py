@@ -11,7 +11,9 @@ from controller.kubevirt.annotations import INDEX_SYSPREP, POOL_UID, REVISION_NA
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from controller.pool.members.revisions import oldest_in_use
 from controller.pool.plan import plan
-from controller.runtime.actions import Create, Delete, Plan, ThreeWayMerge
+from controller.pool.status import next_status
+from controller.runtime.actions import Create, Delete, Patch, Plan, Rejected, ThreeWayMerge
+from tests.fakes.requests import refusal
 from tests.pool_builders import LABELS, pool, revision, revisions_of, snapshot, vm_spec, vmi, vms
 
 
@@ -214,6 +216,23 @@ def test_p11_the_oldest_revision_in_use_is_the_start_of_a_rollout():
     assert oldest_of(owner, machines) == "web-2"
     assert oldest_of(owner, (*machines, *vms(owner, 3, revision="web-1"))) == "web-1"
     assert oldest_of(owner, vms(owner, 0, 1, revision="web-3")) == "web-3"
+
+
+def test_p11_a_template_that_is_rolled_out_again_has_the_newest_number():
+    owner = pool(generation=3, spec=vm_spec(image="v1"))
+    machines = vms(
+        owner, 0, 1, 2, revision="web-2", spec=vm_spec(image="v2", labels={**LABELS, REVISION_NAME: "web-2"})
+    )
+    todo = plan(snapshot(owner, machines, revisions=history(1, 2)))
+    assert revisions_in(todo, Patch) == ["web-1"]
+    [patch] = [each for each in todo.actions if isinstance(each, Patch)]
+    assert json.loads(patch.body)[1] == {"op": "add", "path": "/revision", "value": 3}
+    assert [stage.essential for stage in todo.stages if patch in stage.actions] == [False]
+    refused = Rejected(patch, refusal(403, "Forbidden", "no"))
+    failure = next_status(snapshot(owner, machines), [refused]).conditions[0]
+    assert (failure.type, failure.reason) == ("ReplicaFailure", "FailedUpdate")
+    numbered = [replace(each, revision=3) if each.revision == 1 else each for each in history(1, 2)]
+    assert revisions_in(plan(snapshot(owner, machines, revisions=numbered)), Patch) == []
 
 
 def test_p11_an_updated_vm_counts_with_its_old_revision_until_its_vmi_runs_the_new_template():

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from controller.apimachinery.conditions import Condition, find_true
 from controller.kubevirt.annotations import MOST_DISRUPTIVE, REVISION_NAME
+from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.plan import plan
 from controller.pool.rollout.live import LiveChanges
@@ -188,7 +189,7 @@ def test_p13_the_label_after_a_live_change_is_checked_on_the_server_and_names_th
     facts.vms = [replace(each, metadata=replace(each.metadata, owner_references=None)) for each in facts.vms]
     facts.vms = [*vms(back, 0, revision="web-2", spec=NEW), *vms(back, 1, 2, 3, revision="web-1", spec=OLD)]
     facts.revisions = former
-    [patch] = [each for each in facts.todo().actions if isinstance(each, Patch) and each.resource is not POOLS]
+    [patch] = [each for each in facts.todo().actions if isinstance(each, Patch) and each.resource in (VMS, VMIS)]
     assert patch.judged
     assert b"web-2" in patch.body
 

@@ -102,4 +102,12 @@ def test_p11_a_former_revision_triggers_the_pool_that_its_name_suggests():
     assert woken_by(Added(former)) == ["web"]
     assert woken_by(Updated(revision(GONE, "web-1"), former)) == ["web"]
     assert woken_by(Added(unlabelled)) == []
-    assert woken_by(Added(revision(GONE, "web", **LEFT))) == []
+
+
+def test_p11_a_former_revision_with_a_cut_name_is_found_and_deleted():
+    long = pool("x" * 60)
+    cut = revision(long, "x" * 51 + "-10-0a1b2c3d", **LEFT)
+    [key] = [key for key, _ in pools_of_revision(Added(cut))]
+    for absent in (key, long.metadata.key):
+        [delete] = rules_of(stores(None, revisions=[cut]), Limits()).plan_absent(absent).actions
+        assert delete.key.name == cut.metadata.name

@@ -19,6 +19,7 @@ from controller.kubevirt.annotations import (
     ROLLBACK,
     ROLLED_BACK,
 )
+from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from controller.pool.plan import plan
 from controller.pool.status import next_status
 from controller.runtime.actions import Create, Delete, Patch, Plan
@@ -127,6 +128,7 @@ def test_p29_the_way_back_is_an_update_within_the_limits_and_new_vms_get_the_ear
     seen = halfway(owner, 1, 3)
     [create] = [each for each in plan(seen).actions if isinstance(each, Create)]
     assert b'"image":"v1"' in create.body
+    assert not [each for each in plan(seen).actions if each.resource is CONTROLLER_REVISIONS]
     owner = asking(most=1, annotations=returned(asking()))
     assert merged(plan(halfway(owner, 1, 3))) == ["web-1", "web-3"], "they are not ready anyway"
     assert merged(plan(halfway(owner, 1, 3, ready=True))) == ["web-1"]

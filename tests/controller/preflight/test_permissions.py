@@ -30,7 +30,7 @@ def test_the_list_has_the_needed_permissions_and_no_others():
             ("kubevirt.io", "virtualmachines", "", verb)
             for verb in ("get", "list", "watch", "create", "patch", "delete")
         ),
-        *(("apps", "controllerrevisions", "", verb) for verb in ("get", "list", "watch", "create", "delete")),
+        *(("apps", "controllerrevisions", "", verb) for verb in ("get", "list", "watch", "create", "patch", "delete")),
         *(("", "persistentvolumeclaims", "", verb) for verb in ("get", "list", "patch")),
         *(("cdi.kubevirt.io", "datavolumes", "", verb) for verb in ("get", "list", "patch")),
         ("subresources.kubevirt.io", "virtualmachines", "restart", "update"),

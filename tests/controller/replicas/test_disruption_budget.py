@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from controller.apimachinery.indexes import NAMESPACE, by_namespace
+from controller.apimachinery.label_selectors import LabelSelector, parse_selector
 from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import DISRUPTION_BUDGET
 from controller.kubevirt.resources import DISRUPTION_BUDGETS, DisruptionBudget
@@ -25,6 +26,7 @@ from controller.replicas.disruption_budget import (
     Numbers,
     by_budgeted_namespace,
     minimum,
+    useless_budget,
     wakes_of_budget,
 )
 from controller.replicaset import plan as set_plan
@@ -67,11 +69,12 @@ class Kind:
     def budget(self, owner: Any, least: Any = 2, **spec: Any) -> DisruptionBudget:
         """The budget that vmherd keeps for the owner."""
         return budget(self.name, minAvailable=least, owner=controller_reference(self.resource, owner.metadata),
-                      selector={"matchLabels": self.labels}, **spec)  # fmt: skip
+                      labels=self.labels, selector={"matchLabels": self.labels}, **spec)  # fmt: skip
 
 
-def budget(name: str = "other", *, owner: Any = None, **spec: Any) -> DisruptionBudget:
+def budget(name: str = "other", *, owner: Any = None, labels: Any = None, age_s: float = 60, **spec: Any) -> Any:
     metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": "7"}
+    metadata |= {"labels": labels or {}, "creationTimestamp": builders.seconds_ago(age_s)}
     references = {"ownerReferences": [owner]} if owner is not None else {}
     return DISRUPTION_BUDGETS.decode(msgspec.json.encode({"metadata": metadata | references, "spec": spec}))
 
@@ -161,6 +164,7 @@ def test_p27_a_budget_is_lowered_before_a_scale_in_and_raised_after_a_scale_out(
     [create] = [each for each in made.actions if each.resource is DISRUPTION_BUDGETS]
     body = json.loads(create.body)
     assert body["spec"]["selector"] == {"matchLabels": kind.labels}
+    assert body["metadata"]["labels"] == kind.labels
     assert body["metadata"]["ownerReferences"][0]["uid"] == create.owner_uid == owner.metadata.uid
     assert writes(kind.plan(owner, 3, kind.budget(owner))) == writes(kind.plan(kind.owner(3, None), 3)), "at rest"
     smaller = writes(kind.plan(kind.owner(1), 3, kind.budget(owner)))
@@ -174,20 +178,30 @@ def test_p27_a_budget_is_lowered_before_a_scale_in_and_raised_after_a_scale_out(
 
 @pytest.mark.parametrize(
     "edit",
-    [{"least": 0}, {"least": "50%"}, {"least": None, "maxUnavailable": 3}, {"selector": {"matchLabels": {"a": "b"}}}],
-    ids=["number", "percentage", "other", "selector"],
+    [
+        {"least": 0},
+        {"least": "50%"},
+        {"least": None, "maxUnavailable": 3},
+        {"selector": {"matchLabels": {"a": "b"}}},
+        {"labels": {"more": "labels"}},
+    ],
+    ids=["number", "percentage", "other", "selector", "labels"],
 )
 def test_p27_an_edited_budget_is_restored_and_other_fields_stay(kind: Kind, edit: Any):
     owner = kind.owner(3)
-    edited = kind.budget(owner, **{key: value for key, value in edit.items() if key != "selector"})
+    edited = kind.budget(owner, **{key: value for key, value in edit.items() if key not in ("selector", "labels")})
+    if "labels" in edit:
+        edited = replace(edited, metadata=replace(edited.metadata, labels=edit["labels"]))
     if "selector" in edit:
-        edited = budget(kind.name, minAvailable=2, owner=edited.metadata.owner_references[0], **edit)
+        reference = edited.metadata.owner_references[0]
+        edited = budget(kind.name, minAvailable=2, owner=reference, labels=kind.labels, **edit)
     [patch] = [each for each in kind.plan(owner, 3, edited).actions if isinstance(each, Patch)]
     steps = json.loads(patch.body)
     assert steps[0] == {"op": "test", "path": "/metadata/uid", "value": f"uid-{kind.name}"}
     changed = {each["path"]: each.get("value") for each in steps[1:]}
     assert changed["/spec/minAvailable"] == 2
     assert changed["/spec/selector"] == {"matchLabels": kind.labels}
+    assert changed["/metadata/labels"] == {**kind.labels, **edit.get("labels", {})}
     assert ("/spec/maxUnavailable" in changed) == ("maxUnavailable" in edit)
 
 
@@ -266,16 +280,35 @@ def test_p27_a_pool_whose_selector_matches_no_pod_gets_no_budget():
     assert not [each for each in pool_plan.plan(seen).actions if each.resource is DISRUPTION_BUDGETS]
 
 
-def test_p27_of_two_budgets_of_vmherd_for_the_same_pods_the_first_name_stays():
-    owner = pool_builders.pool(annotations=ASKS)
-    of_pool = Kind("pool").budget(owner)
-    reference = replace(controller_reference(REPLICASETS, builders.replicaset().metadata), name="a")
-    selector = {"matchLabels": dict(pool_builders.LABELS)}
-    kind = Kind("pool")
-    for name, goes in (("virtualmachinepool-a", True), ("virtualmachinepool-z", False)):
-        other = budget(name, minAvailable=1, owner=reference, selector=selector)
-        assert ("Delete" in dict(writes(kind.plan(owner, 3, other, of_pool)))) == goes
-        assert "Create" not in dict(writes(kind.plan(owner, 3, other))), "the other one was first"
+@given(st.data())
+def test_p27_of_two_budgets_of_vmherd_for_the_same_pods_the_older_one_stays(data: st.DataObject):
+    """Each of two sets or pools plans alone. In the end no Pod has two budgets, and nothing changes any more."""
+    labels = st.dictionaries(st.sampled_from("ab"), st.sampled_from("xy"), min_size=1)
+    pods = [data.draw(labels) for _ in range(2)]
+    chosen = [data.draw(st.sets(st.sampled_from(sorted(each)), min_size=1)) for each in pods]
+    wires = [{"matchLabels": {key: pod[key] for key in keys}} for pod, keys in zip(pods, chosen, strict=True)]
+    selectors = [parse_selector(msgspec.convert(each, LabelSelector)) for each in wires]
+    ages = [data.draw(st.integers(0, 2)) for _ in range(2)]
+    owners = [pool_builders.pool(name, uid=f"uid-{name}").metadata for name in "mn"]
+    mine = [
+        budget(
+            f"virtualmachinepool-{owner.name}",
+            owner=controller_reference(POOLS, owner),
+            age_s=age,
+            labels=pod,
+            selector=wire,
+        )
+        for owner, age, pod, wire in zip(owners, ages, pods, wires, strict=True)
+    ]
+
+    def stays(number: int, found: list[DisruptionBudget]) -> bool:
+        return not useless_budget(owners[number], Budgets(POOLS, tuple(found)), selectors[number], pods[number], ())
+
+    left = [each for number, each in enumerate(mine) if stays(number, mine)]
+    shares = any(all(each.matches(pod) for each in selectors) for pod in pods)
+    older = min(mine, key=lambda each: (each.metadata.creation_timestamp, each.metadata.name))
+    assert left == ([older] if shares else mine)
+    assert [stays(number, left) for number in range(2)] == [each in left for each in mine]
 
 
 @pytest.mark.parametrize("strategy", ["Halted", "Manual", "Once"])

@@ -147,7 +147,7 @@ def test_r11_a_set_that_wants_more_vmis_than_the_limit_is_stalled():
 def test_r11_the_status_names_the_oldest_and_the_current_template():
     owner = replicaset(replicas=3)
     current = template_hash_of(owner)
-    older = [vmi("web-b", owner, hashed="v2", age_s=50), vmi("web-c", owner, hashed="v1", age_s=90)]
+    older = [vmi("web-b", owner, hashed="v2"), vmi("web-c", owner, hashed="v1")]
     status = status_of(owner, vmi("web-a", owner), *older)
     assert (status.current_revision, status.update_revision) == ("v1", current)
     assert status_of(owner, vmi("web-a", owner)).current_revision == current

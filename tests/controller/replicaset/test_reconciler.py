@@ -204,6 +204,19 @@ async def test_unanswered_writes_of_a_deleted_set_are_not_looked_up():
     assert simulation.sent("get") == 0
 
 
+async def test_a_set_that_goes_during_a_pass_leaves_nothing_to_its_successor():
+    simulation = simulation_with_a_set(replicas=1)
+
+    def replace_set() -> None:
+        simulation.server.remove(REPLICASETS, KEY)
+        simulation.server.put(REPLICASETS, replicaset_document(replicas=1))
+        simulation.sets.catch_up()
+
+    simulation.process.counts.on_plan = replace_set
+    await simulation.reconcile()
+    assert simulation.process.counts["owner gone"] == 1
+
+
 async def test_r9_the_vmis_of_a_set_that_is_gone_are_not_created_again_and_again():
     """The cache shows the deletion of the set late. The garbage collector deletes each VMI of the set at once."""
     simulation = await simulation_at_rest()

@@ -13,15 +13,16 @@ from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.replicas.revisions import kept_revision
+from controller.replicas.revisions import former_set_of, kept_revision
+from controller.replicaset.history import REVISION_INDEXES, RevisionCache
 from controller.replicaset.plan import plan
 from controller.replicaset.revisions import SPREAD_S, spread_s
 from controller.replicaset.status import next_status, outcome_notices
 from controller.replicaset.triggers import replicasets_of_revision
-from controller.runtime.actions import Action, Create, Delete, Done, Plan, Rejected
+from controller.runtime.actions import Action, Create, Delete, Done, Patch, Plan, Rejected
 from controller.runtime.result import After
 from informers.meta import ObjectKey
-from informers.store import Added, Removed, Updated
+from informers.store import Added, Removed, Store, Updated
 from tests.builders import (
     LABELS,
     OWNER_REFERENCE,
@@ -151,6 +152,25 @@ def test_r17_scaling_and_an_earlier_template_create_no_revision():
     assert plan(snapshot(owner, vmis, history=known)).actions == ()
 
 
+def test_r17_a_template_that_is_rolled_out_again_has_the_newest_number():
+    owner = replace(template(1), metadata=replace(template(1).metadata, generation=3))
+    vmis, first, second = members(owner, template_hash_of(template(2))), revision(template(1)), revision(template(2))
+    stage = plan(snapshot(owner, vmis, history=history(first, second))).stages[0]
+    [patch] = stage.actions
+    assert isinstance(patch, Patch)
+    assert (patch.key, stage.essential) == (first.metadata.key, False)
+    assert json.loads(patch.body)[1] == {"op": "add", "path": "/revision", "value": 3}
+    [notice] = outcome_notices([Rejected(patch, FORBIDDEN)])
+    assert notice.message == f"Error updating revision {patch.key.name}: {FORBIDDEN}"
+    numbered = history(replace(first, revision=3), second)
+    assert of_revisions(plan(snapshot(owner, vmis, history=numbered))) == []
+    third = members(owner, *(template_hash_of(template(number)) for number in (2, 4)))
+    known = snapshot(owner, third, history=history(first, replace(second, revision=5), revision(template(4))))
+    assert next_status(known, ()).current_revision == template_hash_of(template(4)), (
+        "it was rolled out before the other"
+    )
+
+
 @pytest.mark.parametrize(
     "owner",
     [template(1, paused=True), template(1, deleting=True), template(1, match_labels={"app": "other"})],
@@ -173,11 +193,16 @@ def test_r17_while_another_object_has_the_name_the_set_waits():
     assert plan(snapshot(owner, vmis, history=terminating)).actions == ()
 
 
-def test_r17_a_set_whose_revisions_would_have_too_long_names_keeps_no_history():
-    longest = template(1, name="x" * 242)
+def test_r17_a_set_with_a_very_long_name_keeps_a_history_and_finds_its_former_revisions():
+    longest = template(1, name="x" * 243)
     [create] = of_revisions(plan(snapshot(longest, history=history())))
-    assert len(create.key.name) == 253
-    assert of_revisions(plan(snapshot(template(1, name="x" * 243), history=history()))) == []
+    former = revision(longest, owned=False)
+    assert create.key.name == former.metadata.name
+    store = Store(indexes=REVISION_INDEXES)
+    store.apply(former)
+    cache = RevisionCache(store, 5)
+    for key in (longest.metadata.key, *former_set_of(former)):
+        assert cache.orphaned(key) == (former,)
 
 
 def test_r17_the_newest_unused_revisions_stay_and_those_that_vmis_use():

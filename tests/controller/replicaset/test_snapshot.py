@@ -1,3 +1,5 @@
+from datetime import timedelta
+
 from controller.apimachinery.indexes import NAMESPACE
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import VMIS
@@ -9,6 +11,27 @@ from informers.meta import ObjectKey, OwnerReference
 from informers.store import Store
 from tests.builders import NOW, REPLICASETS, no_revisions, replicaset, vmi
 from tests.fakes import stores
+
+
+def test_r5_the_name_of_a_vmi_that_went_is_free_after_ten_minutes() -> None:
+    owner = replicaset(replicas=1)
+    sets, vmis = Store(indexes=REPLICASET_INDEXES), Store(indexes=VMI_INDEXES)
+    sets.apply(owner)
+    rules = ReplicaSetRules(sets, vmis, REPLICASETS, VMIS, VMIRosters(vmis), no_revisions(), burst=250)
+
+    def name_after(minutes: float) -> str:
+        seen = rules.take_snapshot(owner.metadata.key, now=NOW + timedelta(minutes=minutes), settled=True)
+        assert seen is not None
+        [create] = [each for each in rules.plan(seen).actions if each.resource is VMIS]
+        return create.key.name
+
+    first = name_after(0)
+    made = vmi(first, owner=owner)
+    vmis.apply(made)
+    for change in vmis.drop(made.metadata):
+        rules.gone.handle(change)
+    assert first not in {name_after(1), name_after(10)}
+    assert name_after(11) == first
 
 
 def taken_from(*objects: ReplicaSet | VirtualMachineInstance) -> Snapshot | None:

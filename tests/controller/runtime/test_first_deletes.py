@@ -14,26 +14,31 @@ from tests.cost.meter import Meter
 from tests.fakes.apiserver import FakeApiServer
 
 
-def cost_beside(others: int) -> tuple[bool, int]:
-    """Return whether the deletes must wait, and the cost of the answer, with this many VMIs in another namespace."""
+def cost_beside(others: int) -> tuple[bool, int, list[ObjectKey]]:
+    """With this many VMIs in another namespace, return whether the deletes must wait, the cost of the answer, and the
+    doubts.
+    """
     store: Store[Any] = Store(indexes={NAMESPACE: by_namespace})
     for number in range(others):
         store.apply(vmi(f"other-{number}", namespace="other"))
     store.apply(vmi("deleted-by-the-predecessor"))
     delete = Delete(resource=VMIS, key=ObjectKey("default", "a"), uid="uid-a", why="surplus")
     answers: list[bool] = []
+    doubts: list[ObjectKey] = []
 
     async def ask() -> None:
-        answers.append(await FirstDeletes(FakeApiServer(), {VMIS: store}).must_wait(Plan(stages=(Stage((delete,)),))))
+        first = FirstDeletes(FakeApiServer(), {VMIS: store}, lambda _, key: doubts.append(key))
+        answers.append(await first.must_wait(Plan(stages=(Stage((delete,)),))))
 
     with asyncio.Runner() as runner:
         runner.get_loop()
         cost = Meter(10_000_000).count(lambda: runner.run(ask()))
-    return answers[0], cost
+    return answers[0], cost, doubts
 
 
 def test_r9_the_check_before_the_first_delete_reads_only_the_objects_of_its_namespace() -> None:
     cost_beside(1)  # the first call fills caches of Python
     few, many = cost_beside(1), cost_beside(5_000)
     assert few[0] is many[0] is True
+    assert few[2] == many[2] == [ObjectKey("default", "deleted-by-the-predecessor")], "the watch may have lost its end"
     assert abs(many[1] - few[1]) < 2_500, "a scan executes several instructions for each object"

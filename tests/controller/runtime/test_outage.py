@@ -10,7 +10,14 @@ from itertools import pairwise
 import pytest
 
 from controller.runtime.result import AwaitChange, Report, Retry
-from controller.runtime.workers.outage import LONGEST_S, PROBES_AT_ONCE, PROBES_PER_S, SINGLE_FAILURE_S
+from controller.runtime.workers.outage import (
+    LONGEST_S,
+    LONGEST_SINGLE_S,
+    PROBES_AT_ONCE,
+    PROBES_PER_S,
+    SINGLE_FAILURE_S,
+    Outage,
+)
 from informers.errors import ServerError, TooManyRequests, TransportError
 from informers.meta import ObjectKey
 from informers.workqueue import WorkQueue
@@ -78,6 +85,13 @@ async def test_the_first_answer_ends_the_outage_for_all_keys(script):
         assert tried_since(60, script) == set(MANY)
 
 
+async def test_a_timer_that_is_early_costs_no_probe():
+    outage = Outage(WorkQueue("early"))
+    outage.wait(A)
+    tokens = [outage._probes._tokens, [outage._probe() for _ in range(9)] and outage._probes._tokens]
+    assert tokens == [PROBES_AT_ONCE - 1] * 2
+
+
 async def test_the_next_outage_starts_with_short_delays():
     async def act(key: ObjectKey, call: int) -> Report:
         if now() < 60 or 70 <= now() < 70.004:
@@ -135,11 +149,11 @@ async def test_a_key_that_succeeds_after_a_retry_after_starts_with_short_delays(
 
 
 @pytest.mark.no_cover  # hours of the same few lines
-async def test_a_server_failure_of_one_key_grows_its_own_backoff_while_other_keys_succeed():
+async def test_in_a_partial_outage_a_key_waits_at_most_half_a_minute_and_its_own_backoff_does_not_grow():
     async def act(key: ObjectKey, call: int) -> Report:
-        if key == A:
+        if key == A and now() < 500:
             raise OVERLOADED
-        return WELL
+        return QUOTA_FULL if key == A else WELL
 
     script = Script(act)
     async with working(script) as (queue, _):
@@ -149,8 +163,10 @@ async def test_a_server_failure_of_one_key_grows_its_own_backoff_while_other_key
             queue.add(B)
             await asyncio.sleep(0.1)
     assert len(script.calls[B]) >= 6000
-    assert all(later - earlier >= SINGLE_FAILURE_S for earlier, later in pairwise(script.calls[A]))
-    assert len(script.calls[A]) <= 20
+    waits = [later - earlier for earlier, later in pairwise(script.calls[A]) if earlier < 500]
+    assert all(SINGLE_FAILURE_S <= wait <= LONGEST_SINGLE_S + 0.001 for wait in waits)
+    first, second = [at for at in script.calls[A] if at >= 500][:2]
+    assert second - first == pytest.approx(0.005)
 
 
 @pytest.mark.no_cover  # hours of the same few lines

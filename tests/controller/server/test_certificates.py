@@ -130,19 +130,22 @@ def test_deleted_files_leave_the_certificate_in_use(files: Files):
     assert names_of(served_by(tls)) == ["first.example"]
 
 
-def test_an_unchanged_certificate_is_not_loaded_again(files: Files):
+def test_a_certificate_is_loaded_again_only_if_it_has_changed_also_during_a_load(files: Files):
     loads = 0
 
-    class Counting(FileCertificate):
-        def load_into(self, context: ssl.SSLContext) -> None:
+    class Swapping(FileCertificate):
+        def load_into(self, context: ssl.SSLContext) -> object:
             nonlocal loads
             loads += 1
-            super().load_into(context)
+            stamp = super().load_into(context)
+            if loads == 1:
+                files.issue("second.example")
+            return stamp
 
-    tls = ServerTls(Counting(str(files.certificate), str(files.key)))
+    tls = ServerTls(Swapping(str(files.certificate), str(files.key)))
     for _ in range(3):
-        served_by(tls)
-    assert loads == 1
+        assert names_of(served_by(tls)) == ["second.example"]
+    assert loads == 2
 
 
 def test_a_missing_file_is_named(files: Files):

@@ -33,7 +33,7 @@ FOREIGN: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
     (VMI, "herd-a", {"metadata": {"labels": {"x": "y"}}}),
     (VMI, "herd-a", {"status": {"phase": "Failed"}}),
     (VM, "pool-0", {"status": {"ready": True}}),
-    (REVISION, "pool-1", {"data": {}, "revision": 4}),
+    (REVISION, "pool-1", {"data": {"replicas": 9}}),
 )
 """Fields of other writers."""
 

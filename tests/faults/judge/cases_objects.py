@@ -189,6 +189,18 @@ S9: Cases = {
     "a changed revision": case(
         a_pool(1), we.patch(REVISION, "pool-1", {"data": {"replicas": 7}}), broken("is changed")
     ),
+    "a revision that is rolled out again": case(
+        a_pool(1),
+        user.patch(POOL, "pool", {"spec": {"replicas": 7}}),
+        we.patch(REVISION, "pool-1", {"revision": 2}),
+        KEPT,
+    ),
+    "a revision with the number of another template": case(
+        a_pool(1),
+        user.patch(POOL, "pool", {"spec": {"virtualMachineTemplate": {"spec": {"runStrategy": "Manual"}}}}),
+        we.patch(REVISION, "pool-1", {"revision": 2}),
+        broken("is not the spec of generation 2"),
+    ),
 }
 WITH_DISK: Final = {"spec": {"dataVolumeTemplates": [{"metadata": {"name": "d-0"}}]}}
 

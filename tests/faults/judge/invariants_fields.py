@@ -34,8 +34,8 @@ FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     VM: ("/metadata/finalizers", "/metadata/ownerReferences", "/metadata/labels", "/metadata/annotations", "/spec"),
     DATA_VOLUME: ("/metadata/ownerReferences",),
     PVC: ("/metadata/ownerReferences", "/spec/resources/requests/storage"),
-    REVISION: (),
-    BUDGET: ("/spec/minAvailable", "/spec/maxUnavailable", "/spec/selector"),
+    REVISION: ("/revision",),
+    BUDGET: ("/metadata/labels", "/spec/minAvailable", "/spec/maxUnavailable", "/spec/selector"),
 }
 """The fields that the controller writes, by kind."""
 

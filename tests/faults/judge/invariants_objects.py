@@ -176,14 +176,19 @@ def _lost_revision(change: Change, world: World) -> str:
 
 
 def _wrong_revision(history: History, change: Change) -> str:
-    """Return what is wrong with the data of a new revision."""
-    if change.before is not None or change.after is None:
-        return "" if change.after is None else f"the revision {change.name} is changed"
+    """Return what is wrong with the data of a new revision, or of one with the number of a later rollout."""
+    if change.after is None:
+        return ""
+    if change.before is not None and change.before.get("data") != change.after.get("data"):
+        return f"the revision {change.name} is changed"
     owner, generation = controller_uid(change.after), change.after.get("revision")
     changes = (*history.objects.get((POOL, owner), ()), *history.objects.get((SET, owner), ()))
     states = [each.after for each in changes if each.after is not None]
     specs = [_stored(state) for state in states if state["metadata"].get("generation") == generation]
-    same = not specs or any(without_nulls(spec) == without_nulls(change.after.get("data")) for spec in specs)
+    data = change.after.get("data") or {}
+    if change.before is not None:  # the other fields of the pool may have changed
+        specs, data = [_template_of(each) for each in specs], _template_of(data)
+    same = not specs or any(without_nulls(spec) == without_nulls(data) for spec in specs)
     return "" if same else f"the revision {change.name} is not the spec of generation {generation}"
 
 
@@ -191,6 +196,11 @@ def _stored(owner: Object) -> Object:
     """Return what a revision stores of this set or pool: the template of a set, or the spec of a pool."""
     spec: Object = owner["spec"]
     return spec if owner["kind"] == POOL else {"template": spec.get("template")}
+
+
+def _template_of(stored: Object) -> Object:
+    template: Object = stored.get("template") or stored.get("virtualMachineTemplate") or {}
+    return template
 
 
 def without_nulls(value: Any) -> Any:

@@ -22,7 +22,17 @@ from informers.errors import (
 from informers.http.client import ApiClient, open_client
 from informers.http.configuration import load_credentials
 from informers.objects import PatchType
-from tests.informers.faultserver import FaultServer, answer, client_of, cut, hang, listening, when, write_kubeconfig
+from tests.informers.faultserver import (
+    Answer,
+    FaultServer,
+    answer,
+    client_of,
+    cut,
+    hang,
+    listening,
+    when,
+    write_kubeconfig,
+)
 from tests.informers.subjects import CONFIGMAPS, failure, key
 
 PATH = "/api/v1/namespaces/ns/configmaps"
@@ -198,20 +208,33 @@ async def test_after_a_lost_connection_sent_is_true(tmp_path: Path, after: bytes
     assert caught.value.sent is True
 
 
-async def test_a_post_is_not_repeated_after_a_lost_connection(tmp_path: Path):
-    """A repeated POST could create a second object, because the server may have carried out the first POST."""
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
+async def test_no_request_is_repeated_after_a_lost_connection(tmp_path: Path, method: str):
+    """The server may have carried out the first request: it may have created an object, or restarted a VM."""
     server = FaultServer(answer(), cut)
     async with client_of(server, tmp_path) as client:
         await client.get(CONFIGMAPS, key("a"))
         with pytest.raises(TransportError):
-            await client.create(CONFIGMAPS, "ns", b"{}")
-    assert [request.method for request in server.requests] == ["GET", "POST"]
+            await client.request(method, PATH, body=None if method == "GET" else b"{}")
+    assert [request.method for request in server.requests] == ["GET", method]
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"), [(answer(503), "the proxy answers 503"), (cut, "was lost"), (hang, "no answer")]
+)
+async def test_a_write_that_a_proxy_did_not_pass_on_was_not_sent(tmp_path: Path, reply: Answer, why: str):
+    async with listening(FaultServer(reply)) as proxy:
+        kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", "https://k8s.example:6443", **{"proxy-url": proxy})
+        async with open_client(await load_credentials(str(kubeconfig)), user_agent="tests") as client:
+            with pytest.raises(TransportError, match=why) as caught:
+                await client.request("POST", PATH, body=b"{}", timeout_s=0.2)
+    assert caught.value.sent is False
 
 
 async def test_after_a_timeout_sent_is_true(tmp_path: Path):
     async with client_of(FaultServer(hang), tmp_path) as client:
         with pytest.raises(TransportError, match="in time") as caught:
-            await client.request("POST", PATH, body=b"{}", timeout_s=0.05)
+            await client.request("POST", PATH, body=b"{}", timeout_s=0.5)
     assert caught.value.sent is True
 
 

@@ -304,8 +304,48 @@ async def test_two_relists_at_the_same_time_cause_one_list():
         await asyncio.sleep(5)
         informer.relist(WHY)
         informer.relist(WHY)
+        await asyncio.sleep(0)  # the watch is being closed
+        informer.relist(WHY)
         await asyncio.sleep(5)
     assert [request.params.get("limit") for request in client.requests[1:]] == ["500", None, "500", None]
+
+
+async def test_a_relist_that_stalls_adds_nothing_to_the_next_list():
+    """The object is deleted while the list stalls, so only the first list has it."""
+    first, stalled = stream(line("ADDED", A1), bookmark(5, initial_end=True)), stream(line("ADDED", A1))
+    client = ScriptedClient(first, stalled, page(B2, version=9), stream(), streaming=True)
+    informer, changes = recorded_informer(client)
+    async with following(informer):
+        await asyncio.sleep(5)
+        informer.relist(WHY)
+        await asyncio.sleep(200)
+        assert informer.store.values() == (B2,)
+    assert changes == [Added(A1), Removed(A1), Added(B2)]
+
+
+async def test_a_relist_during_a_list_leads_to_another_list():
+    """The list may have begun before a restore of the server."""
+    lists = page(A1, version=7, token="more"), page(version=7), page(B2, version=8)
+    client = ScriptedClient(page(A1, version=5), stream(), lists[0], REFUSED, *lists[1:], stream())
+    informer = make_informer(client)
+    async with following(informer):
+        await asyncio.sleep(5)
+        informer.relist(WHY)
+        await asyncio.sleep(0.1)
+        informer.relist("the lease went back", restored=True)
+        await asyncio.sleep(5)
+        assert informer.store.values() == (B2,)
+        assert informer.store.rewinds == 1
+
+
+async def test_an_informer_that_runs_again_forgets_the_list_that_was_interrupted():
+    client = ScriptedClient(page(A1, version=5, token="more"), REFUSED, page(B2, version=6), stream())
+    informer = make_informer(client, chance=lambda: 0.9)
+    async with following(informer):
+        await asyncio.sleep(0.1)
+    async with following(informer):
+        await asyncio.sleep(0.1)
+        assert informer.store.values() == (B2,)
 
 
 async def test_a_relist_before_the_first_list_is_complete_is_ignored():

@@ -58,6 +58,7 @@ def test_only_the_metadata_are_decoded_and_the_message_is_kept():
 def test_without_a_name_or_with_unreadable_metadata_nothing_is_decoded():
     assert MACHINES.decode_metadata(raw(machine("", 5)), "why") is None
     assert MACHINES.decode_metadata(raw(machine("a", 5, meta={"labels": 7})), "why") is None
+    assert MACHINES.decode_metadata(Raw(b'{"metadata":{"name":"a","labels":{"x":"\xff"}}}'), "why") is None
     assert MACHINES.decode_metadata(Raw(b"[]"), "why") is None
 
 

@@ -11,7 +11,8 @@ from tests.simulation.server import Change
 from tests.simulation.users import controller_uid
 from tests.simulation.world import POOLS, SETS
 
-DISTURBING: Final = ("lost", "slow", "stale", "error", "throttle", "refused-connection")
+HIDING: Final = ("missed", "stall-list")
+DISTURBING: Final = ("lost", "slow", "stale", "error", "throttle", "refused-connection", *HIDING)
 DISTURBED_S: Final = 150.0
 """After such a fault, or after a silent watch, the caches may be old for this time in seconds."""
 

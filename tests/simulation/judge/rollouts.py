@@ -8,7 +8,7 @@ from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMS
 from informers.meta import ObjectKey
 from tests.fakes.requests import Document
 from tests.simulation.guests import GOOD
-from tests.simulation.judge.replay import annotations, name_of, owner_by_name, replay
+from tests.simulation.judge.replay import annotations, is_leaving, name_of, owner_by_name, replay
 from tests.simulation.judge.sentence import Found, sentence
 from tests.simulation.kubevirt import image_of
 from tests.simulation.life import Life
@@ -63,6 +63,9 @@ def a_template_that_worked_stays(life: Life) -> Iterator[Found]:
         if change.resource is not CONTROLLER_REVISIONS or not change.is_ours or change.after is not None:
             continue
         uid, image = controller_uid(change.last), image_of(_template({"spec": change.last["data"]}))
+        owner = state.owner_of(change.last)
+        if owner is None or is_leaving(owner):
+            continue
         others = [each for key, each in state.of(CONTROLLER_REVISIONS).items() if key != change.key]
         kept = {image_of(_template({"spec": each["data"]})) for each in others if controller_uid(each) == uid}
         if worked.get(uid) == image and image not in kept:

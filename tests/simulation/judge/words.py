@@ -6,7 +6,7 @@ from typing import Final
 from controller.events.event import EVENTS
 from controller.kubevirt import annotations as names
 from controller.leaderelection.lease import LEASES
-from tests.simulation.judge.replay import annotations, owner_by_name
+from tests.simulation.judge.replay import DISTURBED_S, HIDING, annotations, owner_by_name
 from tests.simulation.judge.sentence import Found, sentence
 from tests.simulation.life import Life
 from tests.simulation.world import POOLS, SETS
@@ -72,7 +72,7 @@ def nobody_blocks_the_others(life: Life) -> Iterator[Found]:
 def what_waits_is_told(life: Life) -> Iterator[Found]:
     """Wherever something waits, the status and `why` say so with the cause."""
     for moment in life.moments:
-        if moment.silence:
+        if moment.silence and not life.faults.overlap(moment.at - DISTURBED_S, moment.at, *HIDING):
             yield moment.at, moment.owner, moment.silence
 
 
