@@ -166,7 +166,7 @@ def situations(draw: st.DrawFn) -> Snapshot:
     seen = snapshot(owner, machines, vmis=instances, revisions=revisions, unready_before=unready)
     names = st.sets(st.sampled_from([each.metadata.name for each in machines]))
     until = NOW + timedelta(seconds=60)
-    refused = {name: Refusal(1, until, "denied by a webhook") for name in draw(st.just(set()) | names)}
+    refused = {name: Refusal(until, "denied by a webhook") for name in draw(st.just(set()) | names)}
     live = draw(st.none() | st.just(set()) | names)
     begun = {each.metadata.uid: seconds_ago(20) for each in machines if live and each.metadata.name in live}
     return replace(seen, refused=refused, live=None if live is None else begun)
@@ -248,7 +248,7 @@ def test_a_refused_change_of_one_vm_says_nothing_about_the_others():
     revisions = [revision(old, number=1), revision(owner, number=2)]
     seen = snapshot(owner, machines, vmis=instances, revisions=revisions)
     for name in ("web-0", "web-1"):
-        refused = replace(seen, refused={name: Refusal(1, NOW + timedelta(seconds=60), "denied by a webhook")})
+        refused = replace(seen, refused={name: Refusal(NOW + timedelta(seconds=60), "denied by a webhook")})
         waits = find_waits(situation_of(refused), timedelta(seconds=300))
         assert [problem.name for problem, since in waits if since is not None] == [name]
 
