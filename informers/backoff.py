@@ -1,8 +1,6 @@
 """A backoff computes the delay after each failed attempt. The delays are random and grow with each failure.
 
-Each delay is a random number between `initial_s` and a ceiling. The ceiling grows with each failure in a row, up to
-`maximum_s`. Because of the random delays, the clients of a failing server do not all retry at once. No client retries
-sooner than `initial_s` seconds after a failure.
+Because of the random delays, the clients of a failing server do not all retry at once.
 
 One `Backoff` object serves one activity, such as the list and watch of one resource. The object does not sleep and
 reads no clock.

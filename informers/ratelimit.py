@@ -1,8 +1,5 @@
 """A rate limiter computes the delay before the next attempt for a key.
 
-A limiter has three methods: `delay`, `forget` and `retries`. The work queue asks the limiter for the delay of each
-retry. `MaxOf` combines several limiters and returns the longest of their delays.
-
 A limiter does not sleep and reads no clock. The caller passes the time of a monotonic clock in seconds as `now`.
 """
 

@@ -1,9 +1,7 @@
 """Reads the data of a watch in chunks.
 
-If a watch sends small pieces of data often, the reader pauses for `GATHER_S` after each piece. During the pause, the
-system collects the next pieces, so the next chunk contains all of them. A few large reads need less CPU than many small
-reads. The first piece after a silence is never delayed, and the second one is never delayed either. There are no pauses
-in the list at the start of a watch, because a controller waits for the whole list.
+If a watch sends small pieces of data often, the reader pauses for `GATHER_S` after each piece. A few large reads need
+less CPU than many small ones. The first two pieces after a silence are never delayed, and no piece of a list is.
 """
 
 import asyncio

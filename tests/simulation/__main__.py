@@ -8,6 +8,7 @@ import argparse
 import sys
 import time
 from collections import Counter
+from multiprocessing import active_children
 
 from tests.simulation.coverage import Coverage
 from tests.simulation.examples import EXAMPLES, MENDED
@@ -17,12 +18,18 @@ from tests.simulation.life import run_life
 from tests.simulation.runs import batches, run_batch
 from tests.simulation.shrink import shrink
 from tests.simulation.story import Story, make_story
+from tests.simulation.twins import same_end
 from tests.simulation.workers import workers
 from tests.simulation.world import configure_logs
 
 
+def expected(name: str) -> str:
+    function = SENTENCES.get(name, same_end)
+    return " ".join((function.__doc__ or "").split())
+
+
 def told(seed: int, violation: Violation, story: Story) -> str:
-    lines = [f"seed {seed}: {violation}", f"  expected: {' '.join((SENTENCES[violation.name].__doc__ or '').split())}"]
+    lines = [f"seed {seed}: {violation}", f"  expected: {expected(violation.name)}"]
     lines += [f"  world: {story.options}"]
     lines += [f"  {act}" for act in story.acts]
     lines += [f"  replay: make simulate ARGS='--from {seed} --seeds 1'"]
@@ -47,12 +54,17 @@ def main() -> int:
         print("\n".join(map(str, make_story(args.first).acts)))
     coverage, found, cpu_s, began = Coverage(), list[tuple[int, Violation]](), 0.0, time.monotonic()
     with workers(args.processes) as pool:
-        for report in pool.map(run_batch, batches(args.first, args.seeds)):
-            coverage.merge(report.coverage)
-            found += report.found
-            if args.verbose:
-                print(*(f"seed {seed}: {violation}"[:400] for seed, violation in report.found), sep="\n", flush=True)
-            cpu_s += report.cpu_s
+        try:
+            for report in pool.map(run_batch, batches(args.first, args.seeds)):
+                coverage.merge(report.coverage)
+                found += report.found
+                for seed, violation in report.found if args.verbose else ():
+                    print(f"seed {seed}: {violation}"[:400], flush=True)
+                cpu_s += report.cpu_s
+        except KeyboardInterrupt:
+            for worker in active_children():
+                worker.terminate()
+            print("interrupted")
     return _print(args.shrink, coverage, found, cpu_s, time.monotonic() - began)
 
 
@@ -70,7 +82,9 @@ def _print(most: int, coverage: Coverage, found: list[tuple[int, Violation]], cp
     for seed, violation in _first_of_each(new)[:most]:
         story, shortest = shrink(make_story(seed), violation)
         print(f"\n{told(seed, shortest, story)}", flush=True)
-    return 1 if new else 0
+    gaps = coverage.gaps()
+    print(*(f"not covered: {each}" for each in gaps), sep="\n")
+    return 1 if new or gaps else 0
 
 
 def _first_of_each(found: list[tuple[int, Violation]]) -> list[tuple[int, Violation]]:

@@ -1,4 +1,5 @@
-"""The shortest stories of known faults. Each violates the sentence of its name until its fault is mended.
+"""The shortest stories of known faults. Each violates the sentence of its name until its fault is mended. If a sentence
+has several stories, their names have a word more.
 
 python -m tests.simulation --example a_good_template_is_not_rolled_back
 """
@@ -67,10 +68,24 @@ _ACTS: Final[dict[str, tuple[Act, ...]]] = {
         _act(40, "protect_all", "set", "web"),
         _act(60, "template", "set", "web", "v2"),
     ),
+    "what_waits_is_told-lost": (
+        birth("set", replicas=6, annotations={}),
+        _act(30, "lose_node", "set", "web", "node-1"),
+        _act(30, "lose_node", "set", "web", "node-2"),
+    ),
     "a_refusal_is_told": (
         birth("pool", annotations={names.DRAIN_SECONDS: "5"}),
         _refusal(40, "patch virtualmachines"),
         _act(50, "scale", "pool", "web", 2),
+    ),
+    "a_refusal_is_told-revision": (
+        birth("set", annotations=_ROLLING),
+        _refusal(40, "create controllerrevisions"),
+        _act(50, "template", "set", "web", "v2"),
+    ),
+    "why_tells_what_comes_next": (
+        birth("pool", replicas=5, annotations={names.REPLACE_UNREADY_AFTER: "30"}),
+        *(_act(50 + each, "accident", "pool", "web", each, "hang") for each in range(5)),
     ),
     "a_refusal_is_not_hammered": (
         birth("pool", annotations={names.DRAIN_SECONDS: "5"}),

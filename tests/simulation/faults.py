@@ -27,11 +27,14 @@ class Fault(Struct, frozen=True):
     - `unreadable`: half of the objects of `target` cannot be read one by one, only in lists and watches.
     - `doubled`: a repeat of each PUT and DELETE arrives too, and only the answer to the repeat comes back.
     - `stale`: an API server is cut off from etcd. Its watches show old states, and new watches on it get a 504.
+    - `older`: a part of the new watches reach an API server whose state is as old as the beginning of the fault.
     - `expired`: the server has forgotten old versions, so a watch from them gets 410.
     - `refuse`: a policy refuses our writes that `target` selects: `verb plural[/subresource] [annotation]`.
     - `strip`: a policy removes the annotation or label `target` from our writes.
     - `clock`: the wall clock of the controller with the number `target` jumps by the length of the fault times `rate`.
     - `quota`: no VM and no VMI can be created.
+    - `webhook`: a webhook on the resource in `target` is `down`, does `deny` our writes, or adds a `label` or a `spec`
+      field to the objects that we create.
     """
 
     kind: str

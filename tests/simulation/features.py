@@ -1,6 +1,9 @@
 """What users may write: annotations of the catalogue with valid, odd and bad values, and fields of the specs."""
 
+import re
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from itertools import combinations
 from random import Random
 from typing import Any, Final, TypeAlias
 
@@ -49,9 +52,39 @@ FEATURES: Final = tuple(each.name for each in BY_NAME.values() if each.name in G
 """The opt-in features of sets and pools."""
 
 
+OFF: Final = {names.MIN_READY: "0", names.PARTITION: "0"}
+"""The valid values that ask for nothing, beside "false"."""
+
+
 def features_of(kind: str) -> tuple[str, ...]:
     place = Place.SET if kind == "set" else Place.POOL
     return tuple(name for name in FEATURES if place in BY_NAME[name].on)
+
+
+def pairs_of(kind: str) -> tuple[tuple[str, str], ...]:
+    """Every two features that a set or pool can have at the same time."""
+    return tuple(combinations(features_of(kind), 2))
+
+
+def is_in_force(name: str, value: str) -> bool:
+    """True if the value is valid and asks for something."""
+    return re.fullmatch(BY_NAME[name].value.pattern, value) is not None and value not in ("false", OFF.get(name))
+
+
+def in_force(kind: str, annotations: Mapping[str, str], *, budgets: bool) -> tuple[str, ...]:
+    """The features that a set or pool with these annotations has. `budgets` is False if the controller keeps none."""
+    found = (name for name in features_of(kind) if name in annotations and is_in_force(name, annotations[name]))
+    return tuple(name for name in found if budgets or name != names.DISRUPTION_BUDGET)
+
+
+def some_features(kind: str, turn: int, chance: Random) -> dict[str, str]:
+    """Three to five features, nearly all in force. Pairs take turns, so that each is as frequent as any other."""
+    every = pairs_of(kind)
+    chosen = {*every[turn % len(every)], *every[(turn + len(every) // 2) % len(every)]}
+    if chance.random() < 0.9:
+        chosen.add(chance.choice(features_of(kind)))
+    values = {name: [each for each in GOOD_VALUES[name] if is_in_force(name, each)] for name in sorted(chosen)}
+    return {name: chance.choice(good if chance.random() < 0.97 else BAD_VALUES) for name, good in values.items()}
 
 
 def some_annotation(kind: str, chance: Random) -> tuple[str, str]:
@@ -74,9 +107,7 @@ def some_field(kind: str, chance: Random) -> Field:
     """A field of the spec beside the template and the number of replicas. None removes the field."""
     if kind == "set":
         return "paused", chance.choice((True, None))
-    field = chance.choice(
-        ("paused", "maxUnavailable", "scaleInStrategy", "updateStrategy", "autohealing", "nameGeneration")
-    )
+    field = chance.choice(tuple(_FIELD_VALUES))
     return field, chance.choice(_FIELD_VALUES[field])
 
 
@@ -108,6 +139,8 @@ _FIELD_VALUES: Final[dict[str, tuple[Any, ...]]] = {
         {},
     ),
     "nameGeneration": (None, {"appendIndexToSecretRefs": True}, {"appendIndexToConfigMapRefs": True}),
+    "appendPostfixToConfigMapReferences": (None, True),
+    "appendPostfixToSecretReferences": (None, True),
 }
 
 
@@ -115,7 +148,7 @@ def vmi_spec(image: str, disks: tuple[str, ...] = ()) -> Document:
     volumes: list[Document] = [{"name": "root", "containerDisk": {"image": image}}]
     volumes += [{"name": each, "dataVolume": {"name": each}} for each in disks]
     devices = {"disks": [{"name": each["name"], "disk": {"bus": "virtio"}} for each in volumes]}
-    return {"domain": {"devices": devices}, "volumes": volumes}
+    return {"domain": {"cpu": {"sockets": 1}, "devices": devices}, "volumes": volumes}
 
 
 def vm_template(labels: dict[str, str], image: str, disks: tuple[str, ...], size: str, strategy: str) -> Document:

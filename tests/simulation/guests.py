@@ -42,7 +42,7 @@ def timeline(image: str, chance: Random) -> tuple[Step, ...]:
         case "hang":
             return starting
         case "dies":
-            return (*starting, ready, Step(chance.uniform(2, 8), "Failed"))
+            return (*starting, ready, Step(chance.uniform(4, 14), "Failed"))
         case "job":
             return (*starting, ready, Step(chance.uniform(10, 30), "Succeeded"))
         case "sick":

@@ -29,9 +29,17 @@ SERVICE: Final = "a VM that was restarted after a drain stays out of its Service
 ONCE: Final = "a new VM that does not run always counts as stopped by its user until KubeVirt has written its status"
 LATE_NOTE: Final = "the note of the last good template is written only when something else wakes the pool"
 PUSHED_OUT: Final = "six other templates in a row push the last template that worked out of the history"
-HAMMERED: Final = "a refused create or delete is tried again, without a delay, whenever another member changes"
+HAMMERED: Final = "a refused write is tried again, without a delay, whenever another member changes"
 UNSEEN_END: Final = "a set that is being deleted makes its revision again and again while its watch is silent"
 STOPPED: Final = "nothing says that a VM is missing because its user has stopped it"
+UNNAMED: Final = "`why` does not name a VMI that is not ready without a reason, as on a node that does not answer"
+REFUSED_REVISION: Final = "the status of a set does not tell a refused revision, so an undo finds another template"
+STRIPPED: Final = "a VM whose revision label a policy strips is patched again and again"
+UNUSED: Final = "an undo returns to a template that was undone and that no VM has had"
+NOTED: Final = "a healing is noted, and then held because others fail, so the VM stays and counts as healed"
+NEXT_STEP: Final = "after the note of a step, the next step begins only when something else wakes the pool"
+LOOPING: Final = "in a crash loop, the problem of a set names another VMI than its condition and `why`"
+MEMORY: Final = "the controller remembers since when a VM is not ready, and the plugin cannot: it tells a later healing"
 STRAY_MARK: Final = "a VM that is released while it drains keeps the mark"
 
 KNOWN: Final = (
@@ -41,15 +49,27 @@ KNOWN: Final = (
     Known("the_work_is_finished", "^pool .* after a return$", RETURN),
     Known("a_return_is_quick", "larger disks$", GROWTH),
     Known("steps_are_not_skipped", "have", STEPS),
-    Known("what_waits_is_told", "are updated:|[0-9] exist:", PROTECTED),
+    Known("what_waits_is_told", "(are updated|[0-9] exist), with the marks .*protected", PROTECTED),
     Known("a_refusal_is_told", "^patch virtualmachine(instance)?s ", REFUSED_MARK),
-    Known("a_refusal_is_not_hammered", "^patch virtualmachine(instance)?s ", REFUSED_MARK),
+    Known("a_refusal_is_not_hammered", "^patch virtualmachine(instance)?s .*(denied|still tried)", REFUSED_MARK),
+    Known("a_refusal_is_not_hammered", "^patch virtualmachines .* times in [0-9]+ s: $", STRIPPED),
     Known("a_refusal_is_told", "^patch virtualmachine(pool|instancereplicaset)s ", REFUSED_NOTE),
     Known("a_refusal_is_not_hammered", "^patch virtualmachine(pool|instancereplicaset)s ", REFUSED_NOTE),
     Known("an_event_follows_its_note", "no note says so", REFUSED_NOTE),
-    Known("a_refusal_is_not_hammered", "^(create|delete) virtualmachine", HAMMERED),
-    Known("a_refusal_is_not_hammered", "^create controllerrevisions", UNSEEN_END),
-    Known("what_waits_is_told", "are ready:", STOPPED),
+    Known("a_refusal_is_not_hammered", "^(create|delete) virtualmachine|^patch persistentvolumeclaims", HAMMERED),
+    Known("a_refusal_is_not_hammered", "^create controllerrevisions .* times in [0-9]+ s: $", UNSEEN_END),
+    Known("a_refusal_is_not_hammered", "^create controllerrevisions .* denied by a policy", REFUSED_REVISION),
+    Known("a_refusal_is_told", "^create controllerrevisions", REFUSED_REVISION),
+    Known("what_waits_is_told", "are ready, with the marks", STOPPED),
+    Known("all_views_agree", "says '', and the list says '[0-9]+ VMs? (is|are) stopped", STOPPED),
+    Known("what_waits_is_told", "`why` does not say why [0-9]+ of [0-9]+ are ready$", UNNAMED),
+    Known("all_views_agree", "the status says '[a-z0-9]+: CrashLoopBackOff', and `why`", LOOPING),
+    Known("why_tells_what_comes_next", "was not, although its healing was noted$", NOTED),
+    Known("the_plan_is_what_happens_next", "^(patch|delete) virtualmachine.* nothing, with .*replace-un", MEMORY),
+    Known("all_views_agree", "[a-z0-9-]+: Running, not ready', and `why`", UNNAMED),
+    Known("the_plan_is_what_happens_next", r"names \['virtualmachine(pool|instancereplicaset)s/\w+'\], and", LATE_NOTE),
+    Known("the_plan_is_what_happens_next", "^patch virtualmachine(pool|instancereplicaset)s/.* nothing", LATE_NOTE),
+    Known("the_plan_is_what_happens_next", "^the plan names .* nothing is written, with .*partition", NEXT_STEP),
     Known("a_refusal_is_not_hammered", "while labels change", DRIFT),
     Known("a_disk_of_a_user_stays", "of a user was deleted", STATIC_DISK),
     Known("who_serves_is_in_service", "out of its Service", SERVICE),

@@ -15,6 +15,7 @@ from tests.fakes.kubevirt import FakeKubeVirt, owned_by
 from tests.fakes.requests import AnyResource, Document
 from tests.fakes.rules import finalizers_of, wire
 from tests.simulation.guests import Step, timeline
+from tests.simulation.live import LiveUpdates
 from tests.simulation.server import Change, SimulatedServer
 
 NODES: Final = ("node-1", "node-2", "node-3")
@@ -36,6 +37,7 @@ class SimulatedKubeVirt(FakeKubeVirt):
         now: Callable[[], datetime],
         cdi: bool,
         syncs_labels: bool,
+        rollout: str,
         namespace: str,
     ) -> None:
         super().__init__(server, now=now, cdi=cdi, namespace=namespace)
@@ -49,6 +51,7 @@ class SimulatedKubeVirt(FakeKubeVirt):
         self._collecting = False
         self._starts_at: dict[str, float] = {}
         self._actor = "kubevirt"
+        self._live = LiveUpdates(server, chance, self._after, rollout)
         server.on_change.append(self._notice)
 
     # What makes KubeVirt act
@@ -182,9 +185,12 @@ class SimulatedKubeVirt(FakeKubeVirt):
         elif phase in _FINAL and not self._starts(vm):
             word = "Stopped"
         changed: Document = {"printableStatus": word}
+        conditions = _with_condition(status.get("conditions") or [], ready, wire(self._now()))
+        if self._live.strategy:
+            changed["desiredGeneration"] = vm["metadata"]["generation"]
+            conditions = self._live.report(self._key(name), vm, vmi, conditions, wire(self._now()))
         if phase == "Running" and failures:
             changed["startFailure"] = None
-        conditions = _with_condition(status.get("conditions") or [], ready, wire(self._now()))
         if conditions != status.get("conditions"):
             changed["conditions"] = conditions
         self._api.change(VMS, self._key(name), {"status": changed})
@@ -197,7 +203,8 @@ class SimulatedKubeVirt(FakeKubeVirt):
             "annotations": inner.get("metadata", {}).get("annotations"),
             "ownerReferences": [owned_by(vm, "VirtualMachine")],
         }
-        self._put(VMIS, {"metadata": metadata, "spec": inner["spec"], "status": {"phase": "Pending"}})
+        vmi = self._put(VMIS, {"metadata": metadata, "spec": inner["spec"], "status": {"phase": "Pending"}})
+        self._live.begin(vmi, inner["spec"])
         seen = {"stateChangeRequests": None, "runStrategy": vm["spec"].get("runStrategy")}
         self._api.change(VMS, self._key(name), {"status": seen})
 

@@ -12,10 +12,11 @@ from controller.leaderelection.lease import LEASES
 from tests.fakes.requests import Document
 from tests.simulation.faults import Faults
 from tests.simulation.moments import Moment, moments_of
+from tests.simulation.objects import controller_uid, image_in, is_ready, member_of, template_of
 from tests.simulation.server import Asked, Change
 from tests.simulation.story import BUSY_UNTIL_S, Story
-from tests.simulation.users import LAST_IMAGE, Users, template_of
-from tests.simulation.world import NAMESPACE, POOLS, SETS, World, run_world
+from tests.simulation.users import LAST_IMAGE, Users
+from tests.simulation.world import POOLS, SETS, World, run_world
 
 CALM_S: Final = 40.0
 """The world is at rest if nothing has changed for this time in seconds."""
@@ -56,7 +57,7 @@ def run_life(story: Story) -> Life:
     async def live(world: World) -> Life:
         users = Users(world, Random(f"{story.seed} users"))
         moments: list[Moment] = []
-        every = Random(f"{story.seed} moments").uniform(20, 30)
+        every = Random(f"{story.seed} moments").uniform(28, 42)
 
         def look() -> None:
             moments.extend(take_moment(world))
@@ -65,9 +66,9 @@ def run_life(story: Story) -> Life:
 
         world.loop.call_later(every, look)
         for act in story.acts:
-            await _until(world, act.at)
+            await until(world, act.at)
             users.carry_out(act)
-        await _until(world, BUSY_UNTIL_S)
+        await until(world, BUSY_UNTIL_S)
         users.end_faults()
         rested = await _rest(world)
         moments += take_moment(world)
@@ -94,7 +95,7 @@ def run_life(story: Story) -> Life:
     return life
 
 
-async def _until(world: World, at: float) -> None:
+async def until(world: World, at: float) -> None:
     await asyncio.sleep(max(0.0, at - world.loop.time()))
 
 
@@ -115,18 +116,22 @@ def unfinished(world: World) -> list[str]:
     """What is not yet as the specs ask, in words."""
     found = []
     for kind, resource in (("pool", POOLS), ("set", SETS)):
-        for name, owner in world.server.documents(resource, NAMESPACE).items():
-            found += _unfinished(kind, name, owner)
+        for name, owner in world.everywhere(resource).items():
+            members = world.everywhere(member_of(kind)).values()
+            own = [each for each in members if controller_uid(each) == owner["metadata"]["uid"]]
+            found += _unfinished(kind, name, owner, own)
     return found
 
 
-def _unfinished(kind: str, name: str, owner: Document) -> list[str]:
+def _unfinished(kind: str, name: str, owner: Document, members: list[Document]) -> list[str]:
     spec, status = owner["spec"], owner.get("status") or {}
     if "deletionTimestamp" in owner["metadata"]:
         return [f"{kind} {name} is still being deleted"]
-    if status.get("observedGeneration") != owner["metadata"]["generation"]:
+    if status.get("observedGeneration") not in (owner["metadata"]["generation"], None):
         return [f"{kind} {name} is not observed"]
-    counts = [status.get(field, 0) for field in ("replicas", "readyReplicas", "updatedReplicas")]
+    images = [image_in(kind, each["spec"]) for each in members]
+    wanted = image_in(kind, template_of(kind, owner)["spec"])
+    counts = [len(members), sum(map(is_ready, members)), images.count(wanted)]
     if counts != [spec["replicas"]] * 3:
         template = template_of(kind, owner)
         notes = "" if LAST_IMAGE in str(template) else ", and an old template"

@@ -4,7 +4,7 @@ At a moment, the caches of the controllers do not matter: the judge reads the se
 """
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from random import Random
 from typing import Any, Final
 
@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from controller import kinds
 from controller.assembly import BUDGET_CACHE, Cache, merged_caches
-from controller.config.settings import Config
 from controller.events.event import EVENTS
 from controller.kinds import Kind
 from controller.kubevirt import annotations as names
@@ -25,15 +24,20 @@ from informers.meta import ObjectKey
 from informers.store import Store
 from plugin.views.history import previous_revision, template_in
 from plugin.views.pool_history import history_of_pool
-from plugin.views.reasons import reasons_of
+from plugin.views.reasons import Reason, reasons_of
 from plugin.views.scaling import preview
 from plugin.views.set_history import history_of_set
+from plugin.views.situation import Situation
 from plugin.views.situations import situation_of
 from plugin.views.steering import Refused
 from tests.fakes.requests import AnyResource, Document
+from tests.simulation.features import in_force
+from tests.simulation.foretold import Foretold, foretold_of, foretold_scale
 from tests.simulation.kubevirt import image_of
+from tests.simulation.live import LIVE_UPDATE
+from tests.simulation.objects import controller_uid, images_of
 from tests.simulation.server import Change
-from tests.simulation.users import controller_uid, images_of
+from tests.simulation.views import disagreement
 
 MODULES: Final = {kind.name: kind.module("wiring") for kind in kinds.KINDS}
 CACHES: Final = merged_caches([*(each.CACHES for each in MODULES.values()), {DISRUPTION_BUDGETS: BUDGET_CACHE}])
@@ -50,10 +54,19 @@ class Moment(Struct, frozen=True):
     `order` and `grouping`: how the plan or the status depends on them. `preview`: how the plugin's preview differs from
     the plan. `silence`: what waits without a word. `undo`: to which wrong template an undo would return. `refusal`: a
     refused write of which the status says nothing. `error`: the exception of a plan, a status or a view.
+
+    `foretold` is what `plan` and `why` foretell. `views`: how two views differ.
+
+    `features` are in force, if there are members. `waits` is what is not as the spec asks.
     """
 
     at: float
     owner: str
+    foretold: tuple[Foretold, ...] = ()
+    views: str = ""
+    kind: str = ""
+    features: tuple[str, ...] = ()
+    waits: str = ""
     order: str = ""
     grouping: str = ""
     preview: str = ""
@@ -86,8 +99,7 @@ class _Reader:
 
     def __init__(self, world: Any, kind: Kind[Any], resource: AnyResource, key: ObjectKey) -> None:
         self._world, self._kind, self._resource, self._key = world, kind, resource, key
-        config = Config(max_replicas=world.options.max_replicas, disruption_budgets=world.options.budgets)
-        self._config = config
+        self._config = world.replicas[0].config
         self._objects = {
             each: [each.decode(msgspec.json.encode(held)) for held in world.server._of(each).values()]
             for each in (*CACHES, resource)
@@ -96,9 +108,12 @@ class _Reader:
     def snapshot(self, order: Random | None = None) -> tuple[Any, Any]:
         """Return new rules and a snapshot of them."""
         module = MODULES[self._kind.name]
-        stores = {each: self._store(each, cache, order) for each, cache in CACHES.items()}
+        wanted = {each for each in CACHES if each is not DISRUPTION_BUDGETS or self._config.disruption_budgets}
+        stores = {each: self._store(each, cache, order) for each, cache in CACHES.items() if each in wanted}
         owners = self._store(self._resource, module.OWNER_CACHE, order)
-        rules = module.rules_of(self._config, self._resource, owners, stores)
+        live = self._world.options.rollout == LIVE_UPDATE
+        extra = ((lambda: live),) if self._kind is kinds.POOLS else ()
+        rules = module.rules_of(self._config, self._resource, owners, stores, *extra)
         return rules, rules.take_snapshot(self._key, now=self._world.now(), settled=True)
 
     def _store(self, resource: AnyResource, cache: Cache, order: Random | None) -> Store[Any]:
@@ -117,18 +132,32 @@ def _look(world: Any, kind: Kind[Any], resource: AnyResource, key: ObjectKey, ow
     reader = _Reader(world, kind, resource, key)
     rules, snapshot = reader.snapshot()
     said = _said(rules, snapshot)
-    rules, shuffled = reader.snapshot(Random(str(world.loop.time())))
+    other_rules, shuffled = reader.snapshot(Random(str(world.loop.time())))
+    name, noted = "pool" if kind is kinds.POOLS else "set", owner["metadata"].get("annotations") or {}
     alone = replace(snapshot, members=one_by_one(snapshot.members))
+    plan, situation = rules.plan(snapshot), situation_of(kind, resource.group, snapshot)
+    reasons = reasons_of(situation, None, world.now())
     return Moment(
+        foretold=tuple(foretold_of(world.loop.time(), key.name, snapshot, plan)),
+        views="" if world.options.takeover else disagreement(kind, rules, snapshot, situation, reasons),
         at=world.loop.time(),
         owner=key.name,
-        order=_difference(said, _said(rules, shuffled)),
+        kind=name,
+        features=in_force(name, noted, budgets=world.options.budgets) if snapshot.members else (),
+        waits=what_waits(owner),
+        order=_difference(said, _said(other_rules, shuffled)),
         grouping=_difference(said, _said(rules, alone)),
-        preview=_wrong_preview(snapshot, rules.plan(snapshot)),
-        silence=_silence(world, kind, resource, snapshot, owner),
+        preview=_wrong_preview(snapshot, plan),
+        silence=_silence(world, resource, snapshot, owner, situation, reasons),
         undo=_wrong_undo(world, kind, key, snapshot),
         refusal=_untold_refusal(world, key, owner),
     )
+
+
+def preview_of_scale(world: Any, kind: Kind[Any], resource: AnyResource, key: ObjectKey, to: int) -> Foretold | None:
+    """What `scale --dry-run` says about this set or pool."""
+    rules, snapshot = _Reader(world, kind, resource, key).snapshot()
+    return foretold_scale(world.loop.time(), key.name, snapshot, rules.plan(snapshot), to)
 
 
 def _said(rules: Any, snapshot: Any) -> dict[str, str]:
@@ -223,34 +252,41 @@ def _before(changes: list[Change], kind: str, key: ObjectKey, uid: str) -> set[s
 def _untold_refusal(world: Any, key: ObjectKey, owner: Document) -> str:
     """A write that has been refused again and again for a while, although the status has no word of it."""
     now, told = world.loop.time(), str(owner.get("status") or {})
-    lasting = [each for kind in ("refuse", "quota") for each in world.faults.now(kind, now)]
+    lasting = [each for kind in ("refuse", "quota", "webhook") for each in world.faults.now(kind, now)]
     if not any(each.start < now - QUIET_S for each in lasting):
         return ""
-    first: dict[tuple[str, str, str, str], float] = {}
+    changes = (each for each in reversed(world.server.changes) if each.actor == "user" and each.key == key)
+    written = next((each.at for each in changes), 0.0)  # after it, the controller may want something else
+    tries: dict[tuple[str, str, str], list[float]] = {}
     for asked in world.server.asked:
-        is_own = asked.key.name == key.name or asked.key.name.startswith(f"{key.name}-")
-        if (
-            asked.code != 403
-            or asked.dry_run
-            or not is_own
-            or asked.resource is EVENTS
-            or asked.subresource == "status"
-        ):
+        if asked.at < written or asked.dry_run or asked.resource is EVENTS or asked.subresource == "status":
             continue
-        what = (asked.verb, asked.resource.plural, asked.subresource, asked.key.name)
-        since = first.setdefault(what, asked.at)
-        if asked.at > now - QUIET_S and since < now - QUIET_S and not any(word in told for word in REFUSED_WORDS):
-            return f"{' '.join(what)} is refused since {since:.0f} s, and the status says: {told[-250:]}"
+        what = (asked.verb, asked.resource.plural, asked.key.name)
+        if asked.code in (403, 422) and asked.key.name.startswith(key.name):
+            tries.setdefault(what, []).append(asked.at)
+        elif asked.code < 300:
+            tries.pop(what, None)
+    for what, times in tries.items():
+        is_lasting = times[0] < now - QUIET_S and times[-1] > now - 3 * QUIET_S and len(times) > 2
+        if is_lasting and not any(word in told for word in REFUSED_WORDS):
+            return f"{' '.join(what)} is refused since {times[0]:.0f} s, and the status says: {told[-250:]}"
     return ""
 
 
-REFUSED_WORDS: Final = ("denied by a policy", "exceeded quota", "forbidden")
+REFUSED_WORDS: Final = ("denied by a policy", "exceeded quota", "forbidden", "denied the request")
 
 
 # What waits
 
 
-def _silence(world: Any, kind: Kind[Any], resource: AnyResource, snapshot: Any, owner: Document) -> str:
+def _silence(
+    world: Any,
+    resource: AnyResource,
+    snapshot: Any,
+    owner: Document,
+    situation: Situation,
+    reasons: Iterable[Reason],
+) -> str:
     """What has waited for a while although status and `why` say nothing of it."""
     waits = what_waits(owner)
     if not waits or _changed_at(world, resource, snapshot, owner) > world.loop.time() - QUIET_S:
@@ -260,9 +296,12 @@ def _silence(world: Any, kind: Kind[Any], resource: AnyResource, snapshot: Any, 
     if status.get("printableStatus") == "Stopped":
         return ""  # a user has stopped the VMs
     if not any(told):
-        return f"the status does not say why {waits}: {status}"
-    situation = situation_of(kind, resource.group, snapshot)
-    topics = {each.topic for each in reasons_of(situation, None, world.now())}
+        notes = {each for member in situation.members for each in member.note.split(", ")}
+        marks = ", ".join(sorted({each.split(" ")[0] for each in notes if each})) or "none"
+        return f"the status does not say why {waits}, with the marks {marks}: {status}"
+    if situation.total == situation.wanted == situation.ready and situation.updated >= situation.target:
+        return ""  # the status is old
+    topics = {each.topic for each in reasons}
     return "" if topics & {"held", "cause", "wrong", "next"} else f"`why` does not say why {waits}"
 
 
@@ -280,6 +319,9 @@ def what_waits(owner: Document) -> str:
             return f"{count} of {spec['replicas']} {words}"
     annotations = owner["metadata"].get("annotations") or {}
     update = spec.get("updateStrategy") or {"proactive": {}}
+    partition = annotations.get(names.PARTITION, "")
+    if partition and ":" not in partition:
+        return ""  # a user holds the update
     rolls = "proactive" in update if "virtualMachineTemplate" in spec else "vmherd.dev/rolling-update" in annotations
     if rolls and status.get("updatedReplicas", 0) < spec["replicas"]:
         return f"{status.get('updatedReplicas', 0)} of {spec['replicas']} are updated"

@@ -22,7 +22,26 @@ class Policies:
                 raise refusal(403, "Forbidden", f"{resource.name} is forbidden: exceeded quota: few")
         for fault in self._faults.now("strip", now):
             body = _without(body, fault.target)
+        for fault in self._faults.now("webhook", now):
+            what, plural = fault.target.split(" ")
+            if plural == resource.plural and verb != "delete" and not subresource:
+                body = _from_webhook(what, verb, body)
         return body
+
+
+def _from_webhook(what: str, verb: str, body: Any) -> Any:
+    """The body after a webhook, which is down, denies the write, or adds a label or a field to a new object."""
+    if what == "down":
+        raise refusal(500, "InternalError", 'failed calling webhook "check.example.com": context deadline exceeded')
+    if what == "deny":
+        raise refusal(422, "Invalid", 'admission webhook "check.example.com" denied the request: not today')
+    if verb != "create":
+        return body
+    if what == "label":
+        return {**body, "metadata": {**body["metadata"], "labels": {**body["metadata"].get("labels", {}), "cost": "1"}}}
+    inner = body["spec"].get("template")
+    added = {**(inner["spec"] if inner else body["spec"]), "startStrategy": "Ready"}
+    return {**body, "spec": {**body["spec"], "template": {**inner, "spec": added}} if inner else added}
 
 
 def is_selected(target: str, verb: str, resource: AnyResource, subresource: str, body: Any) -> bool:

@@ -23,7 +23,7 @@ class Replica:
         self, name: str, config: Config, network: Network, now: Callable[[], datetime], report: Callable[[str], None]
     ) -> None:
         self.name = name
-        self._config = config
+        self.config = config
         self._network = network
         self._now = now
         self._report = report
@@ -40,7 +40,7 @@ class Replica:
 
     async def _run(self, process: "_Process") -> None:
         try:
-            await serve(self._config, process.stop, platform=self._platform(process))
+            await serve(self.config, process.stop, platform=self._platform(process))
         except (Exception, ExceptionGroup) as error:
             if not process.is_dead:
                 self._report(f"{self.name} ended: {'; '.join(map(repr, leaf_errors(error)))}")
@@ -74,6 +74,13 @@ class Replica:
         process.is_suspended = False
         process.cancel_all()
         self._network.later(down_s, self._restart, process)
+
+    def crash_after(self, steps: int, down_s: float) -> None:
+        """End the process after so many of its next steps."""
+        loop = self._network.loop
+        assert isinstance(loop, SimulatedLoop)
+        if self._process is not None:
+            loop.after_steps(self._process, steps, lambda: self.crash(down_s))
 
     def terminate(self) -> None:
         """Ask the process to end, as SIGTERM does."""

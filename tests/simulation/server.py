@@ -17,6 +17,7 @@ from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.requests import AnyResource, Document, Request, refusal
 from tests.simulation.faults import Faults
 from tests.simulation.loop import SimulatedLoop
+from tests.simulation.past import Past
 from tests.simulation.policies import Policies
 
 BOOKMARK_S = 60.0
@@ -87,6 +88,7 @@ class Watch:
         self.namespace = namespace
         self.position = position
         self.is_open = True
+        self.lags = False
         self._server = server
         self._send: Callable[[bytes], None] = lambda data: None
         self._end: Callable[[], None] = lambda: None
@@ -128,6 +130,7 @@ class SimulatedServer(FakeApiServer):
         self.on_change: list[Callable[[Change], None]] = []
         self.actor = "user"
         self.compacted = 0
+        self.past: Past | None = None
         self._lines: dict[AnyResource, list[_Line]] = {}
         self._watches: list[Watch] = []
         self._pages: dict[str, tuple[list[bytes], str]] = {}
@@ -217,13 +220,14 @@ class SimulatedServer(FakeApiServer):
                 raise refusal(410, "Expired", "The provided continue parameter is too old")
             items, version = self._pages.pop(token)
         else:
-            held = sorted(self._of(resource).items())
+            past = self._past() if call.params.get("resourceVersion") == "0" else None
+            held = sorted((past.of(resource) if past else self._of(resource)).items())
             fields = call.params.get("fieldSelector", "")
             name = fields.partition("metadata.name=")[2]
             found = [each for key, each in held if namespace in ("", key.namespace) and name in ("", key.name)]
             if "PartialObjectMetadata" in call.accept:
                 found = [{"metadata": each["metadata"]} for each in found]
-            items, version = [msgspec.json.encode(each) for each in found], str(self.version)
+            items, version = [msgspec.json.encode(each) for each in found], str((past or self).version)
         meta: Document = {"resourceVersion": version}
         if limit and len(items) > limit:
             meta["continue"] = f"{version}-{len(items) - limit}-{len(self._pages)}"
@@ -242,26 +246,53 @@ class SimulatedServer(FakeApiServer):
             causes = ("ResourceVersionTooLarge",)
             return Answer(504, _status(504, "Timeout", "Too large resource version", causes), {"Retry-After": "1"})
         version = call.params.get("resourceVersion", "")
-        watch = Watch(self, resource, key.namespace, self.version)
+        past = self._past()
+        newest = past.version if past else self.version
+        watch = Watch(self, resource, key.namespace, newest)
         if call.params.get("sendInitialEvents"):
-            watch.first = self._initial(resource, key.namespace)
+            watch.first = self._initial(resource, key.namespace, past)
         elif int(version) < self.compacted:
             watch.first = _error_line(410, "Expired", "too old resource version")
             self.loop.call_later(0.001, watch.end)
             return watch
-        elif int(version) > self.version:
+        elif int(version) > newest:
             causes = ("ResourceVersionTooLarge",)
             return Answer(504, _status(504, "Timeout", "Too large resource version", causes), {"Retry-After": "1"})
         else:
             watch.position = int(version)
+        if past is not None:
+            self._lag(watch, past, lists=bool(call.params.get("sendInitialEvents")))
         self._bookmark_later(watch)
         self.loop.call_later(float(call.params.get("timeoutSeconds", 300)), watch.end)
         return watch
 
-    def _initial(self, resource: AnyResource, namespace: str) -> bytes:
-        held = [each for key, each in self._of(resource).items() if namespace in ("", key.namespace)]
+    def _initial(self, resource: AnyResource, namespace: str, past: Past | None) -> bytes:
+        shown = past.of(resource) if past else self._of(resource)
+        held = [each for key, each in shown.items() if namespace in ("", key.namespace)]
         lines = [b'{"type":"ADDED","object":' + msgspec.json.encode(each) + b"}\n" for each in held]
-        return b"".join(lines) + _bookmark_line(self.version, ends=True)
+        return b"".join(lines) + (b"" if past else _bookmark_line(self.version, ends=True))
+
+    # The older server
+
+    def fall_behind(self, end: float) -> None:
+        """From now until `end`, some requests reach a server that shows the present state."""
+        self.past = Past(self.version, end, {each: dict(self._of(each)) for each in self._served.values()})
+
+    def _past(self) -> Past | None:
+        """The state of the server that a new request reaches, if it is the older one."""
+        return self.past if self.past and self.faults.hit("older", self.loop.now, self.chance) else None
+
+    def _lag(self, watch: Watch, past: Past, *, lists: bool) -> None:
+        """The watch sends nothing new until the server has the present state."""
+        watch.lags = True
+
+        def catch_up() -> None:
+            watch.lags = False
+            self._catch_up(watch)
+            if lists:
+                watch.send(_bookmark_line(watch.position, ends=True))
+
+        self.loop.call_later(past.end - self.loop.now + 0.02, catch_up)
 
     def follow(self, watch: Watch) -> None:
         """Send the events that the watch has not seen, and each later event."""
@@ -270,7 +301,7 @@ class SimulatedServer(FakeApiServer):
         self._catch_up(watch)
 
     def _catch_up(self, watch: Watch) -> None:
-        if self.faults.hit("stale", self.loop.now, self.chance):
+        if watch.lags or self.faults.hit("stale", self.loop.now, self.chance):
             return
         lines = self._lines.get(watch.resource, [])
         start = len(lines)
@@ -296,7 +327,7 @@ class SimulatedServer(FakeApiServer):
         def send() -> None:
             if not watch.is_open:
                 return
-            if not self.faults.hit("stale", self.loop.now, self.chance):
+            if not watch.lags and not self.faults.hit("stale", self.loop.now, self.chance):
                 watch.send(_bookmark_line(watch.position))
             self._bookmark_later(watch)
 

@@ -14,6 +14,7 @@ from controller.kubevirt import annotations as names
 from tests.simulation import features
 from tests.simulation.guests import BAD, GOOD, JOB, SICK
 from tests.simulation.kubevirt import NODES
+from tests.simulation.live import LIVE_UPDATE, STAGE
 from tests.simulation.world import BEGIN, Options
 
 BUSY_FROM_S, BUSY_UNTIL_S = 20.0, 330.0
@@ -33,6 +34,18 @@ class Act(Struct, frozen=True):
         return f"{self.at:6.1f} s  {self.what}({', '.join(map(repr, self.args))})"
 
 
+def title(act: Act) -> str:
+    """The act without its circumstances. The title of a fault has its kind and its target."""
+    return f"fault {act.args[0]} {act.args[3]}".rstrip() if act.what == "fault" else act.what
+
+
+def catalogue() -> Iterator[str]:
+    """The titles of all acts and faults."""
+    yield from {**_POOL_ACTS, **_SET_ACTS}
+    for kind, (_, _, targets) in _FAULTS.items():
+        yield from (f"fault {kind} {target}".rstrip() for target in targets or ("",))
+
+
 class Story(Struct, frozen=True):
     seed: str
     options: Options
@@ -44,11 +57,16 @@ def make_story(seed: int) -> Story:
     options = Options(
         cdi=chance.random() < 0.7,
         syncs_labels=chance.random() < 0.6,
-        budgets=chance.random() < 0.5,
+        budgets=chance.random() < 0.9,
         standby=chance.random() < 0.5,
         max_replicas=chance.choice((40, 40, 8)),
+        rollout=chance.choice(("", LIVE_UPDATE, LIVE_UPDATE, STAGE)),
+        takeover=chance.random() < 0.1,
+        elsewhere=chance.choice(("", "", "web", "db")),
     )
-    acts = list(_births(chance))
+    acts = list(_births(seed, chance))
+    if options.takeover:
+        acts = [Act(each.at, each.what, (*each.args[:2], {**each.args[2], "taken_over": True})) for each in acts]
     owners = [(act.args[0], act.args[1]) for act in acts]
     themes = chance.sample(tuple(THEMES), chance.randint(1, 2))
     acts = [_with_themes(act, themes, chance) for act in acts]
@@ -62,21 +80,24 @@ def make_story(seed: int) -> Story:
     return Story(str(seed), options, tuple(sorted(acts, key=lambda act: act.at)))
 
 
-def _births(chance: Random) -> Iterator[Act]:
-    kinds = chance.choice((("pool",), ("set",), ("pool", "set"), ("pool", "pool"), ("set", "set", "pool")))
+BORN: Final = (("pool",), ("set",), ("pool", "set"), ("pool", "pool"), ("set", "set", "pool"))
+
+
+def _births(seed: int, chance: Random) -> Iterator[Act]:
+    kinds = chance.choice(BORN)
     shares_labels = chance.random() < 0.15
     for number, kind in enumerate(kinds):
         name = ("web", "db", "cache")[number]
-        yield Act(round(chance.uniform(2, 8), 1), "create", (kind, name, _birth(kind, name, chance, shares_labels)))
+        at = round(chance.uniform(2, 8), 1)
+        yield Act(at, "create", (kind, name, _birth(kind, name, 3 * seed + number, chance, shares_labels)))
 
 
-def _birth(kind: str, name: str, chance: Random, shares_labels: bool) -> dict[str, Any]:
+def _birth(kind: str, name: str, turn: int, chance: Random, shares_labels: bool) -> dict[str, Any]:
     """The parameters of a new set or pool."""
     strategies = ("Always",) * 6 + ("RerunOnFailure", "Once", "Manual")
     fields = dict(features.some_field(kind, chance) for _ in range(chance.randint(0, 2)))
     if kind == "pool" and chance.random() < 0.7:
         fields["maxUnavailable"] = chance.choice((1, 1, 2, "50%"))
-    annotations = dict(features.some_annotation(kind, chance) for _ in range(chance.randint(0, 4)))
     return {
         "replicas": chance.randint(1, 6),
         "app": "shared" if shares_labels else name,
@@ -85,7 +106,7 @@ def _birth(kind: str, name: str, chance: Random, shares_labels: bool) -> dict[st
         "strategy": chance.choice(strategies) if kind == "pool" else "",
         "shares_disks": chance.random() < 0.05,
         "in_service": chance.random() < 0.5,
-        "annotations": annotations,
+        "annotations": features.some_features(kind, turn, chance),
         "fields": {key: value for key, value in fields.items() if value is not None and key != "paused"},
     }
 
@@ -124,14 +145,18 @@ THEMES: Final = {
     "return": Theme((names.ROLLBACK, names.PROGRESS_DEADLINE), ("template", "undo", "accident", "try_templates")),
     "lost": Theme((names.SUBSTITUTE_LOST_AFTER,), ("lose_node", "return_node", "bad_second", "grace", "edit_grace")),
     "healing": Theme((names.REPLACE_UNREADY_AFTER, names.MAX_UNHEALTHY), ("accident", "scale", "mark")),
-    "disks": Theme((names.MOST_DISRUPTIVE,), ("change_disks", "delete_claim", "scale", "static_claim")),
+    "disks": Theme(
+        (names.MOST_DISRUPTIVE, names.INDEX_SYSPREP), ("change_disks", "delete_claim", "scale", "static_claim")
+    ),
     "jobs": Theme((names.REPLACE_FINISHED, names.SCALE_IN), ("accident", "scale", "template")),
-    "budgets": Theme((names.DISRUPTION_BUDGET,), ("annotate", "scale", "template")),
+    "budgets": Theme((names.DISRUPTION_BUDGET,), ("annotate", "scale", "template", "evict")),
+    "takeover": Theme((names.TAKEOVER, names.INDEX_SYSPREP), ("template", "change_field", "undo", "live_change")),
     "rolling": Theme((names.ROLLING_UPDATE, names.MIN_READY), ("template", "protect_all", "mark", "undo")),
 }
 
 _COMMON: Final = {
-    "scale": 10,
+    "scale": 7,
+    "scale_as_foretold": 5,
     "template": 14,
     "annotate": 12,
     "change_field": 6,
@@ -146,7 +171,9 @@ _COMMON: Final = {
     "accident": 8,
     "lose_node": 3,
     "return_node": 3,
-    "crash": 4,
+    "crash": 2,
+    "crash_at_step": 4,
+    "evict": 3,
     "suspend": 2,
     "terminate": 1,
     "protect_all": 1,
@@ -160,6 +187,7 @@ _COMMON: Final = {
 _POOL_ACTS: Final = {
     **_COMMON,
     "change_disks": 4,
+    "live_change": 4,
     "stop_vm": 1,
     "snapshot": 1,
     "delete_claim": 1,
@@ -179,6 +207,7 @@ def _number(chance: Random) -> int:
 
 _ARGUMENTS: Final[dict[str, Callable[[str, Random], tuple[Any, ...]]]] = {
     "scale": lambda kind, chance: (chance.choice((0, 1, 2, 3, 4, 5, 6, 8)),),
+    "scale_as_foretold": lambda kind, chance: (chance.choice((0, 1, 2, 3, 4, 5, 6, 8)),),
     "template": lambda kind, chance: (_image(chance),),
     "annotate": lambda kind, chance: (
         features.some_annotation(kind, chance)
@@ -199,6 +228,12 @@ _ARGUMENTS: Final[dict[str, Callable[[str, Random], tuple[Any, ...]]]] = {
     "lose_node": lambda kind, chance: (chance.choice(NODES),),
     "return_node": lambda kind, chance: (chance.choice(NODES), chance.random() < 0.5),
     "crash": lambda kind, chance: (chance.randrange(2), round(chance.uniform(0.5, 30), 1)),
+    "crash_at_step": lambda kind, chance: (
+        chance.randrange(2),
+        int(10 ** chance.uniform(0, 3.2)),
+        round(chance.uniform(0.5, 30), 1),
+    ),
+    "evict": lambda kind, chance: (_number(chance),),
     "suspend": lambda kind, chance: (chance.randrange(2), round(chance.uniform(5, 60), 1)),
     "terminate": lambda kind, chance: (chance.randrange(2),),
     "protect_all": lambda kind, chance: (),
@@ -207,6 +242,7 @@ _ARGUMENTS: Final[dict[str, Callable[[str, Random], tuple[Any, ...]]]] = {
         chance.choice(("1Gi", "2Gi")),
         _image(chance) if chance.random() < 0.3 else None,
     ),
+    "live_change": lambda kind, chance: (chance.choice((1, 2, 4)), chance.choice(("a", "b"))),
     "stop_vm": lambda kind, chance: (_number(chance),),
     "snapshot": lambda kind, chance: (_number(chance),),
     "pause_vm": lambda kind, chance: (_number(chance),),
@@ -235,11 +271,13 @@ def _mark(chance: Random) -> tuple[str, str]:
 def _some_faults(chance: Random) -> Iterator[Act]:
     for _ in range(chance.randint(1, 4)):
         at = round(chance.uniform(BUSY_FROM_S, BUSY_UNTIL_S - MARGIN_S), 1)
-        kind = chance.choice(tuple(_FAULTS))
+        [kind] = chance.choices(tuple(_FAULTS), [1 + len(targets) / 6 for _, _, targets in _FAULTS.values()])
         longest_s, rate, targets = _FAULTS[kind]
         lasts_s = round(min(chance.uniform(1, longest_s), BUSY_UNTIL_S - at), 1)
         target = chance.choice(targets) if targets else ""
         yield Act(at, "fault", (kind, lasts_s, rate, target))
+        if kind == "older":
+            yield Act(at + 0.5, "crash", ("", "", chance.randrange(2), 0.5))
 
 
 def _hidden_faults(chance: Random, owner: tuple[str, str]) -> Iterator[Act]:
@@ -328,5 +366,11 @@ _FAULTS: Final[dict[str, tuple[float, float, tuple[str, ...]]]] = {
     "refuse": (200, 1.0, REFUSABLE),
     "strip": (200, 1.0, STRIPPABLE),
     "quota": (100, 1.0, ()),
+    "older": (25, 0.6, ()),
+    "webhook": (
+        150,
+        1.0,
+        tuple(f"{what} {plural}" for what in ("down", "deny", "label", "spec") for plural in _PLURALS[:2]),
+    ),
 }
 """For each kind of fault: the longest time in seconds, the rate, and the targets."""

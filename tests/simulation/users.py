@@ -6,35 +6,46 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any, Final
 
+from controller import kinds
 from controller.kubevirt import annotations as names
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS, VMS
+from controller.kubevirt.resources import DISRUPTION_BUDGETS as BUDGETS
 from informers.errors import ApiError
 from informers.meta import ObjectKey
 from tests.fakes.requests import AnyResource, Document
 from tests.fakes.rules import wire
-from tests.simulation.faults import Fault
 from tests.simulation.features import GOOD_VALUES, vm_template, vmi_spec
-from tests.simulation.kubevirt import LOST_AFTER_S, image_of
-from tests.simulation.server import Change
+from tests.simulation.kubevirt import LOST_AFTER_S, NODES, image_of
+from tests.simulation.moments import preview_of_scale
+from tests.simulation.objects import (
+    FIELD,
+    controller_uid,
+    images_of,
+    may_be_evicted,
+    member_of,
+    resource_of,
+    template_of,
+)
 from tests.simulation.story import BUSY_UNTIL_S, Act
-from tests.simulation.world import NAMESPACE, POOLS, SETS, World
+from tests.simulation.takeover import made_by_kubevirt
+from tests.simulation.weather import Weather
+from tests.simulation.world import POOLS, SETS, World
 
 _API: Final = {"pool": "pool.kubevirt.io/v1beta1", "set": "kubevirt.io/v1"}
 _KIND: Final = {"pool": "VirtualMachinePool", "set": "VirtualMachineInstanceReplicaSet"}
 _MARKS: Final = (names.REMOVE, names.PROTECT, names.BUSY_UNTIL, names.DELETION_COST, names.SUBSTITUTE)
 ROLLING: Final = GOOD_VALUES[names.ROLLING_UPDATE]
 HUGE: Final = 6_000_000
-FIELD: Final = {"pool": "virtualMachineTemplate", "set": "template"}
 TRIED_S: Final = 8.0
 LAST_IMAGE: Final = "v9"
 """The good image that all sets and pools get at the end."""
 
 
-class Users:
+class Users(Weather):
     """Carries out the acts of a story. An act whose object does not exist does nothing."""
 
     def __init__(self, world: World, chance: Random) -> None:
-        self._world = world
+        super().__init__(world)
         self._server = world.server
         self._chance = chance
         self._births: dict[str, dict[str, Any]] = {}
@@ -57,13 +68,24 @@ class Users:
             spec["virtualMachineTemplate"] = template
         else:
             spec["template"] = {"metadata": {"labels": labels}, "spec": vmi_spec(given["image"])}
-        metadata = {"name": name, "namespace": NAMESPACE, "annotations": given["annotations"]}
+        metadata = {**self._key_of(name)._asdict(), "annotations": given["annotations"]}
         document = {"apiVersion": _API[kind], "kind": _KIND[kind], "metadata": metadata, "spec": spec}
-        if self._server.current(resource_of(kind), ObjectKey(NAMESPACE, name)) is None:
-            self._server.put(resource_of(kind), document)
+        if self._server.current(resource_of(kind), self._key_of(name)) is None:
+            made = self._server.put(resource_of(kind), document)
+            for resource, each in made_by_kubevirt(kind, made) if given.get("taken_over") else ():
+                self._server.put(resource, each)
 
     def _scale(self, kind: str, name: str, replicas: int) -> None:
         self._change(kind, name, {"spec": {"replicas": replicas}})
+
+    def _scale_as_foretold(self, kind: str, name: str, replicas: int) -> None:
+        """A user asks what the new number does, and then writes it."""
+        self._owner(kind, name)
+        of_kind = kinds.POOLS if kind == "pool" else kinds.REPLICA_SETS
+        shown = preview_of_scale(self._world, of_kind, resource_of(kind), self._key_of(name), replicas)
+        self._scale(kind, name, replicas)
+        if shown is not None:
+            self._world.foretold.append(shown)
 
     def _template(self, kind: str, name: str, image: str) -> None:
         owner = self._owner(kind, name)
@@ -86,6 +108,13 @@ class Users:
     def _annotate(self, kind: str, name: str, annotation: str, value: str | None) -> None:
         self._change(kind, name, {"metadata": {"annotations": {annotation: value}}})
 
+    def _live_change(self, kind: str, name: str, sockets: int, zone: str) -> None:
+        """A change of the template that KubeVirt can give to running VMIs."""
+        owner = self._owner(kind, name)
+        spec = template_of(kind, owner)["spec"]["template"]["spec"]
+        domain = {**spec["domain"], "cpu": {"sockets": sockets}}
+        self._set_template(kind, owner, {**spec, "domain": domain, "nodeSelector": {"zone": zone}})
+
     def _change_field(self, kind: str, name: str, field: str, value: Any) -> None:
         owner = self._owner(kind, name)
         spec = {key: each for key, each in owner["spec"].items() if key != field}
@@ -94,7 +123,7 @@ class Users:
         self._server.replace(resource_of(kind), {**owner, "spec": spec})
 
     def _delete_owner(self, kind: str, name: str, propagation: str) -> None:
-        self._server.remove(resource_of(kind), ObjectKey(NAMESPACE, name), propagation=propagation)
+        self._server.remove(resource_of(kind), self._key_of(name), propagation=propagation)
 
     def _undo(self, kind: str, name: str) -> None:
         """Return to the image before the present one."""
@@ -171,7 +200,7 @@ class Users:
 
     def _bad_second(self, kind: str, name: str, node: str, number: int) -> None:
         """A node is lost, and in the second when Kubernetes notices it, guests on other nodes hang."""
-        self._world.kubevirt.lose_node(node)
+        self._lose_node(kind, name, node)
         for place in (number, number + 1):
             act = Act(0.0, "accident", (kind, name, place, "hang"))
             self._world.loop.call_later(LOST_AFTER_S + 0.01, self.carry_out, act)
@@ -179,10 +208,10 @@ class Users:
     def _static_claim(self, kind: str, name: str, ordinal: int) -> None:
         """A user has made a disk by hand, and its name is that of a disk template with an ordinal."""
         claim_name = f"{name}-d-{ordinal}"
-        if self._server.current(PVCS, ObjectKey(NAMESPACE, claim_name)) is None:
+        if self._server.current(PVCS, self._key_of(name)._replace(name=claim_name)) is None:
             spec = {"resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "fast"}
             status = {"phase": "Bound", "capacity": {"storage": "1Gi"}}
-            metadata = {"name": claim_name, "namespace": NAMESPACE, "labels": {"made-by": "hand"}}
+            metadata = {**self._key_of(name)._replace(name=claim_name)._asdict(), "labels": {"made-by": "hand"}}
             self._server.put(PVCS, {"metadata": metadata, "spec": spec, "status": status})
 
     def _delete_member(self, kind: str, name: str, number: int, propagation: str) -> None:
@@ -200,11 +229,13 @@ class Users:
     def _adopt(self, kind: str, name: str) -> None:
         owner = self._owner(kind, name)
         labels = owner["spec"]["template"]["metadata"]["labels"]
-        metadata = {"name": f"orphan-{int(self._world.loop.time())}", "namespace": NAMESPACE, "labels": labels}
+        key = self._key_of(name)._replace(name=f"orphan-{int(self._world.loop.time())}")
+        metadata = {**key._asdict(), "labels": labels}
         self._server.put(VMIS, {"metadata": metadata, "spec": vmi_spec("v1"), "status": {"phase": "Pending"}})
 
     def _accident(self, kind: str, name: str, number: int, what: str) -> None:
-        self._world.kubevirt.accident(self._member(kind, name, number)["metadata"]["name"], what)
+        kubevirt = self._world.kubevirts[self._key_of(name).namespace]
+        kubevirt.accident(self._member(kind, name, number)["metadata"]["name"], what)
 
     def _stop_vm(self, kind: str, name: str, number: int) -> None:
         self._edit_member(kind, name, number, {"spec": {"runStrategy": "Halted"}})
@@ -226,58 +257,31 @@ class Users:
             self._server.change(VMS, _key(vmi), {"status": {"printableStatus": "Paused"}})
 
     def _delete_claim(self, kind: str, name: str, number: int) -> None:
-        claims = sorted(self._server.documents(PVCS, NAMESPACE))
-        key = ObjectKey(NAMESPACE, claims[number % max(len(claims), 1)])
+        claims = sorted(self._server.documents(PVCS, self._key_of(name).namespace))
+        key = self._key_of(name)._replace(name=claims[number % max(len(claims), 1)])
         for resource in (DATA_VOLUMES, PVCS):
             if self._server.current(resource, key) is not None:
                 self._server.remove(resource, key)
 
-    # Nodes, controllers and faults
-
-    def _lose_node(self, kind: str, name: str, node: str) -> None:
-        self._world.kubevirt.lose_node(node)
-
-    def _return_node(self, kind: str, name: str, node: str, guests_died: bool) -> None:
-        self._world.kubevirt.return_node(node, guests_died=guests_died)
-
-    def _crash(self, kind: str, name: str, number: int, down_s: float) -> None:
-        self._replica(number).crash(down_s)
-
-    def _suspend(self, kind: str, name: str, number: int, seconds: float, sleeps: bool = False) -> None:
-        self._replica(number).suspend(seconds, sleeps=sleeps)
-
-    def _terminate(self, kind: str, name: str, number: int) -> None:
-        self._replica(number).terminate()
-
-    def _fault(self, kind: str, lasts_s: float, rate: float, target: str) -> None:
-        now, network = self._world.loop.time(), self._world.network
-        match kind:
-            case "clock":
-                self._replica(int(target)).clock_is_off += timedelta(seconds=lasts_s * rate)
-            case "silent":
-                for stream in network.streams:
-                    if stream.resource.plural == target:
-                        stream.silence()
-            case "reset" | "expired":
-                self._server.compact() if kind == "expired" else None
-                network.break_streams()
-            case _:
-                self._world.faults.add(Fault(kind, now, now + lasts_s, rate, target))
-        if kind == "stale":
-            network.later(lasts_s + 0.01, self._server.catch_up)
+    def _evict(self, kind: str, name: str, number: int) -> None:
+        """A user drains the node of a VM, and asks the budgets."""
+        vmi = self._server.document(VMIS, _key(self._member(kind, name, number)))
+        namespace = self._key_of(name).namespace
+        if may_be_evicted(vmi, *(self._server.documents(each, namespace) for each in (VMIS, BUDGETS))):
+            self._accident(kind, name, number, "finish")
 
     # The end
 
     def end_faults(self) -> None:
         """Let the nodes return, and let users take back all that stops the controller."""
-        for node in sorted(self._world.kubevirt.lost):
-            self._world.kubevirt.return_node(node, guests_died=True)
+        for node in NODES:
+            self._return_node("", "", node, guests_died=True)
         with self._server.acting("user"):
             for resource in (VMS, VMIS):
-                for each in self._server.documents(resource, NAMESPACE).values():
+                for each in self._world.everywhere(resource).values():
                     self._clear(resource, each)
             for kind in ("pool", "set"):
-                for name in sorted(self._server.documents(resource_of(kind), NAMESPACE)):
+                for name in sorted(self._world.everywhere(resource_of(kind))):
                     self._make_reachable(kind, name)
 
     def _clear(self, resource: AnyResource, member: Document) -> None:
@@ -326,10 +330,13 @@ class Users:
     # Access
 
     def _change(self, kind: str, name: str, patch: Document) -> None:
-        self._server.change(resource_of(kind), ObjectKey(NAMESPACE, name), patch)
+        self._server.change(resource_of(kind), self._key_of(name), patch)
+
+    def _key_of(self, name: str) -> ObjectKey:
+        return ObjectKey(self._world.namespace_of(name), name)
 
     def _owner(self, kind: str, name: str) -> Document:
-        return self._server.document(resource_of(kind), ObjectKey(NAMESPACE, name))
+        return self._server.document(resource_of(kind), self._key_of(name))
 
     def _set_template(self, kind: str, owner: Document, spec: Document) -> None:
         if kind == "set":
@@ -343,7 +350,7 @@ class Users:
 
     def _members(self, kind: str, name: str) -> list[Document]:
         uid = self._owner(kind, name)["metadata"]["uid"]
-        found = self._server.documents(member_of(kind), NAMESPACE)
+        found = self._server.documents(member_of(kind), self._key_of(name).namespace)
         return [each for _, each in sorted(found.items()) if controller_uid(each) == uid]
 
     def _member(self, kind: str, name: str, number: int) -> Document:
@@ -352,41 +359,6 @@ class Users:
 
     def _edit_member(self, kind: str, name: str, number: int, patch: Document) -> None:
         self._server.change(member_of(kind), _key(self._member(kind, name, number)), patch)
-
-    def _replica(self, number: int) -> Any:
-        return self._world.replicas[number % len(self._world.replicas)]
-
-
-def images_of(changes: list[Change], kind: str, name: str, *, until: float = float("inf")) -> list[str]:
-    """The images that the template of a set or pool has had until then, each once in a row."""
-    images: list[str] = []
-    for change in changes:
-        if change.at > until:
-            break
-        if change.resource is resource_of(kind) and change.key.name == name and change.after is not None:
-            spec = template_of(kind, change.after)["spec"]
-            image = image_of(spec["template"]["spec"] if kind == "pool" else spec)
-            if not images or images[-1] != image:
-                images.append(image)
-    return images
-
-
-def resource_of(kind: str) -> AnyResource:
-    return POOLS if kind == "pool" else SETS
-
-
-def member_of(kind: str) -> AnyResource:
-    return VMS if kind == "pool" else VMIS
-
-
-def template_of(kind: str, owner: Document) -> Document:
-    template: Document = owner["spec"][FIELD[kind]]
-    return template
-
-
-def controller_uid(document: Document) -> str:
-    owners = document["metadata"].get("ownerReferences") or ()
-    return next((each["uid"] for each in owners if each.get("controller")), "")
 
 
 def _own(name: str, birth: dict[str, Any], disks: Iterable[str]) -> tuple[str, ...]:

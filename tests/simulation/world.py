@@ -26,8 +26,10 @@ from controller.kubevirt.resources import (
     VMS,
 )
 from controller.leaderelection.lease import LEASES
-from tests.fakes.requests import Document
+from controller.takeover.virt_controller import KUBEVIRTS
+from tests.fakes.requests import AnyResource, Document
 from tests.simulation.faults import Faults
+from tests.simulation.foretold import Foretold
 from tests.simulation.kubevirt import GUEST_FINALIZER, SimulatedKubeVirt
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import Network
@@ -37,7 +39,7 @@ from tests.simulation.server import Change, SimulatedServer
 T = TypeVar("T")
 
 BEGIN: Final = datetime(2026, 8, 1, 12, tzinfo=UTC)
-NAMESPACE: Final = "default"
+NAMESPACES: Final = ("default", "shop")
 KUBECONFIG: Final = Path(__file__).with_name("kubeconfig.yaml")
 POOLS: Final = kinds.POOLS.resource()
 SETS: Final = kinds.REPLICA_SETS.resource()
@@ -53,6 +55,7 @@ SERVED: Final = (
     VM_REQUESTS,
     LEASES,
     EVENTS,
+    KUBEVIRTS,
 )
 UNSTABLE: Final = (LEASES, EVENTS)
 """The resources whose objects contain a random identity of the process."""
@@ -66,6 +69,14 @@ class Options(msgspec.Struct, frozen=True):
     budgets: bool = True
     standby: bool = True
     max_replicas: int = 40
+    rollout: str = ""
+    """KubeVirt's rollout strategy, or "" for an old KubeVirt."""
+
+    takeover: bool = False
+    """True if KubeVirt's controllers made the sets and pools, and the API server has KubeVirt's schema."""
+
+    elsewhere: str = ""
+    """The name of a set or pool that is in the second namespace."""
 
 
 class World:
@@ -77,6 +88,9 @@ class World:
         self.loop = loop
         self.options = options
         self.faults = Faults()
+        self.foretold: list[Foretold] = []
+        """What users were told before they scaled."""
+
         self.errors: list[str] = []
         """Unexpected errors in the log, and why processes ended."""
 
@@ -90,17 +104,25 @@ class World:
             now=self.now,
         )
         self.network = Network(self.server, self.faults, Random(chance.random()))
-        self.kubevirt = SimulatedKubeVirt(
-            self.server,
-            Random(chance.random()),
-            now=self.now,
-            cdi=options.cdi,
-            syncs_labels=options.syncs_labels,
-            namespace=NAMESPACE,
-        )
+        self.kubevirts = {
+            each: SimulatedKubeVirt(
+                self.server,
+                Random(chance.random()),
+                now=self.now,
+                cdi=options.cdi,
+                syncs_labels=options.syncs_labels,
+                rollout=options.rollout,
+                namespace=each,
+            )
+            for each in NAMESPACES[: 2 if options.elsewhere else 1]
+        }
+        if options.rollout:
+            configuration = {"configuration": {"vmRolloutStrategy": options.rollout}}
+            metadata = {"name": "kubevirt", "namespace": "kubevirt"}
+            self.server.put(KUBEVIRTS, {"metadata": metadata, "spec": configuration})
         config = Config(
             kubeconfig=str(KUBECONFIG),
-            mode="standalone",
+            mode="takeover" if options.takeover else "standalone",
             second_writer_check=False,
             in_pod=True,
             leader_election_namespace="vmherd",
@@ -111,6 +133,13 @@ class World:
         )
         names = ("vmherd-a", "vmherd-b") if options.standby else ("vmherd-a",)
         self.replicas = [Replica(name, config, self.network, self.now, self.errors.append) for name in names]
+
+    def namespace_of(self, owner: str) -> str:
+        return NAMESPACES[owner == self.options.elsewhere]
+
+    def everywhere(self, resource: AnyResource) -> dict[str, Document]:
+        """The objects of all namespaces by their names. Only budgets may have equal names."""
+        return {key.name: each for key, each in self.server._of(resource).items()}
 
     def now(self) -> datetime:
         return BEGIN + timedelta(seconds=self.loop.now)

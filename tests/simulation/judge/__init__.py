@@ -3,7 +3,7 @@
 Facts come from the history of the server. The plans, the status and the views are asked only for what they say.
 """
 
-from tests.simulation.judge import end, harm, rollouts, words
-from tests.simulation.judge.sentence import SENTENCES, Violation, judge
+from tests.simulation.judge import end, foretold, harm, rollouts, words
+from tests.simulation.judge.sentence import SENTENCES, Violation, judge, judged
 
-__all__ = ["SENTENCES", "Violation", "end", "harm", "judge", "rollouts", "words"]
+__all__ = ["SENTENCES", "Violation", "end", "foretold", "harm", "judge", "judged", "rollouts", "words"]

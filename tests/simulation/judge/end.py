@@ -12,9 +12,9 @@ from tests.fakes.requests import Document
 from tests.simulation.judge.replay import annotations, is_leaving, owner_by_name
 from tests.simulation.judge.sentence import Found, sentence
 from tests.simulation.life import CALM_S, Life, unfinished
+from tests.simulation.objects import controller_uid
 from tests.simulation.story import BUSY_UNTIL_S
-from tests.simulation.users import controller_uid
-from tests.simulation.world import NAMESPACE, POOLS, SETS
+from tests.simulation.world import POOLS, SETS
 
 WINDOW_S: Final = 60.0
 MANY: Final = 25
@@ -22,8 +22,9 @@ MANY: Final = 25
 
 
 @sentence
-def the_work_is_finished(life: Life) -> Iterator[Found]:
+def the_work_is_finished(life: Life) -> Iterator[Found | None]:
     """The work is finished in bounded time once the faults end."""
+    yield None
     if life.rested_at is None and not _shares_disks(life):
         for text in unfinished(life.world) or ["something is written again and again"]:
             yield life.ended_at, text.split(" ")[1], text
@@ -34,10 +35,11 @@ def _shares_disks(life: Life) -> bool:
 
 
 @sentence
-def at_rest_nothing_is_written(life: Life) -> Iterator[Found]:
+def at_rest_nothing_is_written(life: Life) -> Iterator[Found | None]:
     """At rest, there are no writes, and a restart of the controllers changes nothing."""
     if life.rested_at is None:
         return
+    yield None
     for asked in life.asked:
         if asked.resource is LEASES or asked.at <= life.rested_at + CALM_S:
             continue
@@ -47,9 +49,10 @@ def at_rest_nothing_is_written(life: Life) -> Iterator[Found]:
 
 
 @sentence
-def a_refusal_is_not_hammered(life: Life) -> Iterator[Found]:
+def a_refusal_is_not_hammered(life: Life) -> Iterator[Found | None]:
     """Under any lasting refusal or stripping, there is a bounded number of writes."""
     counts: Counter[tuple[str, str, str, str, int]] = Counter()
+    yield from (None for each in life.asked if each.code == 403)
     for asked in life.asked:
         if asked.resource is LEASES or asked.dry_run or (asked.code < 300 and asked.resource in (EVENTS, POOLS, SETS)):
             continue  # the status and Events follow what happens
@@ -120,21 +123,19 @@ def _endless_creates(life: Life) -> Iterator[Found]:
 
 
 @sentence
-def nothing_of_ours_is_left(life: Life) -> Iterator[Found]:
+def nothing_of_ours_is_left(life: Life) -> Iterator[Found | None]:
     """Every mark, label, finalizer and budget of ours ends."""
-    server = life.world.server
     if life.rested_at is None:
         return
+    yield None
     owners = {
-        each["metadata"]["uid"]: each
-        for resource in (POOLS, SETS)
-        for each in server.documents(resource, NAMESPACE).values()
+        each["metadata"]["uid"]: each for resource in (POOLS, SETS) for each in life.world.everywhere(resource).values()
     }
     for resource in (VMS, VMIS):
-        for name, member in server.documents(resource, NAMESPACE).items():
+        for name, member in life.world.everywhere(resource).items():
             for text in _leftovers(member, owners):
                 yield life.ended_at, owner_by_name(life, name), f"{resource.plural}/{name} {text}"
-    for name, budget in server.documents(DISRUPTION_BUDGETS, NAMESPACE).items():
+    for name, budget in life.world.everywhere(DISRUPTION_BUDGETS).items():
         if controller_uid(budget) and controller_uid(budget) not in owners:
             yield life.ended_at, name, f"the budget {name} has no owner"
 
@@ -155,12 +156,12 @@ def _leftovers(member: Document, owners: dict[str, Document]) -> Iterator[str]:
 
 
 @sentence
-def the_status_is_true(life: Life) -> Iterator[Found]:
+def the_status_is_true(life: Life) -> Iterator[Found | None]:
     """At rest, the status counts the members that exist."""
-    server = life.world.server
     for kind, resource in (("pool", POOLS), ("set", SETS)):
-        for name, owner in server.documents(resource, NAMESPACE).items():
-            members = server.documents(VMS if kind == "pool" else VMIS, NAMESPACE).values()
+        for name, owner in life.world.everywhere(resource).items():
+            yield None
+            members = life.world.everywhere(VMS if kind == "pool" else VMIS).values()
             own = [each for each in members if controller_uid(each) == owner["metadata"]["uid"]]
             if kind == "set":
                 final = ("Failed", "Succeeded")
@@ -171,32 +172,36 @@ def the_status_is_true(life: Life) -> Iterator[Found]:
 
 
 @sentence
-def one_budget_covers_a_pod(life: Life) -> Iterator[Found]:
+def one_budget_covers_a_pod(life: Life) -> Iterator[Found | None]:
     """At most one budget of ours covers a Pod for long."""
-    budgets = life.world.server.documents(DISRUPTION_BUDGETS, NAMESPACE)
-    for name, vmi in life.world.server.documents(VMIS, NAMESPACE).items():
+    budgets = life.world.everywhere(DISRUPTION_BUDGETS)
+    for name, vmi in life.world.everywhere(VMIS).items():
         labels = vmi["metadata"].get("labels") or {}
         covering = [
             each
             for each, budget in budgets.items()
-            if (wanted := budget["spec"].get("selector", {}).get("matchLabels") or {})
+            if budget["metadata"]["namespace"] == vmi["metadata"]["namespace"]
+            and (wanted := budget["spec"].get("selector", {}).get("matchLabels") or {})
             and wanted.items() <= labels.items()
         ]
+        yield from (None for _ in covering)
         if len(covering) > 1:
             yield life.ended_at, owner_by_name(life, name), f"{name} is covered by {', '.join(sorted(covering))}"
 
 
 @sentence
-def a_calm_status_says_nothing(life: Life) -> Iterator[Found]:
+def a_calm_status_says_nothing(life: Life) -> Iterator[Found | None]:
     """Nothing is said to wait that does not wait."""
     if life.rested_at is None:
         return
     for resource in (POOLS, SETS):
-        for name, owner in life.world.server.documents(resource, NAMESPACE).items():
+        for name, owner in life.world.everywhere(resource).items():
+            yield None
             status = owner.get("status") or {}
             told = [each["type"] for each in status.get("conditions") or () if each["status"] == "True"]
             problem = status.get("problem") or ""
             is_wrong = problem.startswith("annotation ")  # the user's mistake lasts
-            if (problem and not is_wrong) or told or status.get("printableStatus") not in ("Running", "Stopped"):
+            words = ("Running", "Stopped", None) if life.story.options.takeover else ("Running", "Stopped")
+            if (problem and not is_wrong) or told or status.get("printableStatus") not in words:
                 text = f"{status.get('printableStatus')}, {status.get('problem')}, {told}"
                 yield life.ended_at, name, f"at rest the status says {text}"

@@ -16,7 +16,6 @@ from tests.simulation.judge.replay import (
     begins_to_leave,
     is_disturbed,
     is_leaving,
-    is_ready,
     name_of,
     owner_by_name,
     replay,
@@ -24,23 +23,24 @@ from tests.simulation.judge.replay import (
 )
 from tests.simulation.judge.sentence import Found, sentence
 from tests.simulation.life import Life
+from tests.simulation.objects import controller_uid, is_ready
 from tests.simulation.server import Change
 from tests.simulation.story import BUSY_UNTIL_S
-from tests.simulation.users import controller_uid
-from tests.simulation.world import BEGIN, NAMESPACE, POOLS, SETS
+from tests.simulation.world import BEGIN, POOLS, SETS
 
 SEEN_S: Final = 3.0
 """A mark counts when it is this old, in seconds. A younger one may not have been seen."""
 
 
 @sentence
-def what_is_marked_stays(life: Life) -> Iterator[Found]:
+def what_is_marked_stays(life: Life) -> Iterator[Found | None]:
     """Nothing with a mark that says stop is deleted or restarted."""
     for state, change in replay(life):
         if not change.is_ours or change.resource not in (VMS, VMIS):
             continue
         if not (begins_to_leave(change) or asks_for_restart(change)) or is_disturbed(life, change.at):
             continue
+        yield None
         if why := _stop_mark(state, change):
             owner = state.owner_of(change.before or {"metadata": {}})
             text = f"{change.resource.plural}/{change.key.name} was deleted or restarted although {why}"
@@ -78,7 +78,7 @@ def _lasts(until: str, now: float) -> bool:
 
 
 @sentence
-def few_are_out_of_service(life: Life) -> Iterator[Found]:
+def few_are_out_of_service(life: Life) -> Iterator[Found | None]:
     """Through our doing, never more than `maxUnavailable` VMs are out of service: not ready, or out of their Service
     by label, or gone.
     """
@@ -99,6 +99,7 @@ def few_are_out_of_service(life: Life) -> Iterator[Found]:
         out = taken.setdefault(uid, {})
         _note_return(state, change, owner, out)
         if change.is_ours and _takes_out(state, change, owner):
+            yield None
             out[change.key.name] = change.at
             limit = max(value for at, value in _recent(most.get(uid, []), min(out.values()) - 5.0))
             missing = owner["spec"]["replicas"] - _serving(state, owner, but=change.key)
@@ -134,7 +135,7 @@ def _most_unavailable(owner: Document) -> int:
 
 def _circumstances(state: State, out: dict[str, float], owner: Document) -> str:
     """What a known fault may explain."""
-    keys = [ObjectKey(NAMESPACE, name) for name in out]
+    keys = [ObjectKey(owner["metadata"]["namespace"], name) for name in out]
     drains = any(names.DRAINING in annotations(state.get(each, key)) for each in (VMS, VMIS) for key in keys)
     template = owner["spec"].get("virtualMachineTemplate") or {"spec": {"runStrategy": "Always"}}
     strategy = template["spec"]["runStrategy"]
@@ -172,6 +173,8 @@ def _note_return(state: State, change: Change, owner: Document, out: dict[str, f
     if is_pool:
         vm, vmi = state.get(VMS, change.key), state.get(VMIS, change.key)
         vm, vmi = (after, vmi) if change.resource is VMS else (vm, after)
+        if vm is not None and vm["spec"].get("runStrategy") == "Halted":
+            out.pop(change.key.name, None)  # its user has stopped it
         serves = (
             is_ready(vmi) and not is_leaving(vmi) and not is_leaving(vm) and not _out_by_label(vmi or {"metadata": {}})
         )
@@ -191,7 +194,7 @@ def _note_return(state: State, change: Change, owner: Document, out: dict[str, f
 
 
 @sentence
-def a_successor_can_be_created(life: Life) -> Iterator[Found]:
+def a_successor_can_be_created(life: Life) -> Iterator[Found | None]:
     """Nothing is deleted whose successor would be refused."""
     for state, change in replay(life):
         is_deletion = change.is_ours and change.resource in (VMS, VMIS) and begins_to_leave(change)
@@ -205,13 +208,14 @@ def a_successor_can_be_created(life: Life) -> Iterator[Found]:
         kinds = ("quota", f"refuse create {change.resource.plural}")
         for fault in life.faults.all:
             name = fault.kind if fault.kind == "quota" else f"{fault.kind} {fault.target}"
+            yield from (None for _ in kinds if name in kinds and fault.holds(change.at))
             if name in kinds and fault.start + 30 < change.at < fault.end and not is_disturbed(life, change.at):
                 text = f"{change.key.name} was deleted while {name} had lasted {change.at - fault.start:.0f} s"
                 yield change.at, name_of(owner), text
 
 
 @sentence
-def no_disk_goes_that_could_stay(life: Life) -> Iterator[Found]:
+def no_disk_goes_that_could_stay(life: Life) -> Iterator[Found | None]:
     """A disk of a pool that preserves state outlives its VM."""
     preserved: dict[tuple[AnyResource, ObjectKey], str] = {}
     for state, change in replay(life):
@@ -223,6 +227,7 @@ def no_disk_goes_that_could_stay(life: Life) -> Iterator[Found]:
                 changed = state.owner_changed.get(ObjectKey(change.key.namespace, name_of(owner)), 0.0)
                 for template in change.last["spec"].get("dataVolumeTemplates") or ():
                     if change.at - changed > 10:
+                        yield None
                         preserved[PVCS, ObjectKey(change.key.namespace, template["metadata"]["name"])] = name_of(owner)
         is_gone = change.resource in (PVCS, DATA_VOLUMES) and begins_to_leave(change)
         if is_gone and change.actor == "garbage collector" and (PVCS, change.key) in preserved:
@@ -239,35 +244,38 @@ def _finalizers(document: Document) -> list[str]:
 
 
 @sentence
-def a_disk_of_a_user_stays(life: Life) -> Iterator[Found]:
+def a_disk_of_a_user_stays(life: Life) -> Iterator[Found | None]:
     """A disk that a user made by hand is never deleted through our doing."""
     for change in life.changes:
         labels = change.last["metadata"].get("labels") or {}
         is_gone = change.resource is PVCS and begins_to_leave(change) and change.actor == "garbage collector"
+        if change.before is None and labels.get("made-by") == "hand":
+            yield None
         if is_gone and labels.get("made-by") == "hand":
             yield change.at, owner_by_name(life, change.key.name), f"the disk {change.key.name} of a user was deleted"
 
 
 @sentence
-def who_serves_is_in_service(life: Life) -> Iterator[Found]:
+def who_serves_is_in_service(life: Life) -> Iterator[Found | None]:
     """A VM that does not drain is in its Service."""
-    out: dict[str, float] = {}
+    out: dict[ObjectKey, float] = {}
     for state, change in replay(life):
-        for name, since in list(out.items()):
+        for key, since in list(out.items()):
             if change.at - since > SERVED_S and not is_disturbed(life, change.at):
-                del out[name]
-                vmi = state.get(VMIS, ObjectKey(NAMESPACE, name))
+                del out[key]
+                vmi = state.get(VMIS, key)
                 owner = state.owner_of(vmi) if vmi else None
-                yield change.at, name_of(owner) if owner else name, f"{name} is ready, and out of its Service"
+                yield change.at, name_of(owner) if owner else key.name, f"{key.name} is ready, and out of its Service"
         if change.resource not in (VMS, VMIS):
             continue
         vm, vmi = (change.after if change.resource is each else state.get(each, change.key) for each in (VMS, VMIS))
         drains = any(names.DRAINING in annotations(each) for each in (vm, vmi))
         is_out = vmi is not None and _out_by_label(vmi) and is_ready(vmi) and not is_leaving(vmi) and not drains
         if not is_out or is_leaving(vm):
-            out.pop(change.key.name, None)
+            out.pop(change.key, None)
         elif state.owner_of(vmi or {}) is not None:
-            out.setdefault(change.key.name, change.at)
+            yield None
+            out.setdefault(change.key, change.at)
 
 
 SERVED_S: Final = 20.0

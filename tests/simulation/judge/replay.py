@@ -7,12 +7,12 @@ from controller.kubevirt.resources import VMIS, VMS
 from informers.meta import ObjectKey
 from tests.fakes.requests import AnyResource, Document
 from tests.simulation.life import Life
+from tests.simulation.objects import controller_uid
 from tests.simulation.server import Change
-from tests.simulation.users import controller_uid
 from tests.simulation.world import POOLS, SETS
 
 HIDING: Final = ("missed", "stall-list")
-DISTURBING: Final = ("lost", "slow", "stale", "error", "throttle", "refused-connection", *HIDING)
+DISTURBING: Final = ("lost", "slow", "stale", "older", "error", "throttle", "refused-connection", *HIDING)
 DISTURBED_S: Final = 150.0
 """After such a fault, or after a silent watch, the caches may be old for this time in seconds."""
 
@@ -83,11 +83,6 @@ def owner_by_name(life: Life, member: str) -> str:
     """The name of the set or pool whose members have names like this, or the name itself."""
     owners = (act.args[1] for act in life.story.acts if act.what == "create")
     return next((name for name in owners if member.startswith(name)), member)
-
-
-def is_ready(document: Document | None) -> bool:
-    conditions = ((document or {}).get("status") or {}).get("conditions") or ()
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def is_leaving(document: Document | None) -> bool:

@@ -12,14 +12,15 @@ from tests.simulation.judge.replay import annotations, is_leaving, name_of, owne
 from tests.simulation.judge.sentence import Found, sentence
 from tests.simulation.kubevirt import image_of
 from tests.simulation.life import Life
+from tests.simulation.objects import controller_uid
 from tests.simulation.server import Change
 from tests.simulation.story import BUSY_UNTIL_S
-from tests.simulation.users import LAST_IMAGE, controller_uid
+from tests.simulation.users import LAST_IMAGE
 from tests.simulation.world import POOLS, SETS
 
 
 @sentence
-def a_return_is_quick(life: Life) -> Iterator[Found]:
+def a_return_is_quick(life: Life) -> Iterator[Found | None]:
     """After a template is rolled back, no VM keeps it."""
     noted: dict[ObjectKey, tuple[float, str]] = {}
     for state, change in replay(life):
@@ -35,6 +36,7 @@ def a_return_is_quick(life: Life) -> Iterator[Found]:
             owner = state.get(POOLS, key) or state.get(SETS, key)
             if owner is not None and change.at - since > RETURN_S:
                 del noted[key]
+                yield None
                 specs = {
                     name_of(each): each["spec"].get("template", {"spec": each["spec"]})["spec"]
                     for each in state.members(owner)
@@ -54,7 +56,7 @@ RETURN_S: Final = 100.0
 
 
 @sentence
-def a_template_that_worked_stays(life: Life) -> Iterator[Found]:
+def a_template_that_worked_stays(life: Life) -> Iterator[Found | None]:
     """The newest template with which all VMs were ready stays in the history."""
     worked: dict[str, str] = {}
     for state, change in replay(life):
@@ -62,6 +64,7 @@ def a_template_that_worked_stays(life: Life) -> Iterator[Found]:
             worked[change.last["metadata"]["uid"]] = image_of(_template(change.after))
         if change.resource is not CONTROLLER_REVISIONS or not change.is_ours or change.after is not None:
             continue
+        yield None
         uid, image = controller_uid(change.last), image_of(_template({"spec": change.last["data"]}))
         owner = state.owner_of(change.last)
         if owner is None or is_leaving(owner):
@@ -107,13 +110,14 @@ def _may_fail(life: Life, owner: str, since: float, until: float) -> bool:
 
 
 @sentence
-def a_good_template_is_not_rolled_back(life: Life) -> Iterator[Found]:
+def a_good_template_is_not_rolled_back(life: Life) -> Iterator[Found | None]:
     """A template whose guests come up is never rolled back."""
     for _, change in replay(life):
         if change.resource not in (POOLS, SETS) or not change.is_ours or change.after is None:
             continue
         if names.ROLLED_BACK in annotations(change.before) or names.ROLLED_BACK not in annotations(change.after):
             continue
+        yield None
         template = _template(change.last)
         image = image_of(template)
         since = template_since(life, change)
@@ -145,7 +149,7 @@ def _template(owner: Document) -> Document:
 
 
 @sentence
-def steps_are_not_skipped(life: Life) -> Iterator[Found]:
+def steps_are_not_skipped(life: Life) -> Iterator[Found | None]:
     """During the first pause of an update in steps, only the VMs of the first step get the new template."""
     begun: dict[ObjectKey, tuple[float, str]] = {}
     images: dict[ObjectKey, set[str]] = {}
@@ -166,6 +170,7 @@ def steps_are_not_skipped(life: Life) -> Iterator[Found]:
         key = ObjectKey(change.key.namespace, name_of(owner)) if owner else change.key
         if owner is None or key not in begun:
             continue
+        yield None
         at, steps = begun[key]
         share, pause_s = first_step(steps)
         new = image_of(_template(owner))

@@ -23,7 +23,8 @@ class Violation(Struct, frozen=True):
 Found: TypeAlias = tuple[float, str, str]
 """The time, the set or pool, and what happened."""
 
-Sentence: TypeAlias = Callable[[Life], Iterator[Found]]
+Sentence: TypeAlias = Callable[[Life], Iterator[Found | None]]
+"""A sentence yields None when something happens about which it speaks."""
 
 SENTENCES: Final[dict[str, Sentence]] = {}
 
@@ -36,8 +37,17 @@ def sentence(function: Sentence) -> Sentence:
 
 def judge(life: Life) -> list[Violation]:
     """Return the violations of all sentences, at most one for each sentence and owner."""
+    return judged(life)[0]
+
+
+def judged(life: Life) -> tuple[list[Violation], set[str]]:
+    """Return the violations, and the names of the sentences that spoke about something that happened."""
     found: dict[tuple[str, str], Violation] = {}
+    spoken: set[str] = set()
     for name, function in SENTENCES.items():
-        for at, owner, text in function(life):
-            found.setdefault((name, owner), Violation(name, at, owner, text))
-    return list(found.values())
+        for case in function(life):
+            spoken.add(name)
+            if case is not None:
+                at, owner, text = case
+                found.setdefault((name, owner), Violation(name, at, owner, text))
+    return list(found.values()), spoken

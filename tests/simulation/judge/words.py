@@ -21,65 +21,56 @@ USUAL_ENDS: Final = ("LeaseLost", "the API server does not answer", "the first l
 LONGEST_STEP_S: Final = 0.5
 
 
-@sentence
-def order_does_not_matter(life: Life) -> Iterator[Found]:
-    """A decision does not depend on the order of the members."""
-    for moment in life.moments:
-        if moment.order:
-            yield moment.at, moment.owner, moment.order
+_OF_MOMENTS: Final = {
+    "order_does_not_matter": ("order", "A decision does not depend on the order of the members."),
+    "grouping_does_not_matter": ("grouping", "A decision does not depend on which members are grouped together."),
+    "the_preview_tells_the_truth": ("preview", "The VMs that a preview names are those that the plan deletes."),
+    "an_undo_returns_to_the_template_before": ("undo", "An undo returns to the template before the present one."),
+    "what_waits_is_told": ("silence", "Wherever something waits, the status and `why` say so with the cause."),
+    "all_views_agree": ("views", "Status, `why`, page and metrics name the same counts and the same cause."),
+}
+"""The sentences about moments: the field of a moment that says what is wrong, and what a user expects."""
+
+
+def _add(name: str, field: str, expected: str) -> None:
+    def look(life: Life) -> Iterator[Found | None]:
+        for moment in life.moments:
+            if moment.waits or field != "silence":
+                yield None
+            hides = field == "silence" and life.faults.overlap(moment.at - DISTURBED_S, moment.at, *HIDING)
+            if (text := getattr(moment, field)) and not hides:
+                yield moment.at, moment.owner, text
+
+    look.__name__, look.__doc__ = name, expected
+    sentence(look)
+
+
+for _name, (_field, _expected) in _OF_MOMENTS.items():
+    _add(_name, _field, _expected)
 
 
 @sentence
-def grouping_does_not_matter(life: Life) -> Iterator[Found]:
-    """A decision does not depend on which members are grouped together."""
-    for moment in life.moments:
-        if moment.grouping:
-            yield moment.at, moment.owner, moment.grouping
-
-
-@sentence
-def the_preview_tells_the_truth(life: Life) -> Iterator[Found]:
-    """What the plugin foretells is what happens next if nothing else happens."""
-    for moment in life.moments:
-        if moment.preview:
-            yield moment.at, moment.owner, moment.preview
-
-
-@sentence
-def an_undo_returns_to_the_template_before(life: Life) -> Iterator[Found]:
-    """An undo returns to the template before the present one."""
-    for moment in life.moments:
-        if moment.undo:
-            yield moment.at, moment.owner, moment.undo
-
-
-@sentence
-def a_refusal_is_told(life: Life) -> Iterator[Found]:
+def a_refusal_is_told(life: Life) -> Iterator[Found | None]:
     """A refused write on which progress depends is in the status, with the server's words."""
+    yield from (None for each in life.asked if each.code == 403)
     for moment in life.moments:
         if moment.refusal:
             yield moment.at, moment.owner, moment.refusal
 
 
 @sentence
-def nobody_blocks_the_others(life: Life) -> Iterator[Found]:
+def nobody_blocks_the_others(life: Life) -> Iterator[Found | None]:
     """What one user writes does not block the controller for all others."""
+    yield None
     if life.world.loop.slowest_s > LONGEST_STEP_S:
         yield life.ended_at, "", f"one step took {life.world.loop.slowest_s:.1f} s"
 
 
 @sentence
-def what_waits_is_told(life: Life) -> Iterator[Found]:
-    """Wherever something waits, the status and `why` say so with the cause."""
-    for moment in life.moments:
-        if moment.silence and not life.faults.overlap(moment.at - DISTURBED_S, moment.at, *HIDING):
-            yield moment.at, moment.owner, moment.silence
-
-
-@sentence
-def no_error_is_unexpected(life: Life) -> Iterator[Found]:
+def no_error_is_unexpected(life: Life) -> Iterator[Found | None]:
     """No reconciliation and no process ends with an unexpected error."""
     for moment in life.moments:
+        yield None
         if moment.error:
             yield moment.at, moment.owner, moment.error
     for text in life.errors:
@@ -88,11 +79,12 @@ def no_error_is_unexpected(life: Life) -> Iterator[Found]:
 
 
 @sentence
-def one_controller_writes(life: Life) -> Iterator[Found]:
+def one_controller_writes(life: Life) -> Iterator[Found | None]:
     """Only the holder of the lease writes."""
     holder, since = "", 0.0
     for change in life.changes:
         if change.resource is LEASES and change.actor != holder:
+            yield from (None for _ in holder)
             holder, since = change.actor, change.at
         elif change.is_ours and change.resource is not LEASES and change.actor != holder and change.at - since > LATE_S:
             text = f"{change.actor} writes {change.resource.plural}/{change.key.name}, {holder} holds the lease"
@@ -100,13 +92,14 @@ def one_controller_writes(life: Life) -> Iterator[Found]:
 
 
 @sentence
-def an_event_follows_its_note(life: Life) -> Iterator[Found]:
+def an_event_follows_its_note(life: Life) -> Iterator[Found | None]:
     """An Event tells what happened, not what was tried."""
     noted: set[str] = set()
     for change in life.changes:
         if change.resource in (POOLS, SETS) and names.ROLLED_BACK in annotations(change.last):
             noted.add(change.key.name)
         if change.resource is EVENTS and change.before is None and change.last["reason"] == "RolledBack":
+            yield None
             owner = change.last["involvedObject"]["name"]
             if owner not in noted:
                 yield change.at, owner, f"the Event says {change.last['message']}, but no note says so"

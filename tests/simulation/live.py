@@ -1,0 +1,87 @@
+"""What KubeVirt does with the changed template of a VM that runs.
+
+With `LiveUpdate`, the running VMI gets another node selector at once, and more CPU sockets by a migration. A template
+that differs elsewhere from the one with which the VMI started needs a restart, which the condition RestartRequired of
+the VM says. With `Stage`, every difference needs a restart. KubeVirt has seen the spec whose generation is in
+`status.desiredGeneration`. Without a strategy, KubeVirt is too old for all this.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final
+
+from controller.kubevirt.live_updates import without_live_fields
+from controller.kubevirt.resources import VMIS
+from informers.meta import ObjectKey
+from tests.fakes.requests import Document
+from tests.simulation.server import SimulatedServer
+
+LIVE_UPDATE, STAGE = "LiveUpdate", "Stage"
+RESTART: Final = "RestartRequired"
+OTHER_FIELD: Final = "a non-live-updatable field was changed in the template spec"
+FEWER_SOCKETS: Final = "Reduction of CPU socket count requires a restart"
+
+
+class LiveUpdates:
+    def __init__(self, api: SimulatedServer, chance: Random, after: Callable[..., None], strategy: str) -> None:
+        self._api = api
+        self._chance = chance
+        self._after = after
+        self.strategy = strategy
+        self._started: dict[str, Document] = {}
+        """The template with which each VMI started, by its UID."""
+
+    def begin(self, vmi: Document, template: Document) -> None:
+        self._started[vmi["metadata"]["uid"]] = template
+
+    def report(
+        self, key: ObjectKey, vm: Document, vmi: Document | None, conditions: list[Document], now: str
+    ) -> list[Document]:
+        """Return the conditions of the VM with RestartRequired, if it holds. It ends when the next VMI starts."""
+        old = next((each for each in conditions if each["type"] == RESTART), None)
+        why = old["message"] if old else ""
+        if vmi is not None and "deletionTimestamp" not in vmi["metadata"]:
+            why = self._apply(key, vm, vmi) if vmi["status"].get("phase") == "Running" else ""
+        if old and old["message"] == why:
+            return conditions
+        rest = [each for each in conditions if each is not old]
+        new = {"type": RESTART, "status": "True", "message": why, "lastTransitionTime": now}
+        return [*rest, new] if why else rest
+
+    def _apply(self, key: ObjectKey, vm: Document, vmi: Document) -> str:
+        """Change the VMI as far as KubeVirt can, and return why the VM needs a restart, or ""."""
+        new = vm["spec"]["template"]["spec"]
+        old = self._started.get(vmi["metadata"]["uid"], new)
+        if self.strategy == STAGE:
+            return OTHER_FIELD if old != new else ""
+        if without_live_fields(old) != without_live_fields(new):
+            return OTHER_FIELD
+        wanted, has = _sockets(new), _sockets(vmi["spec"])
+        if wanted < has:
+            return FEWER_SOCKETS
+        change: Document = {}
+        if (selector := new.get("nodeSelector")) != vmi["spec"].get("nodeSelector"):
+            change["nodeSelector"] = selector
+        if wanted > has and not _plugging(vmi):
+            change["domain"] = {"cpu": {"sockets": wanted}}
+            conditions = [*(vmi["status"].get("conditions") or []), {"type": "HotVCPUChange", "status": "True"}]
+            self._api.change(VMIS, key, {"status": {"conditions": conditions}})
+            self._after(self._chance.uniform(2, 8), self._finish, key, vmi["metadata"]["uid"], wanted)
+        if change:
+            self._api.change(VMIS, key, {"spec": change})
+        return ""
+
+    def _finish(self, key: ObjectKey, uid: str, sockets: int) -> None:
+        """The migration has ended."""
+        vmi = self._api.current(VMIS, key)
+        if vmi is not None and vmi["metadata"]["uid"] == uid:
+            kept = [each for each in vmi["status"].get("conditions") or () if each["type"] != "HotVCPUChange"]
+            self._api.change(VMIS, key, {"status": {"conditions": kept, "currentCPUTopology": {"sockets": sockets}}})
+
+
+def _sockets(spec: Document) -> Any:
+    return ((spec["domain"].get("cpu")) or {}).get("sockets", 1)
+
+
+def _plugging(vmi: Document) -> bool:
+    return any(each["type"] == "HotVCPUChange" for each in vmi.get("status", {}).get("conditions") or ())

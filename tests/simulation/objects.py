@@ -1,0 +1,66 @@
+"""Reads objects of the API server: which set or pool controls a member, which images a template had."""
+
+from typing import Final
+
+from controller.kubevirt.resources import VMIS, VMS
+from tests.fakes.requests import AnyResource, Document
+from tests.simulation.kubevirt import image_of
+from tests.simulation.server import Change
+from tests.simulation.world import POOLS, SETS
+
+FIELD: Final = {"pool": "virtualMachineTemplate", "set": "template"}
+
+
+def is_ready(document: Document | None) -> bool:
+    conditions = ((document or {}).get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def image_in(kind: str, spec: Document) -> str:
+    """The image in the spec of a template, or of a VM of a pool or a VMI of a set."""
+    return image_of(spec["template"]["spec"] if kind == "pool" else spec)
+
+
+def may_be_evicted(vmi: Document, vmis: dict[str, Document], budgets: dict[str, Document]) -> bool:
+    """True if the Pod of the VMI has no budget, or one that leaves enough ready Pods."""
+
+    def covers(budget: Document, each: Document) -> bool:
+        wanted = budget["spec"].get("selector", {}).get("matchLabels") or {}
+        return bool(wanted) and wanted.items() <= (each["metadata"].get("labels") or {}).items()
+
+    covering = [each for each in budgets.values() if covers(each, vmi)]
+    if len(covering) != 1:
+        return not covering
+    healthy = [each for each in vmis.values() if covers(covering[0], each) and is_ready(each)]
+    return len(healthy) - is_ready(vmi) >= int(covering[0]["spec"]["minAvailable"])
+
+
+def images_of(changes: list[Change], kind: str, name: str, *, until: float = float("inf")) -> list[str]:
+    """The images that the template of a set or pool has had until then, each once in a row."""
+    images: list[str] = []
+    for change in changes:
+        if change.at > until:
+            break
+        if change.resource is resource_of(kind) and change.key.name == name and change.after is not None:
+            image = image_in(kind, template_of(kind, change.after)["spec"])
+            if not images or images[-1] != image:
+                images.append(image)
+    return images
+
+
+def resource_of(kind: str) -> AnyResource:
+    return POOLS if kind == "pool" else SETS
+
+
+def member_of(kind: str) -> AnyResource:
+    return VMS if kind == "pool" else VMIS
+
+
+def template_of(kind: str, owner: Document) -> Document:
+    template: Document = owner["spec"][FIELD[kind]]
+    return template
+
+
+def controller_uid(document: Document) -> str:
+    owners = document["metadata"].get("ownerReferences") or ()
+    return next((each["uid"] for each in owners if each.get("controller")), "")

@@ -1,0 +1,83 @@
+"""The same life twice: once calm, and once with a crash of a controller at a seeded step. Both end the same way.
+
+Users of such a life do only what determines the end: they scale, and write templates whose guests come up.
+"""
+
+from collections import Counter
+from random import Random
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from tests.fakes.requests import Document
+from tests.simulation.guests import GOOD
+from tests.simulation.judge.sentence import Violation
+from tests.simulation.life import NOISE, until
+from tests.simulation.objects import controller_uid, image_in, is_ready, member_of
+from tests.simulation.story import BUSY_UNTIL_S, Act, Story, make_story
+from tests.simulation.users import Users
+from tests.simulation.world import POOLS, SETS, World, run_world
+
+NAME: Final = "a_crash_leads_to_the_same_end"
+SURE: Final = ("create", "scale", "template", "annotate", "change_field", "live_change", "undo")
+CALM_S, PATIENCE_S = 130.0, 900.0
+EVERY: Final = 20
+"""The share of the seeds whose life is lived twice."""
+
+
+def same_end(seed: int) -> list[Violation] | None:
+    """A crash of a controller leads to the same end as no crash."""
+    chance, story = Random(f"{seed} twin"), make_story(seed)
+    acts = tuple(each for each in story.acts if each.what in SURE and _is_good(each))
+    what = (chance.randrange(2), int(10 ** chance.uniform(0, 3.2)), round(chance.uniform(0.5, 30), 1))
+    busy = [each.at for each in acts if each.what != "create"] or [30.0]
+    crash = Act(chance.choice(busy) + 0.05, "crash_at_step", ("", "", *what))
+    with_crash = tuple(sorted((*acts, crash), key=lambda act: act.at))
+    one, other = (_end(replace(story, acts=each)) for each in (acts, with_crash))
+    if one is None or other is None:
+        return None  # such a life has no end to compare
+    return [
+        Violation(NAME, crash.at, owner, f"{one[owner]}, and with {crash}: {other.get(owner)}")
+        for owner in one
+        if one[owner] != other.get(owner)
+    ]
+
+
+def _is_good(act: Act) -> bool:
+    images = [each for each in act.args[2:3] if act.what == "template"]
+    images += [act.args[2]["image"]] if act.what == "create" else []
+    return all(image in GOOD for image in images)
+
+
+def _end(story: Story) -> dict[str, str] | None:
+    """Where the life ends, for each set and pool. None if it does not come to rest."""
+
+    async def live(world: World) -> dict[str, str] | None:
+        users = Users(world, Random(f"{story.seed} users"))
+        for act in story.acts:
+            await until(world, act.at)
+            users.carry_out(act)
+        await until(world, BUSY_UNTIL_S)
+        while world.loop.time() < BUSY_UNTIL_S + PATIENCE_S:
+            await until(world, world.loop.time() + 20)
+            ours = (each.at for each in reversed(world.server.changes) if each.is_ours and each.resource not in NOISE)
+            if world.loop.time() - next(ours, 0.0) > CALM_S:
+                return {
+                    name: _facts(world, kind, owner)
+                    for kind, resource in (("pool", POOLS), ("set", SETS))
+                    for name, owner in world.everywhere(resource).items()
+                }
+        return None
+
+    return run_world(story.seed, live, story.options)[1]
+
+
+def _facts(world: World, kind: str, owner: Document) -> str:
+    members = [
+        each for each in world.everywhere(member_of(kind)).values() if controller_uid(each) == owner["metadata"]["uid"]
+    ]
+    status: dict[str, Any] = owner.get("status") or {}
+    conditions = sorted(each["type"] for each in status.get("conditions") or () if each["status"] == "True")
+    images = sorted(Counter(image_in(kind, each["spec"]) for each in members).items())
+    counts = f"{len(members)} of {owner['spec']['replicas']}, {sum(map(is_ready, members))} ready"
+    return f"{counts}, {images}, {status.get('printableStatus')}, {conditions}"
