@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.kubevirt.annotations import (
@@ -229,6 +229,7 @@ def instances(simulation: PoolSimulation) -> dict[str, str]:
 CHANGES = ("scale", "template", "drained", "remove", "delete", "wait", "crash")
 
 
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from(CHANGES)), max_size=8))
 def test_p26_no_vm_that_runs_is_deleted_or_restarted_before_its_mark_and_its_answer_or_deadline(
     changes: list[tuple[int, str]],

@@ -34,7 +34,6 @@ from controller.pool.status import next_status
 from controller.runtime.execute.refusals import Refusal
 from controller.runtime.members.groups import grouped, one_by_one
 from tests.builders import LABELS, NOW, seconds_ago
-from tests.controller.pool.test_properties import lived
 from tests.pool_builders import pool, revision, rules_of, situation_of, snapshot, stores, vm, vm_spec, vmi, vms
 
 BOTH = st.booleans()
@@ -186,13 +185,6 @@ def test_a_plan_from_groups_is_the_plan_from_single_vms_in_any_order(seen, rando
     shuffled = replace(seen, members=grouped(members, erase))
     assert plan(shuffled) == plan(seen)
     assert next_status(shuffled, ()) == next_status(seen, ())
-
-
-@given(lived())
-def test_after_any_history_a_plan_from_groups_is_the_plan_from_single_vms(simulation):
-    seen = simulation.snapshot()
-    assert plan(alone(seen)) == plan(seen)
-    assert next_status(alone(seen), ()) == next_status(seen, ())
 
 
 STARTING = {"ready": False, "ready_for_s": 4, "age_s": 5, "printable": "Starting"}

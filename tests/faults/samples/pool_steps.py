@@ -2,14 +2,23 @@
 
 from typing import Any
 
+from controller.kubevirt.annotations import BUSY_UNTIL, POOL_FINALIZER, SUBSTITUTE
 from tests.controlplane import documents
-from tests.faults.judge import states
-from tests.faults.judge.states import BUSY_UNTIL, FAR, FINALIZER
-from tests.faults.matrix.objects import Json, Objects
-from tests.faults.matrix.scenarios import BEHAVIOR, QUICK, Condition
-from tests.faults.matrix.steps import Owner, memory_of
-from tests.faults.matrix.view import User
 from tests.faults.resources import CLAIMS, POOLS, VMIS, VMS, VOLUMES
+from tests.faults.samples.objects import (
+    FAR,
+    Json,
+    Objects,
+    annotations_of,
+    controller_uid,
+    finalizers_of,
+    is_ready,
+    references_of,
+    status_of,
+)
+from tests.faults.samples.scenarios import BEHAVIOR, QUICK, Condition
+from tests.faults.samples.steps import Owner, memory_of
+from tests.faults.samples.view import User
 
 POOL = Owner(POOLS, VMS, "pool")
 DESCENDING = {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}
@@ -66,7 +75,7 @@ def disks(*names: str, free: tuple[str, ...] = ()) -> Condition:
     """Exactly these DataVolumes and PVCs exist. The disks in `free` have no VM as an owner."""
 
     def holds(objects: Objects) -> bool:
-        loose = {name for name, volume in objects[VOLUMES].items() if not states.controller_uid(volume)}
+        loose = {name for name, volume in objects[VOLUMES].items() if not controller_uid(volume)}
         return set(objects[VOLUMES]) == set(objects[CLAIMS]) == set(names) and loose == set(free)
 
     return holds
@@ -98,7 +107,7 @@ async def mark_instances(user: User) -> None:
 def never_restarted(objects: Objects) -> bool:
     """Each VMI has its mark, and the node selector of the new template."""
     vmis = objects[VMIS].values()
-    return all("first" in states.annotations_of(vmi) and "nodeSelector" in vmi["spec"] for vmi in vmis)
+    return all("first" in annotations_of(vmi) and "nodeSelector" in vmi["spec"] for vmi in vmis)
 
 
 def change_template(template: Json) -> Any:
@@ -132,7 +141,7 @@ def memory_is(memory: str, *names: str) -> Condition:
 def running_with(memory: str, *names: str) -> Condition:
     def holds(objects: Objects) -> bool:
         found = [objects[VMIS][name] for name in names if name in objects[VMIS]]
-        return len(found) == len(names) and all(memory_of(vmi) == memory and states.is_ready(vmi) for vmi in found)
+        return len(found) == len(names) and all(memory_of(vmi) == memory and is_ready(vmi) for vmi in found)
 
     return holds
 
@@ -144,7 +153,7 @@ async def break_vm(user: User) -> None:
     generation = changed["metadata"]["generation"]
 
     def seen(objects: Objects) -> bool:
-        return states.status_of(objects[VMS]["pool-1"]).get("desiredGeneration", 0) >= generation
+        return status_of(objects[VMS]["pool-1"]).get("desiredGeneration", 0) >= generation
 
     assert await user.view.until(user.namespace, seen, within_s=10), "the simulator does not see the new spec"
     await user.delete(VMIS, "pool-1")
@@ -164,7 +173,7 @@ def lose(name: str) -> Any:
 
 def is_regular(name: str) -> Condition:
     """The VM exists, and is no substitute."""
-    return lambda objects: name in objects[VMS] and states.SUBSTITUTE not in states.annotations_of(objects[VMS][name])
+    return lambda objects: name in objects[VMS] and SUBSTITUTE not in annotations_of(objects[VMS][name])
 
 
 def replaced(objects: Objects) -> bool:
@@ -191,6 +200,6 @@ def detached(name: str) -> Condition:
 
     def holds(objects: Objects) -> bool:
         vm = objects[VMS].get(name)
-        return vm is not None and not states.references_of(vm) and FINALIZER not in states.finalizers_of(vm)
+        return vm is not None and not references_of(vm) and POOL_FINALIZER not in finalizers_of(vm)
 
     return holds

@@ -1,4 +1,4 @@
-"""What all runs of the matrix share: a control plane, a simulator, a view, and the controller's configuration."""
+"""What all samples share: a control plane, a simulator, a view, and the controller's configuration."""
 
 import uuid
 from collections.abc import AsyncIterator
@@ -16,9 +16,8 @@ from controller.preflight.rollout_strategy import RolloutStrategy
 from informers.http import client
 from informers.watch import reflector
 from sandbox.controlplane import ControlPlane
-from tests.faults.judge.observer import Observer, observing
-from tests.faults.matrix.view import View
 from tests.faults.proxy.upstream import Upstream, open_upstream
+from tests.faults.samples.view import View, viewing
 from tests.release import pod, settings
 
 REQUEST_TIMEOUT_S = 6.0
@@ -34,13 +33,10 @@ class Bench(Struct, frozen=True, kw_only=True):
 
     plane: ControlPlane
     view: View
-    observer: Observer
     upstream: Upstream
     config: Config
     token: str
     directory: Path
-    evidence: Path | None = None
-    """The directory for the histories of runs with a violation."""
 
     def config_for(self, namespace: str, kubeconfig: Path) -> Config:
         return replace(self.config, watch_namespaces=(namespace,), kubeconfig=str(kubeconfig))
@@ -61,7 +57,7 @@ def new_namespace() -> str:
 
 
 @asynccontextmanager
-async def open_bench(plane: ControlPlane, directory: Path, evidence: Path | None = None) -> AsyncIterator[Bench]:
+async def open_bench(plane: ControlPlane, directory: Path) -> AsyncIterator[Bench]:
     """Open what the runs share. While the block runs, the timeouts of requests and watches are short.
 
     So a request that hangs, or a watch that stalls, costs seconds instead of minutes.
@@ -77,16 +73,14 @@ async def open_bench(plane: ControlPlane, directory: Path, evidence: Path | None
         mock.patch.object(RolloutStrategy, "read", _changes_running_vms),
     ):
         async with (
-            observing(plane.kubeconfig, plane.audit_log) as observer,
+            viewing(plane.kubeconfig) as view,
             open_upstream(plane.url, plane.ca) as upstream,
         ):
             yield Bench(
                 plane=plane,
-                view=View(observer),
-                observer=observer,
+                view=view,
                 upstream=upstream,
                 config=config,
                 token=token,
                 directory=directory,
-                evidence=evidence,
             )

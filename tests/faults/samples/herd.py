@@ -7,16 +7,14 @@ from contextlib import suppress
 from typing import Any
 
 from controller.app import serve
-from tests.faults.matrix.bench import Bench
-from tests.faults.matrix.view import Refused, User
 from tests.faults.proxy.actions import Mark
 from tests.faults.proxy.proxy import Decision, FaultProxy
-from tests.faults.proxy.requests import WRITES, ApiRequest
+from tests.faults.proxy.requests import ApiRequest
 from tests.faults.proxy.rules import Rule
+from tests.faults.samples.bench import Bench
+from tests.faults.samples.view import Refused, User
 
 STOPPED_WITHIN_S = 30.0
-UNCOUNTED = frozenset(["leases", "selfsubjectaccessreviews"])
-"""Resources whose writes are no part of a reconciliation."""
 
 
 class Herd:
@@ -31,9 +29,7 @@ class Herd:
         self._namespace = namespace
         self._proxies: list[FaultProxy] = []
         self._marked: list[tuple[ApiRequest, Mark]] = []
-        self._rules: tuple[Rule, ...] = ()
         self._armed_at = 0
-        self._stuck: list[asyncio.Task[None]] = []
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._restarting: asyncio.Task[None] | None = None
@@ -43,9 +39,9 @@ class Herd:
         return self._proxies[-1]
 
     @property
-    def fired(self) -> int:
-        """The number of occasions on which a rule acted."""
-        return sum(1 for proxy in self._proxies for decision in proxy.log if decision.rule)
+    def fired(self) -> list[Decision]:
+        """The occasions on which a rule acted."""
+        return [each for each in self.decisions() if each.rule]
 
     async def start(self) -> None:
         proxy = FaultProxy(self._bench.upstream, tls=False)
@@ -89,10 +85,6 @@ class Herd:
         user = User(self._bench.view, self._namespace)
         await user.patch(request.resource, request.name, change, subresource="status" if mark.snapshot else "")
 
-    def writes(self) -> list[Decision]:
-        """The writes since `arm`, of all controllers of the run."""
-        return [each for each in self.decisions() if each.verb in WRITES and each.request.resource not in UNCOUNTED]
-
     def requests(self) -> int:
         """The number of requests, except watches and lists: these belong to the caches."""
         return sum(each.verb not in ("watch", "list") for proxy in self._proxies for each in proxy.log)
@@ -101,10 +93,6 @@ class Herd:
         """The log of all proxies since `arm`."""
         logs = [proxy.log for proxy in self._proxies]
         return [each for number, log in enumerate(logs) for each in log[0 if number else self._armed_at :]]
-
-    def watched(self) -> set[str]:
-        """The resources that the controller watches."""
-        return {each.request.resource for proxy in self._proxies for each in proxy.log if each.request.watch}
 
     async def stop(self) -> None:
         """Stop the controller as SIGTERM does. If a crash has begun, wait until the next controller runs."""
@@ -135,7 +123,6 @@ class Herd:
         task.cancel()
         _, late = await asyncio.wait([task], timeout=STOPPED_WITHIN_S)
         if late:
-            self._stuck.append(task)
             self.ended.append(f"the cancelled controller still runs: {_stack_of(task)}")
 
     def _note_end(self, task: asyncio.Task[None]) -> None:

@@ -5,10 +5,11 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from tests.faults.judge.states import (
-    DRAINED,
-    DRAINING,
-    FINALIZER,
+from controller.kubevirt.annotations import DRAINED, DRAINING, POOL_FINALIZER
+from tests.faults.resources import BUDGETS, VMIS, VMS
+from tests.faults.samples.objects import (
+    Json,
+    Objects,
     annotations_of,
     condition,
     finalizers_of,
@@ -16,10 +17,8 @@ from tests.faults.judge.states import (
     references_of,
     status_of,
 )
-from tests.faults.matrix.objects import Json, Objects
-from tests.faults.matrix.scenarios import Act, Condition, Scenario, Step, scenario
-from tests.faults.matrix.view import User
-from tests.faults.resources import BUDGETS, VMIS, VMS
+from tests.faults.samples.scenarios import Act, Condition, Scenario, Step, scenario
+from tests.faults.samples.view import User
 
 BUDGET: Final = {"vmherd.dev/disruption-budget": "1"}
 RETURNS: Final = {"vmherd.dev/rollback": "stalled", "vmherd.dev/progress-deadline-seconds": "3"}
@@ -66,7 +65,7 @@ class Owner(Struct, frozen=True):
 
         def holds(objects: Objects) -> bool:
             left = objects.alive(self.members).values()
-            bound = [item for item in left if references_of(item) or FINALIZER in finalizers_of(item)]
+            bound = [item for item in left if references_of(item) or POOL_FINALIZER in finalizers_of(item)]
             nothing = not orphans and (objects[VMS] or objects[VMIS])
             return not objects[self.plural] and len(left) == orphans and not bound and not nothing
 

@@ -4,16 +4,18 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from tests.faults.judge import states
-from tests.faults.judge.states import HASH_LABEL, REVISION_LABEL, VM
-from tests.faults.resources import CLAIMS, KIND_OF, REVISIONS, SETS, VMIS, VOLUMES
+from controller.kubevirt.annotations import REVISION_NAME, TEMPLATE_HASH
+from tests.faults.resources import KIND_OF, REVISIONS, SETS, VMIS
 
 Json: TypeAlias = dict[str, Any]
 
 START = "revision-start-vm-"
 """The ControllerRevisions with this prefix belong to KubeVirt. Their number depends on the restarts of a VM."""
+
+FAR: Final = "2999-01-01T00:00:00Z"
+"""The end of the work of a VM that is busy during a whole test."""
 
 MASK = "*"
 MASKED = re.compile(
@@ -28,6 +30,39 @@ UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
 NAMESPACE = re.compile(r"\bf-[0-9a-f]{10}\b")
 
 
+def labels_of(item: Json) -> dict[str, str]:
+    return item["metadata"].get("labels") or {}
+
+
+def annotations_of(item: Json) -> dict[str, str]:
+    return item["metadata"].get("annotations") or {}
+
+
+def finalizers_of(item: Json) -> list[str]:
+    return item["metadata"].get("finalizers") or []
+
+
+def references_of(item: Json) -> list[Json]:
+    return item["metadata"].get("ownerReferences") or []
+
+
+def controller_uid(item: Json) -> str:
+    """The UID of the owner that controls the object, or ""."""
+    return next((str(each["uid"]) for each in references_of(item) if each.get("controller")), "")
+
+
+def status_of(item: Json) -> Json:
+    return item.get("status") or {}
+
+
+def condition(item: Json, type_: str) -> Json | None:
+    return next((each for each in status_of(item).get("conditions") or () if each["type"] == type_), None)
+
+
+def is_ready(item: Json) -> bool:
+    return (condition(item, "Ready") or {}).get("status") == "True"
+
+
 class Objects:
     """The current objects of a namespace, by resource and name."""
 
@@ -39,15 +74,10 @@ class Objects:
 
     def alive(self, plural: str) -> dict[str, Json]:
         """The objects without a deletion timestamp."""
-        return {name: item for name, item in self[plural].items() if not states.is_deleting(item)}
+        return {name: item for name, item in self[plural].items() if "deletionTimestamp" not in item["metadata"]}
 
     def owned(self, plural: str, owner: Json) -> dict[str, Json]:
-        return {
-            name: item for name, item in self[plural].items() if states.controller_uid(item) == states.uid_of(owner)
-        }
-
-    def counts(self) -> dict[str, int]:
-        return {plural: len(items) for plural, items in self.by_resource.items() if items}
+        return {name: item for name, item in self[plural].items() if controller_uid(item) == owner["metadata"]["uid"]}
 
 
 def end_state(objects: Objects) -> dict[str, list[str]]:
@@ -58,13 +88,13 @@ def end_state(objects: Objects) -> dict[str, list[str]]:
     Revisions of sets that nothing needs are left out. VMIs never wait for the history. So after a fault, a template
     that was wanted for a short time may not be stored.
     """
-    needed = {None, *(states.labels_of(vmi).get(HASH_LABEL) for vmi in objects[VMIS].values())}
-    needed |= {states.status_of(owner).get("updateRevision") for owner in objects[SETS].values()}
+    needed = {None, *(labels_of(vmi).get(TEMPLATE_HASH) for vmi in objects[VMIS].values())}
+    needed |= {status_of(owner).get("updateRevision") for owner in objects[SETS].values()}
     lines = {
         plural: sorted(
             _masked_line(plural, item)
             for name, item in items.items()
-            if not name.startswith(START) and (plural != REVISIONS or states.labels_of(item).get(HASH_LABEL) in needed)
+            if not name.startswith(START) and (plural != REVISIONS or labels_of(item).get(TEMPLATE_HASH) in needed)
         )
         for plural, items in objects.by_resource.items()
     }
@@ -75,29 +105,11 @@ def differences(reference: Mapping[str, list[str]], found: Mapping[str, list[str
     """The lines that only one of two end states has. Lines of the reference begin with "-", other lines with "+"."""
     for plural in sorted({*reference, *found}):
         wanted, have = Counter(reference.get(plural, ())), Counter(found.get(plural, ()))
-        yield from _in_short(f"- {plural} ", wanted - have, have - wanted)
-        yield from _in_short(f"+ {plural} ", have - wanted, wanted - have)
-
-
-def without_left_over_disks(reference: Mapping[str, list[str]], found: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """Return an end state without the disks that have no VM and that the reference does not have."""
-    kept = {}
-    for plural, lines in found.items():
-        known = reference.get(plural, ())
-        kept[plural] = [line for line in lines if plural not in (VOLUMES, CLAIMS) or line in known or _has_vm(line)]
-    return {plural: lines for plural, lines in kept.items() if lines}
-
-
-def _has_vm(line: str) -> bool:
-    return any(owner["kind"] == VM for owner in states.references_of(json.loads(line)))
-
-
-def _in_short(prefix: str, lines: Counter[str], others: Counter[str]) -> Iterator[str]:
-    for line in lines.elements():
-        fields = set(_leaves(json.loads(line)))
-        known = {leaf for other in others for leaf in _leaves(json.loads(other))}
-        only = sorted(fields - known)
-        yield prefix + (" ".join(only) if only and known else line)
+        for sign, lines, others in (("-", wanted - have, have - wanted), ("+", have - wanted, wanted - have)):
+            known = {leaf for other in others for leaf in _leaves(json.loads(other))}
+            for line in lines.elements():
+                only = sorted(set(_leaves(json.loads(line))) - known)
+                yield f"{sign} {plural} " + (" ".join(only) if only and known else line)
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[str]:
@@ -114,9 +126,9 @@ def _leaves(value: Any, path: str = "") -> Iterator[str]:
 
 def _masked_line(plural: str, item: Json) -> str:
     masked = _masked(item)
-    if plural == VMIS and REVISION_LABEL not in states.labels_of(item):
+    if plural == VMIS and REVISION_NAME not in labels_of(item):
         masked["metadata"]["name"] = MASK
-    if plural == REVISIONS and states.labels_of(item).get(HASH_LABEL):
+    if plural == REVISIONS and labels_of(item).get(TEMPLATE_HASH):
         # The number is the generation of the set at the write, and a retry can come after another change of the set.
         masked["revision"] = MASK
     text = json.dumps(masked, sort_keys=True)
