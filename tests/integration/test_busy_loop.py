@@ -1,4 +1,4 @@
-"""Sets whose plans keep the event loop of the controller busy, or fail. Each test has a controller of its own."""
+"""Sets whose plans keep the event loop of the controller busy. Each test has a controller of its own."""
 
 from pathlib import Path
 from typing import Any

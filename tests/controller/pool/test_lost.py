@@ -16,14 +16,12 @@ from controller.kubevirt.annotations import (
     SUBSTITUTE_LOST_AFTER,
 )
 from controller.kubevirt.resources import VMIS, VMS
-from controller.pool.members.situation import situation_of
 from controller.pool.plan import plan
 from controller.pool.rollout.successors import successor_of
-from controller.pool.spec.intent import Intent, parse_intent
 from controller.pool.status import next_status
 from controller.runtime.actions import Create, Delete, Patch, Restart
 from tests.builders import NOW
-from tests.pool_builders import pool, revision, rules_of, snapshot, stores, vm, vm_spec, vmi
+from tests.pool_builders import pool, revision, rules_of, situation_of, snapshot, stores, vm, vm_spec, vmi
 from tests.pool_replay import Replay, moments
 
 AFTER = {SUBSTITUTE_LOST_AFTER: "300"}
@@ -153,9 +151,7 @@ def test_p28_a_vm_that_restarts_or_is_stopped_by_a_user_does_not_count_as_lost()
 def test_p28_the_successor_of_a_substitute_is_a_substitute():
     owner = pool(annotations=AFTER)
     machines = [vm(f"web-{n}", owner=owner, annotations={3: MARK}.get(n)) for n in range(4)]
-    seen_now, intent = snapshot(owner, machines), parse_intent(owner)
-    assert isinstance(intent, Intent)
-    situation = situation_of(seen_now, intent, seen_now.members)
+    situation = situation_of(snapshot(owner, machines))
     for each in machines:
         meta = json.loads(successor_of(situation, each))["metadata"]
         assert (SUBSTITUTE in (meta.get("annotations") or {})) is (each.metadata.name == "web-3")
@@ -270,3 +266,20 @@ def test_p28_a_vm_on_a_lost_node_of_a_real_cluster_gets_one_substitute_and_is_le
     stopped_s, fenced_s = 5.399, 76.179
     assert stopped_s + 10 + 24 < lost_s[0] < stopped_s + 10 + 27, "after the grace period of the node monitor"
     assert fenced_s < lost_s[-1] < fenced_s + 3, "until the Pod is gone, also while it is Terminating"
+
+
+@pytest.mark.parametrize("graces_s", [(30, 3600), (3600, 30)])
+def test_p28_a_vm_with_a_long_grace_period_gets_no_substitute_before_its_end(graces_s: tuple[int, ...]):
+    owner = pool(replicas=4, annotations={SUBSTITUTE_LOST_AFTER: "60"})
+    machines = [
+        vm(f"web-{n}", owner=owner, ready=False, ready_for_s=400, spec=of_grace(s)) for n, s in enumerate(graces_s)
+    ]
+    machines += [vm(f"web-{n}", owner=owner) for n in (2, 3)]
+    instances = [vmi(each, **(TERMINATING if n < 2 else {})) for n, each in enumerate(machines)]
+    assert created(plan(snapshot(owner, machines, vmis=instances))) == {"web-4": True}
+
+
+def of_grace(seconds: int) -> dict[str, Any]:
+    spec = vm_spec()
+    spec["template"]["spec"]["terminationGracePeriodSeconds"] = seconds
+    return spec

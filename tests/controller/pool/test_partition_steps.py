@@ -118,7 +118,7 @@ def test_p14_a_missing_vm_below_the_partition_comes_back_with_the_earlier_templa
     todo = plan(during_update(owner, machines, vmis=[vmi(each, ready_for_s=60) for each in machines]))
     [create] = [each for each in todo.actions if isinstance(each, Create) and each.key.name == "web-0"]
     assert b'"kubevirt.io/vm-pool-revision-name":"web-1"' in create.body
-    assert situation_of(during_update(owner, machines)).intent.step == 1
+    assert situation_of(during_update(owner, machines)).target.step == 1
 
 
 def test_p17_a_pool_between_two_steps_is_updating():

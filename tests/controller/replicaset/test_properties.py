@@ -9,13 +9,13 @@ from msgspec.structs import replace
 from controller.kubevirt.annotations import is_protected
 from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vmis import is_active, is_ready
+from controller.replicaset.intent import Rollout
 from controller.replicaset.plan import plan
-from controller.replicaset.rolling_update import Rollout, parse_rollout
 from controller.replicaset.status import next_status, outcome_notices
 from controller.replicaset.traits import group_vmis
 from controller.runtime.actions import Confirm, Create, Delete, Patch
 from controller.runtime.status import status_patch
-from tests.builders import replicaset, snapshot, vmi
+from tests.builders import limits_of, replicaset, snapshot, vmi
 from tests.controller.replicaset.simulation import ReplicaSetSimulation
 from tests.strategies import snapshots, wild_replicasets
 
@@ -45,7 +45,7 @@ def test_guarantee_2_creates_never_exceed_what_is_missing(seen):
     created = sum(isinstance(action, Create) for action in plan(seen).actions)
     active = sum(is_active(vmi) for vmi in seen.members)
     released = sum(isinstance(action, Patch) for action in plan(seen).actions)
-    rollout = parse_rollout(seen.owner, seen.owner.spec.replicas)
+    rollout = limits_of(seen.owner, seen.owner.spec.replicas)
     most = seen.owner.spec.replicas + (rollout.max_surge if rollout is not None else 0)
     assert created <= max(most - active + released, 0)
 
@@ -89,7 +89,7 @@ def test_r14_a_rollout_makes_no_more_vmis_unready_than_allowed(seen):
     active = [vmi for vmi in seen.members if is_active(vmi) and vmi.metadata.labels["myvmi"] == "myvmi"]
     owner = replace(seen.owner, spec=replace(seen.owner.spec, replicas=len(active)))
     seen = replace(seen, owner=owner, members=group_vmis(active), orphans=())
-    rollout = parse_rollout(owner, len(active))
+    rollout = limits_of(owner, len(active))
     assert isinstance(rollout, Rollout)
     victims = {action.uid for action in plan(seen).actions if isinstance(action, Delete)}
     ready = [vmi for vmi in active if is_ready(vmi)]

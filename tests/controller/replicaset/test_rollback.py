@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from controller.apimachinery.conditions import Condition
 from controller.kubevirt.annotations import (
+    EARLY_FAILURES,
     PROGRESS_DEADLINE,
     READY_REVISION,
     ROLLBACK,
@@ -18,6 +19,7 @@ from controller.kubevirt.annotations import (
     TEMPLATE_HASH,
 )
 from controller.kubevirt.resources import VMIS
+from controller.replicaset.back_off import annotation_of
 from controller.replicaset.plan import plan
 from controller.replicaset.status import next_status
 from controller.runtime.actions import Create, Delete, Patch, Plan
@@ -94,6 +96,25 @@ def with_condition(member: Any, type_: str, status: str, reason: str | None = No
 )
 def test_p29_vmis_return_only_if_a_rolling_update_stalls_and_the_set_asks_for_it(annotations: Any, vmis: Any):
     assert ROLLED_BACK not in notes(plan(seen_with(annotations, *vmis)))
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_p29_a_vmi_on_a_lost_node_hides_no_other_vmi(order: tuple[int, int]):
+    hung, other = members(NEW_HASH, "c", "d", ready=False)
+    stalled = [(hung, with_condition(other, "Ready", "False"))[each] for each in order]
+    assert ROLLED_BACK in notes(plan(seen_with(READY, *members(OLD_HASH, "a"), *stalled)))
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_p29_no_revision_is_noted_as_ready_while_a_replacement_is_not_proven(order: tuple[int, int]):
+    labels = {**LABELS, TEMPLATE_HASH: NEW_HASH}
+    note = {EARLY_FAILURES: annotation_of(3, seconds_ago(2000), seconds_ago(1500))}
+    made = [
+        vmi(name, owner=NEW, labels=labels, annotations=note, ready_for_s=ready_s, age_s=ready_s + 10)
+        for name, ready_s in (("b", 700), ("c", 30))
+    ]
+    vmis = [*members(NEW_HASH, "a"), *(made[each] for each in order)]
+    assert READY_REVISION not in notes(plan(seen_with(READY, *vmis)))
 
 
 def test_p29_the_way_back_is_a_rolling_update_and_new_vmis_get_the_earlier_template():

@@ -17,9 +17,8 @@ from controller.kubevirt.annotations import (
 from controller.kubevirt.resources import VMIS
 from controller.replicaset.back_off import annotation_of
 from controller.replicaset.plan import plan
-from controller.replicaset.rolling_update import parse_rollout
 from controller.runtime.actions import Create, Delete
-from tests.builders import LABELS, replicaset, seconds_ago, snapshot, vmi
+from tests.builders import LABELS, limits_of, replicaset, seconds_ago, snapshot, vmi
 from tests.controller.replicaset.simulation import ReplicaSetSimulation
 from tests.strategies import template_hash_of
 
@@ -219,7 +218,7 @@ def planned(owner, *vmis) -> tuple[int, list[str]]:
     ],
 )
 def test_r14_percentages_of_the_surge_round_up_and_those_of_unavailable_vmis_round_down(text, replicas, limits):
-    rollout = parse_rollout(surging(text), replicas)
+    rollout = limits_of(surging(text), replicas)
     assert (rollout.max_unavailable, rollout.max_surge) == limits
 
 
