@@ -4,10 +4,8 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from benchmarks.soak.trend import FEWEST_SAMPLES, Tolerance, judge, theil_sen
+from benchmarks.soak.trend import Tolerance, judge
 
 COUNT = 400
 TIMES = [5.0 * number for number in range(COUNT)]
@@ -57,9 +55,3 @@ def test_a_series_that_approaches_a_limit_is_flat():
 def test_too_few_samples_are_an_error():
     with pytest.raises(ValueError, match="7 samples are too few"):
         judge(TIMES[:7], [1.0] * 7, TOLERANCE)
-
-
-@given(st.floats(-1e6, 1e6), st.floats(-1e3, 1e3), st.integers(FEWEST_SAMPLES, 900))
-def test_the_theil_sen_slope_of_a_line_is_its_slope(start: float, slope: float, count: int):
-    times = [float(number) for number in range(count)]
-    assert theil_sen(times, [start + slope * at for at in times]) == pytest.approx(slope, abs=1e-6)

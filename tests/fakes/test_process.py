@@ -1,15 +1,10 @@
 """Tests of the simulated controller process and of its simulated faults."""
 
-import msgspec
 import pytest
 
 from controller.pool.plan import plan
-from informers.meta import ObjectKey
 from tests.pool_builders import pool
 from tests.pool_simulation import PoolSimulation
-
-KEY = ObjectKey("default", "a")
-BODY = msgspec.json.encode({"metadata": {"name": "a"}})
 
 
 @pytest.mark.parametrize("writes", [0, 1, 4, 6, 8])

@@ -20,7 +20,7 @@ from tests.controlplane.waits import eventually
 
 pytestmark = pytest.mark.cluster
 
-POOL = "virtualmachinepool.pool.kubevirt.io/pool"
+
 SET = "virtualmachineinstancereplicaset.kubevirt.io/herd"
 ROLLING = {"vmherd.dev/rolling-update": "maxUnavailable=100%"}
 
@@ -96,10 +96,6 @@ def test_the_flags_of_kubectl_choose_cluster_user_and_identity(
     assert main([*line.split(), "--token=wrong"]) == 1
     assert main([*line.split(), "--user=nobody"]) == 1
     assert main([*line.split(), "--server=https://127.0.0.1:1"]) == 1
-
-
-def memory_of(spec: dict[str, Any]) -> Any:
-    return spec["template"]["spec"]["domain"]["resources"]["requests"]["memory"]
 
 
 ROOT = Path(__file__).resolve().parents[2]

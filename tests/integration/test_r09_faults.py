@@ -127,9 +127,6 @@ def test_r9_vmis_whose_added_events_are_lost_are_counted_after_a_new_list(
         )
 
 
-LABEL = {"metadata": {"labels": {"a": "b"}}}
-
-
 BROKEN: tuple[Action, ...] = tuple(Corrupt(how) for how in get_args(Corruption))
 BROKEN_ANSWERS: tuple[Action, ...] = (
     *BROKEN,

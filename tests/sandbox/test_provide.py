@@ -1,4 +1,4 @@
-"""Several processes share one cache of programs: `sandbox.provide`, and an installer that uses it."""
+"""Several processes share one cache of programs: `sandbox.provide`."""
 
 import os
 import subprocess
@@ -23,13 +23,6 @@ def make(path):
     path.write_text("#!/bin/sh\\necho complete\\n")
 
 print(provide(Path(sys.argv[1]), make))
-"""
-INSTALLER = """
-import sys
-from pathlib import Path
-from tests.environments import find_or_install
-
-print(find_or_install("nothing", Path(sys.argv[1])))
 """
 
 

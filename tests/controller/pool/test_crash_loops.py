@@ -98,7 +98,3 @@ def test_p15_a_guest_that_crashes_after_each_start_is_replaced_if_the_pool_reque
     moment, delete = healings(replay, "vm-crash")[0]
     assert 63 <= moment.seconds < 70
     assert delete.why.startswith("healing: it runs, but has not been ready for 6")
-
-
-DAY_S = 86_400.0
-JUMPS = [-3650 * DAY_S, DAY_S]

@@ -1,7 +1,6 @@
 """P19: the pools that a change triggers, and the delay."""
 
 import pytest
-from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.structs import replace
 
@@ -18,13 +17,11 @@ from controller.kubevirt.annotations import (
     RECREATED,
     REMOVE,
 )
-from controller.pool.plan import plan
-from controller.pool.status import next_status
 from controller.pool.triggers import pools_of_revision, pools_of_vm, pools_of_vmi
 from controller.replicas.triggers import wakes_of_owner
 from controller.runtime.triggers import COUNT_DELAY_S
 from informers.store import Added, Removed, Store, Updated
-from tests.pool_builders import ANOTHER_CONTROLLER, pool, revision, snapshot, vm, vm_spec, vmi
+from tests.pool_builders import ANOTHER_CONTROLLER, pool, revision, vm, vm_spec, vmi
 
 OWNER = pool()
 RIVAL = pool("rival", uid="uid-of-the-rival")
@@ -232,27 +229,3 @@ POOL_CHANGES = {
 @pytest.mark.parametrize(("change", "expected"), POOL_CHANGES.values(), ids=POOL_CHANGES)
 def test_p19_which_changes_of_a_pool_trigger_it(change, expected):
     assert by_name(wakes_of_owner(change)) == expected
-
-
-@st.composite
-def changed(draw, fields):
-    """Pairs of random objects: the new object differs from the old object in one or two fields."""
-    before = draw(st.fixed_dictionaries(fields))
-    names = draw(st.sets(st.sampled_from(sorted(fields)), min_size=1, max_size=2))
-    return before, before | {name: draw(fields[name]) for name in sorted(names)}
-
-
-def kept_revisions():
-    return [revision(pool(spec=vm_spec(image="v0")), "web-0", number=0), revision(OWNER, "web-1", number=1)]
-
-
-def decision(owner, machines, vmis):
-    """The plan and the status, without `ReplicaFailure` and the detail of a problem. Their change triggers nothing."""
-    seen = snapshot(owner, machines, vmis=vmis, revisions=kept_revisions())
-    status = next_status(seen, ())
-    others = [
-        replace(each, message=each.message.partition(", ")[0]) if each.type in ("Reconciling", "Stalled") else each
-        for each in status.conditions or ()
-        if each.type != "ReplicaFailure"
-    ]
-    return plan(seen), replace(status, problem=(status.problem or "").partition(", ")[0], conditions=tuple(others))

@@ -99,13 +99,6 @@ def test_p8_a_vm_with_an_unreadable_field_is_not_scaled_in_and_an_event_has_the_
     assert any(notice.reason == "ScaleInHeld" and "cannot be decoded" in notice.message for notice in todo.notices)
 
 
-def test_p12_a_vm_with_an_unreadable_field_is_not_updated():
-    owner = pool(replicas=2)
-    members = vms(owner, 0, 1, revision="web-old")
-    bad = with_bad_status(members[1], VMS)
-    assert "web-1" not in of_kind(plan_pool(pool_snapshot(owner, (members[0], bad))), ThreeWayMerge)
-
-
 def changed(todo: Plan) -> list[str]:
     return of_kind(todo, ThreeWayMerge) + of_kind(todo, Patch)
 

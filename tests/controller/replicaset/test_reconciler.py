@@ -130,16 +130,6 @@ async def test_r1_an_invalid_spec_is_logged_and_reported_and_nothing_is_created(
     assert simulation.sent("create") == 0
 
 
-async def test_r11_a_status_is_not_written_again_before_the_cache_shows_it():
-    simulation = simulation_with_a_set(replicas=0)
-    for _ in range(3):
-        await simulation.reconcile()
-    assert simulation.sent("patch", REPLICASETS) == 1
-    simulation.sets.catch_up()
-    assert (await simulation.reconcile()).result == AwaitChange()
-    assert simulation.sent("patch", REPLICASETS) == 1
-
-
 @pytest.mark.parametrize("waits_for", ["the status before", "a newer version"])
 async def test_r11_a_status_that_has_to_wait_is_written_later(waits_for: str):
     simulation = simulation_with_a_set(replicas=0)

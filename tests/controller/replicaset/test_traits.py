@@ -1,7 +1,7 @@
 """VMIs with equal traits are in one group, and a decision asks one VMI of each group."""
 
 from itertools import permutations, product
-from typing import Any, Final
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -15,7 +15,6 @@ from controller.kubevirt.annotations import (
     PROTECT,
     REMOVE,
     REPLACE_UNREADY_AFTER,
-    ROLLING_UPDATE,
     TEMPLATE_HASH,
 )
 from controller.kubevirt.vmi_types import VirtualMachineInstance
@@ -59,9 +58,6 @@ FACTS: dict[str, list[Any]] = {
     "obstacle": [None, None, "", "no image", "no node"],
 }
 """The facts about a VMI, with values that make a difference for a plan or a status."""
-
-
-ROLLING: Final = {ROLLING_UPDATE: "maxUnavailable=1"}
 
 
 def unready_vmi(name: str, *, obstacle: str | None, **facts: Any) -> VirtualMachineInstance:

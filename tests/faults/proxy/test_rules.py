@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.faults.proxy.actions import CrashBefore, HoldWatch, LoseAnswer, Mark, Refuse
-from tests.faults.proxy.requests import ApiRequest, parse_event, parse_request
+from tests.faults.proxy.requests import ApiRequest, parse_event
 from tests.faults.proxy.rules import Match, Rule, Script
 from tests.faults.proxy.tiny_server import connected, proxied
 
@@ -14,29 +14,6 @@ CORE, KUBEVIRT = "/api/v1", "/apis/kubevirt.io/v1"
 
 def request(verb: str = "create", resource: str = "pods", **more: Any) -> ApiRequest:
     return ApiRequest(method="", target="", verb=verb, resource=resource, watch=verb == "watch", **more)
-
-
-@pytest.mark.parametrize(
-    ("method", "target", "expected"),
-    [
-        ("GET", f"{CORE}/pods", ("list", "", "pods", "", "", "")),
-        ("GET", f"{CORE}/namespaces/n/pods?limit=500", ("list", "", "pods", "", "n", "")),
-        ("GET", f"{CORE}/namespaces/n/pods?watch=true", ("watch", "", "pods", "", "n", "")),
-        ("GET", f"{KUBEVIRT}/virtualmachines?watch=1", ("watch", "kubevirt.io", "virtualmachines", "", "", "")),
-        ("GET", f"{CORE}/namespaces/n", ("get", "", "namespaces", "", "", "n")),
-        ("PUT", f"{CORE}/namespaces/n/finalize", ("update", "", "namespaces", "finalize", "", "n")),
-        ("POST", f"{CORE}/namespaces/n/pods", ("create", "", "pods", "", "n", "")),
-        ("DELETE", f"{CORE}/namespaces/n/pods/a", ("delete", "", "pods", "", "n", "a")),
-        ("DELETE", f"{CORE}/namespaces/n/pods", ("deletecollection", "", "pods", "", "n", "")),
-        ("PATCH", f"{CORE}/namespaces/n/pods/a%2Fb/status", ("patch", "", "pods", "status", "n", "a/b")),
-        ("GET", "/version", ("get", "", "", "", "", "")),
-        ("GET", "/apis", ("get", "", "", "", "", "")),
-        ("GET", "/apis/kubevirt.io/v1", ("get", "kubevirt.io", "", "", "", "")),
-    ],
-)
-def test_a_request_is_read_in_the_terms_of_the_api(method: str, target: str, expected: tuple[str, ...]) -> None:
-    seen = parse_request(method, target)
-    assert (seen.verb, seen.group, seen.resource, seen.subresource, seen.namespace, seen.name) == expected
 
 
 def acted(rule: Rule) -> list[int]:

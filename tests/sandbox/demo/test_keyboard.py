@@ -34,13 +34,6 @@ def test_the_end_of_the_terminal_is_noticed() -> None:
     os.close(ours)
 
 
-def test_without_a_key_the_keyboard_returns_nothing() -> None:
-    ours, theirs = os.pipe()
-    assert Keyboard(ours).read(0.0) == ""
-    os.close(ours)
-    os.close(theirs)
-
-
 def test_keys_need_no_enter_and_the_terminal_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = os.openpty()
     before = termios.tcgetattr(theirs)
