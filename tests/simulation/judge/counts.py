@@ -53,7 +53,7 @@ def no_more_is_made_than_is_missing(life: Life) -> Iterator[Found | None]:
             limit += _lost(state, owner, unready, change.at)
             if count > limit and not is_disturbed(life, change.at):
                 yield change.at, name_of(owner), f"{change.key.name} was created as number {count} of {limit}"
-        _note(seen, change)
+        _note(seen, change, owner)
 
 
 def _wanted(owner: Document) -> int:
@@ -76,10 +76,15 @@ def _lost(state: State, owner: Document, unready: dict[ObjectKey, float], now: f
     return min(len(away), most_unavailable(owner))
 
 
-def _note(seen: dict[ObjectKey, float], change: Change) -> None:
-    """Note since when the member counts. What we make ourselves counts at once."""
+def _note(seen: dict[ObjectKey, float], change: Change, owner: Document) -> None:
+    """Note since when the member counts. What we make ourselves counts at once.
+
+    A member that does not match the selector any more does not count: it is released soon.
+    """
     after = change.after
-    if after is None or is_leaving(after) or (change.resource is VMIS and _has_ended(after)):
+    labels = (after or {"metadata": {}})["metadata"].get("labels") or {}
+    is_selected = ((owner["spec"].get("selector") or {}).get("matchLabels") or {}).items() <= labels.items()
+    if after is None or not is_selected or is_leaving(after) or (change.resource is VMIS and _has_ended(after)):
         seen.pop(change.key, None)
     else:
         seen.setdefault(change.key, float("-inf") if change.is_ours else change.at)
