@@ -140,9 +140,9 @@ def plan_return(rollout: Rollout, now: datetime) -> Plan:
     if isinstance(found, str):
         return hold_return(f"{text}, and no VM returns by itself: {found}")
     text = f"{text}; its VMs return to revision {target} until the template changes"
-    note = plan_note(rollout.resource, rollout.owner, {ROLLED_BACK: f"{rollout.digest} to {target}"}, text)
     notice = Notice(reason="RolledBack", message=text, once=f"rolled back {rollout.digest} {target}")
-    return replace(note, held=text, notices=(notice,))
+    changes = {ROLLED_BACK: f"{rollout.digest} to {target}"}
+    return replace(plan_note(rollout.resource, rollout.owner, changes, text, notice=notice), held=text)
 
 
 def hold_return(why: str) -> Plan:

@@ -21,8 +21,6 @@ RETURN: Final = "the time of a template begins with the patch, so a good templat
 GROWTH: Final = "a pool cannot return from a template that made a disk larger"
 STEPS: Final = "a scale-in and a scale-out skip the steps of an update"
 PROTECTED: Final = "nothing says that protected VMIs hold an update or a scale-in"
-REFUSED_MARK: Final = "a refused mark of a drain is not told, and tried again without a growing delay"
-REFUSED_NOTE: Final = "a refused note of a pool or set is not told, and the Event comes before the note"
 DRIFT: Final = "members whose labels another program changes are replaced without end"
 STATIC_DISK: Final = "a disk that a user made is taken over and deleted with the VM"
 SERVICE: Final = "a VM that was restarted after a drain stays out of its Service"
@@ -30,11 +28,9 @@ ONCE: Final = "a new VM that does not run always counts as stopped by its user u
 GROUPS: Final = "one member of a group is asked for all"
 LATE_NOTE: Final = "the note of the last good template is written only when something else wakes the pool"
 PUSHED_OUT: Final = "six other templates in a row push the last template that worked out of the history"
-HAMMERED: Final = "a refused write is tried again, without a delay, whenever another member changes"
 UNSEEN_END: Final = "a set that is being deleted makes its revision again and again while its watch is silent"
 STOPPED: Final = "nothing says that a VM is missing because its user has stopped it"
 UNNAMED: Final = "`why` does not name a VMI that is not ready without a reason, as on a node that does not answer"
-REFUSED_REVISION: Final = "the status of a set does not tell a refused revision, so an undo finds another template"
 STRIPPED: Final = "a VM whose revision label a policy strips is patched again and again"
 UNUSED: Final = "an undo returns to a template that was undone and that no VM has had"
 GRACE: Final = "lost VMs with different grace periods are one group, and one is asked for all"
@@ -52,16 +48,8 @@ KNOWN: Final = (
     Known("a_return_is_quick", "larger disks$", GROWTH),
     Known("steps_are_not_skipped", "have", STEPS),
     Known("what_waits_is_told", "(are updated|[0-9] exist), with the marks .*protected", PROTECTED),
-    Known("a_refusal_is_told", "^patch virtualmachine(instance)?s ", REFUSED_MARK),
-    Known("a_refusal_is_not_hammered", "^patch virtualmachine(instance)?s .*(denied|still tried)", REFUSED_MARK),
     Known("a_refusal_is_not_hammered", "^patch virtualmachines .* times in [0-9]+ s: $", STRIPPED),
-    Known("a_refusal_is_told", "^patch virtualmachine(pool|instancereplicaset)s ", REFUSED_NOTE),
-    Known("a_refusal_is_not_hammered", "^patch virtualmachine(pool|instancereplicaset)s ", REFUSED_NOTE),
-    Known("an_event_follows_its_note", "no note says so", REFUSED_NOTE),
-    Known("a_refusal_is_not_hammered", "^(create|delete) virtualmachine|^patch persistentvolumeclaims", HAMMERED),
     Known("a_refusal_is_not_hammered", "^create controllerrevisions .* times in [0-9]+ s: $", UNSEEN_END),
-    Known("a_refusal_is_not_hammered", "^create controllerrevisions .* denied by a policy", REFUSED_REVISION),
-    Known("a_refusal_is_told", "^create controllerrevisions", REFUSED_REVISION),
     Known("what_waits_is_told", "are ready, with the marks", STOPPED),
     Known("all_views_agree", "says '', and the list says '[0-9]+ VMs? (is|are) stopped", STOPPED),
     Known("what_waits_is_told", "`why` does not say why [0-9]+ of [0-9]+ are ready$", UNNAMED),

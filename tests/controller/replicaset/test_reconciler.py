@@ -5,6 +5,7 @@ from structlog.testing import capture_logs
 
 from controller.kubevirt.resources import VMIS
 from controller.replicas.settings import PROGRESS_DEADLINE_S
+from controller.runtime.execute.refusals import FIRST_WAIT_S
 from controller.runtime.result import LOOK_AGAIN_S, After, AwaitChange, Retry
 from controller.runtime.settle.status_writer import ABSENT_S
 from informers.errors import TransportError
@@ -97,7 +98,11 @@ async def test_r10_a_full_quota_costs_one_request_per_pass_and_stays_in_the_stat
     assert simulation.sent("create") == 1
     assert "exceeded quota: few" in simulation.conditions["ReplicaFailure"]
     assert simulation.reasons == ["FailedCreate"]
+    assert report.result.not_before_s == FIRST_WAIT_S
     del simulation.server.quota[VMIS]
+    await simulation.come_to_rest()
+    assert len(simulation.active) == 0
+    simulation.advance(FIRST_WAIT_S)
     await simulation.come_to_rest()
     assert len(simulation.active) == 3
     assert simulation.conditions.keys() == {"Reconciling"}
