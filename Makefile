@@ -86,16 +86,12 @@ conformance: $(INSTALLED)  ## check each behaviour of both kinds on a sandbox; A
 bench: $(INSTALLED)  ## run the benchmarks; ARGS="set-burst --sizes 1000" runs one
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-.PHONY: faults
-faults: $(INSTALLED)  ## run the fault matrix; ARGS="--scenario pool-create --fault crash-before" runs a part of it
-	@$(BIN)/python -m tests.faults $(ARGS)
-
 .PHONY: simulate
 simulate: $(INSTALLED)  ## run the whole controller in simulated worlds; ARGS="--seeds 1000" runs more, --from N replays one
 	@$(BIN)/python -m tests.simulation $(ARGS)
 
 .PHONY: soak
-soak: $(INSTALLED)  ## run random load for an hour, and judge what grows; ARGS="--minutes 5" runs shorter
+soak: $(INSTALLED)  ## run a small load for an hour, and judge what grows; ARGS="--minutes 5" runs shorter
 	@$(BIN)/python -m benchmarks.soak $(ARGS)
 
 .PHONY: manifests

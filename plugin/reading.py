@@ -24,8 +24,9 @@ from controller.pool.rollout.live import LiveChanges
 from controller.pool.rules import PoolRules
 from controller.preflight.rollout_strategy import updates_live
 from controller.preflight.versions import served_resource
-from controller.replicas.disruption_budget import OFF, asks_for_budget
+from controller.replicas.disruption_budget import OFF
 from controller.replicas.revisions import hash_of_set_revision
+from controller.replicas.settings import asks_for_budget
 from controller.runtime.actions import AnyResource
 from controller.runtime.reconciler import Rules
 from controller.takeover.discovery import Absent, Found, Installation, find_kubevirt, is_served, raw_items
@@ -224,7 +225,7 @@ class Reader:
         self._seen = stores
         owners = tuple(owners)
         keeps_budgets = not any(OFF in (each.status.problem or "") for each in owners if each.status is not None)
-        if keeps_budgets and any(map(asks_for_budget, owners)):
+        if keeps_budgets and any(asks_for_budget(each.metadata) for each in owners):
             budgets = await self._store(DISRUPTION_BUDGETS, BUDGET_CACHE, namespace)
             # Without permission to read them, nothing is said about budgets.
             stores |= {DISRUPTION_BUDGETS: budgets} if DISRUPTION_BUDGETS.name not in self.missing else {}

@@ -24,7 +24,7 @@ from controller.kubevirt.vmi_types import (
 )
 from controller.replicas.revisions import create_revision, kept_revision, set_revision_name
 from controller.replicaset.history import REVISION_INDEXES, History, RevisionCache
-from controller.replicaset.intent import Intent, parse_intent
+from controller.replicaset.intent import Intent, Rollout, parse_intent
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.traits import group_vmis
 from informers.meta import ObjectMeta, OwnerReference, controller_of
@@ -207,6 +207,13 @@ def snapshot(
         vmis=VMIS,
         history=_history(history, owner),
     )
+
+
+def limits_of(owner: ReplicaSet, wanted: int) -> Rollout | None:
+    """The limits of the rolling update of a set that wants this number of VMIs."""
+    intent = parse_intent(owner)
+    assert isinstance(intent, Intent)
+    return intent.limits_at(wanted)
 
 
 def revision(owner: ReplicaSet, *, deleting: bool = False, owned: bool = True) -> ControllerRevision:

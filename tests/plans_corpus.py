@@ -22,12 +22,7 @@ from controller.replicaset.plan import plan as plan_of_set
 from controller.replicaset.status import next_status as status_of_set
 from controller.runtime.members import rosters
 from tests.controller.pool.test_groups import situations
-from tests.controller.pool.test_properties import lived
-from tests.controller.replicaset.test_properties import simulations
 from tests.strategies import snapshots
-
-PASSES = 4
-"""The number of reconciliations of each simulation."""
 
 Plans = Iterator[tuple[object, object]]
 
@@ -40,21 +35,9 @@ def of_set(seen: Any) -> Plans:
     yield plan_of_set(seen), status_of_set(seen, ())
 
 
-def passes_of(plans: Callable[[Any], Plans]) -> Callable[[Any], Plans]:
-    def each_pass(simulation: Any) -> Plans:
-        for _ in range(PASSES):
-            yield from plans(simulation.snapshot())
-            simulation.run_pass()
-            simulation.live_on()
-
-    return each_pass
-
-
 CORPUS: dict[str, tuple[int, st.SearchStrategy[Any], Callable[[Any], Plans]]] = {
     "pool": (1500, situations(), of_pool),
-    "pool with a history": (500, lived(), passes_of(of_pool)),
     "set": (1500, snapshots(), of_set),
-    "set with a history": (300, simulations(), passes_of(of_set)),
 }
 
 

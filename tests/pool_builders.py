@@ -299,7 +299,9 @@ def intent_of(owner: Pool) -> Intent:
 
 def situation_of(seen: Snapshot) -> Situation:
     """The situation of the pool in this snapshot, with all members."""
-    return situation.situation_of(seen, intent_of(seen.owner), seen.members)
+    found = situation.situation_of(seen)
+    assert isinstance(found, Situation), found
+    return found
 
 
 def revisions_of(seen: Snapshot) -> Revisions:

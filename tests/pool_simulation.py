@@ -26,7 +26,7 @@ from tests.builders import NOW
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.caches import LaggingCache
 from tests.fakes.garbage import collect_garbage, references_to
-from tests.fakes.kubevirt import FakeKubeVirt, is_ready
+from tests.fakes.kubevirt import FakeKubeVirt
 from tests.fakes.process import ReconcilerProcess
 from tests.fakes.requests import AnyResource, Document, Request, refusal
 from tests.fakes.rules import without_nulls
@@ -195,18 +195,6 @@ class PoolSimulation:
 
     def delete_vmi(self, name: str) -> None:
         self.server.remove(VMIS, self.key(name))
-
-    def crash_loop(self) -> None:
-        """Let the VMI of each VM that is not ready fail. The VM controller then creates another VMI, and counts the
-        failed start.
-        """
-        for name, vmi in self.vmis.items():
-            if not is_ready(vmi) and "deletionTimestamp" not in vmi["metadata"]:
-                failures = self.vms[name]["status"].get("startFailure", {}).get("consecutiveFailCount", 0)
-                counted = {"startFailure": {"consecutiveFailCount": failures + 1}}
-                self.server.change(VMS, self.key(name), {"status": counted})
-                self.server.finalize(VMIS, self.key(name))
-                self.delete_vmi(name)
 
     def delete_by_user(self, name: str, *, foreground: bool = False) -> None:
         self.server.remove(VMS, self.key(name), propagation="Foreground" if foreground else "Background")

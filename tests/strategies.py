@@ -101,9 +101,6 @@ def draw_vmi(draw: st.DrawFn, name: str, owner: ReplicaSet) -> VirtualMachineIns
     )
 
 
-vmis = st.composite(draw_vmi)
-
-
 @st.composite
 def populations(draw: st.DrawFn, owner: ReplicaSet, *, max_size: int = 12) -> tuple[VirtualMachineInstance, ...]:
     size = draw(st.integers(0, max_size))

@@ -13,6 +13,8 @@ import pytest
 
 from conformance.catalogue import CASES
 from controller.kinds import KINDS
+from controller.kubevirt import annotations
+from controller.replicas.catalogue import CATALOGUE, OPAQUE, Place
 from tests.test_rules import RULES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -64,6 +66,29 @@ def impurities(source: str) -> set[str]:
     return found
 
 
+OWNERS = {Place.SET, Place.POOL}
+PARSERS = ("controller/replicas/settings.py", "controller/replicaset/intent.py", "controller/pool/spec/")
+"""The modules that read the settings on a set or pool."""
+
+
+def settings_read(source: str) -> set[str]:
+    """The names of the annotations of a set or pool that users write, and that this code reads."""
+    values = {each.name for each in CATALOGUE if set(each.on) <= OWNERS and each.value is not OPAQUE}
+    names = {name for name, value in vars(annotations).items() if isinstance(value, str) and value in values}
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(func=ast.Name(id="setting" | "time_limit" | "is_marked"), args=[*_, ast.Name(id=name)]):
+                found.add(name)
+            case ast.Call(func=ast.Attribute(attr="get"), args=[ast.Name(id=name), *_]):
+                found.add(name)
+            case ast.Compare(left=ast.Name(id=name), ops=[ast.In() | ast.NotIn()]):
+                found.add(name)
+            case ast.Subscript(slice=ast.Name(id=name), ctx=ast.Load()):
+                found.add(name)
+    return found & names
+
+
 def sources(*folders: str) -> Iterator[Path]:
     for folder in folders:
         yield from sorted((ROOT / folder).rglob("*.py"))
@@ -75,6 +100,26 @@ def test_the_import_contracts_hold():
         [sys.executable, "-c", lint], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_settings_of_a_set_or_pool_are_read_once_by_the_parsers():
+    read = {
+        path.relative_to(ROOT).as_posix(): found
+        for path in sources("controller/replicas", "controller/replicaset", "controller/pool")
+        if (found := settings_read(path.read_text()))
+    }
+    of_revisions = read.pop("controller/pool/members/revisions.py")
+    assert of_revisions == {"INDEX_SYSPREP"}, "a revision stores this setting of its time"
+    assert [path for path in read if not path.startswith(PARSERS)] == []
+    assert {"ROLLING_UPDATE", "PARTITION", "DRAIN_SECONDS"} <= set().union(*read.values())
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["setting(meta, ROLLBACK)", "PARTITION in annotations_of(meta)", "found.get(TAKEOVER, '')", "found[MIN_READY]"],
+)
+def test_a_setting_that_is_read_is_found(source: str):
+    assert settings_read(source)
 
 
 def test_only_one_module_imports_the_library_that_loads_credentials():

@@ -1,6 +1,7 @@
 """docs/rules.md is complete.
 
-Each rule has a section, each section cites tests or conformance cases that exist, and no other rule is cited.
+Each rule has a section, each section cites tests, sentences of the simulated worlds or conformance cases that exist,
+and no other rule is cited.
 """
 
 import re
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from conformance.catalogue import CASES
+from tests.simulation.judge import SENTENCES
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "rules.md"
@@ -27,9 +29,7 @@ CITED_TESTS = re.compile(r"^Tests: (.*?)(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
 
 
 def problems_of(page: str, tests: Collection[str]) -> list[str]:
-    """The problems of the page, one sentence each. `tests` are the names of the test functions and the IDs of the
-    conformance cases.
-    """
+    """The problems of the page, one sentence each. `tests` are the names that a section may cite."""
     sections = SECTION.findall(page)
     names = [name for name, _ in sections]
     found = [f"{rule} has no section" for rule in RULES if rule not in names]
@@ -48,10 +48,10 @@ def problems_of(page: str, tests: Collection[str]) -> list[str]:
 
 
 def existing_tests() -> set[str]:
-    """The names of the test functions and the IDs of the conformance cases."""
+    """The names of the test functions and of the judge's sentences, and the IDs of the conformance cases."""
     sources = (path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     tests = {name for source in sources for name in re.findall(r"^ *(?:async )?def (test_\w+)\(", source, re.MULTILINE)}
-    return tests | {case.id for case in CASES}
+    return tests | SENTENCES.keys() | {case.id for case in CASES}
 
 
 def unknown_citations(text: str) -> set[str]:

@@ -1,1 +1,1 @@
-"""The soak: an hour of random load on a control plane, to find resources of the controller that grow with time."""
+"""The soak: an hour of a small load on a control plane, to find resources of the controller that grow with time."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.soak`: random load for an hour, then a table and a JSON file.
+"""`python -m benchmarks.soak`: a small load for an hour, then a table and a JSON file.
 
 python -m benchmarks.soak [--minutes 60] [--seed 1] [--output FILE] [--docs]
 
@@ -56,7 +56,7 @@ deletion of all objects. The limit for `blocks` is a factor. All other limits ar
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="make soak", description="Run random load and judge what grows.")
+    parser = argparse.ArgumentParser(prog="make soak", description="Run a small load and judge what grows.")
     parser.add_argument("--minutes", type=float, default=60.0, help="duration of the load (default 60)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the random operations (default 1)")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="file for all samples, as JSON")

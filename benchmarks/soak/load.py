@@ -1,7 +1,7 @@
-"""The random load: users create, scale, update, pause and delete sets and pools, and break their VMs.
+"""A small load: users create, scale, update and delete sets and pools, and delete their VMs.
 
 Each deleted set or pool is replaced by another, so their number stays constant. If a figure still grows during the run,
-the controller has a leak.
+the controller has a leak. `tests/simulation` has users who do anything.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from msgspec import Struct
 from benchmarks.cluster import Cluster
 from benchmarks.objects import OBJECTS
 from controller import kinds
-from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS, VMS
+from controller.kubevirt.resources import VMIS, VMS
 from informers.resource import Resource
 from sandbox.admin import Rejected, Unanswered
 from sandbox.settings import BEHAVIOR, TIME_SCALE
@@ -27,7 +27,6 @@ OWNERS: Final[Mapping[Kind, Resource[Any]]] = {
     "pool": kinds.POOLS.resource(),
 }
 MACHINES: Final[Mapping[Kind, Resource[Any]]] = {"set": VMIS, "pool": VMS}
-OWNED: Final = (VMIS, VMS, DATA_VOLUMES, PVCS)
 APP: Final = "app"
 
 
@@ -41,18 +40,12 @@ class Herd(Struct):
     namespace: str
     name: str
     replicas: int
-    disks: bool = False
     sick: bool = False
     memory: int = 64
-    paused: bool = False
 
     @property
     def path(self) -> str:
         return OWNERS[self.kind].path(self.namespace, self.name)
-
-    def machine(self, name: str) -> str:
-        """Return the path of a VM of the pool or of a VMI of the set, or of all of them if the name is ""."""
-        return MACHINES[self.kind].path(self.namespace, name)
 
     @property
     def template_field(self) -> str:
@@ -68,34 +61,22 @@ class Herd(Struct):
             vmi["metadata"]["annotations"] = {BEHAVIOR: "crash-loop", TIME_SCALE: "0.05"}
         if self.kind == "set":
             return vmi
-        vm: dict[str, Any] = {"runStrategy": "Always", "template": vmi}
-        if self.disks:
-            disk = f"{self.name}-root"
-            vmi["spec"]["volumes"] = [{"name": "root", "dataVolume": {"name": disk}}]
-            vmi["spec"]["domain"]["devices"] = {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}
-            claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-            vm["dataVolumeTemplates"] = [{"metadata": {"name": disk}, "spec": {"pvc": claim, "source": {"blank": {}}}}]
-        return {"metadata": {"labels": labels}, "spec": vm}
+        return {"metadata": {"labels": labels}, "spec": {"runStrategy": "Always", "template": vmi}}
 
     def manifest(self) -> dict[str, Any]:
         document = deepcopy(OBJECTS[f"soak {self.kind}"])
         document["metadata"]["name"] = self.name
         document["spec"] |= {
             "replicas": self.replicas,
-            "paused": self.paused,
             "selector": {"matchLabels": {APP: self.name}},
             self.template_field: self.template(),
         }
-        if self.disks:
-            document["spec"]["scaleInStrategy"] = {"proactive": {"statePreservation": "Offline"}}
         return document
 
 
 NAMESPACES: Final = ("soak-0", "soak-1", "soak-2")
 SETS, POOLS = 12, 8
 MOST_REPLICAS: Final = 10
-MOST_PAUSED: Final = 2
-BROKEN: Final = ("fail", "finish", "unknown", "never-ready")
 EXPECTED: Final = (404, 409, 422, 429, 500, 503, 504)
 """The expected error codes of an operation. The object may be gone, or the API server may be restarting."""
 
@@ -115,13 +96,8 @@ class Load:
         self._operations: dict[Callable[[], None], int] = {
             self._scale: 10,
             self._lose_machine: 8,
-            self._break_machine: 6,
             self._update: 3,
             self._replace: 3,
-            self._adopt: 2,
-            self._release: 2,
-            self._pause_or_resume: 2,
-            self._sweep: 2,
         }
 
     def fill(self) -> None:
@@ -149,21 +125,10 @@ class Load:
         return name
 
     def heal(self) -> None:
-        """Undo what the load has disturbed, so that each set and pool can become complete.
-
-        Delete the sets and pools whose VMs always fail (`Herd.sick`).
-        """
-        for herd in list(self.herds):
-            if herd.sick:
-                self._api.delete(herd.path)
-                self.herds.remove(herd)
-            elif herd.paused:
-                self._pause(herd, paused=False)
-        for namespace in NAMESPACES:
-            for vmi in self._api.items(VMIS.path(namespace)):
-                if BEHAVIOR in (vmi["metadata"].get("annotations") or {}):
-                    self._try_delete(VMIS.path(namespace, vmi["metadata"]["name"]))
-        self._sweep()
+        """Delete the sets and pools whose VMs always fail, so that each of the others can become complete."""
+        for herd in [each for each in self.herds if each.sick]:
+            self._api.delete(herd.path)
+            self.herds.remove(herd)
 
     def differences(self) -> list[str]:
         """Return the sets and pools whose machines or status do not match their spec."""
@@ -181,12 +146,10 @@ class Load:
         for herd in self.herds:
             self._try_delete(herd.path)
         self.herds.clear()
-        self._sweep()
 
     def left(self) -> int:
         """Return the number of objects that still exist."""
-        self._sweep()
-        paths = [each.path(namespace) for namespace in NAMESPACES for each in (*OWNERS.values(), *OWNED)]
+        paths = [each.path(namespace) for namespace in NAMESPACES for each in (*OWNERS.values(), VMIS, VMS)]
         return sum(len(self._api.items(path)) for path in paths)
 
     def _create(self, kind: Kind, *, sick: bool = False) -> None:
@@ -196,7 +159,6 @@ class Load:
             namespace=self._chance.choice(NAMESPACES),
             name=f"{kind}-{self._created}",
             replicas=2 if sick else self._chance.randint(0, MOST_REPLICAS),
-            disks=kind == "pool" and self._chance.random() < 0.3,
             sick=sick,
         )
         self._api.create(OWNERS[kind].path(herd.namespace), herd.manifest())
@@ -217,68 +179,17 @@ class Load:
         self._api.patch(herd.path, {"spec": {herd.template_field: herd.template()}})
 
     def _replace(self) -> None:
-        """Delete a set or pool with a random propagation policy. Create another set or pool with a new name."""
+        """Delete a set or pool, and create another one with a new name."""
         herd = self._pick()
-        self._api.delete(herd.path, self._chance.choice(("Background", "Foreground", "Orphan")))
+        self._api.delete(herd.path, self._chance.choice(("Background", "Foreground")))
         self.herds.remove(herd)
         self._create(herd.kind, sick=herd.sick)
-
-    def _adopt(self) -> None:
-        """Delete a set or pool but keep its machines, and create it again with the same name and selector."""
-        herd = self._pick()
-        self._api.delete(herd.path, "Orphan")
-        self.herds.remove(herd)
-        for _ in range(20):
-            try:
-                self._api.create(OWNERS[herd.kind].path(herd.namespace), herd.manifest())
-            except Rejected as error:
-                if error.status != 409:
-                    raise
-            else:
-                self.herds.append(herd)
-                return
-        self._create(herd.kind, sick=herd.sick)
-
-    def _pause_or_resume(self) -> None:
-        paused = [herd for herd in self.herds if herd.paused]
-        if len(paused) >= MOST_PAUSED:
-            self._pause(paused[0], paused=False)
-        else:
-            self._pause(self._pick(), paused=True)
-
-    def _pause(self, herd: Herd, *, paused: bool) -> None:
-        self._api.patch(herd.path, {"spec": {"paused": paused}})
-        herd.paused = paused
 
     def _lose_machine(self) -> None:
         herd = self._pick()
-        if member := self._member(herd):
-            self._api.delete(herd.machine(member))
-
-    def _break_machine(self) -> None:
-        """Give the VMI of a machine one of the behaviors `BROKEN`."""
-        herd = self._pick()
-        if member := self._member(herd):
-            behavior = self._chance.choice(BROKEN if herd.kind == "pool" else BROKEN[:2])
-            change = {"metadata": {"annotations": {BEHAVIOR: behavior}}}
-            self._api.patch(VMIS.path(herd.namespace, member), change)
-
-    def _release(self) -> None:
-        """Remove the label of a machine, so that its set or pool releases it."""
-        herd = self._pick()
-        if member := self._member(herd):
-            self._api.patch(herd.machine(member), {"metadata": {"labels": {APP: None}}})
-
-    def _sweep(self) -> None:
-        """Delete the machines without an owner, and the disks of pools that no longer exist."""
-        known = {herd.name for herd in self.herds}
-        for namespace in NAMESPACES:
-            for resource in OWNED:
-                for item in self._api.items(resource.path(namespace)):
-                    meta = item["metadata"]
-                    herd = (meta.get("labels") or {}).get(APP) or meta["name"].partition("-root")[0]
-                    if not meta.get("ownerReferences") and herd not in known:
-                        self._try_delete(resource.path(namespace, meta["name"]))
+        if members := self._members(herd):
+            name = self._chance.choice(members)["metadata"]["name"]
+            self._api.delete(MACHINES[herd.kind].path(herd.namespace, name))
 
     def _try_delete(self, path: str) -> None:
         try:
@@ -288,13 +199,5 @@ class Load:
                 raise
 
     def _members(self, herd: Herd) -> list[dict[str, Any]]:
-        return [
-            item
-            for item in self._api.items(f"{herd.machine('')}?labelSelector={APP}%3D{herd.name}")
-            if "deletionTimestamp" not in item["metadata"] and item["metadata"].get("ownerReferences")
-        ]
-
-    def _member(self, herd: Herd) -> str:
-        """Return the name of a random machine of the set or pool, or "" if there is none."""
-        members = self._members(herd)
-        return str(self._chance.choice(members)["metadata"]["name"]) if members else ""
+        path = f"{MACHINES[herd.kind].path(herd.namespace, '')}?labelSelector={APP}%3D{herd.name}"
+        return [item for item in self._api.items(path) if "deletionTimestamp" not in item["metadata"]]

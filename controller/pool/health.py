@@ -3,6 +3,7 @@
 The state depends only on the snapshot, so it is the same after a restart of the controller.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 
 from controller.apimachinery.conditions import Condition, with_timezone
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import TAKEOVER, is_protected, is_takeover_held
+from controller.kubevirt.annotations import TAKEOVER, TAKEOVER_HELD, is_protected
 from controller.kubevirt.problems import (
     CRASH_LOOP,
     NOT_READY,
@@ -34,9 +35,8 @@ from controller.kubevirt.vms import (
 )
 from controller.pool.failures import start_failure_of
 from controller.pool.healing.records import count_recovering, read_records
-from controller.pool.leaving.disks import is_safe_to_delete
+from controller.pool.leaving.claims import lacking_finalizer
 from controller.pool.members.downtime import member_stuck_since, member_unready_since
-from controller.pool.members.lost import known_losses
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.select import allows
 from controller.pool.members.situation import Situation
@@ -59,7 +59,6 @@ from controller.replicas.kstatus import (
     terminating_waits,
 )
 from controller.replicas.replica_limit import limit_stall
-from controller.replicas.settings import parse_deadline
 from controller.runtime.actions import Plan
 
 STARTING = frozenset({"", "Starting", "Provisioning", "WaitingForVolumeBinding", "Stopping", "Stopped"})
@@ -69,16 +68,17 @@ STARTING = frozenset({"", "Starting", "Provisioning", "WaitingForVolumeBinding",
 def health_of(situation: Situation, failure: Condition | None) -> Health:
     """Return the state of a valid pool. `failure` is the new condition `ReplicaFailure`, or None."""
     updates = _will_update(situation)
-    waits = find_waits(situation, parse_deadline(situation.pool))
+    waits = find_waits(situation, situation.intent.settings.deadline)
     blocked = _blocked(situation, updates=updates)
     activity = _activity(situation, updates=updates)
-    health = kstatus.health_of(situation.snapshot, waits, activity, failure=failure, blocked=blocked)
+    deadline = situation.intent.settings.deadline
+    health = kstatus.health_of(situation.snapshot, waits, activity, deadline=deadline, failure=failure, blocked=blocked)
     # A lost VM whose work others do is no failure of the pool. The status names it nevertheless.
     return health if health.problem else replace(health, problem=first_lost_problem(situation))
 
 
 def plan_progress(situation: Situation) -> Plan:
-    deadline = parse_deadline(situation.pool)
+    deadline = situation.intent.settings.deadline
     starts = [part.deadline_start for part in _unready_parts(situation)]
     starts += (situation.snapshot.live or {}).values()
     starts += [with_timezone(each.metadata.deletion_timestamp) for each in _deleting(situation.snapshot)]
@@ -87,7 +87,7 @@ def plan_progress(situation: Situation) -> Plan:
 
 def _will_update(situation: Situation) -> bool:
     """Return True if the controller will update a member without a user, now or in a later step of the partition."""
-    needy = situation.snapshot.members.where(lambda each: _needs_update(situation, each))
+    needy = situation.members.where(lambda each: _needs_update(situation, each))
     return any(map(situation.is_in_steps, needy))
 
 
@@ -106,16 +106,17 @@ def find_waits(situation: Situation, deadline: timedelta) -> list[Wait]:
     has only the first of them. VMs that stay Terminating come last.
     """
 
+    def problem_of(machine: Machine, since: datetime | None, *, overdue: bool) -> Problem | None:
+        return lost_problem(situation, machine) or _problem(machine, since, overdue=overdue)
+
     def found() -> Iterator[tuple[tuple[int, str], Problem, datetime | None]]:
         for part in _unready_parts(situation):
-            since = member_stuck_since(situation.snapshot, part.example)
-            problem = lost_problem(situation, part.example) or _problem(
-                part.example, since, overdue=is_overdue(since, situation.now, deadline)
-            )
-            if problem is not None:
+            since = member_stuck_since(situation.snapshot, part.traits)
+            overdue = is_overdue(since, situation.now, deadline)
+            if problem_of(part.traits, since, overdue=overdue) is not None:
                 first = min(part.machines, key=situation.snapshot.rank_of)
-                # The VMs of a part may be on different nodes.
-                problem = lost_problem(situation, first) or replace(problem, name=first.metadata.name)
+                problem = problem_of(first, since, overdue=overdue)
+                assert problem is not None, "the members of a group have equal traits"
                 yield situation.snapshot.rank_of(first), problem, part.deadline_start
 
     in_order = sorted(found(), key=lambda each: each[0])
@@ -126,27 +127,23 @@ def find_waits(situation: Situation, deadline: timedelta) -> list[Wait]:
 class _Part(Struct, frozen=True):
     """VMs with equal traits that are not ready. `deadline_start` is the start of their progress deadline, or None."""
 
+    traits: Machine
     machines: Iterable[Machine]
     deadline_start: datetime | None
-
-    @property
-    def example(self) -> Machine:
-        return next(iter(self.machines))
 
 
 def _unready_parts(situation: Situation) -> Iterator[_Part]:
     for group in _unready(situation).groups:
-        since = member_stuck_since(situation.snapshot, group[0])
-        if not _needs_update(situation, group[0]):
-            yield _Part(group, since)
+        since = member_stuck_since(situation.snapshot, group.traits)
+        if not _needs_update(situation, group.traits):
+            yield _Part(group.traits, group, since)
             continue
-        partition = situation.intent.partition
-        above = [each for each in group if situation.is_above_partition(each)] if partition else list(group)
-        below = [each for each in group if not situation.is_above_partition(each)] if partition else []
-        if above:
-            yield _Part(above, _start_of_outdated(situation, above[0], since))
-        if below:
-            yield _Part(below, since)
+        parts: defaultdict[datetime | None, list[Machine]] = defaultdict(list)
+        for each in group:
+            updates = situation.is_above_partition(each)
+            parts[_start_of_outdated(situation, each, since) if updates else since].append(each)
+        for start, machines in parts.items():
+            yield _Part(group.traits, machines, start)
 
 
 def _start_of_outdated(situation: Situation, machine: Machine, since: datetime | None) -> datetime | None:
@@ -169,8 +166,10 @@ def should_be_ready(machine: Machine) -> bool:
 
 
 def _unready(situation: Situation) -> Machines:
-    """Return the VMs that should be ready and are not. Lost VMs whose work others do are left out (P28)."""
-    lost = known_losses(situation.members, situation.intent.substitute_lost_after, situation.now)
+    """Return the VMs that should be ready and are not, also those that are released. Lost VMs whose work others do are
+    left out (P28).
+    """
+    lost = situation.known_lost
     found = situation.snapshot.members.where(should_be_ready)
     return found.without({each.metadata.uid for each in lost}) if len(lost) <= situation.bridged else found
 
@@ -209,8 +208,8 @@ def _problem(machine: Machine, since: datetime | None, *, overdue: bool) -> Prob
 
 
 def _blocked(situation: Situation, *, updates: bool) -> Stall | None:
-    meta = situation.pool
-    if updates and is_takeover_held(meta) and not is_taken_over(situation.snapshot, situation.revisions.template):
+    held_takeover = situation.intent.takeover.startswith(TAKEOVER_HELD)
+    if updates and held_takeover and not is_taken_over(situation, situation.revisions.template):
         return Stall("TakeoverHeld", f"the first update waits for the annotation {TAKEOVER}={PROCEED}")
     held = _held_step(situation) if updates else None
     if held is not None:
@@ -230,9 +229,10 @@ def _held_step(situation: Situation) -> PendingStep | None:
 
 def late_live_change(situation: Situation) -> Machine | None:
     """Return the first VM whose live change has exceeded the progress deadline, or None."""
-    since, deadline = situation.snapshot.live or {}, parse_deadline(situation.pool)
+    since, deadline = situation.snapshot.live or {}, situation.intent.settings.deadline
     changing = _with_step(situation, lambda step: step.is_unfinished) if since else ()
-    late = (each for each in changing if is_overdue(since.get(each.metadata.uid), situation.now, deadline))
+    overdue = (each for each in changing if is_overdue(since.get(each.metadata.uid), situation.now, deadline))
+    late = (each for each in overdue if (step := pending_step(situation, each)) is not None and step.is_unfinished)
     return min(late, key=situation.snapshot.rank_of, default=None)
 
 
@@ -243,15 +243,16 @@ def _with_step(situation: Situation, applies: Callable[[PendingStep], bool]) -> 
         step = pending_step(situation, machine) if situation.may_update(machine) else None
         return step is not None and applies(step)
 
-    return filter(situation.is_above_partition, situation.snapshot.members.where(has_step))
+    return filter(situation.is_above_partition, situation.members.where(has_step))
 
 
 def _activity(situation: Situation, *, updates: bool) -> Activity:
-    members = situation.snapshot.members
-    is_short = len(members) < situation.intent.wanted
+    members, claims = situation.members, situation.claims
+    is_short = len(members) < situation.target.wanted
+    leaves = bool(claims.released or claims.young or _deleting(situation.snapshot))
     return Activity(
         heals=count_recovering(situation, read_records(situation)).number > 0,
-        scales=is_short or bool(_deleting(situation.snapshot)) or _has_deletable_surplus(situation),
+        scales=is_short or leaves or _has_deletable_surplus(situation),
         updates=updates or _lacks_finalizers(situation),
         starts=bool(_unready(situation)),
         runs=members.some(lambda each: is_meant_to_run(each.vm)),
@@ -260,9 +261,7 @@ def _activity(situation: Situation, *, updates: bool) -> Activity:
 
 def _lacks_finalizers(situation: Situation) -> bool:
     """Return True if the disks of a VM must be kept, but the VM does not have the finalizer yet (P10)."""
-    return situation.intent.scale_in.preserve and situation.snapshot.members.some(
-        lambda each: not is_deleting(each.vm) and not is_safe_to_delete(situation.snapshot, each.vm)
-    )
+    return situation.intent.scale_in.preserve and any(lacking_finalizer(situation.snapshot, situation.snapshot.members))
 
 
 def _has_deletable_surplus(situation: Situation) -> bool:

@@ -30,11 +30,9 @@ from controller.apimachinery.field_error import INVALID_SPEC, FieldError
 from controller.apimachinery.label_selectors import Selector
 from controller.kubevirt.vms import is_deleting, is_meant_to_run, is_ready, revision_of
 from controller.pool.healing.downtime_note import plan_unready_note
-from controller.pool.healing.finished import plan_finished
-from controller.pool.healing.heal import plan_healing
+from controller.pool.healing.finished import plan_replacements
 from controller.pool.health import plan_progress
 from controller.pool.leaving.claims import (
-    choose_claims,
     plan_finalizer_removals,
     plan_member_finalizers,
     plan_releases,
@@ -52,7 +50,7 @@ from controller.pool.rollout.steps import Step, pending_step
 from controller.pool.rollout.successors import count_missing
 from controller.pool.rollout.update import pending_steps, plan_update
 from controller.pool.scale import is_scale_out_refused, plan_scale
-from controller.pool.spec.intent import Intent, parse_intent
+from controller.pool.spec.intent import Intent
 from controller.pool.spec.policies import keeps_disks
 from controller.pool.substitutes import plan_lost, plan_marks
 from controller.replicas.disruption_budget import Numbers, with_budget
@@ -77,29 +75,28 @@ def _plan(snapshot: Snapshot) -> Plan:
     owner = snapshot.owner
     if owner.metadata.deletion_timestamp is not None:
         return plan_deletion(snapshot) if snapshot.settled else UNSETTLED
-    intent = parse_intent(owner)
-    if isinstance(intent, FieldError):
-        notice = Notice(reason=INVALID_SPEC, message=intent.message, once=f"generation-{owner.metadata.generation}")
-        blocked = Plan(held=f"invalid: {intent.message}", notices=(notice,))
-        return join([_plan_departures(snapshot), blocked])
+    situation = situation_of(snapshot)
+    if isinstance(situation, FieldError):
+        message = situation.message
+        notice = Notice(reason=INVALID_SPEC, message=message, once=f"generation-{owner.metadata.generation}")
+        return join([_plan_departures(snapshot), Plan(held=f"invalid: {message}", notices=(notice,))])
     if owner.spec.paused:
-        finalizers = _plan_finalizers(snapshot, intent, snapshot.members)
+        finalizers = _plan_finalizers(situation, snapshot.members)
         return join([_plan_departures(snapshot), finalizers, Plan(held="paused")])
-    return _plan_active(snapshot, intent) if snapshot.settled else UNSETTLED
+    return _plan_active(situation) if snapshot.settled else UNSETTLED
 
 
-def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
+def _plan_active(situation: Situation) -> Plan:
     """Return the plan for a valid pool that is neither paused nor being deleted.
 
     The caller checks first that the caches show all earlier writes for this pool.
     """
-    claims = choose_claims(snapshot, intent)
-    situation = situation_of(snapshot, intent, claims.kept, young=len(claims.young))
-    shown, stranded = rollout_of(situation), situation.intent.stranded
+    snapshot, intent, claims = situation.snapshot, situation.intent, situation.claims
+    shown, stranded = rollout_of(situation), situation.target.stranded
     if stranded:
         return join([_plan_departures(snapshot), hold_return(stranded)])
     returning = plan_return(shown, snapshot.now)
-    healing = plan_finished(situation, plan_healing(situation))
+    healing = plan_replacements(situation)
     after_healing = replace(situation, doomed=healing.uids)
     scaling = plan_scale(after_healing)
     may_update = not (claims.released or returning.stages) and _scaling_allows_update(situation, scaling)
@@ -109,7 +106,7 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
         plan_releases(snapshot, claims.released),
         plan_held(situation.pool, claims.young, snapshot.now),
         plan_own_finalizer(snapshot),
-        plan_first_mark(snapshot, intent.template),
+        plan_first_mark(situation),
         plan_partition_note(situation),
         plan_partition_step(after_healing) if may_update else Plan(),
         plan_unready_note(situation),
@@ -124,23 +121,24 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
         Plan() if returning.stages else plan_notes(shown),
         _plan_update(after_healing) if may_update else Plan(),
     )
-    finalizers = _plan_finalizers(snapshot, intent, claims.kept + claims.young, others=(departures, *steps))
+    finalizers = _plan_finalizers(situation, claims.kept + claims.young, others=(departures, *steps))
     # Disks are safe as early as possible, so the finalizers come first. A failed create does not skip them.
     writes = join((departures, finalizers, *steps))
     revisions = _plan_revisions(situation) if may_update and not writes.stages else Plan()
     limit = plan_limit(situation.pool, intent.replicas, snapshot.limits.max_replicas)
     # After a return, the template of the spec keeps the newest number (P29).
-    is_return, current = situation.intent.rejected is not None, situation.revisions.current
+    is_return, current = situation.target.rejected is not None, situation.revisions.current
     number = () if is_return else roll_out_again(snapshot.owner, snapshot.revisions, current)
     whole = join((writes, revisions, Plan(stages=number), limit, plan_advice(intent)))
-    members, still_leaves = situation.members, partial(_still_leaves, situation)
-    whole = drain_first(whole, situation.pool, members, guest_of, still_leaves=still_leaves, now=snapshot.now)
+    members, still_leaves, drain = situation.members, partial(_still_leaves, situation), intent.settings.drain
+    whole = drain_first(whole, drain, members, guest_of, still_leaves=still_leaves, now=snapshot.now)
 
     def count() -> Numbers:
-        wanted = min(intent.replicas, situation.intent.wanted_without_substitutes + len(claims.young))
-        return Numbers(wanted, len(members), len(members.where(lambda each: not is_meant_to_run(each.vm))))
+        return Numbers(
+            situation.target.kept, len(members), len(members.where(lambda each: not is_meant_to_run(each.vm)))
+        )
 
-    return with_budget(whole, snapshot, intent.template.machine_labels, count)
+    return with_budget(whole, snapshot, intent.settings, intent.template.machine_labels, count)
 
 
 def _still_leaves(situation: Situation, machine: Machine, cause: str) -> bool:
@@ -157,11 +155,12 @@ def _plan_departures(snapshot: Snapshot) -> Plan:
     return plan_finalizer_removals(snapshot, preserve=keeps_disks(snapshot.owner.spec)) if snapshot.settled else Plan()
 
 
-def _plan_finalizers(snapshot: Snapshot, intent: Intent, members: Machines, others: Iterable[Plan] = ()) -> Plan:
+def _plan_finalizers(situation: Situation, members: Machines, others: Iterable[Plan] = ()) -> Plan:
     """Plan the finalizers of VMs that stay. While a takeover waits for the user, no finalizer is removed from them."""
+    snapshot, intent = situation.snapshot, situation.intent
     if not snapshot.settled:
         return Plan()
-    may_remove = is_taken_over(snapshot, intent.template)
+    may_remove = is_taken_over(situation, intent.template)
     preserve = intent.scale_in.preserve
     return plan_member_finalizers(snapshot, members, preserve=preserve, may_remove=may_remove, others=others)
 
@@ -176,7 +175,7 @@ def _scaling_allows_update(situation: Situation, scaling: Plan) -> bool:
     if scaling.stages:
         return is_scale_out_refused(situation)
     members = situation.members
-    return len(members) <= situation.intent.wanted or not members.some(lambda each: is_deleting(each.vm))
+    return len(members) <= situation.target.wanted or not members.some(lambda each: is_deleting(each.vm))
 
 
 def _plan_update(situation: Situation) -> Plan:
@@ -190,20 +189,20 @@ def _without_missing(situation: Situation) -> Situation:
     """Return the situation of a pool that wants only its present VMs. The scale-out of the same plan creates a missing
     revision.
     """
-    short = situation.intent.wanted - len(situation.members)
-    substitutes = max(situation.intent.substitutes - short, 0)
-    intent = replace(situation.intent, wanted=len(situation.members), substitutes=substitutes)
-    return replace(situation, intent=intent, revisions=replace(situation.revisions, current_exists=True))
+    number, target = len(situation.members), situation.target
+    substitutes = max(target.substitutes - (target.wanted - number), 0)
+    target = replace(target, replicas=number - substitutes, limit=0, young=0, substitutes=substitutes)
+    return replace(situation, target=target, revisions=replace(situation.revisions, current_exists=True))
 
 
 def _plan_revisions(situation: Situation) -> Plan:
     """Plan the creation of a revision that a user has deleted although VMs use it. Otherwise, plan the deletion of
     revisions that nothing uses.
     """
-    snapshot, revisions = situation.snapshot, situation.revisions
+    snapshot, revisions, ready = situation.snapshot, situation.revisions, situation.intent.settings.ready_revision
     is_used = situation.members.some(lambda each: revision_of(each.vm) == revisions.current)
     creation = plan_revision(snapshot, revisions) if is_used else ()
-    return Plan(stages=creation) if creation else plan_pruning(snapshot, revisions)
+    return Plan(stages=creation) if creation else plan_pruning(snapshot, revisions, ready=ready)
 
 
 def _undecodable_notices(situation: Situation) -> tuple[Notice, ...]:

@@ -26,7 +26,6 @@ from controller.pool.members.snapshot import (
     revisions_of,
     strays_of,
 )
-from controller.pool.rollout import limits
 from controller.pool.rollout.live import LiveChanges
 from controller.pool.spec import intent
 from controller.replicas.disruption_budget import BudgetCache
@@ -71,7 +70,7 @@ class PoolRules(Struct, frozen=True):
     next_status = staticmethod(status.next_status)
     transition_notices = staticmethod(status.transition_notices)
     outcome_notices = staticmethod(status.outcome_notices)
-    rolls_out = staticmethod(limits.rolls_out)
+    rolls_out = staticmethod(intent.rolls_out)
     max_unavailable = staticmethod(intent.max_unavailable)
     parse_intent = staticmethod(intent.parse_intent)
 

@@ -32,7 +32,7 @@ from informers.meta import ObjectKey
 def plan_scale(situation: Situation) -> Plan:
     """Plan the creation of missing VMs or the deletion of surplus VMs."""
     intent = situation.intent
-    missing = intent.wanted - len(situation.members)
+    missing = situation.target.wanted - len(situation.members)
     if missing > 0:
         return _scale_out(situation, missing)
     surplus = situation.surplus
@@ -50,22 +50,22 @@ def is_scale_out_refused(situation: Situation) -> bool:
 
     The next creates will probably fail as well.
     """
-    return len(situation.members) < situation.intent.wanted and is_scale_out_failing(situation.snapshot.owner)
+    return len(situation.members) < situation.target.wanted and is_scale_out_failing(situation.snapshot.owner)
 
 
 def _scale_out(situation: Situation, missing: int) -> Plan:
     """Plan the creation of missing VMs. If the creates probably fail, their failure does not stop the update."""
-    snapshot, intent, revisions = situation.snapshot, situation.intent, situation.revisions
+    snapshot, target, revisions = situation.snapshot, situation.target, situation.revisions
     owner = snapshot.owner.metadata
-    why = f"{intent.wanted - missing} of {intent.wanted} VMs exist"
+    why = f"{target.wanted - missing} of {target.wanted} VMs exist"
     creates = []
     ordinals, has_strangers = _free_slots(snapshot, min(missing, snapshot.limits.burst))
     newest = revisions.current, revisions.template
     below = template_below(situation)
     # The last of the missing VMs are the substitutes (P28).
-    regular = missing - max(intent.substitutes - len(situation.members.where(is_substitute)), 0)
+    regular = missing - max(target.substitutes - len(situation.members.where(is_substitute)), 0)
     for number, ordinal in enumerate(ordinals):
-        revision, template = below if ordinal < intent.partition else newest
+        revision, template = below if ordinal < target.partition else newest
         body = body_of(situation, ordinal, revision, template, is_substitute=number >= regular)
         key = ObjectKey(owner.namespace, name_of(owner.name, ordinal))
         # The new VM must not use the disk of an earlier VM with the same name, because the garbage collector will
@@ -123,11 +123,11 @@ def _scale_in(situation: Situation, staying: Machines, surplus: int) -> Plan:
     first = [each.vm for each in candidates.ranked]
     chosen = [vm for vm in first if vm.metadata.uid not in candidates.delicate]
     unsafe = [vm for vm in chosen if intent.scale_in.preserve and not is_safe_to_delete(snapshot, vm)]
-    wanted = intent.wanted_without_substitutes
+    wanted = situation.target.regular
     why = f"surplus: {wanted + situation.surplus} VMs exist, {wanted} are wanted"
     keep_disks = intent.scale_in.preserve
     deletes = tuple(delete_of(vm, why, keep_disks=keep_disks) for vm in chosen if vm not in unsafe)
-    if intent.spares_running:
+    if intent.settings.spares_running:
         # Without an owner's UID, a delete gives up after a change of the VM: a user may have started it again.
         deletes = tuple(replace(each, owner_uid="") for each in deletes)
     undeletable, unfinished = surplus - candidates.deletable, len(staying) - len(eligible)
@@ -154,7 +154,7 @@ def _scale_in(situation: Situation, staying: Machines, surplus: int) -> Plan:
 
 def may_leave(intent: Intent, staying: Machines) -> Machines:
     """Return the members that a scale-in may delete: with `spares_running`, only those that have finished (P25)."""
-    return staying.where(lambda each: has_finished(each.vm, each.vmi)) if intent.spares_running else staying
+    return staying.where(lambda each: has_finished(each.vm, each.vmi)) if intent.settings.spares_running else staying
 
 
 def _surplus_notice(situation: Situation, candidates: Candidates, undeletable: int, unfinished: int) -> Notice:
@@ -162,7 +162,7 @@ def _surplus_notice(situation: Situation, candidates: Candidates, undeletable: i
 
     The Event is sent again only if the spec or the wanted number of VMs changes.
     """
-    reasons, wanted = [], situation.intent.wanted_without_substitutes
+    reasons, wanted = [], situation.target.regular
     if candidates.unselected:
         reasons.append(f"{candidates.unselected} do not match the selectors of scaleInStrategy")
     if candidates.protected:

@@ -23,10 +23,9 @@ from controller.pool.failures import (
 from controller.pool.health import health_of
 from controller.pool.members.machine import Machine
 from controller.pool.members.revisions import Revisions, oldest_in_use, read_revisions
-from controller.pool.members.situation import situation_of
+from controller.pool.members.situation import Situation, situation_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.steps import is_updated
-from controller.pool.spec.intent import Intent, parse_intent
 from controller.replicas.conditions import (
     REPLICA_FAILURE,
     REPLICA_PAUSED,
@@ -72,8 +71,8 @@ _EVENT_TEXTS: Final[Mapping[type, tuple[str, str, str]]] = {
 def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> PoolStatus:
     """Return the status after a reconciliation with these outcomes. The caller takes `snapshot` after the writes."""
     old = snapshot.owner.status or PoolStatus()
-    members, intent = snapshot.members, parse_intent(snapshot.owner)
-    failure = pool_failure(snapshot, without_budgets(outcomes), valid=isinstance(intent, Intent))
+    members, situation = snapshot.members, situation_of(snapshot)
+    failure = pool_failure(snapshot, without_budgets(outcomes), valid=isinstance(situation, Situation))
     ours = {
         REPLICA_FAILURE: failure,
         VIRTUAL_MACHINE_FAILURE: virtual_machine_failure(snapshot),
@@ -82,22 +81,21 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> PoolStatus:
     ready = len(members.where(lambda each: is_ready(each.vm)))
     # An autoscaler needs a selector, so an invalid spec leaves the last valid selector in the status.
     status = replace(old, replicas=len(members), ready_replicas=ready, updated_replicas=0)
-    if isinstance(intent, FieldError):
-        return with_health(status, snapshot, invalid(intent.message), ours)
-    situation = situation_of(snapshot, intent, members)
+    if isinstance(situation, FieldError):
+        return with_health(status, snapshot, invalid(situation.message), ours)
     revisions = situation.revisions
-    if situation.intent.rejected is not None:
+    if situation.target.rejected is not None:
         # VMs that have returned to an earlier revision are outdated.
-        revisions = read_revisions(snapshot, intent.template)
+        revisions = read_revisions(snapshot, situation.intent.template)
     status = replace(
         status,
         updated_replicas=len(members.where(lambda each: _counts_as_updated(revisions, each))),
-        label_selector=str(intent.selector),
+        label_selector=str(situation.intent.selector),
         current_revision=oldest_in_use(snapshot, revisions),
         update_revision=revisions.current,
     )
     health = health_of(situation, failure)
-    health = with_return(health, situation.intent, revisions.current, situation.revisions.current)
+    health = with_return(health, situation.target, revisions.current, situation.revisions.current)
     return with_health(status, snapshot, health, ours)
 
 

@@ -15,11 +15,11 @@ from controller.kubevirt.problems import Problem
 from controller.kubevirt.resources import VMS
 from controller.pool.leaving.claims import by_name
 from controller.pool.leaving.deletes import MAX_NOTICES
-from controller.pool.members.lost import is_known_loss, known_losses, lost_at, lost_members, lost_since
+from controller.pool.members.lost import is_known_loss, lost_at, lost_members, lost_since
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.situation import Situation
 from controller.pool.members.unready_periods import STEADY
-from controller.pool.rollout.limits import count_unavailable, min_ready_of
+from controller.pool.rollout.limits import count_unavailable
 from controller.replicas.conditions import machines_wait
 from controller.replicas.draining import time_text
 from controller.replicas.notes import plan_note
@@ -37,25 +37,25 @@ def plan_lost(situation: Situation) -> Plan:
     intent, now, after = situation.intent, situation.now, situation.intent.substitute_lost_after
     if after is None or not situation.lost:
         return Plan()
-    known = known_losses(situation.members, after, now)
+    known, target = situation.known_lost, situation.target
     times = [
         (at, each) for each in by_name(lost_members(situation.members)) if (at := lost_at(each, after)) is not None
     ]
     due = [each for at, each in times if at <= now and is_known_loss(each, after, now)]
     named = ((each, lost_problem(situation, each)) for each in due[:MAX_NOTICES])
     notices = [_notice_of(each, problem) for each, problem in named if problem is not None]
-    limit = intent.max_unhealthy.of(intent.wanted_without_substitutes)
+    limit = intent.max_unhealthy.of(target.regular)
     held = []
     if due and len(known) > limit:
         held.append(f"{len(known)} virtual machines are lost at the same time, the limit is {limit} ({MAX_UNHEALTHY})")
         message = f"{held[0]}; no substitute is created until fewer are lost"
         once = f"{situation.pool.generation} {due[0].metadata.uid}"
         notices.append(Notice(reason=SUBSTITUTES_HELD, message=message, once=once))
-    elif len(due) > intent.substitutes:
-        most, limits = intent.most_unavailable, situation.snapshot.limits
-        why = f"maxUnavailable is {most}" if intent.substitutes == most else f"--max-replicas is {limits.max_replicas}"
-        held.append(f"{machines_wait(len(due) - intent.substitutes, 'lost ')} for a substitute, because {why}")
-    extra = len(situation.members) - intent.wanted
+    elif len(due) > target.substitutes:
+        most, limits = situation.most_unavailable, situation.snapshot.limits
+        why = f"maxUnavailable is {most}" if target.substitutes == most else f"--max-replicas is {limits.max_replicas}"
+        held.append(f"{machines_wait(len(due) - target.substitutes, 'lost ')} for a substitute, because {why}")
+    extra = len(situation.members) - target.wanted
     if extra > 0 and situation.surplus <= 0:
         held.append(f"{machines_wait(extra, 'surplus ')}: no lost virtual machine is deleted")
     waits = wake_at((at for at, _ in times if at > now), now)
@@ -69,7 +69,7 @@ def is_substitute(machine: Machine) -> bool:
 def plan_marks(situation: Situation) -> Plan:
     """Plan to remove the marks of substitutes that stay for good: no VM is lost, and no VM is surplus."""
     marked = situation.staying.where(is_substitute)
-    if not marked or situation.lost or len(situation.members) > situation.intent.wanted:
+    if not marked or situation.lost or len(situation.members) > situation.target.wanted:
         return Plan()
     return join(plan_note(VMS, each.metadata, {SUBSTITUTE: None}, "it stays for good") for each in marked)
 
@@ -85,7 +85,7 @@ def choose_leavers(situation: Situation) -> tuple[Machines, int, Plan]:
     if surplus <= 0 or surplus > len(substitutes):
         return staying, surplus, Plan()
     others = staying.where(lambda each: not is_substitute(each))
-    seconds = max(min_ready_of(situation.snapshot), int(STEADY.total_seconds()))
+    seconds = max(situation.intent.min_ready_s, int(STEADY.total_seconds()))
     found = count_unavailable(situation.snapshot, others, seconds)
     waiting = min(found.unavailable, surplus)
     if not waiting:
@@ -106,8 +106,10 @@ def lost_problem(situation: Situation, machine: Machine) -> Problem | None:
 
 def first_lost_problem(situation: Situation) -> str:
     """Return the problem of the first lost VM, or ""."""
-    lost = known_losses(situation.members, situation.intent.substitute_lost_after, situation.now)
-    return min((found.text for each in lost if (found := lost_problem(situation, each)) is not None), default="")
+    return min(
+        (found.text for each in situation.known_lost if (found := lost_problem(situation, each)) is not None),
+        default="",
+    )
 
 
 def _notice_of(machine: Machine, problem: Problem) -> Notice:

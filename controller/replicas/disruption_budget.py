@@ -29,8 +29,9 @@ from controller.kubevirt.pool_types import POOL_KIND
 from controller.kubevirt.replicaset_types import REPLICA_SET_KIND
 from controller.kubevirt.resources import DISRUPTION_BUDGETS, VMIS, DisruptionBudget
 from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.replicas.settings import Settings, asks_for_budget
 from controller.replicas.triggers import controller_key
-from controller.replicas.wrong_annotations import Wrong, setting
+from controller.replicas.wrong_annotations import Wrong
 from controller.runtime.actions import (
     Action,
     AnyResource,
@@ -48,7 +49,7 @@ from controller.runtime.actions import (
 from controller.runtime.triggers import Wake, wakes_of
 from informers.errors import Conflict, StatusError
 from informers.memo import Memo
-from informers.meta import KubeObject, ObjectKey, ObjectMeta, annotations_of, controller_of, is_controlled_by, labels_of
+from informers.meta import KubeObject, ObjectKey, ObjectMeta, controller_of, is_controlled_by, labels_of
 from informers.objects import PatchType
 from informers.store import Change, StoreView
 
@@ -86,7 +87,7 @@ class BudgetCache(Struct, frozen=True):
         if self.store is None:
             return Budgets(resource, None) if self.is_off else None
         meta = owner.metadata
-        if asks_for_budget(owner):
+        if asks_for_budget(owner.metadata):
             return Budgets(resource, self.store.by_index(NAMESPACE, meta.namespace))
         own = self.store.get(ObjectKey(meta.namespace, budget_name(resource.kind, meta.name)))
         return Budgets(resource, () if own is None else (own,))
@@ -100,17 +101,13 @@ class Numbers(Struct, frozen=True):
     stopped: int = 0
 
 
-def asks_for_budget(owner: KubeObject) -> bool:
-    return DISRUPTION_BUDGET in annotations_of(owner.metadata)
-
-
 def budget_name(kind: str, owner: str) -> str:
     return cut_apart(f"{kind.lower()}-{owner}", NAME_LENGTH)
 
 
 def by_budgeted_namespace(owner: KubeObject) -> Iterable[str]:
     """An index function for sets and pools. Return the namespace of an owner that asks for a budget."""
-    return (owner.metadata.namespace,) if asks_for_budget(owner) else ()
+    return (owner.metadata.namespace,) if asks_for_budget(owner.metadata) else ()
 
 
 def wakes_of_budget(change: Change[DisruptionBudget], owners: StoreView[Any], kind: str) -> Iterable[Wake]:
@@ -250,7 +247,9 @@ def _parse(selector: LabelSelector | None) -> Selector | None:
 _parsed: Final = Memo(_parse)
 
 
-def with_budget(plan: Plan, snapshot: Any, labels: Mapping[str, str], count: Callable[[], Numbers]) -> Plan:
+def with_budget(
+    plan: Plan, snapshot: Any, settings: Settings, labels: Mapping[str, str], count: Callable[[], Numbers]
+) -> Plan:
     """Return the plan of a set or pool with the write that keeps its budget. A failure of the write does not hold the
     rest of the plan. `labels` are those of the VMI template, and `count` returns the numbers, which are needed only
     with a budget.
@@ -264,19 +263,25 @@ def with_budget(plan: Plan, snapshot: Any, labels: Mapping[str, str], count: Cal
     if own is not None and own.metadata.deletion_timestamp is not None:
         return plan
     useless = snapshot.useless_budget
-    if not useless and asks_for_budget(owner):
-        write = _update(owner, budgets.resource, own, labels, count())
+    if not useless and settings.budget is not None:
+        write = _update(owner, budgets.resource, own, labels, count(), unavailable=settings.budget)
     else:
         write = _delete(own, useless) if own is not None else None
     return join((Plan(stages=(Stage((write,), essential=False),)), plan)) if write is not None else plan
 
 
 def _update(
-    owner: Any, resource: AnyResource, own: DisruptionBudget | None, labels: Mapping[str, str], numbers: Numbers
+    owner: Any,
+    resource: AnyResource,
+    own: DisruptionBudget | None,
+    labels: Mapping[str, str],
+    numbers: Numbers,
+    *,
+    unavailable: str,
 ) -> Action | None:
     present = own.spec.min_available if own is not None else None
     before = present if isinstance(present, int) else 0
-    least = minimum(setting(owner.metadata, DISRUPTION_BUDGET) or "", numbers, before)
+    least = minimum(unavailable, numbers, before)
     why = f"an eviction must leave {least} of {numbers.wanted} VMs"
     if own is None:
         return _create(owner, resource, least, labels, why)

@@ -17,14 +17,13 @@ from msgspec.structs import replace
 
 from controller.apimachinery.label_selectors import Selector
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import DRAIN_SECONDS, DRAINED, DRAINING, IN_SERVICE, is_marked
+from controller.kubevirt.annotations import DRAINED, DRAINING, IN_SERVICE, is_marked
 from controller.kubevirt.busy import time_of
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import template_labels_of
 from controller.replicas.progress import wake_at
-from controller.replicas.wrong_annotations import setting
 from controller.runtime.actions import AnyResource, Cause, Delete, Notice, Patch, Plan, Restart, Stage, join
 from controller.runtime.members.groups import Member, Members
 from informers.meta import NO_LABELS, ObjectMeta, annotations_of, labels_of
@@ -32,7 +31,6 @@ from informers.objects import PatchType
 
 T = TypeVar("T", bound=Member)
 
-DEFAULT_S: Final = 600
 SCALE_IN, UPDATE, HEALING = "scale-in", "update", "healing"
 """The causes in a mark."""
 
@@ -102,22 +100,14 @@ def mark_of(meta: ObjectMeta) -> Mark | None:
     return Mark(found[1], until, found[3]) if found is not None and until is not None else None
 
 
-def drain_time(owner: ObjectMeta) -> timedelta | None:
-    """Return the longest time to drain, or None if VMs of this set or pool do not drain. A wrong value is 600 seconds,
-    because harm is worse than delay.
-    """
-    if DRAIN_SECONDS not in annotations_of(owner):
-        return None
-    return timedelta(seconds=int(setting(owner, DRAIN_SECONDS) or DEFAULT_S))
-
-
-def drain_of(owner: ObjectMeta, guest: Guest, cause: str, now: datetime) -> Drain | None:
-    """Return the drain of a guest that has to leave, or None if it need not drain because it does not run.
+def drain_of(time: timedelta | None, guest: Guest, cause: str, now: datetime) -> Drain | None:
+    """Return the drain of a guest that has to leave, or None if it need not drain. `time` is the longest time to
+    drain, or None if VMs of this set or pool do not drain.
 
     A mark of an earlier VMI does not count, except for a VM that fails: otherwise, a VM in a crash loop would never be
     healed. A deadline that is later than a new one does not count either: its clock was wrong, or its time was longer.
     """
-    time, mark = drain_time(owner), mark_of(guest.meta)
+    mark = mark_of(guest.meta)
     if not guest.instance or time is None:
         return None
     latest, is_answered = _whole(now + time), is_marked(guest.meta, DRAINED)
@@ -127,17 +117,17 @@ def drain_of(owner: ObjectMeta, guest: Guest, cause: str, now: datetime) -> Drai
     return Drain(guest, mark, is_answered=is_answered, is_over=is_answered or mark.until <= now)
 
 
-def must_drain(owner: ObjectMeta, guest: Guest, cause: str, now: datetime) -> bool:
+def must_drain(time: timedelta | None, guest: Guest, cause: str, now: datetime) -> bool:
     """Return True if the guest must neither be deleted nor restarted now: it runs, it has not said that it has drained,
     and its deadline is in the future.
     """
-    drain = drain_of(owner, guest, cause, now)
+    drain = drain_of(time, guest, cause, now)
     return drain is not None and not drain.is_over
 
 
 def drain_first(
     plan: Plan,
-    owner: ObjectMeta,
+    time: timedelta | None,
     members: Members[T],
     guest_of: Callable[[T], Guest],
     *,
@@ -151,10 +141,10 @@ def drain_first(
     """
     leaving = dict(_leaving(plan))
     marked = members.where(lambda each: is_draining(each.metadata))
-    if not marked and (drain_time(owner) is None or not leaving):
+    if not marked and (time is None or not leaving):
         return plan
     guests = [guest_of(each) for each in members if each.metadata.uid in leaving]
-    drains = [each for guest in guests if (each := drain_of(owner, guest, leaving[guest.meta.uid], now)) is not None]
+    drains = [each for guest in guests if (each := drain_of(time, guest, leaving[guest.meta.uid], now)) is not None]
     waiting = {each.guest.meta.uid: each for each in drains if not each.is_over}
     begins = [each for each in drains if each.is_new]
     ended = [guest_of(each) for each in marked if each.metadata.uid not in leaving and not _lasts(each, still_leaves)]

@@ -17,7 +17,6 @@ from controller.apimachinery.conditions import Condition, find_true, merge_condi
 from controller.apimachinery.field_error import INVALID_SPEC
 from controller.kubevirt.problems import Problem, terminating_problem, text_of
 from controller.replicas.conditions import RECONCILING, REPLICA_FAILURE, STALLED
-from controller.replicas.settings import parse_deadline
 from controller.replicas.wrong_annotations import Wrong, problem_of
 from controller.runtime.actions import Plan
 from controller.runtime.members.groups import Members
@@ -123,16 +122,23 @@ class Snapshot(Protocol):
 
 
 def health_of(
-    snapshot: Snapshot, waits: Sequence[Wait], activity: Activity, *, failure: Condition | None, blocked: Stall | None
+    snapshot: Snapshot,
+    waits: Sequence[Wait],
+    activity: Activity,
+    *,
+    deadline: timedelta,
+    failure: Condition | None,
+    blocked: Stall | None,
 ) -> Health:
     """Return the state of a valid set or pool.
 
-    `waits` are the problems of its VMs, the most important first. `failure` is the new condition `ReplicaFailure`, or
-    None. `blocked` is a stall of the kind, or None. A missed progress deadline comes before it.
+    `waits` are the problems of its VMs, the most important first. `deadline` is the progress deadline. `failure` is the
+    new condition `ReplicaFailure`, or None. `blocked` is a stall of the kind, or None. A missed progress deadline comes
+    before it.
     """
-    meta, old = snapshot.owner.metadata, snapshot.owner.status
+    old = snapshot.owner.status
     conditions = old.conditions if old is not None else None
-    now, deadline, texts = snapshot.now, parse_deadline(meta), texts_of(conditions)
+    now, texts = snapshot.now, texts_of(conditions)
     overdue = next((problem for problem, since in waits if is_overdue(since, now, deadline)), None)
     # The condition in the present status has the time of the first failure.
     first = find_true(conditions, REPLICA_FAILURE) if failure is not None else None

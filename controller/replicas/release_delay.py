@@ -34,15 +34,6 @@ def is_young(meta: ObjectMeta, now: datetime) -> bool:
     return created is not None and abs(now - created) < RELEASE_DELAY
 
 
-def wanted_beside(held: int, wanted: int, others: int) -> int:
-    """Return the number of members that the owner wants in addition to the `held` members.
-
-    The release of a held member waits. A held member still counts, so the owner does not replace the member. But the
-    owner deletes none of the `others` because of held members.
-    """
-    return max(wanted - held, min(wanted, others))
-
-
 def plan_held(owner: ObjectMeta, held: Iterable[Member], now: datetime) -> Plan:
     """Return a plan that requests a reconciliation when the first of the members in `held` may be released.
 

@@ -18,20 +18,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.apimachinery.label_selectors import Selector
-from controller.kubevirt.annotations import READY_REVISION, ROLLBACK, ROLLED_BACK
+from controller.kubevirt.annotations import READY_REVISION, ROLLED_BACK
 from controller.kubevirt.delicate import paused_or_unreadable
+from controller.kubevirt.limits import Template
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import has_terminating_pod, is_out_of_reach
 from controller.replicas.kstatus import Health, Stall, Word, is_overdue
 from controller.replicas.notes import plan_note
-from controller.replicas.settings import parse_deadline
-from controller.replicas.wrong_annotations import setting
+from controller.replicas.settings import Settings
+from controller.replicas.target import Target
 from controller.runtime.actions import Notice, Plan
 from informers.meta import ObjectMeta, annotations_of
 from informers.resource import Resource
 
-T = TypeVar("T", bound=Any)
+T = TypeVar("T", bound=Template)
 
 
 class Rollout(Struct, frozen=True, kw_only=True):
@@ -48,27 +49,13 @@ class Rollout(Struct, frozen=True, kw_only=True):
     """
 
     owner: ObjectMeta
+    settings: Settings
     resource: Resource[Any]
     digest: str
     revision: str
     ready: str
     unready: Iterable[tuple[datetime | None, str]]
     usable: Callable[[str], Any]
-
-
-def is_asked(owner: ObjectMeta) -> bool:
-    return setting(owner, ROLLBACK) is not None
-
-
-def ready_revision(owner: ObjectMeta) -> str:
-    """Return the noted revision that was wholly ready, or ""."""
-    return annotations_of(owner).get(READY_REVISION, "") if is_asked(owner) else ""
-
-
-def return_target(owner: ObjectMeta, digest: str) -> str:
-    """Return the revision to which the VMs return while the spec has the template `digest`, or ""."""
-    rejected, _, target = annotations_of(owner).get(ROLLED_BACK, "").partition(" to ")
-    return target if rejected == digest and is_asked(owner) else ""
 
 
 def tells_of_template(vmi: VirtualMachineInstance | None) -> bool:
@@ -94,19 +81,19 @@ def usable_template(
     return template if selector.matches(template.labels) else f"spec.selector does not match revision {name}"
 
 
-def after_return(intent: T, owner: ObjectMeta, digest: str, usable: Callable[[str], Any]) -> T:
-    """Return the intent with the template to which the VMs have returned from the template `digest` of the spec.
-
-    If they cannot have it any more, `stranded` says why.
+def rolled_out(
+    settings: Settings, template: T, digest: str, usable: Callable[[str], T | str]
+) -> tuple[T, T | None, str]:
+    """Return the template that a set or pool with this template rolls out, the template from which its VMs have
+    returned or None, and why they cannot return or "" (see `Target`).
     """
-    target = return_target(owner, digest)
+    target = settings.return_target(digest)
     if not target:
-        return intent
+        return template, None, ""
     found = usable(target)
     if isinstance(found, str):
-        why = f"its VMs have returned to revision {target}, but {found}; change the template"
-        return replace(intent, rejected=intent.template, stranded=why)
-    return replace(intent, template=found, rejected=intent.template)
+        return template, template, f"its VMs have returned to revision {target}, but {found}; change the template"
+    return found, template, ""
 
 
 def plan_notes(rollout: Rollout) -> Plan:
@@ -115,8 +102,8 @@ def plan_notes(rollout: Rollout) -> Plan:
     The caller puts the stage before the update. If the note fails, no VM is updated.
     """
     owner, noted = rollout.owner, annotations_of(rollout.owner)
-    stale = [READY_REVISION] if not is_asked(owner) else []
-    stale += [ROLLED_BACK] if not return_target(owner, rollout.digest) else []
+    stale = [READY_REVISION] if not rollout.settings.returns else []
+    stale += [ROLLED_BACK] if not rollout.settings.return_target(rollout.digest) else []
     changes: dict[str, str | None] = {name: None for name in stale if name in noted}
     if rollout.ready not in ("", noted.get(READY_REVISION)):
         changes[READY_REVISION] = rollout.ready
@@ -130,11 +117,11 @@ def plan_return(rollout: Rollout, now: datetime) -> Plan:
 
     If no earlier revision can be used, nothing returns, and an Event says why.
     """
-    deadline = parse_deadline(rollout.owner)
+    deadline = rollout.settings.deadline
     late = [(since, name) for since, name in rollout.unready if since is not None and is_overdue(since, now, deadline)]
     if not late:
         return Plan()
-    target = ready_revision(rollout.owner)
+    target = rollout.settings.ready_revision
     found = rollout.usable(target) if target else "no earlier revision is known that was wholly ready"
     text = f"revision {rollout.revision} is not ready in time ({min(late)[1]})"
     if isinstance(found, str):
@@ -150,12 +137,12 @@ def hold_return(why: str) -> Plan:
     return Plan(held=why, notices=(Notice(reason="RollbackHeld", message=why, once=why),))
 
 
-def with_return(health: Health, intent: Any, revision: str, target: str) -> Health:
-    """Return the state of a set or pool. If its VMs have returned from `revision` to `target`, or still return, the
+def with_return(health: Health, target: Target[Any], revision: str, earlier: str) -> Health:
+    """Return the state of a set or pool. If its VMs have returned from `revision` to `earlier`, or still return, the
     state says so.
     """
-    if intent.rejected is None:
+    if target.rejected is None:
         return health
-    text = f"revision {revision} was not ready in time; its VMs return to revision {target} until the template changes"
-    problem = intent.stranded or (f"{text}; {health.problem}" if health.problem else text)
+    text = f"revision {revision} was not ready in time; its VMs return to revision {earlier} until the template changes"
+    problem = target.stranded or (f"{text}; {health.problem}" if health.problem else text)
     return Health(Word.ROLLED_BACK, problem, Stall(Word.ROLLED_BACK, problem))

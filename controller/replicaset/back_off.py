@@ -132,7 +132,7 @@ def find_back_off(
     failures = [_early_failure(vmi, now) for vmi in spent if _failed_early(vmi, now)]
     failures.sort(key=lambda each: (-each.failures, -each.due.timestamp(), each.vmi.metadata.name))
     current = active.where(lambda vmi: is_updated(vmi, template))
-    starting = [vmi for vmi in _replacements(current).examples() if trial_of(vmi).failures]
+    starting = [vmi for vmi in _replacements(current).traits() if trial_of(vmi).failures]
     rows = [*(each.since for each in failures), *(failing_since(vmi, now) for vmi in starting)]
     back_off = BackOff(tuple(failures), min(rows, default=None))
     early = {failure.vmi.metadata.uid for failure in failures}

@@ -3,17 +3,13 @@
 from msgspec import Struct
 
 from controller.apimachinery.owner_references import adoption_patch, controller_reference, release_patch
-from controller.kubevirt.annotations import ADOPTED_TEMPLATE
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vmis import is_deleting
-from controller.replicas.notes import plan_note
 from controller.replicas.release_delay import plan_held, split_by_age
 from controller.replicaset.intent import Intent
 from controller.replicaset.snapshot import Snapshot
-from controller.replicaset.template import has_hash
 from controller.replicaset.traits import VMIs, name_of, split_by_selector
 from controller.runtime.actions import Confirm, Patch, Plan, Stage, join
-from informers.meta import ObjectMeta, annotations_of, labels_of
+from informers.meta import ObjectMeta, labels_of
 from informers.objects import PatchType
 
 
@@ -70,21 +66,6 @@ def plan_claims(snapshot: Snapshot, claims: Claims) -> Plan:
     left = len(claims.adopted) - snapshot.burst
     claimed = Plan(stages=tuple(stages), held=f"{left} more adoptions wait" if left > 0 else "")
     return join((claimed, plan_held(owner, claims.held, snapshot.now)))
-
-
-def plan_adopted_template(snapshot: Snapshot, intent: Intent, kept: VMIs) -> Plan:
-    """Plan to store the hash of the present template on the set, if a VMI in `kept` has no hash. Such VMIs belong to
-    this template (R14).
-
-    The stage is not essential. Until the hash is stored, these VMIs belong to each new template.
-    """
-    meta = snapshot.owner.metadata
-    if ADOPTED_TEMPLATE in annotations_of(meta) or not kept.some(
-        lambda vmi: not is_deleting(vmi) and not has_hash(vmi)
-    ):
-        return Plan()
-    why = "notes the template of the VMIs that have no hash"
-    return plan_note(snapshot.replicasets, meta, {ADOPTED_TEMPLATE: intent.template.hash}, why)
 
 
 def _patch(snapshot: Snapshot, child: ObjectMeta, body: bytes, why: str) -> Patch:

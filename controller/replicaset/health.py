@@ -25,7 +25,15 @@ from controller.kubevirt.problems import (
 )
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vmis import is_deleting, is_paused, is_ready, phase_of, terminating_since, unready_since
+from controller.kubevirt.vmis import (
+    is_active,
+    is_deleting,
+    is_paused,
+    is_ready,
+    phase_of,
+    terminating_since,
+    unready_since,
+)
 from controller.replicas import kstatus
 from controller.replicas.kstatus import (
     Activity,
@@ -38,9 +46,7 @@ from controller.replicas.kstatus import (
 )
 from controller.replicas.replica_limit import limit_stall
 from controller.replicas.revisions import hash_of_set_revision
-from controller.replicas.settings import parse_deadline
 from controller.replicaset.back_off import trial_of
-from controller.replicaset.rolling_update import parse_rollout
 from controller.replicaset.rollout import vmi_stuck_since
 from controller.replicaset.situation import Situation
 from controller.replicaset.template import Template, is_updated
@@ -55,9 +61,10 @@ def health_of(situation: Situation, failure: Condition | None, replacing: Condit
     None.
     """
     snapshot, active = situation.snapshot, situation.active
-    blocked = limit_stall(situation.intent.replicas, len(active), snapshot.max_replicas)
+    blocked = limit_stall(situation.target.replicas, len(active), snapshot.max_replicas)
     waits, activity = find_waits(situation), _activity(situation)
-    health = kstatus.health_of(snapshot, waits, activity, failure=failure, blocked=blocked)
+    deadline = situation.intent.settings.deadline
+    health = kstatus.health_of(snapshot, waits, activity, deadline=deadline, failure=failure, blocked=blocked)
     if failure is not None:
         return replace(health, problem=text_of(failure))
     if replacing is not None and health.stall is None:
@@ -67,22 +74,21 @@ def health_of(situation: Situation, failure: Condition | None, replacing: Condit
 
 def plan_progress(situation: Situation) -> Plan:
     snapshot = situation.snapshot
-    deadline = parse_deadline(snapshot.owner.metadata)
+    deadline = situation.intent.settings.deadline
     is_replaced = replaced_by_rollout(situation)
     starts = [failure.since for failure in situation.back_off.failures if failure.failures >= 2]
     unready = situation.active.where(
         lambda vmi: not is_ready(vmi) and not is_replaced(vmi) and not paused_or_unreadable(vmi)
     )
-    starts += [vmi_stuck_since(vmi, snapshot.now) for vmi in unready.examples()]
-    terminating = snapshot.members.where(is_deleting).examples()
+    starts += [vmi_stuck_since(vmi, snapshot.now) for vmi in unready.traits()]
+    terminating = snapshot.members.where(is_deleting).traits()
     return plan_deadline([*starts, *map(terminating_since, terminating)], snapshot.now, deadline)
 
 
 def replaced_by_rollout(situation: Situation) -> Callable[[VirtualMachineInstance], bool]:
-    rollout = parse_rollout(situation.snapshot.owner, situation.intent.wanted)
-    if rollout is None:
+    if situation.rollout is None:
         return lambda _: False
-    template = situation.intent.template
+    template = situation.template
     return lambda vmi: not is_updated(vmi, template) and not is_protected(vmi.metadata)
 
 
@@ -94,10 +100,11 @@ def find_waits(situation: Situation) -> list[Wait]:
     because only a user can help them.
     """
     snapshot, is_replaced = situation.snapshot, replaced_by_rollout(situation)
-    now, deadline = snapshot.now, parse_deadline(snapshot.owner.metadata)
+    now, deadline = snapshot.now, situation.intent.settings.deadline
     failed = [each for each in situation.back_off.failures if each.failures >= 2]
     waits: list[Wait] = [(Problem(each.vmi.metadata.name, CRASH_LOOP, "", each.since), each.since) for each in failed]
-    for vmi in sorted(situation.active.where(lambda vmi: _has_problem(vmi, now, deadline)).firsts(), key=name_of):
+    shown = snapshot.members.where(lambda vmi: is_active(vmi) and _has_problem(vmi, now, deadline))
+    for vmi in sorted(shown.firsts(), key=name_of):
         problem = _problem_of(vmi, now)
         waits.append((problem, None if is_replaced(vmi) or paused_or_unreadable(vmi) else problem.since))
     return waits + terminating_waits(snapshot.members, now, deadline)
@@ -116,7 +123,7 @@ def revision_in_use(active: VMIs, template: Template, revisions: Iterable[Contro
     outdated.
     """
     numbers = {hash_of_set_revision(each.metadata): each.revision for each in revisions}
-    outdated = {template.hash_of(vmi) for vmi in active.examples()} - {template.hash}
+    outdated = {template.hash_of(vmi) for vmi in active.traits()} - {template.hash}
     return min(outdated, key=lambda hashed: (numbers.get(hashed, 0), hashed), default=template.hash)
 
 
@@ -134,11 +141,12 @@ def _problem_of(vmi: VirtualMachineInstance, now: datetime) -> Problem:
 
 
 def _activity(situation: Situation) -> Activity:
-    active = situation.active
+    active, claims = situation.active, situation.claims
+    is_claiming = bool(claims.adopted or claims.released or claims.held)
     has_surplus = situation.missing < 0 and active.some(lambda vmi: not is_protected(vmi.metadata))
     return Activity(
-        scales=not situation.has_wanted or has_surplus,
+        scales=not situation.has_regular or has_surplus or is_claiming,
         updates=active.some(replaced_by_rollout(situation)),
-        starts=active.some(lambda vmi: not is_ready(vmi)),
+        starts=situation.snapshot.members.some(lambda vmi: is_active(vmi) and not is_ready(vmi)),
         runs=bool(active),
     )

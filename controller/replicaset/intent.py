@@ -1,35 +1,99 @@
-"""The parser for the spec of a replica set (R1)."""
+"""The parser for the spec and the settings of a replica set (R1)."""
 
 from msgspec import Struct
 
 from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.label_selectors import Selector
+from controller.apimachinery.quantities import Amount, parse_amount
+from controller.kubevirt.annotations import ROLLING_UPDATE
 from controller.kubevirt.limits import check_spec
 from controller.kubevirt.replicaset_types import ReplicaSet
+from controller.replicas.settings import Settings, read_settings
+from controller.replicas.wrong_annotations import setting
 from controller.replicaset.template import FIELD, Template, parse_template
+from informers.meta import ObjectMeta, annotations_of
+
+
+class Rollout(Struct, frozen=True):
+    """The limits of a rolling update.
+
+    The rollout deletes ready VMIs only while fewer than `max_unavailable` of the wanted VMIs are not ready. At most
+    `max_surge` VMIs exist in addition to the wanted VMIs. At least one of the two numbers is not 0, unless the set
+    wants no VMI.
+    """
+
+    max_unavailable: int
+    max_surge: int
+
+
+class RollingUpdate(Struct, frozen=True):
+    """The annotation `ROLLING_UPDATE` (R14).
+
+    With a surge, outdated VMIs are deleted when new ones are ready. Then a percentage of `unavailable` rounds down and
+    that of `surge` rounds up, as in a Deployment.
+    """
+
+    unavailable: Amount | None
+    surge: Amount | None
+
+    def at(self, wanted: int) -> Rollout:
+        """Return the limits of a set that wants this number of VMIs."""
+        if self.surge is None:
+            assert self.unavailable is not None, "the catalogue refuses two limits of 0"
+            return Rollout(self.unavailable.of(wanted), 0)
+        unavailable = self.unavailable.floor(wanted) if self.unavailable is not None else 0
+        return Rollout(unavailable, self.surge.ceiling(wanted))
 
 
 class Intent(Struct, frozen=True, kw_only=True):
-    """A parsed and valid spec. `replicas` is the number in the spec. `wanted` is the number of VMIs that the set may
-    have now, with the limit of replicas (R4). `situation_of` sets it.
+    """A parsed and valid spec, with the settings. The selector is not empty and matches the labels of the template.
 
-    The selector is not empty and matches the labels of the template.
-    If the VMIs return by themselves (P29), `template` is the one to which they return, and `rejected` is the one of the
-    spec. If they cannot have it any more, both are the one of the spec, and `stranded` says why.
+    `rolling` is None if the annotation is absent or invalid. In both cases, no VMI is replaced. `rolls_out` is true if
+    the annotation is present.
     """
 
     replicas: int
-    wanted: int
     selector: Selector
     template: Template
-    rejected: Template | None = None
-    stranded: str = ""
+    settings: Settings
+    rolling: RollingUpdate | None
+    rolls_out: bool
+
+    def limits_at(self, wanted: int) -> Rollout | None:
+        return self.rolling.at(wanted) if self.rolling is not None else None
 
 
 def parse_intent(owner: ReplicaSet) -> Intent | FieldError:
-    """Parse the spec of the set. Return the first error if the spec is invalid."""
+    """Parse the set. Return the first error if the spec is invalid."""
     checked = check_spec(owner.spec, parse_template(owner), FIELD)
     if isinstance(checked, FieldError):
         return checked
     replicas, selector, template = checked
-    return Intent(replicas=replicas, wanted=replicas, selector=selector, template=template)
+    return Intent(
+        replicas=replicas,
+        selector=selector,
+        template=template,
+        settings=read_settings(owner.metadata),
+        rolling=_parse_rolling(owner.metadata),
+        rolls_out=rolls_out(owner),
+    )
+
+
+def rolls_out(owner: ReplicaSet) -> bool:
+    """Return True if the set has the rolling-update annotation. Such a set replaces all its outdated VMIs."""
+    return ROLLING_UPDATE in annotations_of(owner.metadata)
+
+
+def max_unavailable(owner: ReplicaSet) -> int | None:
+    """Return the `maxUnavailable` of the rolling-update annotation, or None if it is absent or invalid."""
+    rolling = _parse_rolling(owner.metadata)
+    return rolling.at(1 if owner.spec.replicas is None else owner.spec.replicas).max_unavailable if rolling else None
+
+
+def _parse_rolling(meta: ObjectMeta) -> RollingUpdate | None:
+    text = setting(meta, ROLLING_UPDATE)
+    if text is None:
+        return None
+    parts = (part.partition("=") for part in text.split(","))
+    amounts = {name.strip(): parse_amount(value.strip()) for name, _, value in parts}
+    return RollingUpdate(amounts["maxUnavailable"], amounts.get("maxSurge"))

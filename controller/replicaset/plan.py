@@ -29,7 +29,7 @@ from msgspec.structs import replace
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
 from controller.kubevirt.busy import ends_of_marks
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vmis import is_active, is_ready
+from controller.kubevirt.vmis import is_ready
 from controller.replicas.conditions import held_reason
 from controller.replicas.disruption_budget import Numbers, with_budget
 from controller.replicas.draining import SCALE_IN, UPDATE, drain_first, guest_of_vmi
@@ -39,16 +39,14 @@ from controller.replicas.rollback import hold_return, plan_notes, plan_return
 from controller.replicas.undecodable import undecodable_notices
 from controller.replicas.wrong_annotations import with_wrong_annotations
 from controller.replicaset.back_off import message_of
-from controller.replicaset.claims import choose_claims, plan_adopted_template, plan_claims
+from controller.replicaset.claims import plan_claims
 from controller.replicaset.health import plan_progress, replaced_by_rollout
-from controller.replicaset.intent import Intent, parse_intent
-from controller.replicaset.revisions import plan_pruning, plan_revision
+from controller.replicaset.revisions import plan_adopted_template, plan_pruning, plan_revision
 from controller.replicaset.rollback import rollout_of
 from controller.replicaset.rollout import plan_rollout
 from controller.replicaset.scale import plan_cleanup, plan_scale
 from controller.replicaset.situation import Situation, situation_of
 from controller.replicaset.snapshot import Snapshot
-from controller.replicaset.traits import group_vmis
 from controller.replicaset.unready import plan_unready
 from controller.runtime.actions import Cause, Delete, Notice, Plan, join
 
@@ -61,26 +59,21 @@ def _plan(snapshot: Snapshot) -> Plan:
     owner = snapshot.owner
     if owner.metadata.deletion_timestamp is not None:
         return Plan(held="being deleted")
-    intent = parse_intent(owner)
-    if isinstance(intent, FieldError):
-        notice = Notice(reason=INVALID_SPEC, message=intent.message, once=f"generation-{owner.metadata.generation}")
-        return Plan(held=f"invalid: {intent.message}", notices=(notice,))
+    situation = situation_of(snapshot)
+    if isinstance(situation, FieldError):
+        message = situation.message
+        notice = Notice(reason=INVALID_SPEC, message=message, once=f"generation-{owner.metadata.generation}")
+        return Plan(held=f"invalid: {message}", notices=(notice,))
     if not snapshot.settled:
         return Plan(held="the cache does not show all of our own writes yet")
     if owner.spec.paused:
-        claims = choose_claims(snapshot, intent)
-        parts = (plan_adopted_template(snapshot, intent, claims.kept), plan_claims(snapshot, claims))
-        return replace(join(parts), held="paused")
-    return _plan_changes(snapshot, intent)
+        return replace(join((plan_adopted_template(situation), plan_claims(snapshot, situation.claims))), held="paused")
+    return _plan_changes(situation)
 
 
-def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
-    claims = choose_claims(snapshot, intent)
-    # Adopted VMIs already count as active. Otherwise the reconciliation would create too many VMIs.
-    members = claims.kept + group_vmis(filter(is_active, claims.adopted))
-    active = len(members.where(is_active))
-    situation = situation_of(snapshot, intent, members, young=len(claims.held))
-    shown, stranded = rollout_of(situation), situation.intent.stranded
+def _plan_changes(situation: Situation) -> Plan:
+    snapshot, intent, claims = situation.snapshot, situation.intent, situation.claims
+    shown, stranded = rollout_of(situation), situation.target.stranded
     if stranded:
         return hold_return(stranded)
     returning = plan_return(shown, snapshot.now)
@@ -93,7 +86,7 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
     cleanup = plan_cleanup(situation, limit=limit)
     parts = [
         returning,
-        plan_adopted_template(snapshot, intent, claims.kept),
+        plan_adopted_template(situation),
         plan_revision(situation),
         plan_claims(snapshot, claims),
         scaling,
@@ -102,9 +95,9 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
         plan_limit(snapshot.owner.metadata, intent.replicas, snapshot.max_replicas),
         Plan(notices=undecodable_notices(claims.kept.where(lambda vmi: bool(vmi.undecodable)), snapshot.now)),
         plan_progress(situation),
-        wake_at(ends_of_marks(*situation.active.examples(), now=snapshot.now), snapshot.now),
+        wake_at(ends_of_marks(*situation.active.traits(), now=snapshot.now), snapshot.now),
     ]
-    is_surge = situation.missing > 0 and situation.has_wanted
+    is_surge = situation.missing > 0 and situation.has_regular
     if not claims.adopted and not claims.released and (is_surge or not scaling.stages):
         limit -= _deletes_of(cleanup)
         rollout = Plan()
@@ -115,7 +108,7 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
             unready = plan_unready(situation, limit=limit - _deletes_of(rollout))
             parts.append(_unless_limited(situation, unready, Cause.HEALING))
     if not any(part.stages for part in parts):
-        parts.append(plan_pruning(snapshot, intent))
+        parts.append(plan_pruning(situation))
     whole = join(parts)
     is_replaced = replaced_by_rollout(situation)
     guest_of = partial(guest_of_vmi, snapshot.vmis, intent.selector)
@@ -125,10 +118,9 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
             return not may_scale
         return is_replaced(vmi) if cause == UPDATE else not is_ready(vmi)
 
-    owner = snapshot.owner.metadata
-    whole = drain_first(whole, owner, situation.active, guest_of, still_leaves=still_leaves, now=snapshot.now)
-    wanted = min(intent.replicas, situation.intent.wanted + len(claims.held))
-    return with_budget(whole, snapshot, intent.template.labels, lambda: Numbers(wanted, active))
+    drain, active, labels = intent.settings.drain, situation.active, intent.template.labels
+    whole = drain_first(whole, drain, active, guest_of, still_leaves=still_leaves, now=snapshot.now)
+    return with_budget(whole, snapshot, intent.settings, labels, lambda: Numbers(situation.target.kept, len(active)))
 
 
 def _unless_limited(situation: Situation, part: Plan, cause: Cause) -> Plan:
@@ -150,7 +142,7 @@ def _back_off_notice(situation: Situation) -> Plan:
     back_off = situation.back_off
     if not situation.creates.waiting or not back_off.failures:
         return Plan()
-    once = f"back-off {situation.intent.template.hash} {back_off.since:%Y-%m-%dT%H:%M:%S}"
+    once = f"back-off {situation.template.hash} {back_off.since:%Y-%m-%dT%H:%M:%S}"
     return Plan(notices=(Notice(reason="BackOff", message=message_of(back_off.failures[0]), once=once),))
 
 

@@ -52,8 +52,8 @@ def _without_last_waiting(active: VMIs, number: int, now: datetime) -> VMIs:
     kept: list[Group[VirtualMachineInstance]] = []
 
     def rank(group: Group[VirtualMachineInstance]) -> tuple[StateRank, tuple[float, float]]:
-        since, created, _ = age_rank_of(group[0])
-        return state_rank_of(group[0], now), (since, created)
+        since, created, _ = age_rank_of(group.traits)
+        return state_rank_of(group.traits, now), (since, created)
 
     for _, equal in groupby(sorted(waiting.groups, key=rank), key=rank):
         if sum(map(len, kept)) >= number:
@@ -77,8 +77,8 @@ def _in_order(active: VMIs, now: datetime) -> Iterator[VirtualMachineInstance]:
     nodes: defaultdict[str, list[tuple[StateRank, AgeRank, VirtualMachineInstance]]] = defaultdict(list)
     vmis_per_node: Counter[str] = Counter()
     for group in active.groups:
-        protected = is_protected(group[0].metadata)
-        for vmi, state_rank in _with_state_ranks(group, now):
+        protected, state_rank = is_protected(group.traits.metadata), state_rank_of(group.traits, now)
+        for vmi in group:
             node = node_of(vmi)
             vmis_per_node[node] += 1
             if not protected:
@@ -100,18 +100,6 @@ def _in_order(active: VMIs, now: datetime) -> Iterator[VirtualMachineInstance]:
             heapreplace(firsts, (state_rank, negative_count + 1, age_rank, node))
         else:
             heappop(firsts)
-
-
-def _with_state_ranks(
-    group: Group[VirtualMachineInstance], now: datetime
-) -> Iterator[tuple[VirtualMachineInstance, StateRank]]:
-    """Yield the VMIs of the group with their state ranks. Most VMIs have the rank of the example."""
-    example, rank = group[0], state_rank_of(group[0], now)
-    has_node, migrates = node_of(example) != "", is_migrating(example)
-    is_plain = not example.metadata.annotations
-    for vmi in group:
-        same = is_plain and (node_of(vmi) != "") == has_node and is_migrating(vmi) == migrates
-        yield vmi, rank if same else state_rank_of(vmi, now)
 
 
 def state_rank_of(vmi: VirtualMachineInstance, now: datetime) -> StateRank:

@@ -12,8 +12,10 @@ from zlib import crc32
 from msgspec.structs import replace
 
 from controller.apimachinery.conditions import with_timezone
-from controller.kubevirt.annotations import TEMPLATE_HASH
+from controller.kubevirt.annotations import ADOPTED_TEMPLATE, TEMPLATE_HASH
 from controller.kubevirt.vm_types import ControllerRevision
+from controller.kubevirt.vmis import is_deleting
+from controller.replicas.notes import plan_note
 from controller.replicas.revisions import (
     create_revision,
     delete_revisions,
@@ -22,12 +24,10 @@ from controller.replicas.revisions import (
     set_revision_name,
     unused_revisions,
 )
-from controller.replicas.rollback import ready_revision
-from controller.replicaset.intent import Intent
 from controller.replicaset.situation import Situation
-from controller.replicaset.snapshot import Snapshot
+from controller.replicaset.template import has_hash
 from controller.runtime.actions import Plan, Stage
-from informers.meta import ObjectMeta
+from informers.meta import ObjectMeta, annotations_of
 
 ORPHANED: Final = "its set was deleted"
 """Why revisions go whose set was deleted with `--cascade=orphan`. The garbage collector does not delete them."""
@@ -47,12 +47,12 @@ def plan_revision(situation: Situation) -> Plan:
 
     The stage is not essential, because no VMI may wait for the history.
     """
-    snapshot, hashed = situation.snapshot, situation.intent.template.hash
+    snapshot, hashed = situation.snapshot, situation.template.hash
     history, owner = snapshot.history, snapshot.owner
     name = set_revision_name(owner.metadata.name, hashed)
     if name in history.names:
         # If another object has the name, the set waits until that object is gone. Its deletion starts a reconciliation.
-        is_return = situation.intent.rejected is not None
+        is_return = situation.target.rejected is not None
         return Plan(stages=() if is_return else roll_out_again(owner, history.revisions, name))
     if not situation.creates.number and not history.revisions and not _is_new(owner.metadata, history.since):
         wait_s = (history.since - snapshot.now).total_seconds() + spread_s(owner.metadata.uid)
@@ -63,13 +63,30 @@ def plan_revision(situation: Situation) -> Plan:
     return Plan(stages=(Stage((replace(create, is_note=True),), essential=False),))
 
 
-def plan_pruning(snapshot: Snapshot, intent: Intent) -> Plan:
+def plan_adopted_template(situation: Situation) -> Plan:
+    """Plan to store the hash of the present template on the set, if a member has no hash. Such VMIs belong to this
+    template (R14).
+
+    The stage is not essential. Until the hash is stored, these VMIs belong to each new template.
+    """
+    snapshot, kept = situation.snapshot, situation.claims.kept
+    meta = snapshot.owner.metadata
+    if ADOPTED_TEMPLATE in annotations_of(meta) or not kept.some(
+        lambda vmi: not is_deleting(vmi) and not has_hash(vmi)
+    ):
+        return Plan()
+    why = "notes the template of the VMIs that have no hash"
+    return plan_note(snapshot.replicasets, meta, {ADOPTED_TEMPLATE: situation.intent.template.hash}, why)
+
+
+def plan_pruning(situation: Situation) -> Plan:
     """Plan to delete unused revisions, and revisions of an earlier set with the same name. At most `burst` are deleted
     in a reconciliation.
 
     A revision is unused if it does not have the present template, no VMI was created from its template, and it is not
     the one to which VMIs may return by themselves. The newest `keep` unused revisions stay.
     """
+    snapshot, intent = situation.snapshot, situation.intent
     history = snapshot.history
     # The present template has one of the revisions, except right after a change.
     has_unused = len(history.revisions) > history.keep + 1
@@ -77,10 +94,10 @@ def plan_pruning(snapshot: Snapshot, intent: Intent) -> Plan:
         return Plan()
     unused: list[ControllerRevision] = []
     if has_unused:
-        examples = snapshot.members.examples()
-        hashes = {intent.template.hash_of(vmi) for vmi in examples} | {intent.template.hash}
+        shared = snapshot.members.traits()
+        hashes = {intent.template.hash_of(vmi) for vmi in shared} | {intent.template.hash}
         used = {each.metadata.name for each in history.revisions if hash_of_set_revision(each.metadata) in hashes}
-        used.add(ready_revision(snapshot.owner.metadata))
+        used.add(intent.settings.ready_revision)
         unused = unused_revisions(history.revisions, used, keep=history.keep)
     stages = (
         *delete_revisions(unused, "no VMI uses this revision", burst=snapshot.burst),

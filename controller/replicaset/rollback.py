@@ -5,9 +5,8 @@ from datetime import datetime
 
 from controller.kubevirt.vmis import is_ready
 from controller.replicas.revisions import set_revision_name
-from controller.replicas.rollback import Rollout, is_asked, ready_revision, tells_of_template
+from controller.replicas.rollback import Rollout, tells_of_template
 from controller.replicaset.back_off import is_proven
-from controller.replicaset.rolling_update import parse_rollout
 from controller.replicaset.rollout import vmi_stuck_since
 from controller.replicaset.situation import Situation, usable_in
 from controller.replicaset.template import is_updated
@@ -16,17 +15,19 @@ from controller.replicaset.traits import replaces_failure
 
 def rollout_of(situation: Situation) -> Rollout:
     """Return what the VMIs show. Without a rolling update, they do not return."""
-    intent, snapshot, owner = situation.intent, situation.snapshot, situation.snapshot.owner.metadata
-    revision, noted = set_revision_name(owner.name, intent.template.hash), ready_revision(owner)
-    is_new = is_asked(owner) and intent.rejected is None and noted != revision
-    may_return = is_new and parse_rollout(snapshot.owner, intent.wanted) is not None
+    intent, snapshot, template = situation.intent, situation.snapshot, situation.template
+    settings, owner = intent.settings, snapshot.owner.metadata
+    revision, noted = set_revision_name(owner.name, template.hash), settings.ready_revision
+    is_new = settings.returns and situation.target.rejected is None and noted != revision
+    may_return = is_new and situation.rollout is not None
     if may_return and not noted:
         # The first template of a set has no way back.
-        may_return = situation.active.some(lambda vmi: not is_updated(vmi, intent.template))
+        may_return = situation.active.some(lambda vmi: not is_updated(vmi, template))
     return Rollout(
         owner=owner,
+        settings=settings,
         resource=snapshot.replicasets,
-        digest=(intent.rejected or intent.template).hash,
+        digest=intent.template.hash,
         revision=revision,
         ready=_ready_revision(situation) if is_new else "",
         unready=_unready(situation) if may_return else (),
@@ -37,11 +38,11 @@ def rollout_of(situation: Situation) -> Rollout:
 def _ready_revision(situation: Situation) -> str:
     """Return the revision that all VMIs have, if all wanted VMIs exist and are ready. Otherwise return ""."""
     snapshot, intent, active = situation.snapshot, situation.intent, situation.active
-    hashes = set(map(intent.template.hash_of, active.examples()))
+    hashes = set(map(situation.template.hash_of, active.traits()))
     is_short = active.some(
         lambda vmi: not is_ready(vmi) or (replaces_failure(vmi) and not is_proven(vmi, snapshot.now))
     )
-    if len(hashes) != 1 or is_short or not situation.has_wanted:
+    if len(hashes) != 1 or is_short or not situation.has_regular:
         return ""
     name = set_revision_name(snapshot.owner.metadata.name, min(hashes))
     return "" if isinstance(usable_in(snapshot, intent)(name), str) else name
@@ -49,12 +50,12 @@ def _ready_revision(situation: Situation) -> str:
 
 def _unready(situation: Situation) -> Iterator[tuple[datetime, str]]:
     """Yield the VMIs of the new template that are not ready, or that have failed early."""
-    now, template = situation.snapshot.now, situation.intent.template
+    now, template = situation.snapshot.now, situation.template
     stuck = situation.active.where(
         lambda vmi: is_updated(vmi, template) and not is_ready(vmi) and tells_of_template(vmi)
     )
     for group in stuck.groups:
-        yield vmi_stuck_since(group[0], now), min(each.metadata.name for each in group)
+        yield vmi_stuck_since(group.traits, now), min(each.metadata.name for each in group)
     for failure in situation.back_off.failures:
         if tells_of_template(failure.vmi):
             yield failure.since, failure.vmi.metadata.name

@@ -21,8 +21,8 @@ from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import entered, is_ready, ready_since, unready_since
 from controller.replicas.progress import watch_progress
 from controller.replicaset.back_off import PROVEN_AFTER, failing_since, is_proven, trial_of
+from controller.replicaset.intent import Rollout
 from controller.replicaset.ranking import rank_for_removal
-from controller.replicaset.rolling_update import Rollout, parse_rollout
 from controller.replicaset.scale import delete_of, hold_spared, successor_of
 from controller.replicaset.situation import Situation
 from controller.replicaset.template import is_updated
@@ -35,26 +35,23 @@ def plan_rollout(situation: Situation, *, limit: int) -> Plan:
 
     While wanted VMIs are missing, the plan deletes no VMI. Paused, busy and unreadable VMIs stay.
     """
-    snapshot, intent, active = situation.snapshot, situation.intent, situation.active
-    rollout = parse_rollout(snapshot.owner, intent.wanted)
+    template, rollout, active, now = situation.template, situation.rollout, situation.active, situation.snapshot.now
     if rollout is None:
         return Plan()
-    now = snapshot.now
-    updated = active.where(lambda vmi: is_updated(vmi, intent.template))
+    updated = active.where(lambda vmi: is_updated(vmi, template))
     if len(updated) == len(active):
         return Plan()
-    unprotected = active.where(lambda vmi: not is_updated(vmi, intent.template) and not is_protected(vmi.metadata))
+    unprotected = active.where(lambda vmi: not is_updated(vmi, template) and not is_protected(vmi.metadata))
     outdated = unprotected.where(lambda vmi: not reason_to_spare_vmi(vmi, now))
     spared = hold_spared(tuple(unprotected.where(lambda vmi: bool(reason_to_spare_vmi(vmi, now)))), now, Cause.UPDATE)
     # Only a replacement of an early failure can be ready and unproven.
     unproven = [
         vmi for vmi in updated.where(lambda vmi: replaces_failure(vmi) or not is_ready(vmi)) if not is_proven(vmi, now)
     ]
-    unavailable = intent.wanted - len(active.where(is_ready)) + sum(map(is_ready, unproven))
+    unavailable = situation.target.regular - len(active.where(is_ready)) + sum(map(is_ready, unproven))
     # Ready VMIs of the surge take the place of outdated VMIs. Other surplus VMIs do not.
-    allowance = rollout.max_unavailable - max(unavailable, -situation.surge)
-    if situation.has_wanted and (allowance > 0 or outdated.some(lambda vmi: not is_ready(vmi))):
-        template = intent.template
+    allowance = rollout.max_unavailable - max(unavailable, -situation.target.surge)
+    if situation.has_regular and (allowance > 0 or outdated.some(lambda vmi: not is_ready(vmi))):
         ranked = [
             vmi
             for vmi in rank_for_removal(active, now)
@@ -76,7 +73,8 @@ def plan_rollout(situation: Situation, *, limit: int) -> Plan:
     stuck = [(vmi_stuck_since(vmi, now), vmi.metadata.name) for vmi in unproven]
     stuck += [(failure.since, failure.vmi.metadata.name) for failure in situation.back_off.failures]
     stuck = [(max((since, *ready_at)), name) for since, name in stuck]
-    progress = watch_progress(progress, stuck, rollout.progress_deadline, now=now, template=intent.template.hash)
+    deadline = situation.intent.settings.deadline
+    progress = watch_progress(progress, stuck, deadline, now=now, template=template.hash)
     return _with_proofs(progress, unproven, now)
 
 
@@ -91,10 +89,11 @@ def _stages(situation: Situation, replaced: list[VirtualMachineInstance]) -> tup
 def _no_room(situation: Situation, rollout: Rollout, waiting: int) -> Plan:
     """Return a plan that says why outdated VMIs wait if the limit of replicas leaves no room for the surge."""
     most = situation.snapshot.max_replicas
-    if not waiting or rollout.max_unavailable or situation.surge or situation.intent.wanted < most or not most:
+    target = situation.target
+    if not waiting or rollout.max_unavailable or target.surge or target.regular < most or not most:
         return Plan()
     message = f"{waiting} outdated VMIs are not replaced: --max-replicas {most} leaves no room for maxSurge"
-    notice = Notice(reason="UpdateHeld", message=message, once=f"no surge {situation.intent.template.hash}")
+    notice = Notice(reason="UpdateHeld", message=message, once=f"no surge {target.template.hash}")
     return Plan(held=message, notices=(notice,))
 
 

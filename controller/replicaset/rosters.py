@@ -7,7 +7,7 @@ from msgspec import Struct
 from controller.kubevirt.replicaset_types import REPLICA_SET_KIND
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.snapshot import SET_UID, by_set_uid
-from controller.replicaset.traits import VMIs, traits_of
+from controller.replicaset.traits import VMIs, erase
 from controller.runtime.members.rosters import Rosters
 from informers.meta import ObjectKey, ObjectMeta, controller_of
 from informers.store import StoreView
@@ -42,7 +42,7 @@ class VMIRosters:
 
     def __init__(self, vmis: StoreView[VirtualMachineInstance]) -> None:
         self._vmis = vmis
-        self._rosters: Rosters[VirtualMachineInstance] = Rosters(traits_of)
+        self._rosters: Rosters[VirtualMachineInstance] = Rosters(erase)
         vmis.follow(self)
 
     def prepare(self, owner: ObjectMeta) -> Iterator[object]:

@@ -15,7 +15,6 @@ from controller.kubevirt.busy import lasting
 from controller.kubevirt.delicate import reason_to_spare_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_final, phase_of
-from controller.replicas.settings import spares_running
 from controller.replicaset.back_off import Creates, annotation_of, kept_as_evidence
 from controller.replicaset.ranking import first_for_removal
 from controller.replicaset.situation import Situation
@@ -111,7 +110,7 @@ def successor_of(situation: Situation) -> bytes:
 
 def creates_of(situation: Situation, creates: Creates, why: str) -> tuple[Create, ...]:
     """Each replacement of an early failure gets an annotation with its number of failures (R4a)."""
-    snapshot, template = situation.snapshot, situation.intent.template
+    snapshot, template = situation.snapshot, situation.template
     owner = snapshot.owner.metadata
     reference = controller_reference(snapshot.replicasets, owner)
     free = free_suffixes(template.base, owner.uid, taken=snapshot.taken)
@@ -137,9 +136,9 @@ def creates_of(situation: Situation, creates: Creates, why: str) -> tuple[Create
 
 def _scale_out(situation: Situation) -> Plan:
     creates = situation.creates
-    why = f"{len(situation.active)} of {situation.intent.wanted} wanted VMIs are active"
-    if situation.surge:
-        why += f", and the rolling update adds up to {situation.surge}"
+    why = f"{len(situation.active)} of {situation.target.regular} wanted VMIs are active"
+    if situation.target.surge:
+        why += f", and the rolling update adds up to {situation.target.surge}"
     actions = creates_of(situation, creates, why)
     left = situation.missing - creates.number - creates.waiting
     held = [f"{left} more creates wait for the next pass"] if left else []
@@ -149,21 +148,21 @@ def _scale_out(situation: Situation) -> Plan:
     if creates.next_at is not None:
         requeue_after_s = (creates.next_at - situation.snapshot.now).total_seconds()
     # A surge that the server refuses does not stop the deletions that `maxUnavailable` allows.
-    stages = (Stage(actions, essential=not situation.has_wanted),) if actions else ()
+    stages = (Stage(actions, essential=not situation.has_regular),) if actions else ()
     return Plan(stages=stages, held="; ".join(held), requeue_after_s=requeue_after_s)
 
 
 def _scale_in(situation: Situation, surplus: int) -> Plan:
-    if spares_running(situation.snapshot.owner.metadata):
+    if situation.intent.settings.spares_running:
         held = f"{surplus} surplus VMIs stay until they have finished: {SCALE_IN} keeps them"
-        once = f"unfinished {situation.snapshot.owner.metadata.generation} {situation.intent.wanted}"
+        once = f"unfinished {situation.snapshot.owner.metadata.generation} {situation.target.regular}"
         return Plan(held=held, notices=(Notice(reason="ScaleInHeld", message=held, once=once),))
-    snapshot, intent, active, now = situation.snapshot, situation.intent, situation.active, situation.snapshot.now
+    snapshot, active, now = situation.snapshot, situation.active, situation.snapshot.now
     deletable = len(active.where(lambda vmi: not is_protected(vmi.metadata)))
     spared = active.where(lambda vmi: bool(reason_to_spare_vmi(vmi, now)))
     chosen = first_for_removal(active, min(surplus, snapshot.burst + len(spared)), now)
     held_spared = hold_spared([vmi for vmi in chosen if reason_to_spare_vmi(vmi, now)], now)
-    why = f"surplus: {len(active)} VMIs are active, {intent.wanted + situation.surge} are wanted"
+    why = f"surplus: {len(active)} VMIs are active, {situation.target.wanted} are wanted"
     # The ranking includes the VMIs that this reconciliation adopts. The set does not own these VMIs until the server
     # has accepted the adoption. So if an adopted VMI is chosen, only the next reconciliation deletes it.
     leaving = [vmi for vmi in chosen if not reason_to_spare_vmi(vmi, now)][: snapshot.burst]
@@ -178,7 +177,7 @@ def _scale_in(situation: Situation, surplus: int) -> Plan:
 
 
 def _protected_notice(situation: Situation, protected: int) -> Notice:
-    generation, wanted = situation.snapshot.owner.metadata.generation, situation.intent.wanted
+    generation, wanted = situation.snapshot.owner.metadata.generation, situation.target.regular
     return Notice(
         reason="ProtectedFromDeletion",
         message=f"{protected} surplus virtual machines stay ({wanted} are wanted): they are marked {PROTECT}",

@@ -1,48 +1,59 @@
-"""What a replica set knows before it decides: its snapshot, its parsed spec, its VMIs by state, and their failures."""
+"""What a replica set knows before it decides: its snapshot, its parsed spec, its target, its VMIs by state, and their
+failures.
+"""
 
 from collections.abc import Callable
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from controller.apimachinery.field_error import FieldError
+from controller.kubevirt.annotations import is_protected
+from controller.kubevirt.delicate import reason_to_spare_vmi
 from controller.kubevirt.vmis import is_active, is_deleting, is_spent
-from controller.replicas.release_delay import wanted_beside
 from controller.replicas.replica_limit import limited
-from controller.replicas.rollback import after_return, usable_template
+from controller.replicas.rollback import rolled_out, usable_template
+from controller.replicas.target import Target
 from controller.replicaset.back_off import BackOff, Creates, choose_creates, find_back_off
-from controller.replicaset.intent import Intent
-from controller.replicaset.rolling_update import surge_of
+from controller.replicaset.claims import Claims, choose_claims
+from controller.replicaset.intent import Intent, Rollout, parse_intent
 from controller.replicaset.snapshot import Snapshot
-from controller.replicaset.template import Template, template_in
-from controller.replicaset.traits import VMIs
+from controller.replicaset.template import Template, is_updated, template_in
+from controller.replicaset.traits import VMIs, group_vmis
 
 
 class Situation(Struct, frozen=True, kw_only=True):
     """The input of all decisions about a valid set.
 
     `active` and `spent` are the VMIs that are not being deleted (R3). Active VMIs count towards the wanted number.
-    Spent VMIs have finished, or their state is unknown. They do not count and will be deleted. `creates` are the
-    missing VMIs that may be created now (R4a). `surge` is the number of VMIs that a rolling update adds to the wanted
-    VMIs (R14).
+    Adopted VMIs already count as active. Otherwise the reconciliation would create too many VMIs. Spent VMIs have
+    finished, or their state is unknown. They do not count and will be deleted. `creates` are the missing VMIs that may
+    be created now (R4a). `rollout` has the limits of the rolling update, or None (R14).
     """
 
     snapshot: Snapshot
     intent: Intent
+    target: Target[Template]
+    claims: Claims
     active: VMIs
     spent: VMIs
+    rollout: Rollout | None
     back_off: BackOff
     creates: Creates
-    surge: int = 0
+
+    @property
+    def template(self) -> Template:
+        return self.target.template
 
     @property
     def missing(self) -> int:
         """The number of VMIs to create. For a surplus, it is negative."""
-        return self.intent.wanted + self.surge - len(self.active)
+        return self.target.wanted - len(self.active)
 
     @property
-    def has_wanted(self) -> bool:
+    def has_regular(self) -> bool:
         """True if all wanted VMIs are active. Then only the VMIs of a surge can be missing."""
-        return len(self.active) >= self.intent.wanted
+        return len(self.active) >= self.target.regular
 
 
 def usable_in(snapshot: Snapshot, intent: Intent) -> Callable[[str], Template | str]:
@@ -51,17 +62,53 @@ def usable_in(snapshot: Snapshot, intent: Intent) -> Callable[[str], Template | 
     return lambda name: usable_template(name, revisions, lambda each: template_in(owner, each), intent.selector)
 
 
-def situation_of(snapshot: Snapshot, intent: Intent, members: VMIs, *, young: int = 0) -> Situation:
-    """Return the situation of a set with these members. `young` is the number of members whose release waits."""
-    active, now = members.where(is_active), snapshot.now
-    wanted = limited(wanted_beside(young, intent.replicas, len(active)), len(active), snapshot.max_replicas)
-    intent = replace(intent, wanted=wanted)
-    usable = usable_in(snapshot, intent)
-    intent = after_return(intent, snapshot.owner.metadata, intent.template.hash, usable)
+def situation_of(snapshot: Snapshot) -> Situation | FieldError:
+    """Return the situation of a set, or the error of its spec."""
+    intent, now = parse_intent(snapshot.owner), snapshot.now
+    if isinstance(intent, FieldError):
+        return intent
+    claims = choose_claims(snapshot, intent)
+    members = claims.kept + group_vmis(filter(is_active, claims.adopted))
+    active = members.where(is_active)
     spent = members.where(lambda vmi: is_spent(vmi) and not is_deleting(vmi))
-    back_off = find_back_off(now, intent.template, active, spent)
-    surge = surge_of(snapshot, intent, active)
-    creates = choose_creates(back_off, wanted + surge - len(active), burst=snapshot.burst, now=now)
-    return Situation(
-        snapshot=snapshot, intent=intent, active=active, spent=spent, back_off=back_off, creates=creates, surge=surge
+    own = intent.template
+    template, rejected, stranded = rolled_out(intent.settings, own, own.hash, usable_in(snapshot, intent))
+    target = Target(
+        template=template,
+        rejected=rejected,
+        stranded=stranded,
+        replicas=intent.replicas,
+        limit=snapshot.max_replicas,
+        young=len(claims.held),
+        existing=len(active),
     )
+    rollout = intent.limits_at(target.regular)
+    target = replace(target, surge=_surge_of(snapshot, target, rollout, active))
+    back_off = find_back_off(now, template, active, spent)
+    return Situation(
+        snapshot=snapshot,
+        intent=intent,
+        target=target,
+        claims=claims,
+        active=active,
+        spent=spent,
+        rollout=rollout,
+        back_off=back_off,
+        creates=choose_creates(back_off, target.wanted - len(active), burst=snapshot.burst, now=now),
+    )
+
+
+def _surge_of(snapshot: Snapshot, target: Target[Template], rollout: Rollout | None, active: VMIs) -> int:
+    """Return how many active VMIs the set may have now in addition to the wanted VMIs.
+
+    One new VMI is created for each outdated VMI that the rolling update may delete. An outdated VMI that becomes busy
+    after that keeps its new VMI.
+    """
+    wanted = target.regular
+    if rollout is None or not rollout.max_surge or not wanted:
+        return 0
+    outdated = active.where(lambda vmi: not is_updated(vmi, target.template) and not is_protected(vmi.metadata))
+    deletable = outdated.where(lambda vmi: not reason_to_spare_vmi(vmi, snapshot.now))
+    present = min(len(active) - wanted, len(outdated))
+    surge = min(rollout.max_surge, max(len(deletable), present))
+    return max(limited(wanted + surge, len(active), snapshot.max_replicas) - wanted, 0)

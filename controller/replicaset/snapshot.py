@@ -20,10 +20,10 @@ from controller.replicas.catalogue import Place
 from controller.replicas.disruption_budget import (
     BUDGET_NAMESPACE,
     Budgets,
-    asks_for_budget,
     by_budgeted_namespace,
     useless_budget,
 )
+from controller.replicas.settings import asks_for_budget
 from controller.replicas.wrong_annotations import Wrong, all_wrong
 from controller.replicaset.history import History
 from controller.replicaset.intent import Intent, parse_intent
@@ -125,13 +125,13 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     @property
     def wrong_annotations(self) -> tuple[Wrong, ...]:
         """The wrong annotations of the set and of its VMIs (P23)."""
-        members = (("VMI", group, wrong_on_vmi(group[0])) for group in self.members.groups)
+        members = (("VMI", group, wrong_on_vmi(group.traits)) for group in self.members.groups)
         return (*self.useless_budget, *all_wrong(self.owner.metadata, Place.SET, members))
 
     @property
     def useless_budget(self) -> tuple[Wrong, ...]:
         """The annotation that asks for a disruption budget, if the set gets none (P27)."""
-        intent = parse_intent(self.owner) if asks_for_budget(self.owner) else None
+        intent = parse_intent(self.owner) if asks_for_budget(self.owner.metadata) else None
         if not isinstance(intent, Intent):
             return ()
         return useless_budget(self.owner.metadata, self.budgets, intent.selector, intent.template.labels, self.members)

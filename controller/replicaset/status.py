@@ -30,8 +30,7 @@ from controller.replicas.revisions import set_revision_name
 from controller.replicas.rollback import with_return
 from controller.replicaset.back_off import condition_of
 from controller.replicaset.health import health_of, revision_in_use
-from controller.replicaset.intent import Intent, parse_intent
-from controller.replicaset.situation import situation_of
+from controller.replicaset.situation import Situation, situation_of
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import is_updated
 from controller.runtime.actions import (
@@ -58,10 +57,10 @@ _VERBS: Final = {"FailedCreate": "creating", "FailedDelete": "deleting", "Failed
 def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetStatus:
     """Return the status after a reconciliation with these outcomes. `snapshot` was taken after the writes."""
     old = snapshot.owner.status or ReplicaSetStatus()
-    active, intent = snapshot.members.where(is_active), parse_intent(snapshot.owner)
+    active, situation = snapshot.members.where(is_active), situation_of(snapshot)
     # Without its newest revision, a set still runs all its VMIs. So other failures are told first.
     writes = sorted(without_budgets(outcomes), key=lambda each: each.action.resource is CONTROLLER_REVISIONS)
-    failure = replica_failure(snapshot, tuple(writes), _failure_of, valid=isinstance(intent, Intent))
+    failure = replica_failure(snapshot, tuple(writes), _failure_of, valid=isinstance(situation, Situation))
     ours = {
         REPLICA_FAILURE: failure,
         REPLICA_PAUSED: PAUSED if snapshot.owner.spec.paused else None,
@@ -71,24 +70,22 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetSt
     # read the selector.
     ready = len(active.where(is_ready))
     status = replace(old, replicas=len(active), ready_replicas=ready, updated_replicas=0)
-    if isinstance(intent, FieldError):
-        return with_health(status, snapshot, invalid(intent.message), ours)
-    template, situation = intent.template, situation_of(snapshot, intent, snapshot.members)
+    if isinstance(situation, FieldError):
+        return with_health(status, snapshot, invalid(situation.message), ours)
+    template = situation.intent.template
     # Until the cache shows all earlier writes, the condition does not change.
     replacing = true_condition(old, REPLICA_BACK_OFF)
     if snapshot.settled:
-        replacing = condition_of(situation.back_off, situation.creates, active, situation.intent.template)
+        replacing = condition_of(situation.back_off, situation.creates, active, situation.template)
     status = replace(
         status,
         updated_replicas=len(active.where(lambda vmi: is_updated(vmi, template))),
-        label_selector=str(intent.selector),
+        label_selector=str(situation.intent.selector),
         current_revision=revision_in_use(active, template, snapshot.revisions),
         update_revision=template.hash,
     )
-    names = (
-        set_revision_name(snapshot.owner.metadata.name, each.hash) for each in (template, situation.intent.template)
-    )
-    health = with_return(health_of(situation, failure, replacing), situation.intent, *names)
+    names = (set_revision_name(snapshot.owner.metadata.name, each.hash) for each in (template, situation.template))
+    health = with_return(health_of(situation, failure, replacing), situation.target, *names)
     return with_health(status, snapshot, health, {**ours, REPLICA_BACK_OFF: replacing})
 
 

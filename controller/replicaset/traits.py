@@ -1,25 +1,24 @@
 """The traits of the VMIs of a set. VMIs with equal traits are in one group of `Members`.
 
-The traits contain no names, because each VMI would have its own group. Only the traits of a terminating VMI, and of an
-active VMI that is not ready, contain times. The times have whole seconds, so the VMIs of a burst have few groups. Ready
-VMIs of all ages have one group. So a decision that depends on a name, or on the age of a ready VMI, must read each VMI
-of a group.
+The traits are a VMI without what differs from VMI to VMI. Its name, its UID and its node are blank. Only a terminating
+VMI, and an active VMI that is not ready, have times. The times have whole seconds, so the VMIs of a burst have few
+groups. Ready VMIs of all ages have one group. A VMI that replaces an early failure is alone in its group, because its
+history counts (R4a).
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
+from datetime import datetime, timedelta
 from typing import Final
 
-from controller.apimachinery.conditions import with_timezone
+from controller.apimachinery.conditions import Condition, with_timezone
 from controller.apimachinery.label_selectors import Selector
-from controller.kubevirt.annotations import DELETION_COST, EARLY_FAILURES, REMOVE, is_protected
-from controller.kubevirt.busy import busy_mark
-from controller.kubevirt.problems import is_booting, obstacle_of_vmi
-from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vmis import entered, is_migrating, is_paused, is_ready, is_spent, node_of, unready_since
+from controller.kubevirt.annotations import EARLY_FAILURES
+from controller.kubevirt.problems import BOOT_SKEW, is_booting
+from controller.kubevirt.vmi_types import READY, MigrationState, PhaseTransition, VirtualMachineInstance, VMIStatus
+from controller.kubevirt.vmis import entered, is_migrating, is_ready, is_running, is_spent, unready_since
 from controller.replicas.catalogue import Place
-from controller.replicas.draining import drain_marks
 from controller.replicas.wrong_annotations import Wrong, wrong_on
-from controller.runtime.members.groups import Members, grouped
+from controller.runtime.members.groups import Members, grouped, like, shared_meta
 from informers.meta import annotations_of, labels_of
 
 VMIs = Members[VirtualMachineInstance]
@@ -27,59 +26,74 @@ VMIs = Members[VirtualMachineInstance]
 NODE_LABELS: Final = frozenset({"kubevirt.io/nodeName", "kubevirt.io/migrationTargetNodeName"})
 """Labels that KubeVirt sets on a VMI. They differ from node to node, so they are no traits."""
 
+SOME_NODE: Final = "(a node)"
+SOME_MESSAGE: Final = "(a message)"
 
-def traits_of(vmi: VirtualMachineInstance) -> Hashable:
-    """Return the labels without `NODE_LABELS`, the state, and the annotations that decisions need."""
-    labels = tuple([item for item in labels_of(vmi.metadata).items() if item[0] not in NODE_LABELS])
-    status, annotations = vmi.status, vmi.metadata.annotations
-    deleted, ready, spent = vmi.metadata.deletion_timestamp, is_ready(vmi), is_spent(vmi)
-    return (
-        labels,
-        deleted,
-        status.phase if status is not None else None,
-        ready,
-        spent,
-        is_paused(vmi),
-        not vmi.undecodable,
-        None
-        if not annotations
-        else (
-            is_protected(vmi.metadata),
-            busy_mark(vmi.metadata),
-            drain_marks(vmi.metadata),
-            replaces_failure(vmi),
-            wrong_on_vmi(vmi),
-        ),
-        _wait_of(vmi) if deleted is None and not ready and not spent else None,
+_MIGRATES: Final = MigrationState()
+_UNTIMED: Final = (None, None, None)
+
+
+def erase(vmi: VirtualMachineInstance) -> VirtualMachineInstance | None:
+    """Return the VMI without what is no trait, or None if it is alone in its group."""
+    meta, status = vmi.metadata, vmi.status
+    if replaces_failure(vmi):
+        return None
+    labels = {name: text for name, text in labels_of(meta).items() if name not in NODE_LABELS}
+    is_waiting = meta.deletion_timestamp is None and not is_ready(vmi) and not is_spent(vmi)
+    created, running, unready = _times_of(vmi) if is_waiting else _UNTIMED
+    shared = shared_meta(
+        labels, meta.annotations, deletion_timestamp=meta.deletion_timestamp, creation_timestamp=created
+    )
+    erased = status and _erase_status(vmi, status, running, unready)
+    return VirtualMachineInstance(shared, erased, vmi.undecodable)
+
+
+def _erase_status(
+    vmi: VirtualMachineInstance, status: VMIStatus, running: datetime | None, unready: datetime | None
+) -> VMIStatus:
+    """Return the status without a node, without texts, and with these times only."""
+    transitions = (PhaseTransition("Running", running),) if running is not None else ()
+    return like(
+        status,
+        node_name=SOME_NODE if status.node_name else None,
+        conditions=tuple([_erase_condition(each, unready) for each in status.conditions or ()]),
+        migration_state=_MIGRATES if is_migrating(vmi) else None,
+        phase_transition_timestamps=None if status.phase_transition_timestamps is None else transitions,
     )
 
 
-def _wait_of(vmi: VirtualMachineInstance) -> Hashable:
-    """Return the facts that decisions need about an active VMI that is not ready: when the VMI became unready, whether
-    the VMI has a problem, and the criteria for its deletion.
+def _erase_condition(condition: Condition, unready: datetime | None) -> Condition:
+    return Condition(
+        type=condition.type,
+        status=condition.status,
+        reason=condition.reason,
+        message=SOME_MESSAGE if condition.message else None,
+        last_transition_time=unready if condition.type == READY and condition.last_transition_time else None,
+    )
 
-    The time of the condition `Ready` is a trait only if `vmi_stuck_since` reads this time. During the start of the VMI,
-    KubeVirt changes this time with each new reason. After the start, the creation time is no trait, because VMIs of
-    many ages can lose their readiness in the same second.
+
+def _times_of(vmi: VirtualMachineInstance) -> tuple[datetime | None, datetime | None, datetime | None]:
+    """Return three times of an active VMI that is not ready: its creation, its start and the time since when it is not
+    ready. The second one and the third one are None if they are no traits.
+
+    During the start of the VMI, KubeVirt changes the time of the condition `Ready` with each new reason, so this time
+    counts only after the start. VMIs of many ages can lose their readiness in the same second. So after the start, the
+    first two times are not those of the VMI: they only tell a VMI that boots from one that was ready.
     """
-    status, annotations, has_node = vmi.status, vmi.metadata.annotations, node_of(vmi) != ""
-    timed = status is not None and status.phase_transition_timestamps is not None
-    created, unready = with_timezone(vmi.metadata.creation_timestamp), unready_since(vmi)
-    changed = unready if not timed or entered(vmi, "Running") is not None else None
-    started = has_node and not annotations and created is not None and changed is not None and created <= changed
-    return (
-        None if started else created,
-        changed,
-        is_booting(vmi, unready),
-        obstacle_of_vmi(vmi) is not None,
-        has_node,
-        is_migrating(vmi),
-        tuple(map(annotations.get, (EARLY_FAILURES, REMOVE, DELETION_COST))) if annotations else None,
-    )
+    status, unready = vmi.status, unready_since(vmi)
+    created, started = with_timezone(vmi.metadata.creation_timestamp), entered(vmi, "Running")
+    is_timed = status is not None and status.phase_transition_timestamps is not None
+    has_begun = started is not None or not is_timed
+    if unready is None or not (has_begun or is_running(vmi)):
+        return created, None, None
+    began = unready if is_booting(vmi, unready) else unready - BOOT_SKEW - timedelta.resolution
+    has_node = status is not None and bool(status.node_name)
+    is_old = has_begun and has_node and created is not None and created < began
+    return began if is_old else created, None if started is None else began, unready
 
 
 def group_vmis(vmis: Iterable[VirtualMachineInstance]) -> VMIs:
-    return grouped(vmis, traits_of)
+    return grouped(vmis, erase)
 
 
 def split_by_selector(vmis: VMIs, selector: Selector) -> tuple[VMIs, VMIs]:
@@ -88,9 +102,9 @@ def split_by_selector(vmis: VMIs, selector: Selector) -> tuple[VMIs, VMIs]:
     def stays(vmi: VirtualMachineInstance) -> bool:
         return vmi.metadata.deletion_timestamp is not None or selector.matches(labels_of(vmi.metadata))
 
-    if not NODE_LABELS.isdisjoint((*selector.needed, *selector.refused)):
-        vmis = grouped(vmis, lambda vmi: (stays(vmi), traits_of(vmi)))
-    return vmis.where(stays), vmis.where(lambda vmi: not stays(vmi))
+    if NODE_LABELS.isdisjoint((*selector.needed, *selector.refused)):
+        return vmis.where(stays), vmis.where(lambda vmi: not stays(vmi))
+    return group_vmis(filter(stays, vmis)), group_vmis(vmi for vmi in vmis if not stays(vmi))
 
 
 def name_of(vmi: VirtualMachineInstance) -> str:

@@ -12,15 +12,13 @@ from typing import Final
 from msgspec import Struct
 
 from controller.apimachinery.conditions import with_timezone
-from controller.kubevirt.annotations import REPLACE_UNREADY_AFTER, is_protected
+from controller.kubevirt.annotations import is_protected
 from controller.kubevirt.busy import busy_reason
 from controller.kubevirt.delicate import delicate_reason_of_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import entered, is_ready, is_running, unready_since
 from controller.replicas.draining import HEALING, guest_of_vmi, is_draining, must_drain
-from controller.replicas.settings import time_limit
 from controller.replicaset.back_off import Creates, EarlyFailure, delay_after, failing_since, trial_of
-from controller.replicaset.rolling_update import rolls_out
 from controller.replicaset.scale import creates_of, delete_of
 from controller.replicaset.situation import Situation
 from controller.replicaset.template import is_updated
@@ -46,7 +44,7 @@ def plan_unready(situation: Situation, *, limit: int) -> Plan:
 
     The plan deletes VMIs before it creates VMIs, so the number of active VMIs does not grow.
     """
-    now, after = situation.snapshot.now, time_limit(situation.snapshot.owner.metadata, REPLACE_UNREADY_AFTER)
+    now, after = situation.snapshot.now, situation.intent.settings.replace_unready_after
     if after is None:
         return Plan()
     unready = _unready_vmis(situation, after)
@@ -68,7 +66,7 @@ def _unready_vmis(situation: Situation, after: timedelta) -> list[UnreadyVMI]:
     for vmi in active.where(lambda vmi: is_running(vmi) and not is_ready(vmi) and not is_protected(vmi.metadata)):
         if delicate_reason_of_vmi(vmi) or busy_reason(vmi, snapshot.now):
             continue
-        if rolls_out(snapshot.owner) and not is_updated(vmi, situation.intent.template):
+        if situation.intent.rolls_out and not is_updated(vmi, situation.template):
             continue  # The rollout replaces this VMI.
         failures = trial_of(vmi).failures + 1
         since = min(_unready_since(vmi) or snapshot.now, snapshot.now)
@@ -95,11 +93,11 @@ def _slots(situation: Situation, overdue: list[UnreadyVMI]) -> int:
         trial_of(vmi).failures > 0 and vmi.metadata.uid not in overdue_uids
         for vmi in situation.active.where(lambda vmi: replaces_failure(vmi) and not is_ready(vmi))
     )
-    return max(situation.intent.wanted // SHARE, 1) - starting
+    return max(situation.target.regular // SHARE, 1) - starting
 
 
 def _stages(situation: Situation, chosen: list[UnreadyVMI], seconds: int) -> tuple[Stage, ...]:
-    snapshot, template = situation.snapshot, situation.intent.template
+    snapshot, template = situation.snapshot, situation.template
     why = f"not ready for longer than {seconds} s"
     # A VMI that must drain first is not deleted yet (P26), so nothing replaces it.
     going = [each for each in chosen if not _must_drain(situation, each.vmi)]
@@ -119,4 +117,4 @@ def _stages(situation: Situation, chosen: list[UnreadyVMI], seconds: int) -> tup
 def _must_drain(situation: Situation, vmi: VirtualMachineInstance) -> bool:
     snapshot = situation.snapshot
     guest = guest_of_vmi(snapshot.vmis, situation.intent.selector, vmi)
-    return must_drain(snapshot.owner.metadata, guest, HEALING, snapshot.now)
+    return must_drain(situation.intent.settings.drain, guest, HEALING, snapshot.now)

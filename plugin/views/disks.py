@@ -6,8 +6,6 @@ from msgspec.structs import replace
 
 from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.pool_types import Pool
-from controller.kubevirt.vms import is_deleting
-from controller.pool.leaving.claims import choose_claims
 from controller.pool.members.revisions import template_of
 from controller.pool.members.situation import situation_of
 from controller.pool.members.snapshot import Snapshot
@@ -26,12 +24,10 @@ def disk_steps(snapshot: Snapshot) -> list[PendingStep]:
 
     A paused or deleted pool has none.
     """
-    owner, intent = snapshot.owner, parse_intent(snapshot.owner)
-    if isinstance(intent, FieldError) or owner.spec.paused or owner.metadata.deletion_timestamp is not None:
+    owner, situation = snapshot.owner, situation_of(snapshot)
+    if isinstance(situation, FieldError) or owner.spec.paused or owner.metadata.deletion_timestamp is not None:
         return []
-    members = choose_claims(snapshot, intent).kept.where(lambda each: not is_deleting(each.vm))
-    steps = pending_steps(situation_of(snapshot, intent, members))
-    return [each for each in steps if each.step is Step.RECREATE or each.sizes]
+    return [each for each in pending_steps(situation) if each.step is Step.RECREATE or each.sizes]
 
 
 def disk_lines(steps: list[PendingStep]) -> list[str]:

@@ -11,12 +11,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.apimachinery.field_error import FieldError
-from controller.kubevirt import vmis
 from controller.kubevirt.annotations import PARTITION, ROLLING_UPDATE, is_protected
 from controller.kubevirt.delicate import reason_to_keep_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import is_deleting
-from controller.pool.leaving.claims import choose_claims
 from controller.pool.members.machine import Machine
 from controller.pool.members.situation import Situation, situation_of
 from controller.pool.members.snapshot import Snapshot as PoolSnapshot
@@ -25,11 +23,9 @@ from controller.pool.rollout.effects import Effect, effect_of
 from controller.pool.rollout.live import most_live_changes
 from controller.pool.rollout.steps import PendingStep, is_updated, pending_step
 from controller.pool.rollout.update import in_turn, pending_steps
-from controller.pool.spec.intent import parse_intent as parse_pool
-from controller.replicaset.intent import parse_intent as parse_set
 from controller.replicaset.plan import plan as plan_set
 from controller.replicaset.ranking import rank_for_removal
-from controller.replicaset.rolling_update import parse_rollout
+from controller.replicaset.situation import situation_of as set_situation
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
 from controller.replicaset.template import is_updated as is_updated_vmi
 from controller.runtime.actions import Plan
@@ -87,18 +83,17 @@ def _why(fate: Fate) -> str:
 
 
 def _of_pool(snapshot: PoolSnapshot) -> Forecast:
-    intent = parse_pool(snapshot.owner)
-    if isinstance(intent, FieldError):
-        raise _refused(intent)
-    situation, scale = situation_of(snapshot, intent, choose_claims(snapshot, intent).kept), preview(snapshot)
+    situation, scale = situation_of(snapshot), preview(snapshot)
+    if isinstance(situation, FieldError):
+        raise _refused(situation)
     places = {each.machine.metadata.uid: place for place, each in enumerate(in_turn(pending_steps(situation)))}
     machines = sorted(
         situation.members,
         key=lambda each: (places.get(each.metadata.uid, len(places)), snapshot.rank_of(each)),
     )
     pace = (
-        f"at most {intent.most_unavailable} of {intent.wanted} unavailable at a time, "
-        f"and at most {most_live_changes(intent)} in a live change"
+        f"at most {situation.most_unavailable} of {situation.target.replicas} unavailable at a time, "
+        f"and at most {most_live_changes(situation)} in a live change"
     )
     return _forecast((_fate(situation, each) for each in machines), pace, scale, plan_pool(snapshot))
 
@@ -130,21 +125,21 @@ def _held(situation: Situation, step: PendingStep) -> str:
 
 
 def _of_set(snapshot: SetSnapshot) -> Forecast:
-    intent, now = parse_set(snapshot.owner), snapshot.now
-    if isinstance(intent, FieldError):
-        raise _refused(intent)
-    active, rollout = snapshot.members.where(vmis.is_active), parse_rollout(snapshot.owner, intent.wanted)
+    situation, now = set_situation(snapshot), snapshot.now
+    if isinstance(situation, FieldError):
+        raise _refused(situation)
+    active, rollout, template = situation.active, situation.rollout, situation.template
     protected = active.where(lambda vmi: is_protected(vmi.metadata))
 
     def fate(vmi: VirtualMachineInstance) -> Fate:
-        if is_updated_vmi(vmi, intent.template):
+        if is_updated_vmi(vmi, template):
             return Fate(name=vmi.metadata.name, effect=Effect.NOTHING)
         kept = f"without a valid annotation {ROLLING_UPDATE}, it keeps its template" if rollout is None else ""
         return Fate(name=vmi.metadata.name, effect=REPLACE, held=kept or reason_to_keep_vmi(vmi, now))
 
     ranked = (*rank_for_removal(active, now), *sorted(protected, key=lambda vmi: vmi.metadata.name))
     limits = (rollout.max_unavailable, rollout.max_surge) if rollout is not None else (0, 0)
-    pace = f"at most {limits[0]} of {intent.wanted} not ready and {limits[1]} additional at a time"
+    pace = f"at most {limits[0]} of {situation.target.replicas} not ready and {limits[1]} additional at a time"
     return _forecast(map(fate, ranked), pace, preview(snapshot), plan_set(snapshot))
 
 

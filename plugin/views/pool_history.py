@@ -13,7 +13,7 @@ from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.effects import effect_between
 from controller.pool.spec.intent import parse_intent
 from controller.pool.spec.template import describe_difference
-from controller.replicas.rollback import return_target
+from controller.replicas.settings import read_settings
 from plugin.views.edits import ABSENT, Document, Edit
 from plugin.views.history import Entry, History, Revision, decoded, in_order
 
@@ -30,7 +30,9 @@ def history_of_pool(snapshot: Snapshot, *, counts: bool) -> History:
     """Return the history of a pool. `counts` is False if the snapshot lacks the VMs, so their number is not known."""
     intent = parse_intent(snapshot.owner)
     present = None if isinstance(intent, FieldError) else read_revisions(snapshot, intent.template)
-    is_returned = present is not None and bool(return_target(snapshot.owner.metadata, present.template.digest))
+    is_returned = present is not None and bool(
+        read_settings(snapshot.owner.metadata).return_target(present.template.digest)
+    )
     members = Counter(revision_of(each.vm) for each in snapshot.members)
     entries, before = [], None
     for each in in_order(snapshot.revisions):

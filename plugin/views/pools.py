@@ -22,11 +22,10 @@ from controller.pool.members.situation import Situation as PoolSituation
 from controller.pool.members.situation import situation_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.plan import plan as plan_pool
-from controller.pool.rollout.limits import count_unavailable, min_ready_of
+from controller.pool.rollout.limits import count_unavailable
 from controller.pool.rollout.partition_steps import waiting_step
 from controller.pool.rollout.steps import is_updated, vmi_revision_of
 from controller.pool.rollout.update import pending_steps
-from controller.pool.spec.intent import Intent, parse_intent
 from controller.pool.spec.naming import ordinal_of
 from controller.pool.spec.policies import Strategy
 from controller.pool.status import next_status
@@ -43,15 +42,15 @@ def situation_of_pool(snapshot: Snapshot) -> Situation:
     owner = snapshot.owner
     plan = plan_pool(snapshot)
     status = next_status(snapshot, not_yet_tried(plan))
-    parsed = parse_intent(owner)
-    intent = parsed if isinstance(parsed, Intent) else None
+    found = situation_of(snapshot)
+    situation = None if isinstance(found, FieldError) else found
+    intent = situation.intent if situation is not None else None
     revisions = read_revisions(snapshot, intent.template) if intent is not None else None
     machines = sorted(snapshot.members, key=lambda each: (_place(snapshot.ordinal_of(each)), each.metadata.name))
     since = {
         each.metadata.name: start for each in machines if (start := member_stuck_since(snapshot, each)) is not None
     }
-    wanted = intent.wanted if intent is not None else owner.spec.replicas or 0
-    situation = situation_of(snapshot, intent, snapshot.members) if intent is not None else None
+    wanted = intent.replicas if intent is not None else owner.spec.replicas or 0
     step = waiting_step(situation) if situation is not None else ""
     members = tuple(_member(snapshot, revisions, each, since.get(each.metadata.name), situation) for each in machines)
     if situation is not None and step:
@@ -62,7 +61,7 @@ def situation_of_pool(snapshot: Snapshot) -> Situation:
     bridged = situation.bridged if situation is not None else 0
     left_out = _left_out(situation) if situation is not None else 0
     staying = _staying(snapshot)
-    counted = count_unavailable(snapshot, staying, min_ready_of(snapshot))
+    counted = count_unavailable(snapshot, staying, intent.min_ready_s if intent is not None else 0)
     target = wanted - left_out
     updated = status.updated_replicas or 0
     return situation_in_plan(
@@ -77,13 +76,13 @@ def situation_of_pool(snapshot: Snapshot) -> Situation:
         target=target,
         unavailable=counted.unavailable - bridged + max(wanted - len(staying), 0),
         bridged=bridged,
-        most_unavailable=intent.most_unavailable if intent is not None else None,
+        most_unavailable=situation.most_unavailable if situation is not None else None,
         percentage=limit if isinstance(limit := owner.spec.max_unavailable, str) else "",
         revision=revision_number(snapshot, status.update_revision or "") if intent is not None else "",
         old_revision=revision_number(snapshot, status.current_revision or ""),
         members=members,
-        invalid=parsed.message if isinstance(parsed, FieldError) else "",
-        by_hand=_by_hand(snapshot, intent, revisions) if updated < target else "",
+        invalid=found.message if isinstance(found, FieldError) else "",
+        by_hand=_by_hand(situation, revisions) if updated < target else "",
         left_out=_why_left_out(snapshot, left_out),
         step=step,
         takeover_held=is_takeover_held(owner.metadata),
@@ -120,19 +119,19 @@ def _why_left_out(snapshot: Snapshot, number: int) -> str:
     return f"update: {number} outdated VMs stay outdated, because {reason}"
 
 
-def _by_hand(snapshot: Snapshot, intent: Intent | None, revisions: Revisions | None) -> str:
-    if intent is None or revisions is None:
+def _by_hand(situation: PoolSituation | None, revisions: Revisions | None) -> str:
+    if situation is None or revisions is None:
         return ""
-    outdated = [each for each in _staying(snapshot) if not is_updated(revisions, each)]
-    if not outdated or len(_staying(snapshot)) < intent.wanted:
+    intent, staying = situation.intent, _staying(situation.snapshot)
+    outdated = [each for each in staying if not is_updated(revisions, each)]
+    if not outdated or len(staying) < intent.replicas:
         return ""
-    if is_takeover_held(snapshot.owner.metadata):
+    if is_takeover_held(situation.pool):
         return "its first update waits for the annotation vmherd.dev/takeover=proceed"
     number = f"{len(outdated)} VMs are outdated"
     if intent.update.strategy is Strategy.UNMANAGED:
         return f"{number}, and spec.updateStrategy unmanaged leaves them so"
-    pending = pending_steps(situation_of(snapshot, intent, _staying(snapshot)))
-    if intent.update.strategy is Strategy.OPPORTUNISTIC and not pending:
+    if intent.update.strategy is Strategy.OPPORTUNISTIC and not pending_steps(situation):
         return f"{number} until a user restarts them: spec.updateStrategy is opportunistic"
     return ""
 

@@ -12,10 +12,11 @@ from msgspec.structs import replace
 from controller.apimachinery.field_error import FieldError
 from controller.kubevirt import vmis, vms
 from controller.kubevirt.annotations import PROTECT, REMOVE, is_marked, is_protected
-from controller.kubevirt.delicate import delicate_reason, reason_to_keep, reason_to_spare_vmi
+from controller.kubevirt.delicate import delicate_reason, reason_to_spare_vmi
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import disk_names_of, has_finished
-from controller.pool.leaving.claims import by_name, choose_claims
+from controller.pool.healing.finished import plan_replacements
+from controller.pool.leaving.claims import by_name
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.select import choose_for_removal
 from controller.pool.members.situation import situation_of
@@ -23,18 +24,15 @@ from controller.pool.members.snapshot import Snapshot as PoolSnapshot
 from controller.pool.plan import plan as plan_pool
 from controller.pool.scale import may_leave
 from controller.pool.spec.intent import Intent as PoolIntent
-from controller.pool.spec.intent import parse_intent as parse_pool
 from controller.pool.spec.policies import Strategy
 from controller.pool.substitutes import choose_leavers
-from controller.replicas.draining import drain_time
-from controller.replicas.settings import deletion_cost, spares_running
-from controller.replicaset.intent import parse_intent as parse_set
+from controller.replicas.settings import deletion_cost, read_settings
 from controller.replicaset.plan import plan as plan_set
 from controller.replicaset.ranking import rank_for_removal
 from controller.replicaset.situation import situation_of as set_situation
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
 from controller.runtime.actions import Create, Plan
-from controller.runtime.members.groups import Member, Members, grouped
+from controller.runtime.members.groups import Member, Members, one_by_one
 from informers.meta import ObjectMeta, annotations_of
 
 T = TypeVar("T", bound=Member)
@@ -97,41 +95,40 @@ def with_owner(snapshot: Any, owner: Any) -> Any:
 
 
 def _of_pool(snapshot: PoolSnapshot) -> ScalePreview:
-    intent, plan, now = parse_pool(snapshot.owner), plan_pool(snapshot), snapshot.now
-    if isinstance(intent, FieldError) or snapshot.owner.spec.paused:
+    situation, plan, now = situation_of(snapshot), plan_pool(snapshot), snapshot.now
+    if isinstance(situation, FieldError) or snapshot.owner.spec.paused:
         return ScalePreview(held=plan.held)
-    situation = situation_of(snapshot, intent, choose_claims(snapshot, intent).kept)
-    staying, surplus, _ = choose_leavers(situation)
+    intent = situation.intent
     if situation.surplus <= 0 or intent.scale_in.strategy is not Strategy.PROACTIVE:
         return ScalePreview(creating=_created(plan), held=plan.held)
-
-    def leaves_first(each: Machine) -> bool:
-        """Finished VMs leave before the scale-in chooses (P25)."""
-        is_finished = intent.replaces_finished and has_finished(each.vm, each.vmi)
-        return is_finished and not reason_to_keep(each.vm, each.vmi, now)
+    # VMs that have finished or failed leave before the scale-in chooses (P15, P25).
+    doomed = plan_replacements(situation).uids
+    first = [each for each in by_name(situation.members) if each.metadata.uid in doomed]
+    leaving = sorted(first, key=lambda each: not has_finished(each.vm, each.vmi))[: situation.surplus]
+    staying, surplus, _ = choose_leavers(replace(situation, doomed=doomed))
 
     def rank(members: Machines) -> Sequence[Machine]:
-        first = by_name(members.where(leaves_first))[:surplus]
-        others = may_leave(intent, members.without({each.metadata.uid for each in first}))
-        return [*first, *choose_for_removal(snapshot, intent.scale_in.selection, others).ranked]
+        return choose_for_removal(snapshot, intent.scale_in.selection, may_leave(intent, members)).ranked
 
     def why(each: Machine) -> str:
-        return "finished" if leaves_first(each) else _why(each.metadata, vms.is_ready(each.vm))
+        return _why(each.metadata, vms.is_ready(each.vm))
 
     def reason_of(each: Machine) -> str:
         return delicate_reason(each.vm, each.vmi, now)
 
-    shown = _scale_in(snapshot, staying, surplus, rank=rank, why=why, reason_of=reason_of)
+    shown = _scale_in(snapshot, staying, max(surplus, 0), rank=rank, why=why, reason_of=reason_of)
+    causes = ((each, "finished" if has_finished(each.vm, each.vmi) else "failed") for each in leaving)
+    shown = replace(shown, leaving=(*_names(causes), *shown.leaving))
     names = {each.name for each in shown.leaving}
-    return replace(shown, disks=_disks(snapshot, intent, [each.vm for each in staying if each.metadata.name in names]))
+    gone = [each.vm for each in situation.members if each.metadata.name in names]
+    return replace(shown, disks=_disks(snapshot, intent, gone))
 
 
 def _of_set(snapshot: SetSnapshot) -> ScalePreview:
-    intent, plan, now = parse_set(snapshot.owner), plan_set(snapshot), snapshot.now
-    if isinstance(intent, FieldError) or snapshot.owner.spec.paused:
+    situation, plan, now = set_situation(snapshot), plan_set(snapshot), snapshot.now
+    if isinstance(situation, FieldError) or snapshot.owner.spec.paused:
         return ScalePreview(held=plan.held)
-    situation = set_situation(snapshot, intent, snapshot.members)
-    if situation.missing >= 0 or spares_running(snapshot.owner.metadata):
+    if situation.missing >= 0 or situation.intent.settings.spares_running:
         return ScalePreview(creating=_created(plan), held=plan.held)
     return _scale_in(
         snapshot,
@@ -156,7 +153,7 @@ def _scale_in(
     why one is among the first, and `reason_of` says why it stays for now.
     """
     chosen = rank(members)[:surplus]
-    unmarked = rank(grouped(map(_unprotected, members), lambda each: each.metadata.name))[:surplus]
+    unmarked = rank(one_by_one(map(_unprotected, members)))[:surplus]
     names = {each.metadata.name for each in unmarked}
     protected = [(each, PROTECT) for each in members if is_protected(each.metadata) and each.metadata.name in names]
     leaving = [(each, why(each)) for each in chosen if not reason_of(each)]
@@ -171,7 +168,7 @@ def _scale_in(
 
 
 def _drain(owner: ObjectMeta) -> str:
-    time = drain_time(owner)
+    time = read_settings(owner).drain
     return f"VMs that run leave when they have drained, after at most {time.total_seconds():.0f} s" if time else ""
 
 

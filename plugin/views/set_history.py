@@ -11,9 +11,8 @@ from controller.kubevirt.annotations import ROLLING_UPDATE, TEMPLATE_HASH
 from controller.kubevirt.normal_form import VMI_TEMPLATE, differences
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmis import is_active
-from controller.replicas.rollback import return_target
-from controller.replicaset.intent import Intent, parse_intent
-from controller.replicaset.rolling_update import parse_rollout
+from controller.replicas.settings import read_settings
+from controller.replicaset.intent import Intent, max_unavailable, parse_intent
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import parse_template, template_in
 from informers.meta import labels_of
@@ -32,6 +31,7 @@ def history_of_set(snapshot: Snapshot, revisions: Iterable[ControllerRevision], 
     hashed = present.template.hash if isinstance(present, Intent) else ""
     adopted = present.template.adopted if isinstance(present, Intent) else ""
     members = Counter(labels_of(vmi.metadata).get(TEMPLATE_HASH, adopted) for vmi in snapshot.members)
+    is_returned = bool(read_settings(snapshot.owner.metadata).return_target(hashed))
     entries: list[Entry] = []
     before: Document | None = None
     for each in in_order(revisions):
@@ -43,7 +43,7 @@ def history_of_set(snapshot: Snapshot, revisions: Iterable[ControllerRevision], 
             revision=each.revision,
             name=each.metadata.name,
             is_current=bool(own) and own == hashed,
-            is_rolled_back=bool(own) and own == hashed and bool(return_target(snapshot.owner.metadata, hashed)),
+            is_rolled_back=bool(own) and own == hashed and is_returned,
             vms=(members[own] if own else 0) if counts else None,
             created=each.metadata.creation_timestamp,
             changes=changes,
@@ -79,7 +79,7 @@ def staying_vmis(snapshot: Snapshot, entry: Entry) -> int | None:
 
 def is_rolled_out(snapshot: Snapshot) -> bool:
     """Return True if the set has a valid rolling-update annotation."""
-    return parse_rollout(snapshot.owner, 1) is not None
+    return max_unavailable(snapshot.owner) is not None
 
 
 def staying_note(name: str, staying: int | None, *, flags: str = "") -> str:

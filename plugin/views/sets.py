@@ -13,10 +13,10 @@ from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_active, is_deleting, is_ready, node_of
 from controller.replicas.catalogue import Place
 from controller.replicas.wrong_annotations import message_of
-from controller.replicaset.intent import Intent, parse_intent
+from controller.replicaset.intent import Intent
 from controller.replicaset.plan import plan as plan_set
-from controller.replicaset.rolling_update import parse_rollout, rolls_out
 from controller.replicaset.rollout import vmi_stuck_since
+from controller.replicaset.situation import situation_of
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.status import next_status
 from controller.replicaset.template import Template, has_hash, is_updated
@@ -29,10 +29,11 @@ def situation_of_set(snapshot: Snapshot) -> Situation:
     owner = snapshot.owner
     plan = plan_set(snapshot)
     status = next_status(snapshot, not_yet_tried(plan))
-    parsed = parse_intent(owner)
-    intent = parsed if isinstance(parsed, Intent) else None
+    found = situation_of(snapshot)
+    situation = None if isinstance(found, FieldError) else found
+    intent = situation.intent if situation is not None else None
     active = snapshot.members.where(is_active)
-    wanted = intent.wanted if intent is not None else owner.spec.replicas or 0
+    wanted = intent.replicas if intent is not None else owner.spec.replicas or 0
     hashed = intent.template.hash if intent is not None else ""
     # While KubeVirt's own controller runs the set, no VMI has a hash, and vmherd has noted no template.
     is_known = ADOPTED_TEMPLATE in annotations_of(owner.metadata) or any(map(has_hash, active))
@@ -42,7 +43,7 @@ def situation_of_set(snapshot: Snapshot) -> Situation:
     members = tuple(_member(vmi, template, since.get(vmi.metadata.name), snapshot.now) for vmi in ordered)
     updated = (status.updated_replicas or 0) if template is not None else 0
     by_hand = _by_hand(snapshot, intent, template, active) if updated < len(active) else ""
-    rollout = parse_rollout(owner, wanted) if intent is not None else None
+    rollout = situation.rollout if situation is not None else None
     return situation_in_plan(
         REPLICA_SETS,
         snapshot.replicasets.group,
@@ -59,7 +60,7 @@ def situation_of_set(snapshot: Snapshot) -> Situation:
         revision=hashed,
         old_revision=_old_hash(active, template, hashed),
         members=members,
-        invalid=parsed.message if isinstance(parsed, FieldError) else "",
+        invalid=found.message if isinstance(found, FieldError) else "",
         by_hand=by_hand,
     )
 
@@ -88,7 +89,7 @@ def _by_hand(
     if template is None:
         return f"no VMI has the label {TEMPLATE_HASH}, so the template of the VMIs is not known"
     outdated = sum(not is_updated(vmi, template) for vmi in active)
-    if not rolls_out(snapshot.owner):
+    if not intent.rolls_out:
         return f"{outdated} VMIs are outdated, and without the annotation {ROLLING_UPDATE} they stay so"
     return message_of(ROLLING_UPDATE, annotations_of(snapshot.owner.metadata)[ROLLING_UPDATE], Place.SET)
 

@@ -20,7 +20,7 @@ from controller.pool.failures import VIRTUAL_MACHINE_FAILURE
 from controller.replicas.conditions import REPLICA_BACK_OFF, REPLICA_FAILURE, STALLED
 from controller.replicas.draining import mark_of, time_text
 from controller.replicas.kstatus import PROGRESS_DEADLINE_EXCEEDED
-from controller.replicas.settings import parse_deadline
+from controller.replicas.settings import read_settings
 from controller.runtime.actions import Outcome, Plan, Skipped
 from informers.meta import KubeObject, ObjectMeta
 from plugin.views.tables import printable, short
@@ -298,7 +298,7 @@ def _known_stall(owner: Any, members: Iterable[Member], since: Mapping[str, date
         return ""
     if not is_observed(owner.metadata, owner.status.observed_generation):
         return ""
-    late = now - parse_deadline(owner.metadata)
+    late = now - read_settings(owner.metadata).deadline
     found = {
         name: min(start, late) for name, start in since.items() if stall_message(conditions).startswith(f"{name}: ")
     }

@@ -18,21 +18,18 @@ from controller.pool.healing.failing import FailingVM, failing_vms
 from controller.pool.healing.heal import HEALING_HELD, TOO_MANY
 from controller.pool.healing.records import read_records
 from controller.pool.health import plan_progress as pool_progress
-from controller.pool.leaving.claims import choose_claims
+from controller.pool.members.situation import Situation as PoolSituation
 from controller.pool.members.situation import situation_of
 from controller.pool.members.snapshot import Snapshot as PoolSnapshot
 from controller.pool.plan import plan as plan_pool
-from controller.pool.spec.intent import Intent as PoolIntent
-from controller.pool.spec.intent import parse_intent as parse_pool
 from controller.pool.spec.policies import Healing
 from controller.pool.status import next_status as pool_status
 from controller.replicas.conditions import REPLICA_FAILURE, STALLED
 from controller.replicas.kstatus import plan_deadline
-from controller.replicas.settings import parse_deadline
+from controller.replicas.settings import read_settings
 from controller.replicaset.health import plan_progress as set_progress
-from controller.replicaset.intent import Intent as SetIntent
-from controller.replicaset.intent import parse_intent as parse_set
 from controller.replicaset.plan import plan as plan_set
+from controller.replicaset.situation import Situation as SetSituation
 from controller.replicaset.situation import situation_of as set_situation
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
 from controller.replicaset.status import next_status as set_status
@@ -66,13 +63,11 @@ def upcoming_of(snapshot: Any) -> tuple[Upcoming, ...]:
     if snapshot.owner.spec.paused or snapshot.owner.metadata.deletion_timestamp is not None:
         return ()
     match snapshot:
-        case PoolSnapshot() if isinstance(intent := parse_pool(snapshot.owner), PoolIntent):
-            progress = pool_progress(situation_of(snapshot, intent, snapshot.members))
-            found = _later(snapshot, plan_pool, pool_status, progress)
-            found += _unblocked(snapshot, found, _healings(snapshot, intent))
-        case SetSnapshot() if isinstance(wanted := parse_set(snapshot.owner), SetIntent):
-            progress = set_progress(set_situation(snapshot, wanted, snapshot.members))
-            found = _later(snapshot, plan_set, set_status, progress)
+        case PoolSnapshot() if isinstance(pool := situation_of(snapshot), PoolSituation):
+            found = _later(snapshot, plan_pool, pool_status, pool_progress(pool))
+            found += _unblocked(snapshot, found, _healings(pool))
+        case SetSnapshot() if isinstance(owner := set_situation(snapshot), SetSituation):
+            found = _later(snapshot, plan_set, set_status, set_progress(owner))
         case _:
             return ()
     found += _repeated_writes(snapshot.owner.status)
@@ -144,7 +139,7 @@ def _failure_deadline(snapshot: Any) -> Plan:
     status, meta = snapshot.owner.status, snapshot.owner.metadata
     failure = find_true(status.conditions if status is not None else None, REPLICA_FAILURE)
     since = with_timezone(failure.last_transition_time) if failure is not None else None
-    return plan_deadline([since], snapshot.now, parse_deadline(meta))
+    return plan_deadline([since], snapshot.now, read_settings(meta).deadline)
 
 
 def _repeated_writes(status: Any) -> Iterator[Upcoming]:
@@ -153,16 +148,15 @@ def _repeated_writes(status: Any) -> Iterator[Upcoming]:
         yield Upcoming(seconds=None, text=f"the failed write is repeated, after a growing pause of at most {pause}")
 
 
-def _healings(snapshot: PoolSnapshot, intent: PoolIntent) -> list[Upcoming]:
+def _healings(situation: PoolSituation) -> list[Upcoming]:
     """Return when the VMs of a pool will be healed: after more failed starts, or at a time."""
+    snapshot, intent = situation.snapshot, situation.intent
     if not intent.heals:
         return []
-    members = choose_claims(snapshot, intent).kept
-    situation = situation_of(snapshot, intent, members)
     failing = failing_vms(situation, read_records(situation))
     by_uid = {each.machine.metadata.uid: each for each in failing}
     found = []
-    for vm in (each.vm for each in members):
+    for vm in (each.vm for each in situation.members):
         text, seconds = _healing(snapshot, intent.healing, vm, by_uid.get(vm.metadata.uid))
         if text:
             found.append(Upcoming(seconds=seconds, text=f"healing of {vm.metadata.name} {text}"))

@@ -32,7 +32,6 @@ API_OF: Final[Mapping[str, str]] = {
     REVISIONS: "/apis/apps/v1",
     BUDGETS: "/apis/policy/v1",
     "configmaps": "/api/v1",
-    "resourcequotas": "/api/v1",
 }
 
 

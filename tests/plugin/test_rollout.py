@@ -12,7 +12,7 @@ from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.members.revisions import read_revisions
 from controller.pool.spec.partition import noted_step, step_note
 from controller.pool.spec.template import Template, parse_template
-from controller.replicas.rollback import return_target
+from controller.replicas.settings import read_settings
 from informers.errors import ServerError, TransportError
 from informers.meta import ObjectKey
 from plugin.views.edits import edited
@@ -202,7 +202,7 @@ def test_a_restart_changes_the_template_so_it_is_tried_again(cluster: Cluster, s
     rolled_back(cluster)
     shell.output("rollout restart vmpool/web")
     pool = cluster.server.find(POOL, ObjectKey("default", "web"))
-    assert return_target(pool.metadata, intent_of(pool).template.digest) == ""
+    assert read_settings(pool.metadata).return_target(intent_of(pool).template.digest) == ""
 
 
 KEY = ObjectKey("default", "web")

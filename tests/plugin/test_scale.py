@@ -63,3 +63,13 @@ def test_the_preview_of_a_one_shot_pool_names_the_finished_vms_first():
     assert [(each.name, each.why) for each in given.leaving[:2]] == [("web-1", "finished"), ("web-3", "finished")]
     assert len(given.leaving) == 3
     assert given.drain == "VMs that run leave when they have drained, after at most 60 s"
+
+
+def test_the_preview_knows_that_healing_takes_the_surplus():
+    ascending = {"proactive": {"selectionPolicy": {"sortPolicy": "AscendingOrder"}}}
+    pool = pool_builders.pool(replicas=2, scaleInStrategy=ascending, autohealing={"startUpFailureThreshold": 3})
+    failing = pool_builders.vm("web-2", owner=pool, ready=False, ready_for_s=1000, failures=5)
+    snapshot = pool_builders.snapshot(pool, [*pool_builders.vms(pool, 0, 1), failing])
+    assert [(each.name, each.why) for each in preview(snapshot).leaving] == [("web-2", "failed")]
+    both = preview(with_replicas(snapshot, 1)).leaving
+    assert [(each.name, each.why) for each in both] == [("web-2", "failed"), ("web-0", "")]

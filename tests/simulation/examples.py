@@ -83,15 +83,15 @@ _ACTS: Final[dict[str, tuple[Act, ...]]] = {
         _act(40, "scale", "pool", "web", 2),
         _act(80, "scale", "pool", "web", 0),
     ),
+}
+
+_MENDED: Final[dict[str, tuple[Act, ...]]] = {
     "grouping_does_not_matter": (
         birth("pool", replicas=8, annotations={names.SUBSTITUTE_LOST_AFTER: "5"}),
         *(_act(30, "edit_grace", "pool", "web", each, 3600) for each in (0, 2, 4, 6)),
         _act(70, "lose_node", "pool", "web", "node-3"),
         *(_act(76, "delete_vmi", "pool", "web", each) for each in range(8)),
     ),
-}
-
-_MENDED: Final[dict[str, tuple[Act, ...]]] = {
     "a_refusal_is_told": (
         birth("pool", annotations={names.DRAIN_SECONDS: "5"}),
         _refusal(40, "patch virtualmachines"),

@@ -25,7 +25,6 @@ DRIFT: Final = "members whose labels another program changes are replaced withou
 STATIC_DISK: Final = "a disk that a user made is taken over and deleted with the VM"
 SERVICE: Final = "a VM that was restarted after a drain stays out of its Service"
 ONCE: Final = "a new VM that does not run always counts as stopped by its user until KubeVirt has written its status"
-GROUPS: Final = "one member of a group is asked for all"
 LATE_NOTE: Final = "the note of the last good template is written only when something else wakes the pool"
 PUSHED_OUT: Final = "six other templates in a row push the last template that worked out of the history"
 UNSEEN_END: Final = "a set that is being deleted makes its revision again and again while its watch is silent"
@@ -33,7 +32,6 @@ STOPPED: Final = "nothing says that a VM is missing because its user has stopped
 UNNAMED: Final = "`why` does not name a VMI that is not ready without a reason, as on a node that does not answer"
 STRIPPED: Final = "a VM whose revision label a policy strips is patched again and again"
 UNUSED: Final = "an undo returns to a template that was undone and that no VM has had"
-GRACE: Final = "lost VMs with different grace periods are one group, and one is asked for all"
 NOTED: Final = "a healing is noted, and then held because others fail, so the VM stays and counts as healed"
 NEXT_STEP: Final = "after the note of a step, the next step begins only when something else wakes the pool"
 LOOPING: Final = "in a crash loop, the problem of a set names another VMI than its condition and `why`"
@@ -63,11 +61,6 @@ KNOWN: Final = (
     Known("a_refusal_is_not_hammered", "while labels change", DRIFT),
     Known("a_disk_of_a_user_stays", "of a user was deleted", STATIC_DISK),
     Known("who_serves_is_in_service", "out of its Service", SERVICE),
-    Known("order_does_not_matter", "^held: .*no lost virtual machine is deleted", GRACE),
-    Known("grouping_does_not_matter", "^held: .*no lost virtual machine is deleted", GRACE),
-    Known("order_does_not_matter", "", GROUPS),
-    Known("grouping_does_not_matter", "", GROUPS),
-    Known("the_preview_tells_the_truth", "the preview says", GROUPS),
     Known("at_rest_nothing_is_written", "^patch virtualmachine(pool|instancereplicaset)s/", LATE_NOTE),
     Known("a_template_that_worked_stays", "was deleted", PUSHED_OUT),
     Known("nothing_of_ours_is_left", "still has vmherd.dev/draining", STRAY_MARK),

@@ -19,7 +19,7 @@ from controller.kinds import Kind
 from controller.kubevirt import annotations as names
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DISRUPTION_BUDGETS, VMIS, VMS
 from controller.runtime.actions import Delete, Plan, label_of
-from controller.runtime.members.groups import Group, Members
+from controller.runtime.members.groups import one_by_one
 from informers.meta import ObjectKey
 from informers.store import Store
 from plugin.views.history import previous_revision, template_in
@@ -134,7 +134,7 @@ def _look(world: Any, kind: Kind[Any], resource: AnyResource, key: ObjectKey, ow
     said = _said(rules, snapshot)
     other_rules, shuffled = reader.snapshot(Random(str(world.loop.time())))
     name, noted = "pool" if kind is kinds.POOLS else "set", owner["metadata"].get("annotations") or {}
-    alone = replace(snapshot, members=Members(tuple(Group((each,)) for each in snapshot.members)))
+    alone = replace(snapshot, members=one_by_one(snapshot.members))
     plan, situation = rules.plan(snapshot), situation_of(kind, resource.group, snapshot)
     reasons = reasons_of(situation, None, world.now())
     return Moment(

@@ -12,6 +12,7 @@ periods from the annotation. These rules limit the number of writes:
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import islice
 
 from msgspec import Struct
 
@@ -91,11 +92,11 @@ def _entries(snapshot: Snapshot, notes: Mapping[int, UnreadyNote]) -> Iterator[_
     entry. If the annotation has no entries, one member of each group of young periods is enough.
     """
     for group in snapshot.members.groups:
-        first = group[0].downtime
-        if first is None or has_ended(first, snapshot.now) or is_deleting(group[0].vm):
+        shared = group.traits.downtime
+        if shared is None or has_ended(shared, snapshot.now) or is_deleting(group.traits.vm):
             continue
-        is_young = not notes and not _is_old_enough(first, snapshot.now)
-        for each in (group[0],) if is_young else group:
+        is_young = not notes and not _is_old_enough(shared, snapshot.now)
+        for each in islice(group, 1 if is_young else None):
             ordinal, period = snapshot.ordinal_of(each), each.downtime
             if ordinal is not None and period is not None:
                 down = down_of(period)

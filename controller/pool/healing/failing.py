@@ -65,7 +65,7 @@ def failing_vms(situation: Situation, records: Mapping[int, Record]) -> list[Fai
     down = situation.members.where(_is_down).without(situation.lost)
     found = []
     for group in down.groups:
-        failures = _failures(situation, group[0])
+        failures = _failures(situation, group.traits)
         if failures:
             found += [each for machine in group if (each := _failing(situation, machine, failures, records))]
     return sorted(found, key=lambda each: each.machine.metadata.name)
@@ -127,7 +127,7 @@ def _unready_failure(situation: Situation, machine: Machine) -> Iterator[Failure
 
     A VM in a crash loop counts as running, although its VMI is often not in the phase Running.
     """
-    limit, period, vmi = situation.intent.replace_unready_after, open_period(machine), machine.vmi
+    limit, period, vmi = situation.intent.settings.replace_unready_after, open_period(machine), machine.vmi
     since = member_unready_since(machine)
     if limit is None or period is None or since is None:
         return

@@ -15,7 +15,7 @@ from controller.kubevirt import vmis
 from controller.kubevirt.delicate import reason_to_keep
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_finished
-from controller.pool.healing.heal import HealingPlan
+from controller.pool.healing.heal import HealingPlan, plan_healing
 from controller.pool.healing.records import pause_end, read_records, record_patch
 from controller.pool.leaving.claims import by_name
 from controller.pool.leaving.deletes import delete_of, held_notices, replacement_of
@@ -30,7 +30,12 @@ EARLY: Final = {"Failed": timedelta(minutes=10), "Succeeded": timedelta(minutes=
 """A VM that ran for a shorter time failed early. The times are those of replica sets (R4a)."""
 
 
-def plan_finished(situation: Situation, healing: HealingPlan) -> HealingPlan:
+def plan_replacements(situation: Situation) -> HealingPlan:
+    """Return the plan of healing, with the deletes of finished VMs."""
+    return _with_finished(situation, plan_healing(situation))
+
+
+def _with_finished(situation: Situation, healing: HealingPlan) -> HealingPlan:
     """Return the plan of healing, with the deletes of finished VMs. At most `burst` of them are deleted.
 
     A record of an early failure waits while healing writes its own records.

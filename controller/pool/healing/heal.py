@@ -29,7 +29,6 @@ from controller.pool.leaving.deletes import held_notices, replacement_of
 from controller.pool.leaving.disks import add_finalizers, is_safe_to_delete
 from controller.pool.leaving.holds import healing_obstacle
 from controller.pool.members.downtime import open_period
-from controller.pool.members.lost import known_losses
 from controller.pool.members.machine import Machine, guest_of
 from controller.pool.members.notes import MAX_ENTRIES, Record
 from controller.pool.members.situation import Situation
@@ -76,12 +75,11 @@ def plan_healing(situation: Situation) -> HealingPlan:
     if not curable:
         return HealingPlan(join(parts))
     limit = intent.max_unhealthy.of(len(members) + recovering.absent)
-    lost = known_losses(members, intent.substitute_lost_after, snapshot.now)
-    unhealthy = len(certain) + recovering.number + len(lost)
+    unhealthy = len(certain) + recovering.number + len(situation.known_lost)
     if unhealthy > limit:
         notice = _too_many_notice(snapshot, members, unhealthy, limit)
         return HealingPlan(join([*parts, Plan(held=TOO_MANY, notices=(notice,))]))
-    max_healed = min(intent.most_unavailable, MAX_ENTRIES)
+    max_healed = min(situation.most_unavailable, MAX_ENTRIES)
     slots = max(min(max_healed - recovering.number, snapshot.limits.burst), 0)
     chosen = curable[:slots]
     waiting = len(curable) - len(chosen)
@@ -132,7 +130,9 @@ def _heal(situation: Situation, chosen: list[FailingVM], records: Mapping[int, R
     snapshot, preserve = situation.snapshot, situation.intent.scale_in.preserve
     unsafe = [each.machine.vm for each in chosen if preserve and not is_safe_to_delete(snapshot, each.machine.vm)]
     draining = {
-        each.ordinal for each in chosen if must_drain(situation.pool, guest_of(each.machine), HEALING, snapshot.now)
+        each.ordinal
+        for each in chosen
+        if must_drain(situation.intent.settings.drain, guest_of(each.machine), HEALING, snapshot.now)
     }
     announced = {
         each.ordinal: each.machine.vm for each in chosen if each.announced is None and each.ordinal not in draining

@@ -20,7 +20,7 @@ from controller.pool.members.machine import Machine
 from controller.pool.members.notes import MAX_ENTRIES, VALID_NUMBERS, Record, encode_note, read_note
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.rollout.limits import count_unavailable, min_ready_of
+from controller.pool.rollout.limits import count_unavailable
 from controller.replicas.notes import note_patch
 from controller.runtime.actions import Patch
 
@@ -59,7 +59,7 @@ def read_records(situation: Situation) -> Mapping[int, Record]:
     if not intent.heals:
         return {}
     longest_failing = intent.healing.min_failing if intent.healing is not None else timedelta()
-    slowest = max(longest_failing, intent.replace_unready_after or timedelta())
+    slowest = max(longest_failing, intent.settings.replace_unready_after or timedelta())
     lifetime = RECORD_LIFETIME + 2 * slowest
     return {
         ordinal: record
@@ -79,7 +79,7 @@ def count_recovering(situation: Situation, records: Mapping[int, Record], failin
         return Recovering(0)
     snapshot, members = situation.snapshot, situation.members
     by_ordinal = {snapshot.ordinal_of(each): each for each in members}
-    min_ready = min_ready_of(snapshot)
+    min_ready = situation.intent.min_ready_s
     terminating, absent = 0, 0
     deadlines = []
     for ordinal, record in records.items():
@@ -92,7 +92,7 @@ def count_recovering(situation: Situation, records: Mapping[int, Record], failin
             deadline := _start_deadline(snapshot, machine, record, min_ready)
         ):
             deadlines.append(deadline)
-    absent = min(absent, max(situation.intent.wanted - len(members), 0))
+    absent = min(absent, max(situation.target.wanted - len(members), 0))
     return Recovering(terminating + absent + len(deadlines), absent, min(deadlines, default=None))
 
 

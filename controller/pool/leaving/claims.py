@@ -16,7 +16,7 @@ the right finalizers at its creation. If a user changes `statePreservation`, exi
 do the VMs of a pool that vmherd takes over from KubeVirt. Each reconciliation corrects at most `burst` VMs.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from msgspec import Struct
@@ -38,7 +38,7 @@ from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.intent import Intent
 from controller.replicas.release_delay import split_by_age
 from controller.runtime.actions import Create, Patch, Plan, RemoveOwnerReference, Stage
-from controller.runtime.members.groups import Member, grouped
+from controller.runtime.members.groups import Member, one_by_one
 from informers.meta import labels_of
 from informers.objects import PatchType
 
@@ -71,7 +71,7 @@ def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
     if len(kept) == len(snapshot.members):
         return Claims(kept, ())
     released, young = split_by_age(snapshot.members.where(lambda each: not stays(each)), snapshot.now)
-    return Claims(kept, tuple(each.vm for each in released), grouped(young, lambda each: each.metadata.name))
+    return Claims(kept, tuple(each.vm for each in released), one_by_one(young))
 
 
 def plan_releases(
@@ -157,10 +157,8 @@ def plan_member_finalizers(
     `preserve` is True if the pool keeps the disks of deleted VMs. `others` are the other parts of the plan. VMs that
     these parts change or delete are left to a later reconciliation. Without `may_remove`, no finalizer is removed.
     """
-    if preserve:
-        wrong = members.where(lambda each: not is_deleting(each.vm) and not is_safe_to_delete(snapshot, each.vm))
-    else:
-        wrong = members.where(lambda each: may_remove and not is_deleting(each.vm) and has_pool_finalizer(each.vm))
+    with_finalizer = members.where(lambda each: not is_deleting(each.vm) and has_pool_finalizer(each.vm))
+    wrong = list(lacking_finalizer(snapshot, members) if preserve else with_finalizer if may_remove else ())
     if not wrong:
         return Plan()
     written = {
@@ -173,6 +171,12 @@ def plan_member_finalizers(
     batch = free[: snapshot.limits.burst]
     held = f"{len(free) - len(batch)} more finalizers wait for the next pass" if len(batch) < len(free) else ""
     return Plan(stages=add_finalizers(batch) if preserve else remove_needless_finalizers(batch), held=held)
+
+
+def lacking_finalizer(snapshot: Snapshot, members: Machines) -> Iterator[Machine]:
+    """Yield the members that need the finalizer if the pool keeps disks, and do not have it."""
+    without = members.where(lambda each: not is_deleting(each.vm) and not has_pool_finalizer(each.vm))
+    return (each for each in without if not is_safe_to_delete(snapshot, each.vm))
 
 
 def _removals(vms: Iterable[VirtualMachine], disks: tuple[RemoveOwnerReference, ...], why: str) -> tuple[Stage, ...]:

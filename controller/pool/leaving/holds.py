@@ -10,7 +10,6 @@ from controller.kubevirt.vms import printable_status_of, starts_after_creation
 from controller.pool.members.machine import Machine
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.spec.intent import Intent
 from controller.pool.spec.policies import Strategy
 from controller.pool.spec.template import DiskChange
 
@@ -60,7 +59,7 @@ def recreation_veto(situation: Situation, vm: VirtualMachine, change: DiskChange
         return "it needs new disks, and spec.updateStrategy deletes no virtual machine: delete it"
     if not starts_after_creation(vm):
         return "it needs new disks, and its run strategy does not start a new virtual machine: delete it"
-    why = _forbidden(situation.intent, change)
+    why = _forbidden(situation, change)
     if not why:
         return PROTECTED if is_protected(vm.metadata) else _limit_obstacle(situation.snapshot)
     return (
@@ -69,12 +68,13 @@ def recreation_veto(situation: Situation, vm: VirtualMachine, change: DiskChange
     )
 
 
-def _forbidden(intent: Intent, change: DiskChange) -> str:
+def _forbidden(situation: Situation, change: DiskChange) -> str:
+    intent = situation.intent
     if intent.most_disruptive == RECREATE:
         return ""
     if intent.most_disruptive is not None:
         return f"the annotation {MOST_DISRUPTIVE} forbids it"
-    if intent.rejected is not None:
+    if situation.target.rejected is not None:
         return "a return to an earlier revision deletes no disk by itself"
     if intent.scale_in.preserve:
         return "statePreservation keeps the disks of this pool"

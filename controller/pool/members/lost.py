@@ -19,7 +19,6 @@ from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import is_meant_to_run
 from controller.pool.members.machine import Machine, Machines
-from controller.pool.members.snapshot import Snapshot
 from controller.pool.members.unready_periods import Down
 from controller.pool.spec.intent import Intent
 
@@ -71,18 +70,18 @@ def _silent_since(machine: Machine) -> datetime | None:
     return machine.downtime.silent_since if isinstance(machine.downtime, Down) else None
 
 
-def count_substitutes(snapshot: Snapshot, intent: Intent, members: Machines) -> int:
+def count_substitutes(intent: Intent, regular: int, limit: int, lost: Machines, now: datetime) -> int:
     """Return how many substitutes the pool may have now.
 
-    There is at most one for each lost VM, and at most `maxUnavailable`. There is none if too many VMs are lost.
+    There is at most one for each VM of `known_losses`, and at most `maxUnavailable`. There is none if too many VMs are
+    lost. `regular` is the number of wanted VMs without substitutes, and `limit` the maximum number of VMs, or 0.
     """
-    after, now, most = intent.substitute_lost_after, snapshot.now, snapshot.limits.max_replicas
-    lost = known_losses(members, after, now)
-    if after is None or len(lost) > intent.max_unhealthy.of(intent.wanted):
+    after = intent.substitute_lost_after
+    if after is None or len(lost) > intent.max_unhealthy.of(regular):
         return 0
     due = len(lost.where(lambda each: (at := lost_at(each, after)) is not None and at <= now))
-    room = max(most - intent.wanted, 0) if most else due
-    return min(due, intent.most_unavailable, room)
+    room = max(limit - regular, 0) if limit else due
+    return min(due, intent.max_unavailable.of(regular), room)
 
 
 def _may_be_lost(vmi: VirtualMachineInstance) -> bool:

@@ -38,5 +38,5 @@ def guest_of(machine: Machine) -> Guest:
 
 def ends_of_work(members: Machines, now: datetime) -> Iterator[datetime]:
     """Yield the times after `now` at which the marks of busy VMs end (P24)."""
-    for each in members.examples():
+    for each in members.traits():
         yield from ends_of_marks(each.vm, each.vmi, now=now)

@@ -20,13 +20,7 @@ from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vms import revision_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.template import Template, parse_template
-from controller.replicas.revisions import (
-    create_revision,
-    delete_revisions,
-    is_revision_name,
-    unused_revisions,
-)
-from controller.replicas.rollback import ready_revision
+from controller.replicas.revisions import create_revision, delete_revisions, is_revision_name, unused_revisions
 from controller.runtime.actions import Plan, Stage
 from informers.meta import NO_LABELS, labels_of
 
@@ -110,14 +104,15 @@ def plan_revision(snapshot: Snapshot, revisions: Revisions) -> tuple[Stage, ...]
     return (Stage((create,)),)
 
 
-def plan_pruning(snapshot: Snapshot, revisions: Revisions) -> Plan:
+def plan_pruning(snapshot: Snapshot, revisions: Revisions, *, ready: str) -> Plan:
     """Plan the deletion of unused revisions, at most `burst` in a reconciliation.
 
     A revision is unused if it is not the current revision, and no VM and no VMI uses it. The newest `revision_history`
-    unused revisions stay, so that a user can undo a change of the template.
+    unused revisions stay, so that a user can undo a change of the template. `ready` is the noted revision that was
+    wholly ready, or "".
     """
     used = _revisions_in_use(snapshot) | set(map(revision_of, snapshot.strays))
-    used |= {revisions.current, ready_revision(snapshot.owner.metadata)}
+    used |= {revisions.current, ready}
     unused = unused_revisions(snapshot.revisions, used, keep=snapshot.limits.revision_history)
     return Plan(stages=delete_revisions(unused, "no VM and no VMI uses this revision", burst=snapshot.limits.burst))
 
@@ -144,9 +139,9 @@ def oldest_in_use(snapshot: Snapshot, revisions: Revisions) -> str:
 
 
 def _revisions_in_use(snapshot: Snapshot) -> set[str]:
-    examples = snapshot.members.examples()
-    of_vms = {revision_of(each.vm) for each in examples}
-    return of_vms | {labels_of(each.vmi.metadata).get(REVISION_NAME, "") for each in examples if each.vmi is not None}
+    shared = snapshot.members.traits()
+    of_vms = {revision_of(each.vm) for each in shared}
+    return of_vms | {labels_of(each.vmi.metadata).get(REVISION_NAME, "") for each in shared if each.vmi is not None}
 
 
 def template_of(revision: ControllerRevision) -> Template | None:

@@ -8,7 +8,7 @@ from controller.apimachinery.indexes import OWNER_UID
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.pool.members.machine import Machine, Machines
-from controller.pool.members.traits import traits_of
+from controller.pool.members.traits import erase
 from controller.pool.members.unready_periods import (
     Gone,
     Observation,
@@ -137,7 +137,7 @@ class PoolRosters:
         downtimes: dict[ObjectKey, Downtimes] | None = None,
     ) -> None:
         self._caches = MemberCaches(vms, vmis)
-        self._rosters: Rosters[Machine] = Rosters(traits_of)
+        self._rosters: Rosters[Machine] = Rosters(erase)
         self._downtimes = {} if downtimes is None else downtimes
         vms.follow(self)
         vmis.follow(self)

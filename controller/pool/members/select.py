@@ -75,8 +75,8 @@ def choose_for_removal(
     delicate: dict[str, str] = {}
     ranks: defaultdict[tuple[Any, ...], list[Machine]] = defaultdict(list)
     for group in unprotected.groups:
-        vm = group[0].vm
-        reason = delicate_reason(vm, group[0].vmi, snapshot.now)
+        vm, vmi = group.traits.vm, group.traits.vmi
+        reason = delicate_reason(vm, vmi, snapshot.now)
         if reason:
             delicate.update((each.metadata.uid, reason) for each in group)
         cost = deletion_cost(vm.metadata)

@@ -6,36 +6,59 @@ from datetime import datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
+from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.vms import is_deleting, revision_of
-from controller.pool.members.lost import count_substitutes, lost_members
+from controller.pool.leaving.claims import Claims, choose_claims
+from controller.pool.members.lost import count_substitutes, known_losses, lost_members
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.revisions import Revisions, read_revisions, template_of
 from controller.pool.members.select import allows
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.spec.intent import Intent
+from controller.pool.spec.intent import Intent, parse_intent
 from controller.pool.spec.partition import noted_step
 from controller.pool.spec.policies import Strategy
 from controller.pool.spec.template import Template
-from controller.replicas.release_delay import wanted_beside
-from controller.replicas.replica_limit import limited
-from controller.replicas.rollback import after_return, usable_template
+from controller.replicas import target
+from controller.replicas.rollback import rolled_out, usable_template
 from informers.meta import ObjectMeta
+
+
+class Target(target.Target[Template], frozen=True, kw_only=True):
+    """`step` is the present step of the update, from 1. VMs with an ordinal below `partition` keep their revision in
+    this step, and those below `last_partition` in all steps.
+    """
+
+    step: int = 0
+    partition: int = 0
+    last_partition: int = 0
 
 
 class Situation(Struct, frozen=True):
     """A valid pool in one reconciliation.
 
-    - `members`: in a plan, the VMs that stay in the pool. In the status, all VMs that the pool controls.
     - `lost`: the UIDs of the members whose node may not answer, if the pool has substitutes for them (P28).
+    - `known_lost`: the members that are lost for certain.
     - `doomed`: the UIDs of the members that healing deletes, or that have finished and leave, in this reconciliation.
     """
 
     snapshot: Snapshot
     intent: Intent
+    target: Target
+    claims: Claims
     revisions: Revisions
-    members: Machines
-    lost: frozenset[str] = frozenset()
+    lost: frozenset[str]
+    known_lost: Machines
     doomed: frozenset[str] = frozenset()
+
+    @property
+    def members(self) -> Machines:
+        """The VMs that stay in the pool."""
+        return self.claims.kept
+
+    @property
+    def most_unavailable(self) -> int:
+        """The maximum number of VMs that the controller may make unavailable at the same time (P14)."""
+        return self.intent.max_unavailable.of(self.target.regular)
 
     @property
     def now(self) -> datetime:
@@ -53,7 +76,7 @@ class Situation(Struct, frozen=True):
     @property
     def surplus(self) -> int:
         """The number of members that the pool has too many. It is negative if members are missing."""
-        return len(self.staying) - self.intent.wanted_without_substitutes
+        return len(self.staying) - self.target.regular
 
     @property
     def bridged(self) -> int:
@@ -74,33 +97,44 @@ class Situation(Struct, frozen=True):
     def is_above_partition(self, machine: Machine) -> bool:
         """Return True if the ordinal of the VM is not below the partition. A VM without an ordinal is never updated."""
         ordinal = self.snapshot.ordinal_of(machine)
-        return ordinal is not None and ordinal >= self.intent.partition
+        return ordinal is not None and ordinal >= self.target.partition
 
     def is_rejected(self, name: str) -> bool:
         """Return True if the VMs have returned from the template of the revision `name` (P29)."""
-        template, rejected = self.revisions.templates.get(name), self.intent.rejected
+        template, rejected = self.revisions.templates.get(name), self.target.rejected
         return template is not None and rejected is not None and template.digest == rejected.digest
 
     def is_in_steps(self, machine: Machine) -> bool:
         """Return True if the VM is above the partition in the present step, or will be in a later step."""
         ordinal = self.snapshot.ordinal_of(machine)
-        return ordinal is not None and ordinal >= self.intent.last_partition
+        return ordinal is not None and ordinal >= self.target.last_partition
 
 
-def situation_of(snapshot: Snapshot, intent: Intent, members: Machines, *, young: int = 0) -> Situation:
-    """Return the situation of a pool with these members, before any part of the plan is known.
-
-    `young` is the number of further members whose release waits.
-    """
-    wanted = limited(wanted_beside(young, intent.replicas, len(members)), len(members), snapshot.limits.max_replicas)
-    intent = replace(intent, wanted=wanted)
-    usable = usable_in(snapshot, intent)
-    intent = after_return(intent, snapshot.owner.metadata, intent.template.digest, usable)
-    revisions = read_revisions(snapshot, intent.template, intent.rejected)
-    lost = lost_members(members) if intent.substitute_lost_after is not None else Machines()
-    substitutes = count_substitutes(snapshot, intent, members)
-    intent = replace(_at_step(snapshot, intent, revisions), wanted=intent.wanted + substitutes, substitutes=substitutes)
-    return Situation(snapshot, intent, revisions, members, frozenset(each.metadata.uid for each in lost))
+def situation_of(snapshot: Snapshot) -> Situation | FieldError:
+    """Return the situation of a pool before any part of the plan is known, or the error of its spec."""
+    intent = parse_intent(snapshot.owner)
+    if isinstance(intent, FieldError):
+        return intent
+    claims = choose_claims(snapshot, intent)
+    members, own, after = claims.kept, intent.template, intent.substitute_lost_after
+    template, rejected, stranded = rolled_out(intent.settings, own, own.digest, usable_in(snapshot, intent))
+    revisions = read_revisions(snapshot, template, rejected)
+    lost = lost_members(members) if after is not None else Machines()
+    known_lost = known_losses(lost, after, snapshot.now)
+    found = Target(
+        template=template,
+        rejected=rejected,
+        stranded=stranded,
+        replicas=intent.replicas,
+        limit=snapshot.limits.max_replicas,
+        young=len(claims.young),
+        existing=len(members),
+    )
+    found = replace(found, substitutes=count_substitutes(intent, found.regular, found.limit, known_lost, snapshot.now))
+    uids = frozenset(each.metadata.uid for each in lost)
+    return Situation(
+        snapshot, intent, _at_step(snapshot, intent, found, revisions), claims, revisions, uids, known_lost
+    )
 
 
 def usable_in(snapshot: Snapshot, intent: Intent) -> Callable[[str], Template | str]:
@@ -108,19 +142,19 @@ def usable_in(snapshot: Snapshot, intent: Intent) -> Callable[[str], Template | 
     return lambda name: usable_template(name, snapshot.revisions, template_of, intent.selector)
 
 
-def _at_step(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> Intent:
-    """Return the intent with the partition of the present step.
+def _at_step(snapshot: Snapshot, intent: Intent, found: Target, revisions: Revisions) -> Target:
+    """Return the target with the partition of the present step.
 
     The VM with the lowest ordinal is updated last. If it has the current template, the pool returns to this template,
     or the update has reached the last step. A return needs no steps. While this VM is missing, only the note counts.
     """
     if not intent.steps:
-        return intent
+        return found
     machines = {ordinal: each for each in snapshot.members if (ordinal := snapshot.ordinal_of(each)) is not None}
-    ordinals, missing = sorted(machines), max(intent.wanted - len(machines), 0)
+    ordinals, missing = sorted(machines), max(found.regular - len(machines), 0)
     partitions = [each.partition_of(ordinals, missing) for each in intent.steps]
-    step, _ = noted_step(snapshot.owner.metadata, intent.template.digest)
+    step, _ = noted_step(snapshot.owner.metadata, found.template.digest)
     lowest = machines.get(0 if missing or not ordinals else ordinals[0])
     if lowest is not None and revisions.is_current(revision_of(lowest.vm)):
         step = len(partitions)
-    return replace(intent, step=step, partition=min(partitions[:step]), last_partition=min(partitions))
+    return replace(found, step=step, partition=min(partitions[:step]), last_partition=min(partitions))

@@ -21,8 +21,9 @@ from controller.pool.spec.intent import Intent, parse_intent
 from controller.pool.spec.naming import ordinal_of, parse_name
 from controller.pool.spec.one_shot import one_shot_problems
 from controller.replicas.catalogue import Place
-from controller.replicas.disruption_budget import Budgets, asks_for_budget, useless_budget
+from controller.replicas.disruption_budget import Budgets, useless_budget
 from controller.replicas.revisions import by_former_pool_uid
+from controller.replicas.settings import asks_for_budget
 from controller.replicas.wrong_annotations import Wrong, all_wrong, wrong_on
 from controller.runtime.execute.refusals import Refusal
 from controller.runtime.members.groups import Group, Member
@@ -131,7 +132,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
         def found() -> Iterator[tuple[str, Group[Machine], tuple[Wrong, ...]]]:
             for group in self.members.groups:
-                vm, vmi = group[0].vm, group[0].vmi
+                vm, vmi = group.traits.vm, group.traits.vmi
                 if vm.metadata.annotations:
                     yield "VM", group, wrong_on(vm.metadata, Place.VM)
                 if vmi is not None and vmi.metadata.annotations:
@@ -143,7 +144,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     @property
     def useless_budget(self) -> tuple[Wrong, ...]:
         """The annotation that asks for a disruption budget, if the pool gets none (P27)."""
-        intent = parse_intent(self.owner) if asks_for_budget(self.owner) else None
+        intent = parse_intent(self.owner) if asks_for_budget(self.owner.metadata) else None
         if not isinstance(intent, Intent):
             return ()
         vmis = (each.vmi for each in self.members if each.vmi is not None)

@@ -1,24 +1,33 @@
 """The traits of the VMs of a pool. VMs with equal traits are in one group of `Members`.
 
-Most VMs of a large pool are *steady*: they run, they are ready, and no work on them is pending. Steady VMs with the
-same revision and labels have equal traits.
+The traits are a VM with its VMI and its unready period, without what differs from VM to VM: names, UIDs, the node, the
+names of disks, the numbers of generations.
 
-The traits of other VMs also contain all states and times that a decision reads. These times have whole seconds. So the
-VMs that start or fail in the same second are in one group. Two kinds of VMs are alone in their groups: VMs that are
-being deleted, and VMs with an annotation of vmherd.
+Most VMs of a large pool are *steady*: they run, they are ready, and no work on them is pending. Their traits have no
+times. So steady VMs with the same revision and labels have equal traits. The traits of other VMs have all states and
+times that a decision reads. These times have whole seconds. So the VMs that start or fail in the same second are in one
+group. Two kinds of VMs are alone in their groups: VMs that are being deleted, and VMs with an annotation of vmherd.
 """
 
-from collections.abc import Hashable, Mapping
+from functools import lru_cache
+from typing import Final
 
-from msgspec.structs import replace
-
+from controller.apimachinery.conditions import Condition
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import PREFIX, REVISION_NAME
-from controller.kubevirt.busy import BEFORE_ALL, busy_mark
+from controller.kubevirt.annotations import POOL_FINALIZER, PREFIX, REVISION_NAME
+from controller.kubevirt.busy import BEFORE_ALL
 from controller.kubevirt.delicate import delicate_reason
-from controller.kubevirt.live_updates import verdict_of
-from controller.kubevirt.vm_types import VirtualMachine
-from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.kubevirt.live_updates import is_seen, restart_required
+from controller.kubevirt.vm_types import (
+    READY,
+    MachineTemplate,
+    MachineTemplateMeta,
+    MachineTemplateSpec,
+    VirtualMachine,
+    VirtualMachineSpec,
+    VirtualMachineStatus,
+)
+from controller.kubevirt.vmi_types import VirtualMachineInstance, VMIStatus
 from controller.kubevirt.vms import (
     has_pool_finalizer,
     is_deleting,
@@ -29,37 +38,46 @@ from controller.kubevirt.vms import (
     template_labels_of,
 )
 from controller.pool.members.machine import Machine
-from controller.pool.members.unready_periods import traits_of_period
+from controller.pool.members.unready_periods import without_uid
 from controller.pool.spec.naming import parse_name
-from controller.replicas.catalogue import Place
-from controller.replicas.wrong_annotations import wrong_on
-from informers.meta import NO_LABELS, annotations_of, labels_of
+from controller.runtime.members.groups import Texts, like, shared_meta, texts_of
+from informers.meta import annotations_of, labels_of
+
+SOME_NODE: Final = "(a node)"
+NOT_SEEN: Final = -1
+"""The generation that KubeVirt has seen, if it is not the present one. No object has the generation -1."""
+
+OTHER: Final = "(another VMI)"
+"""The UID in a request that is not about the present VMI."""
+
+_IS_READY: Final = (Condition(type=READY, status="True"),)
+_STEADY_VM: Final = VirtualMachineStatus(printable_status="Running", conditions=_IS_READY)
+_STEADY_NOT_SEEN: Final = like(_STEADY_VM, desired_generation=NOT_SEEN)
+_STEADY_VMI: Final = VMIStatus(phase="Running", node_name=SOME_NODE, conditions=_IS_READY)
+_FINALIZERS: Final = (POOL_FINALIZER,)
+_NO_LABELS: Final = MachineTemplateMeta()
+_NO_SPEC: Final = MachineTemplateSpec()
 
 
-def traits_of(machine: Machine) -> Hashable:
-    """Return the traits of a member: of its VM, its VMI and its unready period."""
+def erase(machine: Machine) -> Machine | None:
+    """Return the member without what is no trait, or None if it is alone in its group."""
     vm, vmi, downtime = machine.vm, machine.vmi, machine.downtime
-    parsed = parse_name(vm.metadata.name)
-    if parsed is None or vm.spec is None or is_deleting(vm) or vm.undecodable or _is_annotated(vm):
-        return vm.metadata.name
-    return (
-        parsed[0],
-        _items(labels_of(vm.metadata)),
-        _items(template_labels_of(vm)),
-        _items(node_selector_of(vm)),
-        vm.spec.run_strategy,
-        vm.spec.running,
-        has_pool_finalizer(vm),
-        labels_of(vmi.metadata).get(REVISION_NAME) if vmi is not None else None,
-        verdict_of(vm, vmi) if vmi is not None else None,
-        (busy_mark(vmi.metadata), wrong_on(vmi.metadata, Place.VMI_OF_VM)) if vmi is not None else (),
-        traits_of_period(downtime) if downtime is not None else None,
-        None if is_steady(vm, vmi) else (vm.status, vm.metadata.creation_timestamp, _state_of(vmi)),
+    is_unusual = parse_name(vm.metadata.name) is None or vm.spec is None or vm.undecodable
+    if is_unusual or is_deleting(vm) or _is_annotated(vm):
+        return None
+    steady = is_steady(vm, vmi)
+    return Machine(
+        _erase_vm(vm, vmi, steady=steady),
+        _erase_vmi(vmi, steady=steady) if vmi is not None else None,
+        without_uid(downtime) if downtime is not None else None,
     )
 
 
 def is_steady(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> bool:
-    """Return True if the VM and its VMI are ready, and no other fact about them matters to a decision."""
+    """Return True if the VM and its VMI are ready, and no other fact about them matters to a decision.
+
+    The VM is neither annotated nor being deleted.
+    """
     return (
         vmi is not None
         and vmis.is_ready(vmi)
@@ -67,30 +85,64 @@ def is_steady(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> bool:
         and vmis.is_active(vmi)
         and is_ready(vm)
         and printable_status_of(vm) == "Running"
-        and not is_deleting(vm)
         and not start_failures_of(vm)
         and not (vm.status is not None and vm.status.state_change_requests)
-        and not _is_annotated(vm)
+        and restart_required(vm) is None
         and not delicate_reason(vm, vmi, BEFORE_ALL)
     )
 
 
-def _is_annotated(vm: VirtualMachine) -> bool:
-    return any(name.startswith(PREFIX) for name in annotations_of(vm.metadata))
+def _erase_vm(vm: VirtualMachine, vmi: VirtualMachineInstance | None, *, steady: bool) -> VirtualMachine:
+    created = None if steady else vm.metadata.creation_timestamp
+    finalizers = _FINALIZERS if has_pool_finalizer(vm) else None
+    meta = shared_meta(labels_of(vm.metadata), None, finalizers=finalizers, creation_timestamp=created)
+    seen = is_seen(vm)
+    if steady:
+        return VirtualMachine(meta, _erase_spec(vm), _STEADY_VM if seen else _STEADY_NOT_SEEN)
+    return VirtualMachine(meta, _erase_spec(vm), vm.status and _erase_status(vm.status, vmi, seen=seen))
 
 
-def _state_of(vmi: VirtualMachineInstance | None) -> Hashable:
-    """Return the fields of the VMI without its name and its node."""
-    if vmi is None:
-        return None
-    meta, status = vmi.metadata, vmi.status
-    return (
-        meta.creation_timestamp,
-        meta.deletion_timestamp,
-        replace(status, node_name=None) if status is not None else None,
-        vmi.undecodable,
+def _erase_spec(vm: VirtualMachine) -> VirtualMachineSpec:
+    labels, nodes, spec = template_labels_of(vm), node_selector_of(vm), vm.spec or VirtualMachineSpec()
+    inner = spec.template.spec if spec.template is not None else None
+    grace_s = inner.termination_grace_period_seconds if inner is not None else None
+    return VirtualMachineSpec(spec.running, spec.run_strategy, _template(texts_of(labels), texts_of(nodes), grace_s))
+
+
+@lru_cache(maxsize=1024)
+def _template(labels: Texts | None, nodes: Texts | None, grace_s: int | None) -> MachineTemplate:
+    return MachineTemplate(
+        like(_NO_LABELS, labels=labels),
+        like(_NO_SPEC, node_selector=nodes, termination_grace_period_seconds=grace_s),
     )
 
 
-def _items(labels: Mapping[str, str]) -> Hashable:
-    return tuple(labels.items()) if labels is not NO_LABELS else None
+def _erase_status(
+    status: VirtualMachineStatus, vmi: VirtualMachineInstance | None, *, seen: bool
+) -> VirtualMachineStatus:
+    """Return the status without generations, and without the UID of the VMI."""
+    conditions = tuple([like(each, observed_generation=None) for each in status.conditions or ()])
+    uid = vmi.metadata.uid if vmi is not None else ""
+    requests = [like(each, uid="" if each.uid == uid else OTHER) for each in status.state_change_requests or ()]
+    return like(
+        status,
+        conditions=conditions,
+        state_change_requests=tuple(requests) or None,
+        desired_generation=None if seen else NOT_SEEN,
+    )
+
+
+def _erase_vmi(vmi: VirtualMachineInstance, *, steady: bool) -> VirtualMachineInstance:
+    meta, status = vmi.metadata, vmi.status
+    revision = labels_of(meta).get(REVISION_NAME)
+    labels = {REVISION_NAME: revision} if revision is not None else None
+    if steady:
+        return VirtualMachineInstance(shared_meta(labels, meta.annotations), _STEADY_VMI)
+    times = {"creation_timestamp": meta.creation_timestamp, "deletion_timestamp": meta.deletion_timestamp}
+    node = SOME_NODE if status is not None and status.node_name else None
+    status = status and like(status, node_name=node)
+    return VirtualMachineInstance(shared_meta(labels, meta.annotations, **times), status, vmi.undecodable)
+
+
+def _is_annotated(vm: VirtualMachine) -> bool:
+    return any(name.startswith(PREFIX) for name in annotations_of(vm.metadata))

@@ -10,7 +10,7 @@ periods in memory, and writes long periods to the pool's annotation `vmherd.dev/
 restart of the controller.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
@@ -117,8 +117,8 @@ def down_of(period: Down | Recovering) -> Down:
     return period.down if isinstance(period, Recovering) else period
 
 
-def traits_of_period(period: Down | Recovering) -> Hashable:
-    """Return all facts but the UID. The periods of many VMs can have equal traits."""
+def without_uid(period: Down | Recovering) -> Down | Recovering:
+    """Return all facts but the UID. The periods of many VMs can be equal without it."""
     anonymous = replace(down_of(period), uid="")
     return replace(period, down=anonymous) if isinstance(period, Recovering) else anonymous
 

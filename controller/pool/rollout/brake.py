@@ -27,7 +27,6 @@ from controller.pool.rollout.steps import PendingStep, Step, vmi_revision_of
 from controller.pool.spec.template import Template, describe_difference
 from controller.replicas.notes import plan_note
 from controller.runtime.actions import Notice, Plan, join
-from informers.meta import annotations_of
 
 PROCEED: Final = "proceed"
 DONE: Final = "done"
@@ -48,10 +47,10 @@ starts updates that must stay blocked.
 """
 
 
-def is_taken_over(snapshot: Snapshot, template: Template) -> bool:
-    if not snapshot.limits.takes_over:
+def is_taken_over(situation: Situation, template: Template) -> bool:
+    if not situation.snapshot.limits.takes_over:
         return True
-    mark = _mark_of(snapshot)
+    mark = situation.intent.takeover
     is_blocked = mark.startswith(f"{TAKEOVER_HELD} {_DIGEST_VERSION} ")
     return mark in (PROCEED, DONE) or (is_blocked and mark != _blocked_mark(template))
 
@@ -65,8 +64,8 @@ def plan_takeover(situation: Situation, update: Plan, pending: Iterable[PendingS
     snapshot, revisions = situation.snapshot, situation.revisions
     if not snapshot.limits.takes_over:
         return update
-    if is_taken_over(snapshot, revisions.template):
-        if _mark_of(snapshot) in (PROCEED, DONE):
+    if is_taken_over(situation, revisions.template):
+        if situation.intent.takeover in (PROCEED, DONE):
             return update
         return join((_note(snapshot, DONE, "its template was changed"), update))
     changes = [each for each in pending if each.step is not Step.RELABEL]
@@ -74,7 +73,7 @@ def plan_takeover(situation: Situation, update: Plan, pending: Iterable[PendingS
         return join((_note(snapshot, DONE, "its virtual machines are on its template"), update))
     message = _consequences(changes, revisions, live=snapshot.live is not None)
     mark = _blocked_mark(revisions.template)
-    note = _note(snapshot, mark, "its update waits") if _mark_of(snapshot) != mark else Plan()
+    note = _note(snapshot, mark, "its update waits") if situation.intent.takeover != mark else Plan()
     notice = Notice(
         reason="TakeoverHeld",
         message=f"{message}. Annotate the pool with {TAKEOVER}={PROCEED} to allow the update, or change the template",
@@ -83,12 +82,13 @@ def plan_takeover(situation: Situation, update: Plan, pending: Iterable[PendingS
     return replace(note, notices=(notice,), held=f"takeover: {message}")
 
 
-def plan_first_mark(snapshot: Snapshot, template: Template) -> Plan:
+def plan_first_mark(situation: Situation) -> Plan:
     """Plan a patch that marks a pool without VMs as taken over.
 
     The caller puts this stage before the creation of the first VM.
     """
-    if snapshot.members or is_taken_over(snapshot, template):
+    snapshot = situation.snapshot
+    if snapshot.members or is_taken_over(situation, situation.intent.template):
         return Plan()
     return _note(snapshot, DONE, "it has no virtual machines")
 
@@ -117,10 +117,6 @@ def _consequence(revision: str, revisions: Revisions, *, live: bool) -> str:
         return f"updated and restarted: their revision {revision or '(none)'} is not known"
     effect = effect_between(past, current, live=live)
     return f"{_EFFECTS[effect]}: their revision {revision} differs in {describe_difference(past, current)}"
-
-
-def _mark_of(snapshot: Snapshot) -> str:
-    return annotations_of(snapshot.owner.metadata).get(TAKEOVER, "")
 
 
 def _blocked_mark(template: Template) -> str:

@@ -1,7 +1,8 @@
 """The limits of an update: the number of unavailable VMs, and the partition (P14).
 
 A VM of the pool is unavailable if it should run and is not ready. It is also unavailable until it has been ready for
-the minimum time (see `min_ready_of`). Terminating VMs are unavailable too. A VM that a user stopped is not unavailable.
+the minimum time (`Intent.min_ready_s`). Terminating VMs are unavailable too. A VM that a user stopped is not
+unavailable.
 
 No reconciliation writes until the cache shows all earlier writes (R9). So the number of unavailable VMs includes the
 VMs that the last reconciliation restarted.
@@ -16,8 +17,7 @@ from typing import Final
 from msgspec import Struct
 
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import MIN_READY, PARTITION, PARTITION_REVISION
-from controller.kubevirt.pool_types import Pool, UpdateStrategy
+from controller.kubevirt.annotations import PARTITION_REVISION
 from controller.kubevirt.vms import is_deleting, is_meant_to_run, is_stop_requested, revision_of
 from controller.pool.members.machine import Machine
 from controller.pool.members.situation import Situation
@@ -26,7 +26,6 @@ from controller.pool.members.unready_periods import STEADY, down_of, has_ended
 from controller.pool.spec.partition import ALL_ORDINALS
 from controller.pool.spec.template import Template
 from controller.replicas.notes import plan_note
-from controller.replicas.wrong_annotations import setting
 from controller.runtime.actions import Plan
 from informers.meta import annotations_of
 
@@ -41,23 +40,6 @@ class Availability(Struct, frozen=True):
 
     unavailable: int
     next_at: datetime | None = None
-
-
-def rolls_out(owner: Pool) -> bool:
-    """Return True if the pool updates all outdated VMs automatically.
-
-    This needs the proactive update strategy, without update selectors and without a partition.
-    """
-    strategy = owner.spec.update_strategy or UpdateStrategy()
-    if PARTITION in annotations_of(owner.metadata) or strategy.opportunistic or strategy.unmanaged:
-        return False
-    policy = strategy.proactive.selection_policy if strategy.proactive is not None else None
-    return policy is None or policy.selectors is None
-
-
-def min_ready_of(snapshot: Snapshot) -> int:
-    """Return the minimum number of seconds that a VMI must be ready to count as available."""
-    return int(setting(snapshot.owner.metadata, MIN_READY) or 0)
 
 
 def template_below(situation: Situation) -> tuple[str, Template]:
@@ -82,7 +64,7 @@ def plan_partition_note(situation: Situation) -> Plan:
     The stored revision is used for new VMs after all VMs below the partition were deleted.
     """
     meta = situation.pool
-    name = _revision_below(situation) if situation.intent.partition < ALL_ORDINALS else ""
+    name = _revision_below(situation) if situation.target.partition < ALL_ORDINALS else ""
     if name in ("", annotations_of(meta).get(PARTITION_REVISION)):
         return Plan()
     why = "notes the revision of the VMs below the partition"
@@ -94,7 +76,7 @@ def _revision_below(situation: Situation) -> str:
 
     Revisions without a known template are ignored. If no revision is left, the result is "".
     """
-    snapshot, partition = situation.snapshot, situation.intent.partition
+    snapshot, partition = situation.snapshot, situation.target.partition
     if not partition:
         return ""
     numbers = {revision.metadata.name: revision.revision for revision in snapshot.revisions}

@@ -96,8 +96,8 @@ def forbids_restart(intent: Intent) -> str:
     )
 
 
-def most_live_changes(intent: Intent) -> int:
-    return max(intent.wanted // SHARE, 1)
+def most_live_changes(situation: Situation) -> int:
+    return max(situation.target.wanted // SHARE, 1)
 
 
 def late_change(machine: Machine) -> str:

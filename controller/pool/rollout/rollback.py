@@ -8,24 +8,25 @@ from controller.pool.health import late_live_change, should_be_ready
 from controller.pool.members.downtime import member_stuck_since
 from controller.pool.members.situation import Situation, usable_in
 from controller.pool.rollout.brake import is_taken_over
-from controller.pool.rollout.limits import count_unavailable, min_ready_of, should_run
+from controller.pool.rollout.limits import count_unavailable, should_run
 from controller.pool.rollout.steps import is_updated, vmi_revision_of
-from controller.replicas.rollback import Rollout, is_asked, ready_revision, tells_of_template
+from controller.replicas.rollback import Rollout, tells_of_template
 
 
 def rollout_of(situation: Situation) -> Rollout:
     """Return what the VMs show. While the first update of the pool waits for its user, they do not return."""
     intent, snapshot, pool, revisions = situation.intent, situation.snapshot, situation.pool, situation.revisions
-    noted = ready_revision(pool)
-    is_new = is_asked(pool) and intent.rejected is None and not revisions.is_current(noted)
-    may_return = is_new and is_taken_over(snapshot, intent.template)
+    settings, noted = intent.settings, intent.settings.ready_revision
+    is_new = settings.returns and situation.target.rejected is None and not revisions.is_current(noted)
+    may_return = is_new and is_taken_over(situation, situation.target.template)
     if may_return and not noted:
         # The first template of a pool has no way back.
         may_return = situation.members.some(lambda each: not is_updated(revisions, each))
     return Rollout(
         owner=pool,
+        settings=settings,
         resource=snapshot.pools,
-        digest=(intent.rejected or intent.template).digest,
+        digest=intent.template.digest,
         revision=revisions.current,
         ready=_ready_revision(situation) if is_new else "",
         unready=_unready(situation) if may_return else (),
@@ -38,15 +39,15 @@ def _ready_revision(situation: Situation) -> str:
     should run are available. Otherwise return "".
     """
     snapshot, members, templates = situation.snapshot, situation.members, situation.revisions.templates
-    examples = members.examples()
-    names = {revision_of(each.vm) for each in examples}
-    names |= {vmi_revision_of(each.vmi) for each in examples if each.vmi is not None}
+    shared = members.traits()
+    names = {revision_of(each.vm) for each in shared}
+    names |= {vmi_revision_of(each.vmi) for each in shared if each.vmi is not None}
     if not names <= templates.keys() or len({templates[name].digest for name in names}) != 1:
         return ""
-    is_changing = len(members) < situation.intent.wanted or members.some(lambda each: is_deleting(each.vm))
+    is_changing = len(members) < situation.target.wanted or members.some(lambda each: is_deleting(each.vm))
     if is_changing or not members.some(should_run):
         return ""
-    return "" if count_unavailable(snapshot, members, min_ready_of(snapshot)).unavailable else max(names)
+    return "" if count_unavailable(snapshot, members, situation.intent.min_ready_s).unavailable else max(names)
 
 
 def _unready(situation: Situation) -> Iterator[tuple[datetime | None, str]]:
@@ -55,7 +56,7 @@ def _unready(situation: Situation) -> Iterator[tuple[datetime | None, str]]:
         lambda each: is_updated(situation.revisions, each) and should_be_ready(each) and tells_of_template(each.vmi)
     )
     for group in stuck.groups:
-        yield member_stuck_since(situation.snapshot, group[0]), min(each.metadata.name for each in group)
+        yield member_stuck_since(situation.snapshot, group.traits), min(each.metadata.name for each in group)
     late = late_live_change(situation)
     if late is not None:
         yield (situation.snapshot.live or {}).get(late.metadata.uid), late.metadata.name

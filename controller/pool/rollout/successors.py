@@ -31,7 +31,7 @@ class Recreation(Struct, frozen=True, array_like=True):
 
 def count_missing(situation: Situation) -> int:
     """Return the number of wanted VMs that do not exist because the controller has deleted their predecessors."""
-    short = situation.intent.wanted - len(situation.members)
+    short = situation.target.wanted - len(situation.members)
     if short <= 0:
         return 0
     meta = situation.pool
@@ -79,5 +79,5 @@ def successor_of(situation: Situation, vm: VirtualMachine) -> bytes:
     """
     ordinal, revisions = situation.snapshot.ordinal_of(vm) or 0, situation.revisions
     newest = revisions.current, revisions.template
-    revision, template = template_below(situation) if ordinal < situation.intent.partition else newest
+    revision, template = template_below(situation) if ordinal < situation.target.partition else newest
     return body_of(situation, ordinal, revision, template, is_substitute=is_marked(vm.metadata, SUBSTITUTE))

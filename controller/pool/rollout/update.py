@@ -28,7 +28,7 @@ from controller.pool.members.revisions import plan_revision
 from controller.pool.members.select import in_order
 from controller.pool.members.situation import Situation
 from controller.pool.rollout.effects import effect_of
-from controller.pool.rollout.limits import count_unavailable, min_ready_of
+from controller.pool.rollout.limits import count_unavailable
 from controller.pool.rollout.live import late_change, most_live_changes
 from controller.pool.rollout.steps import PendingStep, Step, is_updated, pending_step
 from controller.pool.rollout.successors import note_recreations, successor_of
@@ -37,7 +37,6 @@ from controller.replicas.conditions import machines_wait
 from controller.replicas.draining import is_draining
 from controller.replicas.kstatus import is_overdue
 from controller.replicas.progress import wake_at, watch_progress
-from controller.replicas.settings import parse_deadline
 from controller.runtime.actions import (
     Cause,
     Delete,
@@ -125,13 +124,13 @@ def plan_update(situation: Situation, pending: list[PendingStep], *, missing: in
     if choice.steps or not choice.waiting:
         return progress
     stuck = list(_blocking(situation, choice.held))
-    deadline, template = parse_deadline(situation.pool), situation.revisions.template
+    deadline, template = situation.intent.settings.deadline, situation.revisions.template
     return watch_progress(progress, stuck, deadline, now=situation.now, template=template.digest)
 
 
 def _watch_live_changes(situation: Situation, pending: list[PendingStep]) -> Plan:
     """Return a plan that judges the live changes again in time, with an Event if one has exceeded the deadline."""
-    deadline, since = parse_deadline(situation.pool), situation.snapshot.live or {}
+    deadline, since = situation.intent.settings.deadline, situation.snapshot.live or {}
     changing = [each for each in pending if each.is_unfinished]
     late = [each for each in changing if is_overdue(since.get(each.machine.metadata.uid), situation.now, deadline)]
     template = situation.revisions.template.digest
@@ -166,8 +165,8 @@ def _blocking(situation: Situation, held: Iterable[PendingStep]) -> Iterator[tup
 
 def _allowance(situation: Situation, pending: Iterable[PendingStep], missing: int) -> Allowance:
     """Return the limits of this reconciliation. The VMs that the same plan heals, and missing VMs, are unavailable."""
-    snapshot, most = situation.snapshot, situation.intent.most_unavailable
-    min_ready_s = min_ready_of(snapshot)
+    snapshot, most = situation.snapshot, situation.most_unavailable
+    min_ready_s = situation.intent.min_ready_s
     staying = situation.members.without(situation.doomed)
     present = staying.without(situation.lost)
     availability = count_unavailable(snapshot, present, min_ready_s)
@@ -190,9 +189,7 @@ def _choose(situation: Situation, pending: list[PendingStep], allowance: Allowan
     chosen: list[PendingStep] = []
     held: list[PendingStep] = []
     left = {True: burst, False: burst}
-    live_left = most_live_changes(situation.intent) - sum(
-        each.live and each.step is not Step.UPDATE for each in pending
-    )
+    live_left = most_live_changes(situation) - sum(each.live and each.step is not Step.UPDATE for each in pending)
     for each in in_turn(pending):
         begins_live = each.live and each.step is Step.UPDATE
         needs_ready = each.costly or (begins_live and not each.risky)

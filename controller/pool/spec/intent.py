@@ -11,13 +11,15 @@ from controller.apimachinery.quantities import Amount, parse_amount
 from controller.kubevirt.annotations import (
     INDEX_SYSPREP,
     MAX_UNHEALTHY,
+    MIN_READY,
     MOST_DISRUPTIVE,
-    REPLACE_UNREADY_AFTER,
+    PARTITION,
     SUBSTITUTE_LOST_AFTER,
+    TAKEOVER,
     is_marked,
 )
 from controller.kubevirt.limits import check_spec
-from controller.kubevirt.pool_types import Pool
+from controller.kubevirt.pool_types import Pool, UpdateStrategy
 from controller.pool.spec.one_shot import replaces_finished
 from controller.pool.spec.partition import PartitionStep, parse_partition
 from controller.pool.spec.policies import (
@@ -29,7 +31,7 @@ from controller.pool.spec.policies import (
     parse_update,
 )
 from controller.pool.spec.template import FIELD, Template, parse_template
-from controller.replicas.settings import spares_running, time_limit
+from controller.replicas.settings import Settings, read_settings, time_limit
 from controller.replicas.wrong_annotations import setting
 from informers.meta import annotations_of
 
@@ -37,59 +39,38 @@ MAX_UNHEALTHY_DEFAULT: Final = Amount(50, percent=True)
 
 
 class Intent(Struct, frozen=True, kw_only=True):
-    """A valid pool spec. The selector is not empty and matches the template's labels.
+    """A valid pool spec with the settings. The selector is not empty and matches the template's labels.
 
-    `steps` are the steps of the annotation `PARTITION`. `step` is the present step, from 1. VMs with an ordinal below
-    `partition` keep their revision in this step, and those below `last_partition` in all steps. These three values are
-    set with the VMs of the pool (`situation_of`). `replace_unready_after` is the time limit for a running
-    VM to become ready, or None. `most_disruptive` is the value of the annotation `MOST_DISRUPTIVE`, or None.
-    `replaces_finished` and `spares_running` are the settings of a one-shot pool (P25). `max_unhealthy` is the number of
-    VMs that may fail, or be lost, at the same time. `substitute_lost_after` is the time after which a lost VM gets a
-    substitute, or None.
-
-    `replicas` is the number in the spec. `wanted` is the number of VMs that the pool may have now (P20): with the limit
-    of replicas, and with the `substitutes` for lost VMs (P28). `situation_of` sets both, and they are the same in the
-    plan, in the status and in the plugin.
-
-    If the VMs return by themselves (P29), `template` is the one to which they return, and `rejected` is the one of the
-    spec. If they cannot have it any more, both are the one of the spec, and `stranded` says why.
+    - `steps`: the steps of the annotation `PARTITION`.
+    - `min_ready_s`: the minimum number of seconds that a VMI must be ready to count as available.
+    - `most_disruptive`: the value of the annotation `MOST_DISRUPTIVE`, or None.
+    - `replaces_finished`: a setting of a one-shot pool (P25).
+    - `max_unhealthy`: the number of VMs that may fail, or be lost, at the same time.
+    - `substitute_lost_after`: the time after which a lost VM gets a substitute, or None.
+    - `takeover`: the annotation `TAKEOVER`, or "".
     """
 
     replicas: int
-    wanted: int
     selector: Selector
     template: Template
     max_unavailable: Amount
     scale_in: ScaleIn
     update: Update
     healing: Healing | None
+    settings: Settings
     steps: tuple[PartitionStep, ...] = ()
-    step: int = 0
-    partition: int = 0
-    last_partition: int = 0
-    replace_unready_after: timedelta | None = None
+    min_ready_s: int = 0
     most_disruptive: str | None = None
     replaces_finished: bool = False
-    spares_running: bool = False
-    rejected: Template | None = None
-    stranded: str = ""
     max_unhealthy: Amount = MAX_UNHEALTHY_DEFAULT
     substitute_lost_after: timedelta | None = None
-    substitutes: int = 0
+    takeover: str = ""
 
     @property
     def heals(self) -> bool:
         """Return True if the controller replaces VMs that fail (P15)."""
-        return self.healing is not None or self.replace_unready_after is not None or self.replaces_finished
-
-    @property
-    def most_unavailable(self) -> int:
-        """Return the maximum number of VMs that the controller may make unavailable at the same time (P14)."""
-        return self.max_unavailable.of(self.wanted_without_substitutes)
-
-    @property
-    def wanted_without_substitutes(self) -> int:
-        return self.wanted - self.substitutes
+        replaces_unready = self.settings.replace_unready_after is not None
+        return self.healing is not None or replaces_unready or self.replaces_finished
 
 
 def parse_intent(owner: Pool) -> Intent | FieldError:
@@ -117,21 +98,33 @@ def _with_policies(
         return healing
     return Intent(
         replicas=replicas,
-        wanted=replicas,
         selector=selector,
         template=template,
         max_unavailable=amount,
         scale_in=scale_in,
         update=update,
         healing=healing,
+        settings=read_settings(owner.metadata),
         steps=parse_partition(owner.metadata),
-        replace_unready_after=time_limit(owner.metadata, REPLACE_UNREADY_AFTER),
+        min_ready_s=int(setting(owner.metadata, MIN_READY) or 0),
         most_disruptive=annotations_of(owner.metadata).get(MOST_DISRUPTIVE),
         replaces_finished=replaces_finished(owner),
-        spares_running=spares_running(owner.metadata),
         max_unhealthy=parse_amount(setting(owner.metadata, MAX_UNHEALTHY) or "") or MAX_UNHEALTHY_DEFAULT,
         substitute_lost_after=time_limit(owner.metadata, SUBSTITUTE_LOST_AFTER),
+        takeover=annotations_of(owner.metadata).get(TAKEOVER, ""),
     )
+
+
+def rolls_out(owner: Pool) -> bool:
+    """Return True if the pool updates all outdated VMs automatically.
+
+    This needs the proactive update strategy, without update selectors and without a partition.
+    """
+    strategy = owner.spec.update_strategy or UpdateStrategy()
+    if PARTITION in annotations_of(owner.metadata) or strategy.opportunistic or strategy.unmanaged:
+        return False
+    policy = strategy.proactive.selection_policy if strategy.proactive is not None else None
+    return policy is None or policy.selectors is None
 
 
 def max_unavailable(owner: Pool) -> int | None:

@@ -8,7 +8,7 @@ from controller.kubevirt.annotations import REPLACE_FINISHED, SCALE_IN, is_marke
 from controller.kubevirt.pool_types import Pool, PoolSpec
 from controller.kubevirt.vms import ONCE
 from controller.pool.spec.policies import keeps_disks
-from controller.replicas.settings import spares_running
+from informers.meta import annotations_of
 
 
 def replaces_finished(owner: Pool) -> bool:
@@ -21,7 +21,7 @@ def one_shot_problems(owner: Pool) -> Iterator[str]:
     obstacle = _obstacle(owner.spec)
     if obstacle and is_marked(owner.metadata, REPLACE_FINISHED):
         yield f"annotation {REPLACE_FINISHED} has no effect: {obstacle}"
-    elif spares_running(owner.metadata) and (strategy := _strategy_of(owner.spec)) != ONCE:
+    elif SCALE_IN in annotations_of(owner.metadata) and (strategy := _strategy_of(owner.spec)) != ONCE:
         yield f"annotation {SCALE_IN} keeps every VM: {_unfit(strategy)}"
 
 

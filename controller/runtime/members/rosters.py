@@ -7,11 +7,11 @@ The store says which members have changed. The roster reads them from the store 
 snapshot always shows the contents of the store at one moment.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Generic, Protocol, TypeVar
 from weakref import ref
 
-from controller.runtime.members.groups import Group, Member, Members, grouped
+from controller.runtime.members.groups import Group, Member, Members, grouped, traits_and_key
 from informers.meta import ObjectKey, ObjectMeta
 
 T = TypeVar("T", bound=Member)
@@ -41,14 +41,15 @@ class Reader(Protocol[T_co]):
 
 
 class _LiveGroup(Generic[T]):
-    """The present members with these traits, by their names. `shown` returns the group of the last snapshot, or None
-    if no snapshot has this group now.
+    """The present members with these traits, by their names. `key` identifies the group. `shown` returns the group of
+    the last snapshot, or None if no snapshot has this group now.
     """
 
-    __slots__ = ("members", "shown", "traits")
+    __slots__ = ("key", "members", "shown", "traits")
 
-    def __init__(self, traits: Hashable) -> None:
+    def __init__(self, traits: T, key: object) -> None:
         self.traits = traits
+        self.key = key
         self.members: dict[str, T] = {}
         self.shown: Callable[[], Group[T] | None] = _nothing
 
@@ -56,7 +57,7 @@ class _LiveGroup(Generic[T]):
         """The group is the same as in the last snapshot if that snapshot still exists and no member has changed."""
         shown = self.shown()
         if shown is None:
-            shown = Group(self.members.values())
+            shown = Group(self.members.values(), self.traits)
             self.shown = ref(shown)
         return shown
 
@@ -83,10 +84,10 @@ def _nothing() -> None:
 class Roster(Generic[T]):
     """The members of one set or pool. `changed` are the names of the members that must be read again."""
 
-    def __init__(self, traits_of: Callable[[T], Hashable]) -> None:
+    def __init__(self, erase: Callable[[T], T | None]) -> None:
         self.changed: set[str] = set()
-        self._traits_of = traits_of
-        self._groups: dict[Hashable, _LiveGroup[T]] = {}
+        self._erase = erase
+        self._groups: dict[object, _LiveGroup[T]] = {}
         self._group_of: dict[str, _LiveGroup[T]] = {}
 
     def members(self) -> Members[T]:
@@ -101,11 +102,14 @@ class Roster(Generic[T]):
                 self._remove(name)
 
     def put(self, member: T) -> None:
-        name, traits = member.metadata.name, self._traits_of(member)
+        name, (traits, key) = member.metadata.name, traits_and_key(member, self._erase)
         group = self._group_of.get(name)
-        if group is None or group.traits != traits:
+        if group is None or traits is member or group.key != key:
             self._remove(name)
-            group = self._group_of[name] = self._groups.setdefault(traits, _LiveGroup(traits))
+            group = self._groups.get(key)
+            if group is None:
+                group = self._groups[key] = _LiveGroup(traits, key)
+            self._group_of[name] = group
         group.put(name, member)
 
     def _remove(self, name: str) -> None:
@@ -113,12 +117,12 @@ class Roster(Generic[T]):
         if group is not None:
             group.remove(name)
             if not group.members:
-                del self._groups[group.traits]
+                del self._groups[group.key]
 
 
 class Rosters(Generic[T]):
-    def __init__(self, traits_of: Callable[[T], Hashable]) -> None:
-        self._traits_of = traits_of
+    def __init__(self, erase: Callable[[T], T | None]) -> None:
+        self._erase = erase
         self._rosters: dict[str, Roster[T]] = {}
         """The roster of each large set or pool, by its UID."""
         self._uids: dict[ObjectKey, str] = {}
@@ -166,7 +170,7 @@ class Rosters(Generic[T]):
         """Add an empty roster, and note all members as changed. Return None if one slice has all members."""
         if reader.size() <= SLICE:
             return None
-        roster: Roster[T] = Roster(self._traits_of)
+        roster: Roster[T] = Roster(self._erase)
         roster.changed.update(reader.names())
         self._add(owner, roster)
         return roster
@@ -179,8 +183,8 @@ class Rosters(Generic[T]):
         self.forget(owner.key)
         members = tuple(reader.load())
         if len(members) < SMALL:
-            return grouped(members, self._traits_of)
-        roster: Roster[T] = Roster(self._traits_of)
+            return grouped(members, self._erase)
+        roster: Roster[T] = Roster(self._erase)
         for member in members:
             roster.put(member)
         self._add(owner, roster)

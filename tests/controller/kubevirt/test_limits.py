@@ -23,7 +23,6 @@ from tests.pool_builders import LABELS, pool, revision, vm_spec
 
 VM = "spec.virtualMachineTemplate.spec"
 VMI = f"{VM}.template.spec"
-DEVICES = ("disks", "interfaces", "filesystems", "gpus", "hostDevices")
 AT_PLACE = {"dataVolumeTemplates": (), **dict.fromkeys(("volumes", "networks"), ("template", "spec"))}
 
 

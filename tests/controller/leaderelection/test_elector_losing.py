@@ -1,10 +1,6 @@
 import asyncio
-from typing import Any
 
-import looptime
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from controller.leaderelection.elector import LeaseLost, NotLeader
 from controller.leaderelection.lease import LEASES
@@ -218,88 +214,3 @@ async def test_the_gauge_is_zero_from_the_start_and_one_while_leading():
     async with process.elector.elected(process.stop):
         assert process.reports[1:] == [True]
     assert process.reports[2:] == [False]
-
-
-# Never two leaders
-
-FAULTS = st.lists(
-    st.tuples(
-        st.floats(0, 12),
-        st.integers(0, 2),
-        st.sampled_from(["", "", "refused", "hangs", "loses answers", "slow", "restart", "stop"]),
-    ),
-    max_size=25,
-)
-
-
-class Fleet:
-    """Three candidates, and a check that at most one of them leads. A new process replaces a process that has ended."""
-
-    def __init__(self) -> None:
-        self._server = LeaseServer()
-        self._started = 0
-        self.processes: list[Process] = []
-        self._tasks: list[asyncio.Task[bool]] = []
-        for _ in range(3):
-            self.processes.append(self._new())
-            self._tasks.append(self.processes[-1].start())
-
-    def _new(self) -> Process:
-        self._started += 1
-        process = Process(self._server, f"p{self._started}")
-        process.on_election = self.check
-        return process
-
-    def check(self) -> None:
-        assert sum(process.elector.is_leader for process in self.processes) <= 1
-
-    async def inject(self, index: int, fault: str) -> None:
-        process, task = self.processes[index], self._tasks[index]
-        if fault == "stop":
-            process.stop.set()
-        elif fault == "restart" or task.done():
-            self._check_outcomes(await settle(task))
-            self.processes[index] = self._new()
-            self._tasks[index] = self.processes[index].start()
-        else:
-            process.connection.latency_s = 2.0 if fault == "slow" else 0.01
-            process.connection.trouble = fault if fault != "slow" else ""
-
-    async def watch(self, seconds: float) -> None:
-        end = now() + seconds
-        while now() < end:
-            await asyncio.sleep(0.3)
-            self.check()
-
-    async def heal(self) -> None:
-        for index in range(3):
-            await self.inject(index, "")
-            if self.processes[index].stop.is_set():
-                await self.inject(index, "restart")
-
-    async def end(self) -> None:
-        self._check_outcomes(await settle(*self._tasks))
-
-    @staticmethod
-    def _check_outcomes(outcomes: list[Any]) -> None:
-        for outcome in outcomes:
-            assert isinstance(outcome, bool | LeaseLost | asyncio.CancelledError), outcome
-
-
-@pytest.mark.long
-@settings(deadline=None, max_examples=60)
-@given(faults=FAULTS)
-def test_there_are_never_two_leaders_and_after_the_faults_there_is_one(faults):
-    async def main() -> None:
-        fleet = Fleet()
-        for pause_s, index, fault in faults:
-            await fleet.watch(pause_s)
-            await fleet.inject(index, fault)
-        await fleet.watch(5)
-        await fleet.heal()
-        await fleet.watch(30)
-        assert sum(process.elector.is_leader for process in fleet.processes) == 1
-        await fleet.end()
-
-    with asyncio.Runner(loop_factory=lambda: looptime.new_event_loop(noop_cycles=1)) as runner:
-        runner.run(main())

@@ -10,7 +10,7 @@ from controller.kubevirt.annotations import ROLLING_UPDATE
 from controller.metrics.objects import SetFigures, figures_of
 from controller.metrics.registry import Metrics
 from controller.pool.spec.intent import max_unavailable as pool_limit
-from controller.replicaset.rolling_update import max_unavailable as set_limit
+from controller.replicaset.intent import max_unavailable as set_limit
 from controller.runtime.actions import Notice
 from informers.meta import ObjectKey
 from tests.builders import replicaset

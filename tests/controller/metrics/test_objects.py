@@ -15,8 +15,8 @@ from controller.kubevirt.pool_types import PoolSpec, PoolStatus, SelectionPolicy
 from controller.kubevirt.replicaset_types import ReplicaSetStatus
 from controller.metrics.objects import MachineTally, SetFigures, families_of, figures_of, render
 from controller.metrics.registry import Metrics
-from controller.pool.rollout.limits import rolls_out as pool_rolls_out
-from controller.replicaset.rolling_update import rolls_out as set_rolls_out
+from controller.pool.spec.intent import rolls_out as pool_rolls_out
+from controller.replicaset.intent import rolls_out as set_rolls_out
 from informers.meta import ObjectMeta
 from tests.builders import NOW, replicaset
 from tests.pool_builders import pool

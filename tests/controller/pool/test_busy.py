@@ -5,30 +5,26 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from controller.kubevirt.annotations import (
     BUSY_UNTIL,
     HEALED,
     PROTECT,
-    REMOVE,
     REPLACE_FINISHED,
     REPLACE_UNREADY_AFTER,
     SCALE_IN,
 )
 from controller.kubevirt.busy import busy_reason
-from controller.kubevirt.resources import VMIS, VMS
+from controller.kubevirt.resources import VMS
 from controller.pool.plan import plan
 from controller.pool.rules import JUDGE
 from controller.pool.status import outcome_notices
 from controller.replicas.catalogue import CATALOGUE, Place
 from controller.replicas.wrong_annotations import message_of
-from controller.runtime.actions import Cause, Create, Delete, Done, Restart
+from controller.runtime.actions import Cause, Delete, Done, Restart
 from tests.builders import NOW
 from tests.pool_builders import Json, pool, revision, snapshot, vm, vm_spec, vmi, vms
 from tests.pool_healing import FAILING, entry, heal, healed, healing_pool
-from tests.pool_simulation import PoolSimulation
 
 PAST, SOON, FAR = "2026-08-01T11:59:59Z", "2026-08-01T14:00:30+02:00", "2999-01-01T00:00:00Z"
 DESCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
@@ -132,26 +128,6 @@ def test_p24_a_vm_that_becomes_busy_after_the_plan_is_not_deleted():
     found = {delete.resource: b'{"metadata": {"annotations": {"vmherd.dev/busy-until": "%s"}}}' % SOON.encode()}
     assert JUDGE._replace(now=lambda: NOW).reason(delete, found) == f"it is busy until {SOON}"
     assert JUDGE._replace(now=lambda: NOW + timedelta(minutes=1)).reason(delete, found) == ""
-
-
-@given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from(["mark", "scale", "template", "remove"])), max_size=6))
-def test_p24_nothing_that_users_change_deletes_or_restarts_a_busy_vm(changes: list[tuple[int, str]]):
-    simulation = PoolSimulation(pool(replicas=5))
-    simulation.come_to_rest()
-    busy: dict[str, str] = {}
-    for number, change in changes:
-        name = f"web-{number}"
-        if change == "scale":
-            simulation.change(replicas=number)
-        elif change == "template":
-            simulation.change_template(vm_spec(image=f"v{number + 2}"))
-        elif name in simulation.vms:
-            mark = BUSY_UNTIL if change == "mark" else REMOVE
-            simulation.edit_vm(name, metadata={"annotations": {mark: FAR if change == "mark" else "true"}})
-            if change == "mark" and name in simulation.vmis:
-                busy[name] = simulation.vmis[name]["metadata"]["uid"]
-        simulation.run_passes(3)
-        assert {name: simulation.vmis[name]["metadata"]["uid"] for name in busy} == busy
 
 
 ONCE = vm_spec(run_strategy="Once")
@@ -258,52 +234,3 @@ def test_p25_finished_vms_that_stay_do_not_keep_others_from_their_turn():
     others = vms(owner, 2, 3, spec=ONCE, ready=False, printable="Stopped")
     ended = [vmi(each, phase="Failed", ready=False, entered_s={"Running": 900, "Failed": 5}) for each in kept + others]
     assert deleted(plan(snapshot(owner, (*kept, *others), vmis=ended, burst=2))) == ["web-2", "web-3"]
-
-
-def end(simulation: PoolSimulation, name: str, phase: str) -> None:
-    entered = {"Running": NOW, phase: simulation.now}
-    times = [{"phase": each, "phaseTransitionTimestamp": at.isoformat()} for each, at in entered.items()]
-    status = {"phase": phase, "phaseTransitionTimestamps": times, "conditions": []}
-    simulation.server.change(VMIS, simulation.key(name), {"status": status})
-    simulation.server.change(VMS, simulation.key(name), {"status": {"printableStatus": "Stopped", "conditions": []}})
-
-
-STEPS = st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["Succeeded", "Failed", "pass", "crash"])), max_size=12)
-
-
-@given(STEPS)
-def test_p25_a_one_shot_pool_that_shrinks_deletes_no_running_vm_and_replaces_no_finished_one(steps: Any):
-    simulation = PoolSimulation(one_shot(SPARE, replicas=10, scaleInStrategy=DESCENDING))
-    simulation.come_to_rest()
-    simulation.live_on(3600)
-    simulation.change(replicas=3)
-    finished: set[str] = set()
-    before = len(simulation.actions)
-    for number, what in steps:
-        name = f"web-{number}"
-        if what == "pass":
-            simulation.run_passes(2)
-        elif what == "crash":
-            simulation.crash_in_a_pass(writes=1)
-            simulation.restart()
-        elif name in simulation.vms and name not in finished and len(finished) < 7:
-            end(simulation, name, what)
-            finished.add(name)
-    simulation.run_passes(20)
-    assert set(simulation.vms) == {f"web-{number}" for number in range(10)} - finished
-    assert not [each for each in simulation.actions[before:] if isinstance(each, Create)]
-
-
-def test_p25_a_one_shot_pool_makes_its_finished_vms_again_after_a_crash_at_any_write():
-    for writes in range(4):
-        simulation = PoolSimulation(one_shot(replicas=3))
-        simulation.come_to_rest()
-        simulation.live_on(3600)
-        old = {name: each["metadata"]["uid"] for name, each in simulation.vms.items()}
-        end(simulation, "web-1", "Failed")
-        simulation.crash_in_a_pass(writes=writes)
-        simulation.restart()
-        simulation.come_to_rest()
-        new = {name: each["metadata"]["uid"] for name, each in simulation.vms.items()}
-        assert sorted(new) == sorted(old)
-        assert {name for name in old if new[name] != old[name]} == {"web-1"}

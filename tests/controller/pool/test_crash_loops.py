@@ -5,13 +5,11 @@ from datetime import datetime, timedelta
 import pytest
 
 from controller.kubevirt import vms
-from controller.kubevirt.annotations import HEALED, PROGRESS_DEADLINE, REPLACE_UNREADY_AFTER
+from controller.kubevirt.annotations import HEALED, REPLACE_UNREADY_AFTER
 from controller.pool.members.downtime import member_stuck_since, member_unready_since
-from controller.pool.plan import plan
 from controller.runtime.actions import Delete, Patch
 from tests.controller.pool.test_healing import BROKEN, SOON
-from tests.pool_builders import member, pool, revision, snapshot, vm_spec, vmi
-from tests.pool_builders import vms as machines
+from tests.pool_builders import member, pool, vm_spec
 from tests.pool_replay import Moment, Replay, moments
 from tests.pool_simulation import PoolSimulation
 
@@ -102,30 +100,6 @@ def test_p15_a_guest_that_crashes_after_each_start_is_replaced_if_the_pool_reque
     moment, delete = healings(replay, "vm-crash")[0]
     assert 63 <= moment.seconds < 70
     assert delete.why.startswith("healing: it runs, but has not been ready for 6")
-
-
-def test_p14_a_guest_that_crashes_after_each_start_stalls_the_rollout():
-    """`web-0` has the new template and crashes after each start. So the rollout does not restart `web-1`."""
-    owner = single(annotations={PROGRESS_DEADLINE: "60"}, spec=vm_spec(image="v2"))
-    replay = Replay(owner)
-    for moment in moments("vm-crash", owner):
-        seen = replay.snapshot(moment)
-    both = pool(replicas=2, maxUnavailable=1, annotations={PROGRESS_DEADLINE: "60"}, spec=vm_spec(image="v2"))
-    labels = {"app": "web", "kubevirt.io/vm-pool-revision-name": "web-1"}
-    [waiting] = machines(both, 1, revision="web-1", spec=vm_spec(image="v2", labels=labels))
-    todo = plan(
-        snapshot(
-            both,
-            (moment.vm, waiting),
-            vmis=[*(each.vmi for each in seen.members if each.vmi), vmi(waiting, revision="web-0")],
-            revisions=[revision(pool(), "web-0", number=0), revision(both, "web-1", number=1)],
-            now=moment.now,
-            downtimes=replay.downtimes,
-        )
-    )
-    [notice] = todo.notices
-    assert notice.reason == "RolloutStalled"
-    assert "web-0 for longer than 60 seconds" in notice.message
 
 
 DAY_S = 86_400.0

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.kubevirt.annotations import (
@@ -19,13 +19,15 @@ from controller.kubevirt.annotations import (
 )
 from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.plan import plan
-from controller.replicas.draining import HEALING, SCALE_IN, UPDATE, Mark, drain_time, guest_of_vm, mark_of, must_drain
+from controller.replicas.draining import HEALING, SCALE_IN, UPDATE, Mark, guest_of_vm, mark_of, must_drain
+from controller.replicas.settings import read_settings
 from controller.runtime.actions import Action, Delete, Patch, Restart
 from tests.builders import NOW, seconds_ago
 from tests.pool_builders import pool, snapshot, vm, vm_spec, vmi, vms
 from tests.pool_simulation import PoolSimulation
 
 DRAIN = {DRAIN_SECONDS: "900"}
+DRAIN_TIME = timedelta(seconds=900)
 END = NOW + timedelta(seconds=900)
 DESCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
 
@@ -106,16 +108,15 @@ def test_p26_a_vm_that_drains_stays_the_next_one_to_leave():
 )
 def test_p26_only_the_answer_of_this_vmi_or_its_deadline_ends_the_wait(annotations: dict[str, str], waits: bool):
     machine = vm("web-0", annotations=annotations)
-    owner = pool(annotations=DRAIN).metadata
-    assert must_drain(owner, guest_of_vm(machine, vmi(machine)), SCALE_IN, NOW) is waits
-    assert not must_drain(pool().metadata, guest_of_vm(machine, vmi(machine)), SCALE_IN, NOW)
-    assert not must_drain(owner, guest_of_vm(machine, vmi(machine, phase="Scheduled")), SCALE_IN, NOW)
+    assert must_drain(DRAIN_TIME, guest_of_vm(machine, vmi(machine)), SCALE_IN, NOW) is waits
+    assert not must_drain(None, guest_of_vm(machine, vmi(machine)), SCALE_IN, NOW)
+    assert not must_drain(DRAIN_TIME, guest_of_vm(machine, vmi(machine, phase="Scheduled")), SCALE_IN, NOW)
 
 
 @pytest.mark.parametrize(("cause", "waits"), [(SCALE_IN, True), (UPDATE, True), (HEALING, False)])
 def test_p26_the_mark_of_a_vm_that_failed_counts_for_its_next_vmi_only_in_healing(cause: str, waits: bool):
     machine = vm("web-0", **marked("another", until=NOW, cause="healing"))
-    assert must_drain(pool(annotations=DRAIN).metadata, guest_of_vm(machine, vmi(machine)), cause, NOW) is waits
+    assert must_drain(DRAIN_TIME, guest_of_vm(machine, vmi(machine)), cause, NOW) is waits
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,7 @@ def test_p26_vms_leave_at_once_without_an_event_when_the_pool_no_longer_asks_for
 
 @pytest.mark.parametrize(("value", "seconds"), [("1", 1), ("0", 600), ("15m", 600), ("", 600)])
 def test_p26_a_wrong_time_counts_as_600_seconds(value: str, seconds: int):
-    assert drain_time(pool(annotations={DRAIN_SECONDS: value}).metadata) == timedelta(seconds=seconds)
+    assert read_settings(pool(annotations={DRAIN_SECONDS: value}).metadata).drain == timedelta(seconds=seconds)
 
 
 def test_p26_the_label_of_a_vm_that_drains_takes_it_out_of_its_services():
@@ -228,6 +229,7 @@ def instances(simulation: PoolSimulation) -> dict[str, str]:
 CHANGES = ("scale", "template", "drained", "remove", "delete", "wait", "crash")
 
 
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from(CHANGES)), max_size=8))
 def test_p26_no_vm_that_runs_is_deleted_or_restarted_before_its_mark_and_its_answer_or_deadline(
     changes: list[tuple[int, str]],

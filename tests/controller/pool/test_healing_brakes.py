@@ -4,8 +4,6 @@ import json
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from controller.kubevirt.annotations import MAX_UNHEALTHY, MIN_READY, POOL_FINALIZER, REVISION_NAME
 from controller.kubevirt.resources import VMS
@@ -14,13 +12,7 @@ from controller.pool.plan import plan
 from controller.runtime.actions import Delete, Patch
 from tests.builders import NOW
 from tests.pool_builders import LABELS, periods_after, pool, revision, snapshot, vm_spec, vmi, vms
-from tests.pool_healing import FAILING, STUCK, announced_for, break_one, entry, heal, healed, healing_pool, reasons
-from tests.pool_simulation import PoolSimulation
-
-
-def is_up(simulation, name) -> bool:
-    conditions = simulation.vmis.get(name, {}).get("status", {}).get("conditions", ())
-    return any(each["status"] == "True" for each in conditions)
+from tests.pool_healing import FAILING, STUCK, announced_for, entry, heal, healed, healing_pool, reasons
 
 
 def test_p15_no_more_than_max_unavailable_are_healed_at_once():
@@ -207,30 +199,6 @@ def test_p15_absent_healed_vms_count_as_members_for_max_unhealthy():
     assert healed(heal(owner, *vms(owner, 4, **FAILING), *vms(owner, *range(5, 10)))) == ["web-4"]
     owner = healing_pool(healed={number: entry() for number in range(5)})
     assert healed(heal(owner, *vms(owner, 5, **FAILING), *vms(owner, *range(6, 10)))) == []
-
-
-@pytest.mark.long
-@given(st.data())
-def test_p15_healing_never_makes_more_vms_unavailable_than_max_unavailable(data):
-    """VMs fail at random times and start slowly."""
-    most = data.draw(st.integers(1, 3))
-    healing = {"startUpFailureThreshold": 1, "minFailingToStartDuration": "0s"}
-    simulation = PoolSimulation(
-        pool(replicas=6, maxUnavailable=most, autohealing=healing, annotations={MAX_UNHEALTHY: "100%"})
-    )
-    simulation.come_to_rest()
-    for _ in range(6):
-        broken = data.draw(st.sets(st.sampled_from(simulation.running() or ["web-0"])))
-        for name in broken & set(simulation.running()) & set(simulation.vmis):
-            break_one(simulation, name)
-        up = {name for name in simulation.running() if is_up(simulation, name)}
-        deleted = [each.key.name for each in simulation.run_pass() if isinstance(each, Delete)]
-        assert len(deleted) <= most
-        assert not up & set(deleted), "a VM that was ready was deleted"
-        terminating = [name for name in simulation.members() if "deletionTimestamp" in simulation.vms[name]["metadata"]]
-        assert len(terminating) <= most
-        if data.draw(st.booleans()):
-            simulation.live_on()
 
 
 PRESERVING = {"proactive": {"statePreservation": "Online"}}

@@ -13,7 +13,7 @@ from tests.pool_builders import LABELS, intent_of, pool, vm_spec
 
 def test_the_defaults_of_a_pool():
     intent = intent_of(pool(replicas=None))
-    assert intent.wanted == 1
+    assert intent.replicas == 1
     assert str(intent.selector) == "app=web"
     assert intent.max_unavailable == Amount(100, percent=True)
     assert intent.scale_in == ScaleIn(Strategy.PROACTIVE, Selection(Sort.UNSTATED), preserve=False)

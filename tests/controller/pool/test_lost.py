@@ -5,8 +5,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from controller.kubevirt.annotations import (
@@ -18,16 +16,13 @@ from controller.kubevirt.annotations import (
     SUBSTITUTE_LOST_AFTER,
 )
 from controller.kubevirt.resources import VMIS, VMS
-from controller.pool.members.situation import situation_of
 from controller.pool.plan import plan
 from controller.pool.rollout.successors import successor_of
-from controller.pool.spec.intent import Intent, parse_intent
 from controller.pool.status import next_status
 from controller.runtime.actions import Create, Delete, Patch, Restart
 from tests.builders import NOW
-from tests.pool_builders import pool, revision, rules_of, snapshot, stores, vm, vm_spec, vmi
+from tests.pool_builders import pool, revision, rules_of, situation_of, snapshot, stores, vm, vm_spec, vmi
 from tests.pool_replay import Replay, moments
-from tests.pool_simulation import PoolSimulation
 
 AFTER = {SUBSTITUTE_LOST_AFTER: "300"}
 MARK = {SUBSTITUTE: "true"}
@@ -156,9 +151,7 @@ def test_p28_a_vm_that_restarts_or_is_stopped_by_a_user_does_not_count_as_lost()
 def test_p28_the_successor_of_a_substitute_is_a_substitute():
     owner = pool(annotations=AFTER)
     machines = [vm(f"web-{n}", owner=owner, annotations={3: MARK}.get(n)) for n in range(4)]
-    seen_now, intent = snapshot(owner, machines), parse_intent(owner)
-    assert isinstance(intent, Intent)
-    situation = situation_of(seen_now, intent, seen_now.members)
+    situation = situation_of(snapshot(owner, machines))
     for each in machines:
         meta = json.loads(successor_of(situation, each))["metadata"]
         assert (SUBSTITUTE in (meta.get("annotations") or {})) is (each.metadata.name == "web-3")
@@ -275,55 +268,18 @@ def test_p28_a_vm_on_a_lost_node_of_a_real_cluster_gets_one_substitute_and_is_le
     assert fenced_s < lost_s[-1] < fenced_s + 3, "until the Pod is gone, also while it is Terminating"
 
 
-def lose(simulation: PoolSimulation, name: str, *, reason: str | None = None) -> None:
-    """Let the node of a VM stop to answer."""
-    ready = {"type": "Ready", "status": "False", "lastTransitionTime": simulation.now.isoformat(), "reason": reason}
-    status = {"nodeName": "node-1", "conditions": [ready]}
-    simulation.server.change(VMIS, simulation.key(name), {"status": status})
-    simulation.kubevirt.silent.add(name)
+@pytest.mark.parametrize("graces_s", [(30, 3600), (3600, 30)])
+def test_p28_a_vm_with_a_long_grace_period_gets_no_substitute_before_its_end(graces_s: tuple[int, ...]):
+    owner = pool(replicas=4, annotations={SUBSTITUTE_LOST_AFTER: "60"})
+    machines = [
+        vm(f"web-{n}", owner=owner, ready=False, ready_for_s=400, spec=of_grace(s)) for n, s in enumerate(graces_s)
+    ]
+    machines += [vm(f"web-{n}", owner=owner) for n in (2, 3)]
+    instances = [vmi(each, **(TERMINATING if n < 2 else {})) for n, each in enumerate(machines)]
+    assert created(plan(snapshot(owner, machines, vmis=instances))) == {"web-4": True}
 
 
-CHANGES = ("lose", "delete pod", "back", "restart elsewhere", "scale", "template", "delete", "crash", "wait")
-
-
-@given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from(CHANGES)), max_size=10))
-def test_p28_substitutes_never_exceed_their_number_and_no_lost_vm_is_deleted(changes: list[tuple[int, str]]):
-    simulation = PoolSimulation(pool(replicas=4, maxUnavailable=2, annotations=AFTER))
-    simulation.come_to_rest()
-    silent = simulation.kubevirt.silent
-    for number, change in changes:
-        name = f"web-{number}"
-        runs = simulation.vmis.get(name, {}).get("status", {}).get("phase") == "Running"
-        if change == "lose" and runs:
-            lose(simulation, name)
-        elif change == "delete pod" and name in silent:
-            lose(simulation, name, reason="PodTerminating")
-        elif change == "back":
-            silent.discard(name)
-        elif change == "restart elsewhere" and name in silent:
-            silent.discard(name)
-            simulation.server.finalize(VMIS, simulation.key(name))
-            simulation.delete_vmi(name) if name in simulation.vmis else None
-        elif change == "scale":
-            simulation.change(replicas=number)
-        elif change == "template":
-            simulation.change_template(vm_spec(image=f"v{number}"))
-        elif change == "delete" and name in simulation.vms:
-            simulation.delete_by_user(name)
-        elif change == "crash":
-            simulation.crash_in_a_pass(writes=number)
-        for _ in range(4 if change == "wait" else 2):
-            _pass_that_keeps_the_promise(simulation, seconds=200 if change == "wait" else 5)
-    silent.clear()
-    simulation.run_passes(20, seconds=30)
-    assert len(simulation.running()) == simulation.pool["spec"]["replicas"], "no substitute stays"
-
-
-def _pass_that_keeps_the_promise(simulation: PoolSimulation, *, seconds: float) -> None:
-    silent, replicas = set(simulation.kubevirt.silent), simulation.pool["spec"]["replicas"]
-    before = len(simulation.members())
-    for action in simulation.run_pass():
-        assert not (isinstance(action, Delete | Restart) and action.key.name in silent), "a lost VM is left alone"
-    after = len(simulation.members())
-    assert after <= max(before, replicas + min(2, len(silent))), "at most maxUnavailable substitutes"
-    simulation.live_on(seconds)
+def of_grace(seconds: int) -> dict[str, Any]:
+    spec = vm_spec()
+    spec["template"]["spec"]["terminationGracePeriodSeconds"] = seconds
+    return spec

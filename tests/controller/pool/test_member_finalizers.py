@@ -3,8 +3,6 @@
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from controller.kubevirt.annotations import POOL_FINALIZER, TAKEOVER
@@ -13,7 +11,7 @@ from controller.pool.members.snapshot import Limits
 from controller.pool.plan import plan
 from controller.runtime.actions import Create, Delete, Patch
 from tests.fakes.rules import finalizers_of
-from tests.pool_builders import OTHER_FINALIZER, pool, snapshot, vm, vm_spec, vms
+from tests.pool_builders import OTHER_FINALIZER, pool, snapshot, vm, vms
 from tests.pool_healing import FAILING, announced_for
 from tests.pool_simulation import PoolSimulation
 from tests.pool_updates import during_update, limited_pool, new_vms, old_vmis, restarted
@@ -129,41 +127,3 @@ def test_a_takeover_removes_finalizers_only_after_the_pool_is_taken_over(annotat
     owner = pool(replicas=1, annotations=annotations)
     seen = snapshot(owner, vms(owner, 0, finalizers=WITH))
     assert list(patches_of(plan(replace(seen, limits=Limits(takes_over=True))))) == patched
-
-
-@pytest.mark.long
-@given(st.data())
-def test_guarantees_8_and_9_hold_while_state_preservation_changes(data):
-    """The user changes `statePreservation` and `replicas`. The process may die after each write. An earlier plan may be
-    carried out late, but not a plan without kept disks after the change to Offline. Under Offline, the user deletes
-    only VMs with the finalizer.
-    """
-    spec = vm_spec(disks=["data"])
-    simulation = PoolSimulation(pool(replicas=4, spec=spec), burst=data.draw(st.integers(1, 4)))
-    simulation.come_to_rest()
-    must_stay: set[str] = set()
-    late = []
-    for _ in range(data.draw(st.integers(1, 6))):
-        offline = data.draw(st.booleans())
-        simulation.change(scaleInStrategy=OFFLINE if offline else DISABLED, replicas=data.draw(st.integers(0, 4)))
-        if offline:
-            must_stay |= {f"data-{name[4:]}" for name in simulation.running()} & set(simulation.claims)
-        else:
-            must_stay = set()
-        plans = list(late)
-        for _ in range(data.draw(st.integers(0, 4))):
-            plans.append(plan(simulation.snapshot()).stages)
-            stages = data.draw(st.sampled_from(plans))
-            writes = sum(len(stage.actions) for stage in stages)
-            simulation.crash_while_carrying_out(stages, data.draw(st.integers(0, writes)))
-            victims = sorted(with_finalizer(simulation) if offline else simulation.running())
-            if victims and data.draw(st.booleans()):
-                simulation.delete_by_user(data.draw(st.sampled_from(victims)))
-            simulation.live_on()
-            assert must_stay <= set(simulation.claims)
-        late += plans[len(late) :] if offline else []
-    simulation.come_to_rest()
-    assert must_stay <= set(simulation.claims)
-    keeps = simulation.pool["spec"].get("scaleInStrategy", {}) == OFFLINE
-    assert with_finalizer(simulation) == (set(simulation.members()) if keeps else set())
-    assert not [name for name, each in simulation.vms.items() if "deletionTimestamp" in each["metadata"]]

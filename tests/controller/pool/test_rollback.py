@@ -5,8 +5,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from controller.apimachinery.conditions import Condition
@@ -215,8 +213,7 @@ def test_p29_the_revision_to_return_to_is_never_pruned():
     assert deletes == ["web-3", "web-1"]
 
 
-@settings(max_examples=20)
-@given(st.lists(st.sampled_from(["pass", "pass", "restart", "crash"]), min_size=20, max_size=40))
+@pytest.mark.parametrize("story", [["pass"] * 20, ["pass", "restart"] * 10, ["crash", "pass", "restart"] * 8])
 def test_p29_a_stalled_rollout_returns_and_does_not_loop(story: list[str]):
     simulation = PoolSimulation(pool(replicas=4, spec=vm_spec(image="v1"), annotations=ASKED, maxUnavailable=2))
     simulation.come_to_rest()

@@ -1,7 +1,6 @@
 """P14: how many VMs an update may make unavailable at the same time, and the conditions that stop an update."""
 
 import json
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 import pytest
@@ -9,12 +8,11 @@ from msgspec.structs import replace
 
 from controller.kubevirt.annotations import MIN_READY, PARTITION, PROGRESS_DEADLINE, REVISION_NAME
 from controller.kubevirt.resources import VMS
-from controller.pool.members.machine import Machine
 from controller.pool.plan import plan
 from controller.pool.rollout.limits import count_unavailable
 from controller.runtime.actions import Create, Delete
-from controller.runtime.members.groups import Members
 from tests.builders import NOW, seconds_ago
+from tests.counted import counted
 from tests.pool_builders import pool, revision, snapshot, vm_spec, vmi, vms
 from tests.pool_healing import announced_for, noted
 from tests.pool_updates import BEFORE, during_update, limited_pool, new_vms, old_vmis, restarted
@@ -119,27 +117,16 @@ def test_p14_a_vm_that_the_same_pass_heals_counts_only_once():
         assert restarted(plan(during_update(announced, (*failing, *machines), vmis=running))) == ["web-1"]
 
 
-class CountedReads(tuple[Machine, ...]):
-    """A group that counts how many VMs are read one by one."""
-
-    __slots__ = ()
-    number = 0
-
-    def __iter__(self) -> Iterator[Machine]:
-        for each in tuple.__iter__(self):
-            CountedReads.number += 1
-            yield each
-
-
 def test_p14_a_scale_out_below_the_partition_reads_each_vm_a_few_times():
     owner = pool(replicas=900, annotations={PARTITION: "900"}, spec=vm_spec(image="v2"), generation=2)
     revisions = [revision(pool(), "web-1", number=1), revision(owner, "web-2", number=2)]
     seen = snapshot(owner, vms(owner, *range(600), revision="web-1"), revisions=revisions)
-    todo = plan(replace(seen, members=Members(tuple(map(CountedReads, seen.members.groups)))))
+    members, counter = counted(seen.members)
+    todo = plan(replace(seen, members=members))
     creates = [json.loads(each.body) for each in todo.actions if isinstance(each, Create)]
     assert {each["metadata"]["labels"][REVISION_NAME] for each in creates if each["kind"] == VMS.kind} == {"web-1"}
     assert len(creates) >= 250
-    assert CountedReads.number < 10 * 600
+    assert counter.read < 10 * 600
 
 
 def test_p14_a_stalled_rollout_gives_one_event_at_its_deadline():

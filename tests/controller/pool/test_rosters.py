@@ -16,7 +16,7 @@ from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.rosters import Downtimes, MemberCaches, PoolReader, PoolRosters
 from controller.pool.members.snapshot import VM_INDEXES
-from controller.pool.members.traits import traits_of
+from controller.pool.members.traits import erase
 from controller.pool.members.unready_periods import UnreadyPeriod
 from controller.runtime.members import rosters
 from controller.runtime.members.groups import grouped
@@ -48,7 +48,7 @@ def contents(found: Machines) -> object:
     """The members of each group: the names and versions of the VMs, the versions of the VMIs, the unready periods."""
     groups: dict[Hashable, set[tuple[object, ...]]] = {}
     for group in found.groups:
-        (traits,) = {traits_of(each) for each in group}
+        (traits,) = {erase(each) or each.metadata.name for each in group}
         assert traits not in groups
         groups[traits] = {(*versions_of(each), each.downtime) for each in group}
     return groups
@@ -120,7 +120,7 @@ class RosterMachine(RuleBasedStateMachine):
     ) -> tuple[Machines, Mapping[str, UnreadyPeriod]]:
         """Read all members without a roster. Return them, and their unready periods."""
         reader = PoolReader(self.caches, meta, Downtimes(before), self.now)
-        return grouped(reader.load(), traits_of), reader.downtimes.periods
+        return grouped(reader.load(), erase), reader.downtimes.periods
 
     def periods_of(self, meta: ObjectMeta) -> Mapping[str, UnreadyPeriod]:
         """The unready periods that the rosters keep for this pool."""

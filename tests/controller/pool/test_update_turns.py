@@ -4,8 +4,6 @@ import json
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from controller.kubevirt.annotations import REVISION_NAME, TAKEOVER
 from controller.kubevirt.resources import VMIS, VMS
@@ -13,7 +11,7 @@ from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.plan import plan
 from controller.runtime.actions import Delete, Patch, Plan, Restart
 from tests.fakes.kubevirt import BROKEN
-from tests.pool_builders import LABELS, intent_of, pool, revision, snapshot, vm_spec, vmi, vms
+from tests.pool_builders import LABELS, pool, revision, snapshot, vm_spec, vmi, vms
 from tests.pool_simulation import PoolSimulation
 from tests.pool_updates import deleted_vms, during_update, limited_pool, merged, new_vms, old_vms, restarted
 
@@ -242,33 +240,27 @@ def test_a_takeover_counts_the_vms_of_the_whole_update_and_not_only_of_the_first
 # Simulations
 
 
-@settings(max_examples=40)
-@given(st.integers(2, 6), st.integers(1, 5), st.integers(0, 6), st.sets(st.integers(0, 5)))
-def test_p14_a_bad_template_reaches_only_as_many_vms_as_may_be_unavailable(replicas, most, passes, crashes):
-    """VMs with the earlier template crash during the rollout. When the template is reverted, the controller changes
+@pytest.mark.parametrize("most", [1, 2])
+def test_p14_a_bad_template_reaches_only_as_many_vms_as_may_be_unavailable(most):
+    """A VM with the earlier template crashes during the rollout. When the template is reverted, the controller changes
     only the VMs that it had changed.
     """
-    simulation = PoolSimulation(pool(replicas=replicas, spec=vm_spec(image="v1"), maxUnavailable=most))
+    simulation = PoolSimulation(pool(replicas=4, spec=vm_spec(image="v1"), maxUnavailable=most))
     simulation.come_to_rest()
     uids = {name: each["metadata"]["uid"] for name, each in simulation.vmis.items()}
     simulation.change_template(vm_spec(image=BROKEN))
-    simulation.run_passes(passes)
-    crashed = {f"web-{n}" for n in crashes} & set(uids)
-    for name in crashed & set(simulation.vmis):
-        simulation.server.remove(VMIS, simulation.key(name))
-    simulation.run_passes(6)
-    limit = min(intent_of(simulation.snapshot().owner).most_unavailable, replicas)
+    simulation.run_passes(3)
     changed = {name for name, image in simulation.images().items() if image == BROKEN}
-    # Before the first VM has the template, VMs that are not ready get the template at once.
-    assert len(changed) <= (limit if passes else max(limit, len(crashed)))
-    before = {name: (each["metadata"]["uid"], each["metadata"]["generation"]) for name, each in simulation.vms.items()}
+    [crashed, *_] = sorted({*simulation.vmis} - changed)
+    simulation.server.remove(VMIS, simulation.key(crashed))
+    simulation.run_passes(6)
+    assert {name for name, image in simulation.images().items() if image == BROKEN} == changed
+    assert len(changed) == most
     simulation.change_template(vm_spec(image="v1"))
     simulation.come_to_rest()
     assert set(simulation.images().values()) == {"v1"}
-    after = {name: (each["metadata"]["uid"], each["metadata"]["generation"]) for name, each in simulation.vms.items()}
-    assert {name for name in after if after[name] != before[name]} == changed
     touched = {name for name, each in simulation.vmis.items() if each["metadata"]["uid"] != uids[name]}
-    assert touched <= changed | crashed
+    assert touched == {*changed, crashed}
     assert plan(simulation.snapshot()) == Plan()
 
 

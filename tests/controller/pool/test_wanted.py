@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from controller.kubevirt.annotations import PARTITION
 from controller.kubevirt.resources import VMS
-from controller.pool.members.situation import situation_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.plan import plan
 from controller.pool.spec.partition import PartitionStep
@@ -22,7 +21,7 @@ from controller.replicaset import plan as set_plan
 from controller.replicaset import status as set_status
 from controller.runtime.actions import Create
 from tests import builders
-from tests.pool_builders import intent_of, pool, revision, snapshot, vm_spec, vms
+from tests.pool_builders import pool, revision, situation_of, snapshot, vm_spec, vms
 
 LARGEST = 2**31 - 1
 STEPS = "90%,50%:10m,0"
@@ -69,8 +68,8 @@ def test_p20_plan_and_status_agree_on_the_wanted_vms_and_their_partition(most: i
     past = pool(spec=vm_spec(image="v0"), generation=1)
     members = vms(past, 0, 1, 2, revision="web-1")
     seen = limited(snapshot(owner, members, revisions=[revision(past, "web-1")]), most)
-    situation = situation_of(seen, intent_of(owner), seen.members)
-    assert (situation.intent.wanted, situation.intent.replicas) == (wanted, LARGEST)
+    target = situation_of(seen).target
+    assert (target.wanted, target.replicas) == (wanted, LARGEST)
     status, todo = next_status(seen, ()), plan(seen)
     creates = sum(isinstance(each, Create) and each.resource is VMS for each in todo.actions)
     assert creates == min(wanted - 3, 250)

@@ -6,7 +6,7 @@ import pytest
 
 from controller.kubevirt.annotations import PROGRESS_DEADLINE
 from controller.replicas.progress import watch_progress
-from controller.replicas.settings import parse_deadline
+from controller.replicas.settings import read_settings
 from controller.runtime.actions import Notice, Plan
 from informers.meta import ObjectMeta
 from tests.builders import NOW, seconds_ago
@@ -32,7 +32,7 @@ INVALID = [None, "0", "-5", "", "10m", "1.5", "2147483648", "soon" * 500]
 
 @pytest.mark.parametrize(("text", "seconds"), [*DEADLINES.items(), *((text, 600) for text in INVALID)])
 def test_r14_the_deadline_is_ten_minutes_if_the_owner_has_no_valid_one(text: str | None, seconds: int):
-    assert parse_deadline(owner(text)) == timedelta(seconds=seconds)
+    assert read_settings(owner(text)).deadline == timedelta(seconds=seconds)
 
 
 def test_p14_the_plan_of_a_rollout_that_is_not_stuck_is_unchanged():

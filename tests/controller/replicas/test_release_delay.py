@@ -2,9 +2,11 @@
 
 import pytest
 
+from controller.kubevirt.limits import Template
 from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.plan import plan
-from controller.replicas.release_delay import RELEASE_DELAY, is_young, wanted_beside
+from controller.replicas.release_delay import RELEASE_DELAY, is_young
+from controller.replicas.target import Target
 from controller.runtime.actions import Patch
 from informers.meta import ObjectKey
 from tests.builders import NOW, REPLICASETS, vmi
@@ -26,7 +28,8 @@ def test_a_wrong_clock_makes_no_member_young_for_long(age_s: float, young: bool)
     ("held", "wanted", "others", "number"), [(0, 3, 0, 3), (3, 3, 0, 0), (1, 3, 3, 3), (1, 1, 3, 1)]
 )
 def test_held_members_are_not_replaced_and_cause_no_deletion(held: int, wanted: int, others: int, number: int) -> None:
-    assert wanted_beside(held, wanted, others) == number
+    target = Target(template=Template(), replicas=wanted, young=held, existing=others)
+    assert (target.wanted, target.kept) == (number, min(wanted, number + held))
 
 
 def test_r2_a_webhook_that_changes_the_labels_of_each_new_vmi_does_not_cause_vmis_without_end() -> None:

@@ -25,11 +25,6 @@ def comes_up(document: Document, age_s: float) -> str:
     return "Ready" if age_s >= STEP_S else "Scheduling"
 
 
-def crashes(document: Document, age_s: float) -> str:
-    """The guest is ready for some seconds, and then fails."""
-    return "Failed" if age_s >= 5 else comes_up(document, age_s)
-
-
 def stays_unready(document: Document, age_s: float) -> str:
     return "Running" if age_s >= STEP_S else "Scheduling"
 

@@ -1,8 +1,6 @@
 """R4a in virtual time: sets whose VMIs fail, on the fake API server with the real reconciler."""
 
-import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
 
 from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vmis import is_ready
@@ -10,7 +8,7 @@ from controller.replicas.settings import PROGRESS_DEADLINE_S
 from controller.replicaset.back_off import LONGEST_DELAY
 from controller.runtime.result import After, Retry
 from tests.builders import REPLICASETS
-from tests.controller.replicaset.launcher import Fate, Launcher, change_template, comes_up, crashes, fails
+from tests.controller.replicaset.launcher import Fate, Launcher, change_template, comes_up, fails
 from tests.controller.replicaset.simulation import KEY, ReplicaSetSimulation, replicaset_document
 from tests.fakes.virtual_time import run
 
@@ -86,34 +84,6 @@ def test_r4a_a_rollout_to_a_failing_template_stops_and_is_reported_although_each
     run(launcher.live(5 * HOUR_S))
     assert launcher.simulation.owner.status.updated_replicas == 4
     assert ready(launcher) == 4
-
-
-@pytest.mark.long
-@settings(max_examples=30, deadline=None)
-@given(
-    replicas=st.integers(1, 5),
-    unlucky=st.sets(st.integers(0, 40), max_size=12),
-    deaths=st.sampled_from([fails, crashes]),
-    finalizers=st.booleans(),
-)
-def test_r4a_after_any_failures_the_set_recovers_within_the_longest_delay(replicas, unlucky, deaths, finalizers):
-    """The n-th VMI fails if n is in `unlucky`. All other VMIs become ready."""
-    born: dict[str, int] = {}
-
-    def fate(document, age_s):
-        number = born.setdefault(document["metadata"]["uid"], len(born))
-        return (deaths if number in unlucky else comes_up)(document, age_s)
-
-    launcher = set_of(replicas, fate, finalizers=finalizers)
-    for _ in range(80):
-        run(launcher.live(60))
-        for vmi in launcher.simulation.members:
-            if vmi.metadata.deletion_timestamp is not None:
-                launcher.simulation.server.finalize(VMIS, vmi.metadata.key)
-    assert ready(launcher) == replicas
-    assert len(launcher.simulation.members) == replicas
-    assert launcher.simulation.conditions == {}
-    assert len(launcher.created) <= replicas + len(unlucky)
 
 
 DAY_S = 86_400.0

@@ -18,7 +18,7 @@ from controller.kubevirt.annotations import (
 from controller.kubevirt.resources import VMIS
 from controller.replicas.draining import Mark
 from controller.replicaset.plan import plan
-from controller.replicaset.traits import traits_of
+from controller.replicaset.traits import erase
 from controller.replicaset.triggers import replicasets_of_vmi
 from controller.runtime.actions import Create, Delete, Patch
 from informers.store import Store, Updated
@@ -94,7 +94,7 @@ def test_p26_the_label_changes_unless_the_set_would_release_the_vmi():
 @pytest.mark.parametrize("annotation", [DRAINING, DRAINED])
 def test_p26_a_mark_and_an_answer_are_traits_and_start_a_reconciliation(annotation: str):
     plain, changed = made("a", {"vmherd.dev/protect": "false"}), made("a", {annotation: "true"})
-    assert traits_of(plain) != traits_of(changed)
+    assert erase(plain) != erase(changed)
     sets: Store[Any] = Store()
     sets.apply(replicaset())
     assert [delay for _, delay in replicasets_of_vmi(Updated(plain, changed), sets)] == [0.0]

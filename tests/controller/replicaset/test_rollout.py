@@ -1,11 +1,7 @@
 """R14: outdated VMIs are replaced step by step. With `maxSurge`, new VMIs are ready before outdated VMIs go."""
 
-from typing import Any
-
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from controller.kubevirt.annotations import (
@@ -19,17 +15,13 @@ from controller.kubevirt.annotations import (
     TEMPLATE_HASH,
 )
 from controller.kubevirt.resources import VMIS
-from controller.kubevirt.vmis import is_active, is_ready
 from controller.replicaset.back_off import annotation_of
 from controller.replicaset.plan import plan
-from controller.replicaset.rolling_update import parse_rollout
-from controller.replicaset.template import is_updated
 from controller.runtime.actions import Create, Delete
 from controller.runtime.execute.refusals import FIRST_WAIT_S, LONGEST_WAIT_S
-from tests.builders import LABELS, REPLICASETS, replicaset, seconds_ago, snapshot, vmi
+from tests.builders import LABELS, limits_of, replicaset, seconds_ago, snapshot, vmi
 from tests.controller.replicaset.simulation import ReplicaSetSimulation
-from tests.fakes.requests import Document, Request
-from tests.strategies import template_hash_of, template_of
+from tests.strategies import template_hash_of
 
 
 def rolling(allowance="maxUnavailable=25%", *, replicas=8, deadline=None, annotations=None, **changes):
@@ -227,7 +219,7 @@ def planned(owner, *vmis) -> tuple[int, list[str]]:
     ],
 )
 def test_r14_percentages_of_the_surge_round_up_and_those_of_unavailable_vmis_round_down(text, replicas, limits):
-    rollout = parse_rollout(surging(text), replicas)
+    rollout = limits_of(surging(text), replicas)
     assert (rollout.max_unavailable, rollout.max_surge) == limits
 
 
@@ -318,70 +310,3 @@ def test_r14_an_undo_deletes_the_vmi_of_the_surge_and_no_other():
 def test_r14_p25_a_set_that_keeps_its_running_vmis_creates_no_surge_beside_a_surplus():
     owner = surging(**{SCALE_IN: "finished"})
     assert planned(owner, *old(owner, 5))[0] == 0
-
-
-class Watched:
-    """A set in a rolling update whose limits are checked at each write of the controller."""
-
-    def __init__(self, *, replicas: int, limits: str, burst: int) -> None:
-        owner = surging(limits, replicas=replicas)
-        self.simulation = ReplicaSetSimulation.of(owner, old(owner, replicas), burst=burst)
-        self._catch_up = self.simulation.server.on_write
-        self.simulation.server.on_write = self._on_write
-
-    def _on_write(self, request: Request, before: Document | None) -> None:
-        self._catch_up(request, before)
-        if request.resource is not VMIS or request.verb not in ("create", "delete"):
-            return
-        wanted, active = self.simulation.owner.spec.replicas, self.simulation.active
-        rollout = parse_rollout(self.simulation.owner, wanted)
-        if request.verb == "create":
-            assert len(active) <= wanted + rollout.max_surge
-        elif is_active(gone := VMIS.decode(msgspec.json.encode(before))) and is_ready(gone):
-            assert sum(map(is_ready, active)) >= wanted - rollout.max_unavailable
-
-    def happen(self, what: str, number: int) -> None:
-        simulation = self.simulation
-        unready = [each for each in simulation.active if not is_ready(each)]
-        match what:
-            case "reconcile":
-                simulation.run_pass()
-                simulation.advance(number)
-            case "scale":
-                simulation.server.change(REPLICASETS, simulation.key, {"spec": {"replicas": number}})
-            case "quota":
-                simulation.server.quota = {VMIS: number + 2} if number < 6 else {}
-            case "change the template":
-                spec: Document = {"domain": {"devices": {}}, "hostname": f"h{number}"}
-                simulation.server.change(REPLICASETS, simulation.key, {"spec": {"template": {"spec": spec}}})
-            case "start" | "fail" if unready:
-                phase, ready = ("Running", "True") if what == "start" else ("Failed", "False")
-                at = simulation.now.isoformat()
-                conditions = [{"type": "Ready", "status": ready, "lastTransitionTime": at}]
-                status: Document = {"phase": phase, "nodeName": "node-1", "conditions": conditions}
-                simulation.server.change(VMIS, unready[number % len(unready)].metadata.key, {"status": status})
-
-
-OFTEN = {"reconcile": 6, "start": 5, "scale": 2, "fail": 1, "quota": 1, "change the template": 1}
-steps = st.tuples(st.sampled_from([what for what, times in OFTEN.items() for _ in range(times)]), st.integers(0, 7))
-LIMITS = (ONE_MORE, "maxSurge=2,maxUnavailable=1", "maxSurge=50%,maxUnavailable=25%", "maxUnavailable=2")
-
-
-@settings(max_examples=150)
-@given(st.lists(steps, max_size=40), st.integers(1, 6), st.sampled_from(LIMITS), st.sampled_from([1, 2, 250]))
-def test_r14_ready_vmis_never_fall_below_the_limit_and_active_vmis_never_exceed_the_surge(
-    story: list[tuple[str, int]], replicas: int, limits: str, burst: int
-):
-    """At each create, active <= wanted + maxSurge. At each delete of a ready VMI, ready >= wanted - maxUnavailable."""
-    watched: Any = Watched(replicas=replicas, limits=limits, burst=burst)
-    for what, number in story:
-        watched.happen(what, number)
-    simulation = watched.simulation
-    simulation.server.quota = {}
-    for _ in range(60):
-        simulation.run_pass()
-        simulation.live_on()
-        simulation.advance(700)
-    template = template_of(simulation.owner)
-    assert len(simulation.active) == simulation.owner.spec.replicas
-    assert all(is_updated(each, template) for each in simulation.active)

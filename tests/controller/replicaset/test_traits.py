@@ -1,8 +1,7 @@
 """VMIs with equal traits are in one group, and a decision asks one VMI of each group."""
 
-from collections.abc import Iterator
 from itertools import permutations, product
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given, settings
@@ -16,8 +15,10 @@ from controller.kubevirt.annotations import (
     EARLY_FAILURES,
     PROGRESS_DEADLINE,
     PROTECT,
+    READY_REVISION,
     REMOVE,
     REPLACE_UNREADY_AFTER,
+    ROLLBACK,
     ROLLING_UPDATE,
     TEMPLATE_HASH,
 )
@@ -29,8 +30,9 @@ from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.status import next_status
 from controller.replicaset.traits import VMIs, group_vmis
 from controller.runtime.actions import Delete
-from controller.runtime.members.groups import Members
+from controller.runtime.members.groups import one_by_one
 from tests.builders import LABELS, NOW, replicaset, seconds_ago, snapshot, vmi
+from tests.counted import Counter, counted
 from tests.strategies import choice, template_hash_of
 
 HASH = template_hash_of(replicaset())
@@ -45,7 +47,7 @@ FACTS: dict[str, list[Any]] = {
     "phase": [None, "Pending", "Scheduling", "Running", "Running", "Failed"],
     "node": [None, None, "node-1", "node-2"],
     "ready": [None, False, False, True],
-    "reason": ["GuestNotRunning", "PodTerminating"],
+    "reason": [None, "GuestNotRunning", "PodTerminating"],
     "ready_for_s": [4, 40, 640, 3500],
     "entered_s": [None, {}, {"Running": 45}, {"Running": 645}, {"Running": 5}],
     "migrating": [False, True],
@@ -63,7 +65,9 @@ FACTS: dict[str, list[Any]] = {
 """The facts about a VMI, with values that make a difference for a plan or a status."""
 
 
-SETTINGS: list[dict[str, str]] = [{}, {}, {REPLACE_UNREADY_AFTER: "30"}, {ROLLING_UPDATE: "maxUnavailable=1"}]
+ROLLING: Final = {ROLLING_UPDATE: "maxUnavailable=1"}
+STALLING: Final = {**ROLLING, ROLLBACK: "stalled", READY_REVISION: "testreplicaset-older"}
+SETTINGS: list[dict[str, str]] = [{}, {}, {REPLACE_UNREADY_AFTER: "30"}, ROLLING, STALLING]
 
 
 def unready_vmi(name: str, *, obstacle: str | None, **facts: Any) -> VirtualMachineInstance:
@@ -120,7 +124,7 @@ def siblings(draw: st.DrawFn) -> list[VirtualMachineInstance]:
 
 def alone(members: VMIs) -> VMIs:
     """Each VMI in its own group."""
-    return Members(tuple((each,) for each in members))
+    return one_by_one(members)
 
 
 @settings(max_examples=500)
@@ -164,24 +168,7 @@ def test_r6_the_first_vmis_for_removal_are_the_first_of_all_in_order(fact, usual
             ]
 
 
-class CountedReads(tuple[VirtualMachineInstance, ...]):
-    """A group that counts how many VMIs are read one by one."""
-
-    __slots__ = ()
-    read = 0
-
-    def __iter__(self) -> Iterator[VirtualMachineInstance]:
-        for each in tuple.__iter__(self):
-            CountedReads.read += 1
-            yield each
-
-
-@pytest.fixture(autouse=True)
-def no_vmi_is_read_yet() -> None:
-    CountedReads.read = 0
-
-
-def large_set(number: int, *, wanted: int | None = None, **facts: Any) -> Snapshot:
+def large_set(number: int, *, wanted: int | None = None, **facts: Any) -> tuple[Snapshot, Counter]:
     """A set with VMIs of a burst: 300 VMIs were created in each second."""
     owner = replicaset(replicas=number if wanted is None else wanted)
     labels = {**LABELS, TEMPLATE_HASH: HASH}
@@ -189,7 +176,8 @@ def large_set(number: int, *, wanted: int | None = None, **facts: Any) -> Snapsh
         vmi(f"vm-{each}", owner=owner, labels=labels, **{"age_s": 1 + each // 300, **facts}) for each in range(number)
     ]
     seen = snapshot(owner, vmis)
-    return replace(seen, members=Members(tuple(map(CountedReads, seen.members.groups))))
+    members, counter = counted(seen.members)
+    return replace(seen, members=members), counter
 
 
 STARTING: dict[str, Any] = {"phase": "Scheduling", "ready": None, "node": None}
@@ -197,28 +185,29 @@ LOST: dict[str, Any] = {"ready": False, "ready_for_s": 60, "entered_s": {"Runnin
 
 
 def test_a_pass_over_a_burst_of_starting_vmis_reads_no_vmi_one_by_one():
-    seen = large_set(3000, **STARTING)
+    seen, counter = large_set(3000, **STARTING)
     assert plan(seen).requeue_after_s == 590
     assert next_status(seen, ()).printable_status == "Scaling"
-    assert CountedReads.read == 0
+    assert counter.read == 0
 
 
 def test_a_scale_out_reads_no_vmi_one_by_one():
-    seen = large_set(3000, wanted=6000, **STARTING)
+    seen, counter = large_set(3000, wanted=6000, **STARTING)
     assert len(plan(seen).actions) == seen.burst
-    assert CountedReads.read == 0
+    assert counter.read == 0
 
 
 def test_the_scale_in_of_a_burst_reads_only_the_groups_that_lose_vmis():
-    seen = large_set(3000, wanted=0, **STARTING)
+    seen, counter = large_set(3000, wanted=0, **STARTING)
     chosen = [action for action in plan(seen).actions if isinstance(action, Delete)]
     assert {int(action.key.name.removeprefix("vm-")) // 300 for action in chosen} == {0}
-    assert CountedReads.read == 300
+    assert counter.read == 300
 
 
 def test_the_status_reads_the_vmis_with_problems_once():
-    assert next_status(large_set(1200, **{**LOST, "age_s": 5000}), ()).problem == "vm-0: Running, not ready"
-    assert CountedReads.read == 1200
+    seen, counter = large_set(1200, **{**LOST, "age_s": 5000})
+    assert next_status(seen, ()).problem == "vm-0: Running, not ready"
+    assert counter.read == 1200
 
 
 def test_ready_vmis_of_all_ages_have_one_group():
@@ -232,7 +221,7 @@ def test_vmis_of_all_ages_that_became_unready_in_one_second_have_one_group():
 
 
 def test_a_terminating_vmi_is_not_read():
-    seen = large_set(1200, wanted=0, **{**STARTING, "deleting": True})
+    seen, counter = large_set(1200, wanted=0, **{**STARTING, "deleting": True})
     assert next_status(seen, ()).replicas == 0
     assert plan(seen).actions == ()
-    assert CountedReads.read == 0
+    assert counter.read == 0

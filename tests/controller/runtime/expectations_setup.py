@@ -26,8 +26,6 @@ def kind(plural: str) -> AnyResource:
 OPAQUE = kind("opaques")
 """A kind whose resourceVersions are not numbers."""
 
-UNWATCHED = kind("unwatched")
-
 
 def created(name: str = "vm", *, resource: AnyResource = VMIS, namespace: str = "a") -> Create:
     return Create(resource=resource, key=ObjectKey(namespace, name), body=b"{}", owner_uid=UID, why="")

@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from tests.faults.judge.states import PROTECT
+from controller.kubevirt.annotations import PROTECT
 
 
 class Action(Struct, frozen=True):

@@ -1,0 +1,193 @@
+"""The faults, and the samples: one fault at one place of one scenario.
+
+A place is a kind of write or event and its number, such as the second create of a VM, or the third event of the watch
+of VMIs. Each fault and each scenario has at least one sample. The simulated worlds of `tests/simulation` combine them.
+"""
+
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from controller.kubevirt.annotations import BUSY_UNTIL
+from tests.faults.proxy.actions import (
+    Action,
+    Coalesce,
+    CrashAfter,
+    CrashBefore,
+    CutAnswer,
+    CutWatch,
+    EndWatch,
+    FailWatch,
+    Hang,
+    HoldWatch,
+    LagWatch,
+    LoseAnswer,
+    Mark,
+    OmitEvents,
+    Refuse,
+    RepeatEvent,
+    ReplayWatch,
+    Reset,
+)
+from tests.faults.proxy.rules import Match, Rule
+from tests.faults.resources import POOLS, SETS
+from tests.faults.samples.objects import FAR
+
+
+class Fault(Struct, frozen=True, kw_only=True):
+    """What the proxy does at the place of a sample. Each further action happens at the next occasion that matches."""
+
+    actions: tuple[Action, ...]
+    times: int = 1
+    released_after_s: float = 0.0
+    """If the fault lasts, the runner ends the fault after this time."""
+
+    recovers_s: float = 2.0
+    """The time until the controller has tried again, or a new controller works."""
+
+
+REFUSED: Final = Fault(actions=(), times=1000, released_after_s=4.0, recovers_s=6.0)
+"""For a while, the server refuses all creates of VMs, dry runs included."""
+
+MARKED: Final = Fault(actions=(), released_after_s=2.0, recovers_s=3.0)
+"""Just before a delete request arrives, a user marks the object. Later the user removes the mark."""
+
+FAULTS: Final = {
+    "crash-before": Fault(actions=(CrashBefore(),), recovers_s=3.0),
+    "crash-after": Fault(actions=(CrashAfter(),), recovers_s=3.0),
+    "lost-answer": Fault(actions=(LoseAnswer(),)),
+    "lost-answer-timeout": Fault(actions=(LoseAnswer(hang=True),), recovers_s=8.0),
+    "half-an-answer": Fault(actions=(CutAnswer(),)),
+    "reset": Fault(actions=(Reset(),)),
+    "hang": Fault(actions=(Hang(),), recovers_s=8.0),
+    "403": Fault(actions=(Refuse(403, message="exceeded quota: by the proxy"),)),
+    "404": Fault(actions=(Refuse(404),)),
+    "409": Fault(actions=(Refuse(409),)),
+    "409-exists": Fault(actions=(Refuse(409, reason="AlreadyExists"),)),
+    "422": Fault(actions=(Refuse(422),)),
+    "429": Fault(actions=(Refuse(429, retry_after="1"),)),
+    "429-without-retry-after": Fault(actions=(Refuse(429),)),
+    "500": Fault(actions=(Refuse(500),)),
+    "500-thrice": Fault(actions=(Refuse(500),), times=3),
+    "503": Fault(actions=(Refuse(503),)),
+    "503-retry-after": Fault(actions=(Refuse(503, retry_after="1"),)),
+    "504": Fault(actions=(Refuse(504),)),
+    "creates-refused-403": replace(REFUSED, actions=(Refuse(403, message="refused by a policy"),)),
+    "creates-refused-500": replace(REFUSED, actions=(Refuse(500, message="failed calling webhook"),)),
+    "protected-meanwhile": replace(MARKED, actions=(Mark(),)),
+    "busy-meanwhile": replace(MARKED, actions=(Mark(BUSY_UNTIL, FAR),)),
+    "snapshot-meanwhile": replace(MARKED, actions=(Mark(snapshot=True),)),
+    "watch-held": Fault(actions=(HoldWatch(),), released_after_s=1.5, recovers_s=2.5),
+    "watch-silent": Fault(actions=(HoldWatch(),), released_after_s=6.0, recovers_s=3.0),
+    "watch-lags": Fault(actions=(LagWatch(0.4),)),
+    "watch-stalls": Fault(actions=(HoldWatch(),), recovers_s=9.0),
+    "watch-ends": Fault(actions=(EndWatch(),)),
+    "watch-reset": Fault(actions=(EndWatch(clean=False),)),
+    "watch-cut": Fault(actions=(CutWatch(),)),
+    "watch-410": Fault(actions=(FailWatch(410),)),
+    "watch-500": Fault(actions=(FailWatch(500),)),
+    "watch-replayed": Fault(actions=(EndWatch(clean=False), ReplayWatch())),
+    "event-repeated": Fault(actions=(RepeatEvent(),)),
+    "event-omitted": Fault(actions=(OmitEvents(),)),
+    "events-coalesced": Fault(actions=(Coalesce(0.5),)),
+}
+
+
+class Sample(Struct, frozen=True):
+    """One fault at one place of one scenario."""
+
+    scenario: str
+    fault: str
+    place: str
+    """A kind of write such as `create/virtualmachines`, or a watch such as `watch/virtualmachines`, and a number."""
+
+    def rules(self, version: str) -> tuple[Rule, ...]:
+        """Return the rules for the proxy. `version` is the resourceVersion at the beginning of the run."""
+        kind, _, number = self.place.partition("#")
+        verb, resource, *subresource = kind.split("/")
+        watch = verb == "watch"
+        match = Match(resource=resource, watch=True) if watch else Match(verb, resource, "".join(subresource))
+        fault = FAULTS[self.fault]
+        first, *others = (ReplayWatch(version) if isinstance(each, ReplayWatch) else each for each in fault.actions)
+        at_place = Rule(match, first, times=fault.times, after=int(number) - 1)
+        return (at_place, *(Rule(match, each, times=1) for each in others))
+
+    @property
+    def shows_an_old_owner(self) -> bool:
+        """True if the controller sees a change of the set or pool late. Until then, it works for the old spec."""
+        return self.place.startswith((f"watch/{POOLS}#", f"watch/{SETS}#"))
+
+    def __str__(self) -> str:
+        return f"{self.scenario} {self.fault} {self.place}"
+
+
+SAMPLES: Final = tuple(
+    Sample(*line.split())
+    for line in """
+set-create crash-after create/virtualmachineinstances#2
+set-adopt lost-answer patch/virtualmachineinstances#1
+set-scale-up 409-exists create/virtualmachineinstances#2
+set-scale-down crash-before delete/virtualmachineinstances#2
+set-scale-down-drain watch-lags watch/virtualmachineinstances#1
+set-scale-budget 422 create/poddisruptionbudgets#1
+set-scale-to-zero lost-answer-timeout delete/virtualmachineinstances#1
+set-scale-in-marks event-omitted watch/virtualmachineinstances#1
+set-template 404 create/controllerrevisions#1
+set-rolling-update watch-replayed watch/virtualmachineinstances#4
+set-surge hang create/virtualmachineinstances#1
+set-rollback crash-after patch/virtualmachineinstancereplicasets#1
+set-undo watch-410 watch/virtualmachineinstancereplicasets#1
+set-pause 503-retry-after patch/virtualmachineinstancereplicasets/status#1
+set-heal 500-thrice delete/virtualmachineinstances#1
+set-vmi-deleted watch-silent watch/virtualmachineinstances#1
+set-detach 409 patch/virtualmachineinstances#1
+set-detach-and-return half-an-answer create/virtualmachineinstances#1
+set-delete-background event-omitted watch/virtualmachineinstancereplicasets#1
+set-delete-foreground watch-reset watch/virtualmachineinstances#1
+set-delete-orphan watch-410 watch/virtualmachineinstances#1
+pool-create crash-before create/virtualmachines#2
+pool-create-with-disks lost-answer create/virtualmachines#1
+pool-scale-up 504 create/virtualmachines#2
+pool-scale-down crash-after delete/virtualmachines#1
+pool-scale-down-busy watch-held watch/virtualmachines#1
+pool-scale-down-drain 429 patch/virtualmachines#1
+pool-scale-budget reset patch/poddisruptionbudgets#1
+pool-substitute-lost watch-ends watch/virtualmachineinstances#1
+pool-scale-down-with-disks 403 delete/virtualmachines#1
+pool-scale-down-offline crash-after patch/datavolumes#1
+pool-scale-down-opportunistic event-repeated watch/virtualmachines#1
+pool-scale-down-opportunistic-offline crash-before patch/virtualmachines#1
+pool-scale-down-unmanaged events-coalesced watch/virtualmachinepools#1
+pool-vm-deleted-foreground watch-stalls watch/virtualmachines#1
+pool-change-preservation 500 patch/virtualmachines#1
+pool-update-proactive crash-after delete/virtualmachineinstances#1
+pool-update-labels 503 patch/virtualmachines#2
+pool-update-live watch-cut watch/virtualmachineinstances#4
+pool-update-disks creates-refused-500 create/virtualmachines#1
+pool-update-disks-offline busy-meanwhile delete/virtualmachines#1
+pool-update-disks-larger 429-without-retry-after patch/persistentvolumeclaims#1
+pool-update-disks-larger-offline lost-answer patch/persistentvolumeclaims#2
+pool-update-opportunistic watch-500 watch/virtualmachines#1
+pool-update-unmanaged watch-replayed watch/virtualmachinepools#1
+pool-update-partition lost-answer delete/virtualmachineinstances#1
+pool-update-steps crash-before patch/virtualmachinepools#2
+pool-rollback crash-after patch/virtualmachinepools#1
+pool-undo protected-meanwhile delete/virtualmachineinstances#1
+pool-undo-halfway crash-before patch/virtualmachines#1
+pool-pause lost-answer create/events#1
+pool-heal creates-refused-403 create/virtualmachines#1
+pool-heal-offline snapshot-meanwhile delete/virtualmachines#1
+pool-replace-finished crash-before delete/virtualmachines#1
+pool-scale-down-finished lost-answer delete/virtualmachines#1
+pool-detach watch-ends watch/virtualmachines#1
+pool-detach-offline crash-before patch/virtualmachines#1
+pool-release 409 patch/virtualmachines#1
+pool-delete-foreground watch-stalls watch/virtualmachinepools#1
+pool-delete-background crash-before patch/virtualmachinepools#1
+pool-delete-orphan lost-answer-timeout delete/controllerrevisions#1
+pool-delete-foreground-offline crash-after patch/virtualmachines#1
+pool-delete-background-offline crash-after patch/datavolumes#1
+pool-delete-orphan-offline half-an-answer patch/virtualmachines#1
+""".strip().splitlines()
+)
