@@ -102,6 +102,11 @@ _MENDED: Final[dict[str, tuple[Act, ...]]] = {
         _refusal(40, "create controllerrevisions", 100),
         _act(50, "template", "set", "web", "v2"),
     ),
+    "a_refusal_is_told-stripped": (
+        birth("pool"),
+        _act(40, "fault", "strip", 200.0, 1.0, "kubevirt.io/vm-pool-revision-name"),
+        _act(50, "template", "pool", "web", "v2"),
+    ),
     "an_event_follows_its_note": (
         birth("pool", annotations=_RETURN, fields=_ONE),
         _refusal(30, "patch virtualmachinepools"),

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from controller.kubevirt.resources import VMIS
 from controller.runtime.actions import Action, AlreadyThere, Missing, Rejected
 from controller.runtime.execute.executor import LOOKUPS
-from controller.runtime.execute.refusals import LONGEST_WAIT_S
+from controller.runtime.execute.refusals import FIRST_WAIT_S, LONGEST_WAIT_S
 from informers.errors import AlreadyExists, ApiError
 from tests.controller.runtime.executor_setup import OWNER, ExecutorSetup, create, delete, document, key, kinds, patch
 from tests.controller.runtime.refusals import (
@@ -293,3 +293,13 @@ async def test_r9_the_look_up_of_lost_writes_ends_at_the_first_failure():
     assert await setup.resolve() is not None
     assert len(setup.sent) == 1
     assert len(setup.unresolved) == 4 * LOOKUPS
+
+
+@pytest.mark.parametrize("left", [{}, {"a": "other"}], ids=["removed", "changed"])
+async def test_p22_a_patch_that_a_policy_takes_back_is_refused_and_names_what_is_missing(setup, left):
+    setup.add("vm")
+    setup.server.check_patch = lambda resource, before, after: after["metadata"].update(labels=left)
+    outcome = await setup.outcome_of(patch("vm", labels={"a": "b", "gone": None}))
+    assert isinstance(outcome, Rejected)
+    assert outcome.message == "a policy takes a of vm back"
+    assert outcome.wait_s == FIRST_WAIT_S
