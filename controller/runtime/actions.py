@@ -244,9 +244,8 @@ class Notice(Struct, frozen=True, kw_only=True):
     """A message that the controller reports in an Event of the set or pool.
 
     `once` identifies the cause of the notice. Notices with the same reason and the same `once` are reported only once.
-    If `once` is empty, every reconciliation reports the notice.
-
-    If `after` is not None, the notice tells of this patch, and is only reported if the patch succeeded.
+    If `once` is empty, every reconciliation reports the notice. If `after` is not None, the notice tells of this patch,
+    and is reported only if the patch succeeded.
     """
 
     reason: str
@@ -314,10 +313,7 @@ class AlreadyThere(Struct, frozen=True):
 
 
 class Missing(Struct, frozen=True):
-    """The outcome of an action whose object no longer exists, or of a delete action whose object has left its owner.
-
-    `Missing` does not count as a failure.
-    """
+    """The outcome of an action whose object does not exist any more, or has left its owner. This is no failure."""
 
     action: Delete | Patch | RemoveOwnerReference | ExpandClaim | ThreeWayMerge | Restart
 
@@ -325,9 +321,8 @@ class Missing(Struct, frozen=True):
 class Rejected(Struct, frozen=True):
     """The outcome of an action that the server rejected, or whose precondition was false.
 
-    `message` is the text of the error. If the server refused the write, `wait_s` is the time, in seconds, until the
-    next try (see `execute.refusals`). If `is_repeated` is true, the action was not tried now, because this time is not
-    over. The outcome is then that of the last try.
+    If the server refused the write, `wait_s` is the time, in seconds, until the next try (see `execute.refusals`). If
+    `is_repeated` is true, the action was not tried, because this time is not over. The error is that of the last try.
     """
 
     action: Action
@@ -352,7 +347,6 @@ class Unknown(Struct, frozen=True):
     """The outcome of a write that may have happened, because its answer was lost or was a 5xx error.
 
     Until the controller knows whether the write happened, it sends no other write for the same set or pool (R9).
-    `wait_s` is the time, in seconds, until the next try, or 0 if the server did not refuse the write.
     """
 
     action: Action
@@ -402,18 +396,3 @@ class Skipped(Struct, frozen=True):
 
 
 Outcome: TypeAlias = Done | AlreadyThere | Missing | Rejected | Unknown | Postponed | Unserved | Skipped
-
-
-def was_tried(outcome: Outcome) -> bool:
-    return not (isinstance(outcome, Rejected) and outcome.is_repeated)
-
-
-def notices_after(notices: Iterable[Notice], outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
-    """Return the notices without those of patches that did not succeed."""
-    done = [outcome.action for outcome in outcomes if isinstance(outcome, Done)]
-    return tuple(each for each in notices if each.after is None or each.after in done)
-
-
-def name_of(outcome: Outcome) -> str:
-    """Return the name of the outcome in logs and metrics."""
-    return label_of(type(outcome)) if was_tried(outcome) else "waiting"

@@ -25,12 +25,12 @@ from controller.kinds import Kind
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.replicas.kstatus import INTERNAL_ERROR, defect_status
 from controller.running import leaf_errors
-from controller.runtime.actions import AnyResource, Notice, Outcome, Plan, notices_after, was_tried
+from controller.runtime.actions import AnyResource, Notice, Outcome, Plan
 from controller.runtime.execute.deletes import Judge
 from controller.runtime.execute.executor import Executor
 from controller.runtime.execute.first_deletes import LATE, FirstDeletes
 from controller.runtime.execute.refusals import Refusals
-from controller.runtime.result import After, Report, facts_of, result_of
+from controller.runtime.result import After, Report, facts_of, notices_after, result_of, was_tried
 from controller.runtime.settle.expectations import Expectations
 from controller.runtime.settle.status_writer import StatusWriter
 from controller.runtime.status import recounted, status_patch

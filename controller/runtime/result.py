@@ -11,15 +11,15 @@ from msgspec import Struct, structs
 from controller.runtime.actions import (
     Confirm,
     Done,
+    Notice,
     Outcome,
+    Patch,
     Plan,
     Postponed,
     Rejected,
     Unknown,
     Unserved,
     label_of,
-    name_of,
-    was_tried,
 )
 from informers.errors import ApiError, Conflict, Forbidden, ServerError, StatusError, TooManyRequests, TransportError
 from informers.meta import ObjectKey
@@ -105,6 +105,21 @@ class Reconciler(Protocol):
     """
 
     async def reconcile(self, key: ObjectKey) -> Report: ...
+
+
+def was_tried(outcome: Outcome) -> bool:
+    return not (isinstance(outcome, Rejected) and outcome.is_repeated)
+
+
+def name_of(outcome: Outcome) -> str:
+    """Return the name of the outcome in logs and metrics."""
+    return label_of(type(outcome)) if was_tried(outcome) else "waiting"
+
+
+def notices_after(notices: Iterable[Notice], outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
+    """Return the notices without those of patches that did not succeed."""
+    done = {each.action for each in outcomes if isinstance(each, Done) and isinstance(each.action, Patch)}
+    return tuple(each for each in notices if each.after is None or each.after in done)
 
 
 def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, other_error: ApiError | None = None) -> Result:

@@ -47,8 +47,6 @@ from controller.runtime.actions import (
     Unknown,
     Unserved,
     label_of,
-    name_of,
-    was_tried,
 )
 from controller.runtime.execute.deletes import NO_JUDGE, Judge, judged_error, perform_delete
 from controller.runtime.execute.disk_check import DiskCheck
@@ -56,7 +54,7 @@ from controller.runtime.execute.patches import Merge, outcome_of_merge, without_
 from controller.runtime.execute.read_and_patch import read_and_patch
 from controller.runtime.execute.refusals import Owner, Refusals
 from controller.runtime.execute.restarts import Restarts
-from controller.runtime.result import is_outage
+from controller.runtime.result import is_outage, name_of, was_tried
 from controller.runtime.settle.cache_check import CacheCheck
 from controller.runtime.settle.expectations import Expectations, Write
 from controller.runtime.workers.loop_share import measured_part

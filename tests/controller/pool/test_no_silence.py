@@ -120,6 +120,22 @@ def test_p22_a_refused_patch_of_the_pool_stops_only_what_needs_the_patch(finaliz
     assert [each["reason"] for each in failures] == ["FailedPoolUpdate"]
 
 
+def test_p22_an_event_of_a_refused_note_is_not_sent():
+    simulation = PoolSimulation(pool(replicas=2, annotations={"vmherd.dev/drain-seconds": "3600"}))
+    simulation.come_to_rest()
+    simulation.refuses = lambda request: request.resource is VMS and request.verb == "patch"
+    simulation.change(replicas=1)
+    simulation.run_passes(4)
+    told = simulation.process.recorder.published
+    [failure] = [each for each in simulation.pool["status"]["conditions"] if each["type"] == "ReplicaFailure"]
+    assert failure["reason"] == "FailedUpdate"
+    assert failure["message"].startswith("error while updating the metadata of web-1: ")
+    assert "Draining" not in {each.reason for each in told}
+    simulation.refuses = lambda request: False
+    simulation.run_passes(4)
+    assert "Draining" in {each.reason for each in told}
+
+
 def test_p22_a_create_that_waits_for_a_disk_has_a_reason_and_a_deadline():
     simulation = PoolSimulation(pool(replicas=3, finalizers=(), spec=vm_spec(disks=("data",))))
     simulation.come_to_rest()
