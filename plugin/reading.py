@@ -26,7 +26,7 @@ from controller.preflight.rollout_strategy import updates_live
 from controller.preflight.versions import served_resource
 from controller.replicas.disruption_budget import OFF
 from controller.replicas.revisions import hash_of_set_revision
-from controller.replicas.settings import asks_for_budget
+from controller.replicas.settings import asks_for_budget, read_settings
 from controller.runtime.actions import AnyResource
 from controller.runtime.reconciler import Rules
 from controller.takeover.discovery import Absent, Found, Installation, find_kubevirt, is_served, raw_items
@@ -217,13 +217,14 @@ class Reader:
         without: Container[AnyResource] = (),
     ) -> Rules[Any] | None:
         """Return the rules of a kind, with caches that are read now. Return None if the user may not read all objects
-        of these caches. A cache in `without` may be empty instead. Optional caches are not read.
+        of these caches. A cache in `without` may be empty instead. Optional caches are read only for VMIs that have
+        returned to a revision (P29).
         """
-        module = kind.module("wiring")
-        caches = {cached: cache for cached, cache in module.CACHES.items() if not cache.is_optional}
+        module, owners = kind.module("wiring"), tuple(owners)
+        has_returned = any(read_settings(each.metadata).returned[1] for each in owners)
+        caches = {cached: cache for cached, cache in module.CACHES.items() if has_returned or not cache.is_optional}
         stores = {cached: await self._store(cached, cache, namespace) for cached, cache in caches.items()}
         self._seen = stores
-        owners = tuple(owners)
         keeps_budgets = not any(OFF in (each.status.problem or "") for each in owners if each.status is not None)
         if keeps_budgets and any(asks_for_budget(each.metadata) for each in owners):
             budgets = await self._store(DISRUPTION_BUDGETS, BUDGET_CACHE, namespace)

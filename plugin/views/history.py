@@ -60,12 +60,16 @@ class Entry(Struct, frozen=True, kw_only=True):
 
 
 class History(Struct, frozen=True, kw_only=True):
-    """The revisions of a set or pool, the oldest first. `noun` is the word for the owner, such as `pool`."""
+    """The revisions of a set or pool, the oldest first. `noun` is the word for the owner, such as `pool`.
+
+    `returned_to` is the name of the revision to which the VMs have returned by themselves, or "" (P29).
+    """
 
     noun: str
     name: str
     members: str
     entries: tuple[Entry, ...]
+    returned_to: str = ""
 
     @property
     def rows(self) -> tuple[Revision, ...]:
@@ -113,8 +117,12 @@ def find_revision(history: History, number: int) -> Entry:
 
 
 def previous_revision(history: History) -> Entry:
-    """Return the newest revision with another template than the owner. Raise Refused if there is none."""
-    for each in reversed(history.entries):
+    """Return the revision to which the VMs have returned, or the newest one with another template than the owner.
+
+    Raise Refused if there is none.
+    """
+    returned = [each for each in history.entries if each.row.name == history.returned_to]
+    for each in returned or reversed(history.entries):
         if not each.has_present_template:
             return each
     raise Refused(f'no rollout history found for {history.noun} "{history.name}"')

@@ -30,9 +30,8 @@ def history_of_pool(snapshot: Snapshot, *, counts: bool) -> History:
     """Return the history of a pool. `counts` is False if the snapshot lacks the VMs, so their number is not known."""
     intent = parse_intent(snapshot.owner)
     present = None if isinstance(intent, FieldError) else read_revisions(snapshot, intent.template)
-    is_returned = present is not None and bool(
-        read_settings(snapshot.owner.metadata).return_target(present.template.digest)
-    )
+    settings = read_settings(snapshot.owner.metadata)
+    returned_to = settings.return_target(present.template.digest) if present is not None else ""
     members = Counter(revision_of(each.vm) for each in snapshot.members)
     entries, before = [], None
     for each in in_order(snapshot.revisions):
@@ -45,7 +44,7 @@ def history_of_pool(snapshot: Snapshot, *, counts: bool) -> History:
             revision=each.revision,
             name=name,
             is_current=present is not None and name == present.current,
-            is_rolled_back=present is not None and name == present.current and is_returned,
+            is_rolled_back=present is not None and name == present.current and bool(returned_to),
             vms=members[name] if counts else None,
             created=each.metadata.creation_timestamp,
             changes=changes,
@@ -61,7 +60,13 @@ def history_of_pool(snapshot: Snapshot, *, counts: bool) -> History:
             )
         )
         before = template
-    return History(noun=POOLS.noun, name=snapshot.owner.metadata.name, members="VMS", entries=tuple(entries))
+    return History(
+        noun=POOLS.noun,
+        name=snapshot.owner.metadata.name,
+        members="VMS",
+        entries=tuple(entries),
+        returned_to=returned_to,
+    )
 
 
 def _fields_of(revision: ControllerRevision) -> Document:

@@ -31,7 +31,7 @@ def history_of_set(snapshot: Snapshot, revisions: Iterable[ControllerRevision], 
     hashed = present.template.hash if isinstance(present, Intent) else ""
     adopted = present.template.adopted if isinstance(present, Intent) else ""
     members = Counter(labels_of(vmi.metadata).get(TEMPLATE_HASH, adopted) for vmi in snapshot.members)
-    is_returned = bool(read_settings(snapshot.owner.metadata).return_target(hashed))
+    returned_to = read_settings(snapshot.owner.metadata).return_target(hashed)
     entries: list[Entry] = []
     before: Document | None = None
     for each in in_order(revisions):
@@ -43,7 +43,7 @@ def history_of_set(snapshot: Snapshot, revisions: Iterable[ControllerRevision], 
             revision=each.revision,
             name=each.metadata.name,
             is_current=bool(own) and own == hashed,
-            is_rolled_back=bool(own) and own == hashed and is_returned,
+            is_rolled_back=bool(own) and own == hashed and bool(returned_to),
             vms=(members[own] if own else 0) if counts else None,
             created=each.metadata.creation_timestamp,
             changes=changes,
@@ -59,7 +59,13 @@ def history_of_set(snapshot: Snapshot, revisions: Iterable[ControllerRevision], 
             )
         )
         before = document
-    return History(noun=REPLICA_SETS.noun, name=snapshot.owner.metadata.name, members="VMIS", entries=tuple(entries))
+    return History(
+        noun=REPLICA_SETS.noun,
+        name=snapshot.owner.metadata.name,
+        members="VMIS",
+        entries=tuple(entries),
+        returned_to=returned_to,
+    )
 
 
 def staying_vmis(snapshot: Snapshot, entry: Entry) -> int | None:

@@ -7,8 +7,15 @@ from typing import Any
 import pytest
 
 from controller.kinds import POOLS
-from controller.kubevirt.annotations import PARTITION, PARTITION_STEP, READY_REVISION, ROLLBACK, ROLLED_BACK
-from controller.kubevirt.resources import VMIS, VMS
+from controller.kubevirt.annotations import (
+    PARTITION,
+    PARTITION_STEP,
+    READY_REVISION,
+    ROLLBACK,
+    ROLLED_BACK,
+    ROLLING_UPDATE,
+)
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.pool.members.revisions import read_revisions
 from controller.pool.spec.partition import noted_step, step_note
 from controller.pool.spec.template import Template, parse_template
@@ -18,10 +25,11 @@ from informers.meta import ObjectKey
 from plugin.views.edits import edited
 from plugin.views.forecast import forecast_of
 from plugin.views.steering import restart_edits
-from tests import pool_builders
+from tests import builders, pool_builders
 from tests.plugin import herds
-from tests.plugin.cluster import POOL, Cluster, Shell
+from tests.plugin.cluster import POOL, SET, Cluster, Shell
 from tests.pool_builders import intent_of
+from tests.strategies import template_hash_of
 
 WEB = ObjectKey("default", "web")
 
@@ -196,6 +204,28 @@ def test_each_command_says_that_the_vms_have_returned_and_why(cluster: Cluster, 
     assert row.split()[1:4] == ["RolledBack", "2/2", "0"]
     rows = shell.output("rollout history vmpool/web").splitlines()
     assert ["rolled back" in each for each in rows if each[:1].isdigit()] == [False, True]
+
+
+def test_an_undo_after_a_return_goes_to_the_revision_of_the_vms_and_not_to_a_newer_one(cluster: Cluster, shell: Shell):
+    rolled_back(cluster)
+    another = pool_builders.pool(generation=1, spec=pool_builders.vm_spec(image="bad"))
+    cluster.put(CONTROLLER_REVISIONS, pool_builders.revision(another, "web-1", number=2))
+    former = pool_builders.revision(pool_builders.pool(generation=2), "web-2", number=1)
+    cluster.put(CONTROLLER_REVISIONS, former)
+    shell.output("rollout undo vmpool/web")
+    pool = cluster.server.find(POOL, ObjectKey("default", "web"))
+    assert intent_of(pool).template.digest == intent_of(pool_builders.pool(generation=2)).template.digest
+
+
+def test_why_knows_the_revision_to_which_a_set_has_returned(cluster: Cluster, shell: Shell):
+    spec, former = b'{"domain": {"devices": {}}, "hostname": "new"}', builders.revision(builders.replicaset())
+    note = f"{template_hash_of(builders.replicaset(spec=spec))} to {former.metadata.name}"
+    annotations = {ROLLBACK: "stalled", ROLLED_BACK: note, ROLLING_UPDATE: "maxUnavailable=1"}
+    cluster.put(SET, builders.replicaset(replicas=0, spec=spec, annotations=annotations))
+    cluster.put(CONTROLLER_REVISIONS, former)
+    told = shell.output("why vmirs/testreplicaset")
+    assert f"its VMs return to revision {former.metadata.name}" in told
+    assert "does not exist" not in told
 
 
 def test_a_restart_changes_the_template_so_it_is_tried_again(cluster: Cluster, shell: Shell):
