@@ -30,6 +30,7 @@ PUSHED_OUT: Final = "six other templates in a row push the last template that wo
 UNSEEN_END: Final = "a set that is being deleted makes its revision again and again while its watch is silent"
 STOPPED: Final = "nothing says that a VM is missing because its user has stopped it"
 UNNAMED: Final = "`why` does not name a VMI that is not ready without a reason, as on a node that does not answer"
+FLAPPING: Final = "the mark of a drain is set and removed in turn, without a pause"
 UNUSED: Final = "an undo returns to a template that was undone and that no VM has had"
 NOTED: Final = "a healing is noted, and then held because others fail, so the VM stays and counts as healed"
 NEXT_STEP: Final = "after the note of a step, the next step begins only when something else wakes the pool"
@@ -46,6 +47,7 @@ KNOWN: Final = (
     Known("steps_are_not_skipped", "have", STEPS),
     Known("what_waits_is_told", "(are updated|[0-9] exist), with the marks .*protected", PROTECTED),
     Known("a_refusal_is_not_hammered", "^create controllerrevisions .* times in [0-9]+ s: $", UNSEEN_END),
+    Known("a_refusal_is_not_hammered", "^patch virtualmachines .* times in [0-9]+ s: $", FLAPPING),
     Known("what_waits_is_told", "are ready, with the marks", STOPPED),
     Known("all_views_agree", "says '', and the list says '[0-9]+ VMs? (is|are) stopped", STOPPED),
     Known("what_waits_is_told", "`why` does not say why [0-9]+ of [0-9]+ are ready$", UNNAMED),
