@@ -66,7 +66,7 @@ class Owner(NamedTuple):
 class _Write(NamedTuple):
     verb: str
     resource: AnyResource
-    name: str
+    key: ObjectKey
     fields: tuple[str, ...] = ()
 
 
@@ -89,11 +89,15 @@ class Refusals:
     def answer(self, owner: Owner, action: Action) -> Rejected | None:
         """Return the last answer of the server if the action must not be tried yet."""
         refused = self._refused.get(owner[:2])
-        found = refused.get(_write_of(action)) if refused and not isinstance(action, Confirm) else None
+        if not refused or isinstance(action, Confirm):
+            return None
+        write = _write_of(action)
+        found = refused.get(write)
         if found is None or not self._waits(found, owner):
             return None
-        has_room = isinstance(action, Create) and owner.members < found.owner.members
-        if has_room and not is_final(found.last):
+        if owner.members > found.owner.members:
+            refused[write] = found._replace(owner=owner)  # creates before the refusal have succeeded
+        elif isinstance(action, Create) and owner.members < found.owner.members and not is_final(found.last):
             return None
         return replace(found.last, action=action, wait_s=found.due - self._now(), is_repeated=True)
 
@@ -125,7 +129,7 @@ class Refusals:
             action = series.last.action
             if isinstance(action, Create) or not self._waits(series, owner):
                 continue
-            name = action.owner.name if isinstance(action, ExpandClaim) else write.name
+            name = action.owner.name if isinstance(action, ExpandClaim) else write.key.name
             until = now + timedelta(seconds=series.due - self._now())
             if (isinstance(action, ExpandClaim) or write.resource in resources) and (
                 name not in found or found[name].until < until
@@ -140,7 +144,7 @@ class Refusals:
             return
         refused.pop(_write_of(action), None)
         if isinstance(action, Delete):
-            for each in [each for each in refused if each[1:3] == (action.resource, action.key.name)]:
+            for each in [each for each in refused if each[1:3] == (action.resource, action.key)]:
                 del refused[each]
 
     def _waits(self, series: _Series, owner: Owner) -> bool:
@@ -156,9 +160,9 @@ class Refusals:
 
 
 def _write_of(action: Action) -> _Write:
-    name = "" if isinstance(action, Create) else action.key.name
+    key = ObjectKey(action.key.namespace, "") if isinstance(action, Create) else action.key
     fields = tuple(sorted(set(_fields(action)))) if isinstance(action, Patch) else ()
-    return _Write(label_of(type(action)), action.resource, name, fields)
+    return _Write(label_of(type(action)), action.resource, key, fields)
 
 
 def _fields(patch: Patch) -> Iterator[str]:

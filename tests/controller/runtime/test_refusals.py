@@ -124,6 +124,12 @@ async def test_a_create_is_tried_again_once_for_each_member_that_goes():
     assert refusals.answer(less, CREATE) is not None
 
 
+async def test_a_member_that_was_made_just_before_the_refusal_counts_when_it_goes():
+    refusals = refused(CREATE, owner=POOL._replace(members=0))
+    assert refusals.answer(POOL, CREATE) is not None
+    assert refusals.answer(POOL._replace(members=2), CREATE) is None
+
+
 async def test_a_successor_of_the_same_name_does_not_wait():
     assert refused(MERGE).answer(POOL._replace(uid="another"), MERGE) is None
 
