@@ -25,7 +25,6 @@ DRIFT: Final = "members whose labels another program changes are replaced withou
 STATIC_DISK: Final = "a disk that a user made is taken over and deleted with the VM"
 SERVICE: Final = "a VM that was restarted after a drain stays out of its Service"
 ONCE: Final = "a new VM that does not run always counts as stopped by its user until KubeVirt has written its status"
-LATE_NOTE: Final = "the note of the last good template is written only when something else wakes the pool"
 PUSHED_OUT: Final = "six other templates in a row push the last template that worked out of the history"
 UNSEEN_END: Final = "a set that is being deleted makes its revision again and again while its watch is silent"
 STOPPED: Final = "nothing says that a VM is missing because its user has stopped it"
@@ -55,13 +54,10 @@ KNOWN: Final = (
     Known("why_tells_what_comes_next", "was not, although its healing was noted$", NOTED),
     Known("the_plan_is_what_happens_next", "^(patch|delete) virtualmachine.* nothing, with .*replace-un", MEMORY),
     Known("all_views_agree", "[a-z0-9-]+: Running, not ready', and `why`", UNNAMED),
-    Known("the_plan_is_what_happens_next", r"names \['virtualmachine(pool|instancereplicaset)s/\w+'\], and", LATE_NOTE),
-    Known("the_plan_is_what_happens_next", "^patch virtualmachine(pool|instancereplicaset)s/.* nothing", LATE_NOTE),
     Known("the_plan_is_what_happens_next", "^the plan names .* nothing is written, with .*partition", NEXT_STEP),
     Known("a_refusal_is_not_hammered", "while labels change", DRIFT),
     Known("a_disk_of_a_user_stays", "of a user was deleted", STATIC_DISK),
     Known("who_serves_is_in_service", "out of its Service", SERVICE),
-    Known("at_rest_nothing_is_written", "^patch virtualmachine(pool|instancereplicaset)s/", LATE_NOTE),
     Known("a_template_that_worked_stays", "was deleted", PUSHED_OUT),
     Known("nothing_of_ours_is_left", "still has vmherd.dev/draining", STRAY_MARK),
 )
