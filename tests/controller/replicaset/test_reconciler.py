@@ -1,5 +1,7 @@
 """The reconciler of one set: stale caches, lost answers, rejected writes, and the status."""
 
+import asyncio
+
 import pytest
 from structlog.testing import capture_logs
 
@@ -7,7 +9,7 @@ from controller.kubevirt.resources import VMIS
 from controller.replicas.settings import PROGRESS_DEADLINE_S
 from controller.runtime.execute.refusals import FIRST_WAIT_S
 from controller.runtime.result import LOOK_AGAIN_S, After, AwaitChange, Retry
-from controller.runtime.settle.status_writer import ABSENT_S
+from controller.runtime.settle.status_writer import ABSENT_S, SHORTEST_CONFLICT_S
 from informers.errors import TransportError
 from tests.builders import REPLICASETS
 from tests.controller.replicaset.simulation import KEY, ReplicaSetSimulation, replicaset_document, vmi_document
@@ -168,6 +170,7 @@ async def test_r11_a_failed_status_write_is_retried_and_the_report_has_all_facts
     assert report.facts["create_done"] == 1
     assert report.facts["failure"]
     simulation.heal()
+    await asyncio.sleep(SHORTEST_CONFLICT_S)
     await simulation.come_to_rest()
     assert simulation.owner.status.replicas == 1
 
