@@ -291,6 +291,7 @@ def _writer(
         merge=merge,
         judge=rules.judge._replace(now=parts.now),
         check=parts.check,
+        refusals=rules.refusals,
         thread=parts.side_thread(),
     )
     first_deletes = FirstDeletes(parts.client, parts.stores, parts.check.doubt)

@@ -57,12 +57,12 @@ class PoolSimulation:
         revisions = LaggingCache(self.server, CONTROLLER_REVISIONS, indexes=REVISION_INDEXES)
         stores = Stores(pools.store, vms.store, vmis.store, revisions.store)
         rosters = PoolRosters(vms.store, vmis.store)
-        self._rules = PoolRules(stores, POOLS, self.limits, rosters, Refusals())
+        rules = PoolRules(stores, POOLS, self.limits, rosters, Refusals())
         self.caches = (pools, vms, vmis, revisions)
         self.process = ReconcilerProcess(
             self.server,
             kinds.POOLS,
-            self._rules,
+            rules,
             owners=pools,
             children=self.caches,
             now=lambda: self.now,
@@ -121,7 +121,7 @@ class PoolSimulation:
 
     def snapshot(self, *, settled: bool = True) -> Snapshot:
         self.process.catch_up()
-        seen = self._rules.take_snapshot(self.key(self.name), now=self.now, settled=settled)
+        seen = self.process.rules.take_snapshot(self.key(self.name), now=self.now, settled=settled)
         assert seen is not None
         return seen
 
@@ -136,8 +136,7 @@ class PoolSimulation:
 
     def restart(self) -> None:
         """Start a new process. It knows only the objects on the API server."""
-        self._rules.rosters.forget(self.key(self.name))
-        self._rules.refusals.forget(self.key(self.name))
+        self.process.rules.rosters.forget(self.key(self.name))
         self.process.restart()
 
     def carry_out(self, stages: Sequence[Stage]) -> tuple[Outcome, ...]:

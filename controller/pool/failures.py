@@ -140,7 +140,7 @@ def _cause(action: Action, *, is_update: bool) -> tuple[str, str] | None:
 
     Return None if the failure sets no condition.
     """
-    if isinstance(action, Patch) and action.resource.kind == POOL_KIND and not action.is_note:
+    if isinstance(action, Patch) and action.resource.kind == POOL_KIND:
         return FAILED_POOL_UPDATE, "while updating the metadata of the pool"
     is_revision = action.resource is CONTROLLER_REVISIONS
     if is_revision and isinstance(action, Patch):
@@ -160,5 +160,7 @@ def _cause(action: Action, *, is_update: bool) -> tuple[str, str] | None:
             return FAILED_UPDATE, "during VM update"
         case Delete() | RemoveOwnerReference():
             return FAILED_SCALE_IN, "during scale in"
+        case Patch():
+            return FAILED_UPDATE, f"while updating the metadata of {action.key.name}"
         case _:
             return None

@@ -118,7 +118,7 @@ def _plan_active(situation: Situation) -> Plan:
         wake_at(ends_of_work(situation.members, snapshot.now), snapshot.now),
         healing.plan,
         scaling,
-        Plan() if returning.stages else plan_notes(shown),
+        Plan() if returning.stages else plan_notes(shown, snapshot.now),
         _plan_update(after_healing) if may_update else Plan(),
     )
     finalizers = _plan_finalizers(situation, claims.kept + claims.young, others=(departures, *steps))

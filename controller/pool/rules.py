@@ -1,6 +1,6 @@
 """The rules of VirtualMachinePools, with the interface that the reconciler calls."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Final, TypeVar
 
@@ -28,11 +28,11 @@ from controller.pool.members.snapshot import (
 )
 from controller.pool.rollout.live import LiveChanges
 from controller.pool.spec import intent
-from controller.replicas.disruption_budget import BudgetCache, without_budgets
+from controller.replicas.disruption_budget import BudgetCache
 from controller.replicas.revisions import delete_revisions
-from controller.runtime.actions import Delete, Outcome, Patch, Plan, Restart
+from controller.runtime.actions import Delete, Patch, Plan, Restart
 from controller.runtime.execute.deletes import Found, Judge
-from controller.runtime.execute.refusals import Refusals
+from controller.runtime.execute.refusals import Owner, Refusals
 from informers.meta import KubeObject, ObjectKey, ObjectMeta
 from informers.resource import Resource
 from informers.store import StoreView
@@ -107,20 +107,16 @@ class PoolRules(Struct, frozen=True):
             settled=settled,
             limits=self.limits,
             pools=self.resource,
-            refused=self.refusals.waiting(key, now),
+            refused=self.refusals.waiting(Owner(key, owner.metadata.uid, owner.metadata.generation), (VMS, VMIS), now),
             live=self.live.follow(key, members, now),
             budgets=self.budgets.read(self.resource, owner),
         )
 
     def plan_absent(self, key: ObjectKey) -> Plan:
         self.rosters.forget(key)
-        self.refusals.forget(key)
         self.live.forget(key)
         pool = ObjectMeta(namespace=key.namespace, name=key.name)
         of_vms = plan_strays(strays_of(pool, self.stores.vms, self.resource), burst=self.limits.burst)
         orphaned = orphaned_revisions_of(key, self.stores)
         of_revisions = delete_revisions(orphaned, "its pool does not exist any more", burst=self.limits.burst)
         return Plan(stages=(*of_vms.stages, *of_revisions))
-
-    def observe(self, key: ObjectKey, outcomes: Iterable[Outcome]) -> None:
-        self.refusals.observe(key, without_budgets(outcomes))

@@ -148,11 +148,15 @@ def drain_first(
     waiting = {each.guest.meta.uid: each for each in drains if not each.is_over}
     begins = [each for each in drains if each.is_new]
     ended = [guest_of(each) for each in marked if each.metadata.uid not in leaving and not _lasts(each, still_leaves)]
-    patches = (
-        *(_patch(each.guest, each.mark, f"it drains before it leaves: {each.mark.cause}") for each in begins),
-        *(_patch(each, None, "it stays") for each in ended),
+    marks = [_patch(each.guest, each.mark, f"it drains before it leaves: {each.mark.cause}") for each in begins]
+    removals = [_patch(each, None, "it stays") for each in ended]
+    patches = (*marks, *removals)
+    told = [replace(_notice(each), after=mark) for each, mark in zip(begins, marks, strict=True)]
+    notices = (
+        *told,
+        *_cancelled(zip(ended, removals, strict=True)),
+        *(_notice(each) for each in drains if each.is_over),
     )
-    notices = (*map(_notice, begins), *_cancelled(ended), *(_notice(each) for each in drains if each.is_over))
     writes = Plan(
         stages=(*((Stage(patches, essential=False),) if patches else ()), *_without(plan, waiting, guests)),
         notices=(*plan.notices, *notices[:MAX_NOTICES]),
@@ -233,13 +237,14 @@ def _notice(drain: Drain) -> Notice:
     return Notice(reason="DrainDeadlineExceeded", message=text, once=once)
 
 
-def _cancelled(ended: Iterable[Guest]) -> Iterator[Notice]:
+def _cancelled(ended: Iterable[tuple[Guest, Patch]]) -> Iterator[Notice]:
     """Yield an Event for each guest that stays. After a restart, the mark is of an earlier VMI and needs no Event."""
-    for guest in ended:
+    for guest, removal in ended:
         mark = mark_of(guest.meta)
         if mark is not None and mark.instance == guest.instance:
             text = f"virtual machine {guest.meta.name} stays, and drains no longer"
-            yield Notice(reason="DrainCancelled", message=text, warning=False, once=f"{guest.meta.uid} {mark}")
+            once = f"{guest.meta.uid} {mark}"
+            yield Notice(reason="DrainCancelled", message=text, warning=False, once=once, after=removal)
 
 
 def _held(waiting: Collection[Drain]) -> str:

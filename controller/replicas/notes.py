@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 
 import msgspec
+from msgspec.structs import replace
 
-from controller.runtime.actions import AnyResource, Patch, Plan, Stage
+from controller.runtime.actions import AnyResource, Notice, Patch, Plan, Stage
 from informers.meta import ObjectMeta
 from informers.objects import PatchType
 
@@ -16,7 +17,18 @@ def note_patch(resource: AnyResource, meta: ObjectMeta, changes: Mapping[str, st
 
 
 def plan_note(
-    resource: AnyResource, meta: ObjectMeta, changes: Mapping[str, str | None], why: str, *, essential: bool = False
+    resource: AnyResource,
+    meta: ObjectMeta,
+    changes: Mapping[str, str | None],
+    why: str,
+    *,
+    essential: bool = False,
+    notice: Notice | None = None,
 ) -> Plan:
-    """Return a plan with this patch. If the note is not essential, its failure stops no other write."""
-    return Plan(stages=(Stage((note_patch(resource, meta, changes, why),), essential=essential),))
+    """Return a plan with this patch. If the note is not essential, its failure stops no other write.
+
+    `notice` is the Event that tells of the note. It is sent only if the note was written.
+    """
+    patch = note_patch(resource, meta, changes, why)
+    notices = (replace(notice, after=patch),) if notice is not None else ()
+    return Plan(stages=(Stage((patch,), essential=essential),), notices=notices)

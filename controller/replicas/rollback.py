@@ -26,6 +26,7 @@ from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import has_terminating_pod, is_out_of_reach
 from controller.replicas.kstatus import Health, Stall, Word, is_overdue
 from controller.replicas.notes import plan_note
+from controller.replicas.progress import wake_at
 from controller.replicas.settings import Settings
 from controller.replicas.target import Target
 from controller.runtime.actions import Notice, Plan
@@ -41,6 +42,7 @@ class Rollout(Struct, frozen=True, kw_only=True):
     - `digest`: the digest of the template in the spec.
     - `revision`: the name of the present revision.
     - `ready`: the revision that all VMs have and with which all wanted VMs are available, or "".
+    - `ready_at`: when the next VM becomes available, if `ready` is empty only because of that. Otherwise None.
     - `unready`: the VMs of the present revision that are not ready: since when, and the name.
     - `usable`: a function that returns the template of a revision, or a text that says why VMs cannot get it.
 
@@ -56,6 +58,7 @@ class Rollout(Struct, frozen=True, kw_only=True):
     ready: str
     unready: Iterable[tuple[datetime | None, str]]
     usable: Callable[[str], Any]
+    ready_at: datetime | None = None
 
 
 def tells_of_template(vmi: VirtualMachineInstance | None) -> bool:
@@ -96,8 +99,9 @@ def rolled_out(
     return found, template, ""
 
 
-def plan_notes(rollout: Rollout) -> Plan:
-    """Plan to note a revision that is wholly ready, and to remove notes that do not count any more.
+def plan_notes(rollout: Rollout, now: datetime) -> Plan:
+    """Plan to note a revision that is wholly ready, and to remove notes that do not count any more. If a VM becomes
+    available later, ask for a reconciliation then.
 
     The caller puts the stage before the update. If the note fails, no VM is updated.
     """
@@ -108,7 +112,9 @@ def plan_notes(rollout: Rollout) -> Plan:
     if rollout.ready not in ("", noted.get(READY_REVISION)):
         changes[READY_REVISION] = rollout.ready
     why = "notes the revision that was wholly ready"
-    return plan_note(rollout.resource, owner, changes, why, essential=True) if changes else Plan()
+    if changes:
+        return plan_note(rollout.resource, owner, changes, why, essential=True)
+    return wake_at([rollout.ready_at] if rollout.ready_at is not None else [], now)
 
 
 def plan_return(rollout: Rollout, now: datetime) -> Plan:
@@ -127,9 +133,9 @@ def plan_return(rollout: Rollout, now: datetime) -> Plan:
     if isinstance(found, str):
         return hold_return(f"{text}, and no VM returns by itself: {found}")
     text = f"{text}; its VMs return to revision {target} until the template changes"
-    note = plan_note(rollout.resource, rollout.owner, {ROLLED_BACK: f"{rollout.digest} to {target}"}, text)
     notice = Notice(reason="RolledBack", message=text, once=f"rolled back {rollout.digest} {target}")
-    return replace(note, held=text, notices=(notice,))
+    changes = {ROLLED_BACK: f"{rollout.digest} to {target}"}
+    return replace(plan_note(rollout.resource, rollout.owner, changes, text, notice=notice), held=text)
 
 
 def hold_return(why: str) -> Plan:

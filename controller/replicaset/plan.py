@@ -103,7 +103,7 @@ def _plan_changes(situation: Situation) -> Plan:
         rollout = Plan()
         if not returning.stages:
             rollout = plan_rollout(situation, limit=limit)
-            parts += [plan_notes(shown), _unless_limited(situation, rollout, Cause.UPDATE)]
+            parts += [plan_notes(shown, snapshot.now), _unless_limited(situation, rollout, Cause.UPDATE)]
         if not scaling.stages:
             unready = plan_unready(situation, limit=limit - _deletes_of(rollout))
             parts.append(_unless_limited(situation, unready, Cause.HEALING))

@@ -1,6 +1,6 @@
 """The rules of VirtualMachineInstanceReplicaSets, with the interface that the reconciler calls."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 
 import msgspec
@@ -18,8 +18,9 @@ from controller.replicaset.revisions import ORPHANED
 from controller.replicaset.rosters import VMIRosters
 from controller.replicaset.snapshot import ORPHAN_NAMESPACE, Snapshot
 from controller.replicaset.taken_names import GoneNames
-from controller.runtime.actions import Delete, Outcome, Patch, Plan, Restart
+from controller.runtime.actions import Delete, Patch, Plan, Restart
 from controller.runtime.execute.deletes import Found, Judge
+from controller.runtime.execute.refusals import Refusals
 from informers.meta import ObjectKey
 from informers.resource import Resource
 from informers.store import StoreView
@@ -59,6 +60,7 @@ class ReplicaSetRules(Struct, frozen=True):
     max_replicas: int = 0
     budgets: BudgetCache = BudgetCache()
     gone: GoneNames = field(default_factory=GoneNames)
+    refusals: Refusals = field(default_factory=Refusals)
 
     def prepare(self, key: ObjectKey, *, now: datetime) -> Iterator[object]:
         owner = self.owners.get(key)
@@ -89,6 +91,3 @@ class ReplicaSetRules(Struct, frozen=True):
         """
         self.rosters.forget(key)
         return Plan(stages=delete_revisions(self.revisions.orphaned(key), ORPHANED, burst=self.burst))
-
-    def observe(self, key: ObjectKey, outcomes: Iterable[Outcome]) -> None:
-        pass  # A set changes no VMI. It creates and deletes VMIs.

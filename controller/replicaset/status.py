@@ -58,9 +58,9 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetSt
     """Return the status after a reconciliation with these outcomes. `snapshot` was taken after the writes."""
     old = snapshot.owner.status or ReplicaSetStatus()
     active, situation = snapshot.members.where(is_active), situation_of(snapshot)
-    # A set without its newest revision runs all its VMIs, so the write of a revision is no failure of the set.
-    writes = tuple(each for each in without_budgets(outcomes) if each.action.resource is not CONTROLLER_REVISIONS)
-    failure = replica_failure(snapshot, writes, _failure_of, valid=isinstance(situation, Situation))
+    # Without its newest revision, a set still runs all its VMIs. So other failures are told first.
+    writes = sorted(without_budgets(outcomes), key=lambda each: each.action.resource is CONTROLLER_REVISIONS)
+    failure = replica_failure(snapshot, tuple(writes), _failure_of, valid=isinstance(situation, Situation))
     ours = {
         REPLICA_FAILURE: failure,
         REPLICA_PAUSED: PAUSED if snapshot.owner.spec.paused else None,

@@ -244,13 +244,15 @@ class Notice(Struct, frozen=True, kw_only=True):
     """A message that the controller reports in an Event of the set or pool.
 
     `once` identifies the cause of the notice. Notices with the same reason and the same `once` are reported only once.
-    If `once` is empty, every reconciliation reports the notice.
+    If `once` is empty, every reconciliation reports the notice. If `after` is not None, the notice tells of this patch,
+    and is reported only if the patch succeeded.
     """
 
     reason: str
     message: str
     warning: bool = True
     once: str = ""
+    after: Patch | None = None
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -311,10 +313,7 @@ class AlreadyThere(Struct, frozen=True):
 
 
 class Missing(Struct, frozen=True):
-    """The outcome of an action whose object no longer exists, or of a delete action whose object has left its owner.
-
-    `Missing` does not count as a failure.
-    """
+    """The outcome of an action whose object does not exist any more, or has left its owner. This is no failure."""
 
     action: Delete | Patch | RemoveOwnerReference | ExpandClaim | ThreeWayMerge | Restart
 
@@ -322,11 +321,14 @@ class Missing(Struct, frozen=True):
 class Rejected(Struct, frozen=True):
     """The outcome of an action that the server rejected, or whose precondition was false.
 
-    `message` is the text of the error.
+    If the server refused the write, `wait_s` is the time, in seconds, until the next try (see `execute.refusals`). If
+    `is_repeated` is true, the action was not tried, because this time is not over. The error is that of the last try.
     """
 
     action: Action
     error: ApiError
+    wait_s: float = 0.0
+    is_repeated: bool = False
 
     @property
     def message(self) -> str:
@@ -349,6 +351,7 @@ class Unknown(Struct, frozen=True):
 
     action: Action
     error: ApiError
+    wait_s: float = 0.0
 
     @property
     def message(self) -> str:

@@ -29,7 +29,8 @@ from controller.runtime.actions import AnyResource, Notice, Outcome, Plan
 from controller.runtime.execute.deletes import Judge
 from controller.runtime.execute.executor import Executor
 from controller.runtime.execute.first_deletes import LATE, FirstDeletes
-from controller.runtime.result import After, Report, facts_of, result_of
+from controller.runtime.execute.refusals import Refusals
+from controller.runtime.result import After, Report, facts_of, notices_after, result_of, was_tried
 from controller.runtime.settle.expectations import Expectations
 from controller.runtime.settle.status_writer import StatusWriter
 from controller.runtime.status import recounted, status_patch
@@ -82,6 +83,9 @@ class Rules(Protocol[S]):
     def owners(self) -> StoreView[KubeObject]: ...
 
     @property
+    def refusals(self) -> Refusals: ...
+
+    @property
     def judge(self) -> Judge:
         """The judge of deletes and restarts whose object has changed since the plan was made."""
 
@@ -101,9 +105,6 @@ class Rules(Protocol[S]):
 
     def next_status(self, snapshot: S, outcomes: tuple[Outcome, ...]) -> Any:
         """Return the complete status after a reconciliation with these outcomes, as a Struct."""
-
-    def observe(self, key: ObjectKey, outcomes: Iterable[Outcome]) -> None:
-        """Remember what the next snapshots need to know of these outcomes."""
 
     def transition_notices(self, old: Any, new: Any) -> tuple[Notice, ...]:
         """Return the notices about a change from the status `old` to the status `new`.
@@ -222,10 +223,14 @@ class RulesReconciler(Generic[S]):
         except ApiError as error:
             plan, other_error = Plan(held=str(error), notices=plan.notices), other_error or error
         with collected_warnings() as warnings:
-            outcomes = await self._executor.carry_out(key, snapshot.owner.metadata.uid, plan)
-        self._observe(key, snapshot.owner.metadata, outcomes)
+            meta = snapshot.owner.metadata
+            outcomes = await self._executor.carry_out(
+                key, meta.uid, plan, generation=meta.generation, members=len(snapshot.members)
+            )
+        self._report_gone(key, meta)
         warned = [Notice(reason=API_WARNING, message=f"{WARNED}{text}", once=text) for text in dict.fromkeys(warnings)]
-        self._publish(snapshot.owner.metadata, (*plan.notices, *self._rules.outcome_notices(outcomes), *warned))
+        found = (*notices_after(plan.notices, outcomes), *self._rules.outcome_notices(filter(was_tried, outcomes)))
+        self._publish(meta, (*found, *warned))
         # The caches have changed while the plan was carried out. The status must report the latest state.
         latest = await self._recount(key, snapshot, outcomes) if outcomes else snapshot
         written = True
@@ -236,12 +241,9 @@ class RulesReconciler(Generic[S]):
         result = result_of(plan, outcomes, settled=settled and written, other_error=other_error)
         return Report(result, facts_of(plan, outcomes, other_error=other_error))
 
-    def _observe(self, key: ObjectKey, owner: ObjectMeta, outcomes: Iterable[Outcome]) -> None:
-        """Remember the outcomes for the next snapshots, unless the set or pool is gone. Its successor has its key."""
+    def _report_gone(self, key: ObjectKey, owner: ObjectMeta) -> None:
         cached = self._rules.owners.get(key)
-        if cached is not None and cached.metadata.uid == owner.uid:
-            self._rules.observe(key, outcomes)
-        else:
+        if cached is None or cached.metadata.uid != owner.uid:
             self._instruments.owner_gone(self._kind.kind, key)
 
     async def _reconcile_absent(self, key: ObjectKey, other_error: ApiError | None) -> Report:

@@ -8,7 +8,19 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct, structs
 
-from controller.runtime.actions import Confirm, Done, Outcome, Plan, Postponed, Rejected, Unknown, Unserved, label_of
+from controller.runtime.actions import (
+    Confirm,
+    Done,
+    Notice,
+    Outcome,
+    Patch,
+    Plan,
+    Postponed,
+    Rejected,
+    Unknown,
+    Unserved,
+    label_of,
+)
 from informers.errors import ApiError, Conflict, Forbidden, ServerError, StatusError, TooManyRequests, TransportError
 from informers.meta import ObjectKey
 
@@ -95,6 +107,21 @@ class Reconciler(Protocol):
     async def reconcile(self, key: ObjectKey) -> Report: ...
 
 
+def was_tried(outcome: Outcome) -> bool:
+    return not (isinstance(outcome, Rejected) and outcome.is_repeated)
+
+
+def name_of(outcome: Outcome) -> str:
+    """Return the name of the outcome in logs and metrics."""
+    return label_of(type(outcome)) if was_tried(outcome) else "waiting"
+
+
+def notices_after(notices: Iterable[Notice], outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
+    """Return the notices without those of patches that did not succeed."""
+    done = {each.action for each in outcomes if isinstance(each, Done) and isinstance(each.action, Patch)}
+    return tuple(each for each in notices if each.after is None or each.after in done)
+
+
 def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, other_error: ApiError | None = None) -> Result:
     """Return the result of a reconciliation from the outcomes of its plan. The result says when the key is reconciled
     again.
@@ -104,10 +131,12 @@ def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, other_e
     """
     outcomes = tuple(outcomes)
     failures = [outcome for outcome in outcomes if isinstance(outcome, Rejected | Unknown)]
-    temporary = [failure.error for failure in failures if not is_final(failure)]
+    temporary = [failure.error for failure in failures if not failure.wait_s and not is_final(failure)]
     if other_error is not None:
         temporary.append(other_error)
-    waits = [postponed_s(outcome) for outcome in outcomes if isinstance(outcome, Postponed)]
+    refused = [failure for failure in failures if failure.wait_s and not is_final(failure)]
+    waits = [failure.wait_s for failure in refused]
+    waits += [postponed_s(outcome) for outcome in outcomes if isinstance(outcome, Postponed)]
     if temporary:
         requeues = [*waits, *([plan.requeue_after_s] if plan.requeue_after_s is not None else [])]
         return structs.replace(retry_after(*temporary), also_after_s=min(requeues, default=None))
@@ -117,6 +146,8 @@ def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, other_e
         waits.append(LOOK_AGAIN_S)
     if plan.requeue_after_s is not None:
         waits.append(plan.requeue_after_s)
+    if any(map(was_tried, refused)):
+        return Retry(str(refused[0].error), not_before_s=min(waits), also_after_s=min(waits))
     return After(min(waits)) if waits else AwaitChange()
 
 
@@ -172,7 +203,7 @@ def facts_of(plan: Plan, outcomes: Iterable[Outcome], *, other_error: ApiError |
     - `held`: the reason why the plan leaves out writes
     """
     outcomes = tuple(outcomes)
-    names = (f"{label_of(type(outcome.action))}_{label_of(type(outcome))}" for outcome in outcomes)
+    names = (f"{label_of(type(outcome.action))}_{name_of(outcome)}" for outcome in outcomes)
     facts: dict[str, object] = dict(Counter(names))
     wrote = [
         f"{label_of(type(each.action))} {each.action.resource.plural}/{each.action.key.name}"

@@ -8,13 +8,16 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from controller.apimachinery.three_way_merge import PLAIN
 from controller.kinds import Kind
 from controller.runtime.actions import Action, Notice, Outcome, Plan, Postponed, Skipped, Stage
 from controller.runtime.execute.executor import Executor
 from controller.runtime.execute.first_deletes import FirstDeletes
 from controller.runtime.execute.patches import Merge
-from controller.runtime.reconciler import Rules, RulesReconciler, Tools
+from controller.runtime.execute.refusals import Refusals
+from controller.runtime.reconciler import RulesReconciler, Tools
 from controller.runtime.result import Report
 from controller.runtime.settle.expectations import Expectations
 from controller.runtime.settle.status_writer import StatusWriter
@@ -61,27 +64,30 @@ class ReconcilerProcess:
         self,
         server: FakeApiServer,
         kind: Kind[Any],
-        rules: Rules[Any],
+        rules: Any,
         *,
         owners: LaggingCache[Any],
         children: Iterable[LaggingCache[Any]],
         now: Callable[[], datetime],
         merge: Merge = PLAIN.merge,
+        new_refusals: Callable[[], Refusals] = Refusals,
     ) -> None:
         self.recorder = RecordedNotices()
         self.counts = Counts()
         self.actions: list[Action] = []
         self._server = server
         self._kind = kind
-        self._rules = rules
+        self.rules = rules
         self._merge = merge
         self._owners = owners
         self._children = tuple(children)
         self._now = now
+        self._new_refusals = new_refusals
         self.restart()
 
     def restart(self) -> None:
         """Start a new process with the same caches. The new process does not know the writes of the earlier process."""
+        self.rules = replace(self.rules, refusals=self._new_refusals())
         written = self._expectations(self._children)
         self.executor = Executor(
             self._server,
@@ -90,14 +96,15 @@ class ReconcilerProcess:
             instruments=self.counts,
             report=self._keep,
             merge=self._merge,
-            judge=self._rules.judge,
+            judge=self.rules.judge,
+            refusals=self.rules.refusals,
         )
         stores = {cache.resource: cache.store for cache in self._children}
         first_deletes = FirstDeletes(self._server, stores, lambda *_: None)
-        status_writer = StatusWriter(self._server, self._rules.resource, self._expectations([self._owners]))
+        status_writer = StatusWriter(self._server, self.rules.resource, self._expectations([self._owners]))
         self.reconciler = RulesReconciler(
             self._kind,
-            self._rules,
+            self.rules,
             Tools(self.executor, written, first_deletes, status_writer),
             publish=self.recorder.publish,
             now=self._now,

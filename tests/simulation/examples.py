@@ -31,8 +31,8 @@ def _act(at: float, what: str, *args: Any) -> Act:
     return Act(at, what, args)
 
 
-def _refusal(at: float, target: str) -> Act:
-    return _act(at, "fault", "refuse", 250.0, 1.0, target)
+def _refusal(at: float, target: str, seconds: float = 250) -> Act:
+    return _act(at, "fault", "refuse", seconds, 1.0, target)
 
 
 _ONE: Final = {"maxUnavailable": 1}
@@ -73,29 +73,9 @@ _ACTS: Final[dict[str, tuple[Act, ...]]] = {
         _act(30, "lose_node", "set", "web", "node-1"),
         _act(30, "lose_node", "set", "web", "node-2"),
     ),
-    "a_refusal_is_told": (
-        birth("pool", annotations={names.DRAIN_SECONDS: "5"}),
-        _refusal(40, "patch virtualmachines"),
-        _act(50, "scale", "pool", "web", 2),
-    ),
-    "a_refusal_is_told-revision": (
-        birth("set", annotations=_ROLLING),
-        _refusal(40, "create controllerrevisions"),
-        _act(50, "template", "set", "web", "v2"),
-    ),
     "why_tells_what_comes_next": (
         birth("pool", replicas=5, annotations={names.REPLACE_UNREADY_AFTER: "30"}),
         *(_act(50 + each, "accident", "pool", "web", each, "hang") for each in range(5)),
-    ),
-    "a_refusal_is_not_hammered": (
-        birth("pool", annotations={names.DRAIN_SECONDS: "5"}),
-        _refusal(40, "patch virtualmachines"),
-        _act(50, "scale", "pool", "web", 2),
-    ),
-    "an_event_follows_its_note": (
-        birth("pool", annotations=_RETURN, fields=_ONE),
-        _refusal(30, "patch virtualmachinepools"),
-        _act(40, "template", "pool", "web", "hang"),
     ),
     "a_disk_of_a_user_stays": (
         birth("pool", replicas=1, disks=("d",)),
@@ -111,6 +91,26 @@ _MENDED: Final[dict[str, tuple[Act, ...]]] = {
         *(_act(30, "edit_grace", "pool", "web", each, 3600) for each in (0, 2, 4, 6)),
         _act(70, "lose_node", "pool", "web", "node-3"),
         *(_act(76, "delete_vmi", "pool", "web", each) for each in range(8)),
+    ),
+    "a_refusal_is_told": (
+        birth("pool", annotations={names.DRAIN_SECONDS: "5"}),
+        _refusal(40, "patch virtualmachines"),
+        _act(50, "scale", "pool", "web", 2),
+    ),
+    "a_refusal_is_told-revision": (
+        birth("set", annotations=_ROLLING),
+        _refusal(40, "create controllerrevisions", 100),
+        _act(50, "template", "set", "web", "v2"),
+    ),
+    "a_refusal_is_told-stripped": (
+        birth("pool"),
+        _act(40, "fault", "strip", 200.0, 1.0, "kubevirt.io/vm-pool-revision-name"),
+        _act(50, "template", "pool", "web", "v2"),
+    ),
+    "an_event_follows_its_note": (
+        birth("pool", annotations=_RETURN, fields=_ONE),
+        _refusal(30, "patch virtualmachinepools"),
+        _act(40, "template", "pool", "web", "hang"),
     ),
     "a_template_that_worked_stays": (
         birth("pool", replicas=1),

@@ -21,20 +21,16 @@ RETURN: Final = "the time of a template begins with the patch, so a good templat
 GROWTH: Final = "a pool cannot return from a template that made a disk larger"
 STEPS: Final = "a scale-in and a scale-out skip the steps of an update"
 PROTECTED: Final = "nothing says that protected VMIs hold an update or a scale-in"
-REFUSED_MARK: Final = "a refused mark of a drain is not told, and tried again without a growing delay"
-REFUSED_NOTE: Final = "a refused note of a pool or set is not told, and the Event comes before the note"
 DRIFT: Final = "members whose labels another program changes are replaced without end"
 STATIC_DISK: Final = "a disk that a user made is taken over and deleted with the VM"
 SERVICE: Final = "a VM that was restarted after a drain stays out of its Service"
 ONCE: Final = "a new VM that does not run always counts as stopped by its user until KubeVirt has written its status"
-LATE_NOTE: Final = "the note of the last good template is written only when something else wakes the pool"
 PUSHED_OUT: Final = "six other templates in a row push the last template that worked out of the history"
-HAMMERED: Final = "a refused write is tried again, without a delay, whenever another member changes"
 UNSEEN_END: Final = "a set that is being deleted makes its revision again and again while its watch is silent"
 STOPPED: Final = "nothing says that a VM is missing because its user has stopped it"
 UNNAMED: Final = "`why` does not name a VMI that is not ready without a reason, as on a node that does not answer"
-REFUSED_REVISION: Final = "the status of a set does not tell a refused revision, so an undo finds another template"
-STRIPPED: Final = "a VM whose revision label a policy strips is patched again and again"
+LATE_NOTE: Final = "a note of a pool is written only when something else wakes the pool"
+FLAPPING: Final = "the mark of a drain is set and removed in turn, without a pause"
 UNUSED: Final = "an undo returns to a template that was undone and that no VM has had"
 NOTED: Final = "a healing is noted, and then held because others fail, so the VM stays and counts as healed"
 NEXT_STEP: Final = "after the note of a step, the next step begins only when something else wakes the pool"
@@ -50,16 +46,8 @@ KNOWN: Final = (
     Known("a_return_is_quick", "larger disks$", GROWTH),
     Known("steps_are_not_skipped", "have", STEPS),
     Known("what_waits_is_told", "(are updated|[0-9] exist), with the marks .*protected", PROTECTED),
-    Known("a_refusal_is_told", "^patch virtualmachine(instance)?s ", REFUSED_MARK),
-    Known("a_refusal_is_not_hammered", "^patch virtualmachine(instance)?s .*(denied|still tried)", REFUSED_MARK),
-    Known("a_refusal_is_not_hammered", "^patch virtualmachines .* times in [0-9]+ s: $", STRIPPED),
-    Known("a_refusal_is_told", "^patch virtualmachine(pool|instancereplicaset)s ", REFUSED_NOTE),
-    Known("a_refusal_is_not_hammered", "^patch virtualmachine(pool|instancereplicaset)s ", REFUSED_NOTE),
-    Known("an_event_follows_its_note", "no note says so", REFUSED_NOTE),
-    Known("a_refusal_is_not_hammered", "^(create|delete) virtualmachine|^patch persistentvolumeclaims", HAMMERED),
     Known("a_refusal_is_not_hammered", "^create controllerrevisions .* times in [0-9]+ s: $", UNSEEN_END),
-    Known("a_refusal_is_not_hammered", "^create controllerrevisions .* denied by a policy", REFUSED_REVISION),
-    Known("a_refusal_is_told", "^create controllerrevisions", REFUSED_REVISION),
+    Known("a_refusal_is_not_hammered", "^patch virtualmachines .* times in [0-9]+ s: $", FLAPPING),
     Known("what_waits_is_told", "are ready, with the marks", STOPPED),
     Known("all_views_agree", "says '', and the list says '[0-9]+ VMs? (is|are) stopped", STOPPED),
     Known("what_waits_is_told", "`why` does not say why [0-9]+ of [0-9]+ are ready$", UNNAMED),
@@ -67,13 +55,11 @@ KNOWN: Final = (
     Known("why_tells_what_comes_next", "was not, although its healing was noted$", NOTED),
     Known("the_plan_is_what_happens_next", "^(patch|delete) virtualmachine.* nothing, with .*replace-un", MEMORY),
     Known("all_views_agree", "[a-z0-9-]+: Running, not ready', and `why`", UNNAMED),
-    Known("the_plan_is_what_happens_next", r"names \['virtualmachine(pool|instancereplicaset)s/\w+'\], and", LATE_NOTE),
-    Known("the_plan_is_what_happens_next", "^patch virtualmachine(pool|instancereplicaset)s/.* nothing", LATE_NOTE),
+    Known("the_plan_is_what_happens_next", r"names \['virtualmachinepools/\w+'\], and nothing", LATE_NOTE),
     Known("the_plan_is_what_happens_next", "^the plan names .* nothing is written, with .*partition", NEXT_STEP),
     Known("a_refusal_is_not_hammered", "while labels change", DRIFT),
     Known("a_disk_of_a_user_stays", "of a user was deleted", STATIC_DISK),
     Known("who_serves_is_in_service", "out of its Service", SERVICE),
-    Known("at_rest_nothing_is_written", "^patch virtualmachine(pool|instancereplicaset)s/", LATE_NOTE),
     Known("a_template_that_worked_stays", "was deleted", PUSHED_OUT),
     Known("nothing_of_ours_is_left", "still has vmherd.dev/draining", STRAY_MARK),
 )

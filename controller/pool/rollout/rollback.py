@@ -22,32 +22,35 @@ def rollout_of(situation: Situation) -> Rollout:
     if may_return and not noted:
         # The first template of a pool has no way back.
         may_return = situation.members.some(lambda each: not is_updated(revisions, each))
+    ready, ready_at = _ready_revision(situation) if is_new else ("", None)
     return Rollout(
         owner=pool,
         settings=settings,
         resource=snapshot.pools,
         digest=intent.template.digest,
         revision=revisions.current,
-        ready=_ready_revision(situation) if is_new else "",
+        ready=ready,
+        ready_at=ready_at,
         unready=_unready(situation) if may_return else (),
         usable=usable_in(snapshot, intent),
     )
 
 
-def _ready_revision(situation: Situation) -> str:
+def _ready_revision(situation: Situation) -> tuple[str, datetime | None]:
     """Return the revision that all VMs and VMIs have, if all wanted VMs exist, at least one should run, and all that
-    should run are available. Otherwise return "".
+    should run are available. Otherwise return "", and the time at which the next of them becomes available or None.
     """
     snapshot, members, templates = situation.snapshot, situation.members, situation.revisions.templates
     shared = members.traits()
     names = {revision_of(each.vm) for each in shared}
     names |= {vmi_revision_of(each.vmi) for each in shared if each.vmi is not None}
     if not names <= templates.keys() or len({templates[name].digest for name in names}) != 1:
-        return ""
+        return "", None
     is_changing = len(members) < situation.target.wanted or members.some(lambda each: is_deleting(each.vm))
     if is_changing or not members.some(should_run):
-        return ""
-    return "" if count_unavailable(snapshot, members, situation.intent.min_ready_s).unavailable else max(names)
+        return "", None
+    availability = count_unavailable(snapshot, members, situation.intent.min_ready_s)
+    return ("", availability.next_at) if availability.unavailable else (max(names), None)
 
 
 def _unready(situation: Situation) -> Iterator[tuple[datetime | None, str]]:

@@ -50,27 +50,26 @@ from controller.runtime.actions import (
 )
 from controller.runtime.execute.deletes import NO_JUDGE, Judge, judged_error, perform_delete
 from controller.runtime.execute.disk_check import DiskCheck
-from controller.runtime.execute.patches import Merge, without_content
+from controller.runtime.execute.patches import Merge, outcome_of_merge, without_content
 from controller.runtime.execute.read_and_patch import read_and_patch
+from controller.runtime.execute.refusals import Owner, Refusals
 from controller.runtime.execute.restarts import Restarts
-from controller.runtime.result import is_final, is_outage
+from controller.runtime.result import is_outage, name_of, was_tried
 from controller.runtime.settle.cache_check import CacheCheck
 from controller.runtime.settle.expectations import Expectations, Write
 from controller.runtime.workers.loop_share import measured_part
 from controller.runtime.workers.side_thread import SideThread
-from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, ServerError, TransportError
+from informers.errors import AlreadyExists, ApiError, Conflict, NotFound, ServerError, TransportError
 from informers.http.warnings import rewritten_warnings
 from informers.meta import ObjectKey, is_controlled_by
-from informers.objects import ObjectClient, read_meta, read_version
+from informers.objects import ObjectClient, PatchType, read_meta, read_version
 
 PARALLEL = 50
 """The maximum number of parallel tasks for one stage. The API client has a limit too, so more tasks would only wait."""
 
 LOOKUPS = 10
 FORGOTTEN_AFTER_S = 300.0
-"""A create that was not tried again for this time, in seconds, counts as never postponed, and the deletion of a
-namespace is asked for again. A restore of etcd can undo it.
-"""
+"""A create that was not tried again for this time, in seconds, counts as never postponed."""
 
 Numbered: TypeAlias = Sequence[tuple[int, Action]]
 """Actions of one stage, each with its index in the stage."""
@@ -94,12 +93,13 @@ class Executor:
         merge: Merge = PLAIN.merge,
         judge: Judge = NO_JUDGE,
         check: CacheCheck | None = None,
+        refusals: Refusals | None = None,
         thread: SideThread | None = None,
     ) -> None:
         """Create an executor that calls `report` after each plan, and `merge` for each `ThreeWayMerge`.
 
-        `judge` judges deletes and restarts of changed objects again. `check` receives all outcomes. Large objects are
-        merged in `thread`.
+        `judge` judges deletes and restarts of changed objects again. `check` receives all outcomes. `refusals`
+        remembers refused writes. Large objects are merged in `thread`.
         """
         self.thread = thread or SideThread()
         self._client = client
@@ -107,33 +107,38 @@ class Executor:
         self._restarts = Restarts(client, judge)
         self._postponed: dict[ObjectKey, tuple[float, float]] = {}
         """For each postponed create: the times of the first and of the last try."""
-        self._ending: dict[str, tuple[Rejected, float]] = {}
-        """For the UID of each owner in a namespace that is being deleted: the refusal of a create, and its time."""
         self._expectations = expectations
         self._controller = controller
         self._instruments = instruments
         self._report = report
         self._merge = merge
         self._check = check or CacheCheck(client)
+        self._refusals = refusals or Refusals()
 
-    async def carry_out(self, key: ObjectKey, owner_uid: str, plan: Plan) -> tuple[Outcome, ...]:
-        """Carry out the plan in order, record the writes as expectations, and return one outcome for each action."""
+    async def carry_out(
+        self, key: ObjectKey, owner_uid: str, plan: Plan, *, generation: int | None = 0, members: int = 0
+    ) -> tuple[Outcome, ...]:
+        """Carry out the plan in order, record the writes as expectations, and return one outcome for each action.
+
+        `generation` is that of the owner, and `members` the number of its members (see `refusals`).
+        """
+        owner = Owner(key, owner_uid, generation, members)
         outcomes: list[Outcome] = []
         proceed = True
         for stage in plan.stages:
             if not proceed:
                 outcomes += [Skipped(action) for action in stage.actions]
                 continue
-            results = await self._run_stage(stage, blocked=_blocked_owners(outcomes))
+            results = await self._run_stage(stage, owner, blocked=_blocked_owners(outcomes))
             self._expectations.record(key, owner_uid, results)
             outcomes += results
             proceed = not stage.essential or not any(failed(result) for result in results)
         for outcome in outcomes:
-            self._instruments.acted(
-                self._controller, action=label_of(type(outcome.action)), outcome=label_of(type(outcome))
-            )
+            self._instruments.acted(self._controller, action=label_of(type(outcome.action)), outcome=name_of(outcome))
+        tried = list(filter(was_tried, outcomes))
+        for outcome in tried:
             self._check.observe(outcome)
-        self._report(key, outcomes)
+        self._report(key, tried)
         return tuple(outcomes)
 
     async def resolve(self, key: ObjectKey, owner_uid: str) -> ApiError | None:
@@ -185,16 +190,21 @@ class Executor:
             case _:
                 assert_never(write)
 
-    async def _run_stage(self, stage: Stage, *, blocked: frozenset[str]) -> list[Outcome]:
+    async def _run_stage(self, stage: Stage, owner: Owner, *, blocked: frozenset[str]) -> list[Outcome]:
         """Send the create requests after all other actions of the stage. Return the outcomes in the order of the
         actions.
 
         `blocked` contains UIDs of owners (see `_blocked_owners`). A patch with such a UID as `after_owner` is skipped.
+        A refused write whose wait is not over is not sent.
         """
         numbered = [(number, action) for number, action in enumerate(stage.actions) if not _waits(action, blocked)]
+        answers = {number: self._refusals.answer(owner, action) for number, action in numbered}
+        waiting: dict[int, Outcome] = {number: each for number, each in answers.items() if each is not None}
+        numbered = [each for each in numbered if each[0] not in waiting]
         creates = [(number, action) for number, action in numbered if isinstance(action, Create)]
         others = [(number, action) for number, action in numbered if not isinstance(action, Create)]
-        outcomes = await self._run_together(others) | await self._run_slow_start(creates)
+        tried = await self._run_together(others) | await self._run_slow_start(creates)
+        outcomes = waiting | {number: self._refusals.timed(owner, outcome) for number, outcome in tried.items()}
         return [outcomes.get(number, Skipped(action)) for number, action in enumerate(stage.actions)]
 
     async def _run_together(self, actions: Numbered) -> dict[int, Outcome]:
@@ -273,7 +283,12 @@ class Executor:
                     answer = await self._client.patch(
                         action.resource, action.key, action.body, content_type=action.type.value
                     )
-                    return Done(action, read_version(answer))
+                    is_merge = action.type is PatchType.MERGE
+                    return (
+                        outcome_of_merge(action, action.body, answer)
+                        if is_merge
+                        else Done(action, read_version(answer))
+                    )
                 case RemoveOwnerReference() | ThreeWayMerge() | ExpandClaim():
                     return await read_and_patch(self._client, action, self._merge, self.thread)
                 case Confirm():
@@ -286,11 +301,6 @@ class Executor:
             return _outcome_of(action, error)
 
     async def _create(self, action: Create, disks: DiskCheck | None) -> Outcome:
-        now = asyncio.get_running_loop().time()
-        refusal, at = self._ending.get(action.owner_uid, (None, now))
-        if refusal is not None and now - at < FORGOTTEN_AFTER_S:
-            # The deletion of a namespace cannot be undone, and each object that leaves it would cause another request.
-            return replace(refusal, action=action)
         if disks is not None and (reason := await disks.obstacle(action)):
             return self._postpone(action, reason)
         self._postponed.pop(action.key, None)
@@ -299,12 +309,6 @@ class Executor:
             answer = await self._client.create(action.resource, action.key.namespace, action.body)
         except AlreadyExists as error:
             return await self._resolve_name_conflict(action, error)
-        except Forbidden as error:
-            refusal = Rejected(action, error)
-            if is_final(refusal):
-                recent = {uid: each for uid, each in self._ending.items() if now - each[1] < FORGOTTEN_AFTER_S}
-                self._ending = {**recent, action.owner_uid: (refusal, now)}
-            return refusal
         version = read_version(answer)
         self._check.created(action, version, before=before)
         return Done(action, version)

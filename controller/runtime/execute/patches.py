@@ -5,6 +5,9 @@ reads the object.
 from collections.abc import Callable
 from typing import TypeAlias
 
+import msgspec
+from msgspec import Struct
+
 from controller.apimachinery.owner_references import release_patch
 from controller.apimachinery.redaction import redacted
 from controller.runtime.actions import (
@@ -12,6 +15,7 @@ from controller.runtime.actions import (
     Create,
     Delete,
     Done,
+    ExpandClaim,
     Missing,
     Outcome,
     Patch,
@@ -19,14 +23,26 @@ from controller.runtime.actions import (
     RemoveOwnerReference,
     ThreeWayMerge,
 )
-from informers.errors import ApiError
-from informers.meta import ObjectMeta, is_controlled_by
+from informers.errors import ApiError, Invalid
+from informers.meta import ObjectMeta, annotations_of, is_controlled_by, labels_of
+from informers.objects import read_meta
+
+ReadAndPatch: TypeAlias = RemoveOwnerReference | ThreeWayMerge | ExpandClaim
 
 Merge: TypeAlias = Callable[[bytes, bytes, bytes], bytes | None]
 """A function that computes a merge patch, or returns None if nothing must change.
 
 The arguments are the current object, and the objects that the old and the new template describe.
 """
+
+
+class _WantedMeta(Struct, frozen=True):
+    labels: dict[str, object] | None = None
+    annotations: dict[str, object] | None = None
+
+
+class _Wanted(Struct, frozen=True):
+    metadata: _WantedMeta = _WantedMeta()
 
 
 def owner_removal(action: RemoveOwnerReference, meta: ObjectMeta) -> bytes | Outcome:
@@ -49,6 +65,19 @@ def template_change(merge: Merge, action: ThreeWayMerge, meta: ObjectMeta, curre
     except Exception as error:  # also one that only this object causes: the other VMs are merged
         return Rejected(action, ApiError(f"{action.key} cannot be read: {str(error) or type(error).__name__}"))
     return Done(action, meta.resource_version) if patch is None else patch
+
+
+def outcome_of_merge(action: Patch | ReadAndPatch, patch: bytes, answer: bytes) -> Outcome:
+    """Return the outcome of a merge patch with this answer. It is `Rejected` if the answer has not all labels and
+    annotations of the patch, because a policy has taken them back.
+    """
+    found, wanted = read_meta(answer), msgspec.json.decode(patch, type=_Wanted).metadata
+    pairs = ((wanted.labels, labels_of(found)), (wanted.annotations, annotations_of(found)))
+    lost = [name for asked, has in pairs for name, value in (asked or {}).items() if has.get(name) != value]
+    if lost:
+        text = f"a policy takes {', '.join(sorted(lost))} of {action.key.name} back"
+        return Rejected(action, Invalid(text, code=422))
+    return Done(action, found.resource_version)
 
 
 def without_content(action: Action, message: str) -> str:

@@ -1,9 +1,8 @@
 """Performs the actions that read an object from the server before they patch it."""
 
-from typing import Final, TypeAlias
+from typing import Final
 
 from controller.runtime.actions import (
-    Done,
     ExpandClaim,
     Missing,
     Outcome,
@@ -12,15 +11,13 @@ from controller.runtime.actions import (
     ThreeWayMerge,
 )
 from controller.runtime.execute.expansion import expansion
-from controller.runtime.execute.patches import Merge, owner_removal, template_change
+from controller.runtime.execute.patches import Merge, ReadAndPatch, outcome_of_merge, owner_removal, template_change
 from controller.runtime.workers.side_thread import SideThread, is_large
 from informers.errors import ApiError, Conflict, NotFound
-from informers.objects import ObjectClient, PatchType, read_meta, read_version
+from informers.objects import ObjectClient, PatchType, read_meta
 
 ATTEMPTS: Final = 4
 """The maximum number of attempts to read and patch an object. Another writer may change the object after each read."""
-
-ReadAndPatch: TypeAlias = RemoveOwnerReference | ThreeWayMerge | ExpandClaim
 
 
 async def read_and_patch(client: ObjectClient, action: ReadAndPatch, merge: Merge, thread: SideThread) -> Outcome:
@@ -58,7 +55,7 @@ async def _read_and_patch_once(client: ObjectClient, action: ReadAndPatch, merge
     if not isinstance(patch, bytes):
         return patch
     answer = await client.patch(action.resource, action.key, patch, content_type=PatchType.MERGE.value)
-    return Done(action, read_version(answer))
+    return outcome_of_merge(action, patch, answer)
 
 
 async def _missing(client: ObjectClient, action: ReadAndPatch) -> Outcome:

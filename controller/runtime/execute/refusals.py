@@ -1,24 +1,50 @@
-"""Remembers the members whose change the server refused, so that one member does not take the turn of the others (P22).
+"""The one clock of refused writes: a write that the server refused is not sent again before its wait is over (P22).
 
-A refused member waits, and the wait doubles with each refusal in a row. In the meantime, the plan changes other
-members. Only the memory of this process has the waits. After a restart, each change is tried again at once.
+The wait doubles with each refusal in a row. Until then, a plan that contains the write gets the last answer of the
+server again, without a request. So the status keeps the server's words, and no change of another member causes a
+request. A change of the spec ends the wait. A create is tried again at once if the set or pool has fewer members than
+at the refusal, because a quota may have room; this can happen once for each member.
+
+The clock is for one write, not for one object: a refused annotation does not delay another annotation of the same
+object. All creates of one resource have one clock. Only the memory of this process has the waits. After a restart, each
+write is tried again at once.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final, NamedTuple
 
+import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from controller.runtime.actions import Confirm, Create, ExpandClaim, Outcome, Rejected, Skipped, Unknown
+from controller.runtime.actions import (
+    Action,
+    AlreadyThere,
+    AnyResource,
+    Confirm,
+    Create,
+    Delete,
+    Done,
+    ExpandClaim,
+    Missing,
+    Outcome,
+    Patch,
+    Rejected,
+    Unknown,
+    label_of,
+)
 from controller.runtime.result import is_final, is_outage
-from informers.errors import Conflict
+from informers.errors import AlreadyExists, Conflict, Invalid, Unauthorized
 from informers.meta import ObjectKey
-from informers.ratelimit import ItemBackoff
+from informers.objects import PatchType
 
 FIRST_WAIT_S: Final = 10.0
 LONGEST_WAIT_S: Final = 300.0
+
+_FAILED_TEST: Final = "the server rejected our request due to an error in our request"
+"""The API server's message if a test in a JSON patch fails. A policy answers with its own words."""
 
 
 class Refusal(Struct, frozen=True):
@@ -28,41 +54,132 @@ class Refusal(Struct, frozen=True):
     message: str
 
 
+class Owner(NamedTuple):
+    """The set or pool of a plan. `members` is the number of its members when the plan was made."""
+
+    key: ObjectKey
+    uid: str
+    generation: int | None = 0
+    members: int = 0
+
+
+class _Write(NamedTuple):
+    verb: str
+    resource: AnyResource
+    key: ObjectKey
+    fields: tuple[str, ...] = ()
+
+
+class _Series(NamedTuple):
+    """Refusals in a row of one write. `due` is on the clock of the loop."""
+
+    owner: Owner
+    number: int
+    due: float
+    last: Rejected
+
+
 class Refusals:
-    def __init__(self) -> None:
-        self._backoff = ItemBackoff[tuple[ObjectKey, str]](initial_s=FIRST_WAIT_S, maximum_s=LONGEST_WAIT_S)
-        self._refused: dict[ObjectKey, dict[str, tuple[float, str]]] = {}
-        """For each refused member: when its next try is due, on the clock of the loop, and the message."""
+    """Remembers refused writes. The function `clock` returns the seconds of a clock that nobody sets."""
 
-    def observe(self, key: ObjectKey, outcomes: Iterable[Outcome]) -> None:
-        refused = self._refused.setdefault(key, {})
-        for outcome in outcomes:
-            action = outcome.action
-            if action.key == key or isinstance(outcome, Skipped) or isinstance(action, Create | Confirm):
+    def __init__(self, clock: Callable[[], float] = lambda: asyncio.get_running_loop().time()) -> None:
+        self._now = clock
+        self._refused: dict[tuple[ObjectKey, str], dict[_Write, _Series]] = {}
+
+    def answer(self, owner: Owner, action: Action) -> Rejected | None:
+        """Return the last answer of the server if the action must not be tried yet."""
+        refused = self._refused.get(owner[:2])
+        if not refused or isinstance(action, Confirm):
+            return None
+        write = _write_of(action)
+        found = refused.get(write)
+        if found is None or not self._waits(found, owner):
+            return None
+        if owner.members > found.owner.members:
+            refused[write] = found._replace(owner=owner)  # creates before the refusal have succeeded
+        elif isinstance(action, Create) and owner.members < found.owner.members and not is_final(found.last):
+            return None
+        return replace(found.last, action=action, wait_s=found.due - self._now(), is_repeated=True)
+
+    def timed(self, owner: Owner, outcome: Outcome) -> Outcome:
+        """Remember the outcome of a write that was tried. If the write was refused, return the outcome with its wait.
+
+        A conflict or an outage says nothing about the write, so it neither begins nor ends a series.
+        """
+        action = outcome.action
+        if isinstance(outcome, Done | AlreadyThere | Missing):
+            self._forget(owner, action)
+        if isinstance(action, Confirm) or not isinstance(outcome, Rejected | Unknown) or not _is_refusal(outcome):
+            return outcome
+        self._prune()
+        refused, write = self._refused.setdefault(owner[:2], {}), _write_of(action)
+        before = refused.get(write)
+        number = before.number + 1 if before is not None and before.owner.generation == owner.generation else 0
+        wait_s = LONGEST_WAIT_S if is_final(outcome) else min(FIRST_WAIT_S * 2.0 ** min(number, 10), LONGEST_WAIT_S)
+        last = outcome if isinstance(outcome, Rejected) else Rejected(action, outcome.error)
+        refused[write] = _Series(owner, number, self._now() + wait_s, last)
+        return replace(outcome, wait_s=wait_s)
+
+    def waiting(self, owner: Owner, resources: Collection[AnyResource], now: datetime) -> Mapping[str, Refusal]:
+        """Return the members of these resources of which a change waits, by name. `now` is the time of the wall
+        clock.
+        """
+        found: dict[str, Refusal] = {}
+        for write, series in self._refused.get(owner[:2], {}).items():
+            action = series.last.action
+            if isinstance(action, Create) or not self._waits(series, owner):
                 continue
-            name = action.owner.name if isinstance(action, ExpandClaim) else action.key.name
-            if isinstance(outcome, Rejected | Unknown) and _is_refusal(outcome):
-                refused[name] = _now() + self._backoff.delay((key, name), _now()), outcome.message
-            else:
-                self._backoff.forget((key, name))
-                refused.pop(name, None)
+            name = action.owner.name if isinstance(action, ExpandClaim) else write.key.name
+            until = now + timedelta(seconds=series.due - self._now())
+            if (isinstance(action, ExpandClaim) or write.resource in resources) and (
+                name not in found or found[name].until < until
+            ):
+                found[name] = Refusal(until, series.last.message)
+        return found
+
+    def _forget(self, owner: Owner, action: Action) -> None:
+        """Forget the series of a write that succeeded, and all series of an object that was deleted."""
+        refused = self._refused.get(owner[:2])
         if not refused:
-            del self._refused[key]
+            return
+        refused.pop(_write_of(action), None)
+        if isinstance(action, Delete):
+            for each in [each for each in refused if each[1:3] == (action.resource, action.key)]:
+                del refused[each]
 
-    def waiting(self, key: ObjectKey, now: datetime) -> Mapping[str, Refusal]:
-        """Return the refused members whose next try is not due yet, by name. `now` is the time of the wall clock."""
-        left = {name: (due - _now(), message) for name, (due, message) in self._refused.get(key, {}).items()}
-        return {name: Refusal(now + timedelta(seconds=s), message) for name, (s, message) in left.items() if s > 0}
+    def _waits(self, series: _Series, owner: Owner) -> bool:
+        return series.due > self._now() and series.owner.generation == owner.generation
 
-    def forget(self, key: ObjectKey) -> None:
-        for name in self._refused.pop(key, {}):
-            self._backoff.forget((key, name))
+    def _prune(self) -> None:
+        """Forget each series that nobody has continued for as long as its longest wait."""
+        for owner, refused in list(self._refused.items()):
+            for write in [write for write, each in refused.items() if each.due + LONGEST_WAIT_S <= self._now()]:
+                del refused[write]
+            if not refused:
+                del self._refused[owner]
+
+
+def _write_of(action: Action) -> _Write:
+    key = ObjectKey(action.key.namespace, "") if isinstance(action, Create) else action.key
+    fields = tuple(sorted(set(_fields(action)))) if isinstance(action, Patch) else ()
+    return _Write(label_of(type(action)), action.resource, key, fields)
+
+
+def _fields(patch: Patch) -> Iterator[str]:
+    """Yield the names of the annotations, labels and other fields that the patch writes."""
+    body: Any = msgspec.json.decode(patch.body)
+    if patch.type is PatchType.JSON:
+        yield from (step["path"] for step in body if step["op"] != "test")
+        return
+    for name, value in body.get("metadata", {}).items():
+        yield from value if isinstance(value, dict) else (name,)
+    yield from body.keys() - {"metadata"}
 
 
 def _is_refusal(outcome: Rejected | Unknown) -> bool:
-    """Return True if the refusal concerns this member. A conflict or an outage says nothing about the member."""
-    return not (isinstance(outcome.error, Conflict) or is_outage(outcome.error) or is_final(outcome))
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
+    """Return True if the server does not want this write. A lost race or an outage says nothing about the write."""
+    error = outcome.error
+    is_race = isinstance(error, Conflict | AlreadyExists) or (
+        isinstance(error, Invalid) and str(error).startswith(_FAILED_TEST)
+    )
+    return not (is_race or isinstance(error, Unauthorized) or is_outage(error))

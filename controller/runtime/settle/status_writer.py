@@ -9,9 +9,10 @@ import asyncio
 from typing import Final
 
 from controller.runtime.actions import AnyResource, Done, Patch
+from controller.runtime.result import is_outage
 from controller.runtime.settle.cache_check import CacheCheck
 from controller.runtime.settle.expectations import Expectations
-from informers.errors import Conflict, NotFound
+from informers.errors import Conflict, NotFound, StatusError
 from informers.meta import ObjectKey, ObjectMeta
 from informers.objects import ObjectClient, PatchType, read_version
 from informers.ratelimit import ItemBackoff
@@ -25,10 +26,11 @@ set or pool exists, for example if its definition was missing for a while.
 
 SHORTEST_CONFLICT_S: Final = 1.0
 LONGEST_CONFLICT_S: Final = 30.0
-"""After the server has answered 409, no status is written from the same cached version for a time in seconds.
+"""After the server has answered 409 or has refused a status, no status is written from the same cached version for a
+time in seconds.
 
-The cached version is probably old. The cache soon shows a newer version, or the cache check lists again. With each
-further 409 for the same version, the time doubles, up to `LONGEST_CONFLICT_S`.
+After a 409, the cached version is probably old. The cache soon shows a newer version, or the cache check lists again.
+With each further answer for the same version, the time doubles, up to `LONGEST_CONFLICT_S`.
 """
 
 
@@ -54,14 +56,14 @@ class StatusWriter:
         self._absent: dict[ObjectKey, tuple[str, float]] = {}
         """The UID of each set or pool that the server does not have, and the time at which this knowledge expires."""
         self._conflicts: dict[ObjectKey, tuple[str, float]] = {}
-        """The cached version for which the server answered 409, and the end of the time without a status from it."""
+        """The cached version whose status the server did not take, and the end of the time without a status from it."""
         self._backoff = ItemBackoff[ObjectKey](initial_s=SHORTEST_CONFLICT_S, maximum_s=LONGEST_CONFLICT_S)
 
     def may_write(self, key: ObjectKey, owner: ObjectMeta) -> bool:
         """Return True if the cache shows the last status write of this set or pool, and the cached version is not old.
 
         Return True also if that write is at least five minutes old. A cached version counts as old for a time after the
-        server has answered 409 to a status of this version.
+        server has answered 409 to a status of this version, or has refused it.
         """
         version, until = self._conflicts.get(key, ("", 0.0))
         if version != owner.resource_version:
@@ -98,14 +100,17 @@ class StatusWriter:
             answer = await self._client.patch(
                 self._resource, key, body, content_type=PatchType.MERGE.value, subresource="status"
             )
-        except (NotFound, Conflict) as error:
-            self._check.doubt(self._resource, key)
-            now = asyncio.get_running_loop().time()
+        except StatusError as error:
+            now, is_stale = asyncio.get_running_loop().time(), isinstance(error, NotFound | Conflict)
+            if is_stale:
+                self._check.doubt(self._resource, key)
             if isinstance(error, NotFound):
                 self._absent[key] = (owner.uid, now + ABSENT_S)
-            else:
+            elif not is_outage(error):
                 self._conflicts[key] = owner.resource_version, now + self._backoff.delay(key, now)
-            return False
+            if is_stale:
+                return False
+            raise
         self._expectations.record(key, owner.uid, [Done(patch, read_version(answer))])
         return True
 

@@ -108,16 +108,32 @@ def test_p22_a_vm_whose_patch_is_refused_delays_no_other_vm_of_a_deleted_pool():
     assert set(simulation.claims) == {f"data-{ordinal}" for ordinal in range(5)}
 
 
-@pytest.mark.parametrize(("finalizers", "members"), [((), 0), (None, 3)])
+@pytest.mark.parametrize(("finalizers", "members"), [((), 0), (None, 3)], ids=["finalizer", "note"])
 def test_p22_a_refused_patch_of_the_pool_stops_only_what_needs_the_patch(finalizers, members):
-    """A new pool needs its finalizer. A note for later reconciliations is not needed."""
+    """A new pool needs its finalizer for its VMs. A note stops nothing else, and its refusal is told."""
     more = {} if finalizers is None else {"finalizers": finalizers}
     simulation = PoolSimulation(pool(replicas=3, annotations={"vmherd.dev/partition": "2"}, **more))
     simulation.refuses = refuses_patch_of("web")
     simulation.run_passes(5)
     assert len(simulation.members()) == members
     failures = [each for each in simulation.pool["status"].get("conditions", []) if each["type"] == "ReplicaFailure"]
-    assert [each["reason"] for each in failures] == ([] if members else ["FailedPoolUpdate"])
+    assert [each["reason"] for each in failures] == ["FailedPoolUpdate"]
+
+
+def test_p22_an_event_of_a_refused_note_is_not_sent():
+    simulation = PoolSimulation(pool(replicas=2, annotations={"vmherd.dev/drain-seconds": "3600"}))
+    simulation.come_to_rest()
+    simulation.refuses = lambda request: request.resource is VMS and request.verb == "patch"
+    simulation.change(replicas=1)
+    simulation.run_passes(4)
+    told = simulation.process.recorder.published
+    [failure] = [each for each in simulation.pool["status"]["conditions"] if each["type"] == "ReplicaFailure"]
+    assert failure["reason"] == "FailedUpdate"
+    assert failure["message"].startswith("error while updating the metadata of web-1: ")
+    assert "Draining" not in {each.reason for each in told}
+    simulation.refuses = lambda request: False
+    simulation.run_passes(4)
+    assert "Draining" in {each.reason for each in told}
 
 
 def test_p22_a_create_that_waits_for_a_disk_has_a_reason_and_a_deadline():

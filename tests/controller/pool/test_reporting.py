@@ -177,7 +177,6 @@ WITHOUT_SUCCESS = {
     "skipped": ([Done(CREATE), Skipped(CREATE)], {}),
     "postponed": ([Postponed(CREATE, "a disk")], {}),
     "a lost connection": ([Unknown(CREATE, LOST)], {}),
-    "a rejected note on the pool": ([Rejected(NOTE, QUOTA)], {}),
     "a user changed the VM before its delete": ([Rejected(DELETE, Conflict("changed", code=409))], {}),
 }
 

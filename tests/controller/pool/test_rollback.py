@@ -79,6 +79,14 @@ def test_p29_a_refused_note_of_a_return_stops_the_update_and_neither_scaling_nor
     assert notes(todo) == returned(asking())
 
 
+def test_p29_a_ready_revision_is_noted_as_soon_as_its_last_vm_is_available():
+    owner = asking(annotations={"vmherd.dev/min-ready-seconds": "60"})
+    every = range(4)
+    waits = plan(halfway(owner, *every, late_s=40, ready=True))
+    assert (notes(waits), waits.requeue_after_s) == ({}, 20)
+    assert notes(plan(halfway(owner, *every, late_s=60, ready=True))) == {READY_REVISION: "web-2"}
+
+
 NOT_YET = {
     "nobody asks": (asking(annotations={ROLLBACK: "never"}), LATE_S, False),
     "in time": (asking(), IN_TIME_S, False),

@@ -18,6 +18,7 @@ from controller.replicaset.rosters import VMIRosters
 from controller.replicaset.rules import ReplicaSetRules
 from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES, Snapshot
 from controller.runtime.actions import Action, AnyResource, Outcome, Stage
+from controller.runtime.execute.refusals import Refusals
 from controller.runtime.result import Report
 from informers.meta import ObjectKey, controller_of
 from informers.store import Change
@@ -96,14 +97,15 @@ class ReplicaSetSimulation:
         self.vmis = LaggingCache(self.server, VMIS, indexes=VMI_INDEXES, handler=vmi_handler)
         self.revisions = LaggingCache(self.server, CONTROLLER_REVISIONS, indexes=REVISION_INDEXES)
         kept, rosters = RevisionCache(self.revisions.store, history), VMIRosters(self.vmis.store)
-        self._rules = ReplicaSetRules(self.sets.store, self.vmis.store, REPLICASETS, VMIS, rosters, kept, burst)
+        rules = ReplicaSetRules(self.sets.store, self.vmis.store, REPLICASETS, VMIS, rosters, kept, burst)
         self.process = ReconcilerProcess(
             self.server,
             REPLICA_SETS,
-            self._rules,
+            rules,
             owners=self.sets,
             children=[self.vmis, self.revisions],
             now=lambda: self.now,
+            new_refusals=lambda: Refusals(self.seconds),
         )
         if instant:
             self.server.on_write = lambda request, before: self.process.catch_up()
@@ -122,6 +124,9 @@ class ReplicaSetSimulation:
     @property
     def now(self) -> datetime:
         return NOW + self.elapsed + timedelta(seconds=self.clock())
+
+    def seconds(self) -> float:
+        return (self.now - NOW).total_seconds()
 
     def advance(self, seconds: float) -> None:
         self.elapsed += timedelta(seconds=seconds)
@@ -164,7 +169,7 @@ class ReplicaSetSimulation:
 
     def snapshot(self) -> Snapshot:
         self.process.catch_up()
-        seen = self._rules.take_snapshot(self.key, now=self.now, settled=True)
+        seen = self.process.rules.take_snapshot(self.key, now=self.now, settled=True)
         assert seen is not None
         return seen
 

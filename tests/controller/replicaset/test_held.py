@@ -25,6 +25,7 @@ from controller.replicaset.ranking import rank_for_removal
 from controller.replicaset.status import next_status
 from controller.replicaset.traits import group_vmis
 from controller.runtime.actions import Delete, Plan
+from controller.runtime.execute.refusals import FIRST_WAIT_S, LONGEST_WAIT_S
 from tests import builders
 from tests.builders import LABELS, NOW, REPLICASETS, replicaset, seconds_ago, snapshot
 from tests.controller.replicaset.simulation import ReplicaSetSimulation
@@ -188,6 +189,7 @@ def test_p20_while_creates_are_refused_no_vmi_is_replaced_and_the_set_says_so(re
     assert notices == {("uid-v-0 successor refused", f"virtual machine v-0 is not deleted: {message}")}
     assert simulation.owner.status.problem == message
     simulation.heal()
+    simulation.advance(LONGEST_WAIT_S)
     simulation.run_pass()
     assert "v-0" not in [each.metadata.name for each in simulation.active]
 
@@ -216,6 +218,7 @@ def test_p22_a_refused_note_is_a_failure_of_the_set_and_stops_no_other_write():
     assert simulation.conditions["ReplicaFailure"] == "may not patch sets"
     assert "FailedUpdate" in simulation.reasons
     simulation.heal()
+    simulation.advance(FIRST_WAIT_S)
     simulation.run_pass()
     noted = simulation.owner.metadata.annotations
     assert noted == {ADOPTED_TEMPLATE: template_hash_of(replicaset())}

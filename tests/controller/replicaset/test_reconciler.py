@@ -1,12 +1,15 @@
 """The reconciler of one set: stale caches, lost answers, rejected writes, and the status."""
 
+import asyncio
+
 import pytest
 from structlog.testing import capture_logs
 
 from controller.kubevirt.resources import VMIS
 from controller.replicas.settings import PROGRESS_DEADLINE_S
+from controller.runtime.execute.refusals import FIRST_WAIT_S
 from controller.runtime.result import LOOK_AGAIN_S, After, AwaitChange, Retry
-from controller.runtime.settle.status_writer import ABSENT_S
+from controller.runtime.settle.status_writer import ABSENT_S, SHORTEST_CONFLICT_S
 from informers.errors import TransportError
 from tests.builders import REPLICASETS
 from tests.controller.replicaset.simulation import KEY, ReplicaSetSimulation, replicaset_document, vmi_document
@@ -97,7 +100,11 @@ async def test_r10_a_full_quota_costs_one_request_per_pass_and_stays_in_the_stat
     assert simulation.sent("create") == 1
     assert "exceeded quota: few" in simulation.conditions["ReplicaFailure"]
     assert simulation.reasons == ["FailedCreate"]
+    assert report.result.not_before_s == FIRST_WAIT_S
     del simulation.server.quota[VMIS]
+    await simulation.come_to_rest()
+    assert len(simulation.active) == 0
+    simulation.advance(FIRST_WAIT_S)
     await simulation.come_to_rest()
     assert len(simulation.active) == 3
     assert simulation.conditions.keys() == {"Reconciling"}
@@ -163,6 +170,7 @@ async def test_r11_a_failed_status_write_is_retried_and_the_report_has_all_facts
     assert report.facts["create_done"] == 1
     assert report.facts["failure"]
     simulation.heal()
+    await asyncio.sleep(SHORTEST_CONFLICT_S)
     await simulation.come_to_rest()
     assert simulation.owner.status.replicas == 1
 

@@ -8,11 +8,13 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
+from controller.apimachinery.conditions import find_true
 from controller.kubevirt.annotations import ROLLING_UPDATE, TEMPLATE_HASH
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.replicas.conditions import REPLICA_FAILURE
 from controller.replicas.revisions import former_set_of, kept_revision
 from controller.replicaset.history import REVISION_INDEXES, RevisionCache
 from controller.replicaset.plan import plan
@@ -231,7 +233,7 @@ def test_r17_revisions_of_an_earlier_set_of_the_same_name_are_deleted_if_no_owne
     assert (delete.key.name, delete.owner_uid, delete.version) == (left[0].metadata.name, "", "1")
 
 
-def test_r17_a_revision_that_cannot_be_written_is_reported_and_is_no_failure_of_the_set():
+def test_r17_a_revision_that_cannot_be_written_is_a_failure_of_the_set_after_all_others():
     owner, vmis = at_rest(1)
     seen = snapshot(owner, vmis, history=history())
     [create] = plan(seen).actions
@@ -239,7 +241,12 @@ def test_r17_a_revision_that_cannot_be_written_is_reported_and_is_no_failure_of_
     [notice] = outcome_notices(outcomes)
     assert notice.reason == "FailedCreate"
     assert notice.message == f"Error creating revision {create.key.name}: {FORBIDDEN}"
-    assert next_status(seen, outcomes).conditions is None
+    quota = refusal(403, "Forbidden", "exceeded quota: few")
+    both = (*outcomes, Rejected(replace(create, resource=VMIS), quota))
+    for refused, first in ((outcomes, FORBIDDEN), (both, quota)):
+        failure = find_true(next_status(seen, refused).conditions, REPLICA_FAILURE)
+        assert failure is not None
+        assert failure.message == str(first)
     assert outcome_notices((Done(create),)) == ()
 
 

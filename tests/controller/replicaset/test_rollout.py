@@ -18,6 +18,7 @@ from controller.kubevirt.resources import VMIS
 from controller.replicaset.back_off import annotation_of
 from controller.replicaset.plan import plan
 from controller.runtime.actions import Create, Delete
+from controller.runtime.execute.refusals import FIRST_WAIT_S, LONGEST_WAIT_S
 from tests.builders import LABELS, limits_of, replicaset, seconds_ago, snapshot, vmi
 from tests.controller.replicaset.simulation import ReplicaSetSimulation
 from tests.strategies import template_hash_of
@@ -274,11 +275,13 @@ def test_r14_while_a_quota_refuses_the_surge_only_max_unavailable_goes_on(limits
     for _ in range(20):
         simulation.run_pass()
         simulation.live_on()
+        simulation.advance(FIRST_WAIT_S)
     assert sum(each.metadata.name.startswith("old") for each in simulation.active) == left
     if left:
         assert "exceeded quota" in simulation.owner.status.problem
         assert "FailedCreate" in simulation.reasons
     simulation.server.quota = {VMIS: 4}
+    simulation.advance(LONGEST_WAIT_S)
     for _ in range(20):
         simulation.run_pass()
         simulation.live_on()

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from controller.kubevirt.resources import VMIS
 from controller.runtime.actions import Action, AlreadyThere, Missing, Rejected
-from controller.runtime.execute.executor import FORGOTTEN_AFTER_S, LOOKUPS
+from controller.runtime.execute.executor import LOOKUPS
+from controller.runtime.execute.refusals import FIRST_WAIT_S, LONGEST_WAIT_S
 from informers.errors import AlreadyExists, ApiError
 from tests.controller.runtime.executor_setup import OWNER, ExecutorSetup, create, delete, document, key, kinds, patch
 from tests.controller.runtime.refusals import (
@@ -31,7 +32,9 @@ pytestmark = pytest.mark.looptime
 @pytest.mark.parametrize("fault", [QUOTA_FULL, INVALID, BUSY, GONE, MODIFIED, UNREACHABLE])
 async def test_r10_a_rejected_create_has_the_message_of_the_server(setup, fault: ApiError):
     setup.fail(fault)
-    assert await setup.outcome_of(create()) == Rejected(create(), fault)
+    outcome = await setup.outcome_of(create())
+    assert isinstance(outcome, Rejected)
+    assert (outcome.error, outcome.message) == (fault, str(fault))
     assert setup.settled, "nothing was written, so nothing is awaited"
 
 
@@ -52,10 +55,12 @@ async def test_a_create_in_a_terminating_namespace_is_rejected_finally(setup):
     assert isinstance(outcome, Rejected)
     assert outcome.error.namespace_terminating
     sent = len(setup.server.requests)
-    assert await setup.outcome_of(create("other")) == Rejected(create("other"), outcome.error)
+    again = await setup.outcome_of(create("other"))
+    assert isinstance(again, Rejected)
+    assert (again.action, again.error, again.is_repeated) == (create("other"), outcome.error, True)
     assert len(setup.server.requests) == sent, "one refusal is enough for all creates of an owner"
     setup.server.terminating.clear()
-    await asyncio.sleep(FORGOTTEN_AFTER_S)
+    await asyncio.sleep(LONGEST_WAIT_S)
     assert kinds([await setup.outcome_of(create("other"))]) == ["Done"], "a restore can bring the namespace back"
 
 
@@ -78,7 +83,9 @@ async def test_r6_a_delete_does_not_change_another_object_of_the_same_name(setup
 @pytest.mark.parametrize("action", [delete(), patch()], ids=["delete", "patch"])
 async def test_other_errors_of_the_server_are_rejections(setup, action: Action, fault: ApiError):
     setup.fail(fault)
-    assert await setup.outcome_of(action) == Rejected(action, fault)
+    outcome = await setup.outcome_of(action)
+    assert isinstance(outcome, Rejected)
+    assert outcome.error == fault
 
 
 async def test_a_patch_of_an_object_that_does_not_exist_is_missing():
@@ -286,3 +293,13 @@ async def test_r9_the_look_up_of_lost_writes_ends_at_the_first_failure():
     assert await setup.resolve() is not None
     assert len(setup.sent) == 1
     assert len(setup.unresolved) == 4 * LOOKUPS
+
+
+@pytest.mark.parametrize("left", [{}, {"a": "other"}], ids=["removed", "changed"])
+async def test_p22_a_patch_that_a_policy_takes_back_is_refused_and_names_what_is_missing(setup, left):
+    setup.add("vm")
+    setup.server.check_patch = lambda resource, before, after: after["metadata"].update(labels=left)
+    outcome = await setup.outcome_of(patch("vm", labels={"a": "b", "gone": None}))
+    assert isinstance(outcome, Rejected)
+    assert outcome.message == "a policy takes a of vm back"
+    assert outcome.wait_s == FIRST_WAIT_S

@@ -1,58 +1,157 @@
-"""Members whose change the server refused wait, and the wait grows."""
+"""The one clock of refused writes: it doubles, it is for one write, and it returns the last answer of the server."""
 
 import asyncio
 from datetime import timedelta
 
+import msgspec
 import pytest
 
-from controller.kubevirt.resources import VMS
-from controller.runtime.actions import Done, Outcome, Rejected, ThreeWayMerge
-from controller.runtime.execute.refusals import FIRST_WAIT_S, LONGEST_WAIT_S, Refusal, Refusals
-from informers.errors import Conflict, TransportError
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
+from controller.runtime.actions import (
+    Action,
+    Create,
+    Delete,
+    Done,
+    Outcome,
+    Patch,
+    Rejected,
+    SuccessorRefused,
+    ThreeWayMerge,
+    Unknown,
+)
+from controller.runtime.execute.refusals import FIRST_WAIT_S, LONGEST_WAIT_S, Owner, Refusal, Refusals
+from informers.errors import ApiError, Conflict, Invalid, TransportError
 from informers.meta import ObjectKey
+from informers.objects import PatchType
 from tests.builders import NOW
 from tests.fakes.requests import refusal
 
 pytestmark = pytest.mark.looptime
 
-POOL = ObjectKey("default", "web")
+POOL = Owner(ObjectKey("default", "web"), "pool", generation=1, members=3)
 MERGE = ThreeWayMerge(resource=VMS, key=ObjectKey("default", "web-1"), uid="u", old=b"", new=b"", why="")
-DENIED = Rejected(MERGE, refusal(403, "Forbidden", "denied"))
+CREATE = Create(resource=VMIS, key=ObjectKey("default", "web-a"), body=b"{}", owner_uid="pool", why="")
+DELETE = Delete(resource=VMS, key=MERGE.key, uid="u", why="")
+DENIAL = refusal(403, "Forbidden", "denied")
+DENIED = Rejected(MERGE, DENIAL)
+
+
+def note(**annotations: str) -> Patch:
+    body = msgspec.json.encode({"metadata": {"uid": "u", "annotations": annotations}})
+    return Patch(resource=VMS, key=MERGE.key, body=body, type=PatchType.MERGE, why="")
+
+
+def wait_s(outcome: Outcome) -> float:
+    return outcome.wait_s if isinstance(outcome, Rejected | Unknown) else 0.0
 
 
 def waits(*outcomes: Outcome) -> list[float]:
     """The seconds that web-1 waits after each of these outcomes, one reconciliation after the other."""
-    refusals, found = Refusals(), []
-    for outcome in outcomes:
-        refusals.observe(POOL, [outcome])
-        waiting = refusals.waiting(POOL, NOW).get("web-1")
-        found.append((waiting.until - NOW).total_seconds() if waiting is not None else 0)
-    return found
+    refusals = Refusals()
+    return [wait_s(refusals.timed(POOL, outcome)) for outcome in outcomes]
 
 
-async def test_the_wait_of_a_refused_member_doubles_up_to_a_limit():
+def refused(*actions: Action, owner: Owner = POOL, error: ApiError = DENIAL) -> Refusals:
+    refusals = Refusals()
+    for action in actions:
+        refusals.timed(owner, Rejected(action, error))
+    return refusals
+
+
+async def test_the_wait_of_a_refused_write_doubles_up_to_a_limit():
     assert waits(*[DENIED] * 3) == [FIRST_WAIT_S, 2 * FIRST_WAIT_S, 4 * FIRST_WAIT_S]
     assert waits(*[DENIED] * 30)[-1] == LONGEST_WAIT_S
 
 
-async def test_a_success_ends_the_series():
+async def test_a_success_ends_the_series_and_a_conflict_does_not():
     assert waits(DENIED, DENIED, Done(MERGE), DENIED)[2:] == [0, FIRST_WAIT_S]
+    assert waits(DENIED, Rejected(MERGE, Conflict("changed", code=409)), DENIED)[1:] == [0, 2 * FIRST_WAIT_S]
 
 
-@pytest.mark.parametrize("error", [Conflict("changed", code=409), TransportError("lost", sent=False)])
+LOST_RACE = Invalid("the server rejected our request due to an error in our request", code=422)
+
+
+@pytest.mark.parametrize(
+    "error", [Conflict("changed", code=409), TransportError("lost", sent=False), LOST_RACE], ids=str
+)
 async def test_a_conflict_or_an_outage_is_no_refusal(error):
     assert waits(Rejected(MERGE, error)) == [0]
 
 
-async def test_a_member_is_tried_again_when_its_wait_is_over_whatever_the_wall_clock_says():
+async def test_a_policy_that_answers_with_422_is_a_refusal():
+    assert waits(Rejected(MERGE, Invalid("denied request: too many labels", code=422))) == [FIRST_WAIT_S]
+
+
+@pytest.mark.parametrize("last", [DENIED, Unknown(MERGE, DENIAL), SuccessorRefused(MERGE, DENIAL)])
+async def test_the_answer_until_the_next_try_is_the_last_one(last: Rejected | Unknown):
     refusals = Refusals()
-    refusals.observe(POOL, [DENIED])
-    await asyncio.sleep(FIRST_WAIT_S - 1)
-    assert refusals.waiting(POOL, NOW + timedelta(days=1)) == {
-        "web-1": Refusal(NOW + timedelta(days=1, seconds=1), DENIED.message)
-    }
+    refusals.timed(POOL, last)
     await asyncio.sleep(1)
-    assert refusals.waiting(POOL, NOW - timedelta(days=1)) == {}
-    refusals.observe(POOL, [DENIED])
-    refusals.forget(POOL)
-    assert refusals.waiting(POOL, NOW) == {}
+    answer = refusals.answer(POOL, MERGE)
+    assert answer is not None
+    assert (answer.message, answer.wait_s, answer.is_repeated) == (last.message, FIRST_WAIT_S - 1, True)
+    await asyncio.sleep(FIRST_WAIT_S - 1)
+    assert refusals.answer(POOL, MERGE) is None
+
+
+async def test_a_refused_note_delays_no_other_note_and_no_other_verb():
+    refusals = refused(note(mark="until 10:00"))
+    assert refusals.answer(POOL, note(mark="until 10:05")) is not None, "another value is the same note"
+    assert refusals.answer(POOL, note(other="x")) is None
+    assert refusals.answer(POOL, DELETE) is None
+
+
+async def test_all_creates_of_a_resource_have_one_clock():
+    refusals = refused(CREATE)
+    other = msgspec.structs.replace(CREATE, key=ObjectKey("default", "web-b"))
+    assert refusals.answer(POOL, other) is not None
+    assert refusals.answer(POOL, msgspec.structs.replace(CREATE, resource=CONTROLLER_REVISIONS)) is None
+
+
+async def test_a_change_of_the_spec_ends_the_wait():
+    refusals = refused(MERGE, CREATE)
+    changed = POOL._replace(generation=2)
+    assert [refusals.answer(changed, each) for each in (MERGE, CREATE)] == [None, None]
+    assert wait_s(refusals.timed(changed, DENIED)) == FIRST_WAIT_S
+
+
+async def test_a_create_is_tried_again_once_for_each_member_that_goes():
+    refusals = refused(CREATE)
+    assert refusals.answer(POOL._replace(members=4), CREATE) is not None
+    less = POOL._replace(members=2)
+    assert refusals.answer(less, CREATE) is None
+    assert wait_s(refusals.timed(less, Rejected(CREATE, DENIAL))) == 2 * FIRST_WAIT_S
+    assert refusals.answer(less, CREATE) is not None
+
+
+async def test_a_member_that_was_made_just_before_the_refusal_counts_when_it_goes():
+    refusals = refused(CREATE, owner=POOL._replace(members=0))
+    assert refusals.answer(POOL, CREATE) is not None
+    assert refusals.answer(POOL._replace(members=2), CREATE) is None
+
+
+async def test_a_successor_of_the_same_name_does_not_wait():
+    assert refused(MERGE).answer(POOL._replace(uid="another"), MERGE) is None
+
+
+async def test_the_plan_sees_the_members_that_wait_whatever_the_wall_clock_says():
+    refusals = refused(note(mark="x"), CREATE)
+    await asyncio.sleep(FIRST_WAIT_S - 1)
+    later = NOW + timedelta(days=1)
+    assert refusals.waiting(POOL, (VMS, VMIS), later) == {"web-1": Refusal(later + timedelta(seconds=1), "denied")}
+    assert refusals.waiting(POOL, (VMIS,), later) == {}
+    await asyncio.sleep(1)
+    assert refusals.waiting(POOL, (VMS,), NOW) == {}
+
+
+async def test_a_deleted_member_leaves_no_wait_to_its_successor():
+    refusals = refused(note(mark="x"), MERGE)
+    refusals.timed(POOL, Done(DELETE))
+    assert refusals.waiting(POOL, (VMS,), NOW) == {}
+
+
+async def test_a_series_that_nobody_continues_is_forgotten():
+    refusals = refused(MERGE)
+    await asyncio.sleep(FIRST_WAIT_S + LONGEST_WAIT_S)
+    refusals.timed(POOL._replace(uid="another"), Rejected(CREATE, DENIAL))
+    assert wait_s(refusals.timed(POOL, DENIED)) == FIRST_WAIT_S

@@ -20,7 +20,7 @@ SOON_S: Final = 12.0
 """What is foretold for now happens in so many seconds."""
 
 RETRY_S: Final = 330.0
-"""A refused write is tried again after so many seconds at the latest."""
+"""A write that was refused, or taken back by a policy, is tried again after so many seconds at the latest."""
 
 BEFORE_S: Final = 4.0
 """A change this long ago has been seen by the controller, in seconds."""
@@ -82,6 +82,7 @@ def _after_plan(life: Life, quiet: _Quiet, told: Foretold) -> Iterator[Found | N
         yield None
         own = [each for each in _writes(life, told) if told.at - RETRY_S < each.at < told.at + SOON_S]
         is_late = not any(each.at > told.at - BEFORE_S or each.code >= 400 for each in own)
+        is_late = is_late and not life.faults.overlap(told.at - RETRY_S, told.at, "strip")
         if is_late and told.at + SOON_S < life.ended_at:
             yield told.at, told.owner, f"the plan names {sorted(told.names)}, and nothing is written"
 
