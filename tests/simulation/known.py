@@ -42,7 +42,7 @@ KNOWN: Final = (
     Known("few_are_out_of_service", "while one drains", DRAINS),
     Known("few_are_out_of_service", "they run (Once|RerunOnFailure|Manual)$", ONCE),
     Known("a_good_template_is_not_rolled_back", "was rolled back", RETURN),
-    Known("the_work_is_finished", "^pool .* after a return$", RETURN),
+    Known("the_work_is_finished", "^(pool|set) .* after a return$", RETURN),
     Known("a_return_is_quick", "larger disks$", GROWTH),
     Known("steps_are_not_skipped", "have", STEPS),
     Known("what_waits_is_told", "(are updated|[0-9] exist), with the marks .*protected", PROTECTED),
@@ -60,6 +60,7 @@ KNOWN: Final = (
     Known("a_refusal_is_not_hammered", "while labels change", DRIFT),
     Known("a_disk_of_a_user_stays", "of a user was deleted", STATIC_DISK),
     Known("who_serves_is_in_service", "out of its Service", SERVICE),
+    Known("nothing_of_ours_is_left", "is still out of service$", SERVICE),
     Known("a_template_that_worked_stays", "was deleted", PUSHED_OUT),
     Known("nothing_of_ours_is_left", "still has vmherd.dev/draining", STRAY_MARK),
 )
