@@ -21,7 +21,8 @@ class Target(Struct, Generic[T], frozen=True, kw_only=True):
     - `replicas`: the number in the spec.
     - `limit`: the maximum number of members, or 0 for no limit.
     - `young`: the members whose release waits (R2, P2).
-    - `existing`: the other members. Terminating members count for a pool, and not for a set.
+    - `existing`: the other members, without as many as there are substitutes. Terminating members count for a pool, and
+      not for a set.
     - `surge`: the members that a rolling update adds (R14).
     - `substitutes`: the members in place of lost ones (P28).
     """

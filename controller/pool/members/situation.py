@@ -130,7 +130,8 @@ def situation_of(snapshot: Snapshot) -> Situation | FieldError:
         young=len(claims.young),
         existing=len(members),
     )
-    found = replace(found, substitutes=count_substitutes(intent, found.regular, found.limit, known_lost, snapshot.now))
+    substitutes = count_substitutes(intent, found.regular, found.limit, known_lost, snapshot.now)
+    found = replace(found, substitutes=substitutes, existing=max(found.existing - substitutes, 0))
     uids = frozenset(each.metadata.uid for each in lost)
     return Situation(
         snapshot, intent, _at_step(snapshot, intent, found, revisions), claims, revisions, uids, known_lost

@@ -148,6 +148,16 @@ def test_p28_a_vm_that_restarts_or_is_stopped_by_a_user_does_not_count_as_lost()
     assert "replaced in a few seconds" in todo.held, "VMs that restart do not block healing"
 
 
+@pytest.mark.parametrize(("marked", "names"), [((), ["web-5", "web-6"]), ((5, 6), [])])
+def test_p28_beside_young_members_there_are_no_more_substitutes_than_lost_vms(marked: Any, names: list[str]):
+    owner = pool(replicas=5, annotations={**AFTER, MAX_UNHEALTHY: "100%"})
+    machines = [vm(f"web-{n}", owner=owner, labels={"app": "other"}, age_s=5) for n in (2, 3, 4)]
+    machines += [vm(f"web-{n}", owner=owner, ready=False, ready_for_s=400) for n in (0, 1)]
+    lost = [vmi(each, **SILENT) for each in machines[3:]]
+    machines += [vm(f"web-{n}", owner=owner, annotations=MARK) for n in marked]
+    assert sorted(created(plan(snapshot(owner, machines, vmis=lost)))) == names
+
+
 def test_p28_the_successor_of_a_substitute_is_a_substitute():
     owner = pool(annotations=AFTER)
     machines = [vm(f"web-{n}", owner=owner, annotations={3: MARK}.get(n)) for n in range(4)]

@@ -82,9 +82,7 @@ def _note(seen: dict[ObjectKey, float], change: Change, owner: Document) -> None
     A member that does not match the selector any more does not count: it is released soon.
     """
     after = change.after
-    labels = (after or {"metadata": {}})["metadata"].get("labels") or {}
-    is_selected = ((owner["spec"].get("selector") or {}).get("matchLabels") or {}).items() <= labels.items()
-    if after is None or not is_selected or is_leaving(after) or (change.resource is VMIS and _has_ended(after)):
+    if after is None or is_leaving(after) or (change.resource is VMIS and _has_ended(after)):
         seen.pop(change.key, None)
     else:
         seen.setdefault(change.key, float("-inf") if change.is_ours else change.at)
