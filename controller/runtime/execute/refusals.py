@@ -36,12 +36,16 @@ from controller.runtime.actions import (
     label_of,
 )
 from controller.runtime.result import is_final, is_outage
-from informers.errors import AlreadyExists, Conflict, Invalid, Unauthorized
+from informers.errors import AlreadyExists, ApiError, Conflict, Invalid, ServerError, Unauthorized
 from informers.meta import ObjectKey
 from informers.objects import PatchType
 
 FIRST_WAIT_S: Final = 10.0
 LONGEST_WAIT_S: Final = 300.0
+
+FIRST_WAIT_OF_ERROR_S: Final = 1.0
+LONGEST_WAIT_OF_ERROR_S: Final = 30.0
+"""The waits after an error of the server, such as 500 because a webhook does not answer. It may end by itself soon."""
 
 _FAILED_TEST: Final = "the server rejected our request due to an error in our request"
 """The API server's message if a test in a JSON patch fails. A policy answers with its own words."""
@@ -115,7 +119,8 @@ class Refusals:
         refused, write = self._refused.setdefault(owner[:2], {}), _write_of(action)
         before = refused.get(write)
         number = before.number + 1 if before is not None and before.owner.generation == owner.generation else 0
-        wait_s = LONGEST_WAIT_S if is_final(outcome) else min(FIRST_WAIT_S * 2.0 ** min(number, 10), LONGEST_WAIT_S)
+        first_s, longest_s = _waits_of(outcome.error)
+        wait_s = LONGEST_WAIT_S if is_final(outcome) else min(first_s * 2.0 ** min(number, 10), longest_s)
         last = outcome if isinstance(outcome, Rejected) else Rejected(action, outcome.error)
         refused[write] = _Series(owner, number, self._now() + wait_s, last)
         return replace(outcome, wait_s=wait_s)
@@ -157,6 +162,13 @@ class Refusals:
                 del refused[write]
             if not refused:
                 del self._refused[owner]
+
+
+def _waits_of(error: ApiError) -> tuple[float, float]:
+    """Return the first and the longest wait in seconds."""
+    if isinstance(error, ServerError):
+        return FIRST_WAIT_OF_ERROR_S, LONGEST_WAIT_OF_ERROR_S
+    return FIRST_WAIT_S, LONGEST_WAIT_S
 
 
 def _write_of(action: Action) -> _Write:

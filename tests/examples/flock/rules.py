@@ -7,6 +7,7 @@ from typing import NamedTuple
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.runtime.actions import Notice, Outcome, Plan
 from controller.runtime.execute.deletes import NO_JUDGE, Judge
+from controller.runtime.execute.refusals import Refusals
 from informers.meta import ObjectKey
 from informers.resource import Resource
 from informers.store import StoreView
@@ -20,6 +21,7 @@ class FlockRules(NamedTuple):
     owners: StoreView[Flock]
     vmis: StoreView[VirtualMachineInstance]
     resource: Resource[Flock]
+    refusals: Refusals
 
     @property
     def judge(self) -> Judge:
@@ -36,9 +38,6 @@ class FlockRules(NamedTuple):
 
     def plan_absent(self, key: ObjectKey) -> Plan:
         return Plan()
-
-    def observe(self, key: ObjectKey, outcomes: Iterable[Outcome], *, now: datetime) -> None:
-        pass
 
     def next_status(self, snapshot: Snapshot, outcomes: tuple[Outcome, ...]) -> FlockStatus:
         return next_status(snapshot)

@@ -8,6 +8,7 @@ from controller.assembly import assemble as assemble_kind
 from controller.config.settings import Config
 from controller.kubevirt.resources import VMIS
 from controller.runtime.actions import AnyResource
+from controller.runtime.execute.refusals import Refusals
 from informers.resource import Resource
 from informers.store import StoreView
 from tests.examples.flock.descriptor import FLOCKS
@@ -23,7 +24,7 @@ OWNER_CACHE: Final = Cache({})
 def rules_of(
     config: Config, resource: Resource[Flock], owners: StoreView[Flock], stores: Mapping[AnyResource, StoreView[Any]]
 ) -> FlockRules:
-    return FlockRules(owners, stores[VMIS], resource)
+    return FlockRules(owners, stores[VMIS], resource, Refusals())
 
 
 def assemble(parts: Parts) -> Assembly:

@@ -18,7 +18,7 @@ LATE_S: Final = 5.0
 USUAL_ENDS: Final = ("LeaseLost", "the API server does not answer", "the first lists did not arrive")
 """Why a process may end while the API server fails. Its successor continues."""
 
-LONGEST_STEP_S: Final = 0.5
+LONGEST_STEP_S: Final = 2.0
 
 
 _OF_MOMENTS: Final = {
