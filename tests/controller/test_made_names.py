@@ -1,4 +1,4 @@
-"""The API server accepts every name that the controller makes, whatever valid name the set or pool has."""
+"""The API server accepts every name that the controller makes, for each valid name of the set or pool."""
 
 import json
 from collections.abc import Iterator

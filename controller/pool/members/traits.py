@@ -76,7 +76,7 @@ def erase(machine: Machine) -> Machine | None:
 def is_steady(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> bool:
     """Return True if the VM and its VMI are ready, and no other fact about them matters to a decision.
 
-    The VM is neither annotated nor being deleted.
+    The VM has no annotation of vmherd, and it is not being deleted.
     """
     return (
         vmi is not None

@@ -84,7 +84,7 @@ class _Series(NamedTuple):
 
 
 class Refusals:
-    """Remembers refused writes. The function `clock` returns the seconds of a clock that nobody sets."""
+    """Remembers refused writes. The function `clock` returns the seconds of a monotonic clock."""
 
     def __init__(self, clock: Callable[[], float] = lambda: asyncio.get_running_loop().time()) -> None:
         self._now = clock
@@ -108,7 +108,7 @@ class Refusals:
     def timed(self, owner: Owner, outcome: Outcome) -> Outcome:
         """Remember the outcome of a write that was tried. If the write was refused, return the outcome with its wait.
 
-        A conflict or an outage says nothing about the write, so it neither begins nor ends a series.
+        A conflict or an outage says nothing about the write, so a series does not begin or end with it.
         """
         action = outcome.action
         if isinstance(outcome, Done | AlreadyThere | Missing):
@@ -156,7 +156,7 @@ class Refusals:
         return series.due > self._now() and series.owner.generation == owner.generation
 
     def _prune(self) -> None:
-        """Forget each series that nobody has continued for as long as its longest wait."""
+        """Forget each series whose next try has been due for the longest wait."""
         for owner, refused in list(self._refused.items()):
             for write in [write for write, each in refused.items() if each.due + LONGEST_WAIT_S <= self._now()]:
                 del refused[write]

@@ -30,7 +30,7 @@ S = TypeVar("S", bound=Struct)
 
 
 class Texts(dict[str, str]):
-    """A mapping that can be a part of traits, because it has a hash. Nobody changes it."""
+    """A mapping that can be a part of traits, because it has a hash. It is never changed."""
 
     __slots__ = ("_hash",)
 

@@ -11,7 +11,7 @@ the same state after `DOUBT_S` seconds, the check reads the object from the serv
 - The object is in the cache, but the server answers 404 to two reads.
 
 An object that is being deleted for `LEAVING_S` seconds without a change is a doubt, too. If the watch has lost its end,
-nothing else contradicts it: nobody writes to such an object.
+nothing else contradicts it: no program writes to such an object.
 
 A restore of etcd from a backup is another contradiction. Two signs prove a restore: the version of the lease decreases,
 or a new object has an older version than the cache. After a restore, all resources are listed again.

@@ -116,7 +116,7 @@ async def test_a_delete_whose_event_was_lost_is_doubted_and_the_key_is_settled_a
 
 
 async def test_an_object_whose_end_was_lost_after_the_cache_has_shown_its_deletion_leaves_the_cache(setup):
-    """Nobody writes to an object that is being deleted, so no answer contradicts the cache."""
+    """No program writes to an object that is being deleted, so no answer contradicts the cache."""
     async with checking(setup) as informer:
         setup.add("vm")
         setup.server.change(VMIS, key("vm"), {"metadata": {"finalizers": ["kubevirt.io/x"]}})

@@ -46,7 +46,7 @@ class _Quiet:
         return self._changes[owner]
 
     def between(self, owner: str, start: float, end: float, *, users_only: bool = False) -> bool:
-        """True if nobody but our controller acted. With `users_only`, KubeVirt may act."""
+        """True if only our controller acted. With `users_only`, KubeVirt may act."""
         if is_disturbed(self._life, end) or self._life.faults.overlap(start, end):
             return False
         for act in self._life.story.acts:

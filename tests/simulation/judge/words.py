@@ -26,7 +26,7 @@ _OF_MOMENTS: Final = {
     "grouping_does_not_matter": ("grouping", "A decision does not depend on which members are grouped together."),
     "the_preview_tells_the_truth": ("preview", "The VMs that a preview names are those that the plan deletes."),
     "an_undo_returns_to_the_template_before": ("undo", "An undo returns to the template before the present one."),
-    "what_waits_is_told": ("silence", "Wherever something waits, the status and `why` say so with the cause."),
+    "what_waits_is_told": ("silence", "If something waits, the status and `why` say so with the cause."),
     "all_views_agree": ("views", "Status, `why`, page and metrics name the same counts and the same cause."),
 }
 """The sentences about moments: the field of a moment that says what is wrong, and what a user expects."""
