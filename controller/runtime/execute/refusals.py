@@ -89,6 +89,7 @@ class Refusals:
     def __init__(self, clock: Callable[[], float] = lambda: asyncio.get_running_loop().time()) -> None:
         self._now = clock
         self._refused: dict[tuple[ObjectKey, str], dict[_Write, _Series]] = {}
+        self._prune_at = float("-inf")
 
     def answer(self, owner: Owner, action: Action) -> Rejected | None:
         """Return the last answer of the server if the action must not be tried yet."""
@@ -156,7 +157,10 @@ class Refusals:
         return series.due > self._now() and series.owner.generation == owner.generation
 
     def _prune(self) -> None:
-        """Forget each series whose next try has been due for the longest wait."""
+        """Forget each series whose next try has been due for the longest wait. Look for them once in this time."""
+        if self._now() < self._prune_at:
+            return
+        self._prune_at = self._now() + LONGEST_WAIT_S
         for owner, refused in list(self._refused.items()):
             for write in [write for write, each in refused.items() if each.due + LONGEST_WAIT_S <= self._now()]:
                 del refused[write]
