@@ -11,7 +11,8 @@ from controller.kubevirt.vms import has_pool_finalizer, is_deleting
 from controller.pool.leaving.deletion import ORPHAN
 from controller.pool.leaving.disks import owner_removals
 from controller.pool.spec.policies import keeps_disks
-from controller.runtime.actions import AnyResource, Cleanup, Patch, Plan, Stage
+from controller.runtime.actions import AnyResource, Patch, Plan, Stage
+from controller.runtime.result import Cleanup
 from informers.meta import ObjectMeta, controller_of
 from informers.objects import PatchType
 from informers.resource import Resource

@@ -4,15 +4,14 @@ The state depends only on the snapshot, so it is the same after a restart of the
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from controller.apimachinery.conditions import Condition, with_timezone
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import TAKEOVER, TAKEOVER_HELD, is_protected
+from controller.kubevirt.annotations import is_protected
 from controller.kubevirt.problems import (
     CRASH_LOOP,
     NOT_READY,
@@ -36,45 +35,47 @@ from controller.kubevirt.vms import (
 from controller.pool.failures import start_failure_of
 from controller.pool.healing.records import count_recovering, read_records
 from controller.pool.leaving.claims import lacking_finalizer
-from controller.pool.members.downtime import member_stuck_since, member_unready_since
+from controller.pool.members.ledger import member_stuck_since, member_unready_since
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.select import allows
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.members.unready_periods import down_of
-from controller.pool.rollout.brake import PROCEED, is_taken_over
 from controller.pool.rollout.live import late_change
-from controller.pool.rollout.steps import PendingStep, is_updated, pending_step
+from controller.pool.rollout.steps import is_updated, pending_step
 from controller.pool.spec.policies import Strategy
 from controller.pool.substitutes import choose_leavers, first_lost_problem, lost_problem
 from controller.replicas import kstatus
 from controller.replicas.kstatus import (
-    PROGRESS_DEADLINE_EXCEEDED,
     Activity,
     Health,
-    Stall,
-    Wait,
+    Trouble,
+    Waits,
     is_overdue,
     plan_deadline,
-    terminating_waits,
+    terminating_troubles,
 )
-from controller.replicas.replica_limit import limit_stall
 from controller.runtime.actions import Plan
 
 STARTING = frozenset({"", "Starting", "Provisioning", "WaitingForVolumeBinding", "Stopping", "Stopped"})
 """The values of `printableStatus` of a VM that is starting or restarting."""
 
 
-def health_of(situation: Situation, failure: Condition | None) -> Health:
+def health_of(situation: Situation, failure: Condition | None, waits: Waits) -> Health:
     """Return the state of a valid pool. `failure` is the new condition `ReplicaFailure`, or None."""
-    updates = _will_update(situation)
-    waits = find_waits(situation, situation.intent.settings.deadline)
-    blocked = _blocked(situation, updates=updates)
-    activity = _activity(situation, updates=updates)
-    deadline = situation.intent.settings.deadline
-    health = kstatus.health_of(situation.snapshot, waits, activity, deadline=deadline, failure=failure, blocked=blocked)
-    # A lost VM whose work others do is no failure of the pool. The status names it nevertheless.
-    return health if health.problem else replace(health, problem=first_lost_problem(situation))
+    updates, deadline = _will_update(situation), situation.intent.settings.deadline
+    late = late_live_change(situation) if updates else None
+    return kstatus.health_of(
+        situation.snapshot,
+        find_troubles(situation, deadline),
+        _activity(situation, updates=updates),
+        waits,
+        deadline=deadline,
+        failure=failure,
+        late=late_change(late) if late is not None else "",
+        # A lost VM whose work others do is no failure of the pool. The status names it nevertheless.
+        aside=first_lost_problem(situation),
+    )
 
 
 def plan_progress(situation: Situation) -> Plan:
@@ -87,7 +88,7 @@ def plan_progress(situation: Situation) -> Plan:
 
 def _will_update(situation: Situation) -> bool:
     """Return True if the controller will update a member without a user, now or in a later step of the partition."""
-    needy = situation.members.where(lambda each: _needs_update(situation, each))
+    needy = situation.members.where(lambda each: _needs_update(situation, each)).without(situation.replaced)
     return any(map(situation.is_in_steps, needy))
 
 
@@ -101,7 +102,7 @@ def _needs_update(situation: Situation, machine: Machine) -> bool:
     return is_restarting or pending_step(situation, machine) is not None
 
 
-def find_waits(situation: Situation, deadline: timedelta) -> list[Wait]:
+def find_troubles(situation: Situation, deadline: timedelta) -> list[Trouble]:
     """Return the problems of the pool's VMs, in the order of their names. If several VMs have equal traits, the result
     has only the first of them. VMs that stay Terminating come last.
     """
@@ -111,7 +112,7 @@ def find_waits(situation: Situation, deadline: timedelta) -> list[Wait]:
 
     def found() -> Iterator[tuple[tuple[int, str], Problem, datetime | None]]:
         for part in _unready_parts(situation):
-            since = member_stuck_since(situation.snapshot, part.traits)
+            since = member_stuck_since(situation.snapshot.revisions, part.traits)
             overdue = is_overdue(since, situation.now, deadline)
             if problem_of(part.traits, since, overdue=overdue) is not None:
                 first = min(part.machines, key=situation.snapshot.rank_of)
@@ -120,8 +121,8 @@ def find_waits(situation: Situation, deadline: timedelta) -> list[Wait]:
                 yield situation.snapshot.rank_of(first), problem, part.deadline_start
 
     in_order = sorted(found(), key=lambda each: each[0])
-    in_turn: list[Wait] = [(problem, since) for _, problem, since in in_order]
-    return in_turn + terminating_waits(situation.snapshot.members, situation.now, deadline)
+    in_turn: list[Trouble] = [(problem, since) for _, problem, since in in_order]
+    return in_turn + terminating_troubles(situation.snapshot.members, situation.now, deadline)
 
 
 class _Part(Struct, frozen=True):
@@ -134,7 +135,7 @@ class _Part(Struct, frozen=True):
 
 def _unready_parts(situation: Situation) -> Iterator[_Part]:
     for group in _unready(situation).groups:
-        since = member_stuck_since(situation.snapshot, group.traits)
+        since = member_stuck_since(situation.snapshot.revisions, group.traits)
         if not _needs_update(situation, group.traits):
             yield _Part(group.traits, group, since)
             continue
@@ -169,9 +170,7 @@ def _unready(situation: Situation) -> Machines:
     """Return the VMs that should be ready and are not, also those that are released. Lost VMs whose work others do are
     left out (P28).
     """
-    lost = situation.known_lost
-    found = situation.snapshot.members.where(should_be_ready)
-    return found.without({each.metadata.uid for each in lost}) if len(lost) <= situation.bridged else found
+    return situation.snapshot.members.where(should_be_ready).without(situation.replaced)
 
 
 def _deleting(snapshot: Snapshot) -> Machines:
@@ -207,43 +206,19 @@ def _problem(machine: Machine, since: datetime | None, *, overdue: bool) -> Prob
     return Problem(name, state or "Pending", cause_text_of_vm(vm, vmi) or NOT_READY, since)
 
 
-def _blocked(situation: Situation, *, updates: bool) -> Stall | None:
-    held_takeover = situation.intent.takeover.startswith(TAKEOVER_HELD)
-    if updates and held_takeover and not is_taken_over(situation, situation.revisions.template):
-        return Stall("TakeoverHeld", f"the first update waits for the annotation {TAKEOVER}={PROCEED}")
-    held = _held_step(situation) if updates else None
-    if held is not None:
-        return Stall("UpdateHeld", f"{held.machine.metadata.name} is not updated: {held.reason}")
-    late = late_live_change(situation) if updates else None
-    if late is not None:
-        return Stall(PROGRESS_DEADLINE_EXCEEDED, late_change(late))
-    snapshot = situation.snapshot
-    return limit_stall(situation.intent.replicas, len(snapshot.members), snapshot.limits.max_replicas)
-
-
-def _held_step(situation: Situation) -> PendingStep | None:
-    """Return the step of the first VM that waits for a user, for example because it needs new disks, or None."""
-    first = min(_with_step(situation, lambda step: step.needs_user), key=situation.snapshot.rank_of, default=None)
-    return pending_step(situation, first) if first is not None else None
-
-
 def late_live_change(situation: Situation) -> Machine | None:
     """Return the first VM whose live change has exceeded the progress deadline, or None."""
     since, deadline = situation.snapshot.live or {}, situation.intent.settings.deadline
-    changing = _with_step(situation, lambda step: step.is_unfinished) if since else ()
-    overdue = (each for each in changing if is_overdue(since.get(each.metadata.uid), situation.now, deadline))
-    late = (each for each in overdue if (step := pending_step(situation, each)) is not None and step.is_unfinished)
-    return min(late, key=situation.snapshot.rank_of, default=None)
+    if not since:
+        return None
 
-
-def _with_step(situation: Situation, applies: Callable[[PendingStep], bool]) -> Iterator[Machine]:
-    """Return the VMs above the partition whose next step fulfills the condition."""
-
-    def has_step(machine: Machine) -> bool:
+    def is_changing(machine: Machine) -> bool:
         step = pending_step(situation, machine) if situation.may_update(machine) else None
-        return step is not None and applies(step)
+        return step is not None and step.is_unfinished
 
-    return filter(situation.is_above_partition, situation.members.where(has_step))
+    changing = filter(situation.is_above_partition, situation.members.where(is_changing))
+    overdue = (each for each in changing if is_overdue(since.get(each.metadata.uid), situation.now, deadline))
+    return min(filter(is_changing, overdue), key=situation.snapshot.rank_of, default=None)
 
 
 def _activity(situation: Situation, *, updates: bool) -> Activity:

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
 from controller.apimachinery.label_selectors import Selector
-from controller.kubevirt.vms import is_deleting, is_meant_to_run, is_ready, revision_of
+from controller.kubevirt.vms import is_deleting, is_meant_to_run, revision_of
 from controller.pool.healing.downtime_note import plan_unready_note
 from controller.pool.healing.finished import plan_replacements
 from controller.pool.health import plan_progress
@@ -43,10 +43,9 @@ from controller.pool.members.revisions import plan_pruning, plan_revision
 from controller.pool.members.situation import Situation, situation_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.brake import is_taken_over, plan_first_mark, plan_takeover
-from controller.pool.rollout.limits import plan_partition_note
-from controller.pool.rollout.partition_steps import plan_partition_step
+from controller.pool.rollout.partition_steps import plan_partition_note, plan_partition_step
 from controller.pool.rollout.rollback import rollout_of
-from controller.pool.rollout.steps import Step, pending_step
+from controller.pool.rollout.steps import pending_step
 from controller.pool.rollout.successors import count_missing
 from controller.pool.rollout.update import pending_steps, plan_update
 from controller.pool.scale import is_scale_out_refused, plan_scale
@@ -62,9 +61,10 @@ from controller.replicas.revisions import roll_out_again
 from controller.replicas.rollback import hold_return, plan_notes, plan_return
 from controller.replicas.undecodable import undecodable_notices
 from controller.replicas.wrong_annotations import with_wrong_annotations
-from controller.runtime.actions import Notice, Plan, join
+from controller.runtime.actions import Notice, Plan, join, waiting
+from controller.runtime.waits import Why
 
-UNSETTLED = Plan(held="the cache does not show all of our own writes yet")
+UNSETTLED = waiting("the cache does not show all of our own writes yet")
 
 
 def plan(snapshot: Snapshot) -> Plan:
@@ -79,10 +79,10 @@ def _plan(snapshot: Snapshot) -> Plan:
     if isinstance(situation, FieldError):
         message = situation.message
         notice = Notice(reason=INVALID_SPEC, message=message, once=f"generation-{owner.metadata.generation}")
-        return join([_plan_departures(snapshot), Plan(held=f"invalid: {message}", notices=(notice,))])
+        return join([_plan_departures(snapshot), waiting(f"invalid: {message}", Why.USER), Plan(notices=(notice,))])
     if owner.spec.paused:
         finalizers = _plan_finalizers(situation, snapshot.members)
-        return join([_plan_departures(snapshot), finalizers, Plan(held="paused")])
+        return join([_plan_departures(snapshot), finalizers, waiting("paused", Why.CHOICE)])
     return _plan_active(situation) if snapshot.settled else UNSETTLED
 
 
@@ -125,13 +125,13 @@ def _plan_active(situation: Situation) -> Plan:
     # Disks are safe as early as possible, so the finalizers come first. A failed create does not skip them.
     writes = join((departures, finalizers, *steps))
     revisions = _plan_revisions(situation) if may_update and not writes.stages else Plan()
-    limit = plan_limit(situation.pool, intent.replicas, snapshot.limits.max_replicas)
+    limit = plan_limit(situation.pool, intent.replicas, len(snapshot.members), snapshot.limits.max_replicas)
     # After a return, the template of the spec keeps the newest number (P29).
     is_return, current = situation.target.rejected is not None, situation.revisions.current
     number = () if is_return else roll_out_again(snapshot.owner, snapshot.revisions, current)
     whole = join((writes, revisions, Plan(stages=number), limit, plan_advice(intent)))
-    members, still_leaves, drain = situation.members, partial(_still_leaves, situation), intent.settings.drain
-    whole = drain_first(whole, drain, members, guest_of, still_leaves=still_leaves, now=snapshot.now)
+    members, still_leaves = situation.members, partial(_still_leaves, situation, healing.due)
+    whole = drain_first(whole, intent.settings.drain, members, guest_of, still_leaves=still_leaves, now=snapshot.now)
 
     def count() -> Numbers:
         return Numbers(
@@ -141,14 +141,16 @@ def _plan_active(situation: Situation) -> Plan:
     return with_budget(whole, snapshot, intent.settings, intent.template.machine_labels, count)
 
 
-def _still_leaves(situation: Situation, machine: Machine, cause: str) -> bool:
-    """Return True if a VM that drains because of an update or healing only waits for its turn (P26)."""
-    if cause == HEALING:
-        return not is_ready(machine.vm)
-    if cause != UPDATE or not situation.may_update(machine) or not situation.is_above_partition(machine):
+def _still_leaves(situation: Situation, due: frozenset[str], machine: Machine, cause: str) -> bool:
+    """Return True if a VM that drains because of an update or healing only waits for its turn (P26). `due` are the UIDs
+    of the VMs that healing deletes as soon as their turn comes.
+    """
+    if cause != UPDATE:
+        return cause == HEALING and machine.metadata.uid in due
+    if not situation.may_update(machine) or not situation.is_above_partition(machine):
         return False
     step = pending_step(situation, machine)
-    return step is not None and (step.costly or step.risky or step.step in (Step.RESTART, Step.RECREATE))
+    return step is not None and step.interrupts
 
 
 def _plan_departures(snapshot: Snapshot) -> Plan:

@@ -11,21 +11,22 @@ from controller.kubevirt.annotations import PROTECT, SCALE_IN
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
 from controller.kubevirt.vms import has_finished
 from controller.pool.failures import is_scale_out_failing
-from controller.pool.leaving.deletes import delete_of, held_notices
+from controller.pool.leaving.deletes import MAX_NOTICES, delete_of, held_notices
 from controller.pool.leaving.disks import add_finalizers, is_safe_to_delete
 from controller.pool.members.machine import Machines
 from controller.pool.members.revisions import plan_revision
 from controller.pool.members.select import Candidates, choose_for_removal
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.rollout.limits import template_below
+from controller.pool.rollout.partition_steps import template_below
 from controller.pool.rollout.successors import body_of
 from controller.pool.spec.indexing import own_disks
 from controller.pool.spec.intent import Intent
 from controller.pool.spec.naming import free_ordinals, name_of
 from controller.pool.spec.policies import Strategy
 from controller.pool.substitutes import choose_leavers, is_substitute
-from controller.runtime.actions import Confirm, Create, Notice, Plan, Stage, join
+from controller.runtime.actions import Confirm, Create, Notice, Plan, Stage, join, waiting
+from controller.runtime.waits import Why
 from informers.meta import ObjectKey
 
 
@@ -40,7 +41,8 @@ def plan_scale(situation: Situation) -> Plan:
         return Plan()
     if intent.scale_in.strategy is not Strategy.PROACTIVE:
         strategy = intent.scale_in.strategy
-        return Plan(held=f"{surplus} surplus virtual machines stay until a user deletes them: scale-in is {strategy}")
+        held = f"{surplus} surplus virtual machines stay until a user deletes them: scale-in is {strategy}"
+        return waiting(held, Why.CHOICE)
     staying, number, waits = choose_leavers(situation)
     return join((_scale_in(situation, staying, number) if number > 0 else Plan(), waits))
 
@@ -82,7 +84,8 @@ def _scale_out(situation: Situation, missing: int) -> Plan:
     held = f"{missing - len(creates)} more creates wait for the next pass" if len(creates) < missing else ""
     creation = Stage(tuple(creates), essential=not is_scale_out_refused(situation))
     confirmation = (_confirmation(snapshot),) if has_strangers else ()
-    return Plan(stages=(*confirmation, *plan_revision(snapshot, revisions), creation), held=held)
+    stages = (*confirmation, *plan_revision(snapshot, revisions), creation)
+    return replace(waiting(held), stages=stages)
 
 
 def _free_slots(snapshot: Snapshot, number: int) -> tuple[list[int], bool]:
@@ -133,22 +136,25 @@ def _scale_in(situation: Situation, staying: Machines, surplus: int) -> Plan:
     undeletable, unfinished = surplus - candidates.deletable, len(staying) - len(eligible)
     pattern = Notice(reason="ScaleInHeld", message="is surplus, but is not deleted now", once="scale-in held")
     delicate = [(vm, reason) for vm in first if (reason := candidates.delicate.get(vm.metadata.uid, ""))]
-    held = ""
+    cause, names, remedy, held = Why.USER, [vm.metadata.name for vm, _ in delicate], "", ""
     if undeletable > 0:
         held = f"{undeletable} surplus virtual machine{'' if undeletable == 1 else 's'} may not be deleted"
         held += f": {SCALE_IN} keeps {unfinished} until they have finished" if unfinished else ""
+        if candidates.protected:
+            cause, names = Why.PROTECTION, sorted(each.metadata.name for each in candidates.protected)
+            remedy = f"kubectl vmherd unprotect vm/{names[0]}"
     elif delicate:
         are = " is" if len(delicate) == 1 else "s are"
         held = f"{len(delicate)} surplus virtual machine{are} not deleted now, because {delicate[0][1]}"
     elif len(deletes) < surplus:
-        held = f"{surplus - len(deletes)} more deletes wait for the next pass"
+        held, cause = f"{surplus - len(deletes)} more deletes wait for the next pass", Why.TIME
     return Plan(
         stages=(*add_finalizers(unsafe), *((Stage(deletes),) if deletes else ())),
         notices=(
             *((_surplus_notice(situation, candidates, undeletable, unfinished),) if undeletable > 0 else ()),
             *held_notices(pattern, delicate),
         ),
-        held=held,
+        waits=waiting(held, cause, names=tuple(names[:MAX_NOTICES]), remedy=remedy).waits,
     )
 
 
@@ -166,7 +172,7 @@ def _surplus_notice(situation: Situation, candidates: Candidates, undeletable: i
     if candidates.unselected:
         reasons.append(f"{candidates.unselected} do not match the selectors of scaleInStrategy")
     if candidates.protected:
-        reasons.append(f"{candidates.protected} are protected by {PROTECT}")
+        reasons.append(f"{len(candidates.protected)} are protected by {PROTECT}")
     if unfinished:
         reasons.append(f"{unfinished} have not finished, and {SCALE_IN} keeps them until then")
     may_end = "ScaleInHeld" if unfinished else "ProtectedFromDeletion"

@@ -34,7 +34,7 @@ from controller.replicas.conditions import (
     true_condition,
 )
 from controller.replicas.disruption_budget import budget_notices, without_budgets
-from controller.replicas.kstatus import invalid, with_health
+from controller.replicas.kstatus import Waits, invalid, with_health
 from controller.replicas.rollback import with_return
 from controller.runtime.actions import (
     AlreadyThere,
@@ -68,8 +68,10 @@ _EVENT_TEXTS: Final[Mapping[type, tuple[str, str, str]]] = {
 """
 
 
-def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> PoolStatus:
-    """Return the status after a reconciliation with these outcomes. The caller takes `snapshot` after the writes."""
+def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome], waits: Waits = ()) -> PoolStatus:
+    """Return the status after a reconciliation with these outcomes and the waits of its plan. The caller takes
+    `snapshot` after the writes.
+    """
     old = snapshot.owner.status or PoolStatus()
     members, situation = snapshot.members, situation_of(snapshot)
     failure = pool_failure(snapshot, without_budgets(outcomes), valid=isinstance(situation, Situation))
@@ -94,7 +96,7 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> PoolStatus:
         current_revision=oldest_in_use(snapshot, revisions),
         update_revision=revisions.current,
     )
-    health = health_of(situation, failure)
+    health = health_of(situation, failure, waits)
     health = with_return(health, situation.target, revisions.current, situation.revisions.current)
     return with_health(status, snapshot, health, ours)
 

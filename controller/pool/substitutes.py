@@ -15,16 +15,16 @@ from controller.kubevirt.problems import Problem
 from controller.kubevirt.resources import VMS
 from controller.pool.leaving.claims import by_name
 from controller.pool.leaving.deletes import MAX_NOTICES
+from controller.pool.members.ledger import outage_of
 from controller.pool.members.lost import is_known_loss, lost_at, lost_members, lost_since
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.situation import Situation
 from controller.pool.members.unready_periods import STEADY
-from controller.pool.rollout.limits import count_unavailable
 from controller.replicas.conditions import machines_wait
 from controller.replicas.draining import time_text
 from controller.replicas.notes import plan_note
 from controller.replicas.progress import wake_at
-from controller.runtime.actions import Notice, Plan, join
+from controller.runtime.actions import Notice, Plan, join, waiting
 
 SUBSTITUTES_HELD: Final = "SubstitutesHeld"
 NODE_LOST: Final = "NodeLost"
@@ -59,7 +59,7 @@ def plan_lost(situation: Situation) -> Plan:
     if extra > 0 and situation.surplus <= 0:
         held.append(f"{machines_wait(extra, 'surplus ')}: no lost virtual machine is deleted")
     waits = wake_at((at for at, _ in times if at > now), now)
-    return replace(waits, notices=tuple(notices), held=f"lost: {'; '.join(held)}" if held else "")
+    return join((replace(waits, notices=tuple(notices)), waiting(f"lost: {'; '.join(held)}" if held else "")))
 
 
 def is_substitute(machine: Machine) -> bool:
@@ -86,13 +86,13 @@ def choose_leavers(situation: Situation) -> tuple[Machines, int, Plan]:
         return staying, surplus, Plan()
     others = staying.where(lambda each: not is_substitute(each))
     seconds = max(situation.intent.min_ready_s, int(STEADY.total_seconds()))
-    found = count_unavailable(situation.snapshot, others, seconds)
-    waiting = min(found.unavailable, surplus)
-    if not waiting:
+    found = outage_of(others, situation.now, seconds)
+    unproven = min(found.number, surplus)
+    if not unproven:
         return substitutes, surplus, Plan()
-    held = f"{machines_wait(waiting, 'substitute ')} until the others have been ready for {seconds} s"
-    waits = wake_at((found.next_at,) if found.next_at is not None else (), situation.now)
-    return substitutes, surplus - waiting, replace(waits, held=held)
+    held = f"{machines_wait(unproven, 'substitute ')} until the others have been ready for {seconds} s"
+    waits = wake_at((found.ends_at,) if found.ends_at is not None else (), situation.now)
+    return substitutes, surplus - unproven, join((waits, waiting(held)))
 
 
 def lost_problem(situation: Situation, machine: Machine) -> Problem | None:

@@ -24,7 +24,7 @@ from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import template_labels_of
 from controller.replicas.progress import wake_at
-from controller.runtime.actions import AnyResource, Cause, Delete, Notice, Patch, Plan, Restart, Stage, join
+from controller.runtime.actions import AnyResource, Cause, Delete, Notice, Patch, Plan, Restart, Stage, join, waiting
 from controller.runtime.members.groups import Member, Members
 from informers.meta import NO_LABELS, ObjectMeta, annotations_of, labels_of
 from informers.objects import PatchType
@@ -137,18 +137,19 @@ def drain_first(
     """Return the plan without the deletes and restarts of VMs that must drain first, and with the patches of marks.
 
     A VM with a mark that the plan does not delete or restart loses the mark, unless `still_leaves` says that the cause
-    lasts and the VM only waits for its turn.
+    lasts, nothing says stop, and the VM only waits for its turn.
     """
     leaving = dict(_leaving(plan))
     marked = members.where(lambda each: is_draining(each.metadata))
     if not marked and (time is None or not leaving):
         return plan
     guests = [guest_of(each) for each in members if each.metadata.uid in leaving]
-    drains = [each for guest in guests if (each := drain_of(time, guest, leaving[guest.meta.uid], now)) is not None]
-    waiting = {each.guest.meta.uid: each for each in drains if not each.is_over}
+    causes = {uid: _cause(action) for uid, action in leaving.items()}
+    drains = [each for guest in guests if (each := drain_of(time, guest, causes[guest.meta.uid], now)) is not None]
+    postponed = {each.guest.meta.uid: each for each in drains if not each.is_over}
     begins = [each for each in drains if each.is_new]
     ended = [guest_of(each) for each in marked if each.metadata.uid not in leaving and not _lasts(each, still_leaves)]
-    marks = [_patch(each.guest, each.mark, f"it drains before it leaves: {each.mark.cause}") for each in begins]
+    marks = [_mark(each, leaving[each.guest.meta.uid]) for each in begins]
     removals = [_patch(each, None, "it stays") for each in ended]
     patches = (*marks, *removals)
     told = [replace(_notice(each), after=mark) for each, mark in zip(begins, marks, strict=True)]
@@ -158,13 +159,13 @@ def drain_first(
         *(_notice(each) for each in drains if each.is_over),
     )
     writes = Plan(
-        stages=(*((Stage(patches, essential=False),) if patches else ()), *_without(plan, waiting, guests)),
+        stages=(*((Stage(patches, essential=False),) if patches else ()), *_without(plan, postponed, guests)),
         notices=(*plan.notices, *notices[:MAX_NOTICES]),
-        held=plan.held,
+        waits=plan.waits,
         requeue_after_s=plan.requeue_after_s,
     )
-    deadlines = wake_at((each.mark.until for each in waiting.values()), now)
-    return join((writes, Plan(held=_held(waiting.values())), deadlines))
+    deadlines = wake_at((each.mark.until for each in postponed.values()), now)
+    return join((writes, waiting(_held(postponed.values())), deadlines))
 
 
 def _lasts(member: T, still_leaves: Callable[[T, str], bool]) -> bool:
@@ -174,11 +175,11 @@ def _lasts(member: T, still_leaves: Callable[[T, str], bool]) -> bool:
     return is_deleting or (mark is not None and still_leaves(member, mark.cause))
 
 
-def _leaving(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Yield the UIDs of the objects that the plan deletes or restarts, each with the cause."""
+def _leaving(plan: Plan) -> Iterator[tuple[str, Delete | Restart]]:
+    """Yield the UIDs of the objects that the plan deletes or restarts, each with the action."""
     for action in plan.actions:
         if isinstance(action, Delete | Restart):
-            yield _subject(action), _cause(action)
+            yield _subject(action), action
 
 
 def _subject(action: Delete | Restart) -> str:
@@ -207,6 +208,12 @@ def _without(plan: Plan, waiting: Collection[str], guests: Iterable[Guest]) -> I
                 actions.append(replace(action, owner_uid="") if may_change else action)
         if actions:
             yield replace(stage, actions=tuple(actions))
+
+
+def _mark(drain: Drain, action: Delete | Restart) -> Patch:
+    """Return the patch that sets the mark. If the server would refuse the successor, the VM does not drain (P20)."""
+    patch = _patch(drain.guest, drain.mark, f"it drains before it leaves: {drain.mark.cause}")
+    return replace(patch, before=action) if isinstance(action, Delete) and action.successor else patch
 
 
 def _patch(guest: Guest, mark: Mark | None, why: str) -> Patch:

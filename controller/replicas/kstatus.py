@@ -20,6 +20,7 @@ from controller.replicas.conditions import RECONCILING, REPLICA_FAILURE, STALLED
 from controller.replicas.wrong_annotations import Wrong, problem_of
 from controller.runtime.actions import Plan
 from controller.runtime.members.groups import Members
+from controller.runtime.waits import Wait
 
 S = TypeVar("S", bound=Struct)
 
@@ -101,8 +102,13 @@ class Activity(Struct, frozen=True, kw_only=True):
         return Word.RUNNING if self.runs else Word.STOPPED
 
 
-Wait: TypeAlias = tuple[Problem, datetime | None]
+Trouble: TypeAlias = tuple[Problem, datetime | None]
 """The problem of a VM or VMI, and the start of its progress deadline. The start is None if it has no deadline."""
+
+Waits: TypeAlias = Sequence[Wait] | None
+"""The waits of the plan, or None if no plan could be made, because the caches do not show all writes yet."""
+
+_STALLS_OF_WAITS: Final = frozenset({"UpdateHeld", "TakeoverHeld", "ReplicasLimited"})
 
 
 class Snapshot(Protocol):
@@ -123,26 +129,28 @@ class Snapshot(Protocol):
 
 def health_of(
     snapshot: Snapshot,
-    waits: Sequence[Wait],
+    troubles: Sequence[Trouble],
     activity: Activity,
+    waits: Waits,
     *,
     deadline: timedelta,
     failure: Condition | None,
-    blocked: Stall | None,
+    late: str = "",
+    aside: str = "",
 ) -> Health:
     """Return the state of a valid set or pool.
 
-    `waits` are the problems of its VMs, the most important first. `deadline` is the progress deadline. `failure` is the
-    new condition `ReplicaFailure`, or None. `blocked` is a stall of the kind, or None. A missed progress deadline comes
-    before it.
+    `troubles` are the problems of its VMs, the most important first. `deadline` is the progress deadline. `failure` is
+    the new condition `ReplicaFailure`, or None. `late` says which live change has missed the deadline. `aside` is a
+    problem that is no failure of the set or pool. A missed deadline of a VM comes before the stall of a wait.
     """
     old = snapshot.owner.status
     conditions = old.conditions if old is not None else None
     now, texts = snapshot.now, texts_of(conditions)
-    overdue = next((problem for problem, since in waits if is_overdue(since, now, deadline)), None)
+    overdue = next((problem for problem, since in troubles if is_overdue(since, now, deadline)), None)
     # The condition in the present status has the time of the first failure.
     first = find_true(conditions, REPLICA_FAILURE) if failure is not None else None
-    stall = blocked
+    stall = _stall_of_waits(waits, conditions) or (Stall(PROGRESS_DEADLINE_EXCEEDED, late) if late else None)
     if overdue is not None:
         stall = Stall(PROGRESS_DEADLINE_EXCEEDED, overdue.text_after(texts))
     elif first is not None and is_overdue(with_timezone(first.last_transition_time), now, deadline):
@@ -151,12 +159,28 @@ def health_of(
         return Health(Word.DEGRADED, stall.message, stall)
     if failure is not None:
         return Health(Word.DEGRADED, text_of(failure))
-    problem = waits[0][0].text_after(texts) if waits else ""
+    problem = troubles[0][0].text_after(texts) if troubles else ""
     previous = word_of(old.printable_status, conditions) if old is not None else ""
-    return Health(activity.word(has_problem=bool(problem), previous=previous), problem)
+    word = activity.word(has_problem=bool(problem), previous=previous)
+    return Health(word, problem or aside or _held(waits, old))
 
 
-def terminating_waits(members: Members[Any], now: datetime, deadline: timedelta) -> list[Wait]:
+def _stall_of_waits(waits: Waits, conditions: Iterable[Condition] | None) -> Stall | None:
+    if waits is not None:
+        return next((Stall(each.stall, each.text) for each in waits if each.stall), None)
+    old = find_true(conditions, STALLED)
+    is_kept = old is not None and old.reason in _STALLS_OF_WAITS
+    return Stall(old.reason or "", old.message or "") if old is not None and is_kept else None
+
+
+def _held(waits: Waits, old: Any) -> str:
+    """Return the first wait that only a user can end, or ""."""
+    if waits is None:
+        return (old.problem or "") if old is not None else ""
+    return next((each.text for each in waits if each.needs_user), "")
+
+
+def terminating_troubles(members: Members[Any], now: datetime, deadline: timedelta) -> list[Trouble]:
     """Return the problems of the VMs or VMIs that have been terminating for longer than the deadline, by name (P22).
     A group of them has one problem.
     """

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from controller.apimachinery.conditions import with_timezone
 from controller.runtime.actions import Notice, Plan
 from controller.runtime.members.groups import Member
+from controller.runtime.waits import Wait
 from informers.meta import ObjectMeta
 
 T = TypeVar("T", bound=Member)
@@ -47,7 +48,7 @@ def plan_held(owner: ObjectMeta, held: Iterable[Member], now: datetime) -> Plan:
         f"the labels of {held[0].metadata.name} do not match soon after its creation; a webhook may have changed them"
     )
     return Plan(
-        held=f"{len(held)} releases wait",
+        waits=(Wait(text=f"{len(held)} releases wait"),),
         notices=(Notice(reason=RELEASE_HELD, message=message, once=f"release-held {owner.generation}"),),
         requeue_after_s=(min(created) + RELEASE_DELAY - now).total_seconds(),
     )

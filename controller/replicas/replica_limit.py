@@ -7,8 +7,10 @@ objects.
 
 from typing import Final
 
-from controller.replicas.kstatus import Stall
-from controller.runtime.actions import Notice, Plan
+from msgspec.structs import replace
+
+from controller.runtime.actions import Notice, Plan, waiting
+from controller.runtime.waits import Why
 from informers.meta import ObjectMeta
 
 REPLICAS_LIMITED: Final = "ReplicasLimited"
@@ -23,25 +25,15 @@ def limited(wanted: int, existing: int, most: int) -> int:
     return min(wanted, max(most, existing)) if most else wanted
 
 
-def plan_limit(owner: ObjectMeta, wanted: int, most: int) -> Plan:
+def plan_limit(owner: ObjectMeta, wanted: int, existing: int, most: int) -> Plan:
     """If the number `wanted` exceeds the limit `most`, return a plan with a notice. Otherwise return an empty plan.
 
-    The notice is sent once for each generation of the set or pool.
+    The notice is sent once for each generation of the set or pool. The set or pool is stalled when as many replicas
+    exist as the limit allows.
     """
     if not most or wanted <= most:
         return Plan()
-    message = _message(wanted, most)
+    message = f"spec.replicas is {wanted}: at most {most} are created (--max-replicas)"
     notice = Notice(reason=REPLICAS_LIMITED, message=message, once=f"generation-{owner.generation}")
-    return Plan(held=message, notices=(notice,))
-
-
-def limit_stall(wanted: int, existing: int, most: int) -> Stall | None:
-    """Return the stall of a set or pool that has as many replicas as the limit allows, and wants more. Otherwise,
-    return None.
-    """
-    is_reached = 0 < most <= existing < wanted
-    return Stall(REPLICAS_LIMITED, _message(wanted, most)) if is_reached else None
-
-
-def _message(wanted: int, most: int) -> str:
-    return f"spec.replicas is {wanted}: at most {most} are created (--max-replicas)"
+    stall = REPLICAS_LIMITED if most <= existing < wanted else ""
+    return replace(waiting(message, Why.USER, stall=stall), notices=(notice,))

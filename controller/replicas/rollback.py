@@ -29,7 +29,8 @@ from controller.replicas.notes import plan_note
 from controller.replicas.progress import wake_at
 from controller.replicas.settings import Settings
 from controller.replicas.target import Target
-from controller.runtime.actions import Notice, Plan
+from controller.runtime.actions import Notice, Plan, join, waiting
+from controller.runtime.waits import Why
 from informers.meta import ObjectMeta, annotations_of
 from informers.resource import Resource
 
@@ -135,12 +136,12 @@ def plan_return(rollout: Rollout, now: datetime) -> Plan:
     text = f"{text}; its VMs return to revision {target} until the template changes"
     notice = Notice(reason="RolledBack", message=text, once=f"rolled back {rollout.digest} {target}")
     changes = {ROLLED_BACK: f"{rollout.digest} to {target}"}
-    return replace(plan_note(rollout.resource, rollout.owner, changes, text, notice=notice), held=text)
+    return join((plan_note(rollout.resource, rollout.owner, changes, text, notice=notice), waiting(text)))
 
 
 def hold_return(why: str) -> Plan:
     """Return a plan that writes nothing, because an earlier revision cannot be used. An Event says why."""
-    return Plan(held=why, notices=(Notice(reason="RollbackHeld", message=why, once=why),))
+    return replace(waiting(why, Why.USER), notices=(Notice(reason="RollbackHeld", message=why, once=why),))
 
 
 def with_return(health: Health, target: Target[Any], revision: str, earlier: str) -> Health:

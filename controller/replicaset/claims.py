@@ -1,6 +1,7 @@
 """The rules for the adoption and the release of VMIs by a replica set (R2)."""
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from controller.apimachinery.owner_references import adoption_patch, controller_reference, release_patch
 from controller.kubevirt.vmi_types import VirtualMachineInstance
@@ -8,7 +9,7 @@ from controller.replicas.release_delay import plan_held, split_by_age
 from controller.replicaset.intent import Intent
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.traits import VMIs, name_of, split_by_selector
-from controller.runtime.actions import Confirm, Patch, Plan, Stage, join
+from controller.runtime.actions import Confirm, Patch, Plan, Stage, join, waiting
 from informers.meta import ObjectMeta, labels_of
 from informers.objects import PatchType
 
@@ -64,7 +65,7 @@ def plan_claims(snapshot: Snapshot, claims: Claims) -> Plan:
     if patches:
         stages.append(Stage(tuple(patches)))
     left = len(claims.adopted) - snapshot.burst
-    claimed = Plan(stages=tuple(stages), held=f"{left} more adoptions wait" if left > 0 else "")
+    claimed = replace(waiting(f"{left} more adoptions wait" if left > 0 else ""), stages=tuple(stages))
     return join((claimed, plan_held(owner, claims.held, snapshot.now)))
 
 

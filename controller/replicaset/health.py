@@ -38,13 +38,13 @@ from controller.replicas import kstatus
 from controller.replicas.kstatus import (
     Activity,
     Health,
-    Wait,
+    Trouble,
+    Waits,
     Word,
     is_overdue,
     plan_deadline,
-    terminating_waits,
+    terminating_troubles,
 )
-from controller.replicas.replica_limit import limit_stall
 from controller.replicas.revisions import hash_of_set_revision
 from controller.replicaset.back_off import trial_of
 from controller.replicaset.rollout import vmi_stuck_since
@@ -54,17 +54,15 @@ from controller.replicaset.traits import VMIs, name_of
 from controller.runtime.actions import Plan
 
 
-def health_of(situation: Situation, failure: Condition | None, replacing: Condition | None) -> Health:
+def health_of(situation: Situation, failure: Condition | None, replacing: Condition | None, waits: Waits) -> Health:
     """Return the state of a valid set.
 
     `failure` is the new condition `ReplicaFailure`, and `replacing` is the new condition `ReplicaBackOff`. Each may be
     None.
     """
-    snapshot, active = situation.snapshot, situation.active
-    blocked = limit_stall(situation.target.replicas, len(active), snapshot.max_replicas)
-    waits, activity = find_waits(situation), _activity(situation)
-    deadline = situation.intent.settings.deadline
-    health = kstatus.health_of(snapshot, waits, activity, deadline=deadline, failure=failure, blocked=blocked)
+    snapshot, deadline = situation.snapshot, situation.intent.settings.deadline
+    troubles, activity = find_troubles(situation), _activity(situation)
+    health = kstatus.health_of(snapshot, troubles, activity, waits, deadline=deadline, failure=failure)
     if failure is not None:
         return replace(health, problem=text_of(failure))
     if replacing is not None and health.stall is None:
@@ -92,7 +90,7 @@ def replaced_by_rollout(situation: Situation) -> Callable[[VirtualMachineInstanc
     return lambda vmi: not is_updated(vmi, template) and not is_protected(vmi.metadata)
 
 
-def find_waits(situation: Situation) -> list[Wait]:
+def find_troubles(situation: Situation) -> list[Trouble]:
     """Return the first problem of each group of VMIs, in the order of the names. VMIs that failed early come first, and
     VMIs that stay Terminating come last.
 
@@ -102,12 +100,13 @@ def find_waits(situation: Situation) -> list[Wait]:
     snapshot, is_replaced = situation.snapshot, replaced_by_rollout(situation)
     now, deadline = snapshot.now, situation.intent.settings.deadline
     failed = [each for each in situation.back_off.failures if each.failures >= 2]
-    waits: list[Wait] = [(Problem(each.vmi.metadata.name, CRASH_LOOP, "", each.since), each.since) for each in failed]
+    loops = (Problem(each.vmi.metadata.name, CRASH_LOOP, "", each.since) for each in failed)
+    troubles: list[Trouble] = [(each, each.since) for each in loops]
     shown = snapshot.members.where(lambda vmi: is_active(vmi) and _has_problem(vmi, now, deadline))
     for vmi in sorted(shown.firsts(), key=name_of):
         problem = _problem_of(vmi, now)
-        waits.append((problem, None if is_replaced(vmi) or paused_or_unreadable(vmi) else problem.since))
-    return waits + terminating_waits(snapshot.members, now, deadline)
+        troubles.append((problem, None if is_replaced(vmi) or paused_or_unreadable(vmi) else problem.since))
+    return troubles + terminating_troubles(snapshot.members, now, deadline)
 
 
 def _has_problem(vmi: VirtualMachineInstance, now: datetime, deadline: timedelta) -> bool:

@@ -27,7 +27,9 @@ from functools import partial
 from msgspec.structs import replace
 
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
+from controller.kubevirt.annotations import is_protected
 from controller.kubevirt.busy import ends_of_marks
+from controller.kubevirt.delicate import reason_to_spare_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_ready
 from controller.replicas.conditions import held_reason
@@ -48,7 +50,8 @@ from controller.replicaset.scale import plan_cleanup, plan_scale
 from controller.replicaset.situation import Situation, situation_of
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.unready import plan_unready
-from controller.runtime.actions import Cause, Delete, Notice, Plan, join
+from controller.runtime.actions import Cause, Delete, Notice, Plan, join, waiting
+from controller.runtime.waits import Wait, Why
 
 
 def plan(snapshot: Snapshot) -> Plan:
@@ -58,16 +61,17 @@ def plan(snapshot: Snapshot) -> Plan:
 def _plan(snapshot: Snapshot) -> Plan:
     owner = snapshot.owner
     if owner.metadata.deletion_timestamp is not None:
-        return Plan(held="being deleted")
+        return waiting("being deleted")
     situation = situation_of(snapshot)
     if isinstance(situation, FieldError):
         message = situation.message
         notice = Notice(reason=INVALID_SPEC, message=message, once=f"generation-{owner.metadata.generation}")
-        return Plan(held=f"invalid: {message}", notices=(notice,))
+        return replace(waiting(f"invalid: {message}", Why.USER), notices=(notice,))
     if not snapshot.settled:
-        return Plan(held="the cache does not show all of our own writes yet")
+        return waiting("the cache does not show all of our own writes yet")
     if owner.spec.paused:
-        return replace(join((plan_adopted_template(situation), plan_claims(snapshot, situation.claims))), held="paused")
+        parts = (plan_adopted_template(situation), plan_claims(snapshot, situation.claims))
+        return replace(join(parts), waits=(Wait(text="paused", why=Why.CHOICE),))
     return _plan_changes(situation)
 
 
@@ -78,7 +82,7 @@ def _plan_changes(situation: Situation) -> Plan:
         return hold_return(stranded)
     returning = plan_return(shown, snapshot.now)
     # The order of the deletes needs all VMIs. So while some orphans are not adopted, no VMI is deleted.
-    scaling = Plan(held="scale-in waits for the adoption of orphans")
+    scaling = waiting("scale-in waits for the adoption of orphans")
     may_scale = situation.missing >= 0 or len(claims.adopted) <= snapshot.burst
     if may_scale:
         scaling = plan_scale(situation)
@@ -92,7 +96,7 @@ def _plan_changes(situation: Situation) -> Plan:
         scaling,
         cleanup,
         _back_off_notice(situation),
-        plan_limit(snapshot.owner.metadata, intent.replicas, snapshot.max_replicas),
+        plan_limit(snapshot.owner.metadata, intent.replicas, len(situation.active), snapshot.max_replicas),
         Plan(notices=undecodable_notices(claims.kept.where(lambda vmi: bool(vmi.undecodable)), snapshot.now)),
         plan_progress(situation),
         wake_at(ends_of_marks(*situation.active.traits(), now=snapshot.now), snapshot.now),
@@ -116,7 +120,8 @@ def _plan_changes(situation: Situation) -> Plan:
     def still_leaves(vmi: VirtualMachineInstance, cause: str) -> bool:
         if cause == SCALE_IN:
             return not may_scale
-        return is_replaced(vmi) if cause == UPDATE else not is_ready(vmi)
+        lasts = is_replaced(vmi) if cause == UPDATE else not (is_ready(vmi) or is_protected(vmi.metadata))
+        return lasts and not reason_to_spare_vmi(vmi, snapshot.now)
 
     drain, active, labels = intent.settings.drain, situation.active, intent.template.labels
     whole = drain_first(whole, drain, active, guest_of, still_leaves=still_leaves, now=snapshot.now)
@@ -132,7 +137,7 @@ def _unless_limited(situation: Situation, part: Plan, cause: Cause) -> Plan:
         return part
     held = f"no VMI is replaced: {active} are active, and --max-replicas {most} would not let a new one in"
     notice = Notice(reason=held_reason(cause), message=held, once=f"limit {most} {owner.metadata.generation}")
-    return Plan(held=held, notices=(notice,), requeue_after_s=part.requeue_after_s)
+    return replace(waiting(held, Why.USER), notices=(notice,), requeue_after_s=part.requeue_after_s)
 
 
 def _back_off_notice(situation: Situation) -> Plan:

@@ -19,15 +19,17 @@ from controller.kubevirt.annotations import is_protected
 from controller.kubevirt.delicate import reason_to_spare_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import entered, is_ready, ready_since, unready_since
+from controller.replicas.draining import is_draining
 from controller.replicas.progress import watch_progress
 from controller.replicaset.back_off import PROVEN_AFTER, failing_since, is_proven, trial_of
 from controller.replicaset.intent import Rollout
 from controller.replicaset.ranking import rank_for_removal
-from controller.replicaset.scale import delete_of, hold_spared, successor_of
+from controller.replicaset.scale import delete_of, hold_spared, successor_of, wait_for_protected
 from controller.replicaset.situation import Situation
 from controller.replicaset.template import is_updated
 from controller.replicaset.traits import replaces_failure
 from controller.runtime.actions import Cause, Notice, Plan, Stage, join
+from controller.runtime.waits import Wait, Why
 
 
 def plan_rollout(situation: Situation, *, limit: int) -> Plan:
@@ -41,6 +43,9 @@ def plan_rollout(situation: Situation, *, limit: int) -> Plan:
     updated = active.where(lambda vmi: is_updated(vmi, template))
     if len(updated) == len(active):
         return Plan()
+    protected = active.where(lambda vmi: not is_updated(vmi, template) and is_protected(vmi.metadata))
+    text = f"rollout: {len(protected)} outdated VMIs are protected, so they are not replaced"
+    held = wait_for_protected(protected, text, stall="UpdateHeld")
     unprotected = active.where(lambda vmi: not is_updated(vmi, template) and not is_protected(vmi.metadata))
     outdated = unprotected.where(lambda vmi: not reason_to_spare_vmi(vmi, now))
     spared = hold_spared(tuple(unprotected.where(lambda vmi: bool(reason_to_spare_vmi(vmi, now)))), now, Cause.UPDATE)
@@ -48,10 +53,11 @@ def plan_rollout(situation: Situation, *, limit: int) -> Plan:
     unproven = [
         vmi for vmi in updated.where(lambda vmi: replaces_failure(vmi) or not is_ready(vmi)) if not is_proven(vmi, now)
     ]
-    unavailable = situation.target.regular - len(active.where(is_ready)) + sum(map(is_ready, unproven))
+    serving = active.where(lambda vmi: is_ready(vmi) and not is_draining(vmi.metadata))
+    unavailable = situation.target.regular - len(serving) + sum(map(is_ready, unproven))
     # Ready VMIs of the surge take the place of outdated VMIs. Other surplus VMIs do not.
     allowance = rollout.max_unavailable - max(unavailable, -situation.target.surge)
-    if situation.has_regular and (allowance > 0 or outdated.some(lambda vmi: not is_ready(vmi))):
+    if situation.has_regular and (allowance > 0 or outdated.some(_is_out_of_service)):
         ranked = [
             vmi
             for vmi in rank_for_removal(active, now)
@@ -62,9 +68,11 @@ def plan_rollout(situation: Situation, *, limit: int) -> Plan:
         replaced, waiting = [], len(outdated)
     progress = Plan(
         stages=_stages(situation, replaced[: max(limit, 0)]),
-        held=f"rollout: {waiting} outdated VMIs wait until more VMIs are ready" if waiting else "",
+        waits=(Wait(text=f"rollout: {waiting} outdated VMIs wait until more VMIs are ready", why=Why.OTHERS),)
+        if waiting
+        else (),
     )
-    progress = join((progress, spared, _no_room(situation, rollout, waiting)))
+    progress = join((progress, spared, held, _no_room(situation, rollout, waiting)))
     if replaced or not waiting:
         return progress
     unproven_uids = {vmi.metadata.uid for vmi in unproven}
@@ -94,7 +102,7 @@ def _no_room(situation: Situation, rollout: Rollout, waiting: int) -> Plan:
         return Plan()
     message = f"{waiting} outdated VMIs are not replaced: --max-replicas {most} leaves no room for maxSurge"
     notice = Notice(reason="UpdateHeld", message=message, once=f"no surge {target.template.hash}")
-    return Plan(held=message, notices=(notice,))
+    return Plan(waits=(Wait(text=message, why=Why.USER),), notices=(notice,))
 
 
 def _with_proofs(plan: Plan, unproven: list[VirtualMachineInstance], now: datetime) -> Plan:
@@ -125,6 +133,10 @@ def vmi_stuck_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
     return max(since, unready) if unready is not None else since
 
 
+def _is_out_of_service(vmi: VirtualMachineInstance) -> bool:
+    return not is_ready(vmi) or is_draining(vmi.metadata)
+
+
 def _choose(outdated: list[VirtualMachineInstance], allowance: int) -> tuple[list[VirtualMachineInstance], int]:
     """Return the outdated VMIs to replace now, and the number of outdated VMIs that must wait.
 
@@ -132,7 +144,7 @@ def _choose(outdated: list[VirtualMachineInstance], allowance: int) -> tuple[lis
     """
     replaced, waiting = [], 0
     for vmi in outdated:
-        if not is_ready(vmi):
+        if _is_out_of_service(vmi):
             replaced.append(vmi)
         elif allowance > 0:
             allowance -= 1

@@ -8,6 +8,8 @@ from datetime import datetime
 from itertools import islice
 from typing import Final
 
+from msgspec.structs import replace
+
 from controller.apimachinery.names import free_suffixes
 from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import EARLY_FAILURES, PROTECT, SCALE_IN, is_protected
@@ -20,8 +22,9 @@ from controller.replicaset.ranking import first_for_removal
 from controller.replicaset.situation import Situation
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import EncodedTemplate, encode_template
-from controller.replicaset.traits import name_of
-from controller.runtime.actions import Cause, Create, Delete, Notice, Plan, Stage, join
+from controller.replicaset.traits import VMIs, name_of
+from controller.runtime.actions import Cause, Create, Delete, Notice, Plan, Stage, join, waiting
+from controller.runtime.waits import Wait, Why
 from informers.meta import NO_LABELS, ObjectKey, controller_of
 
 MAX_NOTICES: Final = 10
@@ -73,7 +76,9 @@ def hold_spared(spared: Collection[VirtualMachineInstance], now: datetime, cause
         )
         for vmi, reason in islice(zip(chosen, reasons, strict=True), MAX_NOTICES)
     )
-    return Plan(held=f"{len(spared)} VMIs are not deleted now, because {reasons[0]}", notices=tuple(notices))
+    names = tuple(vmi.metadata.name for vmi in chosen[:MAX_NOTICES])
+    held = waiting(f"{len(spared)} VMIs are not deleted now, because {reasons[0]}", Why.USER, names=names)
+    return replace(held, notices=tuple(notices))
 
 
 def delete_of(
@@ -149,14 +154,14 @@ def _scale_out(situation: Situation) -> Plan:
         requeue_after_s = (creates.next_at - situation.snapshot.now).total_seconds()
     # A surge that the server refuses does not stop the deletions that `maxUnavailable` allows.
     stages = (Stage(actions, essential=not situation.has_regular),) if actions else ()
-    return Plan(stages=stages, held="; ".join(held), requeue_after_s=requeue_after_s)
+    return Plan(stages=stages, waits=tuple(Wait(text=each) for each in held), requeue_after_s=requeue_after_s)
 
 
 def _scale_in(situation: Situation, surplus: int) -> Plan:
     if situation.intent.settings.spares_running:
         held = f"{surplus} surplus VMIs stay until they have finished: {SCALE_IN} keeps them"
         once = f"unfinished {situation.snapshot.owner.metadata.generation} {situation.target.regular}"
-        return Plan(held=held, notices=(Notice(reason="ScaleInHeld", message=held, once=once),))
+        return replace(waiting(held, Why.CHOICE), notices=(Notice(reason="ScaleInHeld", message=held, once=once),))
     snapshot, active, now = situation.snapshot, situation.active, situation.snapshot.now
     deletable = len(active.where(lambda vmi: not is_protected(vmi.metadata)))
     spared = active.where(lambda vmi: bool(reason_to_spare_vmi(vmi, now)))
@@ -167,19 +172,29 @@ def _scale_in(situation: Situation, surplus: int) -> Plan:
     # has accepted the adoption. So if an adopted VMI is chosen, only the next reconciliation deletes it.
     leaving = [vmi for vmi in chosen if not reason_to_spare_vmi(vmi, now)][: snapshot.burst]
     deletes = tuple(delete_of(snapshot, vmi, why) for vmi in leaving if controller_of(vmi.metadata) is not None)
-    held, notices = "", tuple[Notice, ...]()
+    waits = Plan()
     if surplus > deletable:
-        held = f"{surplus - deletable} surplus VMIs are protected"
-        notices = (_protected_notice(situation, surplus - deletable),)
-    elif len(deletes) < surplus and not held_spared.held:
-        held = f"{surplus - len(deletes)} more deletes wait for the next pass"
-    return join((Plan(stages=(Stage(deletes),) if deletes else (), notices=notices, held=held), held_spared))
+        waits = _held_by_protection(situation, surplus - deletable)
+    elif len(deletes) < surplus and not held_spared.waits:
+        waits = waiting(f"{surplus - len(deletes)} more deletes wait for the next pass")
+    return join((Plan(stages=(Stage(deletes),) if deletes else ()), waits, held_spared))
 
 
-def _protected_notice(situation: Situation, protected: int) -> Notice:
+def _held_by_protection(situation: Situation, protected: int) -> Plan:
     generation, wanted = situation.snapshot.owner.metadata.generation, situation.target.regular
-    return Notice(
+    held = wait_for_protected(situation.active, f"{protected} surplus VMIs are protected")
+    notice = Notice(
         reason="ProtectedFromDeletion",
         message=f"{protected} surplus virtual machines stay ({wanted} are wanted): they are marked {PROTECT}",
         once=f"protected {generation} {wanted}",
     )
+    return replace(held, notices=(notice,))
+
+
+def wait_for_protected(vmis: VMIs, text: str, *, stall: str = "") -> Plan:
+    """Return a plan that waits because some of these VMIs are protected (P20)."""
+    protected = sorted(vmi.metadata.name for vmi in vmis.where(lambda vmi: is_protected(vmi.metadata)))
+    if not protected:
+        return Plan()
+    remedy = f"kubectl vmherd unprotect vmi/{protected[0]}"
+    return waiting(text, Why.PROTECTION, names=tuple(protected[:MAX_NOTICES]), stall=stall, remedy=remedy)

@@ -25,7 +25,7 @@ from controller.replicas.conditions import (
     true_condition,
 )
 from controller.replicas.disruption_budget import budget_notices, without_budgets
-from controller.replicas.kstatus import invalid, with_health
+from controller.replicas.kstatus import Waits, invalid, with_health
 from controller.replicas.revisions import set_revision_name
 from controller.replicas.rollback import with_return
 from controller.replicaset.back_off import condition_of
@@ -54,8 +54,10 @@ _REASONS: Final[Mapping[type, str]] = {Create: "FailedCreate", Delete: "FailedDe
 _VERBS: Final = {"FailedCreate": "creating", "FailedDelete": "deleting", "FailedUpdate": "updating"}
 
 
-def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetStatus:
-    """Return the status after a reconciliation with these outcomes. `snapshot` was taken after the writes."""
+def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome], waits: Waits = ()) -> ReplicaSetStatus:
+    """Return the status after a reconciliation with these outcomes and the waits of its plan. `snapshot` was taken
+    after the writes.
+    """
     old = snapshot.owner.status or ReplicaSetStatus()
     active, situation = snapshot.members.where(is_active), situation_of(snapshot)
     # Without its newest revision, a set still runs all its VMIs. So other failures are told first.
@@ -85,7 +87,7 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetSt
         update_revision=template.hash,
     )
     names = (set_revision_name(snapshot.owner.metadata.name, each.hash) for each in (template, situation.template))
-    health = with_return(health_of(situation, failure, replacing), situation.target, *names)
+    health = with_return(health_of(situation, failure, replacing, waits), situation.target, *names)
     return with_health(status, snapshot, health, {**ours, REPLICA_BACK_OFF: replacing})
 
 

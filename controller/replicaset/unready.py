@@ -24,6 +24,7 @@ from controller.replicaset.situation import Situation
 from controller.replicaset.template import is_updated
 from controller.replicaset.traits import replaces_failure
 from controller.runtime.actions import Cause, Plan, Stage
+from controller.runtime.waits import Wait
 
 SHARE: Final = 4
 """At most a quarter of the wanted VMIs may be replaced at the same time. One VMI may always be replaced."""
@@ -54,7 +55,9 @@ def plan_unready(situation: Situation, *, limit: int) -> Plan:
     next_times = [(each.due - now).total_seconds() for each in unready if each.due > now]
     return Plan(
         stages=_stages(situation, chosen, int(after.total_seconds())) if chosen else (),
-        held=f"{waiting} VMIs that are not ready wait until the replacements of others are ready" if waiting else "",
+        waits=(Wait(text=f"{waiting} VMIs that are not ready wait until the replacements of others are ready"),)
+        if waiting
+        else (),
         requeue_after_s=min(next_times, default=None),
     )
 

@@ -1,8 +1,7 @@
 """Plans and outcomes. The rules of a kind return a plan. The executor carries out the plan and returns outcomes.
 
-A plan lists the writes of one reconciliation, the order of the writes and the reason for each write. If a plan leaves
-out writes, the plan can contain the reason. A plan is a plain value: it contains no function, no task and no clock. So
-a plan can be printed, compared and counted, and the same snapshot gives the same plan.
+A plan lists the writes of one reconciliation, their order and their reasons. If a plan leaves out writes, it has waits.
+A plan is a plain value: it contains no function, no task and no clock. So the same snapshot gives the same plan.
 
 Every write can be sent twice without harm. A create contains a fixed name. A delete contains the UID of the object. A
 patch contains the expected state of the object. So a write whose answer was lost can be repeated.
@@ -16,6 +15,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from controller.runtime.waits import Wait, Why
 from informers.errors import ApiError
 from informers.meta import ObjectKey
 from informers.objects import PatchType
@@ -49,8 +49,8 @@ class Create(Struct, frozen=True, kw_only=True):
     `owner_uid` is the UID in the controller ownerReference of the new object.
 
     `reusable_disks` are the names of the disks of the new object. An earlier object of the same name may have left
-    disks with these names. The garbage collector deletes a disk that still belongs to the earlier object. So the action
-    waits until no disk belongs to the earlier object and no disk is being deleted.
+    disks with these names, and the garbage collector deletes those that still belong to it. So the action waits until
+    no disk belongs to the earlier object and no disk is being deleted.
 
     `is_note` is true if the object only stores data for later reconciliations. A dry run does not report such a create.
     """
@@ -81,11 +81,10 @@ class Member(Struct, frozen=True, kw_only=True):
 class Delete(Struct, frozen=True, kw_only=True):
     """An action that deletes the object `key` if the object still has the UID `uid`.
 
-    `version` is the resourceVersion from which the plan was made, or empty. The object may have another resourceVersion
-    on the server. The action then fails if `owner_uid` is empty. Otherwise the object is read again, and is deleted
-    only if its controller still has the UID `owner_uid`. If `finalizer` is not empty, the action also fails if the
-    object that is read does not have this finalizer. If `foreground` is true, the garbage collector first deletes the
-    dependents that block the deletion.
+    `version` is the resourceVersion from which the plan was made, or empty. If the object has another one on the
+    server, the action fails if `owner_uid` is empty. Otherwise the object is read again, and is deleted only if its
+    controller still has the UID `owner_uid`, and only if it has the `finalizer`, if this is not empty. If `foreground`
+    is true, the garbage collector first deletes the dependents that block the deletion.
 
     If `member` is not None, the action fails if this VM has left its pool.
 
@@ -112,11 +111,12 @@ class Patch(Struct, frozen=True, kw_only=True):
     `body` contains the preconditions of the patch: a uid, a resourceVersion or JSON patch tests.
 
     `after_owner` is the UID of an owner, or empty. If an earlier stage failed to remove an ownerReference with this
-    UID, the patch is skipped. Patches for other owners are not skipped (P10).
+    UID, the patch is skipped (P10).
 
     `is_note` is true if the patch only stores data for later reconciliations. A dry run does not report such a patch.
 
-    If `judged` is true, the judge of the kind must find no obstacle in the objects that the server has now.
+    If `judged` is true, the judge of the kind must find no obstacle in the objects that the server has now. If `before`
+    is not None, the patch prepares this delete, and is sent only if the server would accept its successor (P20).
 
     If the patch removes a finalizer, `finalizer` is this finalizer, and `uid` is the UID of the object. After the
     removal of its last finalizer, a deleted object is gone. The API server then answers with its old resourceVersion.
@@ -130,6 +130,7 @@ class Patch(Struct, frozen=True, kw_only=True):
     after_owner: str = ""
     is_note: bool = False
     judged: bool = False
+    before: Delete | None = None
     uid: str = ""
     finalizer: str = ""
 
@@ -171,10 +172,9 @@ class ExpandClaim(Struct, frozen=True, kw_only=True):
 class ThreeWayMerge(Struct, frozen=True, kw_only=True):
     """An action that applies a template change to the object `key` (P12).
 
-    `old` and `new` are the objects that the old and the new template describe. Only the values that differ between
-    `old` and `new` change in the object `key`. The executor first reads the whole object from the server, because no
-    cache contains all fields of the object. If `owner_uid` is not empty, the object changes only if its controller has
-    this UID. If a disk of the object could not be expanded in an earlier stage, the action is skipped.
+    Only the values that differ between the objects `old` and `new` change. The executor first reads the whole object
+    from the server, because no cache contains all its fields. If `owner_uid` is not empty, the object changes only if
+    its controller has this UID. If a disk of the object could not be expanded before, the action is skipped.
     """
 
     resource: AnyResource
@@ -190,11 +190,9 @@ class Restart(Struct, frozen=True, kw_only=True):
     """An action that requests a restart of the object `key`.
 
     The request is a PUT of the subresource `subresource` of the resource `requests`. `instance` is the resource of the
-    running instance, and `instance_uid` is the UID of the instance. The instance has the same key as the object.
-
-    If the instance was replaced, is being deleted or has left the object, no restart is requested. So the action can be
-    repeated after a lost answer. If the restart has happened, the repeated action requests nothing. The action fails if
-    the object has left its owner (see `member`).
+    running instance, and `instance_uid` is its UID. The instance has the same key as the object. If it was replaced, is
+    being deleted or has left the object, no restart is requested. So the action can be repeated after a lost answer.
+    The action fails if the object has left its owner (see `member`).
     """
 
     resource: AnyResource
@@ -258,14 +256,18 @@ class Notice(Struct, frozen=True, kw_only=True):
 class Plan(Struct, frozen=True, kw_only=True):
     """The writes and notices of one reconciliation.
 
-    `held` is a short reason why the plan leaves out needed writes. `held` is empty if no write is left out.
-    `requeue_after_s` is the delay in seconds until the next reconciliation, or None if the plan requests no delay.
+    `waits` say which needed writes the plan leaves out. `requeue_after_s` is the delay in seconds until the next
+    reconciliation, or None if the plan requests no delay.
     """
 
     stages: tuple[Stage, ...] = ()
     notices: tuple[Notice, ...] = ()
-    held: str = ""
+    waits: tuple[Wait, ...] = ()
     requeue_after_s: float | None = None
+
+    @property
+    def held(self) -> str:
+        return "; ".join(each.text for each in self.waits)
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -279,20 +281,14 @@ def join(parts: Iterable[Plan]) -> Plan:
     return Plan(
         stages=tuple(stage for part in parts for stage in part.stages),
         notices=tuple(notice for part in parts for notice in part.notices),
-        held="; ".join(part.held for part in parts if part.held),
+        waits=tuple(wait for part in parts for wait in part.waits),
         requeue_after_s=min(requeues, default=None),
     )
 
 
-class Cleanup(Struct, frozen=True):
-    """A plan that removes the finalizers of this controller from the objects of a kind.
-
-    The field `left` contains the keys of the sets or pools that the plan does not change. The reason: only a running
-    controller can keep the disks of their VMs.
-    """
-
-    plan: Plan
-    left: tuple[ObjectKey, ...] = ()
+def waiting(text: str, why: Why = Why.TIME, **fields: Any) -> Plan:
+    """Return a plan that only waits. Without a text, it is empty. `fields` are those of the wait."""
+    return Plan(waits=(Wait(text=text, why=why, **fields),)) if text else Plan()
 
 
 class Done(Struct, frozen=True):

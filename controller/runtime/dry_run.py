@@ -81,7 +81,7 @@ class DryRunReconciler(Generic[S]):
         else:
             large = is_large_object(snapshot)
             plan = await self._thread.call(self._rules.plan, snapshot, large=large)
-            status = await self._thread.call(self._rules.next_status, snapshot, (), large=large)
+            status = await self._thread.call(self._rules.next_status, snapshot, (), plan.waits, large=large)
             patch = status_patch(snapshot.owner, status, known=self._known_status)
             report = dry_run_report(plan, status=patch is not None)
         result = AwaitChange() if plan.requeue_after_s is None else After(max(plan.requeue_after_s, LOOK_AGAIN_S))

@@ -19,13 +19,14 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
 from controller.kinds import Kind
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.replicas.kstatus import INTERNAL_ERROR, defect_status
 from controller.running import leaf_errors
-from controller.runtime.actions import AnyResource, Notice, Outcome, Plan
+from controller.runtime.actions import AnyResource, Notice, Outcome, Plan, waiting
 from controller.runtime.execute.deletes import Judge
 from controller.runtime.execute.executor import Executor
 from controller.runtime.execute.first_deletes import LATE, FirstDeletes
@@ -34,6 +35,7 @@ from controller.runtime.result import After, Report, facts_of, notices_after, re
 from controller.runtime.settle.expectations import Expectations
 from controller.runtime.settle.status_writer import StatusWriter
 from controller.runtime.status import recounted, status_patch
+from controller.runtime.waits import Wait
 from controller.runtime.workers.side_thread import is_large
 from informers.errors import ApiError
 from informers.http.warnings import collected_warnings
@@ -103,8 +105,10 @@ class Rules(Protocol[S]):
     def plan_absent(self, key: ObjectKey) -> Plan:
         """Return the plan for a key whose set or pool was deleted."""
 
-    def next_status(self, snapshot: S, outcomes: tuple[Outcome, ...]) -> Any:
-        """Return the complete status after a reconciliation with these outcomes, as a Struct."""
+    def next_status(self, snapshot: S, outcomes: tuple[Outcome, ...], waits: tuple[Wait, ...] | None) -> Any:
+        """Return the complete status after a reconciliation with these outcomes, as a Struct. `waits` are those of the
+        plan, or None if the plan does not know what is needed.
+        """
 
     def transition_notices(self, old: Any, new: Any) -> tuple[Notice, ...]:
         """Return the notices about a change from the status `old` to the status `new`.
@@ -219,9 +223,9 @@ class RulesReconciler(Generic[S]):
         settled = snapshot.settled
         try:
             if await self._first_deletes.must_wait(plan):
-                plan, settled = Plan(held=LATE, notices=plan.notices), False
+                plan, settled = replace(waiting(LATE), notices=plan.notices), False
         except ApiError as error:
-            plan, other_error = Plan(held=str(error), notices=plan.notices), other_error or error
+            plan, other_error = replace(waiting(str(error)), notices=plan.notices), other_error or error
         with collected_warnings() as warnings:
             meta = snapshot.owner.metadata
             outcomes = await self._executor.carry_out(
@@ -235,7 +239,8 @@ class RulesReconciler(Generic[S]):
         latest = await self._recount(key, snapshot, outcomes) if outcomes else snapshot
         written = True
         try:
-            written = latest is None or await self._write_status(key, latest, outcomes)
+            waits = plan.waits if settled else None
+            written = latest is None or await self._write_status(key, latest, outcomes, waits)
         except ApiError as error:
             other_error = other_error or error
         result = result_of(plan, outcomes, settled=settled and written, other_error=other_error)
@@ -294,7 +299,9 @@ class RulesReconciler(Generic[S]):
         else:
             self._instruments.stale_pass(self._kind.name)
 
-    async def _write_status(self, key: ObjectKey, snapshot: S, outcomes: tuple[Outcome, ...]) -> bool:
+    async def _write_status(
+        self, key: ObjectKey, snapshot: S, outcomes: tuple[Outcome, ...], waits: tuple[Wait, ...] | None
+    ) -> bool:
         """Write the status if the new status differs from the old status (R11). Raise ApiError if the write fails.
 
         Return False if another reconciliation must write the status later.
@@ -303,7 +310,7 @@ class RulesReconciler(Generic[S]):
         if owner.metadata.deletion_timestamp is not None and not snapshot.settled:
             return True  # the last write may have removed the last finalizer, so the object may be gone
         meta, call, large = snapshot.owner.metadata, self._executor.thread.call, is_large_object(snapshot)
-        status = await call(self._rules.next_status, snapshot, outcomes, large=large)
+        status = await call(self._rules.next_status, snapshot, outcomes, waits, large=large)
         body = status_patch(owner, status, known=self._known_status)
         if body is None:
             return True

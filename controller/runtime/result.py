@@ -98,6 +98,17 @@ class Report(Struct, frozen=True):
     facts: Mapping[str, object] = {}
 
 
+class Cleanup(Struct, frozen=True):
+    """A plan that removes the finalizers of this controller from the objects of a kind.
+
+    `left` are the keys of the sets or pools that the plan does not change, because only a running controller can keep
+    the disks of their VMs.
+    """
+
+    plan: Plan
+    left: tuple[ObjectKey, ...] = ()
+
+
 class Reconciler(Protocol):
     """A reconciler brings one object to its desired state.
 

@@ -71,4 +71,4 @@ def _differs_in_disks(snapshot: Snapshot, name: str) -> bool:
     intent = parse_intent(snapshot.owner)
     pasts = (template_of(each) for each in snapshot.revisions if each.metadata.name == name)
     changes = (disk_change(past, intent.template) for past in pasts if past and isinstance(intent, Intent))
-    return any(change in (DiskChange.OTHER, DiskChange.SMALLER) for change in changes)
+    return DiskChange.OTHER in changes

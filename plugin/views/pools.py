@@ -14,7 +14,7 @@ from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import is_deleting, is_ready, revision_of
-from controller.pool.members.downtime import member_stuck_since
+from controller.pool.members.ledger import member_stuck_since, outage_of
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.revisions import Revisions, read_revisions
 from controller.pool.members.select import allows
@@ -22,7 +22,6 @@ from controller.pool.members.situation import Situation as PoolSituation
 from controller.pool.members.situation import situation_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.plan import plan as plan_pool
-from controller.pool.rollout.limits import count_unavailable
 from controller.pool.rollout.partition_steps import waiting_step
 from controller.pool.rollout.steps import is_updated, vmi_revision_of
 from controller.pool.rollout.update import pending_steps
@@ -41,14 +40,16 @@ PLAIN = 10**9
 def situation_of_pool(snapshot: Snapshot) -> Situation:
     owner = snapshot.owner
     plan = plan_pool(snapshot)
-    status = next_status(snapshot, not_yet_tried(plan))
+    status = next_status(snapshot, not_yet_tried(plan), plan.waits)
     found = situation_of(snapshot)
     situation = None if isinstance(found, FieldError) else found
     intent = situation.intent if situation is not None else None
     revisions = read_revisions(snapshot, intent.template) if intent is not None else None
     machines = sorted(snapshot.members, key=lambda each: (_place(snapshot.ordinal_of(each)), each.metadata.name))
     since = {
-        each.metadata.name: start for each in machines if (start := member_stuck_since(snapshot, each)) is not None
+        each.metadata.name: start
+        for each in machines
+        if (start := member_stuck_since(snapshot.revisions, each)) is not None
     }
     wanted = intent.replicas if intent is not None else owner.spec.replicas or 0
     step = waiting_step(situation) if situation is not None else ""
@@ -61,7 +62,7 @@ def situation_of_pool(snapshot: Snapshot) -> Situation:
     bridged = situation.bridged if situation is not None else 0
     left_out = _left_out(situation) if situation is not None else 0
     staying = _staying(snapshot)
-    counted = count_unavailable(snapshot, staying, intent.min_ready_s if intent is not None else 0)
+    outage = outage_of(staying, snapshot.now, intent.min_ready_s if intent is not None else 0)
     target = wanted - left_out
     updated = status.updated_replicas or 0
     return situation_in_plan(
@@ -74,7 +75,7 @@ def situation_of_pool(snapshot: Snapshot) -> Situation:
         wanted=wanted,
         updated=updated,
         target=target,
-        unavailable=counted.unavailable - bridged + max(wanted - len(staying), 0),
+        unavailable=outage.number - bridged + max(wanted - len(staying), 0),
         bridged=bridged,
         most_unavailable=situation.most_unavailable if situation is not None else None,
         percentage=limit if isinstance(limit := owner.spec.max_unavailable, str) else "",

@@ -6,22 +6,18 @@ from shlex import quote
 
 from msgspec import Struct
 
-from controller.kubevirt.annotations import MAX_UNHEALTHY, MOST_DISRUPTIVE, PROTECT, RECREATE, TAKEOVER
+from controller.kubevirt.annotations import MOST_DISRUPTIVE, PROTECT, RECREATE, TAKEOVER
 from controller.kubevirt.busy import time_of
-from controller.kubevirt.delicate import PROTECTED as IS_PROTECTED
 from controller.kubevirt.resources import DISRUPTION_BUDGETS
 from controller.leaderelection.lease import Lease
-from controller.pool.healing.heal import HEALING_HELD, TOO_MANY
 from controller.pool.rollout.brake import PROCEED
 from controller.runtime.actions import Plan
 from controller.runtime.dry_run import dry_run_report
+from controller.runtime.waits import Why
 from plugin.views.listing import listed, reason_of, why_of_member
-from plugin.views.situation import PROTECTED, Member, Situation
+from plugin.views.situation import Member, Situation
 from plugin.views.tables import age, printable, short, wrapped
 from plugin.views.upcoming import Upcoming
-
-SAID = " virtual machines fail at the same time"
-"""The words of an Event that the line before it has, too."""
 
 LISTED = 3
 """The largest number of VMs, and of planned actions, that the command `why` lists."""
@@ -159,7 +155,8 @@ def _held(situation: Situation, *, plans: bool) -> Iterable[str]:
     blocked, held = reason_of(situation), situation.plan.held
     yield from filter(None, (blocked, situation.left_out))
     if plans and held and held not in blocked and not situation.is_deleting:
-        yield f"{held}{_limit(situation)}"
+        texts = (f"{each.text}{_limit(situation) if each.why is Why.OTHERS else ''}" for each in situation.plan.waits)
+        yield "; ".join(texts)
 
 
 def _failures(situation: Situation) -> Iterable[str]:
@@ -169,28 +166,14 @@ def _failures(situation: Situation) -> Iterable[str]:
 
 
 def _limit(situation: Situation) -> str:
-    """Return the number of unavailable members and the limit, for the end of a sentence.
-
-    If a sentence has its own reason, such as a protected VM, the limit is not the reason.
-    """
-    if any(each in situation.plan.held for each in (" waits: ", " wait: ")):
-        return ""
-    if situation.plan.held.startswith(TOO_MANY):
-        return _unhealthy(situation.plan)
+    """Return the number of unavailable members and the limit, for the end of a sentence."""
     most = situation.most_unavailable
-    elsewhere = situation.is_paused or situation.takeover_held or situation.total > situation.wanted
-    if most is None or not situation.unavailable or elsewhere:
+    if most is None or not situation.unavailable:
         return ""
     names = [each.name for each in situation.members if not each.is_ready and not each.is_deleting]
     by = f", by {listed(names)}" if names else ""
     percentage = f" (maxUnavailable {situation.percentage})" if situation.percentage else ""
     return f": {situation.unavailable} of {most} allowed are unavailable{percentage}{by}"
-
-
-def _unhealthy(plan: Plan) -> str:
-    """Return the number of failing members and its limit, which is not the limit of an update."""
-    messages = [each.message for each in plan.notices if each.reason == HEALING_HELD]
-    return "".join(f": {each.partition(';')[0].replace(SAID, '')} ({MAX_UNHEALTHY})" for each in messages[-1:])
 
 
 def _causes(situation: Situation, now: datetime) -> Iterable[str]:
@@ -205,8 +188,8 @@ def _causes(situation: Situation, now: datetime) -> Iterable[str]:
         yield situation.stops
     for each in [each for each in situation.members if each.finalizers][:LISTED]:
         yield f"{each.name}: {each.status}, it waits for the finalizers {', '.join(each.finalizers)}"
-    protected = [each.name for each in _protected_in_the_way(situation)]
-    if protected:
+    protected = [name for each in situation.plan.waits if each.why is Why.PROTECTION for name in each.names]
+    if protected and not situation.is_deleting:
         yield f"{listed(protected)}: protected by {PROTECT}"
 
 
@@ -216,18 +199,6 @@ def _wrong(situation: Situation) -> Iterable[str]:
     yield from map(printable, others[:LISTED])
     if len(others) > LISTED:
         yield f"and {len(others) - LISTED} more wrong annotations"
-
-
-def _protected_in_the_way(situation: Situation) -> list[Member]:
-    """Return the protected members because of which a scale-in, an update or healing waits."""
-    staying = [each for each in situation.members if not each.is_deleting]
-    held = situation.plan.held
-    if not held or situation.is_deleting:
-        return []
-    protected = [each for each in staying if PROTECTED in each.note]
-    if len(staying) > situation.wanted:
-        return protected
-    return [each for each in protected if IS_PROTECTED in held and not (each.is_updated and each.is_ready)]
 
 
 def _next(plan: Plan, upcoming: Sequence[Upcoming]) -> Iterable[str]:
@@ -265,7 +236,6 @@ def _advice(situation: Situation, *, keeps_templates: bool) -> Iterable[str]:
         yield f"kubectl annotate --overwrite {this} {MOST_DISRUPTIVE}={RECREATE}"
     if any("exceeded quota" in each for each in situation.failures):
         yield "kubectl describe resourcequota"
-    if situation.plan.held.startswith(TOO_MANY):
-        yield f"kubectl annotate --overwrite {this} {MAX_UNHEALTHY}=100%"
-    for each in _protected_in_the_way(situation)[:1]:
-        yield f"kubectl vmherd unprotect {each.kind}/{each.name}"
+    for each in situation.plan.waits:
+        if each.remedy:
+            yield each.remedy.format(this=this)

@@ -28,7 +28,7 @@ from plugin.views.situation import Member, Situation, finalizers_of, marks_of, n
 def situation_of_set(snapshot: Snapshot) -> Situation:
     owner = snapshot.owner
     plan = plan_set(snapshot)
-    status = next_status(snapshot, not_yet_tried(plan))
+    status = next_status(snapshot, not_yet_tried(plan), plan.waits)
     found = situation_of(snapshot)
     situation = None if isinstance(found, FieldError) else found
     intent = situation.intent if situation is not None else None

@@ -15,7 +15,7 @@ from controller.apimachinery.conditions import find_true, with_timezone
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import BROKEN_STATES, is_deleting, is_ready, printable_status_of, start_failures_of
 from controller.pool.healing.failing import FailingVM, failing_vms
-from controller.pool.healing.heal import HEALING_HELD, TOO_MANY
+from controller.pool.healing.heal import HEALING_HELD
 from controller.pool.healing.records import read_records
 from controller.pool.health import plan_progress as pool_progress
 from controller.pool.members.situation import Situation as PoolSituation
@@ -35,6 +35,7 @@ from controller.replicaset.snapshot import Snapshot as SetSnapshot
 from controller.replicaset.status import next_status as set_status
 from controller.runtime.actions import Action, Plan, join, label_of
 from controller.runtime.dry_run import reported_actions
+from controller.runtime.waits import Why
 from informers.ratelimit import LONGEST_ITEM_DELAY_S
 from plugin.views.situation import not_yet_tried
 from plugin.views.tables import short
@@ -74,7 +75,9 @@ def upcoming_of(snapshot: Any) -> tuple[Upcoming, ...]:
     return tuple(sorted(found, key=lambda each: (each.seconds is None, each.seconds or 0)))
 
 
-def _later(snapshot: Any, plan_of: Planner, status_of: Callable[[Any, Any], Any], progress: Plan) -> list[Upcoming]:
+def _later(
+    snapshot: Any, plan_of: Planner, status_of: Callable[[Any, Any, Any], Any], progress: Plan
+) -> list[Upcoming]:
     """Return the new Events, the new writes and the stall of the plans at later times.
 
     The search ends with the first new write, because the write changes an object. `progress` asks for a reconciliation
@@ -84,7 +87,7 @@ def _later(snapshot: Any, plan_of: Planner, status_of: Callable[[Any, Any], Any]
     now = plan_of(snapshot)
     events = {notice.reason for notice in now.notices}
     actions = set(map(_identity, reported_actions(now)))
-    is_stalled = _is_stalled(status_of(snapshot, not_yet_tried(now)))
+    is_stalled = _is_stalled(status_of(snapshot, not_yet_tried(now), now.waits))
     found: list[Upcoming] = []
     has_writes = False
     for at, plan in _plans(snapshot, now, plan_of, deadline):
@@ -96,7 +99,7 @@ def _later(snapshot: Any, plan_of: Planner, status_of: Callable[[Any, Any], Any]
         fresh = [each.reason for each in plan.notices if each.reason not in events and not added]
         found += [Upcoming(seconds=seconds, text=f"{reason} in {short(seconds)}") for reason in dict.fromkeys(fresh)]
         events.update(fresh)
-        if not is_stalled and _is_stalled(status_of(replace(snapshot, now=at), not_yet_tried(plan))):
+        if not is_stalled and _is_stalled(status_of(replace(snapshot, now=at), not_yet_tried(plan), plan.waits)):
             is_stalled = True
             found += [] if fresh else [Upcoming(seconds=seconds, text=f"Stalled in {short(seconds)}")]
     return found
@@ -167,7 +170,7 @@ def _healings(situation: PoolSituation) -> list[Upcoming]:
 
 def _unblocked(snapshot: PoolSnapshot, later: Iterable[Upcoming], healings: Iterable[Upcoming]) -> list[Upcoming]:
     """Return the healings that come before the controller holds healing back because too many VMs fail."""
-    if plan_pool(snapshot).held.startswith(TOO_MANY):
+    if any(each.why is Why.FEWER for each in plan_pool(snapshot).waits):
         return []
     held = min((each.seconds for each in later if each.seconds and each.text.startswith(HEALING_HELD)), default=None)
     return [each for each in healings if held is None or (each.seconds is not None and each.seconds < held)]

@@ -270,7 +270,7 @@ def test_resume_begins_the_next_step_and_the_last_step_has_no_next_one(cluster: 
     pool = pool_in_steps(cluster)
     assert shell.output("rollout resume vmpool/web") == "virtualmachinepool.pool.kubevirt.io/web resumed\n"
     after = cluster.server.find(POOL, KEY)
-    assert noted_step(after.metadata, intent_of(pool).template.digest) == (2, None)
+    assert noted_step(after.metadata, intent_of(pool).template.digest)[:2] == (2, None)
     last = 'error: virtualmachinepools.pool.kubevirt.io "web" is not paused, and its update is in the last step'
     assert shell.error("rollout resume vmpool/web") == last
 

@@ -41,28 +41,6 @@ _RETURN: Final = {names.ROLLBACK: "stalled", names.PROGRESS_DEADLINE: "20"}
 _ROLLING: Final = {names.ROLLING_UPDATE: "maxUnavailable=1"}
 
 _ACTS: Final[dict[str, tuple[Act, ...]]] = {
-    "few_are_out_of_service": (
-        birth("set", in_service=True, annotations=_DRAIN | _ROLLING),
-        _act(30, "template", "set", "web", "v2"),
-        *(_act(33 + 3 * each, "hold_drains", "set", "web", names.BUSY_UNTIL) for each in range(4)),
-    ),
-    "a_good_template_is_not_rolled_back": (
-        birth("pool", annotations=_RETURN | {names.DRAIN_SECONDS: "20"}, fields=_ONE),
-        _act(40, "accident", "pool", "web", 1, "hang"),
-        _act(60, "template", "pool", "web", "v2"),
-    ),
-    "a_return_is_quick": (
-        birth("pool", disks=("d",), annotations=_RETURN, fields=_ONE),
-        _act(40, "change_disks", "pool", "web", ("d",), "2Gi", "hang"),
-    ),
-    "steps_are_not_skipped": (
-        birth("pool", replicas=4, annotations={names.PARTITION: "50%:250s,0"}),
-        _act(40, "template", "pool", "web", "v2"),
-        _act(60, "mark", "pool", "web", 0, names.REMOVE, "true"),
-        _act(60.1, "mark", "pool", "web", 1, names.REMOVE, "true"),
-        _act(61, "scale", "pool", "web", 2),
-        _act(80, "scale", "pool", "web", 6),
-    ),
     "what_waits_is_told": (
         birth("set", annotations={names.ROLLING_UPDATE: "maxSurge=1,maxUnavailable=0"}),
         _act(40, "protect_all", "set", "web"),
@@ -86,6 +64,28 @@ _ACTS: Final[dict[str, tuple[Act, ...]]] = {
 }
 
 _MENDED: Final[dict[str, tuple[Act, ...]]] = {
+    "few_are_out_of_service": (
+        birth("set", in_service=True, annotations=_DRAIN | _ROLLING),
+        _act(30, "template", "set", "web", "v2"),
+        *(_act(33 + 3 * each, "hold_drains", "set", "web", names.BUSY_UNTIL) for each in range(4)),
+    ),
+    "a_good_template_is_not_rolled_back": (
+        birth("pool", annotations=_RETURN | {names.DRAIN_SECONDS: "20"}, fields=_ONE),
+        _act(40, "accident", "pool", "web", 1, "hang"),
+        _act(60, "template", "pool", "web", "v2"),
+    ),
+    "a_return_is_quick": (
+        birth("pool", disks=("d",), annotations=_RETURN, fields=_ONE),
+        _act(40, "change_disks", "pool", "web", ("d",), "2Gi", "hang"),
+    ),
+    "steps_are_not_skipped": (
+        birth("pool", replicas=4, annotations={names.PARTITION: "50%:250s,0"}),
+        _act(40, "template", "pool", "web", "v2"),
+        _act(60, "mark", "pool", "web", 0, names.REMOVE, "true"),
+        _act(60.1, "mark", "pool", "web", 1, names.REMOVE, "true"),
+        _act(61, "scale", "pool", "web", 2),
+        _act(80, "scale", "pool", "web", 6),
+    ),
     "grouping_does_not_matter": (
         birth("pool", replicas=8, annotations={names.SUBSTITUTE_LOST_AFTER: "5"}),
         *(_act(30, "edit_grace", "pool", "web", each, 3600) for each in (0, 2, 4, 6)),

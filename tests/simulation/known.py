@@ -16,10 +16,6 @@ class Known(NamedTuple):
     fault: str
 
 
-DRAINS: Final = "a VM that drains and may not leave takes no turn, so the next one drains too"
-RETURN: Final = "the time of a template begins with the patch, so a good template is rolled back"
-GROWTH: Final = "a pool cannot return from a template that made a disk larger"
-STEPS: Final = "a scale-in and a scale-out skip the steps of an update"
 PROTECTED: Final = "nothing says that protected VMIs hold an update or a scale-in"
 DRIFT: Final = "members whose labels another program changes are replaced without end"
 STATIC_DISK: Final = "a disk that a user made is taken over and deleted with the VM"
@@ -39,12 +35,7 @@ MEMORY: Final = "the controller remembers since when a VM is not ready, and the 
 STRAY_MARK: Final = "a VM that is released while it drains keeps the mark"
 
 KNOWN: Final = (
-    Known("few_are_out_of_service", "while one drains", DRAINS),
     Known("few_are_out_of_service", "they run (Once|RerunOnFailure|Manual)$", ONCE),
-    Known("a_good_template_is_not_rolled_back", "was rolled back", RETURN),
-    Known("the_work_is_finished", "^(pool|set) .* after a return$", RETURN),
-    Known("a_return_is_quick", "larger disks$", GROWTH),
-    Known("steps_are_not_skipped", "have", STEPS),
     Known("what_waits_is_told", "(are updated|[0-9] exist), with the marks .*protected", PROTECTED),
     Known("a_refusal_is_not_hammered", "^create controllerrevisions .* times in [0-9]+ s: $", UNSEEN_END),
     Known("a_refusal_is_not_hammered", "^patch virtualmachines .* times in [0-9]+ s: $", FLAPPING),

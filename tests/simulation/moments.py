@@ -167,7 +167,7 @@ def _said(rules: Any, snapshot: Any) -> dict[str, str]:
         f"{label_of(type(each))} {each.resource.plural}/{each.key.name} {getattr(each, 'body', b'')!r}"
         for each in plan.actions
     )
-    status = rules.next_status(snapshot, ())
+    status = rules.next_status(snapshot, (), plan.waits)
     return {"actions": "\n".join(actions), "held": plan.held, "status": str(status)}
 
 

@@ -20,7 +20,7 @@ def disagreement(kind: Kind[Any], rules: Any, snapshot: Any, situation: Situatio
     """Return how two views differ, or "". A status that the controller is about to write again is not compared."""
     owner = snapshot.owner
     status = owner.status
-    if status is None or status_patch(owner, rules.next_status(snapshot, ())) is not None:
+    if status is None or status_patch(owner, rules.next_status(snapshot, (), rules.plan(snapshot).waits)) is not None:
         return ""
     figures = figures_of(kind.kind, "", [owner], rolls_out=rules.rolls_out, max_unavailable=rules.max_unavailable)
     page = render(families_of([figures], {}), openmetrics=False)

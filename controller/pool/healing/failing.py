@@ -23,7 +23,7 @@ from controller.kubevirt.vms import (
     start_failures_of,
 )
 from controller.pool.healing.records import announced_deletion, pause_end
-from controller.pool.members.downtime import member_unready_since, open_period
+from controller.pool.members.ledger import member_unready_since, open_period
 from controller.pool.members.machine import Machine
 from controller.pool.members.notes import Record
 from controller.pool.members.situation import Situation

@@ -24,7 +24,7 @@ from controller.pool.members.machine import Machine
 from controller.pool.members.situation import Situation
 from controller.pool.rollout.successors import successor_of
 from controller.replicas.progress import wake_at
-from controller.runtime.actions import Cause, Delete, Notice, Plan, Stage, join
+from controller.runtime.actions import Cause, Delete, Notice, Plan, Stage, join, waiting
 
 EARLY: Final = {"Failed": timedelta(minutes=10), "Succeeded": timedelta(minutes=1)}
 """A VM that ran for a shorter time failed early. The times are those of replica sets (R4a)."""
@@ -76,9 +76,9 @@ def _with_finished(situation: Situation, healing: HealingPlan) -> HealingPlan:
         *((Stage(tuple(deletes), essential=False),) if deletes else ()),
     )
     waits = f"VMs that have finished and ended early wait for their replacement: {len(times)}" if times else ""
-    own = Plan(stages=stages, notices=held_notices(pattern, held), held=waits)
-    plan = join([healing.plan, own, wake_at(times, now)])
-    return HealingPlan(plan, healing.uids | {each.uid for each in deletes})
+    own = Plan(stages=stages, notices=held_notices(pattern, held))
+    plan = join([healing.plan, own, waiting(waits), wake_at(times, now)])
+    return HealingPlan(plan, healing.uids | {each.uid for each in deletes}, healing.due)
 
 
 def _obstacle(situation: Situation, machine: Machine) -> str:

@@ -11,11 +11,13 @@ for example a protected VM, a VM during a snapshot, or a VM whose failure a new 
 reason. A VM is deleted only if the server would accept its successor (P20).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from controller.kubevirt.annotations import MAX_UNHEALTHY
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.healing.failing import FailingVM, failing_vms
 from controller.pool.healing.records import (
@@ -25,29 +27,31 @@ from controller.pool.healing.records import (
     read_records,
     record_patch,
 )
-from controller.pool.leaving.deletes import held_notices, replacement_of
+from controller.pool.leaving.deletes import held_notices, replacement_of, wait_of
 from controller.pool.leaving.disks import add_finalizers, is_safe_to_delete
 from controller.pool.leaving.holds import healing_obstacle
-from controller.pool.members.downtime import open_period
-from controller.pool.members.machine import Machine, guest_of
+from controller.pool.members.ledger import open_period
+from controller.pool.members.machine import guest_of
 from controller.pool.members.notes import MAX_ENTRIES, Record
 from controller.pool.members.situation import Situation
-from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.successors import successor_of
 from controller.replicas.conditions import machines_wait
 from controller.replicas.draining import HEALING, is_draining, must_drain
 from controller.replicas.progress import wake_at
-from controller.runtime.actions import Cause, Notice, Plan, Stage, join
+from controller.runtime.actions import Cause, Notice, Plan, Stage, join, waiting
+from controller.runtime.waits import Why
 
 HEALING_HELD: Final = "HealingHeld"
-TOO_MANY: Final = "healing is blocked: too many virtual machines fail at the same time"
 
 
 class HealingPlan(Struct, frozen=True):
-    """The plan of healing. `uids` are the UIDs of the VMs that this or a later reconciliation deletes."""
+    """The plan of healing. `uids` are the UIDs of the VMs that this or a later reconciliation deletes, and `due` are
+    those of the VMs that wait only for their turn.
+    """
 
     plan: Plan = Plan()
     uids: frozenset[str] = frozenset()
+    due: frozenset[str] = frozenset()
 
 
 def plan_healing(situation: Situation) -> HealingPlan:
@@ -77,15 +81,15 @@ def plan_healing(situation: Situation) -> HealingPlan:
     limit = intent.max_unhealthy.of(len(members) + recovering.absent)
     unhealthy = len(certain) + recovering.number + len(situation.known_lost)
     if unhealthy > limit:
-        notice = _too_many_notice(snapshot, members, unhealthy, limit)
-        return HealingPlan(join([*parts, Plan(held=TOO_MANY, notices=(notice,))]))
+        return HealingPlan(join([*parts, _too_many(situation, unhealthy, limit)]))
     max_healed = min(situation.most_unavailable, MAX_ENTRIES)
     slots = max(min(max_healed - recovering.number, snapshot.limits.burst), 0)
     chosen = curable[:slots]
-    waiting = len(curable) - len(chosen)
-    held = f"healing: {machines_wait(waiting)} until others are available" if waiting else ""
-    parts += [_heal(situation, chosen, records), Plan(held=held)]
-    return HealingPlan(join(parts), frozenset(each.machine.metadata.uid for each in chosen))
+    left = len(curable) - len(chosen)
+    held = f"healing: {machines_wait(left)} until others are available" if left else ""
+    parts += [_heal(situation, chosen, records), waiting(held, Why.OTHERS)]
+    uids, due = (frozenset(each.machine.metadata.uid for each in vms) for vms in (chosen, curable))
+    return HealingPlan(join(parts), uids, due)
 
 
 def _split_due(situation: Situation, due: list[FailingVM]) -> tuple[list[FailingVM], Plan]:
@@ -109,9 +113,8 @@ def _split_due(situation: Situation, due: list[FailingVM]) -> tuple[list[Failing
             each.ordinal,
         )
     )
-    text = f"healing: {machines_wait(len(held))}: {held[0][1]}" if held else ""
     pattern = Notice(reason=HEALING_HELD, message="is not replaced", once="healing held")
-    return curable, Plan(notices=held_notices(pattern, held), held=text)
+    return curable, join((Plan(notices=held_notices(pattern, held)), wait_of("healing", held)))
 
 
 def _own_disks(vm: VirtualMachine) -> list[str]:
@@ -159,22 +162,23 @@ def _heal(situation: Situation, chosen: list[FailingVM], records: Mapping[int, R
         times.append(announcement_time(snapshot.now) + ANNOUNCEMENT)
     soon = len(chosen) - len(deletes)
     held = f"healing: failed virtual machines are replaced in a few seconds ({soon})" if soon else ""
-    return join([Plan(stages=tuple(stages), held=held), wake_at(times, snapshot.now)])
+    return join([Plan(stages=tuple(stages)), waiting(held), wake_at(times, snapshot.now)])
 
 
-def _too_many_notice(snapshot: Snapshot, members: Iterable[Machine], failing: int, limit: int) -> Notice:
-    """Return an Event about blocked healing, because too many VMs fail.
+def _too_many(situation: Situation, failing: int, limit: int) -> Plan:
+    """Return a plan that waits, because too many VMs fail.
 
     The Event is sent once for one series of failures. Another series begins if the spec changes, or if the VM with the
     longest unready period recovers.
     """
-    periods = [period for each in members if (period := open_period(each)) is not None]
+    periods = [period for each in situation.members if (period := open_period(each)) is not None]
     first = min(((period.since, period.uid) for period in periods), default="")
-    return Notice(
+    text = f"{failing} virtual machines fail at the same time, the limit is {limit}"
+    notice = Notice(
         reason=HEALING_HELD,
-        message=(
-            f"{failing} virtual machines fail at the same time, the limit is {limit}; "
-            "no virtual machine is replaced until fewer fail"
-        ),
-        once=f"healing held {snapshot.owner.metadata.generation} {first}",
+        message=f"{text}; no virtual machine is replaced until fewer fail",
+        once=f"healing held {situation.pool.generation} {first}",
     )
+    remedy = f"kubectl annotate --overwrite {{this}} {MAX_UNHEALTHY}=100%"
+    held = waiting(f"healing is blocked: {text} ({MAX_UNHEALTHY})", Why.FEWER, remedy=remedy)
+    return replace(held, notices=(notice,))

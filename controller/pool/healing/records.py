@@ -16,11 +16,11 @@ from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt.annotations import HEALED
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting
+from controller.pool.members.ledger import State, state_of
 from controller.pool.members.machine import Machine
 from controller.pool.members.notes import MAX_ENTRIES, VALID_NUMBERS, Record, encode_note, read_note
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.rollout.limits import count_unavailable
 from controller.replicas.notes import note_patch
 from controller.runtime.actions import Patch
 
@@ -101,11 +101,11 @@ def _start_deadline(snapshot: Snapshot, machine: Machine, record: Record, min_re
 
     The result is None if the VM is available or terminating, or if the deadline has passed.
     """
-    availability = count_unavailable(snapshot, (machine,), min_ready_s)
-    if is_deleting(machine.vm) or not availability.unavailable:
+    state, available_at = state_of(machine, snapshot.now, min_ready_s)
+    if is_deleting(machine.vm) or state in (State.AVAILABLE, State.IDLE):
         return None
     created_at = min(max(record.at, with_timezone(machine.metadata.creation_timestamp) or record.at), snapshot.now)
-    deadline = availability.next_at or created_at + START_TIMEOUT
+    deadline = available_at or created_at + START_TIMEOUT
     return deadline if deadline > snapshot.now else None
 
 

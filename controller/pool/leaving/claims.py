@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from controller.apimachinery.finalizers import owner_and_finalizer_removal_patch, removal_patch
 from controller.kubevirt.annotations import POOL_FINALIZER
@@ -37,7 +38,7 @@ from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.intent import Intent
 from controller.replicas.release_delay import split_by_age
-from controller.runtime.actions import Create, Patch, Plan, RemoveOwnerReference, Stage
+from controller.runtime.actions import Create, Patch, Plan, RemoveOwnerReference, Stage, waiting
 from controller.runtime.members.groups import Member, one_by_one
 from informers.meta import labels_of
 from informers.objects import PatchType
@@ -170,7 +171,8 @@ def plan_member_finalizers(
     free = by_name(each.vm for each in wrong if each.metadata.key not in written)
     batch = free[: snapshot.limits.burst]
     held = f"{len(free) - len(batch)} more finalizers wait for the next pass" if len(batch) < len(free) else ""
-    return Plan(stages=add_finalizers(batch) if preserve else remove_needless_finalizers(batch), held=held)
+    stages = add_finalizers(batch) if preserve else remove_needless_finalizers(batch)
+    return replace(waiting(held), stages=stages)
 
 
 def lacking_finalizer(snapshot: Snapshot, members: Machines) -> Iterator[Machine]:

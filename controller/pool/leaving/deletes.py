@@ -1,6 +1,6 @@
 """The actions that delete VMs of a pool, and the Events about VMs that are not deleted now."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Final
 
@@ -8,10 +8,13 @@ from msgspec.structs import replace
 
 from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.busy import lasting
+from controller.kubevirt.delicate import PROTECTED
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_pool_finalizer
-from controller.runtime.actions import Cause, Delete, Notice
+from controller.replicas.conditions import machines_wait
+from controller.runtime.actions import Cause, Delete, Notice, Plan, waiting
+from controller.runtime.waits import Why
 from informers.meta import controller_of
 
 MAX_NOTICES: Final = 10
@@ -45,6 +48,20 @@ def replacement_of(vm: VirtualMachine, why: str, *, cause: Cause, successor: byt
     """
     delete = delete_of(vm, why, keep_disks=keep_disks)
     return replace(delete, owner_uid="", foreground=not keep_disks, cause=cause, successor=successor)
+
+
+def wait_of(topic: str, held: Sequence[tuple[VirtualMachine, str]]) -> Plan:
+    """Return a plan that waits because of what the first of these VMs waits for. Each entry has the reason."""
+    if not held:
+        return Plan()
+    names, (vm, reason) = tuple(vm.metadata.name for vm, _ in held[:MAX_NOTICES]), held[0]
+    is_protected = reason == PROTECTED
+    return waiting(
+        f"{topic}: {machines_wait(len(held))}: {reason}",
+        Why.PROTECTION if is_protected else Why.USER,
+        names=names,
+        remedy=f"kubectl vmherd unprotect vm/{vm.metadata.name}" if is_protected else "",
+    )
 
 
 def held_notices(pattern: Notice, held: Iterable[tuple[VirtualMachine, str]]) -> tuple[Notice, ...]:

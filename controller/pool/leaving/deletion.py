@@ -32,7 +32,7 @@ from controller.pool.members.revisions import delete_orphaned
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.policies import keeps_disks
 from controller.replicas.progress import wake_at
-from controller.runtime.actions import Notice, Patch, Plan, Stage
+from controller.runtime.actions import Notice, Patch, Plan, Stage, join, waiting
 from informers.objects import PatchType
 
 ORPHAN: Final = "orphan"
@@ -92,7 +92,8 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
         stages = (Stage((_remove_own_finalizer(snapshot),)),)
     pattern = Notice(reason="ScaleInHeld", message="is not deleted with its pool now", once="deletion held")
     wake = wake_at(ends_of_work(snapshot.members, snapshot.now), snapshot.now)
-    return replace(wake, stages=stages, notices=held_notices(pattern, held), held="the pool is being deleted")
+    plan = replace(waiting("the pool is being deleted"), stages=stages, notices=held_notices(pattern, held))
+    return join((wake, plan))
 
 
 def _deletes(vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:

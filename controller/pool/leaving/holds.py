@@ -11,7 +11,6 @@ from controller.pool.members.machine import Machine
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.policies import Strategy
-from controller.pool.spec.template import DiskChange
 
 DISK_STATES: Final = frozenset({"DataVolumeError", "ErrorPvcNotFound"})
 """The values of `printableStatus` that report a failure of the VM's disk."""
@@ -53,13 +52,13 @@ def healing_obstacle(situation: Situation, machine: Machine, own_disks: Collecti
     return replacement_obstacle(situation.snapshot, machine)
 
 
-def recreation_veto(situation: Situation, vm: VirtualMachine, change: DiskChange, disks: Collection[str]) -> str:
+def recreation_veto(situation: Situation, vm: VirtualMachine, disks: Collection[str]) -> str:
     """Return the reason why an update must not delete the VM with its disks unless its user acts, or "" (P21)."""
     if situation.intent.update.strategy is not Strategy.PROACTIVE:
         return "it needs new disks, and spec.updateStrategy deletes no virtual machine: delete it"
     if not starts_after_creation(vm):
         return "it needs new disks, and its run strategy does not start a new virtual machine: delete it"
-    why = _forbidden(situation, change)
+    why = _forbidden(situation)
     if not why:
         return PROTECTED if is_protected(vm.metadata) else _limit_obstacle(situation.snapshot)
     return (
@@ -68,7 +67,7 @@ def recreation_veto(situation: Situation, vm: VirtualMachine, change: DiskChange
     )
 
 
-def _forbidden(situation: Situation, change: DiskChange) -> str:
+def _forbidden(situation: Situation) -> str:
     intent = situation.intent
     if intent.most_disruptive == RECREATE:
         return ""
@@ -76,9 +75,7 @@ def _forbidden(situation: Situation, change: DiskChange) -> str:
         return f"the annotation {MOST_DISRUPTIVE} forbids it"
     if situation.target.rejected is not None:
         return "a return to an earlier revision deletes no disk by itself"
-    if intent.scale_in.preserve:
-        return "statePreservation keeps the disks of this pool"
-    return "a disk cannot become smaller" if change is DiskChange.SMALLER else ""
+    return "statePreservation keeps the disks of this pool" if intent.scale_in.preserve else ""
 
 
 def _list(names: Collection[str]) -> str:

@@ -31,14 +31,14 @@ class Candidates(Struct, frozen=True):
     - `ranked`: the first candidates, in the order of deletion.
     - `deletable`: the number of all candidates.
     - `delicate`: the VMs that must not be deleted now. The key is the UID of the VM, and the value is the reason.
-    - `protected`: the number of VMs with a protecting annotation.
+    - `protected`: the VMs with a protecting annotation.
     - `unselected`: the number of VMs that the selectors do not match.
     """
 
     ranked: tuple[Machine, ...]
     deletable: int
     delicate: Mapping[str, str]
-    protected: int
+    protected: Machines
     unselected: int
 
 
@@ -86,7 +86,7 @@ def choose_for_removal(
         ranked=tuple(_first(ranks, _sort_key(snapshot, selection.sort), most=most)),
         deletable=len(unprotected),
         delicate=delicate,
-        protected=len(allowed) - len(unprotected),
+        protected=allowed.where(lambda each: is_protected(each.metadata)),
         unselected=len(members) - len(allowed),
     )
 

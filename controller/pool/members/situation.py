@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from controller.apimachinery.field_error import FieldError
-from controller.kubevirt.vms import is_deleting, revision_of
+from controller.kubevirt.annotations import PARTITION_REVISION
+from controller.kubevirt.vms import is_deleting
 from controller.pool.leaving.claims import Claims, choose_claims
 from controller.pool.members.lost import count_substitutes, known_losses, lost_members
 from controller.pool.members.machine import Machine, Machines
@@ -20,7 +22,7 @@ from controller.pool.spec.policies import Strategy
 from controller.pool.spec.template import Template
 from controller.replicas import target
 from controller.replicas.rollback import rolled_out, usable_template
-from informers.meta import ObjectMeta
+from informers.meta import ObjectMeta, annotations_of
 
 
 class Target(target.Target[Template], frozen=True, kw_only=True):
@@ -39,6 +41,7 @@ class Situation(Struct, frozen=True):
     - `lost`: the UIDs of the members whose node may not answer, if the pool has substitutes for them (P28).
     - `known_lost`: the members that are lost for certain.
     - `doomed`: the UIDs of the members that healing deletes, or that have finished and leave, in this reconciliation.
+    - `known_steps`: the steps that `rollout.steps` has found, each with its VM, by the identity of the VM.
     """
 
     snapshot: Snapshot
@@ -49,6 +52,7 @@ class Situation(Struct, frozen=True):
     lost: frozenset[str]
     known_lost: Machines
     doomed: frozenset[str] = frozenset()
+    known_steps: dict[int, tuple[Machine, Any]] = field(default_factory=dict)
 
     @property
     def members(self) -> Machines:
@@ -82,6 +86,12 @@ class Situation(Struct, frozen=True):
     def bridged(self) -> int:
         """The number of lost VMs in whose place another VM exists."""
         return min(max(self.surplus + len(self.lost), 0), len(self.lost))
+
+    @property
+    def replaced(self) -> frozenset[str]:
+        """The UIDs of the lost VMs if other VMs do the work of all of them (P28)."""
+        lost = {each.metadata.uid for each in self.known_lost}
+        return frozenset(lost if len(lost) <= self.bridged else ())
 
     def may_update(self, machine: Machine) -> bool:
         """Return True if the update strategy and its selectors allow an update of the VM. A terminating VM is not
@@ -144,18 +154,14 @@ def usable_in(snapshot: Snapshot, intent: Intent) -> Callable[[str], Template | 
 
 
 def _at_step(snapshot: Snapshot, intent: Intent, found: Target, revisions: Revisions) -> Target:
-    """Return the target with the partition of the present step.
-
-    The VM with the lowest ordinal is updated last. If it has the current template, the pool returns to this template,
-    or the update has reached the last step. A return needs no steps. While this VM is missing, only the note counts.
+    """Return the target with the partition of the present step. A return to the template below the partition, by itself
+    or by an undo, has no steps and no pauses.
     """
     if not intent.steps:
         return found
-    machines = {ordinal: each for each in snapshot.members if (ordinal := snapshot.ordinal_of(each)) is not None}
-    ordinals, missing = sorted(machines), max(found.regular - len(machines), 0)
-    partitions = [each.partition_of(ordinals, missing) for each in intent.steps]
-    step, _ = noted_step(snapshot.owner.metadata, found.template.digest)
-    lowest = machines.get(0 if missing or not ordinals else ordinals[0])
-    if lowest is not None and revisions.is_current(revision_of(lowest.vm)):
-        step = len(partitions)
+    meta = snapshot.owner.metadata
+    ordinals = sorted(ordinal for each in snapshot.members if (ordinal := snapshot.ordinal_of(each)) is not None)
+    partitions = [each.partition_of(ordinals, max(found.regular - len(ordinals), 0)) for each in intent.steps]
+    is_return = found.rejected is not None or revisions.is_current(annotations_of(meta).get(PARTITION_REVISION, ""))
+    step = len(partitions) if is_return else noted_step(meta, found.template.digest).step
     return replace(found, step=step, partition=min(partitions[:step]), last_partition=min(partitions))

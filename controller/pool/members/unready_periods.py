@@ -19,12 +19,12 @@ from msgspec.structs import replace
 
 from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import UNREADY
+from controller.kubevirt.annotations import REVISION_NAME, UNREADY
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import is_deleting, is_meant_to_run, revision_of, start_failures_of
 from controller.pool.members.notes import read_note
-from informers.meta import ObjectMeta
+from informers.meta import ObjectMeta, labels_of
 
 STEADY: Final = timedelta(seconds=30)
 """After a VM has been ready for this time, its unready period ends."""
@@ -52,9 +52,10 @@ class Down(Struct, frozen=True, gc=False):
     """The VM `uid` is not ready.
 
     The field `since` is the start of the period. `template_since` is the time since which the VM has been unready with
-    the revision `revision`. If the VM is recreated with the same revision, `template_since` does not change. `crashes`
-    is true if the VM was ready during the period and then became unready again. `silent_since` is the time
-    since which the node of the VM does not answer, also while its Pod is terminating, or None (P28).
+    the revision `revision`, which its VMI has, or which its next VMI gets. If the VM is recreated with the same
+    revision, `template_since` does not change. `crashes` is true if the VM was ready during the period and then became
+    unready again. `silent_since` is the time since which the node of the VM does not answer, also while its Pod is
+    terminating, or None (P28).
     """
 
     uid: str
@@ -97,6 +98,11 @@ class Observation(Struct, frozen=True, gc=False):
     @property
     def uid(self) -> str:
         return self.vm.metadata.uid
+
+    @property
+    def revision(self) -> str:
+        of_vmi = labels_of(self.vmi.metadata).get(REVISION_NAME) if self.vmi is not None else None
+        return of_vmi or revision_of(self.vm)
 
     @property
     def is_up(self) -> bool:
@@ -181,7 +187,7 @@ def _next_period(previous: UnreadyPeriod | None, seen: Observation | None, now: 
             is_over = has_ended(last, now) and seen.note is None
             return None if is_over else replace(last, was_ready=last.was_ready or seen.is_up)
         case Recovering(down=Down(uid=seen.uid)) if has_ended(last, now) or _is_restart(last, seen):
-            return Down(seen.uid, now, revision_of(seen.vm), template_since=now)
+            return Down(seen.uid, now, seen.revision, template_since=now)
         case Recovering(down=Down(uid=seen.uid)):
             return replace(last.down, crashes=last.was_ready)
         case _ if seen.is_calm:
@@ -202,13 +208,13 @@ def _absent(previous: UnreadyPeriod | None, now: datetime) -> Gone | None:
 
 def _still_down(period: Down, seen: Observation, now: datetime) -> Down:
     """Return the period of a VM that is still unready. A new revision begins another `template_since`."""
-    revision = revision_of(seen.vm)
+    revision = seen.revision
     return period if period.revision == revision else replace(period, revision=revision, template_since=now)
 
 
 def _first_down(predecessor: Down | Recovering | None, seen: Observation, now: datetime) -> Down:
     """A recreated VM with the same template continues `template_since` of its predecessor."""
-    revision = revision_of(seen.vm)
+    revision = seen.revision
     since = _noted_since(seen, seen.note, now) if seen.note is not None else now
     template_since = since
     if predecessor is not None and not has_ended(predecessor, now) and down_of(predecessor).revision == revision:
@@ -218,14 +224,14 @@ def _first_down(predecessor: Down | Recovering | None, seen: Observation, now: d
 
 def _noted_recovery(seen: Observation, note: UnreadyNote, now: datetime) -> Recovering:
     """Return the period of a ready VM that was unready in the time of an earlier leader."""
-    down = Down(seen.uid, _noted_since(seen, note, now), revision_of(seen.vm), template_since=now)
+    down = Down(seen.uid, _noted_since(seen, note, now), seen.revision, template_since=now)
     ready_at = vmis.ready_since(seen.vmi) if seen.vmi is not None else None
     return Recovering(down, min(ready_at or now, now), was_ready=seen.is_up)
 
 
 def _is_restart(period: Recovering, seen: Observation) -> bool:
     """Return True if a user or a rollout restarts a ready VM. A crash of the guest is not a restart."""
-    return seen.is_stopping or period.down.revision != revision_of(seen.vm)
+    return seen.is_stopping or period.down.revision != seen.revision
 
 
 def _noted_since(seen: Observation, note: UnreadyNote, now: datetime) -> datetime:

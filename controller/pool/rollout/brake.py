@@ -26,7 +26,8 @@ from controller.pool.rollout.effects import Effect, effect_between
 from controller.pool.rollout.steps import PendingStep, Step, vmi_revision_of
 from controller.pool.spec.template import Template, describe_difference
 from controller.replicas.notes import plan_note
-from controller.runtime.actions import Notice, Plan, join
+from controller.runtime.actions import Notice, Plan, join, waiting
+from controller.runtime.waits import Why
 
 PROCEED: Final = "proceed"
 DONE: Final = "done"
@@ -69,17 +70,21 @@ def plan_takeover(situation: Situation, update: Plan, pending: Iterable[PendingS
             return update
         return join((_note(snapshot, DONE, "its template was changed"), update))
     changes = [each for each in pending if each.step is not Step.RELABEL]
-    if not changes and not update.held:
+    if not changes and not update.waits:
         return join((_note(snapshot, DONE, "its virtual machines are on its template"), update))
     message = _consequences(changes, revisions, live=snapshot.live is not None)
     mark = _blocked_mark(revisions.template)
+    is_noted = situation.intent.takeover.startswith(TAKEOVER_HELD)
     note = _note(snapshot, mark, "its update waits") if situation.intent.takeover != mark else Plan()
-    notice = Notice(
-        reason="TakeoverHeld",
-        message=f"{message}. Annotate the pool with {TAKEOVER}={PROCEED} to allow the update, or change the template",
-        once=mark,
+    allow = f"annotate the pool with {TAKEOVER}={PROCEED} to allow the update, or change the template"
+    notice = Notice(reason="TakeoverHeld", message=f"{message}; {allow}", once=mark)
+    held = waiting(
+        f"takeover: {message}; {allow}",
+        Why.USER if is_noted else Why.TIME,
+        stall="TakeoverHeld" if is_noted else "",
+        remedy=f"kubectl annotate --overwrite {{this}} {TAKEOVER}={PROCEED}",
     )
-    return replace(note, notices=(notice,), held=f"takeover: {message}")
+    return join((replace(note, notices=(notice,)), held))
 
 
 def plan_first_mark(situation: Situation) -> Plan:

@@ -1,23 +1,56 @@
 """An update in steps, with a pause after each step (P14). `spec.partition` describes the annotation.
 
-The pool's annotation `vmherd.dev/partition-step` notes the step that has begun, so a restart of the controller forgets
-nothing. When all VMs of the step have the template, the note gets the time: the pause begins. A live change does not
-make a VM unready, so the time for which a VM has been ready is not enough. The controller notes the next step when the
-pause has passed and the VMs have been ready for its time. `kubectl vmherd rollout resume` notes it at once.
+Two annotations of the pool note the update, so a restart of the controller forgets nothing, and no scaling skips a
+step. `vmherd.dev/partition-revision` names the revision that the VMs below the partition keep, from the beginning of
+the update to its end. `vmherd.dev/partition-step` notes the step that has begun. When all VMs of the step have the
+template, this note gets the time: the pause begins. A live change does not make a VM unready, so the time for which a
+VM has been ready is not enough. The controller notes the next step when the pause has passed and the VMs have been
+ready for its time. `kubectl vmherd rollout resume` notes it at once.
 """
-
-from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from controller.kubevirt.annotations import PARTITION_STEP
-from controller.pool.members.machine import Machine
+from controller.kubevirt.annotations import PARTITION_REVISION, PARTITION_STEP
+from controller.kubevirt.vms import revision_of
+from controller.pool.members.ledger import outage_of
+from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.situation import Situation
-from controller.pool.rollout.limits import count_unavailable
 from controller.pool.rollout.steps import is_updated
-from controller.pool.spec.partition import noted_step, step_note
+from controller.pool.spec.partition import ALL_ORDINALS, noted_step, step_note
+from controller.pool.spec.template import Template
 from controller.replicas.notes import plan_note
-from controller.runtime.actions import Notice, Plan
+from controller.runtime.actions import Notice, Plan, join, waiting
+from controller.runtime.members.groups import one_by_one
+from informers.meta import annotations_of
+
+
+def template_below(situation: Situation) -> tuple[str, Template]:
+    """Return the revision and the template for new VMs with an ordinal below the partition.
+
+    They get the revision of the other VMs below the partition, or the current revision if that one is not known or the
+    VMs return from it.
+    """
+    status, revisions = situation.snapshot.owner.status, situation.revisions
+    name = _revision_to_keep(situation) or (status.current_revision if status is not None else "") or ""
+    past = revisions.templates.get(name)
+    if past is not None and not (revisions.is_current(name) or situation.is_rejected(name)):
+        return name, past
+    return revisions.current, revisions.template
+
+
+def plan_partition_note(situation: Situation) -> Plan:
+    """Plan a patch that notes the revision below the partition, and that the update has begun."""
+    meta, digest, target = situation.pool, situation.revisions.template.digest, situation.target
+    if not situation.intent.steps or target.rejected is not None or target.last_partition == ALL_ORDINALS:
+        return Plan()
+    changes: dict[str, str | None] = {}
+    name = _revision_to_keep(situation)
+    if name not in ("", annotations_of(meta).get(PARTITION_REVISION)):
+        changes[PARTITION_REVISION] = name
+    if not noted_step(meta, digest).has_begun and any(map(situation.is_in_steps, _outdated(situation))):
+        changes[PARTITION_STEP] = step_note(meta, digest, target.step)
+    why = "notes the revision of the VMs below the partition"
+    return plan_note(situation.snapshot.pools, meta, changes, why) if changes else Plan()
 
 
 def plan_partition_step(situation: Situation) -> Plan:
@@ -25,21 +58,25 @@ def plan_partition_step(situation: Situation) -> Plan:
     text = waiting_step(situation)
     if not text:
         return Plan()
-    snapshot, intent, target = situation.snapshot, situation.intent, situation.target
-    waits = Plan(held=f"update: {text}")
+    snapshot, intent, target, now = situation.snapshot, situation.intent, situation.target, situation.now
+    waits = waiting(f"update: {text}")
     if len(situation.members) < target.wanted or any(map(situation.is_above_partition, _outdated(situation))):
         return waits
     pause, digest = intent.steps[target.step - 1].pause, situation.revisions.template.digest
-    since = noted_step(situation.pool, digest)[1] if pause else situation.now
-    if since is None:
-        note = step_note(situation.pool, digest, target.step, situation.now)
+    noted = noted_step(situation.pool, digest)
+    if not noted.has_begun:
+        return waits
+    since = noted.since if pause else now
+    if since is None or since > now:
+        note = step_note(situation.pool, digest, target.step, now)
         begins = plan_note(snapshot.pools, situation.pool, {PARTITION_STEP: note}, "the pause of the step begins")
-        return replace(begins, held=waits.held)
-    above = [each for each in situation.members if situation.is_above_partition(each)]
-    availability = count_unavailable(snapshot, above, max(int(pause.total_seconds()), intent.min_ready_s))
-    if availability.unavailable or situation.now < since + pause:
-        at = availability.next_at if availability.unavailable else since + pause
-        return replace(waits, requeue_after_s=(at - situation.now).total_seconds() if at is not None else None)
+        return join((begins, waits))
+    present = situation.members.without(situation.replaced)
+    above = one_by_one(filter(situation.is_above_partition, present))
+    outage = outage_of(above, now, max(int(pause.total_seconds()), intent.min_ready_s))
+    if outage.number or now < since + pause:
+        at = outage.ends_at if outage.number else since + pause
+        return replace(waits, requeue_after_s=(at - now).total_seconds() if at is not None else None)
     step = target.step + 1
     message = f"step {step} of {len(intent.steps)} of the update begins"
     note = step_note(situation.pool, digest, step)
@@ -61,8 +98,40 @@ def waiting_step(situation: Situation) -> str:
     )
 
 
-def _outdated(situation: Situation) -> Iterator[Machine]:
-    """Yield the VMs that the update changes now or in a later step."""
-    return iter(
-        situation.members.where(lambda each: situation.may_update(each) and not is_updated(situation.revisions, each))
+def _revision_to_keep(situation: Situation) -> str:
+    """Return the revision that the VMs below the partition keep, or "" if it is not known.
+
+    From the beginning of an update to its end, it is the noted one. At other times, the VMs show it.
+    """
+    meta, revisions, target = situation.pool, situation.revisions, situation.target
+    noted = annotations_of(meta).get(PARTITION_REVISION, "")
+    if not noted_step(meta, revisions.template.digest).has_begun or noted not in revisions.templates:
+        return _oldest_below(situation) or noted
+    has_ended = target.step >= len(situation.intent.steps) and not situation.members.some(
+        lambda each: not is_updated(revisions, each)
     )
+    return revisions.current if has_ended and situation.members else noted
+
+
+def _oldest_below(situation: Situation) -> str:
+    """Return the oldest revision of the VMs below the partition whose template is known, or ""."""
+    snapshot, partition = situation.snapshot, situation.target.partition
+    if not partition:
+        return ""
+    numbers = {revision.metadata.name: revision.revision for revision in snapshot.revisions}
+    known = sorted(situation.revisions.templates.keys() & numbers.keys(), key=lambda name: (numbers[name], name))
+
+    def has_vm_below(name: str) -> bool:
+        machines = snapshot.members.where(lambda each: revision_of(each.vm) == name)
+        return any((ordinal := snapshot.ordinal_of(each)) is not None and ordinal < partition for each in machines)
+
+    return next((name for name in known if has_vm_below(name) and not situation.is_rejected(name)), "")
+
+
+def _outdated(situation: Situation) -> Machines:
+    """Return the VMs that the update changes now or in a later step. Lost VMs whose work others do are left out."""
+
+    def is_outdated(machine: Machine) -> bool:
+        return situation.may_update(machine) and not is_updated(situation.revisions, machine)
+
+    return situation.members.where(is_outdated).without(situation.replaced)

@@ -5,10 +5,9 @@ from datetime import datetime
 
 from controller.kubevirt.vms import is_deleting, revision_of
 from controller.pool.health import late_live_change, should_be_ready
-from controller.pool.members.downtime import member_stuck_since
+from controller.pool.members.ledger import member_stuck_since, outage_of, should_run
 from controller.pool.members.situation import Situation, usable_in
 from controller.pool.rollout.brake import is_taken_over
-from controller.pool.rollout.limits import count_unavailable, should_run
 from controller.pool.rollout.steps import is_updated, vmi_revision_of
 from controller.replicas.rollback import Rollout, tells_of_template
 
@@ -40,7 +39,7 @@ def _ready_revision(situation: Situation) -> tuple[str, datetime | None]:
     """Return the revision that all VMs and VMIs have, if all wanted VMs exist, at least one should run, and all that
     should run are available. Otherwise return "", and the time at which the next of them becomes available or None.
     """
-    snapshot, members, templates = situation.snapshot, situation.members, situation.revisions.templates
+    members, templates = situation.members, situation.revisions.templates
     shared = members.traits()
     names = {revision_of(each.vm) for each in shared}
     names |= {vmi_revision_of(each.vmi) for each in shared if each.vmi is not None}
@@ -49,8 +48,8 @@ def _ready_revision(situation: Situation) -> tuple[str, datetime | None]:
     is_changing = len(members) < situation.target.wanted or members.some(lambda each: is_deleting(each.vm))
     if is_changing or not members.some(should_run):
         return "", None
-    availability = count_unavailable(snapshot, members, situation.intent.min_ready_s)
-    return ("", availability.next_at) if availability.unavailable else (max(names), None)
+    outage = outage_of(members.without(situation.replaced), situation.now, situation.intent.min_ready_s)
+    return ("", outage.ends_at) if outage.number else (max(names), None)
 
 
 def _unready(situation: Situation) -> Iterator[tuple[datetime | None, str]]:
@@ -59,7 +58,7 @@ def _unready(situation: Situation) -> Iterator[tuple[datetime | None, str]]:
         lambda each: is_updated(situation.revisions, each) and should_be_ready(each) and tells_of_template(each.vmi)
     )
     for group in stuck.groups:
-        yield member_stuck_since(situation.snapshot, group.traits), min(each.metadata.name for each in group)
+        yield member_stuck_since(situation.snapshot.revisions, group.traits), min(each.metadata.name for each in group)
     late = late_live_change(situation)
     if late is not None:
         yield (situation.snapshot.live or {}).get(late.metadata.uid), late.metadata.name

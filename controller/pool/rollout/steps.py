@@ -29,15 +29,16 @@ from controller.kubevirt.vms import (
     template_labels_of,
 )
 from controller.pool.leaving.holds import recreation_veto, replacement_obstacle
+from controller.pool.members.ledger import should_run
 from controller.pool.members.machine import Machine
 from controller.pool.members.revisions import Revisions
 from controller.pool.members.situation import Situation
-from controller.pool.rollout.limits import should_run
 from controller.pool.rollout.live import forbids_restart, is_live_change, live_verdict, restart_due
 from controller.pool.spec.indexing import own_disks
 from controller.pool.spec.policies import Strategy
 from controller.pool.spec.template import DiskChange, Template, disk_change, larger_disks
 from controller.pool.substitutes import NO_ANSWER
+from controller.replicas.draining import is_draining
 from informers.meta import labels_of
 
 
@@ -84,12 +85,21 @@ class PendingStep(Struct, frozen=True, kw_only=True):
         return self.live and self.step in (Step.LIVE, Step.RELABEL)
 
     @property
+    def drains(self) -> bool:
+        return is_draining(self.machine.metadata)
+
+    @property
     def takes_turn(self) -> bool:
         """Return True if the VM counts towards the limit of ready VMs. A VM that already has the new spec counts even
-        if its restart must wait.
+        if its restart must wait. A VM that drains is counted as out of service already.
         """
         may_keep_its_spec = bool(self.reason) and not self.begun
-        return self.costly and not may_keep_its_spec
+        return self.costly and not may_keep_its_spec and not self.drains
+
+    @property
+    def interrupts(self) -> bool:
+        """Return True if the step, or the step after it, deletes the VM or restarts its VMI, and nothing says stop."""
+        return not self.reason and (self.costly or self.risky or self.step in (Step.RESTART, Step.RECREATE))
 
 
 def is_updated(revisions: Revisions, machine: Machine) -> bool:
@@ -107,6 +117,14 @@ def pending_step(situation: Situation, machine: Machine) -> PendingStep | None:
 
     The strategy opportunistic updates only the specs of VMs.
     """
+    known = situation.known_steps
+    found: tuple[Machine, PendingStep | None] | None = known.get(id(machine))
+    if found is None:
+        known[id(machine)] = found = machine, _pending_step(situation, machine)
+    return found[1]
+
+
+def _pending_step(situation: Situation, machine: Machine) -> PendingStep | None:
     found = _step_of(situation, machine)
     if found is None or found.reason or found.step in (Step.LIVE, Step.RELABEL):
         return found
@@ -217,7 +235,7 @@ def _needs_new_vm(situation: Situation, machine: Machine, change: DiskChange) ->
     """
     if change is DiskChange.NAMES:
         return situation.intent.update.strategy is Strategy.PROACTIVE and should_run(machine)
-    return change in (DiskChange.SMALLER, DiskChange.OTHER)
+    return change is DiskChange.OTHER
 
 
 def _recreation(situation: Situation, machine: Machine, past: Template, *, begun: bool) -> PendingStep | None:
@@ -230,7 +248,7 @@ def _recreation(situation: Situation, machine: Machine, past: Template, *, begun
     vm, vmi, ordinal = machine.vm, machine.vmi, situation.snapshot.ordinal_of(machine)
     disks = own_disks(past, ordinal) if ordinal is not None else ()
     ready = vmi is not None and vmis.is_active(vmi) and vmis.is_ready(vmi)
-    veto = recreation_veto(situation, vm, disk_change(past, situation.revisions.template), disks)
+    veto = recreation_veto(situation, vm, disks)
     return PendingStep(
         machine=machine,
         step=Step.RECREATE,

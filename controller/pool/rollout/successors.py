@@ -16,7 +16,7 @@ from controller.pool.members.machine import Machine
 from controller.pool.members.notes import MAX_ENTRIES, Record, encode_note, read_note
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.rollout.limits import template_below
+from controller.pool.rollout.partition_steps import template_below
 from controller.pool.spec.indexing import encode_vm
 from controller.pool.spec.template import Template
 from controller.replicas.notes import plan_note

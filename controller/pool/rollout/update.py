@@ -9,6 +9,7 @@ its own (P13).
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from heapq import nsmallest
 
 import msgspec
 from msgspec import Struct
@@ -18,23 +19,21 @@ from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import REVISION_NAME
 from controller.kubevirt.busy import lasting
-from controller.kubevirt.delicate import needs_manual_recovery
+from controller.kubevirt.delicate import PROTECTED, needs_manual_recovery
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, RESTART, VM_REQUESTS, VMIS, VMS
 from controller.kubevirt.vms import AfterStop, after_stop, is_deleting, revision_of
 from controller.pool.leaving.deletes import MAX_NOTICES, replacement_of
-from controller.pool.members.downtime import member_stuck_since
+from controller.pool.members.ledger import member_stuck_since, outage_of
 from controller.pool.members.machine import Machine
 from controller.pool.members.revisions import plan_revision
 from controller.pool.members.select import in_order
 from controller.pool.members.situation import Situation
 from controller.pool.rollout.effects import effect_of
-from controller.pool.rollout.limits import count_unavailable
 from controller.pool.rollout.live import late_change, most_live_changes
 from controller.pool.rollout.steps import PendingStep, Step, is_updated, pending_step
 from controller.pool.rollout.successors import note_recreations, successor_of
 from controller.pool.spec.indexing import encode_shape
 from controller.replicas.conditions import machines_wait
-from controller.replicas.draining import is_draining
 from controller.replicas.kstatus import is_overdue
 from controller.replicas.progress import wake_at, watch_progress
 from controller.runtime.actions import (
@@ -50,6 +49,7 @@ from controller.runtime.actions import (
     ThreeWayMerge,
     join,
 )
+from controller.runtime.waits import Wait, Why
 from informers.meta import ObjectKey, controller_of
 from informers.objects import PatchType
 
@@ -101,7 +101,7 @@ def in_turn(pending: Iterable[PendingStep]) -> list[PendingStep]:
     """Return the steps in the order in which they begin: steps that put no ready VM at risk come first. Of the others,
     VMs that drain come first (P26), and then VMs that already have the current spec.
     """
-    return sorted(pending, key=lambda each: (each.costly, not is_draining(each.machine.metadata), not each.begun))
+    return sorted(pending, key=lambda each: (each.costly, not each.drains, not each.begun))
 
 
 def plan_update(situation: Situation, pending: list[PendingStep], *, missing: int = 0) -> Plan:
@@ -117,7 +117,7 @@ def plan_update(situation: Situation, pending: list[PendingStep], *, missing: in
     progress = Plan(
         stages=_stages(situation, choice.steps),
         notices=_held_notices(choice.held),
-        held=_held_text(choice),
+        waits=tuple(_waits(situation, choice)),
         requeue_after_s=allowance.waits_s if choice.waiting else None,
     )
     progress = join((progress, _watch_live_changes(situation, pending)))
@@ -150,7 +150,7 @@ def _blocking(situation: Situation, held: Iterable[PendingStep]) -> Iterator[tup
     members = situation.members
     for machine in members:
         is_new = is_updated(situation.revisions, machine)
-        if is_new and (since := member_stuck_since(situation.snapshot, machine)) is not None:
+        if is_new and (since := member_stuck_since(situation.snapshot.revisions, machine)) is not None:
             yield since, machine.metadata.name
     for machine in members.where(lambda each: is_deleting(each.vm)):
         if (since := with_timezone(machine.metadata.deletion_timestamp)) is not None:
@@ -159,27 +159,24 @@ def _blocking(situation: Situation, held: Iterable[PendingStep]) -> Iterator[tup
         if machine.vmi is not None and (since := vmis.terminating_since(machine.vmi)) is not None:
             yield since, machine.metadata.name
     for step in held:
-        if (since := member_stuck_since(situation.snapshot, step.machine)) is not None:
+        if (since := member_stuck_since(situation.snapshot.revisions, step.machine)) is not None:
             yield since, step.machine.metadata.name
 
 
 def _allowance(situation: Situation, pending: Iterable[PendingStep], missing: int) -> Allowance:
     """Return the limits of this reconciliation. The VMs that the same plan heals, and missing VMs, are unavailable."""
-    snapshot, most = situation.snapshot, situation.most_unavailable
-    min_ready_s = situation.intent.min_ready_s
-    staying = situation.members.without(situation.doomed)
-    present = staying.without(situation.lost)
-    availability = count_unavailable(snapshot, present, min_ready_s)
+    now, most, min_ready_s = situation.now, situation.most_unavailable, situation.intent.min_ready_s
+    present = situation.members.without(situation.doomed).without(situation.lost)
+    outage = outage_of(present, now, min_ready_s)
     on_current = present.where(lambda each: situation.revisions.is_current(revision_of(each.vm)))
-    unproven = count_unavailable(snapshot, on_current, min_ready_s).unavailable
-    begun = sum(each.begun and each.costly for each in pending)
+    unproven = outage_of(on_current, now, min_ready_s).number
+    begun = sum(each.begun and each.takes_turn for each in pending)
     # Another VM does the work of a lost VM, so such a lost VM does not count as unavailable (P28).
     leaving = len(situation.members) - len(present) - situation.bridged + missing
-    next_at = availability.next_at
     return Allowance(
-        ready=most - availability.unavailable - leaving,
+        ready=most - outage.number - leaving,
         is_unproven=unproven + begun >= most,
-        waits_s=max((next_at - snapshot.now).total_seconds(), 0.0) if next_at is not None else None,
+        waits_s=max((outage.ends_at - now).total_seconds(), 0.0) if outage.ends_at is not None else None,
     )
 
 
@@ -193,7 +190,8 @@ def _choose(situation: Situation, pending: list[PendingStep], allowance: Allowan
     for each in in_turn(pending):
         begins_live = each.live and each.step is Step.UPDATE
         needs_ready = each.costly or (begins_live and not each.risky)
-        may_start = (ready > 0) if needs_ready else not (each.risky and allowance.is_unproven)
+        # A VM that drains is out of service already.
+        may_start = ready > 0 or each.drains if needs_ready else not (each.risky and allowance.is_unproven)
         ready -= each.takes_turn
         if each.reason:
             held.append(each)
@@ -250,17 +248,25 @@ def _recreation(situation: Situation, pending: PendingStep) -> Delete:
     )
 
 
-def _held_text(choice: Choice) -> str:
-    texts = [f"update: {machines_wait(choice.waiting)} until more are ready"] if choice.waiting else []
+def _waits(situation: Situation, choice: Choice) -> Iterator[Wait]:
+    if choice.waiting:
+        yield Wait(text=f"update: {machines_wait(choice.waiting)} until more are ready", why=Why.OTHERS)
     if choice.changing:
         first, more = choice.changing[0], len(choice.changing) - 1
         others = f", and so are {more} more virtual machines" if more else ""
-        texts.append(f"update: {first.machine.metadata.name} is changed while it runs{others}")
+        yield Wait(text=f"update: {first.machine.metadata.name} is changed while it runs{others}")
     if choice.held:
-        first, more = choice.held[0], len(choice.held) - 1
+        # A step that waits for its user comes first.
+        rank_of = situation.snapshot.rank_of
+        held = nsmallest(MAX_NOTICES, choice.held, key=lambda each: (not each.needs_user, rank_of(each.machine)))
+        first, more = held[0], len(choice.held) - 1
         others = f", and {machines_wait(more, 'more ')}" if more else ""
-        texts.append(f"update: {first.machine.metadata.name} waits: {first.reason}{others}")
-    return "; ".join(texts)
+        yield Wait(
+            text=f"update: {first.machine.metadata.name} waits: {first.reason}{others}",
+            why=Why.PROTECTION if first.reason == PROTECTED else Why.USER,
+            names=tuple(each.machine.metadata.name for each in held),
+            stall="UpdateHeld" if first.needs_user else "",
+        )
 
 
 def _held_notices(held: list[PendingStep]) -> tuple[Notice, ...]:

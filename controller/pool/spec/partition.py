@@ -8,7 +8,7 @@ minutes, all are updated.
 import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -71,13 +71,22 @@ def step_note(pool: ObjectMeta, digest: str, step: int, since: datetime | None =
     return note if since is None else f"{note} since {since.isoformat()}"
 
 
-def noted_step(pool: ObjectMeta, digest: str) -> tuple[int, datetime | None]:
-    """Return the step that has begun, from 1, and the beginning of the pause after it, or None. A note about another
-    template or other steps does not count.
+class NotedStep(NamedTuple):
+    """The step that has begun, from 1, and the beginning of the pause after it, or None. `has_begun` is true if the
+    update to the template has begun, perhaps with other steps.
     """
+
+    step: int
+    since: datetime | None = None
+    has_begun: bool = False
+
+
+def noted_step(pool: ObjectMeta, digest: str) -> NotedStep:
+    """Return what the note says. A note about another template or other steps does not count."""
     text, _, since = annotations_of(pool).get(PARTITION_STEP, "").partition(" since ")
-    found = re.fullmatch(r"\w+ ([1-9][0-9]?) .*", text, re.ASCII | re.DOTALL)
-    step = int(found[1]) if found is not None else 1
+    found = re.fullmatch(r"(\w+) ([1-9][0-9]?) .*", text, re.ASCII | re.DOTALL)
+    has_begun = found is not None and found[1] == digest
+    step = int(found[2]) if found is not None else 1
     if text != step_note(pool, digest, step):
-        return 1, None
-    return min(step, len(parse_partition(pool))), time_of(since)
+        return NotedStep(1, has_begun=has_begun)
+    return NotedStep(min(step, len(parse_partition(pool))), time_of(since), has_begun)

@@ -71,13 +71,12 @@ class Template(limits.Template, frozen=True, kw_only=True):
 class DiskChange(Enum):
     """The difference between the dataVolumeTemplates of two templates.
 
-    With LARGER, only sizes differ, and these disks are larger. With SMALLER, a disk is smaller. With NAMES, disks are
-    added or removed, and all other disks are the same or larger. With OTHER, a disk has changed in another way.
+    A claim that is larger than the template asks for is no difference. With LARGER, only sizes differ, and disks are
+    larger. With NAMES, disks are added or removed. With OTHER, a disk has changed in another way.
     """
 
     NONE = auto()
     LARGER = auto()
-    SMALLER = auto()
     NAMES = auto()
     OTHER = auto()
 
@@ -89,20 +88,15 @@ def disk_change(past: Template, current: Template) -> DiskChange:
     common = past.disks.keys() & current.disks.keys()
     if any(past.disks[name] != current.disks[name] for name in common):
         return DiskChange.OTHER
-    # Most sizes have the same text. To parse a quantity is slow.
-    before, after = past.disk_sizes, current.disk_sizes
-    sized = [name for name in common & after.keys() if before[name] != after[name]]
-    differences = [_bytes(after[name]) - _bytes(before[name]) for name in sized]
-    if any(difference < 0 for difference in differences):
-        return DiskChange.SMALLER
     if past.disks.keys() != current.disks.keys():
         return DiskChange.NAMES
-    return DiskChange.LARGER if any(differences) else DiskChange.NONE
+    return DiskChange.LARGER if larger_disks(past, current) else DiskChange.NONE
 
 
 def larger_disks(past: Template, current: Template) -> Mapping[str, str]:
     """Return the new sizes of the disks that are larger in the current template, by name of the dataVolumeTemplate."""
     before = past.disk_sizes
+    # Most sizes have the same text. To parse a quantity is slow.
     return {
         name: size
         for name, size in current.disk_sizes.items()

@@ -54,6 +54,7 @@ from controller.runtime.execute.patches import Merge, outcome_of_merge, without_
 from controller.runtime.execute.read_and_patch import read_and_patch
 from controller.runtime.execute.refusals import Owner, Refusals
 from controller.runtime.execute.restarts import Restarts
+from controller.runtime.execute.successors import successor_error
 from controller.runtime.result import is_outage, name_of, was_tried
 from controller.runtime.settle.cache_check import CacheCheck
 from controller.runtime.settle.expectations import Expectations, Write
@@ -280,6 +281,8 @@ class Executor:
                 case Patch():
                     if action.judged and (problem := await judged_error(self._client, action, self._judge)):
                         return Rejected(action, problem)
+                    if action.before and (problem := await successor_error(self._client, action.before)):
+                        return SuccessorRefused(action.before, problem)
                     answer = await self._client.patch(
                         action.resource, action.key, action.body, content_type=action.type.value
                     )

@@ -6,7 +6,7 @@ import pytest
 
 from controller.kubevirt import vms
 from controller.kubevirt.annotations import HEALED, REPLACE_UNREADY_AFTER
-from controller.pool.members.downtime import member_stuck_since, member_unready_since
+from controller.pool.members.ledger import member_stuck_since, member_unready_since
 from controller.runtime.actions import Delete, Patch
 from tests.pool_builders import member, pool
 from tests.pool_replay import Moment, Replay, moments
@@ -45,7 +45,7 @@ def test_p15_the_age_of_a_crash_loop_grows_while_its_conditions_stay_young(name)
         since = member_unready_since(member(seen, moment.vm.metadata.name))
         if since is not None and moment.seconds > 1:
             assert (moment.now - since).total_seconds() >= moment.seconds - 1
-            assert member_stuck_since(seen, member(seen, moment.vm.metadata.name)) == since
+            assert member_stuck_since(seen.revisions, member(seen, moment.vm.metadata.name)) == since
         condition_since = vms.unready_since(moment.vm)
         if condition_since is not None:
             oldest_condition_s = max(oldest_condition_s, (moment.now - condition_since).total_seconds())

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from controller.kubevirt.annotations import REPLACE_UNREADY_AFTER, UNREADY
 from controller.pool.healing.downtime_note import plan_unready_note
-from controller.pool.members.downtime import member_unready_since
+from controller.pool.members.ledger import member_unready_since
 from controller.pool.members.notes import MAX_ENTRIES
 from controller.runtime.actions import Patch, Plan
 from informers.objects import PatchType

@@ -25,7 +25,7 @@ from controller.kubevirt.annotations import (
     SUBSTITUTE_LOST_AFTER,
     UNREADY,
 )
-from controller.pool.health import find_waits
+from controller.pool.health import find_troubles
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.members.traits import erase
 from controller.pool.members.unready_periods import Down, Recovering
@@ -241,7 +241,7 @@ def test_a_refused_change_of_one_vm_says_nothing_about_the_others():
     seen = snapshot(owner, machines, vmis=instances, revisions=revisions)
     for name in ("web-0", "web-1"):
         refused = replace(seen, refused={name: Refusal(NOW + timedelta(seconds=60), "denied by a webhook")})
-        waits = find_waits(situation_of(refused), timedelta(seconds=300))
+        waits = find_troubles(situation_of(refused), timedelta(seconds=300))
         assert [problem.name for problem, since in waits if since is not None] == [name]
 
 

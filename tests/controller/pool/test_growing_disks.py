@@ -24,23 +24,23 @@ def template(**fields):
     [
         ({"size": "1024Mi"}, DiskChange.NONE),
         ({"size": "1.5Gi"}, DiskChange.LARGER),
-        ({"size": "500M"}, DiskChange.SMALLER),
+        ({"size": "500M"}, DiskChange.NONE),
         ({"size": "2Gi", "storage_class": "slow"}, DiskChange.OTHER),
         ({"disks": ["a"]}, DiskChange.NAMES),
         ({"disks": ["a", "b", "c"], "size": "2Gi"}, DiskChange.NAMES),
-        ({"disks": ["a", "c"], "size": "1Mi"}, DiskChange.SMALLER),
+        ({"disks": ["a", "c"], "size": "1Mi"}, DiskChange.NAMES),
     ],
 )
 def test_p21_the_change_of_the_disks_between_two_templates(fields, change):
     assert disk_change(template(), template(**fields)) is change
 
 
-def test_p21_one_smaller_disk_outweighs_a_larger_one():
+def test_p21_a_smaller_disk_beside_a_larger_one_is_no_difference():
     spec = deepcopy(vm_spec(disks=["a"], size="2Gi"))
     spec["dataVolumeTemplates"] += vm_spec(disks=["b"])["dataVolumeTemplates"]
     spec["dataVolumeTemplates"][1]["spec"]["storage"]["resources"]["requests"]["storage"] = "1Mi"
     mixed = intent_of(pool(spec=spec)).template
-    assert disk_change(template(), mixed) is DiskChange.SMALLER
+    assert disk_change(template(), mixed) is DiskChange.LARGER
     assert larger_disks(template(), mixed) == {"a": "2Gi"}
 
 

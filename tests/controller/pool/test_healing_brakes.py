@@ -7,9 +7,9 @@ import pytest
 
 from controller.kubevirt.annotations import MAX_UNHEALTHY, MIN_READY, POOL_FINALIZER, REVISION_NAME
 from controller.kubevirt.resources import VMS
-from controller.pool.healing.heal import TOO_MANY
 from controller.pool.plan import plan
 from controller.runtime.actions import Delete, Patch
+from controller.runtime.waits import Why
 from tests.builders import NOW
 from tests.pool_builders import LABELS, periods_after, pool, revision, snapshot, vm_spec, vmi, vms
 from tests.pool_healing import FAILING, STUCK, announced_for, entry, heal, healed, healing_pool, reasons
@@ -145,7 +145,7 @@ def test_p15_healing_is_blocked_if_too_many_vms_fail_at_the_same_time(members, f
     owner = healing_pool(replicas=members, annotations={MAX_UNHEALTHY: annotation} if annotation else {})
     todo = heal(owner, *vms(owner, *range(failing), **FAILING), *vms(owner, *range(failing, members)))
     assert len(healed(todo)) == (failing if heals else 0)
-    assert (todo.held == TOO_MANY) is not heals
+    assert (Why.FEWER in [each.why for each in todo.waits]) is not heals
     assert ("HealingHeld" in reasons(todo)) is not heals
 
 
@@ -188,7 +188,7 @@ def test_p15_failing_vms_that_are_not_due_count_towards_max_unhealthy():
 def test_p15_a_starting_healed_vm_counts_towards_max_unhealthy_until_its_deadline():
     owner = healing_pool(replicas=2, healed={0: entry(seconds=100)})
     todo = heal(owner, *vms(owner, 0, ready=False, printable="Starting"), *vms(owner, 1, **FAILING))
-    assert (healed(todo), todo.held, todo.requeue_after_s) == ([], TOO_MANY, 200)
+    assert (healed(todo), [each.why for each in todo.waits], todo.requeue_after_s) == ([], [Why.FEWER], 200)
 
 
 def test_p15_absent_healed_vms_count_as_members_for_max_unhealthy():

@@ -226,7 +226,7 @@ def test_p17_an_invalid_pool_is_stalled():
 def test_p17_a_pool_that_wants_more_vms_than_the_limit_is_stalled():
     owner = pool(replicas=3)
     limited = replace(snapshot(owner, vms(owner, 0, 1)), limits=Limits(max_replicas=2))
-    assert find_true(next_status(limited, ()).conditions, "Stalled").reason == "ReplicasLimited"
+    assert find_true(next_status(limited, (), plan(limited).waits).conditions, "Stalled").reason == "ReplicasLimited"
     assert find_true(next_status(replace(limited, limits=Limits()), ()).conditions, "Stalled") is None
 
 
@@ -238,7 +238,8 @@ def test_p17_a_pool_whose_first_update_waits_for_its_user_is_stalled():
     [note] = [each for each in plan(held).actions if each.is_note and TAKEOVER in each.body.decode()]
     mark = msgspec.json.decode(note.body)["metadata"]["annotations"][TAKEOVER]
     marked = pool(spec=vm_spec(image="v2"), generation=2, annotations={TAKEOVER: mark})
-    status = next_status(replace(held, owner=marked), ())
+    seen = replace(held, owner=marked)
+    status = next_status(seen, (), plan(seen).waits)
     assert find_true(status.conditions, "Stalled").reason == "TakeoverHeld"
     proceeding = pool(spec=vm_spec(image="v2"), generation=2, annotations={TAKEOVER: "proceed"})
     assert next_status(replace(held, owner=proceeding), ()).printable_status == "Updating"

@@ -237,7 +237,7 @@ def test_p21_the_cap_live_restarts_no_vm(facts: Facts, expected: list[str]) -> N
     todo = facts.todo()
     assert [each.split()[0] for each in changes(todo)] == expected
     if not expected:
-        status = next_status(facts.seen(), ())
+        status = next_status(facts.seen(), (), plan(facts.seen()).waits)
         stalled = find_true(status.conditions, "Stalled")
         assert stalled is not None
         assert stalled.reason == "UpdateHeld"

@@ -154,7 +154,7 @@ def test_p20_the_limit_of_replicas_never_shrinks_a_pool():
     todo = plan(seen)
     assert todo.actions == ()
     assert "--max-replicas (5)" in todo.held
-    assert "--max-replicas (5)" in (next_status(seen, ()).problem or "")
+    assert "--max-replicas (5)" in (next_status(seen, (), plan(seen).waits).problem or "")
     owner = healing_pool()
     failing = limited(snapshot(owner, [*vms(owner, 0, **FAILING), *vms(owner, *range(1, 9))]))
     assert [each for each in plan(failing).actions if isinstance(each, Delete)] == []
@@ -179,7 +179,7 @@ def test_p21_new_disks_need_leave_if_the_pool_keeps_disks(strategy, action, is_h
     revisions = [revision(pool(spec=OLD, **fields), number=1), revision(owner, number=2)]
     seen = snapshot(owner, vms(owner, 0, 1), revisions=revisions)
     assert any(isinstance(each, Delete) for each in plan(seen).actions) is not is_held
-    status = next_status(seen, ())
+    status = next_status(seen, (), plan(seen).waits)
     stalled = [each for each in status.conditions or () if each.type == "Stalled"]
     assert bool(stalled) is is_held
     if is_held:

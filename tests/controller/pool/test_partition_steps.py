@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from controller.kubevirt.annotations import PARTITION, PARTITION_REVISION, PARTITION_STEP
+from controller.kubevirt.annotations import PARTITION, PARTITION_REVISION, PARTITION_STEP, REMOVE
 from controller.pool.plan import plan
 from controller.pool.rollout.partition_steps import waiting_step
 from controller.pool.spec.partition import ALL_ORDINALS, parse_partition, step_note
@@ -71,7 +71,7 @@ def test_p14_the_first_step_updates_the_highest_ordinals_only():
 
 def test_p14_the_next_step_is_noted_when_the_vms_of_the_step_are_ready_and_begins_after_that():
     assert merged(plan(seen_in(stepped(), range(3, 4), ready=False))) == []
-    todo = plan(seen_in(stepped(), range(3, 4)))
+    todo = plan(seen_in(stepped(**step_of(stepped(), 1)), range(3, 4)))
     assert merged(todo) == []
     [notice] = todo.notices
     assert (notice.reason, notice.message) == ("RolloutStep", "step 2 of 3 of the update begins")
@@ -107,9 +107,26 @@ def test_p14_a_note_about_another_template_or_other_steps_does_not_count():
     assert merged(plan(seen_in(rubbish, range(0)))) == ["web-3"]
 
 
-def test_p14_a_return_to_the_template_of_the_lowest_ordinals_takes_no_steps():
-    owner = stepped()
+def test_p14_an_undo_to_the_template_below_the_partition_takes_no_steps():
+    owner = stepped(**{PARTITION_REVISION: "web-2"})
     assert merged(plan(seen_in(owner, range(0, 2)))) == ["web-2", "web-3"]
+
+
+def test_p14_no_scaling_skips_a_step_or_its_pause():
+    simulation = PoolSimulation(pool(replicas=4, spec=vm_spec(image="v1"), annotations={PARTITION: "75%,50%:1h,0"}))
+    simulation.come_to_rest()
+    simulation.change_template(vm_spec(image="v2"))
+    simulation.run_passes(20, seconds=60)
+    assert sorted(simulation.images().values()) == ["v1", "v1", "v2", "v2"]
+    for name in ("web-0", "web-1"):
+        simulation.edit_vm(name, metadata={"annotations": {REMOVE: "true"}})
+    simulation.change(replicas=2)
+    simulation.run_passes(10, seconds=1)
+    simulation.change(replicas=6)
+    simulation.run_passes(10, seconds=1)
+    assert sorted(simulation.images().values()) == ["v1"] * 2 + ["v2"] * 4, "web-2 was updated before"
+    simulation.run_passes(80, seconds=60)
+    assert set(simulation.images().values()) == {"v2"}
 
 
 def test_p14_a_missing_vm_below_the_partition_comes_back_with_the_earlier_template_and_begins_no_step():

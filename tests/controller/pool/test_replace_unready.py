@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.kubevirt.annotations import HEALED, MAX_UNHEALTHY, REPLACE_UNREADY_AFTER
-from controller.pool.healing.heal import TOO_MANY
 from controller.runtime.actions import Delete, Plan
+from controller.runtime.waits import Why
 from tests.builders import NOW
 from tests.pool_builders import periods_after, pool, vmi, vms
 from tests.pool_healing import FAILING, STUCK, entry, heal, healed, healing_pool, reasons
@@ -74,7 +74,7 @@ def test_p15_the_limits_of_healing_hold_for_unready_vms():
     todo = heal_among(owner, *unready(owner, 0, 1, 2, seconds=60), *range(3, 10))
     assert healed(todo) == ["web-0", "web-1"]
     todo = heal_among(owner, *unready(owner, *range(6), seconds=60), *range(6, 10))
-    assert (healed(todo), todo.held, reasons(todo)) == ([], TOO_MANY, ["HealingHeld"])
+    assert (healed(todo), [each.why for each in todo.waits], reasons(todo)) == ([], [Why.FEWER], ["HealingHeld"])
     owner = replacing_pool(annotations={MAX_UNHEALTHY: "60%"})
     assert len(healed(heal_among(owner, *unready(owner, *range(6), seconds=60), *range(6, 10)))) == 6
 

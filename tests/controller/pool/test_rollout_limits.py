@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from controller.kubevirt.annotations import MIN_READY, PARTITION, PROGRESS_DEADLINE, REVISION_NAME
 from controller.kubevirt.resources import VMS
+from controller.pool.members.ledger import outage_of
 from controller.pool.plan import plan
-from controller.pool.rollout.limits import count_unavailable
 from controller.runtime.actions import Create, Delete
 from tests.builders import NOW, seconds_ago
 from tests.counted import counted
@@ -192,5 +192,5 @@ def test_p14_a_ready_time_in_the_future_counts_as_now():
     far = during_update(
         owner, machines, vmis=[vmi(machines[0], ready=True)], now=datetime(9998, 1, 1, tzinfo=NOW.tzinfo)
     )
-    assert count_unavailable(ahead, ahead.members, 60).next_at == NOW + timedelta(seconds=60)
-    assert count_unavailable(far, far.members, 60).unavailable == 0
+    assert outage_of(ahead.members, ahead.now, 60).ends_at == NOW + timedelta(seconds=60)
+    assert outage_of(far.members, far.now, 60).number == 0

@@ -104,7 +104,7 @@ def test_candidates_count_protected_and_unselected_vms():
     seen = snapshot(OWNER, machines)
     candidates = choose_for_removal(seen, selection_of(labelSelector={"matchLabels": {"tier": "spare"}}), seen.members)
     assert [each.metadata.name for each in candidates.ranked] == ["web-2"]
-    assert (candidates.protected, candidates.unselected) == (1, 1)
+    assert (len(candidates.protected), candidates.unselected) == (1, 1)
 
 
 ZONE = [{"key": "zone", "operator": "In", "values": ["a", "b"]}]

@@ -31,9 +31,9 @@ def test_p30_a_vm_whose_revision_cannot_be_read_waits_for_its_user(data: bytes) 
     assert not [each for each in todo.actions if isinstance(each, ThreeWayMerge | Delete)]
     assert "its revision web-1 cannot be read" in todo.held
     assert [each.reason for each in todo.notices] == ["UpdateHeld"] * 3
-    status = next_status(seen, ())
+    status = next_status(seen, (), plan(seen).waits)
     assert (status.updated_replicas, status.ready_replicas) == (0, 3)
-    assert "web-0 is not updated: its revision web-1 cannot be read" in (status.problem or "")
+    assert "web-0 waits: its revision web-1 cannot be read" in (status.problem or "")
 
 
 def test_p30_the_pool_is_scaled_beside_such_vms_with_the_current_template() -> None:

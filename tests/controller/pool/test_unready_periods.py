@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.kubevirt.annotations import UNREADY
-from controller.pool.members.downtime import member_stuck_since, member_unready_since
+from controller.pool.members.ledger import member_stuck_since, member_unready_since, outage_of
 from controller.pool.members.rosters import Downtimes
 from controller.pool.members.unready_periods import read_notes
-from controller.pool.rollout.limits import count_unavailable
+from controller.runtime.members.groups import one_by_one
 from tests.builders import NOW, seconds_ago
 from tests.pool_builders import member, periods_after, pool, revision, rules_of, snapshot, stores, vm, vm_spec, vmi, vms
 from tests.pool_healing import annotated, at, noted
@@ -39,7 +39,7 @@ class History:
         return None if since is None else (now - since).total_seconds()
 
     def stuck_s(self):
-        return (self.seen.now - member_stuck_since(self.seen, self.machine)).total_seconds()
+        return (self.seen.now - member_stuck_since(self.seen.revisions, self.machine)).total_seconds()
 
 
 def test_p15_a_ready_vm_has_no_period():
@@ -107,13 +107,13 @@ def test_p14_a_vm_that_crashed_is_available_after_thirty_seconds():
         history.see(seconds, ready=ready)
     for seconds, unavailable in ((44, 1), (45, 0)):
         history.see(seconds, running={"ready_for_s": -15})
-        found = count_unavailable(history.seen, (history.machine,), 0)
-        assert found.unavailable == unavailable
-        assert found.next_at == (NOW + timedelta(seconds=45) if unavailable else None)
+        found = outage_of(one_by_one([history.machine]), history.seen.now)
+        assert found.number == unavailable
+        assert found.ends_at == (NOW + timedelta(seconds=45) if unavailable else None)
     history = History()
     history.see(0, ready=False)
     history.see(10)
-    assert count_unavailable(history.seen, (history.machine,), 0).unavailable == 0, "it started for the first time"
+    assert outage_of(one_by_one([history.machine]), history.seen.now).number == 0, "it started for the first time"
 
 
 def test_p14_another_template_begins_another_time_for_the_rollout_but_not_for_healing():

@@ -70,7 +70,8 @@ def test_p20_plan_and_status_agree_on_the_wanted_vms_and_their_partition(most: i
     seen = limited(snapshot(owner, members, revisions=[revision(past, "web-1")]), most)
     target = situation_of(seen).target
     assert (target.wanted, target.replicas) == (wanted, LARGEST)
-    status, todo = next_status(seen, ()), plan(seen)
+    todo = plan(seen)
+    status = next_status(seen, (), todo.waits)
     creates = sum(isinstance(each, Create) and each.resource is VMS for each in todo.actions)
     assert creates == min(wanted - 3, 250)
     assert (status.printable_status == "Scaling") == (creates > 0)
@@ -87,7 +88,7 @@ def test_r4_plan_and_status_of_a_set_agree_on_the_wanted_vmis() -> None:
         assert (
             sum(isinstance(each, Create) for each in set_plan.plan(seen).actions if "test" in each.key.name) == creates
         )
-        assert (set_status.next_status(seen, ()).problem or "").startswith(problem)
+        assert (set_status.next_status(seen, (), set_plan.plan(seen).waits).problem or "").startswith(problem)
         calls, peak = cost_of(lambda seen=seen: set_status.next_status(seen, ()))
         assert calls < 50_000
         assert peak < 5_000_000

@@ -3,11 +3,12 @@
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from controller.kubevirt.annotations import PROGRESS_DEADLINE
 from controller.replicas.progress import watch_progress
 from controller.replicas.settings import read_settings
-from controller.runtime.actions import Notice, Plan
+from controller.runtime.actions import Notice, Plan, waiting
 from informers.meta import ObjectMeta
 from tests.builders import NOW, seconds_ago
 
@@ -23,7 +24,7 @@ def watched(*stuck: tuple[float, str], progress: Plan | None = None, template: s
     seconds.
     """
     pairs = [(seconds_ago(seconds), name) for seconds, name in stuck]
-    return watch_progress(progress or Plan(held="waits"), pairs, MINUTE, now=NOW, template=template)
+    return watch_progress(progress or waiting("waits"), pairs, MINUTE, now=NOW, template=template)
 
 
 DEADLINES = {"1": 1, "90": 90, "2147483647": 2147483647}
@@ -36,7 +37,7 @@ def test_r14_the_deadline_is_ten_minutes_if_the_owner_has_no_valid_one(text: str
 
 
 def test_p14_the_plan_of_a_rollout_that_is_not_stuck_is_unchanged():
-    progress = Plan(held="waits", requeue_after_s=5)
+    progress = replace(waiting("waits"), requeue_after_s=5)
     assert watched(progress=progress) is progress
 
 
@@ -57,7 +58,7 @@ def test_p14_a_node_clock_that_is_ahead_delays_the_plan_by_at_most_the_deadline(
 @pytest.mark.parametrize("seconds", [60, 61, 86400])
 def test_p14_from_the_deadline_on_a_notice_names_the_stuck_vm(seconds: float):
     earlier = Notice(reason="Other", message="x")
-    plan = watched((1, "b"), (seconds, "a"), progress=Plan(notices=(earlier,), held="waits"))
+    plan = watched((1, "b"), (seconds, "a"), progress=replace(waiting("waits"), notices=(earlier,)))
     assert plan.notices[0] is earlier
     [notice] = plan.notices[1:]
     assert notice.reason == "RolloutStalled"

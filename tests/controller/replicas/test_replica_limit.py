@@ -22,8 +22,8 @@ def test_the_limit_stops_creates_and_deletes_nothing(wanted: int, existing: int,
 
 
 def test_too_many_replicas_are_reported_once_for_each_generation() -> None:
-    [notice] = plan_limit(OWNER, 2**31 - 1, 10_000).notices
+    [notice] = plan_limit(OWNER, 2**31 - 1, 0, 10_000).notices
     assert notice.message == "spec.replicas is 2147483647: at most 10000 are created (--max-replicas)"
     assert (notice.reason, notice.once, notice.warning) == ("ReplicasLimited", "generation-7", True)
-    assert not plan_limit(OWNER, 10_000, 10_000).notices
-    assert not plan_limit(OWNER, 2**31 - 1, 0).notices
+    assert not plan_limit(OWNER, 10_000, 0, 10_000).notices
+    assert not plan_limit(OWNER, 2**31 - 1, 0, 0).notices

@@ -141,7 +141,7 @@ def test_r11_a_vmi_that_stays_terminating_stalls_the_set_and_is_named_with_its_f
 def test_r11_a_set_that_wants_more_vmis_than_the_limit_is_stalled():
     owner = replicaset(replicas=2)
     limited = replace(snapshot(owner, [vmi("web-a", owner)]), max_replicas=1)
-    assert find_true(next_status(limited, ()).conditions, "Stalled").reason == "ReplicasLimited"
+    assert find_true(next_status(limited, (), plan(limited).waits).conditions, "Stalled").reason == "ReplicasLimited"
 
 
 def test_r11_the_status_names_the_oldest_and_the_current_template():

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from controller.kubevirt.resources import RESTART, VM_REQUESTS, VMIS, VMS
 from controller.pool.rules import JUDGE
-from controller.runtime.actions import Done, Member, Plan, Rejected, Restart, Unknown, Unserved
+from controller.runtime.actions import Done, Member, Plan, Rejected, Restart, Unknown, Unserved, waiting
 from controller.runtime.result import UNSERVED_S, After, Retry, facts_of, result_of
 from tests.controller.runtime.executor_setup import OWNER_UID, ExecutorSetup, document, key, kinds
 from tests.fakes.requests import Document, Fault, Lost, Request, refusal
@@ -135,7 +135,7 @@ async def test_p13_a_subresource_that_is_not_served_is_no_outage_and_is_asked_ag
     assert isinstance(outcome, Unserved)
     assert outcome.message == f"virtualmachines.subresources.kubevirt.io/restart is not served: {fault}"
     assert result_of(Plan(), [outcome], settled=True) == After(UNSERVED_S)
-    assert facts_of(Plan(held="held"), [outcome]) == {"restart_unserved": 1, "failure": str(fault), "held": "held"}
+    assert facts_of(waiting("held"), [outcome]) == {"restart_unserved": 1, "failure": str(fault), "held": "held"}
     setup.heal()
     assert kinds([await setup.outcome_of(setup.restart())]) == ["Unserved"]
     assert setup.updates == 1

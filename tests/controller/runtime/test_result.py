@@ -3,7 +3,19 @@
 import pytest
 
 from controller.kubevirt.resources import VMIS
-from controller.runtime.actions import Confirm, Create, Delete, Done, Missing, Outcome, Plan, Rejected, Skipped, Unknown
+from controller.runtime.actions import (
+    Confirm,
+    Create,
+    Delete,
+    Done,
+    Missing,
+    Outcome,
+    Plan,
+    Rejected,
+    Skipped,
+    Unknown,
+    waiting,
+)
 from controller.runtime.result import LOOK_AGAIN_S, After, AwaitChange, Result, Retry, facts_of, result_of, retry_after
 from informers import errors
 from informers.meta import ObjectKey
@@ -44,7 +56,7 @@ def test_the_result_of_a_pass(plan: Plan, outcomes: tuple[Outcome, ...], expecte
 
 
 def test_a_pass_that_waits_for_the_cache_requests_a_requeue() -> None:
-    assert result_of(Plan(held="the cache is behind"), (), settled=False) == After(LOOK_AGAIN_S)
+    assert result_of(waiting("the cache is behind"), (), settled=False) == After(LOOK_AGAIN_S)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +118,7 @@ def test_facts_count_outcomes_and_name_the_first_failure() -> None:
 
 
 def test_a_pass_that_did_nothing_has_no_facts() -> None:
-    assert facts_of(Plan(held="paused"), ()) == {}
+    assert facts_of(waiting("paused"), ()) == {}
 
 
 def test_an_error_outside_the_plan_is_retried_and_reported_after_the_failures_of_the_plan() -> None:

@@ -6,7 +6,7 @@ from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vmi_types import TemplateMeta, VMITemplate
 from controller.kubevirt.vmis import is_deleting
-from controller.runtime.actions import Create, Delete, Plan, Stage
+from controller.runtime.actions import Create, Delete, Plan, Stage, waiting
 from informers.meta import ObjectKey
 from tests.examples.flock.snapshot import Snapshot
 
@@ -19,11 +19,11 @@ def wanted_of(snapshot: Snapshot) -> int:
 def plan(snapshot: Snapshot) -> Plan:
     owner = snapshot.owner.metadata
     if owner.deletion_timestamp is not None:
-        return Plan(held="being deleted")
+        return waiting("being deleted")
     if snapshot.owner.spec.paused:
-        return Plan(held="paused")
+        return waiting("paused")
     if not snapshot.settled:
-        return Plan(held="the cache does not show all of our own writes yet")
+        return waiting("the cache does not show all of our own writes yet")
     names = [f"{owner.name}-{number}" for number in range(wanted_of(snapshot))]
     there = {vmi.metadata.name for vmi in snapshot.members}
     creates = tuple(_create(snapshot, name) for name in names if name not in there)

@@ -39,7 +39,7 @@ class FlockRules(NamedTuple):
     def plan_absent(self, key: ObjectKey) -> Plan:
         return Plan()
 
-    def next_status(self, snapshot: Snapshot, outcomes: tuple[Outcome, ...]) -> FlockStatus:
+    def next_status(self, snapshot: Snapshot, outcomes: tuple[Outcome, ...], waits: object) -> FlockStatus:
         return next_status(snapshot)
 
     def transition_notices(self, old: FlockStatus | None, new: FlockStatus) -> tuple[Notice, ...]:

@@ -1,0 +1,42 @@
+"""Waits: what a plan leaves out, and why. Status, Events, metrics and the plugin read them, and parse no text (P31)."""
+
+from enum import Enum, auto
+
+from msgspec import Struct
+
+
+class Why(Enum):
+    """What a wait needs to end.
+
+    - TIME: nothing. It ends by itself, for example at a deadline or with the next reconciliation.
+    - OTHERS: other members must become available first, because of a limit.
+    - FEWER: fewer members must fail, because too many fail at the same time.
+    - PROTECTION: a user must remove the protection of members.
+    - USER: a user must change something else.
+    - CHOICE: a setting asks for the wait, such as a pause.
+    """
+
+    TIME = auto()
+    OTHERS = auto()
+    FEWER = auto()
+    PROTECTION = auto()
+    USER = auto()
+    CHOICE = auto()
+
+
+class Wait(Struct, frozen=True, kw_only=True):
+    """Writes that a plan leaves out for one reason. `text` is a sentence about them.
+
+    `names` are the first members that wait, or that others wait for. `stall` is the reason of the condition `Stalled`,
+    or "". `remedy` is a command that ends the wait, in which `{this}` stands for the set or pool, or "".
+    """
+
+    text: str
+    why: Why = Why.TIME
+    names: tuple[str, ...] = ()
+    stall: str = ""
+    remedy: str = ""
+
+    @property
+    def needs_user(self) -> bool:
+        return self.why in (Why.FEWER, Why.PROTECTION, Why.USER)
