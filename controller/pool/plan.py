@@ -130,7 +130,7 @@ def _plan_active(situation: Situation) -> Plan:
     is_return, current = situation.target.rejected is not None, situation.revisions.current
     number = () if is_return else roll_out_again(snapshot.owner, snapshot.revisions, current)
     whole = join((writes, revisions, Plan(stages=number), limit, plan_advice(intent)))
-    members, still_leaves = situation.members, partial(_still_leaves, situation, healing.due)
+    members, still_leaves = situation.members, partial(_still_leaves, situation, healing.due, may_update)
     whole = drain_first(whole, intent.settings.drain, members, guest_of, still_leaves=still_leaves, now=snapshot.now)
 
     def count() -> Numbers:
@@ -141,13 +141,14 @@ def _plan_active(situation: Situation) -> Plan:
     return with_budget(whole, snapshot, intent.settings, intent.template.machine_labels, count)
 
 
-def _still_leaves(situation: Situation, due: frozenset[str], machine: Machine, cause: str) -> bool:
+def _still_leaves(situation: Situation, due: frozenset[str], may_update: bool, machine: Machine, cause: str) -> bool:
     """Return True if a VM that drains because of an update or healing only waits for its turn (P26). `due` are the UIDs
-    of the VMs that healing deletes as soon as their turn comes.
+    of the VMs that healing deletes as soon as their turn comes. If the plan may update VMs and leaves out this one, its
+    turn is over.
     """
     if cause != UPDATE:
         return cause == HEALING and machine.metadata.uid in due
-    if not situation.may_update(machine) or not situation.is_above_partition(machine):
+    if may_update or not situation.may_update(machine) or not situation.is_above_partition(machine):
         return False
     step = pending_step(situation, machine)
     return step is not None and step.interrupts

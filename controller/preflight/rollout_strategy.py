@@ -19,6 +19,9 @@ from informers.resource import UNDECODABLE
 log = structlog.get_logger()
 
 READ_AGAIN_S: Final = 60.0
+READ_FIRST_S: Final = 2.0
+"""The pause after a failed read, in seconds, while the strategy is not known."""
+
 LIVE_UPDATE: Final = "LiveUpdate"
 FIRST_LIVE: Final = (1, 6)
 """The first version of KubeVirt whose default is `LiveUpdate`."""
@@ -37,6 +40,7 @@ class RolloutStrategy:
         self._client = client
         self._namespace = namespace
         self.is_live = True
+        self._is_known = False
 
     async def read(self) -> None:
         """Read the strategy once. A failure is only logged."""
@@ -46,6 +50,7 @@ class RolloutStrategy:
             log.debug("cannot read KubeVirt's rollout strategy", why=str(error))
             return
         found = installation.kubevirts if isinstance(installation, Found) else ()
+        self._is_known = True
         before, self.is_live = self.is_live, bool(found) and all(map(updates_live, found))
         if self.is_live != before:
             why = installation.why if isinstance(installation, Hidden) else ""
@@ -53,7 +58,7 @@ class RolloutStrategy:
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(READ_AGAIN_S)
+            await asyncio.sleep(READ_AGAIN_S if self._is_known else READ_FIRST_S)
             await self.read()
 
 

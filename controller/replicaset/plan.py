@@ -102,10 +102,12 @@ def _plan_changes(situation: Situation) -> Plan:
         wake_at(ends_of_marks(*situation.active.traits(), now=snapshot.now), snapshot.now),
     ]
     is_surge = situation.missing > 0 and situation.has_regular
-    if not claims.adopted and not claims.released and (is_surge or not scaling.stages):
+    may_change = not claims.adopted and not claims.released and (is_surge or not scaling.stages)
+    rolls_out = may_change and not returning.stages
+    if may_change:
         limit -= _deletes_of(cleanup)
         rollout = Plan()
-        if not returning.stages:
+        if rolls_out:
             rollout = plan_rollout(situation, limit=limit)
             parts += [plan_notes(shown, snapshot.now), _unless_limited(situation, rollout, Cause.UPDATE)]
         if not scaling.stages:
@@ -120,7 +122,10 @@ def _plan_changes(situation: Situation) -> Plan:
     def still_leaves(vmi: VirtualMachineInstance, cause: str) -> bool:
         if cause == SCALE_IN:
             return not may_scale
-        lasts = is_replaced(vmi) if cause == UPDATE else not (is_ready(vmi) or is_protected(vmi.metadata))
+        if cause == UPDATE:  # If the rollout leaves out a VMI that drains, its turn is over.
+            lasts = is_replaced(vmi) and not (rolls_out and situation.has_regular)
+        else:
+            lasts = not (is_ready(vmi) or is_protected(vmi.metadata))
         return lasts and not reason_to_spare_vmi(vmi, snapshot.now)
 
     drain, active, labels = intent.settings.drain, situation.active, intent.template.labels

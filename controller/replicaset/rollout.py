@@ -53,11 +53,11 @@ def plan_rollout(situation: Situation, *, limit: int) -> Plan:
     unproven = [
         vmi for vmi in updated.where(lambda vmi: replaces_failure(vmi) or not is_ready(vmi)) if not is_proven(vmi, now)
     ]
-    serving = active.where(lambda vmi: is_ready(vmi) and not is_draining(vmi.metadata))
+    serving = active.where(lambda vmi: is_ready(vmi) and not drains(vmi))
     unavailable = situation.target.regular - len(serving) + sum(map(is_ready, unproven))
     # Ready VMIs of the surge take the place of outdated VMIs. Other surplus VMIs do not.
     allowance = rollout.max_unavailable - max(unavailable, -situation.target.surge)
-    if situation.has_regular and (allowance > 0 or outdated.some(_is_out_of_service)):
+    if situation.has_regular and (allowance > 0 or outdated.some(lambda vmi: not is_ready(vmi) or drains(vmi))):
         ranked = [
             vmi
             for vmi in rank_for_removal(active, now)
@@ -133,22 +133,24 @@ def vmi_stuck_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
     return max(since, unready) if unready is not None else since
 
 
-def _is_out_of_service(vmi: VirtualMachineInstance) -> bool:
-    return not is_ready(vmi) or is_draining(vmi.metadata)
-
-
 def _choose(outdated: list[VirtualMachineInstance], allowance: int) -> tuple[list[VirtualMachineInstance], int]:
     """Return the outdated VMIs to replace now, and the number of outdated VMIs that must wait.
 
-    `allowance` is the number of ready VMIs that may be replaced now.
+    `allowance` is the number of ready VMIs that may be replaced now, beside those that drain. If it is negative, some
+    of those that drain stay.
     """
     replaced, waiting = [], 0
+    drained = sum(is_ready(vmi) and drains(vmi) for vmi in outdated) + min(allowance, 0)
     for vmi in outdated:
-        if _is_out_of_service(vmi):
+        if not is_ready(vmi):
             replaced.append(vmi)
-        elif allowance > 0:
-            allowance -= 1
+        elif (drained if drains(vmi) else allowance) > 0:
+            drained, allowance = (drained - 1, allowance) if drains(vmi) else (drained, allowance - 1)
             replaced.append(vmi)
         else:
             waiting += 1
     return replaced, waiting
+
+
+def drains(vmi: VirtualMachineInstance) -> bool:
+    return is_draining(vmi.metadata)

@@ -244,7 +244,7 @@ def _before(changes: list[Change], kind: str, key: ObjectKey, uid: str) -> set[s
     right = {written[-1][0]}
     for image, was_used in reversed(written[:-1]):
         right.add(image)
-        if was_used:
+        if was_used and image != written[-1][0]:
             return right
     return set()
 

@@ -123,12 +123,12 @@ def member_unready_since(machine: Machine) -> datetime | None:
 def member_stuck_since(revisions: Iterable[ControllerRevision], machine: Machine) -> datetime | None:
     """Return the time since which the VM has been unready with the revision that runs, or that should run.
 
-    Return None if the VM is ready or stopped. The time before the creation of the VM's revision does not count.
+    Return None if the VM is ready or stopped, or if KubeVirt has not tried its revision yet, because it waits after a
+    failed start. The time before the creation of the VM's revision does not count.
     """
-    period = open_period(machine)
-    if period is None:
+    period, vm, vmi = open_period(machine), machine.vm, machine.vmi
+    if period is None or (vmi is None and vms.start_failures_of(vm) and period.revision != revision_of(vm)):
         return None
-    vm, vmi = machine.vm, machine.vmi
     # The VM's condition does not change when the VM gets another revision. So the condition's time may belong to an old
     # template.
     has_new_template = period.template_since > period.since

@@ -81,7 +81,7 @@ def plan_partition_step(situation: Situation) -> Plan:
     message = f"step {step} of {len(intent.steps)} of the update begins"
     note = step_note(situation.pool, digest, step)
     notice = Notice(reason="RolloutStep", message=message, warning=False, once=note)
-    return plan_note(snapshot.pools, situation.pool, {PARTITION_STEP: note}, message, notice=notice)
+    return join((plan_note(snapshot.pools, situation.pool, {PARTITION_STEP: note}, message, notice=notice), waits))
 
 
 def waiting_step(situation: Situation) -> str:

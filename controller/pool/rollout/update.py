@@ -183,6 +183,8 @@ def _allowance(situation: Situation, pending: Iterable[PendingStep], missing: in
 def _choose(situation: Situation, pending: list[PendingStep], allowance: Allowance) -> Choice:
     """Return the update steps of this reconciliation: at most `burst` updates of VMs and `burst` other steps."""
     ready, waiting, burst = allowance.ready, 0, situation.snapshot.limits.burst
+    # VMs that drain are out of service already. If too many VMs are, some of those that drain stay.
+    drained = sum(each.drains and each.costly for each in pending) + min(ready, 0)
     chosen: list[PendingStep] = []
     held: list[PendingStep] = []
     left = {True: burst, False: burst}
@@ -190,9 +192,10 @@ def _choose(situation: Situation, pending: list[PendingStep], allowance: Allowan
     for each in in_turn(pending):
         begins_live = each.live and each.step is Step.UPDATE
         needs_ready = each.costly or (begins_live and not each.risky)
-        # A VM that drains is out of service already.
-        may_start = ready > 0 or each.drains if needs_ready else not (each.risky and allowance.is_unproven)
+        room = drained if each.drains else ready
+        may_start = room > 0 if needs_ready else not (each.risky and allowance.is_unproven)
         ready -= each.takes_turn
+        drained -= each.drains and each.costly and not each.reason
         if each.reason:
             held.append(each)
         elif each.step is Step.LIVE:

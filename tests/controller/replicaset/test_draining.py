@@ -66,13 +66,14 @@ def test_p26_a_vmi_is_marked_and_nothing_is_deleted_or_created_before_it_has_dra
     assert of(planned(0, ended), Delete) == ["a"]
 
 
-def test_p26_a_set_that_grows_again_takes_the_mark_back_and_one_that_waits_keeps_it():
+def test_p26_a_mark_is_taken_back_if_its_reason_is_gone_or_another_vmi_is_unavailable():
     mark = {DRAINING: str(Mark("update", END, "uid-a"))}
-    others = [made("b", ready=False, ready_for_s=5), made("c")]
-    kept = planned(3, made("a", mark, labels=OLD), *others)
-    assert (of(kept, Delete), of(kept, Patch)) == ([], []), "another VMI is unavailable, so the update waits"
-    undone = planned(3, made("a", mark), *others)
-    assert of(undone, Patch) == ["a"]
+    ready, unready = [made("b"), made("c")], [made("b", ready=False, ready_for_s=5), made("c")]
+    kept = planned(3, made("a", mark, labels=OLD), *ready)
+    assert (of(kept, Delete), of(kept, Patch)) == ([], [])
+    for member, others in ((made("a", mark, labels=OLD), unready), (made("a", mark), ready)):
+        todo = planned(3, member, *others)
+        assert (of(todo, Delete), of(todo, Patch)) == ([], ["a"])
 
 
 def test_p26_a_drain_goes_on_while_a_scale_in_waits_for_the_adoption_of_orphans():
