@@ -101,7 +101,8 @@ def is_meant_to_run(vm: VirtualMachine) -> bool:
     """Return True if the VM should have a running VMI now (P14).
 
     Return False if a user has stopped the VM. Return False also if the VM has finished and the run strategy does not
-    start it again. A VM that is being restarted should run, even while its VMI stops.
+    start it again. A VM that is being restarted should run, even while its VMI stops. The same is true for a new VM
+    that KubeVirt has not seen, although its `printableStatus` is Stopped by default.
     """
     spec = vm.spec
     if spec is None:
@@ -112,9 +113,23 @@ def is_meant_to_run(vm: VirtualMachine) -> bool:
         case "Halted":
             return False
         case "Manual" | "Once" | "RerunOnFailure":
-            return printable_status_of(vm) not in ("Stopped", "Stopping") or is_start_requested(vm)
+            is_off = printable_status_of(vm) in ("Stopped", "Stopping") and not is_start_requested(vm)
+            return not is_off or (_is_new(vm) and starts_after_creation(vm))
         case _:
             return True
+
+
+def _is_new(vm: VirtualMachine) -> bool:
+    """Return True if KubeVirt has not written the status yet."""
+    return vm.status is None or not (vm.status.conditions or _requests_of(vm))
+
+
+def stopped_by(vm: VirtualMachine) -> str:
+    """Return the field that keeps the VM from running, such as `runStrategy Halted`, or "" if it should run."""
+    if is_meant_to_run(vm) or vm.undecodable or is_deleting(vm):
+        return ""
+    strategy = vm.spec.run_strategy if vm.spec is not None else None
+    return f"runStrategy {strategy}" if strategy else "running is false"
 
 
 class AfterStop(Enum):

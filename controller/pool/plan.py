@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
 from controller.apimachinery.label_selectors import Selector
-from controller.kubevirt.vms import is_deleting, is_meant_to_run, revision_of
+from controller.kubevirt.vms import is_deleting, is_meant_to_run, stopped_by
 from controller.pool.healing.downtime_note import plan_unready_note
 from controller.pool.healing.finished import plan_replacements
 from controller.pool.health import plan_progress
@@ -37,6 +37,7 @@ from controller.pool.leaving.claims import (
     plan_member_finalizers,
     plan_releases,
 )
+from controller.pool.leaving.deletes import MAX_NOTICES
 from controller.pool.leaving.deletion import plan_deletion, plan_own_finalizer
 from controller.pool.members.machine import Machine, Machines, ends_of_work, guest_of
 from controller.pool.members.revisions import plan_pruning, plan_revision
@@ -114,6 +115,7 @@ def _plan_active(situation: Situation) -> Plan:
         plan_lost(situation),
         plan_marks(after_healing),
         Plan(notices=_undecodable_notices(situation)),
+        _plan_stopped(situation.members),
         wake_at((each.until for each in snapshot.refused.values()), snapshot.now),
         wake_at(ends_of_work(situation.members, snapshot.now), snapshot.now),
         healing.plan,
@@ -199,13 +201,23 @@ def _without_missing(situation: Situation) -> Situation:
 
 
 def _plan_revisions(situation: Situation) -> Plan:
-    """Plan the creation of a revision that a user has deleted although VMs use it. Otherwise, plan the deletion of
-    revisions that nothing uses.
+    """Plan the creation of the present revision, also before a VM gets it, so that an undo knows it. Otherwise, plan
+    the deletion of revisions that nothing uses.
     """
     snapshot, revisions, ready = situation.snapshot, situation.revisions, situation.intent.settings.ready_revision
+    is_wanted = situation.members.some(situation.may_update) and is_taken_over(situation, revisions.template)
     is_used = situation.members.some(lambda each: revision_of(each.vm) == revisions.current)
-    creation = plan_revision(snapshot, revisions) if is_used else ()
+    creation = plan_revision(snapshot, revisions) if is_wanted or is_used else ()
     return Plan(stages=creation) if creation else plan_pruning(snapshot, revisions, ready=ready)
+
+
+def _plan_stopped(members: Machines) -> Plan:
+    """Return a plan that says which VMs do not run because their users have stopped them."""
+    stopped = members.where(lambda each: bool(stopped_by(each.vm)))
+    names = sorted(each.metadata.name for each in stopped)
+    field = next((stopped_by(each.vm) for each in stopped.traits()), "")
+    text = f"{len(names)} {'VM is' if len(names) == 1 else 'VMs are'} stopped ({field})" if names else ""
+    return waiting(text, Why.START, names=tuple(names[:MAX_NOTICES]))
 
 
 def _undecodable_notices(situation: Situation) -> tuple[Notice, ...]:

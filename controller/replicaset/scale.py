@@ -161,7 +161,7 @@ def _scale_in(situation: Situation, surplus: int) -> Plan:
     if situation.intent.settings.spares_running:
         held = f"{surplus} surplus VMIs stay until they have finished: {SCALE_IN} keeps them"
         once = f"unfinished {situation.snapshot.owner.metadata.generation} {situation.target.regular}"
-        return replace(waiting(held, Why.CHOICE), notices=(Notice(reason="ScaleInHeld", message=held, once=once),))
+        return replace(waiting(held, Why.USER), notices=(Notice(reason="ScaleInHeld", message=held, once=once),))
     snapshot, active, now = situation.snapshot, situation.active, situation.snapshot.now
     deletable = len(active.where(lambda vmi: not is_protected(vmi.metadata)))
     spared = active.where(lambda vmi: bool(reason_to_spare_vmi(vmi, now)))

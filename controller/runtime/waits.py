@@ -13,6 +13,7 @@ class Why(Enum):
     - FEWER: fewer members must fail, because too many fail at the same time.
     - PROTECTION: a user must remove the protection of members.
     - USER: a user must change something else.
+    - START: a user must start members that are stopped.
     - CHOICE: a setting asks for the wait, such as a pause.
     """
 
@@ -21,6 +22,7 @@ class Why(Enum):
     FEWER = auto()
     PROTECTION = auto()
     USER = auto()
+    START = auto()
     CHOICE = auto()
 
 
@@ -39,4 +41,4 @@ class Wait(Struct, frozen=True, kw_only=True):
 
     @property
     def needs_user(self) -> bool:
-        return self.why in (Why.FEWER, Why.PROTECTION, Why.USER)
+        return self.why in (Why.FEWER, Why.PROTECTION, Why.USER, Why.START)

@@ -13,7 +13,7 @@ from controller.kubevirt.annotations import MOST_DISRUPTIVE, PARTITION, is_takeo
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vms import is_deleting, is_ready, revision_of
+from controller.kubevirt.vms import is_deleting, is_ready, revision_of, stopped_by
 from controller.pool.members.ledger import member_stuck_since, outage_of
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.revisions import Revisions, read_revisions
@@ -31,7 +31,7 @@ from controller.pool.status import next_status
 from controller.pool.substitutes import lost_problem
 from informers.meta import annotations_of
 from plugin.views.disks import disk_steps
-from plugin.views.problems import problem_of_vm, status_of_vm, stopped_by
+from plugin.views.problems import problem_of_vm, status_of_vm
 from plugin.views.situation import Member, Situation, finalizers_of, marks_of, not_yet_tried, situation_in_plan
 
 PLAIN = 10**9
@@ -175,7 +175,7 @@ def member_of(vm: VirtualMachine, vmi: VirtualMachineInstance | None, now: datet
         problem=problem_of_vm(vm, vmi),
         finalizers=finalizers_of(vm.metadata),
         note=marks_of(vm, now),
-        stopped=stopped_by(vm) if not is_deleting(vm) else "",
+        stopped=stopped_by(vm),
         **fields,
     )
 

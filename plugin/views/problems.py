@@ -23,14 +23,6 @@ def problem_of_vm(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> str
     return cause_text_of_vm(vm, vmi)
 
 
-def stopped_by(vm: VirtualMachine) -> str:
-    """Return the field that keeps the VM from running, such as `runStrategy Halted`, or "" if it should run."""
-    if vms.is_meant_to_run(vm) or vm.undecodable:
-        return ""
-    strategy = vm.spec.run_strategy if vm.spec is not None else None
-    return f"runStrategy {strategy}" if strategy else "running is false"
-
-
 def problem_of_vmi(vmi: VirtualMachineInstance) -> str:
     """Return the reason why the VMI is not ready, or "" if the VMI is ready, finished or terminating."""
     return text_of(cause_of_vmi(vmi))

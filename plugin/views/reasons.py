@@ -101,8 +101,12 @@ def reasons_of(
     lines += [("held", text) for text in _held(situation, plans=not other_writer)]
     lines += [("cause", text) for text in (*_failures(situation), *_causes(situation, now))]
     lines += [("wrong", text) for text in (*_wrong(situation), *map(printable, warned))]
-    if not lines or {topic for topic, _ in lines} == {"leader"}:
-        lines += [("cause", situation.found)] if situation.found else []
+    subject = situation.found.partition(": ")[0]
+    if situation.found and not any(situation.found in text or text.startswith(subject) for _, text in lines):
+        lines.append(("cause", situation.found))
+    starting = [each for each in situation.members if not (each.is_ready or each.is_deleting or each.stopped)]
+    if starting and {topic for topic, _ in lines} <= {"leader"}:
+        lines.append(("cause", f"{listed([each.name for each in starting])}: {starting[0].status}, not ready"))
     if not other_writer:
         lines += [("next", text) for text in _next(situation.plan, upcoming)]
     if leader is not None and leader.is_alive and not other_writer:
@@ -184,8 +188,6 @@ def _causes(situation: Situation, now: datetime) -> Iterable[str]:
         yield f"{each.name}: {each.status}{since} ({each.problem})"
     if len(broken) > LISTED:
         yield f"and {len(broken) - LISTED} more {member}s are not ready"
-    if situation.stops:
-        yield situation.stops
     for each in [each for each in situation.members if each.finalizers][:LISTED]:
         yield f"{each.name}: {each.status}, it waits for the finalizers {', '.join(each.finalizers)}"
     protected = [name for each in situation.plan.waits if each.why is Why.PROTECTION for name in each.names]

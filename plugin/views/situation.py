@@ -22,6 +22,7 @@ from controller.replicas.draining import mark_of, time_text
 from controller.replicas.kstatus import PROGRESS_DEADLINE_EXCEEDED
 from controller.replicas.settings import read_settings
 from controller.runtime.actions import Outcome, Plan, Skipped
+from controller.runtime.waits import Why
 from informers.meta import KubeObject, ObjectMeta
 from plugin.views.tables import printable, short
 
@@ -145,23 +146,12 @@ class Situation(Struct, frozen=True, kw_only=True):
     @property
     def problem(self) -> str:
         """The first problem, or "". Each command that names one cause of the state names this one."""
-        return self.deletion or (self.invalid and f"invalid: {self.invalid}") or self.found or self.stops
+        return self.deletion or (self.invalid and f"invalid: {self.invalid}") or self.found
 
     @property
     def stops(self) -> str:
-        """The number of stopped VMs with the field that stops them, or "".
-
-        Without the VMs, the word of a pool at rest tells that its VMs that are not ready need not run.
-        """
-        reasons = [each.stopped for each in self.members if each.stopped]
-        if not reasons:
-            idle = self.total - self.ready
-            is_at_rest = self.status in ("Running", "Stopped") and self.identity.member == "VM"
-            if self.members or not is_at_rest or idle <= 0:
-                return ""
-            return f"{idle} VM{' does' if idle == 1 else 's do'} not run"
-        is_one = len(reasons) == 1
-        return f"{len(reasons)} VM{'' if is_one else 's'} {'is' if is_one else 'are'} stopped ({reasons[0]})"
+        """The number of stopped VMs with the field that stops them, or ""."""
+        return next((each.text for each in self.plan.waits if each.why is Why.START), "")
 
     @property
     def revisions(self) -> str:

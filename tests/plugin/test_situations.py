@@ -45,11 +45,3 @@ def test_the_replicas_that_are_not_ready_are_unavailable(ready: int | None, unav
 
 def test_a_new_pool_is_not_observed():
     assert not situation(observedGeneration=-1).is_observed
-
-
-@pytest.mark.parametrize(
-    ("word", "ready", "problem"),
-    [("Running", 1, "2 VMs do not run"), ("Stopped", 2, "1 VM does not run"), ("Scaling", 1, ""), ("Running", 3, "")],
-)
-def test_the_status_of_a_pool_at_rest_tells_how_many_vms_do_not_run(word: str, ready: int, problem: str):
-    assert situation(**{"printableStatus": word, "replicas": 3, "readyReplicas": ready}).problem == problem

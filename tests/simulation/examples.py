@@ -41,16 +41,6 @@ _RETURN: Final = {names.ROLLBACK: "stalled", names.PROGRESS_DEADLINE: "20"}
 _ROLLING: Final = {names.ROLLING_UPDATE: "maxUnavailable=1"}
 
 _ACTS: Final[dict[str, tuple[Act, ...]]] = {
-    "what_waits_is_told": (
-        birth("set", annotations={names.ROLLING_UPDATE: "maxSurge=1,maxUnavailable=0"}),
-        _act(40, "protect_all", "set", "web"),
-        _act(60, "template", "set", "web", "v2"),
-    ),
-    "what_waits_is_told-lost": (
-        birth("set", replicas=6, annotations={}),
-        _act(30, "lose_node", "set", "web", "node-1"),
-        _act(30, "lose_node", "set", "web", "node-2"),
-    ),
     "why_tells_what_comes_next": (
         birth("pool", replicas=5, annotations={names.REPLACE_UNREADY_AFTER: "30"}),
         *(_act(50 + each, "accident", "pool", "web", each, "hang") for each in range(5)),
@@ -64,6 +54,16 @@ _ACTS: Final[dict[str, tuple[Act, ...]]] = {
 }
 
 _MENDED: Final[dict[str, tuple[Act, ...]]] = {
+    "what_waits_is_told": (
+        birth("set", annotations={names.ROLLING_UPDATE: "maxSurge=1,maxUnavailable=0"}),
+        _act(40, "protect_all", "set", "web"),
+        _act(60, "template", "set", "web", "v2"),
+    ),
+    "what_waits_is_told-lost": (
+        birth("set", replicas=6, annotations={}),
+        _act(30, "lose_node", "set", "web", "node-1"),
+        _act(30, "lose_node", "set", "web", "node-2"),
+    ),
     "few_are_out_of_service": (
         birth("set", in_service=True, annotations=_DRAIN | _ROLLING),
         _act(30, "template", "set", "web", "v2"),

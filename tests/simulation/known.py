@@ -16,36 +16,24 @@ class Known(NamedTuple):
     fault: str
 
 
-PROTECTED: Final = "nothing says that protected VMIs hold an update or a scale-in"
 DRIFT: Final = "members whose labels another program changes are replaced without end"
 STATIC_DISK: Final = "a disk that a user made is taken over and deleted with the VM"
 SERVICE: Final = "a VM that was restarted after a drain stays out of its Service"
-ONCE: Final = "a new VM that does not run always counts as stopped by its user until KubeVirt has written its status"
 PUSHED_OUT: Final = "six other templates in a row push the last template that worked out of the history"
 UNSEEN_END: Final = "a set that is being deleted makes its revision again and again while its watch is silent"
-STOPPED: Final = "nothing says that a VM is missing because its user has stopped it"
-UNNAMED: Final = "`why` does not name a VMI that is not ready without a reason, as on a node that does not answer"
 LATE_NOTE: Final = "a note of a pool is written only when something else wakes the pool"
 FLAPPING: Final = "the mark of a drain is set and removed in turn, without a pause"
 UNUSED: Final = "an undo returns to a template that was undone and that no VM has had"
 NOTED: Final = "a healing is noted, and then held because others fail, so the VM stays and counts as healed"
 NEXT_STEP: Final = "after the note of a step, the next step begins only when something else wakes the pool"
-LOOPING: Final = "in a crash loop, the problem of a set names another VMI than its condition and `why`"
 MEMORY: Final = "the controller remembers since when a VM is not ready, and the plugin cannot: it tells a later healing"
 STRAY_MARK: Final = "a VM that is released while it drains keeps the mark"
 
 KNOWN: Final = (
-    Known("few_are_out_of_service", "they run (Once|RerunOnFailure|Manual)$", ONCE),
-    Known("what_waits_is_told", "(are updated|[0-9] exist), with the marks .*protected", PROTECTED),
     Known("a_refusal_is_not_hammered", "^create controllerrevisions .* times in [0-9]+ s: $", UNSEEN_END),
     Known("a_refusal_is_not_hammered", "^patch virtualmachines .* times in [0-9]+ s: $", FLAPPING),
-    Known("what_waits_is_told", "are ready, with the marks", STOPPED),
-    Known("all_views_agree", "says '', and the list says '[0-9]+ VMs? (is|are) stopped", STOPPED),
-    Known("what_waits_is_told", "`why` does not say why [0-9]+ of [0-9]+ are ready$", UNNAMED),
-    Known("all_views_agree", "the status says '[a-z0-9]+: CrashLoopBackOff', and `why`", LOOPING),
     Known("why_tells_what_comes_next", "was not, although its healing was noted$", NOTED),
     Known("the_plan_is_what_happens_next", "^(patch|delete) virtualmachine.* nothing, with .*replace-un", MEMORY),
-    Known("all_views_agree", "[a-z0-9-]+: Running, not ready', and `why`", UNNAMED),
     Known("the_plan_is_what_happens_next", r"names \['virtualmachinepools/\w+'\], and nothing", LATE_NOTE),
     Known("the_plan_is_what_happens_next", "^the plan names .* nothing is written, with .*partition", NEXT_STEP),
     Known("a_refusal_is_not_hammered", "while labels change", DRIFT),

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.annotations import PARTITION_REVISION
-from controller.kubevirt.vms import is_deleting
+from controller.kubevirt.vms import is_deleting, revision_of
 from controller.pool.leaving.claims import Claims, choose_claims
 from controller.pool.members.lost import count_substitutes, known_losses, lost_members
 from controller.pool.members.machine import Machine, Machines
@@ -160,8 +160,15 @@ def _at_step(snapshot: Snapshot, intent: Intent, found: Target, revisions: Revis
     if not intent.steps:
         return found
     meta = snapshot.owner.metadata
-    ordinals = sorted(ordinal for each in snapshot.members if (ordinal := snapshot.ordinal_of(each)) is not None)
-    partitions = [each.partition_of(ordinals, max(found.regular - len(ordinals), 0)) for each in intent.steps]
+    ordinals = _ordinals(snapshot, snapshot.members)
+    outdated = _ordinals(snapshot, snapshot.members.where(lambda each: not revisions.is_current(revision_of(each.vm))))
+    missing = max(found.regular - len(ordinals), 0)
+    partitions = [each.partition_of(ordinals, outdated, missing) for each in intent.steps]
     is_return = found.rejected is not None or revisions.is_current(annotations_of(meta).get(PARTITION_REVISION, ""))
     step = len(partitions) if is_return else noted_step(meta, found.template.digest).step
     return replace(found, step=step, partition=min(partitions[:step]), last_partition=min(partitions))
+
+
+def _ordinals(snapshot: Snapshot, members: Machines) -> list[int]:
+    """Return the ordinals of the VMs in ascending order."""
+    return sorted(ordinal for each in members if (ordinal := snapshot.ordinal_of(each)) is not None)

@@ -52,7 +52,7 @@ class Down(Struct, frozen=True, gc=False):
     """The VM `uid` is not ready.
 
     The field `since` is the start of the period. `template_since` is the time since which the VM has been unready with
-    the revision `revision` of its VMI, or of a VMI that should exist, or "". If the VM is recreated with the same
+    the revision `revision` of its VMI, or of a VMI that should exist. If the VM is recreated with the same
     revision, `template_since` does not change. `crashes` is true if the VM was ready during the period and then became
     unready again. `silent_since` is the time since which the node of the VM does not answer, also while its Pod is
     terminating, or None (P28).
@@ -101,13 +101,14 @@ class Observation(Struct, frozen=True, gc=False):
 
     @property
     def revision(self) -> str:
-        """The revision of the VMI, or of the VM if its VMI should exist. While KubeVirt waits after a failed start, it
-        is "".
-        """
-        if self.vmi is None and start_failures_of(self.vm):
-            return ""
+        """The revision of the VMI, or the one that its next VMI gets."""
         of_vmi = labels_of(self.vmi.metadata).get(REVISION_NAME) if self.vmi is not None else None
         return of_vmi or revision_of(self.vm)
+
+    @property
+    def waits_to_start(self) -> bool:
+        """Return True while KubeVirt waits after a failed start."""
+        return self.vmi is None and bool(start_failures_of(self.vm))
 
     @property
     def is_up(self) -> bool:
@@ -214,7 +215,11 @@ def _absent(previous: UnreadyPeriod | None, now: datetime) -> Gone | None:
 def _still_down(period: Down, seen: Observation, now: datetime) -> Down:
     """Return the period of a VM that is still unready. A new revision begins another `template_since`."""
     revision = seen.revision
-    return period if revision in ("", period.revision) else replace(period, revision=revision, template_since=now)
+    return (
+        period
+        if seen.waits_to_start or period.revision == revision
+        else replace(period, revision=revision, template_since=now)
+    )
 
 
 def _first_down(predecessor: Down | Recovering | None, seen: Observation, now: datetime) -> Down:
@@ -236,7 +241,7 @@ def _noted_recovery(seen: Observation, note: UnreadyNote, now: datetime) -> Reco
 
 def _is_restart(period: Recovering, seen: Observation) -> bool:
     """Return True if a user or a rollout restarts a ready VM. A crash of the guest is not a restart."""
-    return seen.is_stopping or seen.revision not in ("", period.down.revision)
+    return seen.is_stopping or not (seen.waits_to_start or period.down.revision == seen.revision)
 
 
 def _noted_since(seen: Observation, note: UnreadyNote, now: datetime) -> datetime:

@@ -6,6 +6,7 @@ minutes, all are updated.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
@@ -31,20 +32,25 @@ class PartitionStep(Struct, frozen=True):
     is_percent: bool = False
     pause: timedelta = timedelta()
 
-    def partition_of(self, ordinals: Sequence[int], missing: int = 0) -> int:
-        """Return the partition in a pool with these ordinals, in ascending order, and with the lowest `missing` free
-        ordinals.
+    def partition_of(self, ordinals: Sequence[int], outdated: Sequence[int], missing: int = 0) -> int:
+        """Return the partition in a pool with these ordinals, of which some are outdated, both in ascending order, and
+        with the lowest `missing` free ordinals.
 
-        A percentage is rounded up, but one VM at least is updated, except with 100%.
+        A percentage is the share of all VMs that keep their revision, and VMs that are updated already do not keep it.
+        It is rounded up, but one VM at least is updated, except with 100%.
         """
         if not self.is_percent:
             return self.number
         if self.number >= 100:
             return ALL_ORDINALS
         number = len(ordinals) + missing
-        kept = min(-(-number * self.number // 100), number - 1)
-        # Below the last missing ordinal there is no gap. Above it, there are only the given ordinals.
-        return max(kept, ordinals[kept - missing] if kept >= missing else 0) if kept > 0 else 0
+        kept = min(-(-number * self.number // 100), number - 1, len(outdated) + missing)
+
+        def kept_below(partition: int) -> int:
+            free = partition - bisect_left(ordinals, partition)
+            return min(free, missing) + bisect_left(outdated, partition)
+
+        return bisect_left(range(ALL_ORDINALS), kept, key=kept_below) if kept > 0 else 0
 
 
 def parse_partition(pool: ObjectMeta) -> tuple[PartitionStep, ...]:

@@ -50,7 +50,7 @@ from controller.runtime.actions import (
 )
 from controller.runtime.execute.deletes import NO_JUDGE, Judge, judged_error, perform_delete
 from controller.runtime.execute.disk_check import DiskCheck
-from controller.runtime.execute.patches import Merge, outcome_of_merge, without_content
+from controller.runtime.execute.patches import Merge, outcome_of_patch, without_content
 from controller.runtime.execute.read_and_patch import read_and_patch
 from controller.runtime.execute.refusals import Owner, Refusals
 from controller.runtime.execute.restarts import Restarts
@@ -63,7 +63,7 @@ from controller.runtime.workers.side_thread import SideThread
 from informers.errors import AlreadyExists, ApiError, Conflict, NotFound, ServerError, TransportError
 from informers.http.warnings import rewritten_warnings
 from informers.meta import ObjectKey, is_controlled_by
-from informers.objects import ObjectClient, PatchType, read_meta, read_version
+from informers.objects import ObjectClient, read_meta, read_version
 
 PARALLEL = 50
 """The maximum number of parallel tasks for one stage. The API client has a limit too, so more tasks would only wait."""
@@ -286,12 +286,7 @@ class Executor:
                     answer = await self._client.patch(
                         action.resource, action.key, action.body, content_type=action.type.value
                     )
-                    is_merge = action.type is PatchType.MERGE
-                    return (
-                        outcome_of_merge(action, action.body, answer)
-                        if is_merge
-                        else Done(action, read_version(answer))
-                    )
+                    return outcome_of_patch(action, action.body, answer)
                 case RemoveOwnerReference() | ThreeWayMerge() | ExpandClaim():
                     return await read_and_patch(self._client, action, self._merge, self.thread)
                 case Confirm():

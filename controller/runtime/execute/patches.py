@@ -25,7 +25,7 @@ from controller.runtime.actions import (
 )
 from informers.errors import ApiError, Invalid
 from informers.meta import ObjectMeta, annotations_of, is_controlled_by, labels_of
-from informers.objects import read_meta
+from informers.objects import PatchType, read_meta
 
 ReadAndPatch: TypeAlias = RemoveOwnerReference | ThreeWayMerge | ExpandClaim
 
@@ -43,6 +43,14 @@ class _WantedMeta(Struct, frozen=True):
 
 class _Wanted(Struct, frozen=True):
     metadata: _WantedMeta = _WantedMeta()
+
+
+class _Step(Struct, frozen=True):
+    """A step of a JSON patch."""
+
+    op: str
+    path: str
+    value: object = None
 
 
 def owner_removal(action: RemoveOwnerReference, meta: ObjectMeta) -> bytes | Outcome:
@@ -67,11 +75,11 @@ def template_change(merge: Merge, action: ThreeWayMerge, meta: ObjectMeta, curre
     return Done(action, meta.resource_version) if patch is None else patch
 
 
-def outcome_of_merge(action: Patch | ReadAndPatch, patch: bytes, answer: bytes) -> Outcome:
-    """Return the outcome of a merge patch with this answer. It is `Rejected` if the answer has not all labels and
+def outcome_of_patch(action: Patch | ReadAndPatch, patch: bytes, answer: bytes) -> Outcome:
+    """Return the outcome of a patch with this answer. It is `Rejected` if the answer has not all labels and
     annotations of the patch, because a policy has taken them back.
     """
-    found, wanted = read_meta(answer), msgspec.json.decode(patch, type=_Wanted).metadata
+    found, wanted = read_meta(answer), _wanted_in(action, patch)
     pairs = ((wanted.labels, labels_of(found)), (wanted.annotations, annotations_of(found)))
     lost = [name for asked, has in pairs for name, value in (asked or {}).items() if has.get(name) != value]
     if lost:
@@ -80,9 +88,19 @@ def outcome_of_merge(action: Patch | ReadAndPatch, patch: bytes, answer: bytes) 
     return Done(action, found.resource_version)
 
 
+def _wanted_in(action: Patch | ReadAndPatch, patch: bytes) -> _WantedMeta:
+    if not isinstance(action, Patch) or action.type is PatchType.MERGE:
+        return msgspec.json.decode(patch, type=_Wanted).metadata
+    steps = msgspec.json.decode(patch, type=tuple[_Step, ...])
+    added = {each.path: each.value for each in steps if each.op == "add"}
+    return msgspec.convert({"labels": added.get("/metadata/labels")}, _WantedMeta)
+
+
 def without_content(action: Action, message: str) -> str:
     """Return the server's message without quotes of the confidential parts of the written objects."""
     match action:
+        case Patch(body=body, before=Delete(successor=successor)):
+            return redacted(message, body, successor)
         case Create(body=body) | Patch(body=body) | Delete(successor=body):
             return redacted(message, body)
         case ThreeWayMerge(old=old, new=new):

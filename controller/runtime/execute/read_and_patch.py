@@ -11,7 +11,7 @@ from controller.runtime.actions import (
     ThreeWayMerge,
 )
 from controller.runtime.execute.expansion import expansion
-from controller.runtime.execute.patches import Merge, ReadAndPatch, outcome_of_merge, owner_removal, template_change
+from controller.runtime.execute.patches import Merge, ReadAndPatch, outcome_of_patch, owner_removal, template_change
 from controller.runtime.workers.side_thread import SideThread, is_large
 from informers.errors import ApiError, Conflict, NotFound
 from informers.objects import ObjectClient, PatchType, read_meta
@@ -55,7 +55,7 @@ async def _read_and_patch_once(client: ObjectClient, action: ReadAndPatch, merge
     if not isinstance(patch, bytes):
         return patch
     answer = await client.patch(action.resource, action.key, patch, content_type=PatchType.MERGE.value)
-    return outcome_of_merge(action, patch, answer)
+    return outcome_of_patch(action, patch, answer)
 
 
 async def _missing(client: ObjectClient, action: ReadAndPatch) -> Outcome:

@@ -104,7 +104,8 @@ def test_p15_how_long_a_vm_is_unready(condition: Any, minutes: int | None):
     ],
 )
 def test_p14_the_run_strategy_decides_whether_a_vm_should_run(spec: Any, state: str, meant: bool):
-    assert vms.is_meant_to_run(vm(spec, {"printableStatus": state})) is meant
+    seen = {"printableStatus": state, "conditions": [{"type": "Ready", "status": "False"}]}
+    assert vms.is_meant_to_run(vm(spec, seen)) is meant
 
 
 REQUESTS = [{"action": "Stop", "uid": "uid-1"}, {"action": "Start"}]

@@ -33,7 +33,7 @@ def stepped(text: str = STEPS, replicas: int = 4, **more: Any) -> Any:
         ("90%,50%:10m,0", range(10), [9, 5, 0]),
         ("90%", range(3), [2]),
         ("99%,100%,0%", range(3), [2, ALL_ORDINALS, 0]),
-        ("50%", [0, 3, 7, 9], [7]),
+        ("50%", [0, 3, 7, 9], [4]),
         ("90%", [5], [0]),
         ("90%", [], [0]),
     ],
@@ -42,7 +42,7 @@ def test_p14_a_percentage_keeps_the_vms_with_the_lowest_ordinals_but_not_all(
     text: str, ordinals: Any, partitions: list[int]
 ):
     steps = parse_partition(pool(annotations={PARTITION: text}).metadata)
-    assert [each.partition_of(list(ordinals)) for each in steps] == partitions
+    assert [each.partition_of(list(ordinals), list(ordinals)) for each in steps] == partitions
 
 
 def test_p14_a_step_has_a_pause_in_hours_minutes_and_seconds():
@@ -124,7 +124,7 @@ def test_p14_no_scaling_skips_a_step_or_its_pause():
     simulation.run_passes(10, seconds=1)
     simulation.change(replicas=6)
     simulation.run_passes(10, seconds=1)
-    assert sorted(simulation.images().values()) == ["v1"] * 2 + ["v2"] * 4, "web-2 was updated before"
+    assert sorted(simulation.images().values()) == ["v1"] * 3 + ["v2"] * 3
     simulation.run_passes(80, seconds=60)
     assert set(simulation.images().values()) == {"v2"}
 

@@ -95,14 +95,15 @@ def test_r4_plan_and_status_of_a_set_agree_on_the_wanted_vmis() -> None:
 
 
 @given(
-    st.sets(st.integers(0, 30), max_size=12),
+    st.dictionaries(st.integers(0, 30), st.booleans(), max_size=12),
     st.integers(0, 25),
     st.integers(0, 99),
 )
 def test_p14_a_percentage_of_missing_and_present_ordinals_needs_no_list_of_them(
-    present: set[int], missing: int, percent: int
+    present: dict[int, bool], missing: int, percent: int
 ) -> None:
-    free = islice((each for each in count() if each not in present), missing)
-    ordinals = sorted((*present, *free))
+    outdated = sorted(each for each, is_outdated in present.items() if is_outdated)
+    free = [*islice((each for each in count() if each not in present), missing)]
     step = PartitionStep(percent, is_percent=True)
-    assert step.partition_of(sorted(present), missing) == step.partition_of(ordinals)
+    of_all = step.partition_of(sorted((*present, *free)), sorted((*outdated, *free)))
+    assert step.partition_of(sorted(present), outdated, missing) == of_all
