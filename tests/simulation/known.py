@@ -23,7 +23,6 @@ STEPS: Final = "a scale-in and a scale-out skip the steps of an update"
 PROTECTED: Final = "nothing says that protected VMIs hold an update or a scale-in"
 DRIFT: Final = "members whose labels another program changes are replaced without end"
 STATIC_DISK: Final = "a disk that a user made is taken over and deleted with the VM"
-SERVICE: Final = "a VM that was restarted after a drain stays out of its Service"
 ONCE: Final = "a new VM that does not run always counts as stopped by its user until KubeVirt has written its status"
 PUSHED_OUT: Final = "six other templates in a row push the last template that worked out of the history"
 UNSEEN_END: Final = "a set that is being deleted makes its revision again and again while its watch is silent"
@@ -59,8 +58,6 @@ KNOWN: Final = (
     Known("the_plan_is_what_happens_next", "^the plan names .* nothing is written, with .*partition", NEXT_STEP),
     Known("a_refusal_is_not_hammered", "while labels change", DRIFT),
     Known("a_disk_of_a_user_stays", "of a user was deleted", STATIC_DISK),
-    Known("who_serves_is_in_service", "out of its Service", SERVICE),
-    Known("nothing_of_ours_is_left", "is still out of service$", SERVICE),
     Known("a_template_that_worked_stays", "was deleted", PUSHED_OUT),
     Known("nothing_of_ours_is_left", "still has vmherd.dev/draining", STRAY_MARK),
 )
