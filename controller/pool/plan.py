@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
 from controller.apimachinery.label_selectors import Selector
-from controller.kubevirt.vms import is_deleting, is_meant_to_run, stopped_by
+from controller.kubevirt.vms import is_deleting, is_meant_to_run, revision_of, stopped_by
 from controller.pool.healing.downtime_note import plan_unready_note
 from controller.pool.healing.finished import plan_replacements
 from controller.pool.health import plan_progress

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from controller.apimachinery.conditions import find_true
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import POOL_UID, REVISION_NAME
+from controller.kubevirt.annotations import IN_SERVICE, POOL_UID, REVISION_NAME
 from controller.kubevirt.busy import BEFORE_ALL, busy_mark
 from controller.kubevirt.delicate import delicate_reason, delicate_reason_of_vmi
 from controller.kubevirt.live_updates import is_seen, restart_required
@@ -25,6 +25,7 @@ from controller.kubevirt.vms import (
 )
 from controller.pool.spec.naming import parse_name
 from controller.replicas.catalogue import Place, own_annotations
+from controller.replicas.draining import is_draining
 from controller.replicas.triggers import controller_key
 from controller.replicas.wrong_annotations import wrong_on
 from controller.runtime.triggers import Wake, wakes_of
@@ -128,6 +129,8 @@ def _rollout_fields(vmi: VirtualMachineInstance) -> tuple[object, ...]:
         vmis.is_spent(vmi),
         vmis.is_running(vmi),
         labels_of(vmi.metadata).get(REVISION_NAME),
+        labels_of(vmi.metadata).get(IN_SERVICE),
+        is_draining(vmi.metadata),
         delicate_reason_of_vmi(vmi),
         busy_mark(vmi.metadata),
         problem_state_of_vmi(vmi),

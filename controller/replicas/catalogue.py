@@ -26,7 +26,7 @@ class Place(StrEnum):
     VM = "VMs"
     VMI = "VMIs of sets"
     VMI_OF_VM = "VMIs of VMs"
-    """The controller reads one annotation of these VMIs, the end of their work. It reads the others of their VMs."""
+    """The controller reads the end of the work, and its own mark of a drain. It reads the others of the VMs."""
 
 
 class Value(Struct, frozen=True):
@@ -127,7 +127,7 @@ CATALOGUE: Final = (
     Annotation(names.PARTITION_STEP, _POOL, OPAQUE),
     Annotation(names.READY_REVISION, _OWNERS, OPAQUE),
     Annotation(names.ROLLED_BACK, _OWNERS, OPAQUE),
-    Annotation(names.DRAINING, _MEMBERS, OPAQUE),
+    Annotation(names.DRAINING, _MACHINES, OPAQUE),
     Annotation(names.EARLY_FAILURES, (Place.VMI,), OPAQUE),
 )
 """What each annotation means, with an example, is in `tools/reference/annotations.md.in`."""

@@ -19,14 +19,14 @@ from controller.apimachinery.label_selectors import Selector
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import DRAINED, DRAINING, IN_SERVICE, is_marked
 from controller.kubevirt.busy import time_of
-from controller.kubevirt.resources import VMS
+from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import template_labels_of
 from controller.replicas.progress import wake_at
 from controller.runtime.actions import AnyResource, Cause, Delete, Notice, Patch, Plan, Restart, Stage, join, waiting
 from controller.runtime.members.groups import Member, Members
-from informers.meta import NO_LABELS, ObjectMeta, annotations_of, labels_of
+from informers.meta import ObjectMeta, annotations_of, labels_of
 from informers.objects import PatchType
 
 T = TypeVar("T", bound=Member)
@@ -54,13 +54,15 @@ class Guest(Struct, frozen=True):
     """A VM of a pool, or a VMI of a set.
 
     `meta` is the metadata of the object that has the marks. `instance` is the UID of the VMI, or "" if no guest runs.
-    `has_label` is true if the label `vmherd.dev/in-service` of the VMI may be changed.
+    `has_label` is true if the marks also change the label `vmherd.dev/in-service`, of the VMI or in the template of the
+    VM. `vmi` is the VMI of a VM whose template has the label.
     """
 
     resource: AnyResource
     meta: ObjectMeta
     instance: str
     has_label: bool
+    vmi: "Guest | None" = None
 
 
 class Drain(Struct, frozen=True):
@@ -74,7 +76,9 @@ class Drain(Struct, frozen=True):
 
 
 def guest_of_vm(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> Guest:
-    return Guest(VMS, vm.metadata, _instance(vmi), IN_SERVICE in template_labels_of(vm))
+    value, instance = template_labels_of(vm).get(IN_SERVICE), _instance(vmi)
+    inner = Guest(VMIS, vmi.metadata, instance, True) if vmi is not None and instance and value is not None else None
+    return Guest(VMS, vm.metadata, instance, value == "false", inner)
 
 
 def guest_of_vmi(resource: AnyResource, selector: Selector, vmi: VirtualMachineInstance) -> Guest:
@@ -150,14 +154,13 @@ def drain_first(
     begins = [each for each in drains if each.is_new]
     ended = [guest_of(each) for each in marked if each.metadata.uid not in leaving and not _lasts(each, still_leaves)]
     marks = [_mark(each, leaving[each.guest.meta.uid]) for each in begins]
-    removals = [_patch(each, None, "it stays") for each in ended]
-    patches = (*marks, *removals)
+    last = [each.vmi if each.vmi is not None and is_draining(each.vmi.meta) else each for each in ended]
+    removals = [_patch(each, None, "it stays") for each in last]
+    labels = [patch for each in postponed.values() if (patch := _label(each)) is not None]
+    patches = (*marks, *labels, *removals)
     told = [replace(_notice(each), after=mark) for each, mark in zip(begins, marks, strict=True)]
-    notices = (
-        *told,
-        *_cancelled(zip(ended, removals, strict=True)),
-        *(_notice(each) for each in drains if each.is_over),
-    )
+    overdue = (_notice(each) for each in drains if each.is_over)
+    notices = (*told, *_cancelled(zip(ended, removals, strict=True)), *overdue)
     writes = Plan(
         stages=(*((Stage(patches, essential=False),) if patches else ()), *_without(plan, postponed, guests)),
         notices=(*plan.notices, *notices[:MAX_NOTICES]),
@@ -216,18 +219,26 @@ def _mark(drain: Drain, action: Delete | Restart) -> Patch:
     return replace(patch, before=action) if isinstance(action, Delete) and action.successor else patch
 
 
+def _label(drain: Drain) -> Patch | None:
+    """Return the patch that takes a pool's VM with a mark out of its Services.
+
+    It gives the VMI the mark and the label, so the next VMI is in service. If KubeVirt copies the label of the template
+    to the VMI, it undoes the label and leaves the mark. Only then the template has to change.
+    """
+    guest, vmi = drain.guest, drain.guest.vmi
+    if drain.is_new or guest.has_label or vmi is None or labels_of(vmi.meta).get(IN_SERVICE, "false") == "false":
+        return None
+    return _patch(replace(guest, has_label=True) if is_draining(vmi.meta) else vmi, drain.mark, "it drains")
+
+
 def _patch(guest: Guest, mark: Mark | None, why: str) -> Patch:
-    """Return the patch that sets or removes the mark. Both remove an old answer."""
-    labels = {IN_SERVICE: "true" if mark is None else "false"} if guest.has_label else NO_LABELS
-    meta: dict[str, Any] = {
-        "uid": guest.meta.uid,
-        "annotations": {DRAINING: str(mark) if mark is not None else None, DRAINED: None},
-    }
-    body: dict[str, Any] = {"metadata": meta}
-    if labels and guest.resource is VMS:
-        body["spec"] = {"template": {"metadata": {"labels": labels}}}
-    elif labels:
-        meta["labels"] = labels
+    """Return the patch that sets or removes the mark. A change of the mark removes an old answer."""
+    text = str(mark) if mark is not None else None
+    answer = {DRAINED: None} if text is None or text != annotations_of(guest.meta).get(DRAINING) else {}
+    body: dict[str, Any] = {"metadata": {"uid": guest.meta.uid, "annotations": {DRAINING: text, **answer}}}
+    if guest.has_label:
+        holder = body.setdefault("spec", {"template": {"metadata": {}}})["template"] if guest.resource is VMS else body
+        holder["metadata"]["labels"] = {IN_SERVICE: "true" if mark is None else "false"}
     encoded = msgspec.json.encode(body)
     return Patch(resource=guest.resource, key=guest.meta.key, body=encoded, type=PatchType.MERGE, why=why)
 

@@ -116,6 +116,11 @@ _MENDED: Final[dict[str, tuple[Act, ...]]] = {
         birth("pool", replicas=1),
         _act(30, "try_templates", "pool", "web", "hang", 6),
     ),
+    "who_serves_is_in_service": (
+        birth("pool", in_service=True, annotations={names.DRAIN_SECONDS: "5"}, fields=_ONE),
+        _act(40, "template", "pool", "web", "v2"),
+        _refusal(64, "patch virtualmachines", 30),
+    ),
     "an_undo_returns_to_the_template_before": (
         birth("set", annotations=_ROLLING),
         _act(40, "template", "set", "web", "v2"),

@@ -12,7 +12,7 @@ LABELS: Final = {
     "vmherd.dev/template-hash": ("VMIs and ControllerRevisions of a set", "the hash of the template"),
     "vmherd.dev/in-service": (
         "VMIs, and the templates of VMs",
-        'a user writes "true" in the VMI template, and vmherd writes "false" while the VM drains',
+        'a user writes "true" in the VMI template, and vmherd writes "false" on the VMI while the VM drains',
     ),
     "vmherd.dev/pool-uid": ("ControllerRevisions of a pool", "the pool that created the revision"),
 }

@@ -23,7 +23,7 @@ from controller.replicas.draining import HEALING, SCALE_IN, UPDATE, Mark, guest_
 from controller.replicas.settings import read_settings
 from controller.runtime.actions import Action, Delete, Patch, Restart
 from tests.builders import NOW, seconds_ago
-from tests.pool_builders import pool, snapshot, vm, vm_spec, vmi, vms
+from tests.pool_builders import LABELS, pool, snapshot, vm, vm_spec, vmi, vms
 from tests.pool_simulation import PoolSimulation
 
 DRAIN = {DRAIN_SECONDS: "900"}
@@ -149,16 +149,56 @@ def test_p26_a_wrong_time_counts_as_600_seconds(value: str, seconds: int):
     assert read_settings(pool(annotations={DRAIN_SECONDS: value}).metadata).drain == timedelta(seconds=seconds)
 
 
-def test_p26_the_label_of_a_vm_that_drains_takes_it_out_of_its_services():
+OUT = {"spec": {"template": {"metadata": {"labels": {IN_SERVICE: "false"}}}}}
+BACK = {"spec": {"template": {"metadata": {"labels": {IN_SERVICE: "true"}}}}}
+MARK = str(Mark("scale-in", END, "uid-web-0"))
+
+
+def label_patches(
+    replicas: int, *, template: str | None = "true", shown: str | None = "true", marks: str = ""
+) -> dict[str, Any]:
+    """The bodies of the patches of one VM and its VMI, without UIDs, by resource. `marks` names what has the mark."""
     spec = vm_spec()
-    spec["template"]["metadata"]["labels"][IN_SERVICE] = "true"
-    for replicas, value in ((0, "false"), (1, "true")):
-        owner = pool(replicas=replicas, annotations=DRAIN, spec=spec)
-        marks = marked("web-0") if replicas else {}
-        todo = planned(owner, vm("web-0", owner=owner, spec=spec, **marks))
-        assert patches(todo)["web-0"]["spec"] == {"template": {"metadata": {"labels": {IN_SERVICE: value}}}}
-    owner = pool(replicas=0, annotations=DRAIN)
-    assert "spec" not in patches(planned(owner, *vms(owner, 0)))["web-0"], "no label, no change of the VM's spec"
+    spec["template"]["metadata"]["labels"] |= {IN_SERVICE: template} if template else {}
+    owner = pool(replicas=replicas, annotations=DRAIN, spec=spec)
+    machine = vm("web-0", owner=owner, spec=spec, **(marked("web-0") if "vm" in marks.split() else {}))
+    more = {"annotations": {DRAINING: MARK}} if "vmi" in marks.split() else {}
+    guest = vmi(machine, labels=LABELS | ({IN_SERVICE: shown} if shown else {}), **more)
+    found = [each for each in plan(snapshot(owner, [machine], vmis=[guest])).actions if isinstance(each, Patch)]
+    bodies = {each.resource.plural: json.loads(each.body) for each in found}
+    uids = {"virtualmachines": machine.metadata.uid, "virtualmachineinstances": guest.metadata.uid}
+    assert all(body["metadata"].pop("uid") == uids[name] for name, body in bodies.items())
+    return bodies
+
+
+def test_p26_the_label_of_a_vm_that_drains_takes_it_out_of_its_services():
+    mark, no_mark = ({"annotations": {DRAINING: each, DRAINED: None}} for each in (MARK, None))
+    assert label_patches(0) == {"virtualmachines": {"metadata": mark}}, "the mark comes first"
+    out = {"metadata": mark | {"labels": {IN_SERVICE: "false"}}}
+    assert label_patches(0, marks="vm") == {"virtualmachineinstances": out}
+    assert label_patches(0, marks="vm vmi", shown="false") == {}, "the template stays, so the next VMI is in service"
+    back = {"metadata": no_mark | {"labels": {IN_SERVICE: "true"}}}
+    assert label_patches(1, marks="vm vmi", shown="false") == {"virtualmachineinstances": back}
+    assert label_patches(1, marks="vm") == {"virtualmachines": {"metadata": no_mark}}, "the mark goes last"
+
+
+def test_p26_the_template_changes_if_kubevirt_copies_its_label_to_the_vmi():
+    kept = {"metadata": {"annotations": {DRAINING: MARK}}}
+    assert label_patches(0, marks="vm vmi") == {"virtualmachines": kept | OUT}, "an answer stays"
+    for shown in ("true", "false"):
+        assert label_patches(0, marks="vm vmi", template="false", shown=shown) == {}
+    assert list(label_patches(1, marks="vm vmi", template="false", shown="false")) == ["virtualmachineinstances"]
+    gone = {"metadata": {"annotations": {DRAINING: None, DRAINED: None}}}
+    assert label_patches(1, marks="vm", template="false", shown="false") == {"virtualmachines": gone | BACK}
+
+
+@pytest.mark.parametrize(("template", "shown"), [(None, None), ("true", None), (None, "true")])
+def test_p26_a_vm_without_the_label_in_its_template_and_on_its_vmi_keeps_its_labels(
+    template: str | None, shown: str | None
+):
+    assert label_patches(0, marks="vm", template=template, shown=shown) == {}
+    bodies = label_patches(1, marks="vm", template=template, shown=shown)
+    assert bodies == {"virtualmachines": {"metadata": {"annotations": {DRAINING: None, DRAINED: None}}}}
 
 
 def test_p26_a_busy_vm_is_not_marked():

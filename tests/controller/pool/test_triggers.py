@@ -6,7 +6,9 @@ from msgspec.structs import replace
 
 from controller.kubevirt.annotations import (
     DELETION_COST,
+    DRAINING,
     HEALED,
+    IN_SERVICE,
     MAX_UNHEALTHY,
     MIN_READY,
     MOST_DISRUPTIVE,
@@ -104,6 +106,7 @@ def test_a_change_from_not_ready_to_unknown_triggers_the_pool():
 
 
 VM = member()
+SERVES = {"app": "web", IN_SERVICE: "true"}
 
 VMI_CHANGES = {
     "it appears": (Added(vmi(VM)), NOW_S),
@@ -121,6 +124,8 @@ VMI_CHANGES = {
     "it gets a node": (Updated(vmi(VM, node=None), vmi(VM)), NEVER),
     "its migration starts": (Updated(vmi(VM), vmi(VM, migrating=True)), SOON),
     "its migration ends": (Updated(vmi(VM, migrating=True), vmi(VM)), SOON),
+    "it leaves its Services": (Updated(vmi(VM, labels=SERVES), vmi(VM, labels=SERVES | {IN_SERVICE: "false"})), SOON),
+    "its drain ends": (Updated(vmi(VM, annotations={DRAINING: "x"}), vmi(VM)), SOON),
     "an annotation changes": (Updated(vmi(VM), vmi(VM, annotations={"note": "hi"})), NEVER),
     "only its version changes": (Updated(vmi(VM), vmi(VM, version="2")), NEVER),
 }
