@@ -33,6 +33,7 @@ from controller.pool.healing.downtime_note import plan_unready_note
 from controller.pool.healing.finished import plan_replacements
 from controller.pool.health import plan_progress
 from controller.pool.leaving.claims import (
+    by_name,
     plan_finalizer_removals,
     plan_member_finalizers,
     plan_releases,
@@ -213,11 +214,11 @@ def _plan_revisions(situation: Situation) -> Plan:
 
 def _plan_stopped(members: Machines) -> Plan:
     """Return a plan that says which VMs do not run because their users have stopped them."""
-    stopped = members.where(lambda each: bool(stopped_by(each.vm)))
-    names = sorted(each.metadata.name for each in stopped)
-    field = next((stopped_by(each.vm) for each in stopped.traits()), "")
-    text = f"{len(names)} {'VM is' if len(names) == 1 else 'VMs are'} stopped ({field})" if names else ""
-    return waiting(text, Why.START, names=tuple(names[:MAX_NOTICES]))
+    stopped = by_name(members.where(lambda each: bool(stopped_by(each.vm))))
+    if not stopped:
+        return Plan()
+    text = f"{len(stopped)} {'VM is' if len(stopped) == 1 else 'VMs are'} stopped ({stopped_by(stopped[0].vm)})"
+    return waiting(text, Why.START, names=tuple(each.metadata.name for each in stopped[:MAX_NOTICES]))
 
 
 def _undecodable_notices(situation: Situation) -> tuple[Notice, ...]:

@@ -221,7 +221,7 @@ def _wrong_undo(world: Any, kind: Kind[Any], key: ObjectKey, snapshot: Any) -> s
     template = template_in(entry)["virtualMachineTemplate" if name == "pool" else "template"]
     spec = template["spec"]
     image = image_of(spec["template"]["spec"] if name == "pool" else spec)
-    if image in right:
+    if image in right or any("controllerrevisions" in each.target for each in world.faults.all):
         return ""
     return f"the images were {', '.join(images[-6:])}, and an undo would return to {image}"
 
