@@ -208,7 +208,7 @@ def _plan_revisions(situation: Situation) -> Plan:
     snapshot, revisions, ready = situation.snapshot, situation.revisions, situation.intent.settings.ready_revision
     is_wanted = situation.members.some(situation.may_update) and is_taken_over(situation, revisions.template)
     is_used = situation.members.some(lambda each: revision_of(each.vm) == revisions.current)
-    creation = plan_revision(snapshot, revisions) if is_wanted or is_used else ()
+    creation = plan_revision(snapshot, revisions, situation.wholly_ready()[0]) if is_wanted or is_used else ()
     return Plan(stages=creation) if creation else plan_pruning(snapshot, revisions, ready=ready)
 
 

@@ -14,14 +14,14 @@ from msgspec.structs import replace
 from controller.apimachinery.names import NAME_LENGTH, cut_apart
 from controller.apimachinery.owner_references import controller_reference
 from controller.apimachinery.raw_json import encode_as_server
-from controller.kubevirt.annotations import POOL_UID, TEMPLATE_HASH
+from controller.kubevirt.annotations import POOL_UID, READY_REVISION, TEMPLATE_HASH
 from controller.kubevirt.pool_types import POOL_KIND
 from controller.kubevirt.replicaset_types import REPLICA_SET_KIND
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.replicas.catalogue import without_foreign_annotations
 from controller.runtime.actions import Cause, Create, Delete, Patch, Stage
-from informers.meta import NO_LABELS, KubeObject, ObjectKey, ObjectMeta, controller_of, labels_of
+from informers.meta import NO_LABELS, KubeObject, ObjectKey, ObjectMeta, annotations_of, controller_of, labels_of
 from informers.objects import PatchType
 from informers.resource import Resource, T
 
@@ -112,13 +112,16 @@ def create_revision(
     data: object,
     *,
     labels: Mapping[str, str],
+    ready: str = "",
     annotations: Mapping[str, str] = NO_LABELS,
 ) -> Create:
-    """Return the action that creates a revision of a set or pool. `data` has the template.
+    """Return the action that creates a revision of a set or pool. `data` has the template. `ready` is the last revision
+    that was wholly ready, or "". The new revision names it, so it stays while the new one is current.
 
     The number of the revision is the generation of its owner. `roll_out_again` changes it.
     """
     meta = owner.metadata
+    annotations = {**annotations, **({READY_REVISION: ready} if ready else {})}
     body = {
         "apiVersion": CONTROLLER_REVISIONS.api_version,
         "kind": CONTROLLER_REVISIONS.kind,
@@ -139,6 +142,12 @@ def create_revision(
         owner_uid=meta.uid,
         why="no revision has this template yet",
     )
+
+
+def last_ready(revisions: Iterable[ControllerRevision]) -> str:
+    """Return the revision that the newest of these names as the last one that was wholly ready, or ""."""
+    newest = max(revisions, key=lambda each: each.revision, default=None)
+    return annotations_of(newest.metadata).get(READY_REVISION, "") if newest is not None else ""
 
 
 def roll_out_again(owner: KubeObject, revisions: Iterable[ControllerRevision], current: str) -> tuple[Stage, ...]:

@@ -20,10 +20,12 @@ from controller.replicas.revisions import (
     create_revision,
     delete_revisions,
     hash_of_set_revision,
+    last_ready,
     roll_out_again,
     set_revision_name,
     unused_revisions,
 )
+from controller.replicaset.rollback import ready_revision
 from controller.replicaset.situation import Situation
 from controller.replicaset.template import has_hash
 from controller.runtime.actions import Plan, Stage
@@ -59,7 +61,8 @@ def plan_revision(situation: Situation) -> Plan:
         if wait_s > 0:
             return Plan(requeue_after_s=wait_s)
     data = {"template": owner.spec.template}
-    create = create_revision(owner, snapshot.replicasets, name, data, labels={TEMPLATE_HASH: hashed})
+    ready = ready_revision(situation) or last_ready(history.revisions)
+    create = create_revision(owner, snapshot.replicasets, name, data, labels={TEMPLATE_HASH: hashed}, ready=ready)
     return Plan(stages=(Stage((replace(create, is_note=True),), essential=False),))
 
 
@@ -97,7 +100,7 @@ def plan_pruning(situation: Situation) -> Plan:
         shared = snapshot.members.traits()
         hashes = {intent.template.hash_of(vmi) for vmi in shared} | {intent.template.hash}
         used = {each.metadata.name for each in history.revisions if hash_of_set_revision(each.metadata) in hashes}
-        used.add(intent.settings.ready_revision)
+        used |= {intent.settings.ready_revision, last_ready(history.revisions)}
         unused = unused_revisions(history.revisions, used, keep=history.keep)
     stages = (
         *delete_revisions(unused, "no VMI uses this revision", burst=snapshot.burst),

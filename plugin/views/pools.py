@@ -15,7 +15,7 @@ from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import is_deleting, is_ready, revision_of, stopped_by
 from controller.pool.members.ledger import member_stuck_since, outage_of
-from controller.pool.members.machine import Machine, Machines
+from controller.pool.members.machine import Machine, Machines, vmi_revision_of
 from controller.pool.members.revisions import Revisions, read_revisions
 from controller.pool.members.select import allows
 from controller.pool.members.situation import Situation as PoolSituation
@@ -23,7 +23,7 @@ from controller.pool.members.situation import situation_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.plan import plan as plan_pool
 from controller.pool.rollout.partition_steps import waiting_step
-from controller.pool.rollout.steps import is_updated, vmi_revision_of
+from controller.pool.rollout.steps import is_updated
 from controller.pool.rollout.update import pending_steps
 from controller.pool.spec.naming import ordinal_of
 from controller.pool.spec.policies import Strategy

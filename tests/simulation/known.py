@@ -18,7 +18,6 @@ class Known(NamedTuple):
 
 DRIFT: Final = "members whose labels another program changes are replaced without end"
 STATIC_DISK: Final = "a disk that a user made is taken over and deleted with the VM"
-PUSHED_OUT: Final = "six other templates in a row push the last template that worked out of the history"
 UNSEEN_END: Final = "a set that is being deleted makes its revision again and again while its watch is silent"
 LATE_NOTE: Final = "a note of a pool is written only when something else wakes the pool"
 FLAPPING: Final = "the mark of a drain is set and removed in turn, without a pause"
@@ -37,7 +36,6 @@ KNOWN: Final = (
     Known("the_plan_is_what_happens_next", "^the plan names .* nothing is written, with .*partition", NEXT_STEP),
     Known("a_refusal_is_not_hammered", "while labels change", DRIFT),
     Known("a_disk_of_a_user_stays", "of a user was deleted", STATIC_DISK),
-    Known("a_template_that_worked_stays", "was deleted", PUSHED_OUT),
     Known("nothing_of_ours_is_left", "still has vmherd.dev/draining", STRAY_MARK),
 )
 

@@ -5,13 +5,14 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from controller.kubevirt.annotations import REVISION_NAME
 from controller.kubevirt.busy import ends_of_marks
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.pool.members.unready_periods import Down, Recovering
 from controller.replicas.draining import Guest, guest_of_vm
 from controller.runtime.members.groups import Members
-from informers.meta import ObjectMeta
+from informers.meta import ObjectMeta, labels_of
 
 
 class Machine(Struct, frozen=True, gc=False):
@@ -30,6 +31,10 @@ class Machine(Struct, frozen=True, gc=False):
 
 
 Machines = Members[Machine]
+
+
+def vmi_revision_of(vmi: VirtualMachineInstance) -> str:
+    return labels_of(vmi.metadata).get(REVISION_NAME, "")
 
 
 def guest_of(machine: Machine) -> Guest:

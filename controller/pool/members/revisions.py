@@ -20,7 +20,13 @@ from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vms import revision_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.template import Template, parse_template
-from controller.replicas.revisions import create_revision, delete_revisions, is_revision_name, unused_revisions
+from controller.replicas.revisions import (
+    create_revision,
+    delete_revisions,
+    is_revision_name,
+    last_ready,
+    unused_revisions,
+)
 from controller.runtime.actions import Plan, Stage
 from informers.meta import NO_LABELS, labels_of
 
@@ -85,8 +91,8 @@ def read_revisions(snapshot: Snapshot, template: Template, of_spec: Template | N
     )
 
 
-def plan_revision(snapshot: Snapshot, revisions: Revisions) -> tuple[Stage, ...]:
-    """Return a stage that creates a missing current revision.
+def plan_revision(snapshot: Snapshot, revisions: Revisions, ready: str) -> tuple[Stage, ...]:
+    """Return a stage that creates a missing current revision. `ready` is the revision that is wholly ready, or "".
 
     The caller puts this stage before any write that needs the revision.
     """
@@ -99,6 +105,7 @@ def plan_revision(snapshot: Snapshot, revisions: Revisions) -> tuple[Stage, ...]
         revisions.current,
         owner.spec,
         labels={POOL_UID: owner.metadata.uid},
+        ready=ready or last_ready(snapshot.revisions),
         annotations={INDEX_SYSPREP: "true"} if revisions.template.index_sysprep else NO_LABELS,
     )
     return (Stage((create,)),)
@@ -112,7 +119,7 @@ def plan_pruning(snapshot: Snapshot, revisions: Revisions, *, ready: str) -> Pla
     wholly ready, or "".
     """
     used = _revisions_in_use(snapshot) | set(map(revision_of, snapshot.strays))
-    used |= {revisions.current, ready}
+    used |= {revisions.current, ready, last_ready(snapshot.revisions)}
     unused = unused_revisions(snapshot.revisions, used, keep=snapshot.limits.revision_history)
     return Plan(stages=delete_revisions(unused, "no VM and no VMI uses this revision", burst=snapshot.limits.burst))
 

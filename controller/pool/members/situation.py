@@ -11,8 +11,9 @@ from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.annotations import PARTITION_REVISION
 from controller.kubevirt.vms import is_deleting, revision_of
 from controller.pool.leaving.claims import Claims, choose_claims
+from controller.pool.members.ledger import outage_of, should_run
 from controller.pool.members.lost import count_substitutes, known_losses, lost_members
-from controller.pool.members.machine import Machine, Machines
+from controller.pool.members.machine import Machine, Machines, vmi_revision_of
 from controller.pool.members.revisions import Revisions, read_revisions, template_of
 from controller.pool.members.select import allows
 from controller.pool.members.snapshot import Snapshot
@@ -92,6 +93,23 @@ class Situation(Struct, frozen=True):
         """The UIDs of the lost VMs if other VMs do the work of all of them (P28)."""
         lost = {each.metadata.uid for each in self.known_lost}
         return frozenset(lost if len(lost) <= self.bridged else ())
+
+    def wholly_ready(self) -> tuple[str, datetime | None]:
+        """Return the revision that all VMs and VMIs have, if all wanted VMs exist, at least one should run, and all
+        that should run are available. Otherwise return "", and the time at which the next of them becomes available or
+        None.
+        """
+        members, templates = self.members, self.revisions.templates
+        shared = members.traits()
+        names = {revision_of(each.vm) for each in shared}
+        names |= {vmi_revision_of(each.vmi) for each in shared if each.vmi is not None}
+        if not names <= templates.keys() or len({templates[name].digest for name in names}) != 1:
+            return "", None
+        is_changing = len(members) < self.target.wanted or members.some(lambda each: is_deleting(each.vm))
+        if is_changing or not members.some(should_run):
+            return "", None
+        outage = outage_of(members.without(self.replaced), self.now, self.intent.min_ready_s)
+        return ("", outage.ends_at) if outage.number else (max(names), None)
 
     def may_update(self, machine: Machine) -> bool:
         """Return True if the update strategy and its selectors allow an update of the VM. A terminating VM is not

@@ -19,11 +19,12 @@ from msgspec.structs import replace
 
 from controller.kubevirt.annotations import TAKEOVER, TAKEOVER_HELD
 from controller.kubevirt.vms import revision_of
+from controller.pool.members.machine import vmi_revision_of
 from controller.pool.members.revisions import Revisions
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.effects import Effect, effect_between
-from controller.pool.rollout.steps import PendingStep, Step, vmi_revision_of
+from controller.pool.rollout.steps import PendingStep, Step
 from controller.pool.spec.template import Template, describe_difference
 from controller.replicas.notes import plan_note
 from controller.runtime.actions import Notice, Plan, join, waiting

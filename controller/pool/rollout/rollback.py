@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 from datetime import datetime
 
-from controller.kubevirt.vms import is_deleting, revision_of
 from controller.pool.health import late_live_change, should_be_ready
-from controller.pool.members.ledger import member_stuck_since, outage_of, should_run
+from controller.pool.members.ledger import member_stuck_since
 from controller.pool.members.situation import Situation, usable_in
 from controller.pool.rollout.brake import is_taken_over
-from controller.pool.rollout.steps import is_updated, vmi_revision_of
+from controller.pool.rollout.steps import is_updated
 from controller.replicas.rollback import Rollout, tells_of_template
 
 
@@ -21,7 +20,7 @@ def rollout_of(situation: Situation) -> Rollout:
     if may_return and not noted:
         # The first template of a pool has no way back.
         may_return = situation.members.some(lambda each: not is_updated(revisions, each))
-    ready, ready_at = _ready_revision(situation) if is_new else ("", None)
+    ready, ready_at = situation.wholly_ready() if is_new else ("", None)
     return Rollout(
         owner=pool,
         settings=settings,
@@ -33,23 +32,6 @@ def rollout_of(situation: Situation) -> Rollout:
         unready=_unready(situation) if may_return else (),
         usable=usable_in(snapshot, intent),
     )
-
-
-def _ready_revision(situation: Situation) -> tuple[str, datetime | None]:
-    """Return the revision that all VMs and VMIs have, if all wanted VMs exist, at least one should run, and all that
-    should run are available. Otherwise return "", and the time at which the next of them becomes available or None.
-    """
-    members, templates = situation.members, situation.revisions.templates
-    shared = members.traits()
-    names = {revision_of(each.vm) for each in shared}
-    names |= {vmi_revision_of(each.vmi) for each in shared if each.vmi is not None}
-    if not names <= templates.keys() or len({templates[name].digest for name in names}) != 1:
-        return "", None
-    is_changing = len(members) < situation.target.wanted or members.some(lambda each: is_deleting(each.vm))
-    if is_changing or not members.some(should_run):
-        return "", None
-    outage = outage_of(members.without(situation.replaced), situation.now, situation.intent.min_ready_s)
-    return ("", outage.ends_at) if outage.number else (max(names), None)
 
 
 def _unready(situation: Situation) -> Iterator[tuple[datetime | None, str]]:

@@ -30,7 +30,7 @@ from controller.kubevirt.vms import (
 )
 from controller.pool.leaving.holds import recreation_veto, replacement_obstacle
 from controller.pool.members.ledger import should_run
-from controller.pool.members.machine import Machine
+from controller.pool.members.machine import Machine, vmi_revision_of
 from controller.pool.members.revisions import Revisions
 from controller.pool.members.situation import Situation
 from controller.pool.rollout.live import forbids_restart, is_live_change, live_verdict, restart_due
@@ -39,7 +39,6 @@ from controller.pool.spec.policies import Strategy
 from controller.pool.spec.template import DiskChange, Template, disk_change, larger_disks
 from controller.pool.substitutes import NO_ANSWER
 from controller.replicas.draining import is_draining
-from informers.meta import labels_of
 
 
 class Step(Enum):
@@ -106,10 +105,6 @@ def is_updated(revisions: Revisions, machine: Machine) -> bool:
     """Return True if the VM and its VMI have the current template. If there is no VMI, only the VM is checked."""
     on_current = revisions.is_current(revision_of(machine.vm))
     return on_current and (machine.vmi is None or revisions.is_current(vmi_revision_of(machine.vmi)))
-
-
-def vmi_revision_of(vmi: VirtualMachineInstance) -> str:
-    return labels_of(vmi.metadata).get(REVISION_NAME, "")
 
 
 def pending_step(situation: Situation, machine: Machine) -> PendingStep | None:
