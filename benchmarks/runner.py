@@ -12,8 +12,9 @@ from pathlib import Path
 from msgspec import Struct, json
 
 from benchmarks.case import Case, Conditions, Report, Result, Setting
-from benchmarks.page import ROOT
 from benchmarks.process_tree import cpu_of_machine_s, cpu_s
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 class Options(Struct, frozen=True):
