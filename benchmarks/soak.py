@@ -47,8 +47,6 @@ def judge(values: Sequence[float], least: float) -> tuple[list[float], bool]:
 
 
 class Load:
-    """The sets and pools. No name is used twice."""
-
     def __init__(self, api: Cluster) -> None:
         self._api, self._numbers, self._steps = api, count(), count()
         self._names = [self._create(index) for index in range(len(HERDS))]
@@ -124,7 +122,8 @@ def run(directory: Path, minutes: float) -> list[str]:
             time.sleep(PAUSE_S)
             if now > sampled + SAMPLE_EVERY_S:
                 sampled = now
-                samples.append(sample(*ports))
+                with suppress(OSError):  # on a busy machine, an answer can take too long
+                    samples.append(sample(*ports))
             if now > restarted + RESTART_EVERY_S:
                 cluster.plane.restart_apiserver()
                 restarted = now

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks import runner
-from benchmarks.case import About, Case, Conditions, Measure, Report, Result, Setting
+from benchmarks.case import About, Case, Conditions, Measure, Result, Setting
 from benchmarks.cases import CASES
 from benchmarks.table import table
 
