@@ -44,7 +44,6 @@ def _run_size(case: Case, size: int, options: Options, tell: Callable[[str], Non
 
 
 def command_of(case: Case, size: int, options: Options) -> str:
-    """Return the command that repeats the measurement."""
     words = [case.name, f"--sizes {size}", f"--rounds {options.rounds}"]
     if options.quick:
         words.append("--quick")
@@ -64,7 +63,6 @@ def write(results: Struct, path: Path) -> None:
 
 
 def watch_machine() -> Callable[[], Conditions]:
-    """Return a function that describes the machine from now to the call of the function."""
     started, machine_s, own_s = time.monotonic(), cpu_of_machine_s(), cpu_s(os.getpid())
     cores = os.cpu_count() or 1
 

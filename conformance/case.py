@@ -18,8 +18,6 @@ class Kind(StrEnum):
 
 
 class Origin(StrEnum):
-    """The origin of a behaviour: KubeVirt or vmherd."""
-
     KUBEVIRT = "kubevirt"
     VMHERD = "vmherd"
 

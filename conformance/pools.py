@@ -28,7 +28,6 @@ class Pools(CaseNamespace):
         return spec
 
     async def until_names(self, *ordinals: int, name: str = NAME) -> dict[str, Document]:
-        """Wait until the pool has exactly the VMs with these ordinals. Return the VMs."""
         wanted = {f"{name}-{ordinal}" for ordinal in ordinals}
         found = await self.until(
             f"the VMs {', '.join(sorted(wanted)) or 'none'}",
@@ -40,7 +39,6 @@ class Pools(CaseNamespace):
         return found
 
     async def made(self, replicas: int = 2, **options: Any) -> dict[str, Document]:
-        """Create a pool and wait for its VMs. Return the VMs."""
         await self.make(replicas, **options)
         return await self.until_names(*range(replicas))
 
@@ -55,7 +53,6 @@ class Pools(CaseNamespace):
         return await self.api.get(f"{self.vm_path}/{name}")
 
     async def until_new(self, name: str, before: Mapping[str, Document], *, within_s: float = STOPPED_S) -> None:
-        """Wait until the pool has a VM of this name that was not there before."""
         uid = before[name]["metadata"]["uid"]
         await self.until(
             f"a new VM {name}",

@@ -12,8 +12,6 @@ from conformance.cluster import Cluster
 
 FORMATS: Final = ("table", "json", "junit")
 SUFFIXES: Final[Mapping[str, str]] = {".json": "json", ".xml": "junit"}
-"""The format of a report file for each suffix of its name."""
-
 _MARGIN = " " * 10
 
 
@@ -123,5 +121,4 @@ def render(format: str, cluster: Cluster, results: Sequence[Result], seconds: fl
 
 
 def _printable(text: str) -> str:
-    """Replace characters that XML does not allow."""
     return "".join(each if each.isprintable() else " " for each in text)

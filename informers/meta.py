@@ -90,12 +90,10 @@ class KubeObject(Protocol):
 
 
 def labels_of(meta: ObjectMeta) -> Mapping[str, str]:
-    """Return the labels of an object. The result is empty if the object has no labels."""
     return meta.labels or NO_LABELS
 
 
 def annotations_of(meta: ObjectMeta) -> Mapping[str, str]:
-    """Return the annotations of an object. The result is empty if the object has no annotations."""
     return meta.annotations or NO_LABELS
 
 

@@ -45,8 +45,6 @@ Indexes: TypeAlias = Mapping[str, Callable[[T], Iterable[str]]]
 
 
 class StoreView(Protocol[T_co]):
-    """A store without the methods that write."""
-
     def get(self, key: ObjectKey) -> T_co | None: ...
 
     def by_index(self, index: str, value: str) -> tuple[T_co, ...]:

@@ -26,8 +26,6 @@ DIRECTIVES: Final = {"file": 0, "type": NO_FILES | NO_SPACE}
 """The numbers for completions of these types. All others end with a space, and are no files."""
 
 NAMES_TIMEOUT_S: Final = 2.0
-"""The time limit of each request that reads names for the completion."""
-
 COMPLETION_S: Final = 5.0
 """The time limit of a completion. An exec plugin of the kubeconfig needs a part of it."""
 
@@ -87,7 +85,6 @@ def _flags(command: click.Command, incomplete: str) -> Items:
 
 
 def _completing(option: click.Option) -> click.Option:
-    """Return the option. If its values are read or are files, they are completed."""
     values = {
         "namespace": lambda ctx, _, text: named(ctx, "namespaces", text),
         "to_revision": lambda ctx, _, text: named(ctx, REVISIONS, text),

@@ -22,7 +22,6 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def print_table(lines: Sequence[str]) -> None:
-    """Print a table. On a terminal with colours, the words of the column STATUS are coloured."""
     for line in coloured_table(lines):
         print(line, flush=True)
 

@@ -33,7 +33,6 @@ NO_CONTROLLER: Final = "none"
 PROBLEMS: Final = (BinariesUnavailable, ControlPlaneError, CrdError, Rejected, Unanswered)
 
 KUBEVIRT: Final = Path(__file__).with_name("kubevirt.yaml")
-"""The CRD of KubeVirt's own object, and the object."""
 
 
 @click.command(
@@ -76,7 +75,6 @@ def _suite(arguments: Sequence[str]) -> int:
 
 @contextmanager
 def _running_cluster(mode: str) -> Iterator[Path]:
-    """Start the sandbox and the controller, and stop them when the block ends. Yield the path of the kubeconfig."""
     began = time.monotonic()
     with temporary_plane("conformance") as plane:
         prepare(plane, mode)

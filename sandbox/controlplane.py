@@ -37,8 +37,6 @@ PORT_TRIES = 3
 """The maximum number of attempts to start the components. A new attempt is made only if a port was in use."""
 
 PORT_TAKEN = "address already in use"
-"""The text in a component's log if another process uses the port."""
-
 APISERVER, MANAGER, ETCD = "kube-apiserver", "kube-controller-manager", "etcd"
 NOT_NEEDED_FOR_CRDS = (
     "poststarthook/rbac/bootstrap-roles",
@@ -122,7 +120,6 @@ class ControlPlane:
                 raise
 
     def stop(self) -> None:
-        """Stop the running components in reverse order."""
         for child in reversed(self._children.values()):
             child.stop()
         self._children.clear()
@@ -133,7 +130,6 @@ class ControlPlane:
         return self.directory / "etcd"
 
     def stop_component(self, name: str) -> None:
-        """Stop one component only. The other components keep running."""
         self._children.pop(name).stop()
 
     def start_component(self, name: str) -> None:
@@ -246,8 +242,6 @@ USER_ROLES: Final = (
     crds.PROJECT / "manifests" / "controller" / "rbac.yaml",
     Path(__file__).with_name("user_roles.yaml"),
 )
-"""The file with the roles of vmherd, and the file with the roles of KubeVirt and CDI."""
-
 AGGREGATED: Final = "rbac.authorization.k8s.io/aggregate-to-"
 
 

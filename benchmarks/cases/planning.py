@@ -36,7 +36,6 @@ from informers.store import Store
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 ROUNDS = 5
 SAMPLED = 200
-"""The number of members that change in the case `changes`."""
 LONGEST_STALL_MS = 50.0
 
 Made = tuple[Any, Any, Store[VirtualMachineInstance]]

@@ -232,7 +232,6 @@ async def _run(setup: Setup, cluster: Cluster, cases: Sequence[Case], settings: 
 
 
 async def _tidy(namespaces: Namespaces, *, keep: bool) -> None:
-    """Remove the namespaces of the run. If some are left, print how to find them."""
     find = f"kubectl get namespaces --selector {namespaces.selector}"
     if keep:
         print(f"the namespaces are kept: {find}", file=sys.stderr, flush=True)

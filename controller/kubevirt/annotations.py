@@ -147,5 +147,4 @@ def is_protected(meta: ObjectMeta) -> bool:
 
 
 def is_takeover_held(meta: ObjectMeta) -> bool:
-    """Return True while the pool's first update in takeover mode waits for the user's permission."""
     return meta.annotations is not None and meta.annotations.get(TAKEOVER, "").startswith(TAKEOVER_HELD)

@@ -63,7 +63,6 @@ def verdict_of(vm: VirtualMachine, vmi: VirtualMachineInstance) -> Verdict:
 
 
 def asks_for_restart(vm: VirtualMachine) -> bool:
-    """Return True if KubeVirt has seen the present spec of the VM, and the spec needs a restart."""
     return is_seen(vm) and restart_required(vm) is not None
 
 

@@ -132,7 +132,6 @@ def value_at(value: Json, path: Path) -> Json:
 
 
 def without(value: Json, path: Path) -> Json:
-    """Return the value without the field at the path."""
     if not isinstance(value, dict) or path[0] not in value:
         return value
     first, *rest = path

@@ -167,7 +167,6 @@ def is_start_requested(vm: VirtualMachine) -> bool:
 
 
 def is_stop_requested(vm: VirtualMachine, vmi_uid: str) -> bool:
-    """Return True if a user or a controller requested a stop of the VMI with this UID."""
     return any(each.action == "Stop" and each.uid == vmi_uid for each in _requests_of(vm))
 
 

@@ -21,7 +21,6 @@ log = structlog.get_logger()
 READ_AGAIN_S: Final = 60.0
 LIVE_UPDATE: Final = "LiveUpdate"
 FIRST_LIVE: Final = (1, 6)
-"""The first version of KubeVirt whose default is `LiveUpdate`."""
 
 
 class RolloutStrategy:

@@ -51,7 +51,6 @@ LIMITS: Final[Mapping[str, Any]] = {
     "max_field_size": MAX_HEADER_BYTES,
     "max_headers": MAX_HEADERS,
 }
-"""The limits as arguments of aiohttp's `AppRunner`."""
 
 
 @web.middleware

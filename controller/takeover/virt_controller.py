@@ -109,7 +109,6 @@ DEPLOYMENTS: Final = Resource(Deployment, group="apps", version="v1", plural="de
 
 
 def active_loops(deployment: Deployment, kinds: Iterable[str]) -> tuple[str, ...]:
-    """Return the kinds whose loop in virt-controller has workers."""
     flags = _arguments_of(deployment)
     return tuple(kind for kind in kinds if not is_stopped(flags, LOOPS[kind]))
 

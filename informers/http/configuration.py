@@ -42,8 +42,6 @@ Without this limit, each rejected request could run the exec plugin again.
 """
 
 TRUST_CHECK_INTERVAL_S = 60.0
-"""Time between two checks for changed certificate files, in seconds."""
-
 HEADER: Final = "!#$&'*+^`|"
 """The characters that the name of a header can have, besides letters, digits and those that are never quoted."""
 

@@ -93,7 +93,6 @@ class Chosen(NamedTuple):
 
     @property
     def impersonation(self) -> User:
-        """The user without credentials."""
         return {name: value for name, value in self.user.items() if name in IMPERSONATION}  # type: ignore[return-value]
 
     def with_overrides(self, overrides: Overrides) -> "Chosen":

@@ -10,14 +10,10 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class Collect(Struct, Generic[T], frozen=True):
-    """Add objects to the list that is being read."""
-
     objects: tuple[T, ...]
 
 
 class Uncollect(Struct, frozen=True):
-    """Remove an object from the list that is being read."""
-
     meta: ObjectMeta
 
 

@@ -342,7 +342,6 @@ def _retry_after(error: ApiError) -> float:
 def _completed(
     state: Listing | Streaming, version: str, cached: str, collected: tuple[ListEffect[T], ...] = ()
 ) -> ListStep[T]:
-    """Return the next state and the effects after a list was read completely."""
     is_old = is_older(version, cached)
     if is_old and state.older < OLD_LISTS:
         then = type(state)(older=state.older + 1)

@@ -60,7 +60,6 @@ class Runner:
                 self._thread.submit(self._work)
 
     def close(self) -> None:
-        """End the command that runs, and start no other."""
         with self._lock:
             self._closed = True
             process = self._process

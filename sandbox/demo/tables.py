@@ -87,7 +87,6 @@ class View(Struct, frozen=True, kw_only=True):
 
     @property
     def own_vmis(self) -> list[Row]:
-        """Return the VMIs without a VM, for example the VMIs of a replica set."""
         return [each for each in self.vmis if each.controller != VMS.kind]
 
 
@@ -151,7 +150,6 @@ def _place_of(vm: Row) -> tuple[str, int]:
 
 
 def _revision(vm: Row, vmi: Row | None) -> Text:
-    """Return the revision of the VM, and also the revision of the VMI if the two revisions differ."""
     behind = f" (VMI: {_short(vmi.revision)})" if vmi is not None and vmi.revision != vm.revision else ""
     return Text(_short(vm.revision)).append(behind, style="yellow")
 

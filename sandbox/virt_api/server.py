@@ -74,7 +74,6 @@ async def _front_proxy_ca(client: ApiClient) -> str:
 
 @asynccontextmanager
 async def _serving(client: ApiClient, authority: trustme.CA, front_proxy_ca: str) -> AsyncIterator[int]:
-    """Serve on loopback while the block runs, and yield the port."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=front_proxy_ca)
     # kube-apiserver presents its front proxy certificate for an aggregated API, and no certificate for a webhook.
     context.verify_mode = ssl.CERT_OPTIONAL

@@ -43,8 +43,6 @@ NO_TEMPLATE: Final = "missing virtual machine template."
 
 
 class Cause(Struct, frozen=True, omit_defaults=True):
-    """One reason for a rejection, in the format of a Status."""
-
     reason: str
     message: str
     field: str = ""

@@ -32,7 +32,6 @@ def with_facts(about: str, known: Project) -> str:
 
 
 def dockerfile(text: str, known: Project) -> str:
-    """Return the text of the Dockerfile with the version as its default."""
     return _replaced(text, r"^ARG VERSION=.*$", f"ARG VERSION={known.version}", "ARG VERSION")
 
 

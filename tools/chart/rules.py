@@ -50,7 +50,6 @@ class Rule(Struct, frozen=True):
 
 
 def template() -> str:
-    """Return the text of the whole file, with one named template for each set of rules."""
     parts = {**controller_rules(), **command_rules(), **user_rules()}
     return HEADER + "".join(_define(name, rules) for name, rules in parts.items())
 

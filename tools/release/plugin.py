@@ -76,7 +76,6 @@ def archive_name(project: Project, platform: str) -> str:
 
 
 def manifest(project: Project, archives: Mapping[str, bytes]) -> str:
-    """Return krew's manifest for the archives by their names."""
     text = Template((HERE / "krew.yaml").read_text()).substitute(vars(project))
     content: dict[str, Any] = yaml.safe_load(text)
     content["spec"]["platforms"] = [

@@ -56,7 +56,6 @@ class Project:
     """The address of the first author, or ""."""
 
     def download(self, file: str) -> str:
-        """Return the address of a file of this release."""
         return f"{self.home}/releases/download/v{self.version}/{file}"
 
 
