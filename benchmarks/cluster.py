@@ -73,5 +73,4 @@ def requests_without_events(records: list[AuditRecord]) -> int:
 
 
 def wall_s(asked: AuditRecord, writes: list[AuditRecord]) -> float:
-    """Return the time from the user's request to the answer to the controller's last write."""
     return (max(record.stage_timestamp for record in writes) - asked.request_received_timestamp).total_seconds()

@@ -27,7 +27,6 @@ class Options(Struct, frozen=True):
 
 
 def run(case: Case, options: Options, *, tell: Callable[[str], None] = print) -> list[Result]:
-    """Run all rounds of a case. Each round has its own directory and its own control plane."""
     return [_run_size(case, size, options, tell) for size in options.sizes or case.sizes]
 
 
@@ -53,7 +52,6 @@ def command_of(case: Case, size: int, options: Options) -> str:
 
 
 def read(path: Path) -> Report:
-    """Return the results in a file, or no results if the file does not exist."""
     return json.decode(path.read_bytes(), type=Report) if path.exists() else Report()
 
 

@@ -36,7 +36,6 @@ class Api:
         return items
 
     async def table(self, path: str) -> Document:
-        """Return an object as the table that `kubectl get` prints."""
         return _document(await self._client.request("GET", path, accept=TABLE))
 
     async def create(self, path: str, document: Document, **params: str) -> Document:

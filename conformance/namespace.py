@@ -144,7 +144,6 @@ class CaseNamespace(ABC):
 
     @property
     def labels(self) -> dict[str, str]:
-        """The labels of the members, which the usual selector matches."""
         return {"app": self.name}
 
     def document(
@@ -250,12 +249,10 @@ class CaseNamespace(ABC):
         await self.api.create(f"/apis/autoscaling/v2/namespaces/{self.namespace}/horizontalpodautoscalers", body)
 
     async def delete(self, propagation: str = "Background") -> None:
-        """Delete the object, and wait until it is gone."""
         await self.api.delete(self.path(), propagation)
         await self.until_equal(f"no {self.name}", lambda: self.api.find(self.path()), None, within_s=BOOT_S)
 
     async def counts(self, name: str = "") -> tuple[int, int]:
-        """Return `status.replicas` and `status.readyReplicas`."""
         status = await self.status(name)
         return status.get("replicas", 0), status.get("readyReplicas", 0)
 
@@ -279,7 +276,6 @@ class CaseNamespace(ABC):
         return {name: each for name, each in found.items() if not name.startswith("revision-start-vm-")}
 
     async def reasons(self) -> set[str]:
-        """Return the reasons of the Events about the object."""
         about = (self.subject.kind, self.name)
         events = await self.api.items(f"{self.core}/events")
         return {
@@ -309,8 +305,6 @@ class CaseNamespace(ABC):
         await self.api.steps(path, step)
 
     async def let_go(self, path: str) -> None:
-        """Remove the finalizer that `hold` added."""
-
         async def removed() -> bool:
             found = await self.api.find(path)
             finalizers = [] if found is None else found["metadata"].get("finalizers") or []
@@ -354,7 +348,6 @@ class CaseNamespace(ABC):
             raise Skip(f"the quota cannot be checked: {message}")
 
     async def allow(self) -> None:
-        """Remove the quota that `forbid` created."""
         await self.api.delete(f"{self.core}/resourcequotas/none")
 
 

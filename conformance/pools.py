@@ -20,7 +20,6 @@ class Pools(CaseNamespace):
         self.member_path = self.vm_path
 
     def template(self, *, labels: Mapping[str, str] | None = None, **options: Any) -> Document:
-        """Return a template of VMs, with the options of `vm_template`."""
         return vm_template(self.conditions.image, {**LABELS, **(labels or {})}, **options)
 
     def vmi_spec_in(self, template: Document) -> Document:
@@ -43,7 +42,6 @@ class Pools(CaseNamespace):
         return await self.until_names(*range(replicas))
 
     async def relabel_template(self, labels: Mapping[str, str], *, vmi: bool = False) -> None:
-        """Add labels to the VM template, or to the VMI template inside the VM template."""
         change: Document = {"metadata": {"labels": dict(labels)}}
         if vmi:
             change = {"spec": {"template": change}}

@@ -47,7 +47,6 @@ def table(cluster: Cluster, results: Sequence[Result], seconds: float) -> str:
 
 
 def catalogue(cases: Sequence[Case]) -> str:
-    """Return the table of cases for `--list` and for the manual."""
     lines = ["| case | behaviour | rules | from | needs |", "| --- | --- | --- | --- | --- |"]
     for case in cases:
         origin = "KubeVirt" if case.origin is Origin.KUBEVIRT else "vmherd"

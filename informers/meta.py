@@ -143,6 +143,5 @@ def version_number(resource_version: str) -> int | None:
 
 
 def is_older(version: str, other: str) -> bool:
-    """Return True if both versions are numbers, and `version` is older than `other`."""
     number, other_number = version_number(version), version_number(other)
     return number is not None and other_number is not None and number < other_number

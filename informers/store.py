@@ -258,7 +258,6 @@ class Store(Generic[T]):
         self._followers.append(follower)
 
     def apply(self, obj: T, *, scope: str = ALL_NAMESPACES) -> tuple[Change[T], ...]:
-        """Store an object that was added or changed. Return the changes."""
         shard = self._shards[scope]
         key = obj.metadata.key
         cached = shard.objects.get(key)

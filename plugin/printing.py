@@ -34,7 +34,6 @@ def coloured_table(lines: Sequence[str]) -> list[str]:
 
 
 def print_reasons(lines: Iterable[str]) -> None:
-    """Print the lines of `why`. On a terminal with colours, the topics are coloured."""
     for line in map(clean, lines):
         print(coloured_topic(line) if uses_colours() else line, flush=True)
 

@@ -111,7 +111,6 @@ def prepare(plane: ControlPlane, mode: str) -> None:
 
 
 def under_own_group(definition: dict[str, Any], group: str, short_names: Sequence[str]) -> dict[str, Any]:
-    """Return the CRD of the same kind in another API group, with other short names."""
     names = {**definition["spec"]["names"], "shortNames": list(short_names)}
     return {
         "apiVersion": definition["apiVersion"],

@@ -133,7 +133,6 @@ class ControlPlane:
         self._children.pop(name).stop()
 
     def start_component(self, name: str) -> None:
-        """Start a component again on its previous port, without waiting."""
         plugins = ",".join(self._admission_plugins)
         texts = {"directory": self.directory, "admission_plugins": plugins, **structs.asdict(self.ports)}
         self._run(name, [Template(flag).substitute(texts) for flag in FLAGS[name]])
@@ -144,7 +143,6 @@ class ControlPlane:
         self._children[name] = self._spawner.start(name, command, self.logs / f"{name}.log")
 
     def start_apiserver(self) -> None:
-        """Start the API server again on its previous port. Return when the API server is ready."""
         self.start_component(APISERVER)
         self._wait_for(APISERVER, "/readyz")
 

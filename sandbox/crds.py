@@ -86,7 +86,6 @@ def _discovered(admin: Admin, group_versions: Iterable[str]) -> set[tuple[str, s
 
 
 def _failure_reason(admin: Admin) -> str:
-    """Return the first problem in the conditions of all CRDs, or else a general message."""
     for definition in admin.get(PATH)["items"]:
         for condition in definition.get("status", {}).get("conditions", ()):
             bad = "True" if condition["type"] == "NonStructuralSchema" else "False"

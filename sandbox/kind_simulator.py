@@ -104,7 +104,6 @@ class KindSimulator(Generic[T]):
         """
 
     async def run(self, workers: int) -> None:
-        """Process objects with this number of workers until the task is cancelled."""
         async with asyncio.TaskGroup() as group:
             for number in range(workers):
                 group.create_task(self._work(), name=f"simulator-{self.name}-{number}")

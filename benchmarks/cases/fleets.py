@@ -104,8 +104,6 @@ def _cold_start(replay: Replay, directory: Path) -> Round:
 
 
 def _until_calm(program: Running) -> None:
-    """Wait until the first passes are complete. They need CPU time and send no requests."""
-
     def is_calm() -> bool:
         cpu_s = program.cpu_s
         time.sleep(CALM_S)

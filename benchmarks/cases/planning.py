@@ -43,8 +43,6 @@ Made = tuple[Any, Any, Store[VirtualMachineInstance]]
 
 
 def _cases(members: int) -> dict[str, Callable[[], Made]]:
-    """Return the sets and pools of the case `planning` by the names of its measures."""
-
     return {
         "pool, nothing to do": lambda: _pool_rules(members),
         "pool, all outdated": lambda: _pool_rules(members, image="v2", generation="2"),

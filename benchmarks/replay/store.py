@@ -33,8 +33,6 @@ class Item:
 
 
 class Collection:
-    """The objects of one resource by namespace and name, and the watches on them."""
-
     def __init__(self, api_version: str, kind: str) -> None:
         self.api_version, self.kind = api_version, kind
         self.head = f'"kind":"{kind}","apiVersion":"{api_version}"'.encode()
@@ -52,7 +50,6 @@ class Collection:
             watch.put_nowait(line)
 
     def since(self, version: int) -> list[Line] | None:
-        """Return the events after a resourceVersion, or None if the version is expired."""
         return None if version < self._forgotten else [line for at, line in self._history if at > version]
 
     def keys(self, namespace: str) -> list[Key]:

@@ -208,7 +208,6 @@ async def _examine(setup: Setup, settings: Settings, cases: Sequence[Case]) -> C
 
 
 def _groups(settings: Settings, kind: Kind) -> Sequence[str]:
-    """Return the API groups that may serve the kind, in the order of the search."""
     given = settings.replicaset_group if kind is Kind.SETS else settings.pool_group
     kubevirts, own = KIND_GROUPS[kind]
     if given:

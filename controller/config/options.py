@@ -137,7 +137,6 @@ def complain(line: str) -> None:
 
 
 def describe(error: click.UsageError) -> str:
-    """Describe the error, with the flag or the variable, in one line of printable characters."""
     if isinstance(error, click.BadParameter) and error.param and error.message:
         line = f"{_where(error.param, error.ctx)}: {error.message}"
     else:

@@ -146,7 +146,6 @@ class EventRecorder:
             log.exception("event not recorded", namespace=ref.namespace, name=ref.name)
 
     async def run(self) -> None:
-        """Send the Events until the task is cancelled."""
         async with asyncio.TaskGroup() as group:
             for number in range(SENDERS):
                 group.create_task(self._send_queues(), name=f"events-{number}")

@@ -134,7 +134,6 @@ failed VMI (R4a).
 
 
 def is_marked(meta: ObjectMeta, annotation: str) -> bool:
-    """Return True if the value of the annotation is exactly "true"."""
     return meta.annotations is not None and meta.annotations.get(annotation) == "true"
 
 

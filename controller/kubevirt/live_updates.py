@@ -123,7 +123,6 @@ def _is_changing(vmi: VirtualMachineInstance) -> bool:
 
 
 def _has(value: Json, wanted: Json, type_: GoType) -> bool:
-    """Return True if `value` has the meaning of `wanted`, or contains it."""
     value, wanted = normal_form(value, type_), normal_form(wanted, type_)
     if isinstance(value, dict) and isinstance(wanted, dict):
         return value.items() >= wanted.items()

@@ -64,8 +64,6 @@ LEASES: Resource[Lease] = Resource(
 
 
 class Observed(Struct, frozen=True, kw_only=True):
-    """What one process knows about a lease from its reads and writes."""
-
     lease: Lease | None
     holder: str
     """The identity of the holder, or "" if there is no holder. If the lease was deleted, this is the last holder."""

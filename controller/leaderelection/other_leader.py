@@ -185,7 +185,6 @@ def _without(namespace: str, leases: dict[str, Lease]) -> dict[str, Lease]:
 
 
 def _has_changed(before: Lease | None, now: Lease | None) -> bool:
-    """Return True if the lease changed between the two reads and still has a holder."""
     if now is None:
         return False
     return before is None or before.metadata.resource_version != now.metadata.resource_version

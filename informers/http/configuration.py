@@ -303,7 +303,6 @@ def _login(user: User) -> dict[str, Any]:
 
 
 async def _authorize(loaded: Loaded, login: dict[str, Any]) -> None:
-    """Let kubernetes_asyncio store the Authorization header for this login in `loaded.token`."""
     parts = {"cluster": {"server": loaded.server.url}, "user": login, "context": {"cluster": "a", "user": "a"}}
     config = {f"{part}s": [{"name": "a", part: content}] for part, content in parts.items()}
     try:

@@ -48,8 +48,6 @@ class Drop(Struct, frozen=True):
 
 
 class Advance(Struct, frozen=True):
-    """Record that the cache contains all changes up to the resourceVersion `version`."""
-
     version: str
 
 

@@ -175,7 +175,6 @@ class Reflector(Generic[T]):
             self._reading.reschedule(asyncio.get_running_loop().time())
 
     async def run(self) -> None:
-        """List and watch until the task that runs this method is cancelled."""
         self._progress()
         state: State = self._relist
         current = self._begin()

@@ -96,8 +96,6 @@ class Streaming(Struct, frozen=True):
 
 
 class Watching(Struct, frozen=True):
-    """The reflector watches the changes after the resourceVersion `version`."""
-
     version: str
 
 

@@ -34,8 +34,6 @@ REVISION = "kubevirt.io/vm-pool-revision-name"
 
 
 class Row(Struct, frozen=True):
-    """An object: its cells by the names of their columns, and its metadata."""
-
     cells: Mapping[str, str]
     meta: Mapping[str, Any]
 
@@ -144,7 +142,6 @@ def _vms(view: View) -> list[Line]:
 
 
 def _place_of(vm: Row) -> tuple[str, int]:
-    """Return the sort key of a VM. The key sorts by number: pool-10 is after pool-9."""
     stem, _, ordinal = vm.name.rpartition("-")
     return (stem, int(ordinal)) if ordinal.isdecimal() else (vm.name, 0)
 

@@ -186,7 +186,6 @@ class VirtApi:
         )
 
     async def evict(self, request: web.Request) -> web.Response:
-        """Mark the VMI of the Pod for a migration, or allow the eviction."""
         review = json.loads(await request.read())
         asked = review["request"]
         try:
@@ -240,7 +239,6 @@ async def _registered(client: ApiClient, authority: trustme.CA, port: int, *, we
 
 
 async def _unregister(client: ApiClient, path: str, port: int) -> None:
-    """Remove a registration, unless another server has registered itself in the meantime."""
     try:
         registered = await client.request("GET", path, timeout_s=UNREGISTER_TIMEOUT_S)
         if registration.names_port(json.loads(registered), port):

@@ -89,7 +89,6 @@ def controller_rules() -> dict[str, tuple[Rule, ...]]:
 
 
 def _rules_of_budgets(config: Config) -> tuple[Rule, ...]:
-    """Return the rules that the flag `--disruption-budgets` adds."""
     before = set(permissions_needed(config))
     after = permissions_needed(structs.replace(config, disruption_budgets=True))
     return rules_for(each for each in after if each not in before)

@@ -34,7 +34,6 @@ def clean_objects(view: View) -> View:
 
 
 def clean_text(text: str) -> str:
-    """Return the output of `why` with a fixed leader and fixed times."""
     return DURATION.sub(_rounded, HOLDER.sub(f"demo_{ID}", text))
 
 

@@ -76,7 +76,6 @@ def release_notes(project: Project, commit: Commit) -> str:
 
 
 def sums(files: Mapping[str, bytes]) -> bytes:
-    """Return the checksums in the format that `sha256sum --check` reads."""
     return "".join(f"{hashlib.sha256(each).hexdigest()}  {name}\n" for name, each in sorted(files.items())).encode()
 
 

@@ -44,8 +44,6 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Project:
-    """The project as `pyproject.toml` describes it."""
-
     name: str
     version: str
     description: str
