@@ -21,7 +21,7 @@ def main() -> int:
     if not any(os.path.exists(compiled + suffix) for suffix in machinery.EXTENSION_SUFFIXES):
         return other_python()
     os.environ.pop(TRIED, None)
-    sys.path[0] = LIBRARY
+    sys.path.insert(0, LIBRARY)
     if os.path.basename(sys.argv[0]) == "kubectl_complete-vmherd":
         from plugin import completion
 
