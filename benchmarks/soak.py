@@ -70,12 +70,14 @@ class Load:
                     self._api.delete(herd.path(name), "Foreground" if step % 3 else "Background")
                     self._names[index] = self._create(index)
 
-    def empty(self) -> None:
-        """Delete everything, and wait until it is gone. Raises RuntimeError."""
+    def empty(self) -> list[str]:
+        """Delete everything, and return what is left after WITHIN_S."""
         paths = [path for herd in (SETS, POOLS) for path in (herd.path(), herd.children_path)]
         for path in paths:
             self._api.send("DELETE", path)
-        self._api.until(lambda: not any(map(self._api.items, paths)), "all is gone", within_s=WITHIN_S)
+        with suppress(RuntimeError):
+            self._api.until(lambda: not any(map(self._api.items, paths)), "all is gone", within_s=WITHIN_S)
+        return [f"{path}/{each['metadata']['name']} is left" for path in paths for each in self._api.items(path)]
 
     def _create(self, index: int) -> str:
         herd, name = HERDS[index], f"herd-{next(self._numbers)}"
@@ -127,10 +129,10 @@ def run(directory: Path, minutes: float) -> list[str]:
             if now > restarted + RESTART_EVERY_S:
                 cluster.plane.restart_apiserver()
                 restarted = now
-        load.empty()
+        problems = load.empty()
         time.sleep(QUIET_S)
         left = sample(*ports)["left"]
-        problems = re.findall(r'^.*"level": ?"(?:error|critical)".*$', log.read_text(), re.MULTILINE)
+        problems += re.findall(r'^.*"level": ?"(?:error|critical)".*$', log.read_text(), re.MULTILINE)
     problems += [f"{left:g} objects and keys are left after all was deleted"] if left else []
     print(f"{len(samples)} samples\n\n| figure | second quarter | third | last |\n{'| --- ' * 4}|")
     for name, least in LEAST.items():
@@ -143,6 +145,5 @@ def run(directory: Path, minutes: float) -> list[str]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="make soak")
     parser.add_argument("--minutes", type=float, default=60.0, help="duration of the load (default 60)")
-    minutes = parser.parse_args().minutes
     with tempfile.TemporaryDirectory(prefix="vmherd-soak-") as scratch:
-        sys.exit("\n".join(run(Path(scratch), minutes)) or None)
+        sys.exit("\n".join(run(Path(scratch), parser.parse_args().minutes)) or None)
