@@ -91,7 +91,7 @@ simulate: $(INSTALLED)  ## run the whole controller in simulated worlds; ARGS="-
 	@$(BIN)/python -m tests.simulation $(ARGS)
 
 .PHONY: soak
-soak: $(INSTALLED)  ## run a small load for an hour, and judge what grows; ARGS="--minutes 5" runs shorter
+soak: $(INSTALLED)  ## run a small load for an hour, and judge what grows; ARGS="--minutes 15" runs shorter
 	@$(BIN)/python -m benchmarks.soak $(ARGS)
 
 .PHONY: manifests

@@ -1,19 +1,16 @@
-"""`python -m benchmarks`: run benchmark cases, print a table, and keep the results as JSON.
+"""`python -m benchmarks`: run benchmark cases, print tables in Markdown, and keep the results as JSON.
 
-python -m benchmarks [CASE ...] [--sizes N,N] [--rounds 3] [--quick] [--against COMMAND] [--json FILE] [--docs]
+python -m benchmarks [CASE ...] [--sizes N,N] [--rounds 3] [--quick] [--against COMMAND] [--json FILE]
 """
 
 import argparse
 from pathlib import Path
 
-from rich.console import Console
-from rich.markdown import Markdown
-
-from benchmarks import page, runner
-from benchmarks.case import Case, Report
+from benchmarks import runner
 from benchmarks.cases import CASES
+from benchmarks.table import table
 
-RESULTS = page.ROOT / "benchmarks" / "results" / "bench.json"
+RESULTS = runner.ROOT / "benchmarks" / "results" / "bench.json"
 
 
 def main() -> None:
@@ -22,17 +19,6 @@ def main() -> None:
         each for each in CASES.values() if given.against == "" or each.black_box
     ]
     report = runner.read(given.json)
-    if not given.show:
-        _measure(chosen, given, report)
-    done = {case.name for case in chosen}
-    shown = Report([each for each in report.results if each.case in done])
-    Console().print(Markdown(page.markdown(shown)))
-    print(f"\nall results: {given.json}")
-    if given.docs:
-        page.write_docs(report)
-
-
-def _measure(chosen: list[Case], given: argparse.Namespace, report: Report) -> None:
     options = runner.Options(given.rounds, given.sizes, given.against, given.quick)
     for case in chosen:
         if given.against and not case.black_box:
@@ -40,6 +26,8 @@ def _measure(chosen: list[Case], given: argparse.Namespace, report: Report) -> N
         for result in runner.run(case, options):
             report.put(result)
             runner.write(report, given.json)
+            print(table(case, result))
+    print(f"\nall results: {given.json}")
 
 
 def _arguments() -> argparse.Namespace:
@@ -54,8 +42,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--json", type=Path, default=RESULTS, help="file with all results; new results replace old ones"
     )
-    parser.add_argument("--show", action="store_true", help="measure nothing, and only show the results in the file")
-    parser.add_argument("--docs", action="store_true", help="write the results to docs/performance.md too")
     given = parser.parse_args()
     if unknown := [name for name in given.cases if name not in CASES]:
         parser.error(f"unknown case {unknown[0]!r}; the cases are {', '.join(CASES)}")

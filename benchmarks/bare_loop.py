@@ -55,8 +55,6 @@ async def main(kubeconfig: str, namespace: str, count: int, plural: str, *, watc
 
 @asynccontextmanager
 async def watching(session: aiohttp.ClientSession, collection: str) -> AsyncIterator[None]:
-    """Read the events of the objects and discard them, until the end of the block."""
-
     async def discard(answer: aiohttp.ClientResponse) -> None:
         while await answer.content.readany():
             pass

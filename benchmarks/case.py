@@ -83,7 +83,6 @@ class Result(Struct):
 
     @property
     def others(self) -> float:
-        """The largest share of the CPU that other programs used in a round."""
         return max((each.others for each in self.conditions), default=0.0)
 
     def spread(self, key: str) -> tuple[float, float, float] | None:
@@ -93,12 +92,9 @@ class Result(Struct):
 
 
 class Report(Struct):
-    """The results of all cases."""
-
     results: list[Result] = field(default_factory=list)
 
     def put(self, result: Result) -> None:
-        """Add a result. It replaces an earlier result of the same case, size and controller."""
         key = (result.case, result.size, result.subject)
         self.results = [each for each in self.results if (each.case, each.size, each.subject) != key] + [result]
 

@@ -21,8 +21,6 @@ SETTLE_S = 2.0
 
 
 class Cluster(Admin):
-    """A running control plane with one namespace. The controller has a user of its own."""
-
     def __init__(self, plane: ControlPlane) -> None:
         super().__init__(plane.kubeconfig)
         self.plane = plane
@@ -71,10 +69,8 @@ def running_cluster(directory: Path) -> Iterator[Cluster]:
 
 
 def requests_without_events(records: list[AuditRecord]) -> int:
-    """Count the requests except those for Events and for the lease."""
     return sum(record.resource not in ("events", "leases") for record in records)
 
 
 def wall_s(asked: AuditRecord, writes: list[AuditRecord]) -> float:
-    """Return the time from the user's request to the answer to the controller's last write."""
     return (max(record.stage_timestamp for record in writes) - asked.request_received_timestamp).total_seconds()

@@ -74,7 +74,6 @@ def running_controller(
 
 @contextmanager
 def running_process(command: Sequence[str], log: Path, **environment: str) -> Iterator[Running]:
-    """Run a program with its output in `log`. Stop it and its children at the end of the block."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **environment}, start_new_session=True

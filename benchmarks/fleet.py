@@ -63,7 +63,6 @@ class Shape:
 
 
 def shapes(size: Size) -> dict[str, Shape]:
-    """Return the shape of each kind of object. The owners come first."""
     of_set, of_pool = size.vmis_of_set, size.vms_of_pool
 
     def sets(number: int) -> Texts:
@@ -116,7 +115,6 @@ def uid(kind: int, number: int) -> str:
 
 @cache
 def template_hash(number: int) -> str:
-    """The hash of a replica set's template, as the controller computes it."""
     owner = shapes(Size(1, 1, 1, 1))["set"].render(number)
     template = parse_template(REPLICA_SETS.resource().decode(owner))
     assert isinstance(template, Template)

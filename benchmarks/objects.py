@@ -12,7 +12,6 @@ BURST: Final = "burst"
 
 
 def scaled(name: str, replicas: int) -> dict[str, Any]:
-    """Return the set or pool of a burst as a user would apply it. `name` is the name in `objects.yaml`."""
     document = deepcopy(OBJECTS[name])
     document["spec"]["replicas"] = replicas
     return document

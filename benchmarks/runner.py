@@ -12,8 +12,9 @@ from pathlib import Path
 from msgspec import Struct, json
 
 from benchmarks.case import Case, Conditions, Report, Result, Setting
-from benchmarks.page import ROOT
 from benchmarks.process_tree import cpu_of_machine_s, cpu_s
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 class Options(Struct, frozen=True):
@@ -26,7 +27,6 @@ class Options(Struct, frozen=True):
 
 
 def run(case: Case, options: Options, *, tell: Callable[[str], None] = print) -> list[Result]:
-    """Run all rounds of a case. Each round has its own directory and its own control plane."""
     return [_run_size(case, size, options, tell) for size in options.sizes or case.sizes]
 
 
@@ -43,7 +43,6 @@ def _run_size(case: Case, size: int, options: Options, tell: Callable[[str], Non
 
 
 def command_of(case: Case, size: int, options: Options) -> str:
-    """Return the command that repeats the measurement."""
     words = [case.name, f"--sizes {size}", f"--rounds {options.rounds}"]
     if options.quick:
         words.append("--quick")
@@ -53,7 +52,6 @@ def command_of(case: Case, size: int, options: Options) -> str:
 
 
 def read(path: Path) -> Report:
-    """Return the results in a file, or no results if the file does not exist."""
     return json.decode(path.read_bytes(), type=Report) if path.exists() else Report()
 
 
@@ -63,7 +61,6 @@ def write(results: Struct, path: Path) -> None:
 
 
 def watch_machine() -> Callable[[], Conditions]:
-    """Return a function that describes the machine from now to the call of the function."""
     started, machine_s, own_s = time.monotonic(), cpu_of_machine_s(), cpu_s(os.getpid())
     cores = os.cpu_count() or 1
 

@@ -25,7 +25,6 @@ class Api:
         return _document(await self._client.request("GET", path, params=params or None))
 
     async def find(self, path: str) -> Document | None:
-        """Return an object, or None if it does not exist."""
         try:
             return await self.get(path)
         except NotFound:
@@ -37,18 +36,15 @@ class Api:
         return items
 
     async def table(self, path: str) -> Document:
-        """Return an object as the table that `kubectl get` prints."""
         return _document(await self._client.request("GET", path, accept=TABLE))
 
     async def create(self, path: str, document: Document, **params: str) -> Document:
         return _document(await self._client.request("POST", path, params=params or None, body=_encode(document)))
 
     async def merge(self, path: str, change: Document) -> Document:
-        """Apply a JSON merge patch."""
         return _document(await self._client.request("PATCH", path, body=_encode(change), content_type=PatchType.MERGE))
 
     async def steps(self, path: str, *steps: Document) -> Document:
-        """Apply a JSON patch."""
         return _document(await self._client.request("PATCH", path, body=_encode(steps), content_type=PatchType.JSON))
 
     async def delete(self, path: str, propagation: str = "Background") -> None:
@@ -61,7 +57,6 @@ class Api:
 
     @asynccontextmanager
     async def watch(self, path: str, version: str) -> AsyncIterator[AsyncIterator[Document]]:
-        """Open a watch and yield an iterator over its events."""
         params = {"watch": "1", "resourceVersion": version}
         async with self._client.stream(path, params=params, idle_timeout_s=WATCH_IDLE_S) as chunks:
             yield _events(chunks)
@@ -102,7 +97,6 @@ def owners_of(document: Mapping[str, Any]) -> list[Document]:
 
 
 def controller_of(document: Mapping[str, Any]) -> Document | None:
-    """Return the ownerReference of an object's controller, or None."""
     return next((owner for owner in owners_of(document) if owner.get("controller")), None)
 
 
@@ -121,6 +115,5 @@ def is_ready(document: Mapping[str, Any]) -> bool:
 
 
 def managers_of(document: Mapping[str, Any], subresource: str | None = None) -> set[str]:
-    """Return the field managers of an object, or of one subresource."""
     fields = document["metadata"].get("managedFields") or ()
     return {each["manager"] for each in fields if subresource is None or each.get("subresource", "") == subresource}

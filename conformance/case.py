@@ -18,8 +18,6 @@ class Kind(StrEnum):
 
 
 class Origin(StrEnum):
-    """The origin of a behaviour: KubeVirt or vmherd."""
-
     KUBEVIRT = "kubevirt"
     VMHERD = "vmherd"
 
@@ -84,8 +82,6 @@ class Result(Struct, frozen=True, kw_only=True):
 
 
 class Unmet(Exception):
-    """The cluster did not do what a case expects."""
-
     def __init__(self, expected: str, seen: str) -> None:
         super().__init__(f"expected {expected}; seen: {seen}")
         self.expected = expected

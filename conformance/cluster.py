@@ -41,7 +41,6 @@ class Cluster(Struct, frozen=True, kw_only=True):
 
 
 async def find_subject(api: Api, kind: Kind, groups: Sequence[str]) -> Subject | None:
-    """Return the kind in the first API group that serves the kind, or None."""
     for group in groups:
         served = await api.find(f"/apis/{group}")
         versions = [each["version"] for each in served["versions"]] if served else []
@@ -60,14 +59,12 @@ async def serves(api: Api, group_version: str, plural: str) -> bool:
 
 
 async def expands_claims(api: Api) -> bool:
-    """Return True if a claim of the default StorageClass can grow."""
     classes = await api.items("/apis/storage.k8s.io/v1/storageclasses")
     defaults = [each for each in classes if (each["metadata"].get("annotations") or {}).get(IS_DEFAULT) == "true"]
     return any(each.get("allowVolumeExpansion") for each in defaults)
 
 
 async def changes_running_vms(api: Api) -> bool:
-    """Return True if a KubeVirt object says that KubeVirt changes running VMs."""
     if not await serves(api, "kubevirt.io/v1", "kubevirts"):
         return False
     try:

@@ -31,8 +31,6 @@ QUIET_S = 3.0
 
 
 class Subject(Struct, frozen=True):
-    """The kind under test, in the API group and version that the cluster serves."""
-
     group: str
     version: str
     plural: str
@@ -59,13 +57,10 @@ class CaseNamespace(ABC):
     """One namespace with objects of one kind. A method without a name is about the object with the usual name."""
 
     name = ""
-    """The usual name of an object of the kind."""
-
     template_field = ""
     """The field of the spec that has the template of the members."""
 
     member = ""
-    """The word for a member in the texts of the suite: VM or VMI."""
 
     def __init__(self, api: Api, namespace: str, subject: Subject, conditions: Conditions) -> None:
         self.api = api
@@ -149,7 +144,6 @@ class CaseNamespace(ABC):
 
     @property
     def labels(self) -> dict[str, str]:
-        """The labels of the members, which the usual selector matches."""
         return {"app": self.name}
 
     def document(
@@ -180,12 +174,10 @@ class CaseNamespace(ABC):
         return await self.api.create(self.objects, self.document(replicas, **options))
 
     async def made(self, replicas: int = 2, **options: Any) -> dict[str, Document]:
-        """Create an object and wait for its members. Return the members."""
         await self.make(replicas, **options)
         return await self.until_members(replicas)
 
     async def members(self, name: str = "") -> dict[str, Document]:
-        """Return the active members of an object, by name."""
         return {key: each for key, each in (await self.all_members()).items() if self.has_active(each, name)}
 
     async def all_members(self) -> dict[str, Document]:
@@ -197,7 +189,6 @@ class CaseNamespace(ABC):
         return owned and not is_terminating(document)
 
     async def until_members(self, number: int, name: str = "") -> dict[str, Document]:
-        """Wait until the object and its status have this number of members. Return the members."""
         what = f"{number} {self.member}s"
         await self.until(what, lambda: self.members(name), lambda seen: len(seen) == number, within_s=STOPPED_S)
         await self.until_replicas(number, name)
@@ -208,7 +199,6 @@ class CaseNamespace(ABC):
         await self.until(what, lambda: self.counts(name), lambda seen: seen[0] == number, within_s=STOPPED_S)
 
     async def until_ready(self, number: int) -> dict[str, Document]:
-        """Wait until this number of members exists and all are ready. Return the members."""
         await self.until_equal(f"{number} of {number} ready", self.counts, (number,) * 2, within_s=BOOT_S)
         return await self.until_members(number)
 
@@ -225,7 +215,6 @@ class CaseNamespace(ABC):
         return condition_of(await self.read(), type_)
 
     async def until_condition(self, type_: str) -> Document:
-        """Wait until a condition has the status True, and return the condition."""
         found = await self.until(
             f"the condition {type_}=True",
             lambda: self.condition(type_),
@@ -237,7 +226,6 @@ class CaseNamespace(ABC):
         return await self.api.merge(self.path(name), change)
 
     async def pause(self) -> None:
-        """Pause the object and wait for its condition."""
         await self.change({"spec": {"paused": True}})
         await self.until_condition("ReplicaPaused")
 
@@ -248,11 +236,9 @@ class CaseNamespace(ABC):
         await self.change({"spec": {"replicas": replicas}}, name)
 
     async def scale_by_subresource(self, replicas: int) -> None:
-        """Scale as `kubectl scale` does."""
         await self.api.merge(self.path(subresource="scale"), {"spec": {"replicas": replicas}})
 
     async def autoscale(self, replicas: int) -> None:
-        """Create an autoscaler with this minimum and maximum number of replicas."""
         reference = {"apiVersion": self.subject.api_version, "kind": self.subject.kind, "name": self.name}
         body = {
             "apiVersion": "autoscaling/v2",
@@ -263,12 +249,10 @@ class CaseNamespace(ABC):
         await self.api.create(f"/apis/autoscaling/v2/namespaces/{self.namespace}/horizontalpodautoscalers", body)
 
     async def delete(self, propagation: str = "Background") -> None:
-        """Delete the object, and wait until it is gone."""
         await self.api.delete(self.path(), propagation)
         await self.until_equal(f"no {self.name}", lambda: self.api.find(self.path()), None, within_s=BOOT_S)
 
     async def counts(self, name: str = "") -> tuple[int, int]:
-        """Return `status.replicas` and `status.readyReplicas`."""
         status = await self.status(name)
         return status.get("replicas", 0), status.get("readyReplicas", 0)
 
@@ -292,7 +276,6 @@ class CaseNamespace(ABC):
         return {name: each for name, each in found.items() if not name.startswith("revision-start-vm-")}
 
     async def reasons(self) -> set[str]:
-        """Return the reasons of the Events about the object."""
         about = (self.subject.kind, self.name)
         events = await self.api.items(f"{self.core}/events")
         return {
@@ -302,7 +285,6 @@ class CaseNamespace(ABC):
         }
 
     async def until_told(self, *reasons: str) -> None:
-        """Wait until there are Events with all these reasons."""
         await self.until(f"Events {', '.join(reasons)}", self.reasons, lambda seen: seen >= {*reasons})
 
     async def make_vmi(self, name: str, labels: dict[str, str], owners: Sequence[Document] = ()) -> Document:
@@ -323,8 +305,6 @@ class CaseNamespace(ABC):
         await self.api.steps(path, step)
 
     async def let_go(self, path: str) -> None:
-        """Remove the finalizer that `hold` added."""
-
         async def removed() -> bool:
             found = await self.api.find(path)
             finalizers = [] if found is None else found["metadata"].get("finalizers") or []
@@ -343,7 +323,6 @@ class CaseNamespace(ABC):
         return {"apiVersion": "kubevirt.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
     async def forbid(self) -> None:
-        """Create a quota that allows no new members, and wait until it is in force."""
         counted = f"count/{self.member_path.rpartition('/')[2]}.kubevirt.io"
         body = {
             "apiVersion": "v1",
@@ -369,7 +348,6 @@ class CaseNamespace(ABC):
             raise Skip(f"the quota cannot be checked: {message}")
 
     async def allow(self) -> None:
-        """Remove the quota that `forbid` created."""
         await self.api.delete(f"{self.core}/resourcequotas/none")
 
 

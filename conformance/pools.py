@@ -20,7 +20,6 @@ class Pools(CaseNamespace):
         self.member_path = self.vm_path
 
     def template(self, *, labels: Mapping[str, str] | None = None, **options: Any) -> Document:
-        """Return a template of VMs, with the options of `vm_template`."""
         return vm_template(self.conditions.image, {**LABELS, **(labels or {})}, **options)
 
     def vmi_spec_in(self, template: Document) -> Document:
@@ -28,7 +27,6 @@ class Pools(CaseNamespace):
         return spec
 
     async def until_names(self, *ordinals: int, name: str = NAME) -> dict[str, Document]:
-        """Wait until the pool has exactly the VMs with these ordinals. Return the VMs."""
         wanted = {f"{name}-{ordinal}" for ordinal in ordinals}
         found = await self.until(
             f"the VMs {', '.join(sorted(wanted)) or 'none'}",
@@ -40,12 +38,10 @@ class Pools(CaseNamespace):
         return found
 
     async def made(self, replicas: int = 2, **options: Any) -> dict[str, Document]:
-        """Create a pool and wait for its VMs. Return the VMs."""
         await self.make(replicas, **options)
         return await self.until_names(*range(replicas))
 
     async def relabel_template(self, labels: Mapping[str, str], *, vmi: bool = False) -> None:
-        """Add labels to the VM template, or to the VMI template inside the VM template."""
         change: Document = {"metadata": {"labels": dict(labels)}}
         if vmi:
             change = {"spec": {"template": change}}
@@ -55,7 +51,6 @@ class Pools(CaseNamespace):
         return await self.api.get(f"{self.vm_path}/{name}")
 
     async def until_new(self, name: str, before: Mapping[str, Document], *, within_s: float = STOPPED_S) -> None:
-        """Wait until the pool has a VM of this name that was not there before."""
         uid = before[name]["metadata"]["uid"]
         await self.until(
             f"a new VM {name}",

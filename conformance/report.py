@@ -12,8 +12,6 @@ from conformance.cluster import Cluster
 
 FORMATS: Final = ("table", "json", "junit")
 SUFFIXES: Final[Mapping[str, str]] = {".json": "json", ".xml": "junit"}
-"""The format of a report file for each suffix of its name."""
-
 _MARGIN = " " * 10
 
 
@@ -49,7 +47,6 @@ def table(cluster: Cluster, results: Sequence[Result], seconds: float) -> str:
 
 
 def catalogue(cases: Sequence[Case]) -> str:
-    """Return the table of cases for `--list` and for the manual."""
     lines = ["| case | behaviour | rules | from | needs |", "| --- | --- | --- | --- | --- |"]
     for case in cases:
         origin = "KubeVirt" if case.origin is Origin.KUBEVIRT else "vmherd"
@@ -123,5 +120,4 @@ def render(format: str, cluster: Cluster, results: Sequence[Result], seconds: fl
 
 
 def _printable(text: str) -> str:
-    """Replace characters that XML does not allow."""
     return "".join(each if each.isprintable() else " " for each in text)

@@ -22,8 +22,6 @@ CASE_S: Final = 900.0
 
 
 class Setup(Struct, frozen=True, kw_only=True):
-    """The settings of a run."""
-
     api: Api
     namespaces: Namespaces
     conditions: Conditions
@@ -70,7 +68,6 @@ async def run_cases(
 
 
 async def run_case(setup: Setup, cluster: Cluster, case: Case) -> Result:
-    """Run one case in a new namespace, and request the deletion of the namespace."""
     reason = missing(cluster, case)
     if reason:
         return Result(case=case, status=Status.SKIPPED, reason=reason)

@@ -26,7 +26,6 @@ LOST: Final = {"sim.vmherd.dev/behavior": "lost"}
 
 
 FAILING_DISK: Final = {"sim.vmherd.dev/behavior": "fail"}
-"""Annotations of a dataVolumeTemplate whose disk cannot be filled."""
 
 
 def vmi_spec(image: str, volumes: Sequence[Document] = ()) -> Document:
@@ -74,6 +73,5 @@ def vm_template(
 
 
 def data_volume_template(name: str, size: str = "64Mi") -> Document:
-    """Return a dataVolumeTemplate for an empty disk."""
     claim: dict[str, Any] = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
     return {"metadata": {"name": name}, "spec": {"storage": claim, "source": {"blank": {}}}}

@@ -33,8 +33,6 @@ class Permission(Struct, frozen=True, order=True):
 
 
 class MissingPermission(Struct, frozen=True):
-    """The verbs on one resource that the API server does not allow to this user."""
-
     verbs: tuple[str, ...]
     subject: str
     user: str

@@ -83,14 +83,10 @@ async def run(config: Config) -> int:
 
 
 class _Program(NamedTuple):
-    """The created components of the program, which are not started yet."""
-
     parts: Parts
     informers: Sequence[SharedInformer[Any]]
     assemblies: Sequence[Assembly]
     optional: Sequence[SharedInformer[Any]]
-    """The informers of the kinds that may be missing in the cluster."""
-
     elector: LeaderElector | None
     strategy: RolloutStrategy
     monitor: LoopMonitor
@@ -212,7 +208,6 @@ def _build(
 
 
 def _secure(config: Config, client: ApiClient, now: Callable[[], datetime]) -> Secure | None:
-    """Return the certificate and the authorization of /metrics, or None if metrics are served over plain HTTP."""
     if not config.metrics_secure:
         return None
     certificate: Certificate = SelfSignedCertificate(now)

@@ -54,7 +54,6 @@ class LazyGroup(click.Group):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command that the arguments name, and return the exit code."""
     return run_command(vmherd, argv, "vmherd", complain)
 
 

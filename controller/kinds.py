@@ -72,8 +72,6 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     """The API group in all modes except `alongside`. For a kind of KubeVirt, this is KubeVirt's group."""
 
     own_group: str
-    """The API group in the mode `alongside`."""
-
     short_names: tuple[str, ...]
     own_short_names: tuple[str, ...]
     """The short names for kubectl in the API group `own_group`. The field `short_names` contains the short names for
@@ -81,11 +79,7 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     """
 
     component: str
-    """The source component of the kind's Events."""
-
     metric_prefix: str
-    """The prefix of all metrics that have one series for each object of the kind."""
-
     writes: tuple[tuple[str, tuple[Resource[Any], ...]], ...]
     """The writes that metrics count. Each entry has a verb in the past tense, such as `created`, and the resources of
     the objects that the kind's controller creates, updates or deletes.

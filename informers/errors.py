@@ -73,8 +73,6 @@ class GateClosed(TransportError):
 
 
 class StatusError(ApiError):
-    """The server answered with an error code."""
-
     def __init__(
         self,
         message: str,

@@ -122,7 +122,6 @@ class SharedInformer(Generic[T]):
                 reflector.relist(why, restored=restored)
 
     async def run(self) -> None:
-        """List and watch the resource until the task that runs this method is cancelled."""
         async with asyncio.TaskGroup() as group:
             for reflector in self._reflectors:
                 group.create_task(reflector.run(), name=f"informer-{self.resource.plural}-{reflector.scope}")

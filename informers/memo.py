@@ -33,7 +33,6 @@ class Memo(Generic[R]):
         self._lock = Lock()
         self._known: OrderedDict[bytes, tuple[R, int]] = OrderedDict()
         self.size = 0
-        """The size of all remembered results in bytes."""
 
     def __call__(self, *arguments: object) -> R:
         key = blake2b(msgspec.json.encode(arguments), digest_size=16).digest()

@@ -90,12 +90,10 @@ class KubeObject(Protocol):
 
 
 def labels_of(meta: ObjectMeta) -> Mapping[str, str]:
-    """Return the labels of an object. The result is empty if the object has no labels."""
     return meta.labels or NO_LABELS
 
 
 def annotations_of(meta: ObjectMeta) -> Mapping[str, str]:
-    """Return the annotations of an object. The result is empty if the object has no annotations."""
     return meta.annotations or NO_LABELS
 
 
@@ -145,6 +143,5 @@ def version_number(resource_version: str) -> int | None:
 
 
 def is_older(version: str, other: str) -> bool:
-    """Return True if both versions are numbers, and `version` is older than `other`."""
     number, other_number = version_number(version), version_number(other)
     return number is not None and other_number is not None and number < other_number

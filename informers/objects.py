@@ -26,7 +26,6 @@ class PatchType(StrEnum):
 
 
 METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-"""The media type of a list that has only the metadata of each object."""
 
 
 class ObjectClient(Protocol):

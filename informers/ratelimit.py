@@ -18,8 +18,6 @@ maximum.
 
 
 class RateLimiter(Protocol[K_contra]):
-    """A rate limiter computes how long a key waits before its next attempt."""
-
     def delay(self, key: K_contra, now: float) -> float:
         """Count one more attempt for the key. Return the seconds that the key has to wait."""
 
@@ -46,7 +44,6 @@ class ItemBackoff(RateLimiter[K]):
         self._initial_s = initial_s
         self._maximum_s = maximum_s
         self._attempts: dict[K, int] = {}
-        """The number of attempts for each key since the last `forget` of the key."""
 
     def delay(self, key: K, now: float) -> float:
         attempts = self._attempts.get(key, 0)

@@ -46,8 +46,6 @@ class RawPage(Struct, frozen=True):
 
 
 class PartialObject(Struct, frozen=True):
-    """An object of which the program reads only the metadata."""
-
     metadata: ObjectMeta = ObjectMeta()
 
 

@@ -45,8 +45,6 @@ Indexes: TypeAlias = Mapping[str, Callable[[T], Iterable[str]]]
 
 
 class StoreView(Protocol[T_co]):
-    """A store without the methods that write."""
-
     def get(self, key: ObjectKey) -> T_co | None: ...
 
     def by_index(self, index: str, value: str) -> tuple[T_co, ...]:
@@ -260,7 +258,6 @@ class Store(Generic[T]):
         self._followers.append(follower)
 
     def apply(self, obj: T, *, scope: str = ALL_NAMESPACES) -> tuple[Change[T], ...]:
-        """Store an object that was added or changed. Return the changes."""
         shard = self._shards[scope]
         key = obj.metadata.key
         cached = shard.objects.get(key)

@@ -75,8 +75,6 @@ class WorkQueue(Generic[K]):
         """
 
         self._size = 0
-        """The number of keys in `_waiting`."""
-
         self._processing: dict[K, float] = {}
         """The keys that a worker is processing. The value is the start time of the run.
 

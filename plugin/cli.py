@@ -40,7 +40,6 @@ PROGRAM = "kubectl vmherd"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command that the arguments name, and return the exit code."""
     arguments = verb_first(list(sys.argv[1:] if argv is None else argv))
     try:
         return run_command(plugin, arguments, PROGRAM, _complain)

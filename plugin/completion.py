@@ -26,8 +26,6 @@ DIRECTIVES: Final = {"file": 0, "type": NO_FILES | NO_SPACE}
 """The numbers for completions of these types. All others end with a space, and are no files."""
 
 NAMES_TIMEOUT_S: Final = 2.0
-"""The time limit of each request that reads names for the completion."""
-
 COMPLETION_S: Final = 5.0
 """The time limit of a completion. An exec plugin of the kubeconfig needs a part of it."""
 
@@ -40,7 +38,6 @@ Items = list[CompletionItem[str]]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the completions of the last word, and return 0."""
     words = list(sys.argv[1:] if argv is None else argv) or [""]
     items = complete(words[:-1], words[-1])
     type_ = items[0].type if items else "plain"
@@ -51,7 +48,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def complete(before: Sequence[str], incomplete: str) -> Items:
-    """Return the completions of the incomplete word. `before` are the words that precede it."""
     name, equals, value = incomplete.partition("=")
     if equals and any(each.is_flag and name in each.opts for flags in FLAGS.values() for each in flags):
         return _starting(value, (("true", ""), ("false", "")))
@@ -87,7 +83,6 @@ def _flags(command: click.Command, incomplete: str) -> Items:
 
 
 def _completing(option: click.Option) -> click.Option:
-    """Return the option. If its values are read or are files, they are completed."""
     values = {
         "namespace": lambda ctx, _, text: named(ctx, "namespaces", text),
         "to_revision": lambda ctx, _, text: named(ctx, REVISIONS, text),
@@ -125,7 +120,6 @@ def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items
 
 
 def typed(ctx: click.Context, incomplete: str, types: Sequence[str]) -> Items:
-    """Return words of the form TYPE/NAME, or TYPE/ while the type is incomplete."""
     type_, slash, _ = incomplete.partition("/")
     if slash:
         return named(ctx, type_, incomplete, prefix=f"{type_}/")

@@ -16,7 +16,6 @@ from plugin.views.edits import Document, Edit, field
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 CHANGED: Final = (("spec",), ("metadata", "labels"), ("metadata", "annotations"))
-"""The fields that a manifest changes."""
 
 
 class _Loader(yaml.SafeLoader):

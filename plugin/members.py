@@ -107,7 +107,6 @@ async def owners_of(
 
 
 def named_members(situation: Situation, named: Mapping[str, set[str]]) -> tuple[Member, ...]:
-    """Return the members that a user has named. Without a name, return all of them."""
     names = named.get(situation.identity.path, ())
     return tuple(each for each in situation.members if each.name in names or not names)
 

@@ -22,7 +22,6 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def print_table(lines: Sequence[str]) -> None:
-    """Print a table. On a terminal with colours, the words of the column STATUS are coloured."""
     for line in coloured_table(lines):
         print(line, flush=True)
 
@@ -35,7 +34,6 @@ def coloured_table(lines: Sequence[str]) -> list[str]:
 
 
 def print_reasons(lines: Iterable[str]) -> None:
-    """Print the lines of `why`. On a terminal with colours, the topics are coloured."""
     for line in map(clean, lines):
         print(coloured_topic(line) if uses_colours() else line, flush=True)
 

@@ -179,7 +179,6 @@ class Reader:
         return situation_of(target.kind, target.resource.group, snapshot)
 
     def _visible_members(self, target: Target) -> tuple[Member, ...]:
-        """Return the VMs of a pool that the last call of `snapshot` could read."""
         if target.kind is not POOLS or VMS not in self._seen or VMS.name in self.missing:
             return ()
         uid = target.owner.metadata.uid

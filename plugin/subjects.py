@@ -28,7 +28,6 @@ class Subject(Struct, frozen=True):
 
 
 EVERY_TYPE: Final = tuple(Subject(kind, group) for kind in KINDS for group in (kind.group, kind.own_group))
-"""All sets and pools, for a command without a name."""
 
 
 def parse_subjects(arguments: Sequence[str]) -> tuple[Subject, ...]:

@@ -125,4 +125,3 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     "adopt": VMIS_ONLY,
     "drain": A_NODE,
 }
-"""For each command, the kind of things that its arguments stand for."""

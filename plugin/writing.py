@@ -45,7 +45,6 @@ async def write_replicas(session: Session, target: Target, replicas: int, *, is_
 
 
 def report(flags: Flags, path: str, document: object, done: str) -> None:
-    """Print the line about a change, or the changed object with -o."""
     if flags.output == NAME:
         print(path, flush=True)
     elif flags.output in FOR_PROGRAMS:

@@ -111,7 +111,6 @@ class AuditRecord(Struct, frozen=True, kw_only=True, rename="camel"):
 _decode = msgspec.json.Decoder(AuditRecord).decode
 
 _START = b'{"kind":"Event","apiVersion":"audit.k8s.io/'
-"""The first bytes of each record."""
 
 
 def read_records(log: Path, since: int = 0) -> Iterator[AuditRecord]:

@@ -147,7 +147,6 @@ def _written(
 
 
 def _with_finalizer(vmi: SimulatedVMI) -> tuple[str, ...]:
-    """Return the VMI's finalizers and the finalizer that KubeVirt's webhook adds to each new VMI."""
     return vmi.finalizers if FINALIZER in vmi.finalizers else (*vmi.finalizers, FINALIZER)
 
 
@@ -185,7 +184,6 @@ def _terminate(
 
 @lru_cache(maxsize=256)
 def visible(states: tuple[TimedState, ...]) -> tuple[TimedState, ...]:
-    """Return the states of a timeline that are long enough to be written to the VMI."""
     lasting = (timed for timed, after in pairwise(states) if after.at_s - timed.at_s >= SHORTEST_VISIBLE_S)
     return (*lasting, states[-1])
 

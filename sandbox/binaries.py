@@ -33,7 +33,6 @@ class BinariesUnavailable(Exception):
 
 
 Binaries: TypeAlias = Mapping[str, Path]
-"""The paths of the three programs of the control plane, by the name of the program."""
 
 
 def cache_directory() -> Path:

@@ -11,8 +11,6 @@ from informers.resource import Resource
 from sandbox.vmis import SimulatedVMI
 
 PROTECTION: Final = "kubernetes.io/pvc-protection"
-"""The name of the finalizer that the API server adds to every PVC."""
-
 WAITING: Final = ("WaitForFirstConsumer", "PendingPopulation")
 """The phases of a DataVolume that waits for a VMI. CDI uses PendingPopulation for storage with volume populators."""
 

@@ -33,7 +33,6 @@ NO_CONTROLLER: Final = "none"
 PROBLEMS: Final = (BinariesUnavailable, ControlPlaneError, CrdError, Rejected, Unanswered)
 
 KUBEVIRT: Final = Path(__file__).with_name("kubevirt.yaml")
-"""The CRD of KubeVirt's own object, and the object."""
 
 
 @click.command(
@@ -76,7 +75,6 @@ def _suite(arguments: Sequence[str]) -> int:
 
 @contextmanager
 def _running_cluster(mode: str) -> Iterator[Path]:
-    """Start the sandbox and the controller, and stop them when the block ends. Yield the path of the kubeconfig."""
     began = time.monotonic()
     with temporary_plane("conformance") as plane:
         prepare(plane, mode)
@@ -113,7 +111,6 @@ def prepare(plane: ControlPlane, mode: str) -> None:
 
 
 def under_own_group(definition: dict[str, Any], group: str, short_names: Sequence[str]) -> dict[str, Any]:
-    """Return the CRD of the same kind in another API group, with other short names."""
     names = {**definition["spec"]["names"], "shortNames": list(short_names)}
     return {
         "apiVersion": definition["apiVersion"],

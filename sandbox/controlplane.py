@@ -37,8 +37,6 @@ PORT_TRIES = 3
 """The maximum number of attempts to start the components. A new attempt is made only if a port was in use."""
 
 PORT_TAKEN = "address already in use"
-"""The text in a component's log if another process uses the port."""
-
 APISERVER, MANAGER, ETCD = "kube-apiserver", "kube-controller-manager", "etcd"
 NOT_NEEDED_FOR_CRDS = (
     "poststarthook/rbac/bootstrap-roles",
@@ -122,7 +120,6 @@ class ControlPlane:
                 raise
 
     def stop(self) -> None:
-        """Stop the running components in reverse order."""
         for child in reversed(self._children.values()):
             child.stop()
         self._children.clear()
@@ -133,11 +130,9 @@ class ControlPlane:
         return self.directory / "etcd"
 
     def stop_component(self, name: str) -> None:
-        """Stop one component only. The other components keep running."""
         self._children.pop(name).stop()
 
     def start_component(self, name: str) -> None:
-        """Start a component again on its previous port, without waiting."""
         plugins = ",".join(self._admission_plugins)
         texts = {"directory": self.directory, "admission_plugins": plugins, **structs.asdict(self.ports)}
         self._run(name, [Template(flag).substitute(texts) for flag in FLAGS[name]])
@@ -148,7 +143,6 @@ class ControlPlane:
         self._children[name] = self._spawner.start(name, command, self.logs / f"{name}.log")
 
     def start_apiserver(self) -> None:
-        """Start the API server again on its previous port. Return when the API server is ready."""
         self.start_component(APISERVER)
         self._wait_for(APISERVER, "/readyz")
 
@@ -246,8 +240,6 @@ USER_ROLES: Final = (
     crds.PROJECT / "manifests" / "controller" / "rbac.yaml",
     Path(__file__).with_name("user_roles.yaml"),
 )
-"""The file with the roles of vmherd, and the file with the roles of KubeVirt and CDI."""
-
 AGGREGATED: Final = "rbac.authorization.k8s.io/aggregate-to-"
 
 

@@ -12,12 +12,8 @@ from sandbox.admin import Admin, Rejected, Unanswered
 
 PROJECT = Path(__file__).parent.parent
 CRD_DIRECTORIES = (PROJECT / "manifests" / "crds", Path(__file__).parent / "crds")
-"""The directory of vmherd's own CRDs, and the directory of the CRDs of KubeVirt and CDI."""
-
 SERVED_TIMEOUT_S = 30.0
 CHECKED = ("Established", "NamesAccepted", "NonStructuralSchema")
-"""The conditions of a CRD that tell why the API server does not serve it."""
-
 PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
@@ -90,7 +86,6 @@ def _discovered(admin: Admin, group_versions: Iterable[str]) -> set[tuple[str, s
 
 
 def _failure_reason(admin: Admin) -> str:
-    """Return the first problem in the conditions of all CRDs, or else a general message."""
     for definition in admin.get(PATH)["items"]:
         for condition in definition.get("status", {}).get("conditions", ()):
             bad = "True" if condition["type"] == "NonStructuralSchema" else "False"

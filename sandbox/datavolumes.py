@@ -55,13 +55,10 @@ PENDING: Final = "Pending"
 DELETE_AFTER_COMPLETION: Final = "cdi.kubevirt.io/storage.deleteAfterCompletion"
 
 FILE_SYSTEM_OVERHEAD: Final = 0.06
-"""CDI's default of `filesystemOverhead`."""
-
 ALIGNMENT: Final = 2**20
 """CDI rounds the size of a disk up to a multiple of this number of bytes."""
 
 _ANNOTATIONS_OF_CLAIM: Final = (WAITING_PHASE, RESIZE, RESIZE_AFTER)
-"""The annotations of a DataVolume that its PVC has too."""
 
 
 class DataVolumeSpec(Struct, frozen=True):

@@ -134,7 +134,6 @@ class Home:
         return running
 
     def tidy(self) -> None:
-        """Remove all files of the sandbox except the logs and the lock file."""
         for name in _REMOVED_AT_END:
             path = self.directory / name
             if path.is_dir() and not path.is_symlink():

@@ -104,7 +104,6 @@ class KindSimulator(Generic[T]):
         """
 
     async def run(self, workers: int) -> None:
-        """Process objects with this number of workers until the task is cancelled."""
         async with asyncio.TaskGroup() as group:
             for number in range(workers):
                 group.create_task(self._work(), name=f"simulator-{self.name}-{number}")
@@ -163,7 +162,6 @@ class KindSimulator(Generic[T]):
             self._queue.add_after(key, step.after_s)
 
     def _is_current(self, key: ObjectKey) -> bool:
-        """Return True if the caches contain all writes for this object."""
         written = self._written.get(key)
         if written is None:
             return True
@@ -195,7 +193,6 @@ class KindSimulator(Generic[T]):
                     self._record_write(key, effect.resource, await self._delete(key.namespace, effect))
 
     async def _may_adopt(self, key: ObjectKey) -> bool:
-        """Return True if the object in the store still exists on the API server and is not being deleted."""
         cached = self._store.get(key)
         try:
             fresh = _decode_written(await self._client.get(self._resource, key)).metadata

@@ -74,7 +74,6 @@ def _is_live_updatable(started: Fields, current: Fields, vmi: SimulatedVMI) -> b
 
 
 def _with_live_fields(old: Fields, new: Fields, vmi: SimulatedVMI) -> Fields:
-    """Return the old template, with new values in the live-updatable fields."""
     result = {**old, **{name: new.get(name) for name in _PLACEMENT}}
     old_domain, new_domain = old.get("domain") or {}, new.get("domain") or {}
     domain = dict(old_domain)

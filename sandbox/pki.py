@@ -19,8 +19,6 @@ LIFETIME = datetime.timedelta(days=365)
 
 
 class Identity(Struct, frozen=True):
-    """The paths of a certificate file and of the file with its private key."""
-
     certificate: Path
     key: Path
 
@@ -68,7 +66,6 @@ class Pki:
         return self._issue(self._ca, file or user.replace(":", "-"), user, group, (f"{user.replace(':', '-')}.client",))
 
     def front_proxy(self) -> Identity:
-        """Create the client certificate that the API server presents to aggregated API servers."""
         return self._issue(self._front_proxy, "front-proxy", "front-proxy-client", "", ("front-proxy.client",))
 
     def _issue(self, ca: trustme.CA, file: str, user: str, group: str, names: tuple[str, ...]) -> Identity:

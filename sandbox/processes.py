@@ -125,7 +125,6 @@ def stop_process(pid: int, *, grace_s: float = 20.0) -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Return False if the process does not exist or is a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:

@@ -177,7 +177,6 @@ def handle_signals(handler: _Handler) -> None:
 
 
 def _imports(frame: FrameType | None) -> bool:
-    """Return True if the import system is at work in this frame or in a caller."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True

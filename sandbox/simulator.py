@@ -92,8 +92,6 @@ async def run(
 
 
 class _Cluster:
-    """The simulators and informers of all kinds, and the handlers for changes of related objects."""
-
     def __init__(
         self, client: ApiClient, namespaces: tuple[str, ...], defaults: SimulationSettings, *, launchers: bool
     ) -> None:
@@ -220,19 +218,16 @@ class _Cluster:
         self._claim_simulator.enqueue([subject_of(change).claim_key])
 
     def _enqueue_users(self, storage: ObjectKey) -> None:
-        """Enqueue the VMs and VMIs that use the PVC or DataVolume with this key."""
         for simulator, informer in ((self._vm_simulator, self._vms), (self._vmi_simulator, self._vmis)):
             simulator.enqueue(user.metadata.key for user in informer.store.by_index(_STORAGE, str(storage)))
 
 
 def _storage_of(user: SimulatedVM | SimulatedVMI, informer: SharedInformer[T]) -> dict[str, T]:
-    """Return the DataVolumes or PVCs that a VM or VMI uses, by name. Objects that do not exist are left out."""
     found = {name: informer.store.get(ObjectKey(user.metadata.namespace, name)) for name in user.storage}
     return {name: obj for name, obj in found.items() if obj is not None}
 
 
 def _storage_keys(user: SimulatedVM | SimulatedVMI) -> Iterator[str]:
-    """Return the index keys of a VM or VMI: the key of each DataVolume and PVC that it uses."""
     return (str(ObjectKey(user.metadata.namespace, name)) for name in user.storage)
 
 

@@ -57,8 +57,6 @@ class RelatedObjects(Struct, frozen=True, kw_only=True):
 
 
 class Situation(Struct, frozen=True):
-    """A VM, its related objects, the current time, and the settings of its simulation."""
-
     vm: SimulatedVM
     related: RelatedObjects
     now: datetime
@@ -120,7 +118,6 @@ def asks_for(vm: SimulatedVM, action: str, uid: str | None = None) -> bool:
 
 
 def must_rerun(vm: SimulatedVM) -> bool:
-    """Return True if a VM with the strategy RerunOnFailure and without a VMI must be started."""
     return asks_for(vm, START) or vm.told.run_strategy != vm.strategy
 
 

@@ -77,7 +77,6 @@ _LAUNCHERS: Final = UUID("7f0c7c0e-3a53-4b7e-9a0e-6f3a1c0b5d21")
 
 
 def initial_status(domain: Domain, now: datetime) -> dict[str, Any]:
-    """Return the status that KubeVirt's webhook gives to a new VMI."""
     guest = domain.memory.guest if domain.memory is not None else None
     quantity = None if guest is None else str(guest)
     status = VMIStatus(
@@ -293,5 +292,4 @@ def _condition(type_: str, status: str, reason: str, now: datetime, *, probed: d
 
 
 def _timeless(type_: str, status: str) -> Condition:
-    """Return a condition without times, as virt-handler writes its conditions."""
     return Condition(type=type_, status=status)

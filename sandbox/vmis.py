@@ -227,7 +227,6 @@ class SimulatedVMI(Struct, frozen=True):
 
     @property
     def storage(self) -> tuple[str, ...]:
-        """Return the names of the PVCs that the VMI needs, without duplicates."""
         return tuple(dict.fromkeys(volume.claim for volume in self.volumes if volume.claim))
 
     @property
@@ -273,7 +272,6 @@ class SimulatedVMI(Struct, frozen=True):
 
     @property
     def state(self) -> VMIState | None:
-        """Return the current state of the VMI, or None if the VMI has no phase yet."""
         ready = self.condition("Ready")
         if ready is None:
             return VMIState(self.phase, Reason.CONDITION_MISSING, self.problem) if self.phase else None
@@ -294,7 +292,6 @@ def decode_domain(domain: Raw) -> Domain:
 
 
 def is_observed(meta: ObjectMeta) -> bool:
-    """Return True if the object has the annotations `OBSERVED_VERSIONS` with their values."""
     return OBSERVED_VERSIONS.items() <= annotations_of(meta).items()
 
 

@@ -145,7 +145,6 @@ class SimulatedVM(Struct, frozen=True):
 
     @property
     def storage(self) -> tuple[str, ...]:
-        """Return the names of all DataVolumes and PVCs that the VM uses, without duplicates."""
         named = (volume.claim for volume in self.volumes if volume.claim)
         return tuple(dict.fromkeys((*self.data_volume_templates, *named)))
 

@@ -54,7 +54,6 @@ def files(image: str) -> dict[str, str]:
 
 
 def description(image: str, deployment: Json, kinds: list[Json], cluster: list[Json], namespaced: list[Json]) -> Json:
-    """Return the ClusterServiceVersion: the template in tools/olm, with the parts of the chart."""
     project, about = read_project(ROOT), yaml.safe_load((CHART / "Chart.yaml").read_text())
     [container] = deployment["template"]["spec"]["containers"]
     # Without this flag, the lease is in the namespace of the Pod.
@@ -88,7 +87,6 @@ def description(image: str, deployment: Json, kinds: list[Json], cluster: list[J
 
 
 def _example(spec: Json) -> Json:
-    """Return an example of KubeVirt's kind, with the group of the bundle."""
     kind, texts = spec["names"]["kind"], (path.read_text() for path in (ROOT / "manifests" / "examples").glob("*.yaml"))
     found = next(each for text in texts for each in yaml.safe_load_all(text) if each["kind"] == kind)
     return {**found, "apiVersion": f"{spec['group']}/{spec['versions'][0]['name']}"}

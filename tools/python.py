@@ -87,7 +87,6 @@ def unpack(source: Path, target: Path) -> None:
 
 
 def add_pip(target: Path) -> None:
-    """Write the module `ensurepip` with a wheel of pip."""
     target.mkdir()
     (target / "__init__.py").touch()
     (target / "__main__.py").write_text(ENSUREPIP)

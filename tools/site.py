@@ -55,7 +55,6 @@ def prepare(work: Path, project: Project) -> Path:
 
 
 def _outside(target: str, place: Path, project: Project) -> str:
-    """Return the address of a file outside of docs/, or the target itself."""
     name, mark, anchor = target.partition("#")
     path = Path(os.path.normpath(place / name))
     if path.parts[0] == "docs":

@@ -3,7 +3,6 @@
 from benchmarks.case import Case
 from benchmarks.cases.bursts import POOL_BURST, SET_BURST
 from benchmarks.cases.fleets import FLEET
-from benchmarks.cases.memory import MEMORY
 from benchmarks.cases.planning import CHANGES, PLANNING
 
-CASES: dict[str, Case] = {case.name: case for case in (SET_BURST, POOL_BURST, FLEET, PLANNING, CHANGES, MEMORY)}
+CASES: dict[str, Case] = {case.name: case for case in (SET_BURST, POOL_BURST, FLEET, PLANNING, CHANGES)}

@@ -19,8 +19,6 @@ from controller.kubevirt.resources import VMIS, VMS
 from informers.resource import Resource
 
 BareLoop: TypeAlias = dict[str, dict[str, float]]
-"""The figures of a bare loop, by the verb "create" or "delete"."""
-
 BASE_TIMEOUT_S, TIMEOUT_EACH_S = 120.0, 0.03
 REST_S, QUICK_REST_S = 60.0, 2.0
 REACTIONS, REACTION_PAUSE_S = 20, 0.25
@@ -76,7 +74,6 @@ def _against(name: str, loop: BareLoop, values: Round, count: int) -> Round:
 
 
 def _wait_until_it_works(cluster: Cluster, burst: Burst) -> None:
-    """Wait until the controller has made one child and has deleted it again."""
     for replicas in (1, 0):
         cluster.patch(burst.path(objects.BURST), {"spec": {"replicas": replicas}})
         cluster.until(_reached(cluster, burst, replicas), "the first VM", within_s=BASE_TIMEOUT_S)

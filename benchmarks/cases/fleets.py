@@ -35,7 +35,6 @@ class Pace:
 
 
 def size_of(vmis: int) -> Size:
-    """Return a cluster with this number of VMIs in sets, and a third of this number in pools."""
     return Size(max(1, vmis // SET_SIZE), min(SET_SIZE, vmis), max(1, vmis // 3 // POOL_SIZE), min(POOL_SIZE, vmis))
 
 
@@ -70,7 +69,6 @@ def _run(setting: Setting) -> Round:
 
 @contextmanager
 def _settled(directory: Path, size: Size, pace: Pace) -> Iterator[Replay]:
-    """Run a replay server whose objects the controller has completed."""
     with running_replay(directory, size) as replay:
         with _started(replay, directory):
             replay.until_quiet(quiet_s=pace.quiet_s, within_s=WITHIN_S)
@@ -106,8 +104,6 @@ def _cold_start(replay: Replay, directory: Path) -> Round:
 
 
 def _until_calm(program: Running) -> None:
-    """Wait until the first passes are complete. They need CPU time and send no requests."""
-
     def is_calm() -> bool:
         cpu_s = program.cpu_s
         time.sleep(CALM_S)

@@ -36,7 +36,6 @@ from informers.store import Store
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 ROUNDS = 5
 SAMPLED = 200
-"""The number of members that change in the case `changes`."""
 LONGEST_STALL_MS = 50.0
 
 Made = tuple[Any, Any, Store[VirtualMachineInstance]]
@@ -44,8 +43,6 @@ Made = tuple[Any, Any, Store[VirtualMachineInstance]]
 
 
 def _cases(members: int) -> dict[str, Callable[[], Made]]:
-    """Return the sets and pools of the case `planning` by the names of its measures."""
-
     return {
         "pool, nothing to do": lambda: _pool_rules(members),
         "pool, all outdated": lambda: _pool_rules(members, image="v2", generation="2"),

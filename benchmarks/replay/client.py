@@ -19,8 +19,6 @@ POLL_S = 0.1
 
 
 class Replay:
-    """A running replay server."""
-
     def __init__(self, kubeconfig: Path) -> None:
         self.kubeconfig = kubeconfig
         self.admin = Admin(kubeconfig)
@@ -41,7 +39,6 @@ class Replay:
         wait_until(is_quiet, "the controller sends no requests", within_s=within_s, poll_s=POLL_S)
 
     def until_idle(self, *, within_s: float) -> dict[str, Any]:
-        """Wait until the server's own load has ended, and return the report of the load."""
         wait_until(lambda: not self.ask("load")["running"], "the load ends", within_s=within_s, poll_s=POLL_S)
         return dict(self.ask("load"))
 

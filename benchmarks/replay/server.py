@@ -46,12 +46,10 @@ class Statistics:
             self._first_write |= {"cpu_s": cpu_s(self._pid), "rss_mb": rss_mb(self._pid)}
 
     def note_create(self, owner: str, at: float) -> None:
-        """A create request for a child of this owner arrived."""
         if (awaited := self._awaited.pop(owner, None)) and not awaited.done():
             awaited.set_result(at)
 
     async def next_create(self, owner: str, within_s: float) -> float:
-        """Return the time at which the next create request for a child of this owner arrives."""
         self._awaited[owner] = asyncio.get_running_loop().create_future()
         async with asyncio.timeout(within_s):
             return await self._awaited[owner]
@@ -73,8 +71,6 @@ PATH = re.compile(
     r"(/(?P<plural>[^/]+))?(/(?P<name>[^/]+))?(/(?P<subresource>[^/]+))?"
 )
 SLICE = 100
-"""The number of objects in one chunk of a streaming list."""
-
 BOOKMARK_EVERY_S = 60.0
 INITIAL_END = b',"annotations":{"k8s.io/initial-events-end":"true"}'
 
@@ -144,7 +140,6 @@ class Server:
         return _answer(b'{%b,"metadata":{"resourceVersion":"%d"},"items":[%b]}' % (head, self.store.version, items))
 
     async def _watch(self, collection: Collection, namespace: str, request: web.Request) -> web.StreamResponse:
-        """Send changes until the timeout. First send all objects, if the client asks for a streaming list."""
         queue: asyncio.Queue[Line] = asyncio.Queue()
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)

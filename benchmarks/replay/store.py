@@ -33,8 +33,6 @@ class Item:
 
 
 class Collection:
-    """The objects of one resource by namespace and name, and the watches on them."""
-
     def __init__(self, api_version: str, kind: str) -> None:
         self.api_version, self.kind = api_version, kind
         self.head = f'"kind":"{kind}","apiVersion":"{api_version}"'.encode()
@@ -44,7 +42,6 @@ class Collection:
         self._forgotten = 0
 
     def publish(self, event: str, namespace: str, version: int, body: bytes) -> None:
-        """Send one event to all watches, and remember the event for later watches."""
         line = namespace, b'{"type":"%b","object":%b}\n' % (event.encode(), body)
         if len(self._history) == self._history.maxlen:
             self._forgotten = self._history[0][0]
@@ -53,7 +50,6 @@ class Collection:
             watch.put_nowait(line)
 
     def since(self, version: int) -> list[Line] | None:
-        """Return the events after a resourceVersion, or None if the version is expired."""
         return None if version < self._forgotten else [line for at, line in self._history if at > version]
 
     def keys(self, namespace: str) -> list[Key]:
@@ -61,8 +57,6 @@ class Collection:
 
 
 class Store:
-    """The collections by group and plural, and the last resourceVersion."""
-
     def __init__(self, size: Size) -> None:
         self.version = 1_000
         resources = [each.resource for each in accesses()] + [kind.resource() for kind in KINDS]
@@ -93,7 +87,6 @@ class Store:
         return self._put(collection, key, document, "ADDED")
 
     def patch(self, collection: Collection, key: Key, body: bytes, *, only_status: bool) -> bytes:
-        """Apply a JSON merge patch."""
         old: Document = msgspec.json.decode(self.item(collection, key).render())
         document = _merged(old, msgspec.json.decode(body))
         if any(document["metadata"][name] != old["metadata"][name] for name in ("uid", "resourceVersion")):
@@ -112,7 +105,6 @@ class Store:
         collection.publish("MODIFIED", key[0], item.version, item.render())
 
     def remove(self, collection: Collection, key: Key) -> None:
-        """Remove an object at once, as if KubeVirt had completed its deletion."""
         document = msgspec.json.decode(collection.items[key].render())
         self._put(collection, key, document, "DELETED")
         del collection.items[key]
@@ -131,7 +123,6 @@ class Store:
 
 
 def refused(error: type[web.HTTPError], reason: str) -> web.HTTPError:
-    """Return an answer with a Status object."""
     status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": error.status_code, "reason": reason}
     return error(text=msgspec.json.encode(status).decode(), content_type="application/json")
 

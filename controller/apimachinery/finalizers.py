@@ -23,7 +23,6 @@ Step: TypeAlias = dict[str, str]
 
 
 def addition_patch(meta: ObjectMeta, finalizer: str) -> bytes:
-    """Return a merge patch that adds the finalizer after the existing finalizers."""
     return _replacement(meta, (*(meta.finalizers or ()), finalizer))
 
 

@@ -14,7 +14,6 @@ NAMESPACE: Final = "namespace"
 
 
 def by_owner_uid(thing: KubeObject) -> Iterable[str]:
-    """Return the UID of the owner with `controller: true`, or nothing if the object has no such owner."""
     owner = controller_of(thing.metadata)
     return () if owner is None else (owner.uid,)
 

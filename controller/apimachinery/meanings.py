@@ -32,7 +32,6 @@ class Meanings:
         self._seen: Final[dict[tuple[int, int], tuple[Json, Json]]] = {}
 
     def is_same(self, one: Json, other: Json, type_: Any) -> bool:
-        """Return True if both values have the same meaning for this type."""
         return one is other or self._number_of(one, type_) == self._number_of(other, type_)
 
     def _number_of(self, value: Json, type_: Any) -> Json:

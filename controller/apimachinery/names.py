@@ -19,11 +19,7 @@ alphabet also has no characters that look like another character.
 """
 
 NAME_LENGTH: Final = 253
-"""The maximum number of characters in the name of an object."""
-
 LABEL_LENGTH: Final = 63
-"""The maximum number of characters in a label value and in a host name."""
-
 SUFFIX_LENGTH: Final = 5
 
 _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)

@@ -32,7 +32,6 @@ def adoption_patch(child: ObjectMeta, reference: OwnerReference) -> bytes:
 
 
 def release_patch(child: ObjectMeta, owner_uid: str) -> bytes:
-    """Return the patch that removes the reference to the owner from `child` and keeps all other references."""
     return _patch(child, _others(child, owner_uid))
 
 

@@ -63,7 +63,6 @@ class Amount(Struct, frozen=True):
         return whole * self.number // 100 if self.percent else self.number
 
     def ceiling(self, whole: int) -> int:
-        """Return the amount as a number. A percentage is rounded up."""
         return ceil(Fraction(whole * self.number, 100)) if self.percent else self.number
 
 

@@ -23,17 +23,14 @@ _decode_text = msgspec.json.Decoder(str).decode
 
 
 def fields_of(value: Wire) -> Fields | None:
-    """Return the fields of a JSON object, or None if the value is not an object."""
     return _decoded(_decode_fields, value)
 
 
 def items_of(value: Wire) -> list[Raw] | None:
-    """Return the elements of a JSON list, or None if the value is not a list."""
     return _decoded(_decode_items, value)
 
 
 def text_of(value: Wire) -> str | None:
-    """Return the text of a JSON string, or None if the value is not a string."""
     return _decoded(_decode_text, value)
 
 

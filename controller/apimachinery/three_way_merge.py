@@ -113,13 +113,10 @@ PLAIN: Final = MergeRules()
 
 
 class _Merge(Struct, frozen=True):
-    """One merge. Each value of the three documents is normalised once."""
-
     rules: MergeRules
     meanings: Meanings
 
     def _value(self, name: str, type_: FieldType, current: Json, old: Json, new: Json) -> Json:
-        """Return the merged value of the field `name`, or None if the field is removed."""
         if self.meanings.is_same(old, new, type_):
             return current
         if name in self.rules.whole:
@@ -148,7 +145,6 @@ class _Merge(Struct, frozen=True):
         return merged
 
     def _elements(self, kind: NamedList, type_: FieldType, current: Fields, old: Fields, new: Fields) -> list[Json]:
-        """Return the merged elements of a named list. Each element is merged separately."""
         merged: Fields = dict(current)
         for name in dict.fromkeys((*old, *new)):
             if name not in new:

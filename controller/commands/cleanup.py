@@ -161,7 +161,6 @@ def _describe(action: Action) -> str:
 
 
 def _describe_failures(failures: Sequence[Outcome]) -> str:
-    """Return one line for the user: the number of failed writes, and the error of the first failed request."""
     for outcome in failures:
         if isinstance(outcome, Rejected | Unknown):
             return f"{len(failures)} writes failed, such as {_describe(outcome.action)}: {outcome.message}"

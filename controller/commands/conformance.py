@@ -208,7 +208,6 @@ async def _examine(setup: Setup, settings: Settings, cases: Sequence[Case]) -> C
 
 
 def _groups(settings: Settings, kind: Kind) -> Sequence[str]:
-    """Return the API groups that may serve the kind, in the order of the search."""
     given = settings.replicaset_group if kind is Kind.SETS else settings.pool_group
     kubevirts, own = KIND_GROUPS[kind]
     if given:
@@ -232,7 +231,6 @@ async def _run(setup: Setup, cluster: Cluster, cases: Sequence[Case], settings: 
 
 
 async def _tidy(namespaces: Namespaces, *, keep: bool) -> None:
-    """Remove the namespaces of the run. If some are left, print how to find them."""
     find = f"kubectl get namespaces --selector {namespaces.selector}"
     if keep:
         print(f"the namespaces are kept: {find}", file=sys.stderr, flush=True)

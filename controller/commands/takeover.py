@@ -187,7 +187,6 @@ async def _get_kubevirt(client: ApiClient, namespace: str) -> KubeVirt:
 
 
 def _result_lines(change: Change, settings: Settings) -> list[str]:
-    """Return the lines to print. They say what the command did, and what the user has to do next."""
     (namespace, name), subject = change.key, change.subject
     if settings.dry_run and change.patch is not None:
         kind = "json" if change.type is PatchType.JSON else "merge"
@@ -211,12 +210,9 @@ def _result_lines(change: Change, settings: Settings) -> list[str]:
 
 
 LISTED: Final = 10
-"""The largest number of actions that are printed for one object. Further actions are only counted."""
-
 TAKEOVER: Final = Config(mode=Mode.TAKEOVER.value)
 
 TAKEN_OVER: Final = tuple(kind for kind in KINDS if kind.loop_flag)
-"""The kinds for which KubeVirt has a controller."""
 
 
 async def preview(client: ApiClient, *, now: datetime) -> list[str]:

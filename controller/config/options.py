@@ -115,7 +115,6 @@ def write_sections(
 
 
 def chosen(ctx: click.Context) -> dict[str, Any]:
-    """Return the settings that the user has given, by the name of the field."""
     given = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
     return {name: value for name, value in ctx.params.items() if ctx.get_parameter_source(name) in given}
 
@@ -138,7 +137,6 @@ def complain(line: str) -> None:
 
 
 def describe(error: click.UsageError) -> str:
-    """Describe the error, with the flag or the variable, in one line of printable characters."""
     if isinstance(error, click.BadParameter) and error.param and error.message:
         line = f"{_where(error.param, error.ctx)}: {error.message}"
     else:
@@ -163,7 +161,6 @@ def unknown_variables(options: Iterable[Option], env: Mapping[str, str]) -> tupl
 
 
 def _where(param: click.Parameter, ctx: click.Context | None) -> str:
-    """Return the name of the source of a value: the environment variable, the flag or the argument."""
     if isinstance(param, click.Argument):
         return param.human_readable_name
     if ctx and ctx.get_parameter_source(param.name) is ParameterSource.ENVIRONMENT:

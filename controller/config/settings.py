@@ -245,8 +245,6 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
     ),
 }
 OPTIONS: Mapping[str, Option] = {option.name: option for group in GROUPS.values() for option in group}
-"""All options, by the name of the field that the option sets."""
-
 
 MUST_EXCEED = (
     # A leader must stop before another process may take the lease. It tries to renew at least twice before it stops.
@@ -294,7 +292,6 @@ def groups_in(mode: str) -> dict[str, str]:
 
 
 def shared_with_kubevirt(config: Config) -> tuple[Kind[Any], ...]:
-    """Return the kinds whose objects KubeVirt's controller may also reconcile."""
     return tuple(kind for kind in KINDS if kind.loop_flag and config.group_of(kind) == kind.group)
 
 

@@ -41,8 +41,6 @@ MESSAGE_LIMIT = 1024
 """The longest message that the Event API accepts, in bytes of UTF-8."""
 
 COMBINED = "(combined from similar events): "
-"""The start of the message of each combined Event."""
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _STAMP_LENGTH = 16
@@ -112,8 +110,6 @@ class _Group(Struct, eq=False):
 
 
 class Correlator:
-    """Counts each occurrence in an existing Event, or in a new Event."""
-
     def __init__(self, *, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
         self._groups: dict[Hashable, tuple[datetime, _Group]] = {}

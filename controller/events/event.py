@@ -38,7 +38,6 @@ def body_of(series: Series, *, instance: str = "") -> bytes:
 
 
 def patch_of(series: Series) -> bytes:
-    """Return the merge patch that writes the latest message, time and count into an existing Event."""
     return msgspec.json.encode(_latest(series))
 
 

@@ -62,7 +62,6 @@ ANNOUNCED_WITHIN_S = 2.0
 """The longest wait for an Event about a second writer. After this time, the process writes nothing, not even Events."""
 
 DROP_REASONS = ("queue_full", "spam", "namespace_gone", "refused", "unreachable", "not_leader", "failed", "shutdown")
-"""The reasons for dropped Events. The docstring of this module explains each reason."""
 
 
 def ref_of(resource: AnyResource, meta: ObjectMeta) -> ObjectRef:
@@ -115,13 +114,10 @@ class EventRecorder:
         self._occasions = Occasions()
 
         self._queues: dict[str, _Queue] = {}
-        """The queue of each namespace with Events that were not sent yet."""
-
         self._work = WorkQueue[str]("events")
         """The namespaces with a queue. A namespace whose last Event failed comes after a delay."""
 
         self._idle = asyncio.Event()
-        """This flag is set while no namespace has a queue."""
         self._idle.set()
 
         self._failing = False
@@ -135,7 +131,6 @@ class EventRecorder:
 
     @property
     def unsent(self) -> int:
-        """The number of Events that wait or that are being sent."""
         return len(self) + sum(queue.sending is not None for queue in self._queues.values())
 
     def publish(self, ref: ObjectRef, notices: Iterable[Notice], *, component: str = "") -> None:
@@ -151,7 +146,6 @@ class EventRecorder:
             log.exception("event not recorded", namespace=ref.namespace, name=ref.name)
 
     async def run(self) -> None:
-        """Send the Events until the task is cancelled."""
         async with asyncio.TaskGroup() as group:
             for number in range(SENDERS):
                 group.create_task(self._send_queues(), name=f"events-{number}")

@@ -134,7 +134,6 @@ failed VMI (R4a).
 
 
 def is_marked(meta: ObjectMeta, annotation: str) -> bool:
-    """Return True if the value of the annotation is exactly "true"."""
     return meta.annotations is not None and meta.annotations.get(annotation) == "true"
 
 
@@ -147,5 +146,4 @@ def is_protected(meta: ObjectMeta) -> bool:
 
 
 def is_takeover_held(meta: ObjectMeta) -> bool:
-    """Return True while the pool's first update in takeover mode waits for the user's permission."""
     return meta.annotations is not None and meta.annotations.get(TAKEOVER, "").startswith(TAKEOVER_HELD)

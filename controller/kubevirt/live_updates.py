@@ -63,7 +63,6 @@ def verdict_of(vm: VirtualMachine, vmi: VirtualMachineInstance) -> Verdict:
 
 
 def asks_for_restart(vm: VirtualMachine) -> bool:
-    """Return True if KubeVirt has seen the present spec of the VM, and the spec needs a restart."""
     return is_seen(vm) and restart_required(vm) is not None
 
 
@@ -124,7 +123,6 @@ def _is_changing(vmi: VirtualMachineInstance) -> bool:
 
 
 def _has(value: Json, wanted: Json, type_: GoType) -> bool:
-    """Return True if `value` has the meaning of `wanted`, or contains it."""
     value, wanted = normal_form(value, type_), normal_form(wanted, type_)
     if isinstance(value, dict) and isinstance(wanted, dict):
         return value.items() >= wanted.items()

@@ -115,7 +115,6 @@ def normal_form(value: Json, type_: GoType, made: Made | None = None) -> Json:
 
 
 def is_same(one: Json, other: Json, type_: GoType) -> bool:
-    """Return True if both values have the same meaning for this type."""
     return encoded(normal_form(one, type_)) == encoded(normal_form(other, type_))
 
 
@@ -125,14 +124,12 @@ def encoded(value: Json) -> bytes:
 
 
 def value_at(value: Json, path: Path) -> Json:
-    """Return the value at the path, or None."""
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
     return value
 
 
 def without(value: Json, path: Path) -> Json:
-    """Return the value without the field at the path."""
     if not isinstance(value, dict) or path[0] not in value:
         return value
     first, *rest = path
@@ -172,7 +169,6 @@ def differences(old: Json, new: Json, type_: GoType, path: str = "") -> Iterator
 
 
 def _differences(old: Json, new: Json, path: str, meanings: Meanings) -> Iterator[str]:
-    """Yield the paths of two different normal forms."""
     if isinstance(old, dict) and isinstance(new, dict):
         names = dict.fromkeys((*old, *new))
         parts = ((f".{name}" if path else name, old.get(name), new.get(name)) for name in names)

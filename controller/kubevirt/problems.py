@@ -82,7 +82,6 @@ def terminating_problem(meta: ObjectMeta) -> Problem:
 
 
 def cause_of_vm(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> Condition | None:
-    """Return the condition that explains why the VM is not ready, or None."""
     conditions = vm.status.conditions if vm.status is not None else None
     failure = find_true(conditions, FAILURE) or (
         find_true(conditions, MANUAL_RECOVERY_REQUIRED) if vmi is None else None
@@ -105,14 +104,12 @@ def cause_text_of_vm(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> 
 
 
 def cause_of_vmi(vmi: VirtualMachineInstance) -> Condition | None:
-    """Return the condition that explains why the VMI is not ready, or None."""
     if vmis.is_deleting(vmi) or vmis.is_final(vmi) or vmis.is_ready(vmi):
         return None
     return obstacle_of_vmi(vmi) or vmis.ready_condition(vmi)
 
 
 def obstacle_of_vmi(vmi: VirtualMachineInstance) -> Condition | None:
-    """Return the condition with an error that prevents the start of the VMI, or None."""
     for type_ in (SYNCHRONIZED, POD_SCHEDULED):
         condition = find_condition(vmi.status.conditions if vmi.status is not None else None, type_)
         if condition is not None and condition.status == "False" and condition.message:

@@ -66,8 +66,6 @@ class PhaseTransition(Struct, frozen=True, gc=False, rename="camel"):
 
 
 TIMED_PHASES: Final = {phase: phase for phase in ("Running", "Succeeded", "Failed")}
-"""The phases whose transition times the controller reads."""
-
 STABLE_VOLUME_PHASES: Final = frozenset({None, "", "Ready", "MemoryDumpCompleted", "MemoryDumpFailed"})
 """The phases of a volume that is neither being attached nor detached. Volumes of the launcher Pod have no phase."""
 
@@ -121,8 +119,6 @@ class VirtualMachineInstance(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class TemplateMeta(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """The part of a template's metadata that is copied to the created objects."""
-
     name: str | None = None
     generate_name: str | None = None
     labels: Mapping[str, str] | None = None

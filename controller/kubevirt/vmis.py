@@ -92,7 +92,6 @@ def entered(vmi: VirtualMachineInstance, phase: str) -> datetime | None:
 
 
 def is_migrating(vmi: VirtualMachineInstance) -> bool:
-    """Return True if a live migration has started and has not finished."""
     migration = vmi.status.migration_state if vmi.status is not None else None
     return (
         migration is not None and not migration.completed and not migration.failed and migration.end_timestamp is None
@@ -100,7 +99,6 @@ def is_migrating(vmi: VirtualMachineInstance) -> bool:
 
 
 def is_paused(vmi: VirtualMachineInstance) -> bool:
-    """Return True if a user or an I/O error has paused the guest."""
     return vmi.status is not None and find_true(vmi.status.conditions, PAUSED) is not None
 
 

@@ -182,7 +182,6 @@ def is_start_requested(vm: VirtualMachine) -> bool:
 
 
 def is_stop_requested(vm: VirtualMachine, vmi_uid: str) -> bool:
-    """Return True if a user or a controller requested a stop of the VMI with this UID."""
     return any(each.action == "Stop" and each.uid == vmi_uid for each in _requests_of(vm))
 
 
@@ -196,13 +195,11 @@ def revision_of(vm: VirtualMachine) -> str:
 
 
 def template_labels_of(vm: VirtualMachine) -> Mapping[str, str]:
-    """Return the labels in the VM's template. KubeVirt copies these labels to the VMI."""
     template = vm.spec.template if vm.spec is not None else None
     return (template and template.metadata and template.metadata.labels) or NO_LABELS
 
 
 def node_selector_of(vm: VirtualMachine) -> Mapping[str, str]:
-    """Return the node selector in the VM's template. KubeVirt copies this node selector to the VMI."""
     template = vm.spec.template if vm.spec is not None else None
     return (template and template.spec and template.spec.node_selector) or NO_LABELS
 

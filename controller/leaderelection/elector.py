@@ -171,7 +171,6 @@ class LeaderElector:
 
         self._failing, self._releases = False, True
         self._forbidden_since: float | None = None
-        """The time of the first answer with status 403 since the last success, or None."""
 
         report(False)
 

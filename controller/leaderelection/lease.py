@@ -64,11 +64,7 @@ LEASES: Resource[Lease] = Resource(
 
 
 class Observed(Struct, frozen=True, kw_only=True):
-    """What one process knows about a lease from its reads and writes."""
-
     lease: Lease | None
-    """The lease as it was last read or written, or None if the lease does not exist."""
-
     holder: str
     """The identity of the holder, or "" if there is no holder. If the lease was deleted, this is the last holder."""
 
@@ -104,8 +100,6 @@ class Create(Struct, frozen=True):
 
 
 class Renew(Struct, frozen=True):
-    """The decision to renew the lease. The deciding process is the holder."""
-
     lease: Lease
 
 

@@ -72,8 +72,6 @@ async def _existing(client: Requests, config: Config) -> str:
 log = structlog.get_logger()
 
 PAUSE_S = 1.0
-"""The time between two looks at the leases, in seconds."""
-
 MARGIN_S = 2 * PAUSE_S
 """A time in seconds. The check lasts this much longer than the duration of the lease, because each read of the leases
 takes some time.
@@ -147,8 +145,6 @@ async def _live_holder(client: Requests, config: Config, first: dict[str, Lease]
 
 
 class OtherLeaders:
-    """Looks for another leader again and again, while this process leads."""
-
     def __init__(self, client: Requests, config: Config) -> None:
         self._client = client
         self._config = config
@@ -189,7 +185,6 @@ def _without(namespace: str, leases: dict[str, Lease]) -> dict[str, Lease]:
 
 
 def _has_changed(before: Lease | None, now: Lease | None) -> bool:
-    """Return True if the lease changed between the two reads and still has a holder."""
     if now is None:
         return False
     return before is None or before.metadata.resource_version != now.metadata.resource_version

@@ -78,10 +78,7 @@ store.
 """
 
 Number: TypeAlias = Callable[[SetFigures], float | None]
-"""A function that returns the value of a gauge for one object, or None if there is no value."""
-
 Labelled: TypeAlias = tuple[str, SetFigures]
-"""The labels of one object, as text, and the values of the object."""
 
 
 class Family(NamedTuple):
@@ -135,8 +132,6 @@ COMMON_GAUGES: Mapping[str, tuple[str, Number]] = {
         _only_if(_is_true(STALLED, INVALID_SPEC)),
     ),
 }
-"""The gauges with a label for the kind. Their names begin with `vmherd_`."""
-
 TROUBLE_GAUGES: Mapping[str, tuple[str, Number]] = {
     "takeover_held": (
         "1 while the first update of a pool from KubeVirt waits for permission; no series otherwise.",
@@ -165,7 +160,6 @@ STATE_GAUGES: Mapping[str, tuple[str, Number]] = {
     "create_date_timestamp_seconds": ("When the object was created, in seconds since 1970.", _created),
 }
 TALLIED_NOUNS: Mapping[str, str] = {VMS.kind: "vms", VMIS.kind: "vmis"}
-"""The word in the names of counters, by the kind of the counted objects."""
 
 
 def render(families: Iterable[Family], *, openmetrics: bool) -> str:

@@ -92,7 +92,6 @@ class Metrics(Instruments):
         self._unsettled: dict[str, Callable[[], float]] = {}
         self._figures: list[FigureSource] = []
         self._leases: dict[str, bool] = {}
-        """For each lease, by name: True if this process holds the lease."""
         self._progress_at: dict[str, float] = {}
         """For each resource, the time of `clock` at which a list or watch last delivered data."""
         self._worst_lag_s = 0.0
@@ -250,7 +249,6 @@ class Metrics(Instruments):
         self._machines.count(controller, owner_kind, owner, outcomes)
 
     def owner_gone(self, owner_kind: str, owner: ObjectKey) -> None:
-        """Remove the counters and the held writes of a set or pool that was deleted."""
         self._machines.forget(owner_kind, owner)
         self._held.pop((owner_kind, *owner), None)
 

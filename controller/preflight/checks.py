@@ -104,7 +104,6 @@ def kinds_needed(config: Config) -> tuple[NeededKind, ...]:
 
 
 def _remedy(kind: Kind[Any], mode: str) -> str:
-    """Return what to do if the cluster does not have the CustomResourceDefinition of the kind."""
     if mode == Mode.TAKEOVER and kind.loop_flag:
         return "install KubeVirt, which contains it"
     if mode == Mode.ALONGSIDE:

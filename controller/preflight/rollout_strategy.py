@@ -24,7 +24,6 @@ READ_FIRST_S: Final = 2.0
 
 LIVE_UPDATE: Final = "LiveUpdate"
 FIRST_LIVE: Final = (1, 6)
-"""The first version of KubeVirt whose default is `LiveUpdate`."""
 
 
 class RolloutStrategy:

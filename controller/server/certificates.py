@@ -145,7 +145,6 @@ class ServerTls:
             log.info("now serving the changed certificate")
 
     def _loaded(self) -> tuple[object, ssl.SSLContext]:
-        """Return the stamp of the certificate, and a context with the certificate."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         return self._certificate.load_into(context), context
 
@@ -164,7 +163,6 @@ def _as_file(pem: bytes) -> Iterator[str]:
 
 
 def _memory_file() -> IO[bytes] | None:
-    """Return a new file in memory, or None if the operating system has no such files."""
     # Standalone builds of Python lack `os.memfd_create`.
     create = getattr(os, "memfd_create", None) or getattr(ctypes.CDLL(None), "memfd_create", None)
     return os.fdopen(create(b"certificate", MFD_CLOEXEC), "wb") if create is not None else None

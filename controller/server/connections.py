@@ -51,7 +51,6 @@ LIMITS: Final[Mapping[str, Any]] = {
     "max_field_size": MAX_HEADER_BYTES,
     "max_headers": MAX_HEADERS,
 }
-"""The limits as arguments of aiohttp's `AppRunner`."""
 
 
 @web.middleware
@@ -86,7 +85,6 @@ class Connections:
         return _Accepted(self._add)
 
     def end(self, number: int = sys.maxsize) -> None:
-        """End this number of connections, the oldest first."""
         for oldest in [*self._open][: max(0, number)]:
             with suppress(OSError):
                 oldest.shutdown(socket.SHUT_RDWR)

@@ -42,7 +42,6 @@ Checks: TypeAlias = Mapping[str, Check]
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.Response]]
 
 SHUTDOWN_TIMEOUT_S = 1.0
-"""The longest time, in seconds, that `close` waits for unfinished answers."""
 
 
 class BindError(Exception):

@@ -18,7 +18,6 @@ WARN_OVER_S = 0.1
 WARN_EVERY_S = 60.0
 
 UNHEALTHY_OVER_S = 5.0
-"""Above this lag, in seconds, the process is not healthy."""
 
 
 class LoopMonitor:

@@ -43,8 +43,6 @@ Installation: TypeAlias = Absent | Hidden | Found
 
 
 class Write(Struct, frozen=True):
-    """The last time at which virt-controller wrote the status of an object."""
-
     key: ObjectKey
     at: datetime
 

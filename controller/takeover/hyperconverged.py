@@ -21,14 +21,10 @@ from informers.meta import ObjectMeta
 from informers.resource import Resource
 
 ANNOTATION: Final = "kubevirt.kubevirt.io/jsonpatch"
-"""The annotation of a HyperConverged object with the JSON patch for the KubeVirt object."""
-
 GROUP: Final = "hco.kubevirt.io"
 KIND: Final = "HyperConverged"
 PLURAL: Final = "hyperconvergeds"
 VERSIONS: Final = ("v1", "v1beta1")
-"""The versions of the API group, the newest first."""
-
 CUSTOMIZATIONS: Final = PATCHES.rpartition("/")[0]
 """The path of the component customizations in a KubeVirt object. The path is a JSON pointer."""
 

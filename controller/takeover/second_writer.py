@@ -43,7 +43,6 @@ RECENT: Final = timedelta(minutes=10)
 """The maximum age of a recent write. After a recent write, the check assumes that the writer still runs."""
 
 PAUSE_S: Final = 1.0
-"""The time between two requests for a Deployment that is rolling out, in seconds."""
 
 
 class SecondWriter(Struct, frozen=True):
@@ -188,11 +187,8 @@ GONE: Final = "SecondWriterGone"
 
 
 Announce: TypeAlias = Callable[[Notice], Awaitable[None]]
-"""A function that sends an Event about this controller."""
-
 Found: TypeAlias = SecondWriter | OtherLeader
 Look: TypeAlias = Callable[[], Awaitable[Found | None]]
-"""A function that looks for a second writer."""
 
 
 class SecondWriterWatch:
@@ -219,7 +215,6 @@ class SecondWriterWatch:
         self._now = now
         self._report = report
         self._found: dict[str, Found | None] = {}
-        """The last result of each look, by the name of the look."""
 
     def gate(self) -> None:
         """Raise GateClosed while there is a second writer. The client calls this method before each write."""

@@ -109,7 +109,6 @@ DEPLOYMENTS: Final = Resource(Deployment, group="apps", version="v1", plural="de
 
 
 def active_loops(deployment: Deployment, kinds: Iterable[str]) -> tuple[str, ...]:
-    """Return the kinds whose loop in virt-controller has workers."""
     flags = _arguments_of(deployment)
     return tuple(kind for kind in kinds if not is_stopped(flags, LOOPS[kind]))
 
@@ -137,7 +136,6 @@ def is_stopped(arguments: Sequence[str], flag: str) -> bool:
 
 
 def is_rolled_out(deployment: Deployment) -> bool:
-    """Return True if all Pods have the current template of the Deployment."""
     status = deployment.status or DeploymentStatus()
     observed = (status.observed_generation or 0) >= (deployment.metadata.generation or 0)
     return observed and (status.replicas or 0) == (status.updated_replicas or 0)

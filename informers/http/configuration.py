@@ -42,8 +42,6 @@ Without this limit, each rejected request could run the exec plugin again.
 """
 
 TRUST_CHECK_INTERVAL_S = 60.0
-"""Time between two checks for changed certificate files, in seconds."""
-
 HEADER: Final = "!#$&'*+^`|"
 """The characters that the name of a header can have, besides letters, digits and those that are never quoted."""
 
@@ -305,7 +303,6 @@ def _login(user: User) -> dict[str, Any]:
 
 
 async def _authorize(loaded: Loaded, login: dict[str, Any]) -> None:
-    """Let kubernetes_asyncio store the Authorization header for this login in `loaded.token`."""
     parts = {"cluster": {"server": loaded.server.url}, "user": login, "context": {"cluster": "a", "user": "a"}}
     config = {f"{part}s": [{"name": "a", part: content}] for part, content in parts.items()}
     try:

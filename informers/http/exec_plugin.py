@@ -112,7 +112,6 @@ def _status_in(output: bytes, version: str) -> Status:
 
 
 def _cluster_info(cluster: Cluster, authority: bytes) -> dict[str, Any]:
-    """Return the field `spec.cluster` of an ExecCredential."""
     info = {name: value for name, value in cluster.items() if value and name not in NOT_TOLD}
     if authority:
         info["certificate-authority-data"] = b64encode(authority).decode()

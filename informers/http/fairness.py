@@ -19,8 +19,6 @@ Flow: TypeAlias = tuple[str, str]
 NO_FLOW: Final[Flow] = ("", "")
 
 FLOW: Final[ContextVar[Flow]] = ContextVar("flow", default=NO_FLOW)
-"""The flow of the running task. The docstring of this module explains flows."""
-
 Keys: TypeAlias = dict[str, deque[asyncio.Future[None]]]
 
 
@@ -42,7 +40,6 @@ class FairSlots:
 
     @property
     def running(self) -> int:
-        """The number of slots in use."""
         return self._size - self._free
 
     @property

@@ -93,7 +93,6 @@ class Chosen(NamedTuple):
 
     @property
     def impersonation(self) -> User:
-        """The user without credentials."""
         return {name: value for name, value in self.user.items() if name in IMPERSONATION}  # type: ignore[return-value]
 
     def with_overrides(self, overrides: Overrides) -> "Chosen":
@@ -137,7 +136,6 @@ def mode_of(plugin: Exec) -> str:
 
 
 def _read(path: Path) -> _Document | None:
-    """Return None if the file does not exist."""
     try:
         content = _without_nulls(next(yaml.safe_load_all(path.read_bytes()), None))
         document = msgspec.convert({} if content is None else content, _Document)
@@ -184,7 +182,6 @@ def _choose(files: Mapping[Path, _Document], overrides: Overrides) -> Chosen:
 
 
 def _merged(files: Mapping[Path, _Document], section: str) -> Mapping[str, _Entry]:
-    """Return the entries of a section by name, with absolute paths."""
     merged: dict[str, _Entry] = {}
     for path, document in files.items():
         entries: _Section = getattr(document, section)

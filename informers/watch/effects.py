@@ -10,14 +10,10 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class Collect(Struct, Generic[T], frozen=True):
-    """Add objects to the list that is being read."""
-
     objects: tuple[T, ...]
 
 
 class Uncollect(Struct, frozen=True):
-    """Remove an object from the list that is being read."""
-
     meta: ObjectMeta
 
 
@@ -52,8 +48,6 @@ class Drop(Struct, frozen=True):
 
 
 class Advance(Struct, frozen=True):
-    """Record that the cache contains all changes up to the resourceVersion `version`."""
-
     version: str
 
 

@@ -21,7 +21,6 @@ def decode_page(resource: Resource[T], body: bytes) -> PageRead[T]:
 
 
 def _decode_each(resource: Resource[T], body: bytes) -> PageRead[T]:
-    """Decode each object of a page separately, after the decoding of the whole page failed."""
     page = decode_raw_page(cut_deep_values(body))
     objects: list[T] = []
     rejected: list[Undecodable] = []

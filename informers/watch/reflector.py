@@ -141,12 +141,8 @@ class Reflector(Generic[T]):
         self._cheap_backoff = Backoff(initial_s=0.8, maximum_s=3.0, reset_after_s=120.0, chance=chance)
         self._relist: Listing | Streaming = Streaming()
         self._ended = ""
-        """The reason for the end of the last watch, as a label for metrics."""
-
         self._last_progress: float | None = None
         self._doubt: _Doubt | None = None
-        """The last doubt that no list has settled."""
-
         self._reading: asyncio.Timeout | None = None
         """The end of this timeout interrupts the read of a watch. None if no watch is being read."""
 
@@ -179,7 +175,6 @@ class Reflector(Generic[T]):
             self._reading.reschedule(asyncio.get_running_loop().time())
 
     async def run(self) -> None:
-        """List and watch until the task that runs this method is cancelled."""
         self._progress()
         state: State = self._relist
         current = self._begin()
@@ -296,7 +291,6 @@ class Reflector(Generic[T]):
         return watching(state, event, relist=self._relist)
 
     async def _enter(self, step: ListStep[T] | WatchStep[T], round_: _Round[T]) -> State:
-        """Carry the effects of a step out, and return its state."""
         state, effects = step
         for effect in effects:
             if isinstance(effect, Commit):

@@ -96,8 +96,6 @@ class Streaming(Struct, frozen=True):
 
 
 class Watching(Struct, frozen=True):
-    """The reflector watches the changes after the resourceVersion `version`."""
-
     version: str
 
 
@@ -342,7 +340,6 @@ def _retry_after(error: ApiError) -> float:
 def _completed(
     state: Listing | Streaming, version: str, cached: str, collected: tuple[ListEffect[T], ...] = ()
 ) -> ListStep[T]:
-    """Return the next state and the effects after a list was read completely."""
     is_old = is_older(version, cached)
     if is_old and state.older < OLD_LISTS:
         then = type(state)(older=state.older + 1)

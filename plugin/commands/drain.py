@@ -29,8 +29,6 @@ from plugin.subjects import Subject, did_you_mean
 from plugin.views.draining import Budget, Evictee, budget_of, choose, loss_lines
 
 INTERVAL_S: Final = 1.0
-"""The pause between two reads of the node's VMIs."""
-
 NODE_LABEL: Final = "kubevirt.io/nodeName"
 CREATED_BY: Final = "kubevirt.io/created-by"
 """The label on a launcher Pod. Its value is the UID of the VMI."""
@@ -77,8 +75,6 @@ class Drain:
         self._session = session
         self._node = node
         self._owners: dict[str, Subject | None] = {}
-        """The pool or set of each VMI, by the UID of the VMI."""
-
         self._places: dict[str, tuple[str, Subject]] = {}
         """The namespace and the name of each pool and set. The keys are those of the budgets."""
 
@@ -109,7 +105,6 @@ class Drain:
         return [await self._evictee(vmi) for vmi in there]
 
     async def budgets(self) -> dict[str, Budget]:
-        """Return the limit and the number of unavailable members of each pool and set with VMIs on the node."""
         found = {}
         self._readers.clear()
         for key, (namespace, subject) in self._places.items():

@@ -17,8 +17,6 @@ from plugin.views.rollout import Progress, State, behind_kubevirt, first_wait, l
 from plugin.views.situation import Situation
 
 INTERVAL_S: Final = 1.0
-"""The pause between two reads."""
-
 OUTAGE_S: Final = 30.0
 """The longest time without an answer of the server before a watch fails."""
 
@@ -30,8 +28,6 @@ TIMED_OUT: Final = "error: timed out waiting for the condition"
 
 
 class Display:
-    """Prints nothing during the rollout. At the end, the command prints one document for programs."""
-
     def show(self, situation: Situation, progress: Progress, seconds: float) -> None:
         """Show a look at the object. `seconds` is the time since the first look."""
 
@@ -47,8 +43,6 @@ class Lines(Display):
 
 
 class Live(Display):
-    """Shows one line on a terminal. Each new state of the rollout overwrites this line."""
-
     def __init__(self, stack: ExitStack) -> None:
         from rich.console import Console  # noqa: PLC0415  only a terminal needs it
         from rich.live import Live as Area  # noqa: PLC0415

@@ -17,7 +17,6 @@ from plugin.writing import write
     "is replaced.",
 )
 async def restart(session: Session, subjects: Subjects) -> None:
-    """Change the template of each object."""
     reader = Reader(session, session.namespace)
     at = clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
     for target in await reader.some_targets(subjects, session.flags.selector):

@@ -12,8 +12,6 @@ from plugin.flags import WIDE, Flags
 from plugin.printing import coloured_table, note, print_lines
 
 INTERVAL_S: Final = 1.0
-"""The pause between two looks."""
-
 Table: TypeAlias = Callable[[datetime], list[str]]
 """A function that returns the lines of a table. The time is the present for the ages in it."""
 

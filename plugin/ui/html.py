@@ -15,7 +15,6 @@ class Markup(str):
 Content: TypeAlias = str | Markup | Iterable["Content"]
 
 VOID = frozenset({"link", "meta"})
-"""The elements without an end."""
 
 
 def tag(name: str, /, *content: Content, **attributes: str) -> Markup:

@@ -63,7 +63,6 @@ async def _object(session: Session, place: Mapping[str, str]) -> Markup:
 
 
 async def _events(session: Session, target: Target, missing: dict[str, str]) -> list[Event]:
-    """Return the newest Events about the object, the last one first."""
     params = {"fieldSelector": f"involvedObject.uid={target.owner.metadata.uid}"}
     try:
         answer = await session.request("GET", EVENTS.path(target.key.namespace), params=params)

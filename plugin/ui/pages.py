@@ -19,7 +19,6 @@ COLUMNS = ("Namespace", "Name", "Status", "Ready", "Updated", "Revision", "Probl
 
 
 Event: TypeAlias = Mapping[str, Any]
-"""An Event about an object, as the server sends it."""
 
 
 def last_of(event: Event) -> str:

@@ -91,7 +91,6 @@ class Page:
         return web.Response(text=text, content_type="text/html", headers=HEADERS)
 
     async def _live(self, request: web.Request) -> web.StreamResponse:
-        """Send the main part of the page now, and again each time that it has changed."""
         answer = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
         await answer.prepare(request)
         sent = ""

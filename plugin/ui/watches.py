@@ -17,8 +17,6 @@ RETRY_S = 2.0
 
 
 class Changes:
-    """Counts the changes of the cluster. A page waits for the next one."""
-
     def __init__(self) -> None:
         self._next = asyncio.Event()
 

@@ -20,8 +20,6 @@ VMS = resources.VMS.path(NAMESPACE)
 VMIS = resources.VMIS.path(NAMESPACE)
 EVENTS = f"/api/v1/namespaces/{NAMESPACE}/events"
 OWNERS = {kind.short_names[0]: kind.resource().path(NAMESPACE) for kind in KINDS}
-"""The path of all objects of each kind that vmherd reconciles, by kubectl's short name of the kind."""
-
 STEP_TIMEOUT_S = 60.0
 POLL_INTERVAL_S = 0.1
 VIEW_TIMEOUT_S = 3.0

@@ -124,7 +124,6 @@ def cut(lines: list[Text], number: int) -> list[Text]:
 
 
 def key_lines(width: int, height: int) -> list[Text]:
-    """Return the keys. In a tall terminal, each experiment has a line with its purpose."""
     others = list(OTHER_KEYS.items())
     if height < TALL:
         return packed([*((key, each.name) for key, each in EXPERIMENTS.items()), *others], width)

@@ -48,7 +48,6 @@ def _plugin(verb: str, *subjects: str) -> Command:
 
 
 def complete(subject: str) -> Command:
-    """Return the command that waits until a set or pool has all its VMs, and all of them are updated and ready."""
     return _plugin("rollout status", subject, TIMEOUT)
 
 

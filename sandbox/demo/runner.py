@@ -30,7 +30,6 @@ def as_process(command: Command) -> list[str]:
 
 
 def environment(kubeconfig: Path) -> Mapping[str, str]:
-    """Return the environment for commands. Temporary files go to the directory of the demo."""
     direct = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
     return {**direct, "KUBECONFIG": str(kubeconfig), "TMPDIR": str(kubeconfig.parent)}
 
@@ -60,7 +59,6 @@ class Runner:
                 self._thread.submit(self._work)
 
     def close(self) -> None:
-        """End the command that runs, and start no other."""
         with self._lock:
             self._closed = True
             process = self._process

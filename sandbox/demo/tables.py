@@ -34,8 +34,6 @@ REVISION = "kubevirt.io/vm-pool-revision-name"
 
 
 class Row(Struct, frozen=True):
-    """An object: its cells by the names of their columns, and its metadata."""
-
     cells: Mapping[str, str]
     meta: Mapping[str, Any]
 
@@ -87,7 +85,6 @@ class View(Struct, frozen=True, kw_only=True):
 
     @property
     def own_vmis(self) -> list[Row]:
-        """Return the VMIs without a VM, for example the VMIs of a replica set."""
         return [each for each in self.vmis if each.controller != VMS.kind]
 
 
@@ -145,13 +142,11 @@ def _vms(view: View) -> list[Line]:
 
 
 def _place_of(vm: Row) -> tuple[str, int]:
-    """Return the sort key of a VM. The key sorts by number: pool-10 is after pool-9."""
     stem, _, ordinal = vm.name.rpartition("-")
     return (stem, int(ordinal)) if ordinal.isdecimal() else (vm.name, 0)
 
 
 def _revision(vm: Row, vmi: Row | None) -> Text:
-    """Return the revision of the VM, and also the revision of the VMI if the two revisions differ."""
     behind = f" (VMI: {_short(vmi.revision)})" if vmi is not None and vmi.revision != vm.revision else ""
     return Text(_short(vm.revision)).append(behind, style="yellow")
 

@@ -90,7 +90,6 @@ def _picture(cluster: DemoCluster, console: Console, runner: Runner) -> Layout:
 
 
 def _page(cluster: DemoCluster, key: str) -> None:
-    """Print a page in place of the tables. The page stays in the terminal when the demo goes on."""
     print()
     if key == LINES:
         print("\n".join(lines_to_paste(cluster.kubeconfig, _missing_path(), cluster.metrics_port)))

@@ -77,7 +77,6 @@ class LauncherSimulator:
         return next((name for name in bound if name), "") or nodes.node_for(vmi, self._nodes_by_name())
 
     def vmi_step(self, vmi: SimulatedVMI, now: datetime) -> Step:
-        """Return the step of a VMI on a lost node, or of its Pod, or of a migration."""
         return (
             nodes.vmi_step(vmi, self._nodes_by_name(), self._pods_of(vmi), now)
             or migrations.evacuation_step(vmi)

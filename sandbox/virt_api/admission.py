@@ -35,7 +35,6 @@ def mutate(review: Review, *, now: str, new_uuid: Callable[[], str]) -> Review:
 
 
 def validate(review: Review) -> Review:
-    """Return the answer of the validating webhook for a VM, VMI, replica set, pool or changed DataVolume."""
     request = review["request"]
     new, old = request["object"], request.get("oldObject")
     resource = request["resource"]["resource"]
@@ -63,7 +62,6 @@ def _with_status_of_kubevirt(request: Fields, new: Fields) -> Fields:
 
 
 def _replacements(before: Fields, after: Fields) -> list[Fields]:
-    """Return the JSON patch that replaces the fields metadata, spec and status if they have changed."""
     return [
         {"op": "replace" if field in before else "add", "path": f"/{field}", "value": after[field]}
         for field in ("metadata", "spec", "status")

@@ -20,7 +20,6 @@ class Failure(Struct, frozen=True):
     name: str = ""
 
     def document(self) -> dict[str, Any]:
-        """Return the answer's body: a Status object."""
         status: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",

@@ -238,7 +238,6 @@ def canonical(value: Any) -> Any:
 
 
 def binary(amount: int) -> str:
-    """Return a whole number with a binary suffix, such as `4Gi`."""
     return _written(Fraction(amount), 1024, _BINARY)
 
 

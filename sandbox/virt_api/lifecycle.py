@@ -36,8 +36,6 @@ class JsonPatch(Struct, frozen=True):
 
 
 class Request(Struct, frozen=True, rename="camel"):
-    """The body of a PUT: StartOptions, StopOptions or RestartOptions."""
-
     paused: bool = False
     grace_period: int | None = None
     """The grace period in StopOptions."""

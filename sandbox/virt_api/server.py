@@ -74,7 +74,6 @@ async def _front_proxy_ca(client: ApiClient) -> str:
 
 @asynccontextmanager
 async def _serving(client: ApiClient, authority: trustme.CA, front_proxy_ca: str) -> AsyncIterator[int]:
-    """Serve on loopback while the block runs, and yield the port."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=front_proxy_ca)
     # kube-apiserver presents its front proxy certificate for an aggregated API, and no certificate for a webhook.
     context.verify_mode = ssl.CERT_OPTIONAL
@@ -187,7 +186,6 @@ class VirtApi:
         )
 
     async def evict(self, request: web.Request) -> web.Response:
-        """Mark the VMI of the Pod for a migration, or allow the eviction."""
         review = json.loads(await request.read())
         asked = review["request"]
         try:
@@ -241,7 +239,6 @@ async def _registered(client: ApiClient, authority: trustme.CA, port: int, *, we
 
 
 async def _unregister(client: ApiClient, path: str, port: int) -> None:
-    """Remove a registration, unless another server has registered itself in the meantime."""
     try:
         registered = await client.request("GET", path, timeout_s=UNREGISTER_TIMEOUT_S)
         if registration.names_port(json.loads(registered), port):

@@ -43,8 +43,6 @@ NO_TEMPLATE: Final = "missing virtual machine template."
 
 
 class Cause(Struct, frozen=True, omit_defaults=True):
-    """One reason for a rejection, in the format of a Status."""
-
     reason: str
     message: str
     field: str = ""
@@ -174,7 +172,6 @@ def _data_volume_templates(spec: Document, field: str) -> Iterator[Cause]:
 
 
 def _delicate(vm: Document, old: Document) -> Iterator[Cause]:
-    """Yield the reasons to reject a change during a snapshot or a restore."""
     status, new_spec, old_spec = vm.get("status") or {}, vm["spec"], old["spec"]
     snapshot, restore = status.get("snapshotInProgress"), status.get("restoreInProgress")
     if snapshot is not None:

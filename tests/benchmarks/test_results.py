@@ -1,10 +1,11 @@
-"""Cases run in rounds, and their results become a table and a page."""
+"""Cases run in rounds, and their results become tables."""
 
 import pytest
 
-from benchmarks import page, runner
-from benchmarks.case import About, Case, Conditions, Measure, Report, Result, Setting
+from benchmarks import runner
+from benchmarks.case import About, Case, Conditions, Measure, Result, Setting
 from benchmarks.cases import CASES
+from benchmarks.table import table
 
 QUIET, BUSY = (Conditions("2026-11-22", 2, "3.11.7", "abc1234", others) for others in (0.01, 0.6))
 
@@ -44,29 +45,16 @@ def test_a_new_result_replaces_the_old_one_and_the_file_keeps_the_others(tmp_pat
 
 
 def test_the_table_shows_the_spread_and_marks_a_missed_target():
-    table = page.markdown(Report([made_up(up_cpu_ms=0.5, up_bare_cpu_ratio=1.0)]))
-    assert "| CPU for each create (ms) |  | 0.50 | 1.00 | 2.00 |" in table
-    assert "| CPU for each create, times the bare loop (x) | at most 1.30 | 1.00 | **2.00** | 4.00 |" in table
-    assert "revision abc1234" in table
+    shown = table(CASES["set-burst"], made_up(up_cpu_ms=0.5, up_bare_cpu_ratio=1.0))
+    assert "| CPU for each create (ms) |  | 0.50 | 1.00 | 2.00 |" in shown
+    assert "| CPU for each create, times the bare loop (x) | at most 1.30 | 1.00 | **2.00** | 4.00 |" in shown
+    assert "revision abc1234" in shown
 
 
 def test_wall_times_of_a_busy_machine_are_not_shown():
-    table = page.markdown(Report([made_up(conditions=BUSY, up_s=1.0, up_cpu_ms=0.5)]))
-    assert "| VMIs: all created (s) |  | not usable | not usable | not usable |" in table
-    assert "| CPU for each create (ms) |  | 0.50 | 1.00 | 2.00 |" in table
-
-
-def test_the_page_keeps_its_own_text_around_the_figures(tmp_path):
-    file = tmp_path / "performance.md"
-    file.write_text(
-        "Before.\n<!-- begin: figures of `make bench` -->\nold\n<!-- end: figures of `make bench` -->\nAfter.\n"
-    )
-    page.write_docs(Report([made_up(up_s=1.0)]), page=file)
-    text = file.read_text()
-    assert text.startswith("Before.\n")
-    assert text.endswith("After.\n")
-    assert "old" not in text
-    assert "VMIs: all created" in text
+    shown = table(CASES["set-burst"], made_up(conditions=BUSY, up_s=1.0, up_cpu_ms=0.5))
+    assert "| VMIs: all created (s) |  | not usable | not usable | not usable |" in shown
+    assert "| CPU for each create (ms) |  | 0.50 | 1.00 | 2.00 |" in shown
 
 
 @pytest.mark.parametrize("name", ["planning", "changes"])
@@ -74,11 +62,3 @@ def test_a_case_in_this_process_fills_all_its_measures(name, tmp_path):
     case = CASES[name]
     values = case.run(Setting(20, tmp_path))
     assert [measure.key for measure in case.measures if values[measure.key] <= 0] == []
-
-
-def test_cached_objects_need_at_most_their_target_of_memory(tmp_path):
-    case = CASES["memory"]
-    values = case.run(Setting(1_000, tmp_path))
-    assert [measure.key for measure in case.measures if values[measure.key] <= 0] == []
-    for name, target in {"VMI of a set": 3000, "VMI of a VM": 3000, "VM of a pool": 2000}.items():
-        assert values[f"{name} bytes_kept"] < target, name

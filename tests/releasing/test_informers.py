@@ -11,7 +11,8 @@ from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
 from tests.controlplane.waits import eventually
 from tests.integration.test_example_controller import EXAMPLES, greeter, greeting, texts
-from tools.release import packages, trial
+from tests.releasing import trial
+from tools.release import packages
 from tools.release.project import ROOT, read_project
 
 ABOUT = ROOT / "tools" / "release" / "informers.toml"
@@ -27,18 +28,11 @@ def test_its_dependencies_are_a_part_of_those_of_the_project() -> None:
 def python(tmp_path: Path) -> str:
     """The Python of an environment with the wheel and its dependencies, in the pinned versions."""
     sources = packages.informers(read_project(ROOT), ROOT, tmp_path / "sources")
-    environment = tmp_path / "environment"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
-    python = environment / "bin" / "python"
-    limits = tmp_path / "constraints.txt"
-    limits.write_text(trial.constraints((ROOT / ".ci" / "requirements-dev.txt").read_text()))
     pip, quiet = [sys.executable, "-m", "pip"], ["--quiet", "--disable-pip-version-check"]
     wheels = ["--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path)]
     subprocess.run([*pip, "wheel", *quiet, *wheels, str(sources)], check=True)
     [wheel] = tmp_path.glob("vmherd_informers-*.whl")
-    install = [*pip, "--python", str(python), "install", *quiet, "--constraint", str(limits), str(wheel)]
-    subprocess.run(install, check=True)
-    return str(python)
+    return str(trial.installed(wheel, ROOT / ".ci" / "requirements-dev.txt", tmp_path))
 
 
 @pytest.mark.cluster

@@ -23,7 +23,6 @@ def with_icon(about: str, picture: bytes) -> str:
 
 
 def with_facts(about: str, known: Project) -> str:
-    """Return the text of `Chart.yaml` with the version and the address of the project."""
     for field in ("version", "appVersion"):
         about = _replaced(about, rf"^{field}: .*$", f"{field}: {known.version}", field)
     about = _replaced(about, r"^home: .*$", f"home: {known.home}", "address of the project")
@@ -32,7 +31,6 @@ def with_facts(about: str, known: Project) -> str:
 
 
 def dockerfile(text: str, known: Project) -> str:
-    """Return the text of the Dockerfile with the version as its default."""
     return _replaced(text, r"^ARG VERSION=.*$", f"ARG VERSION={known.version}", "ARG VERSION")
 
 
@@ -48,7 +46,6 @@ LONGEST_DEFAULT = 60
 
 
 def readme(prose: str, values: Iterable[Value]) -> str:
-    """Return the text `prose`, with the table of values instead of the marker."""
     before, marker, after = prose.partition(VALUES)
     if not marker:
         raise ValueError(f"tools/chart/README.md.in has no line {VALUES.strip()}")
@@ -57,6 +54,5 @@ def readme(prose: str, values: Iterable[Value]) -> str:
 
 
 def _shown(default: Default) -> str:
-    """Return the default as JSON, or a reference to `values.yaml` if the default is long."""
     shown = json.dumps(default)
     return code(shown) if len(shown) <= LONGEST_DEFAULT else "see `values.yaml`"

@@ -36,7 +36,6 @@ SOURCES = Path(__file__).parent
 
 
 def files(helm: Path) -> dict[Path, str]:
-    """Return the up-to-date content of each generated file."""
     chart = chart_files()
     return chart | base_files(helm, chart)
 
@@ -64,7 +63,6 @@ def chart_files() -> dict[Path, str]:
 
 
 def base_files(helm: Path, chart: Mapping[Path, str]) -> dict[Path, str]:
-    """Return the generated files of the kustomize base, for users without Helm."""
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / CHART.name
         shutil.copytree(CHART, copy)
@@ -117,7 +115,6 @@ def render(helm: Path, chart: Path) -> dict[str, str]:
 
 
 def without_helm_labels(value: Any) -> Any:
-    """Return the document without the labels that Helm sets on its objects."""
     match value:
         case dict():
             return {key: without_helm_labels(field) for key, field in value.items() if key not in HELM_LABELS}

@@ -41,7 +41,6 @@ CHANGED = f"has({VALUES}) ? {VALUES}.filter(key, key.startsWith('{PREFIX}') && !
 
 
 def template() -> str:
-    """Return the text of the whole file: one named template, for `fromYaml`."""
     policies = {
         target.resource: {
             "group": target.group,

@@ -50,7 +50,6 @@ class Rule(Struct, frozen=True):
 
 
 def template() -> str:
-    """Return the text of the whole file, with one named template for each set of rules."""
     parts = {**controller_rules(), **command_rules(), **user_rules()}
     return HEADER + "".join(_define(name, rules) for name, rules in parts.items())
 
@@ -90,7 +89,6 @@ def controller_rules() -> dict[str, tuple[Rule, ...]]:
 
 
 def _rules_of_budgets(config: Config) -> tuple[Rule, ...]:
-    """Return the rules that the flag `--disruption-budgets` adds."""
     before = set(permissions_needed(config))
     after = permissions_needed(structs.replace(config, disruption_budgets=True))
     return rules_for(each for each in after if each not in before)

@@ -50,7 +50,6 @@ def _values(node: yaml.MappingNode, above: tuple[str, ...], lines: Sequence[str]
 
 
 def _comment(lines: Sequence[str], line: int, column: int) -> str:
-    """Return the comment lines directly above a key, joined into one line."""
     start = line
     while start and lines[start - 1].startswith(" " * column + "#"):
         start -= 1

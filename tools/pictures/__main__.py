@@ -18,7 +18,6 @@ IMAGES = generated.ROOT / "docs" / "images"
 
 
 def pictures(shots: Shots) -> dict[Path, str]:
-    """Return the content of each picture."""
     return {
         IMAGES / "demo.svg": svg(shots.demo, title="vmherd demo", name="demo", width=WIDTH),
         IMAGES / "tree.svg": svg(shots.tree, title="kubectl vmherd tree", name="tree", width=width_of(shots.tree)),

@@ -81,12 +81,10 @@ def _command(verb: str) -> Command:
 
 
 def _coloured_table(lines: Sequence[str]) -> list[str]:
-    """Return the table with the colours that the plugin uses on a terminal."""
     return [lines[0], *coloured_column(lines[1:], lines[0].index("STATUS"))]
 
 
 def _typed(verb: str, output: Iterable[str]) -> Text:
-    """Return the command and its output, as a terminal shows them."""
     lines = [Text(f"$ {joined([_command(verb)])}", style="bold"), *map(Text.from_ansi, output)]
     return Text("\n").join(lines)
 
@@ -96,7 +94,6 @@ FONT_FACE: Final = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)
 
 
 def width_of(text: Text) -> int:
-    """Return the width of a terminal in which no line of the text is broken."""
     return max(map(len, text.plain.splitlines()), default=0) + 1
 
 

@@ -25,7 +25,6 @@ AGE: Final = "3m"
 
 
 def clean_objects(view: View) -> View:
-    """Return the objects with fixed names, UIDs, addresses and nodes, and with Events of fixed ages."""
     names = {vmi.name: f"test{_hash(number)}" for number, vmi in enumerate(sorted(view.own_vmis, key=_name_of))}
     vmis = [_placed(vmi, names, place) for place, vmi in enumerate(sorted(view.vmis, key=_name_of))]
     vms = [_with_uid(vm, place) for place, vm in enumerate(sorted(view.vms, key=_name_of))]
@@ -35,12 +34,10 @@ def clean_objects(view: View) -> View:
 
 
 def clean_text(text: str) -> str:
-    """Return the output of `why` with a fixed leader and fixed times."""
     return DURATION.sub(_rounded, HOLDER.sub(f"demo_{ID}", text))
 
 
 def _rounded(found: re.Match[str]) -> str:
-    """Return a time in the future as whole minutes, and a time in the past as a fixed time."""
     word, duration = found[1], found[2]
     if word != "in":
         return f"{word} {'2s' if word == 'renewed' else '10s'}"
@@ -63,7 +60,6 @@ def clean_table(text: str) -> str:
 
 
 def _hash(number: int) -> str:
-    """Return five characters, as the name of a VMI has."""
     return "".join(HASH[(7 * number + 5 * place + 3) % len(HASH)] for place in range(5))
 
 
@@ -87,7 +83,6 @@ def _with_uid(vm: Row, place: int) -> Row:
 
 
 def _aged(event: Row, names: Mapping[str, str], age_s: int) -> Row:
-    """Return the Event with the new names of VMIs in its message."""
     message = event.cells["Message"]
     for old, new in names.items():
         message = re.sub(rf"\b{old}\b", new, message)

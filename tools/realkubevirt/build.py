@@ -39,7 +39,6 @@ def images() -> list[Image]:
 
 
 def installation(work: Path, version: str) -> list[dict[str, Any]]:
-    """The objects that install KubeVirt: virt-operator does everything else."""
     done = subprocess.run([str(work / "install"), version, HANDLER, KUBEVIRT], capture_output=True, check=True)
     return list(json.loads(done.stdout)["items"])
 

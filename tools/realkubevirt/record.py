@@ -28,7 +28,6 @@ class Recorder:
         self._events: list[dict[str, Any]] = []
 
     def act(self, what: str, action: Callable[[], object]) -> None:
-        """Do something to an object, and note when it was done."""
         action()
         self._actions.append({"t": self._now(), "action": what})
 
@@ -62,7 +61,6 @@ class Recorder:
 
 @contextmanager
 def recording(kubectl: Kubectl, about: str) -> Iterator[Recorder]:
-    """Record all events while the block runs."""
     recorder = Recorder(kubectl, about)
     with _watch(kubectl, KINDS[0], recorder.note), _watch(kubectl, KINDS[1], recorder.note):
         yield recorder

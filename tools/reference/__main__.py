@@ -16,7 +16,6 @@ FOLDER = generated.ROOT / "docs" / "reference"
 
 
 def pages() -> dict[Path, str]:
-    """Return the up-to-date content of each page."""
     return {
         FOLDER / "api.md": api.page(sorted((generated.ROOT / "manifests" / "crds").glob("*.yaml"))),
         FOLDER / "annotations.md": metadata.page(),

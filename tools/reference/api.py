@@ -42,7 +42,6 @@ def _kind(spec: Mapping[str, Any]) -> str:
 
 
 def own_group(group: str) -> str:
-    """The group of vmherd for a group of KubeVirt."""
     return group.replace("kubevirt.io", "vmherd.dev")
 
 

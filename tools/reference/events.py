@@ -75,7 +75,6 @@ def page(controller: Path) -> str:
 
 
 def reasons(controller: Path) -> dict[str, Reason]:
-    """Return each reason of an Event in the code, by name."""
     trees = {path: ast.parse(path.read_text()) for path in sorted(controller.rglob("*.py"))}
     constants = {name: value for tree in trees.values() for name, value in _constants(tree)}
     found: dict[str, Reason] = {}

@@ -19,12 +19,10 @@ def code(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return the text on one line."""
     return " ".join(text.split())
 
 
 def sections(source: str) -> Iterator[tuple[str, ...]]:
-    """Yield the heading and the paragraphs of each section, each on one line."""
     for section in source.split("\n## ")[1:]:
         yield tuple(map(sentence, section.strip().split("\n\n")))
 

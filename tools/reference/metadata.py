@@ -34,7 +34,6 @@ class Text(NamedTuple):
 
 
 def read_texts() -> dict[str, Text]:
-    """Return the text of each annotation in `SOURCE`, by name."""
     texts = {}
     for heading, meaning in sections(SOURCE.read_text()):
         name, _, example = heading.partition(": ")

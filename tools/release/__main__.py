@@ -1,127 +1,91 @@
 """`python -m tools.release X.Y.Z` makes all files of a release in `dist/X.Y.Z`. The exit code is 0, or 1 with one line.
 
-It pushes nothing, and makes a tag only with --tag.
+It makes no tag, and pushes nothing.
 """
 
 import argparse
+import hashlib
+import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tools.chart.helm import HelmMissing
-from tools.release import archives, evidence, krew, packages, sbom, trial, zipapp
-from tools.release.project import ROOT, Commit, Failed, Project, Refused, check, read_project, run, tag
+from tools.release import packages, plugin
+from tools.release.archives import extract
+from tools.release.project import ROOT, Commit, Failed, Project, Refused, check, read_project, run
+
+LOCKS = {"image": "requirements-run.txt", "plugin": "requirements-plugin.txt"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
+    os.umask(0o022)  # the wheel has the modes of the files
     try:
-        commit = check(options.root, options.version, rehearsal=options.rehearsal, rebuild=options.rebuild)
+        commit = check(options.root, options.version, rehearsal=options.rehearsal)
         directory = options.out or options.root / "dist" / options.version
         with tempfile.TemporaryDirectory(prefix="vmherd-release-") as scratch:
-            made = make(options.root, options.tools, commit, Path(scratch))
-            if not options.no_trial:
-                try_out(made, options, Path(scratch))
-        replace(directory, made)
-        if options.tag:
-            tag(options.root, options.version)
-            say(f"tagged v{options.version}, not pushed")
-    except (Refused, Failed, HelmMissing, ValueError) as error:
+            made = make(options.root, options.tools.parent, commit, Path(scratch))
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+        for name, content in made.items():
+            (directory / name).write_bytes(content)
+    except (Refused, Failed, HelmMissing) as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
-    say(f"made {len(made)} files in {directory}; nothing was pushed")
+    print(f"release: made {len(made)} files in {directory}; nothing was pushed")
     return 0
 
 
 def make(root: Path, tools: Path, commit: Commit, scratch: Path) -> dict[str, bytes]:
-    """Return the files of the release by name."""
+    """Return the files of the release by name. Files that git ignores have no influence on a release."""
     source = scratch / "source"
-    tree = archives.read_tar(exported(root, commit, scratch))
-    archives.write_tree(tree, source)
+    run("git", "-C", root, "archive", "--format=tar", "--output", scratch / "source.tar", commit.id)
+    extract(scratch / "source.tar", source)
     project = read_project(source)
-    say(f"{project.name} {project.version} from commit {commit.id[:12]}")
-    files = packages.build(tools, source, _new(scratch / "packages"), commit.time)
-    [wheel] = [content for name, content in files.items() if name.endswith(".whl")]
+    files = packages.build(tools, source, scratch / "packages", commit.time)
+    wheel = scratch / "packages" / f"{project.name}-{project.version}-py3-none-any.whl"
     library = packages.informers(project, source, scratch / "informers")
-    files |= packages.build(tools, library, _new(scratch / "library"), commit.time)
-    say("made the source distributions and the wheels")
-    lock = source / ".ci" / "requirements-plugin.txt"
-    plugin = zipapp.make(tools, wheel, lock, _new(scratch / "wheels"), commit.time)
-    files |= {zipapp.NAME: plugin, **krew.files(project, plugin, (source / "LICENSE").read_bytes(), commit.time)}
-    say(f"made the plugin as a zipapp, {len(plugin) / 1e6:.1f} MB, and for krew")
-    files |= packages.chart(project, commit, source, _new(scratch / "chart"))
-    say("made the chart package")
-    files |= {
-        f"{project.name}-{project.version}-image.tar.gz": packages.image_context(tree, commit.time),
-        **sbom.of_release(tools, project, commit, source, scratch),
+    files |= packages.build(tools, library, scratch / "library", commit.time)
+    places = {"source": source, "scratch": scratch / "plugin"}
+    archives = {
+        plugin.archive_name(project, each): plugin.archive(tools / "uv", each, wheel, epoch=commit.time, **places)
+        for each in plugin.PLATFORMS
     }
-    say("made the lists of packages, and checked them against the schema of CycloneDX")
-    return with_evidence(project, commit, files, source)
+    files |= {**archives, f"{project.name}.yaml": plugin.manifest(project, archives).encode()}
+    files |= packages.chart(project, commit, source, scratch / "chart")
+    files |= {f"{project.name}-{project.version}-{of}.cdx.json": sbom(tools, source, LOCKS[of]) for of in LOCKS}
+    files |= {"RELEASE_NOTES.md": release_notes(project, commit).encode()}
+    return files | {"SHA256SUMS": sums(files)}
 
 
-def with_evidence(project: Project, commit: Commit, files: dict[str, bytes], source: Path) -> dict[str, bytes]:
-    """Return the files with the provenance, the release notes and the checksums."""
-    pins = {f".ci/{path.name}": path.read_bytes() for path in (source / ".ci").glob("requirements-*.txt")}
-    proof = evidence.provenance(project, commit, files, pins)
-    files = files | {evidence.PROVENANCE: proof}
-    files |= {"RELEASE_NOTES.md": evidence.release_notes(project, commit).encode()}
-    return files | {evidence.SUMS: evidence.sums(files)}
+def sbom(tools: Path, source: Path, lock: str) -> bytes:
+    """Return the list of the packages in a lock file, in the format of CycloneDX 1.6. The tool validates it."""
+    lists = (tools / "python", "-m", "cyclonedx_py", "requirements", source / ".ci" / lock)
+    about = ("--pyproject", source / "pyproject.toml", "--mc-type", "application", "--output-reproducible")
+    return run(*lists, *about, "--output-format", "JSON", "--spec-version", "1.6").encode()
 
 
-def exported(root: Path, commit: Commit, scratch: Path) -> bytes:
-    """Return the files of the commit as a tar file. Files that git ignores have no influence on a release."""
-    archive = scratch / "source.tar"
-    run("git", "-C", root, "archive", "--format=tar", "--output", archive, commit.id)
-    return archive.read_bytes()
+def release_notes(project: Project, commit: Commit) -> str:
+    """Return the section of CHANGELOG.md, where the files are described, and how to check them."""
+    files = f"[docs/releasing.md]({project.home}/blob/v{project.version}/docs/releasing.md#files) describes the files."
+    verify = f"All come from the commit {commit.id}. Check them with `sha256sum --check SHA256SUMS`."
+    return f"# {project.name} {project.version}\n\n{commit.notes}\n\n## Files\n\n{files} {verify}\n"
 
 
-def try_out(files: dict[str, bytes], options: argparse.Namespace, scratch: Path) -> None:
-    """Install and run the files, as a user does. Raises Failed."""
-    there = _new(scratch / "trial")
-    for name, content in files.items():
-        (there / name).write_bytes(content)
-    (there / zipapp.NAME).chmod(0o755)
-    pythons = trial.zipapp(there / zipapp.NAME, options.version, scratch)
-    say(f"ran the zipapp with Python {', '.join(pythons)}")
-    [wheel] = there.glob(f"{read_project(options.root).name}-*.whl")
-    lock = (options.root / ".ci" / "requirements-dev.txt").read_text()
-    trial.wheel(wheel, lock, scratch)
-    say("installed the wheel into a new environment and ran vmherd demo --once")
-
-
-def replace(directory: Path, files: dict[str, bytes]) -> None:
-    """Write the files into an empty directory, in the place of an earlier run."""
-    new = directory.with_name(f".{directory.name}.new")
-    shutil.rmtree(new, ignore_errors=True)
-    _new(new)
-    for name, content in files.items():
-        (new / name).write_bytes(content)
-    (new / zipapp.NAME).chmod(0o755)
-    shutil.rmtree(directory, ignore_errors=True)
-    new.rename(directory)
-
-
-def say(line: str) -> None:
-    print(f"release: {line}", flush=True)
-
-
-def _new(directory: Path) -> Path:
-    directory.mkdir(parents=True)
-    return directory
+def sums(files: Mapping[str, bytes]) -> bytes:
+    return "".join(f"{hashlib.sha256(each).hexdigest()}  {name}\n" for name, each in sorted(files.items())).encode()
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="release", description="Make all files of a release. Nothing is pushed.")
     parser.add_argument("version", help="the version in pyproject.toml, such as 0.1.0")
-    parser.add_argument("--tools", type=Path, required=True, help="the Python with build and cyclonedx-bom")
+    parser.add_argument("--tools", type=Path, required=True, help="the Python beside which uv is")
     parser.add_argument("--out", type=Path, help="the directory for the files; default: dist/VERSION")
     parser.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
     parser.add_argument("--rehearsal", action="store_true", help="take the notes from Unreleased; the tag may exist")
-    parser.add_argument("--rebuild", action="store_true", help="make the files of an existing tag again")
-    parser.add_argument("--tag", action="store_true", help="make the tag vVERSION after all checks")
-    parser.add_argument("--no-trial", action="store_true", help="do not install and run the files")
     return parser
 
 

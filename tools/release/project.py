@@ -7,8 +7,6 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.release import changelog
-
 WITHIN_S = 900
 
 
@@ -46,22 +44,16 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Project:
-    """The project as `pyproject.toml` describes it."""
-
     name: str
     version: str
     description: str
     home: str
     license: str
     maintainer: str
-    artifact_hub_repository: str
-    """The ID that Artifact Hub gave to the repository of the chart, or ""."""
-
     email: str = ""
     """The address of the first author, or ""."""
 
     def download(self, file: str) -> str:
-        """Return the address of a file of this release."""
         return f"{self.home}/releases/download/v{self.version}/{file}"
 
 
@@ -76,8 +68,7 @@ class Commit:
 
 
 def read_project(root: Path) -> Project:
-    content = tomllib.loads((root / "pyproject.toml").read_text())
-    facts = content["project"]
+    facts = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     return Project(
         name=facts["name"],
         version=facts["version"],
@@ -86,15 +77,14 @@ def read_project(root: Path) -> Project:
         license=facts["license"],
         maintainer=facts["authors"][0]["name"],
         email=facts["authors"][0].get("email", ""),
-        artifact_hub_repository=content["tool"]["vmherd"]["artifact-hub-repository"],
     )
 
 
-def check(root: Path, version: str, *, rehearsal: bool = False, rebuild: bool = False) -> Commit:
+def check(root: Path, version: str, *, rehearsal: bool = False) -> Commit:
     """Return the commit to release. Raises Refused if a condition is not met.
 
-    A rehearsal may use the section `Unreleased` of CHANGELOG.md, and its tag may exist. For a rebuild, the tag must
-    exist and name the current commit.
+    The tag of the version may exist if it names the current commit: then the files are made again. A rehearsal may use
+    the section `Unreleased` of CHANGELOG.md, and the tag may name another commit.
     """
     if not VERSION.fullmatch(version):
         raise Refused(f"the version must have the form X.Y.Z, for example 0.1.0: {version!r}")
@@ -102,28 +92,25 @@ def check(root: Path, version: str, *, rehearsal: bool = False, rebuild: bool = 
         raise Refused(f"pyproject.toml has the version {stated}, not {version}; see docs/releasing.md")
     if dirty := git(root, "status", "--porcelain"):
         raise Refused(f"the working tree has changes that are not committed, for example {dirty.split()[1]}")
-    if rebuild and _commit_of_tag(root, version) != git(root, "rev-parse", "HEAD"):
-        raise Refused(f"the tag v{version} does not name the current commit")
-    if not rebuild and not rehearsal and _commit_of_tag(root, version):
-        raise Refused(f"the tag v{version} exists already; --rebuild makes its files again")
+    commit, time = git(root, "log", "-1", "--format=%H %ct").split()
+    tagged = git(root, "tag", "--list", f"v{version}") and git(root, "rev-parse", f"v{version}^{{commit}}")
+    if not rehearsal and tagged not in ("", commit):
+        raise Refused(f"the tag v{version} names another commit")
     if not rehearsal and CONTACT in (root / "SECURITY.md").read_text():
         raise Refused(f"SECURITY.md has no contact for reports: replace the word {CONTACT}")
     text = (root / "CHANGELOG.md").read_text()
-    notes = changelog.section(text, version) or (changelog.section(text, "Unreleased") if rehearsal else None)
+    notes = section(text, version) or (section(text, "Unreleased") if rehearsal else None)
     if not notes:
         raise Refused(f"CHANGELOG.md has no section '## [{version}]'")
-    commit, time = git(root, "log", "-1", "--format=%H %ct").split()
     return Commit(commit, int(time), notes)
 
 
-def _commit_of_tag(root: Path, version: str) -> str:
-    """Return the commit that the tag of the version names, or "" if there is no tag."""
-    return git(root, "tag", "--list", f"v{version}") and git(root, "rev-parse", f"v{version}^{{commit}}")
-
-
-def tag(root: Path, version: str) -> None:
-    """Make an annotated tag in the local repository."""
-    git(root, "tag", "--annotate", f"v{version}", "--message", f"Version {version}")
+def section(text: str, version: str) -> str | None:
+    """Return the content of a section of CHANGELOG.md, or None if there is no such section or it is empty."""
+    start = re.search(rf"^## \[{re.escape(version)}\].*$", text, re.MULTILINE)
+    if start is None:
+        return None
+    return re.split(r"^(?:## |\[[^\]]+\]: )", text[start.end() :], maxsplit=1, flags=re.MULTILINE)[0].strip() or None
 
 
 def git(root: Path, *arguments: str) -> str:

@@ -1,25 +1,14 @@
-"""Writes the results as a table in Markdown, and into docs/performance.md."""
+"""The table of a result."""
 
-import re
 from collections.abc import Iterable
-from pathlib import Path
 
-from benchmarks.case import QUIET, Case, Measure, Report, Result, is_usable
-from benchmarks.cases import CASES
+from benchmarks.case import QUIET, Case, Measure, Result, is_usable
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "performance.md"
 NOT_USABLE = "not usable"
 
 
-def markdown(report: Report) -> str:
-    """Return a section for each result, in the order of the cases."""
-    return "\n\n".join(
-        _section(case, result) for case in CASES.values() for result in report.results if result.case == case.name
-    )
-
-
-def _section(case: Case, result: Result) -> str:
+def table(case: Case, result: Result) -> str:
+    """Return a section in Markdown. A bold median has missed its target."""
     other = "" if result.subject == "vmherd" else f" (`{result.subject}`)"
     lines = [
         f"### {case.title}: {result.size:,} {case.unit_of_size}{other}",
@@ -59,17 +48,3 @@ def _conditions(result: Result) -> str:
     if result.others > QUIET:
         text += " So the wall times are not usable."
     return text
-
-
-def write_docs(report: Report, *, page: Path = PAGE) -> None:
-    write_figures(page, "make bench", markdown(report))
-
-
-def write_figures(page: Path, command: str, text: str) -> None:
-    """Replace the part of the page that a command generates. Raises ValueError if the page has no such part."""
-    begin, end = (f"<!-- {word}: figures of `{command}` -->" for word in ("begin", "end"))
-    pattern = re.compile(f"{re.escape(begin)}.*{re.escape(end)}", re.DOTALL)
-    old = page.read_text()
-    if not pattern.search(old):
-        raise ValueError(f"{page} has no place for the figures")
-    page.write_text(pattern.sub(lambda _: f"{begin}\n\n{text}\n\n{end}", old))
