@@ -107,6 +107,11 @@ class Selector(Struct, frozen=True):
     def is_empty(self) -> bool:
         return not self.equalities and not self.requirements
 
+    def unmet(self, labels: Mapping[str, str]) -> list[str]:
+        """Return the conditions that these labels do not meet, as kubectl writes them."""
+        wrong = [str(Selector(equalities=(each,))) for each in self.equalities if labels.get(each[0]) != each[1]]
+        return wrong + [str(each) for each in self.requirements if not each.accepts(labels)]
+
     def matches(self, labels: Mapping[str, str]) -> bool:
         # Each reconciliation calls this method for each member of a set and for each orphan. The time grows with the
         # smaller of the two numbers: the labels of the object, and the terms of the selector.

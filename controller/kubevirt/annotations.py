@@ -75,6 +75,9 @@ below the partition get this revision (P14).
 """
 
 PARTITION_STEP: Final = "vmherd.dev/partition-step"
+RELEASED: Final = "vmherd.dev/released"
+"""On a set or pool: how many members were released in a row because of their labels, and when the last one was."""
+
 """An annotation on a pool whose partition has several steps. The value names the step of the update that has begun, the
 template and the steps (P14). The controller and `kubectl vmherd rollout resume` write it.
 """

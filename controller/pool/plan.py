@@ -27,7 +27,6 @@ from functools import partial
 from msgspec.structs import replace
 
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
-from controller.apimachinery.label_selectors import Selector
 from controller.kubevirt.vms import is_deleting, is_meant_to_run, revision_of, stopped_by
 from controller.pool.healing.downtime_note import plan_unready_note
 from controller.pool.healing.finished import plan_replacements
@@ -41,7 +40,7 @@ from controller.pool.leaving.claims import (
 from controller.pool.leaving.deletes import MAX_NOTICES
 from controller.pool.leaving.deletion import plan_deletion, plan_own_finalizer
 from controller.pool.members.machine import Machine, Machines, ends_of_work, guest_of
-from controller.pool.members.revisions import plan_pruning, plan_revision
+from controller.pool.members.revisions import plan_pruning, plan_revision, ready_revisions
 from controller.pool.members.situation import Situation, situation_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.brake import is_taken_over, plan_first_mark, plan_takeover
@@ -57,7 +56,7 @@ from controller.pool.substitutes import plan_lost, plan_marks
 from controller.replicas.disruption_budget import Numbers, with_budget
 from controller.replicas.draining import HEALING, UPDATE, drain_first
 from controller.replicas.progress import wake_at
-from controller.replicas.release_delay import plan_held
+from controller.replicas.releases import plan_row
 from controller.replicas.replica_limit import plan_limit
 from controller.replicas.revisions import roll_out_again
 from controller.replicas.rollback import hold_return, plan_notes, plan_return
@@ -105,8 +104,8 @@ def _plan_active(situation: Situation) -> Plan:
     departures = _plan_departures(snapshot)
     steps = (
         returning,
+        plan_row(snapshot.pools, situation.pool, claims.releases, intent.selector, snapshot.now),
         plan_releases(snapshot, claims.released),
-        plan_held(situation.pool, claims.young, snapshot.now),
         plan_own_finalizer(snapshot),
         plan_first_mark(situation),
         plan_partition_note(situation),
@@ -131,7 +130,8 @@ def _plan_active(situation: Situation) -> Plan:
     limit = plan_limit(situation.pool, intent.replicas, len(snapshot.members), snapshot.limits.max_replicas)
     # After a return, the template of the spec keeps the newest number (P29).
     is_return, current = situation.target.rejected is not None, situation.revisions.current
-    number = () if is_return else roll_out_again(snapshot.owner, snapshot.revisions, current)
+    ready = ready_revisions(snapshot)
+    number = () if is_return else roll_out_again(snapshot.owner, snapshot.revisions, current, ready)
     whole = join((writes, revisions, Plan(stages=number), limit, plan_advice(intent)))
     members, still_leaves = situation.members, partial(_still_leaves, situation, healing.due, may_update)
     whole = drain_first(whole, intent.settings.drain, members, guest_of, still_leaves=still_leaves, now=snapshot.now)
@@ -208,7 +208,7 @@ def _plan_revisions(situation: Situation) -> Plan:
     snapshot, revisions, ready = situation.snapshot, situation.revisions, situation.intent.settings.ready_revision
     is_wanted = situation.members.some(situation.may_update) and is_taken_over(situation, revisions.template)
     is_used = situation.members.some(lambda each: revision_of(each.vm) == revisions.current)
-    creation = plan_revision(snapshot, revisions, situation.wholly_ready()[0]) if is_wanted or is_used else ()
+    creation = plan_revision(snapshot, revisions) if is_wanted or is_used else ()
     return Plan(stages=creation) if creation else plan_pruning(snapshot, revisions, ready=ready)
 
 
@@ -248,12 +248,9 @@ def _unmatched_pods(intent: Intent) -> tuple[Notice, ...]:
     labels = intent.template.machine_labels
     if intent.selector.matches(labels):
         return ()
-    missing = [
-        str(Selector(equalities=(each,))) for each in intent.selector.equalities if labels.get(each[0]) != each[1]
-    ]
-    missing += [str(each) for each in intent.selector.requirements if not each.accepts(labels)]
+    unmet = ", ".join(intent.selector.unmet(labels))
     message = (
-        f"an autoscaler of this pool finds no Pod: {', '.join(missing)} of spec.selector does not match "
+        f"an autoscaler of this pool finds no Pod: {unmet} of spec.selector does not match "
         "spec.virtualMachineTemplate.spec.template.metadata.labels"
     )
     return (Notice(reason="SelectorMatchesNoPod", message=message, once=message),)

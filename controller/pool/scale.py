@@ -84,7 +84,7 @@ def _scale_out(situation: Situation, missing: int) -> Plan:
     held = f"{missing - len(creates)} more creates wait for the next pass" if len(creates) < missing else ""
     creation = Stage(tuple(creates), essential=not is_scale_out_refused(situation))
     confirmation = (_confirmation(snapshot),) if has_strangers else ()
-    stages = (*confirmation, *plan_revision(snapshot, revisions, situation.wholly_ready()[0]), creation)
+    stages = (*confirmation, *plan_revision(snapshot, revisions), creation)
     return replace(waiting(held), stages=stages)
 
 

@@ -125,6 +125,7 @@ CATALOGUE: Final = (
     Annotation(names.UNREADY, _POOL, OPAQUE),
     Annotation(names.PARTITION_REVISION, _POOL, OPAQUE),
     Annotation(names.PARTITION_STEP, _POOL, OPAQUE),
+    Annotation(names.RELEASED, _OWNERS, OPAQUE),
     Annotation(names.READY_REVISION, _OWNERS, OPAQUE),
     Annotation(names.ROLLED_BACK, _OWNERS, OPAQUE),
     Annotation(names.DRAINING, _MACHINES, OPAQUE),

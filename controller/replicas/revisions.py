@@ -4,7 +4,9 @@ The cache does not keep all data of all revisions, because most revisions of a c
 """
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from datetime import timedelta
 from typing import Final
 
 import msgspec
@@ -27,6 +29,9 @@ from informers.resource import Resource, T
 
 HASH_LENGTH: Final = 10
 """The number of characters in the hash of a set's template."""
+
+WORKS_AFTER: Final = timedelta(seconds=60)
+"""A member that has been ready for this time shows that its template works."""
 
 _REVISION_NAME = re.compile(r".+-[0-9]+(?:-[0-9a-f]{8})?", re.ASCII)
 _OTHER_REVISION_NAME = re.compile(r".*[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-[0-9]+", re.ASCII)
@@ -112,16 +117,18 @@ def create_revision(
     data: object,
     *,
     labels: Mapping[str, str],
-    ready: str = "",
+    worked: str = "",
     annotations: Mapping[str, str] = NO_LABELS,
 ) -> Create:
-    """Return the action that creates a revision of a set or pool. `data` has the template. `ready` is the last revision
-    that was wholly ready, or "". The new revision names it, so it stays while the new one is current.
+    """Return the action that creates a revision of a set or pool. `data` has the template.
+
+    `worked` is the last revision whose members were ready, or "". The new revision names it, so it stays while the new
+    one is current.
 
     The number of the revision is the generation of its owner. `roll_out_again` changes it.
     """
     meta = owner.metadata
-    annotations = {**annotations, **({READY_REVISION: ready} if ready else {})}
+    annotations = {**annotations, **({READY_REVISION: worked} if worked else {})}
     body = {
         "apiVersion": CONTROLLER_REVISIONS.api_version,
         "kind": CONTROLLER_REVISIONS.kind,
@@ -144,30 +151,36 @@ def create_revision(
     )
 
 
-def last_ready(revisions: Iterable[ControllerRevision]) -> str:
-    """Return the revision that the newest of these names as the last one that was wholly ready, or ""."""
+def last_ready(revisions: Iterable[ControllerRevision], ready: Iterable[str] = ()) -> str:
+    """Return the revision that most members have that have been ready for a while. `ready` has the revision of each of
+    them. Without such a member, return the revision that the newest revision names so, or "".
+    """
+    names = Counter(ready)
     newest = max(revisions, key=lambda each: each.revision, default=None)
-    return annotations_of(newest.metadata).get(READY_REVISION, "") if newest is not None else ""
+    noted = annotations_of(newest.metadata).get(READY_REVISION, "") if newest is not None else ""
+    return max(names, key=lambda name: (names[name], name), default=noted)
 
 
-def roll_out_again(owner: KubeObject, revisions: Iterable[ControllerRevision], current: str) -> tuple[Stage, ...]:
+def roll_out_again(
+    owner: KubeObject, revisions: Iterable[ControllerRevision], current: str, ready: Iterable[str] = ()
+) -> tuple[Stage, ...]:
     """Return a stage that gives the revision `current` the generation of its owner as its number, if another template
     was rolled out after it. So the numbers say in which order the templates were last rolled out, as for a StatefulSet.
+    `ready` has the revision of each member that has been ready for a while.
     """
     staying = [each for each in revisions if each.metadata.deletion_timestamp is None]
     latest, generation = max((each.revision for each in staying), default=0), owner.metadata.generation or 0
     found = next((each for each in staying if each.metadata.name == current), None)
     if found is None or found.revision in (latest, generation):
         return ()
-    steps = [
-        {"op": "test", "path": "/metadata/uid", "value": found.metadata.uid},
-        {"op": "add", "path": "/revision", "value": generation},
-    ]
+    worked, meta = last_ready(staying, ready), dict[str, object](uid=found.metadata.uid)
+    if worked:
+        meta["annotations"] = {READY_REVISION: worked}
     patch = Patch(
         resource=CONTROLLER_REVISIONS,
         key=found.metadata.key,
-        body=msgspec.json.encode(steps),
-        type=PatchType.JSON,
+        body=msgspec.json.encode({"metadata": meta, "revision": generation}),
+        type=PatchType.MERGE,
         why="its template is rolled out again",
         is_note=True,
     )

@@ -3,9 +3,10 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
+from controller.apimachinery.label_selectors import Selector
 from controller.apimachinery.owner_references import adoption_patch, controller_reference, release_patch
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.replicas.release_delay import plan_held, split_by_age
+from controller.replicas.releases import Releases, choose_releases, plan_row
 from controller.replicaset.intent import Intent
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.traits import VMIs, name_of, split_by_selector
@@ -15,12 +16,19 @@ from informers.objects import PatchType
 
 
 class Claims(Struct, frozen=True):
-    """The VMIs of a set in four groups: kept, adopted and released VMIs, and VMIs that are too young for a release."""
+    """The VMIs of a set in four groups: kept, adopted and released VMIs, and VMIs whose release waits."""
 
     kept: VMIs
     adopted: tuple[VirtualMachineInstance, ...]
-    released: tuple[VirtualMachineInstance, ...]
-    held: tuple[VirtualMachineInstance, ...] = ()
+    releases: Releases[VirtualMachineInstance]
+
+    @property
+    def released(self) -> tuple[VirtualMachineInstance, ...]:
+        return self.releases.now
+
+    @property
+    def held(self) -> tuple[VirtualMachineInstance, ...]:
+        return self.releases.held
 
 
 def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
@@ -30,16 +38,16 @@ def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
     """
     selector = intent.selector
     kept, strange = split_by_selector(snapshot.members, selector)
-    released, held = split_by_age(strange, snapshot.now)
+    releases = choose_releases(snapshot.owner.metadata, strange, kept, intent.replicas, snapshot.now)
     adopted = [
         vmi
         for vmi in snapshot.orphans
         if vmi.metadata.deletion_timestamp is None and selector.matches(labels_of(vmi.metadata))
     ]
-    return Claims(kept, tuple(sorted(adopted, key=name_of)), released, held)
+    return Claims(kept, tuple(sorted(adopted, key=name_of)), releases)
 
 
-def plan_claims(snapshot: Snapshot, claims: Claims) -> Plan:
+def plan_claims(snapshot: Snapshot, selector: Selector, claims: Claims) -> Plan:
     """Plan the patches that adopt and release VMIs.
 
     One reconciliation adopts at most `burst` VMIs.
@@ -66,7 +74,7 @@ def plan_claims(snapshot: Snapshot, claims: Claims) -> Plan:
         stages.append(Stage(tuple(patches)))
     left = len(claims.adopted) - snapshot.burst
     claimed = replace(waiting(f"{left} more adoptions wait" if left > 0 else ""), stages=tuple(stages))
-    return join((claimed, plan_held(owner, claims.held, snapshot.now)))
+    return join((plan_row(snapshot.replicasets, owner, claims.releases, selector, snapshot.now), claimed))
 
 
 def _patch(snapshot: Snapshot, child: ObjectMeta, body: bytes, why: str) -> Patch:

@@ -70,7 +70,7 @@ def _plan(snapshot: Snapshot) -> Plan:
     if not snapshot.settled:
         return waiting("the cache does not show all of our own writes yet")
     if owner.spec.paused:
-        parts = (plan_adopted_template(situation), plan_claims(snapshot, situation.claims))
+        parts = (plan_adopted_template(situation), plan_claims(snapshot, situation.intent.selector, situation.claims))
         return replace(join(parts), waits=(Wait(text="paused", why=Why.CHOICE),))
     return _plan_changes(situation)
 
@@ -92,7 +92,7 @@ def _plan_changes(situation: Situation) -> Plan:
         returning,
         plan_adopted_template(situation),
         plan_revision(situation),
-        plan_claims(snapshot, claims),
+        plan_claims(snapshot, intent.selector, claims),
         scaling,
         cleanup,
         _back_off_notice(situation),

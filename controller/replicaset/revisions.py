@@ -5,6 +5,7 @@ name of a revision has the hash of its template. So a return to an earlier templ
 with a new number.
 """
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 from zlib import crc32
@@ -14,9 +15,10 @@ from msgspec.structs import replace
 from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt.annotations import ADOPTED_TEMPLATE, TEMPLATE_HASH
 from controller.kubevirt.vm_types import ControllerRevision
-from controller.kubevirt.vmis import is_deleting
+from controller.kubevirt.vmis import is_deleting, is_ready, ready_since
 from controller.replicas.notes import plan_note
 from controller.replicas.revisions import (
+    WORKS_AFTER,
     create_revision,
     delete_revisions,
     hash_of_set_revision,
@@ -25,7 +27,6 @@ from controller.replicas.revisions import (
     set_revision_name,
     unused_revisions,
 )
-from controller.replicaset.rollback import ready_revision
 from controller.replicaset.situation import Situation
 from controller.replicaset.template import has_hash
 from controller.runtime.actions import Plan, Stage
@@ -54,15 +55,16 @@ def plan_revision(situation: Situation) -> Plan:
     name = set_revision_name(owner.metadata.name, hashed)
     if name in history.names:
         # If another object has the name, the set waits until that object is gone. Its deletion starts a reconciliation.
-        is_return = situation.target.rejected is not None
-        return Plan(stages=() if is_return else roll_out_again(owner, history.revisions, name))
+        if situation.target.rejected is not None:
+            return Plan()
+        return Plan(stages=roll_out_again(owner, history.revisions, name, _ready_revisions(situation)))
     if not situation.creates.number and not history.revisions and not _is_new(owner.metadata, history.since):
         wait_s = (history.since - snapshot.now).total_seconds() + spread_s(owner.metadata.uid)
         if wait_s > 0:
             return Plan(requeue_after_s=wait_s)
     data = {"template": owner.spec.template}
-    ready = ready_revision(situation) or last_ready(history.revisions)
-    create = create_revision(owner, snapshot.replicasets, name, data, labels={TEMPLATE_HASH: hashed}, ready=ready)
+    worked = last_ready(history.revisions, _ready_revisions(situation))
+    create = create_revision(owner, snapshot.replicasets, name, data, labels={TEMPLATE_HASH: hashed}, worked=worked)
     return Plan(stages=(Stage((replace(create, is_note=True),), essential=False),))
 
 
@@ -107,6 +109,15 @@ def plan_pruning(situation: Situation) -> Plan:
         *delete_revisions(history.orphaned, ORPHANED, burst=snapshot.burst - len(unused)),
     )
     return Plan(stages=stages)
+
+
+def _ready_revisions(situation: Situation) -> Iterator[str]:
+    """Yield the revision of each VMI that shows that its template works."""
+    owner, template, now = situation.snapshot.owner.metadata.name, situation.template, situation.snapshot.now
+    for vmi in situation.active.where(is_ready):
+        since = ready_since(vmi)
+        if since is not None and since + WORKS_AFTER <= now and template.hash_of(vmi):
+            yield set_revision_name(owner, template.hash_of(vmi))
 
 
 def _is_new(owner: ObjectMeta, since: datetime) -> bool:

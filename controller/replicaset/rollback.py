@@ -29,13 +29,13 @@ def rollout_of(situation: Situation) -> Rollout:
         resource=snapshot.replicasets,
         digest=intent.template.hash,
         revision=revision,
-        ready=ready_revision(situation) if is_new else "",
+        ready=_ready_revision(situation) if is_new else "",
         unready=_unready(situation) if may_return else (),
         usable=usable_in(snapshot, intent),
     )
 
 
-def ready_revision(situation: Situation) -> str:
+def _ready_revision(situation: Situation) -> str:
     """Return the revision that all VMIs have, if all wanted VMIs exist and are ready. Otherwise return ""."""
     snapshot, intent, active = situation.snapshot, situation.intent, situation.active
     hashes = set(map(situation.template.hash_of, active.traits()))

@@ -6,8 +6,8 @@ the real delays, in virtual time.
 
 from datetime import timedelta
 
-from controller.replicas import release_delay
+from controller.replicas import releases
 from controller.takeover import second_writer
 
-release_delay.RELEASE_DELAY = timedelta(seconds=6)  # type: ignore[misc]
+releases.RELEASE_DELAY = timedelta(seconds=6)  # type: ignore[misc]
 second_writer.INTERVAL_S = 10.0  # type: ignore[misc]

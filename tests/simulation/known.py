@@ -16,7 +16,6 @@ class Known(NamedTuple):
     fault: str
 
 
-DRIFT: Final = "members whose labels another program changes are replaced without end"
 STATIC_DISK: Final = "a disk that a user made is taken over and deleted with the VM"
 UNSEEN_END: Final = "a set that is being deleted makes its revision again and again while its watch is silent"
 LATE_NOTE: Final = "a note of a pool is written only when something else wakes the pool"
@@ -34,7 +33,6 @@ KNOWN: Final = (
     Known("the_plan_is_what_happens_next", "^(patch|delete) virtualmachine.* nothing, with .*replace-un", MEMORY),
     Known("the_plan_is_what_happens_next", r"names \['virtualmachinepools/\w+'\], and nothing", LATE_NOTE),
     Known("the_plan_is_what_happens_next", "^the plan names .* nothing is written, with .*partition", NEXT_STEP),
-    Known("a_refusal_is_not_hammered", "while labels change", DRIFT),
     Known("a_disk_of_a_user_stays", "of a user was deleted", STATIC_DISK),
     Known("nothing_of_ours_is_left", "still has vmherd.dev/draining", STRAY_MARK),
 )

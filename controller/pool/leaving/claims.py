@@ -37,7 +37,7 @@ from controller.pool.leaving.disks import (
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.intent import Intent
-from controller.replicas.release_delay import split_by_age
+from controller.replicas.releases import Releases, choose_releases
 from controller.runtime.actions import Create, Patch, Plan, RemoveOwnerReference, Stage, waiting
 from controller.runtime.members.groups import Member, one_by_one
 from informers.meta import labels_of
@@ -49,13 +49,17 @@ T = TypeVar("T", bound=Member)
 class Claims(Struct, frozen=True):
     """The VMs of a pool in three groups.
 
-    `kept` VMs stay in the pool. `released` VMs leave the pool now. The release of `young` VMs waits, because these VMs
-    were created only a short time ago.
+    `kept` VMs stay in the pool. `released` VMs leave the pool now. The release of `young` VMs waits (see
+    `replicas.releases`).
     """
 
     kept: Machines
-    released: tuple[VirtualMachine, ...]
+    releases: Releases[Machine] = Releases()
     young: Machines = Machines()
+
+    @property
+    def released(self) -> tuple[VirtualMachine, ...]:
+        return tuple(each.vm for each in self.releases.now)
 
 
 def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
@@ -70,9 +74,10 @@ def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
 
     kept = snapshot.members.where(stays)
     if len(kept) == len(snapshot.members):
-        return Claims(kept, ())
-    released, young = split_by_age(snapshot.members.where(lambda each: not stays(each)), snapshot.now)
-    return Claims(kept, tuple(each.vm for each in released), one_by_one(young))
+        return Claims(kept)
+    strange = snapshot.members.where(lambda each: not stays(each))
+    releases = choose_releases(snapshot.owner.metadata, strange, kept, intent.replicas, snapshot.now)
+    return Claims(kept, releases, one_by_one(releases.held))
 
 
 def plan_releases(

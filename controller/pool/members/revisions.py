@@ -5,7 +5,7 @@ as the pool's template. Scaling creates no revision, because it does not change 
 template creates no revision either: the earlier revision becomes current again, with a new number.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from itertools import count
 
 import msgspec
@@ -18,9 +18,12 @@ from controller.kubevirt.annotations import INDEX_SYSPREP, POOL_UID, REVISION_NA
 from controller.kubevirt.pool_types import PoolSpec
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vms import revision_of
+from controller.pool.members.ledger import State, state_of
+from controller.pool.members.machine import vmi_revision_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.template import Template, parse_template
 from controller.replicas.revisions import (
+    WORKS_AFTER,
     create_revision,
     delete_revisions,
     is_revision_name,
@@ -91,8 +94,8 @@ def read_revisions(snapshot: Snapshot, template: Template, of_spec: Template | N
     )
 
 
-def plan_revision(snapshot: Snapshot, revisions: Revisions, ready: str) -> tuple[Stage, ...]:
-    """Return a stage that creates a missing current revision. `ready` is the revision that is wholly ready, or "".
+def plan_revision(snapshot: Snapshot, revisions: Revisions) -> tuple[Stage, ...]:
+    """Return a stage that creates a missing current revision.
 
     The caller puts this stage before any write that needs the revision.
     """
@@ -105,10 +108,20 @@ def plan_revision(snapshot: Snapshot, revisions: Revisions, ready: str) -> tuple
         revisions.current,
         owner.spec,
         labels={POOL_UID: owner.metadata.uid},
-        ready=ready or last_ready(snapshot.revisions),
+        worked=last_ready(snapshot.revisions, ready_revisions(snapshot)),
         annotations={INDEX_SYSPREP: "true"} if revisions.template.index_sysprep else NO_LABELS,
     )
     return (Stage((create,)),)
+
+
+def ready_revisions(snapshot: Snapshot) -> Iterator[str]:
+    """Yield the revision of each VM that shows that its template works."""
+    seconds = int(WORKS_AFTER.total_seconds())
+    for each in snapshot.members:
+        name = revision_of(each.vm)
+        is_same = each.vmi is not None and vmi_revision_of(each.vmi) == name
+        if is_same and state_of(each, snapshot.now, seconds)[0] is State.AVAILABLE:
+            yield name
 
 
 def plan_pruning(snapshot: Snapshot, revisions: Revisions, *, ready: str) -> Plan:

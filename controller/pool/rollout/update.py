@@ -219,7 +219,7 @@ def _stages(situation: Situation, steps: list[PendingStep]) -> tuple[Stage, ...]
     recreated = [each for each in steps if each.step is Step.RECREATE]
     deletes = tuple(_recreation(situation, each) for each in recreated)
     return (
-        *(plan_revision(situation.snapshot, situation.revisions, situation.wholly_ready()[0]) if merges else ()),
+        *(plan_revision(situation.snapshot, situation.revisions) if merges else ()),
         *(Stage(actions, essential=False) for actions in (expansions, merges, changes) if actions),
         *(note_recreations(situation.snapshot, [each.machine for each in recreated]) if recreated else ()),
         *((Stage(deletes, essential=False),) if deletes else ()),

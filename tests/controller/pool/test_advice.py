@@ -40,7 +40,7 @@ def test_p17_an_expression_that_matches_no_pod_gives_an_event_too():
     expression = {"key": "tier", "operator": "In", "values": ["front", "back"]}
     labels = {"app": "web", "tier": "front"}
     owner = pool(selector={"matchLabels": {"app": "web"}, "matchExpressions": [expression]}, labels=labels)
-    [notice] = notices_of(owner)
+    [notice] = [each for each in notices_of(owner) if each.reason == "SelectorMatchesNoPod"]
     assert "finds no Pod: tier in (back,front) of spec.selector" in notice.message
 
 

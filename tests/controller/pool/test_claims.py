@@ -47,8 +47,10 @@ def test_p2_a_member_whose_labels_stop_matching_loses_our_reference_and_our_fina
 def test_p2_the_replacement_of_a_released_vm_does_not_wait_for_the_release():
     owner = pool(replicas=1)
     todo = plan(snapshot(owner, vms(owner, 0, labels={"app": "debug"})))
-    assert [(each.key.name, type(each).__name__) for each in todo.actions] == [("web-0", "Patch"), ("web-1", "Create")]
-    assert not todo.stages[0].essential
+    found = [(each.key.name, type(each).__name__) for each in todo.actions]
+    assert found == [("web", "Patch"), ("web-0", "Patch"), ("web-1", "Create")]
+    assert not any(each.essential for each in todo.stages[:2])
+    assert "they lack app=web" in todo.notices[0].message
 
 
 def test_p2_a_terminating_member_is_not_released_but_loses_the_finalizer():

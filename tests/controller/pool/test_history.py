@@ -226,7 +226,7 @@ def test_p11_a_template_that_is_rolled_out_again_has_the_newest_number():
     todo = plan(snapshot(owner, machines, revisions=history(1, 2)))
     assert revisions_in(todo, Patch) == ["web-1"]
     [patch] = [each for each in todo.actions if isinstance(each, Patch)]
-    assert json.loads(patch.body)[1] == {"op": "add", "path": "/revision", "value": 3}
+    assert json.loads(patch.body)["revision"] == 3
     assert [stage.essential for stage in todo.stages if patch in stage.actions] == [False]
     refused = Rejected(patch, refusal(403, "Forbidden", "no"))
     failure = next_status(snapshot(owner, machines), [refused]).conditions[0]

@@ -34,7 +34,8 @@ def test_p16_the_stages_are_removals_finalizer_healing_and_scaling():
         *vms(owner, 3, 4),
     )
     running = [vmi(each) for each in members[3:]]
-    before = [("VirtualMachine", "Patch"), ("VirtualMachine", "Patch"), ("VirtualMachinePool", "Patch")]
+    of_vm, of_pool = ("VirtualMachine", "Patch"), ("VirtualMachinePool", "Patch")
+    before = [of_vm, of_pool, of_vm, of_pool]  # a finalizer, the note of a release, the release, the pool's finalizer
     create = ("VirtualMachine", "Create")
     announcing = plan(snapshot(owner, members, vmis=running))
     assert [kinds[0][:2] for kinds in steps(announcing)] == [*before, ("VirtualMachinePool", "Patch"), create]

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.plan import plan
 from controller.pool.status import next_status, outcome_notices
-from controller.replicas.release_delay import RELEASE_DELAY
+from controller.replicas.releases import RELEASE_DELAY
 from controller.runtime.actions import Create, Delete, Done, Patch
 from controller.runtime.status import status_patch
 from tests.builders import LABELS, NOW

@@ -89,15 +89,15 @@ def test_r2_an_orphan_is_adopted_after_the_set_was_confirmed_and_counts_at_once(
 def test_r2_a_member_whose_labels_no_longer_match_is_released_and_replaced():
     owner = replicaset(replicas=2)
     todo = plan(snapshot(owner, [*members(owner, 1), vmi("stray", owner=owner, labels={"myvmi": "debug"})]))
-    assert [[type(action) for action in stage.actions] for stage in todo.stages] == [[Patch], [Create]]
-    assert names(todo, Patch) == ["stray"]
-    assert msgspec.json.decode(todo.actions[0].body)["metadata"]["ownerReferences"] == []
+    assert [[type(action) for action in stage.actions] for stage in todo.stages] == [[Patch], [Patch], [Create]]
+    assert names(todo, Patch) == ["testreplicaset", "stray"]
+    assert msgspec.json.decode(todo.actions[1].body)["metadata"]["ownerReferences"] == []
 
 
 def test_r2_a_finished_member_whose_labels_do_not_match_is_released_and_not_deleted():
     owner = replicaset(replicas=0)
     todo = plan(snapshot(owner, [vmi("stray", owner=owner, labels={}, phase="Failed")]))
-    assert [type(action) for action in todo.actions] == [Patch]
+    assert [type(action) for action in todo.actions] == [Patch, Patch]
 
 
 def test_r2_a_member_that_is_being_deleted_is_not_released():

@@ -101,7 +101,8 @@ def test_r14_members_without_a_hash_that_leave_the_set_note_no_template():
     owner = rolling(replicas=0)
     gone = vmi("gone", owner=owner, labels=LABELS, deleting=True)
     todo = plan(snapshot(owner, [gone, vmi("stray", owner=owner, labels={})]))
-    assert [action.key.name for action in todo.actions] == ["stray"]
+    assert [action.key.name for action in todo.actions] == ["testreplicaset", "stray"]
+    assert b"released" in todo.actions[0].body
 
 
 WAITS = {

@@ -113,13 +113,19 @@ def _endless_creates(life: Life) -> Iterator[Found]:
     spans = [(start, BUSY_UNTIL_S, name) for name, start in begun.items()]
     spans += [(each.start, each.end, "") for each in life.faults.all if each.kind == "strip"]
     for start, end, name in spans:
-        made: Counter[str] = Counter()
+        made, wanted = Counter[str](), dict[str, int]()
         for change in life.changes:
+            if change.resource in (POOLS, SETS) and change.after is not None:
+                wanted[change.key.name] = max(change.last["spec"]["replicas"], wanted.get(change.key.name, 0))
             if start < change.at < end and change.is_ours and change.before is None and change.resource in (VMS, VMIS):
                 owner = change.last["metadata"].get("ownerReferences", [{"name": ""}])[0]["name"]
                 made[owner] += 1
-                if made[owner] == 30 and name in ("", owner):
-                    yield change.at, owner, f"30 members were made in {change.at - start:.0f} s while labels change"
+                if made[owner] == 30 + min(wanted.get(owner, 0), 40) and name in ("", owner):
+                    yield (
+                        change.at,
+                        owner,
+                        f"{made[owner]} members were made in {change.at - start:.0f} s while labels change",
+                    )
 
 
 @sentence

@@ -57,11 +57,12 @@ RETURN_S: Final = 100.0
 
 @sentence
 def a_template_that_worked_stays(life: Life) -> Iterator[Found | None]:
-    """The newest template with which all VMs were ready stays in the history."""
+    """The newest template with which all VMs were ready and stayed so is kept in the history."""
     worked: dict[str, str] = {}
     for state, change in replay(life):
         if change.resource in (POOLS, SETS) and change.after is not None and _all_are_ready(change.after):
-            worked[change.last["metadata"]["uid"]] = image_of(_template(change.after))
+            image = image_of(_template(change.after))
+            worked |= {change.last["metadata"]["uid"]: image} if image in GOOD else {}
         if change.resource is not CONTROLLER_REVISIONS or not change.is_ours or change.after is not None:
             continue
         yield None

@@ -5,7 +5,7 @@ import pytest
 from controller.kubevirt.limits import Template
 from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.plan import plan
-from controller.replicas.release_delay import RELEASE_DELAY, is_young
+from controller.replicas.releases import RELEASE_DELAY, is_young
 from controller.replicas.target import Target
 from controller.runtime.actions import Patch
 from informers.meta import ObjectKey

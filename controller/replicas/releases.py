@@ -1,0 +1,134 @@
+"""The release of members because of their labels (R2, P2), with a growing delay and a bound.
+
+A webhook or another controller may change the labels of each new VM or VMI. Without a delay, the owner would release
+each of them at once and create another one, without end. So a young member is not released. After a release, the next
+one waits, for a time that doubles with each member that was released in a row. When as many members as the owner wants
+were released in a row, only one is released at a time, after a longer time, and the owner is stalled. A row ends when a
+member that was created after the last release keeps its labels. The annotation `vmherd.dev/released` notes the row.
+"""
+
+from collections.abc import Collection, Iterable
+from datetime import datetime, timedelta
+from typing import Final, Generic, TypeVar
+
+from msgspec import Struct
+
+from controller.apimachinery.conditions import with_timezone
+from controller.apimachinery.label_selectors import Selector
+from controller.kubevirt.annotations import RELEASED
+from controller.kubevirt.busy import time_of
+from controller.replicas.draining import time_text
+from controller.replicas.notes import plan_note
+from controller.replicas.progress import wake_at
+from controller.runtime.actions import AnyResource, Notice, Plan, join, waiting
+from controller.runtime.members.groups import Member
+from controller.runtime.waits import Why
+from informers.meta import ObjectMeta, annotations_of, labels_of
+
+T = TypeVar("T", bound=Member)
+
+RELEASE_HELD: Final = "ReleaseHeld"
+RELEASE_DELAY: Final = timedelta(seconds=30)
+"""The age at which a member whose labels do not match is released, and the first wait after a release."""
+
+LONGEST_DELAY: Final = timedelta(minutes=5)
+STALLED_DELAY: Final = timedelta(minutes=10)
+"""The wait if as many members as the owner wants were released in a row."""
+
+SKEW: Final = timedelta(seconds=10)
+"""The clock of the API server, which dates members, may be so much behind."""
+
+MAX_NOTICES: Final = 10
+
+
+class Releases(Struct, Generic[T], frozen=True):
+    """The members that are released now, and those whose release waits until `due`.
+
+    `number` is the number of members that were released in a row before. `stalls` is true if that are many.
+    """
+
+    now: tuple[T, ...] = ()
+    held: tuple[T, ...] = ()
+    due: datetime | None = None
+    number: int = 0
+    stalls: bool = False
+
+
+def choose_releases(
+    owner: ObjectMeta, strange: Iterable[T], kept: Collection[T], wanted: int, now: datetime
+) -> Releases[T]:
+    """Choose among the members whose labels do not match. `kept` are the others, and `wanted` is the number in the
+    spec.
+    """
+    in_order = tuple(sorted(strange, key=lambda each: each.metadata.name))
+    if not in_order:
+        return Releases()
+    number, last, proof = _row(owner, kept, now)
+    stalls = number >= max(wanted, 1)
+    due = min([last + _delay_after(number, wanted), *proof]) if number else now
+    young = [each for each in in_order if is_young(each.metadata, now)]
+    ripe = [each for each in in_order if each not in young]
+    # Nothing takes the place of a member that the owner has too many.
+    most = max(len(in_order) + len(kept) - wanted, 0)
+    if due <= now:
+        most = max(most, wanted - number, 1) if number else len(ripe)
+    held = (*ripe[most:], *young)
+    times = [(with_timezone(each.metadata.creation_timestamp) or now) + RELEASE_DELAY for each in young]
+    wake = min((each for each in (due, *times) if each > now), default=now)
+    return Releases(tuple(ripe[:most]), held, wake if held else None, number, stalls and bool(held))
+
+
+def _delay_after(number: int, wanted: int) -> timedelta:
+    if number >= max(wanted, 1):
+        return STALLED_DELAY
+    return min(RELEASE_DELAY * 2.0 ** min(number - 1, 10), LONGEST_DELAY)
+
+
+def is_young(meta: ObjectMeta, now: datetime) -> bool:
+    """If the creation time is more than `RELEASE_DELAY` in the future, a clock is wrong, and the result is False."""
+    created = with_timezone(meta.creation_timestamp)
+    return created is not None and abs(now - created) < RELEASE_DELAY
+
+
+def plan_row(
+    resource: AnyResource, owner: ObjectMeta, releases: Releases[T], selector: Selector, now: datetime
+) -> Plan:
+    """Return a plan that notes the members that are released now, says why others wait, and wakes the owner when they
+    are released. The caller puts it before the releases.
+    """
+    told = [f"the labels of {each.metadata.name} do not match: {_wrong(each, selector)}" for each in releases.now]
+    notices = [Notice(reason="Released", message=text, warning=False) for text in told[:MAX_NOTICES]]
+    parts = [Plan(notices=tuple(notices))]
+    if releases.now:
+        note = f"{releases.number + len(releases.now)} {time_text(now)}"
+        parts.append(plan_note(resource, owner, {RELEASED: note}, "notes the members that it releases"))
+    if not releases.held:
+        return join(parts)
+    first = releases.held[0]
+    text = f"the labels of {first.metadata.name} do not match: {_wrong(first, selector)}"
+    if releases.stalls:
+        text += f"; {releases.number} in a row were released, so the next one waits"
+        parts.append(waiting(text, Why.USER, names=(first.metadata.name,), stall=RELEASE_HELD))
+    else:
+        text += "; a webhook or another controller may have changed them soon after its creation"
+        parts.append(waiting(f"{len(releases.held)} releases wait"))
+    parts += [wake_at([max(releases.due, now)] if releases.due is not None else [], now)]
+    once = f"release-held {owner.generation} {releases.stalls}"
+    return join((*parts, Plan(notices=(Notice(reason=RELEASE_HELD, message=text, once=once),))))
+
+
+def _wrong(member: Member, selector: Selector) -> str:
+    return f"they lack {', '.join(selector.unmet(labels_of(member.metadata)))}"
+
+
+def _row(owner: ObjectMeta, kept: Iterable[Member], now: datetime) -> tuple[int, datetime, list[datetime]]:
+    """Return how many members were released in a row, when the last one was, and when the row ends if a member keeps
+    its labels. A time in the future is wrong.
+    """
+    number, _, at = annotations_of(owner).get(RELEASED, "").partition(" ")
+    last = time_of(at)
+    if not number.isdigit() or last is None or last > now + RELEASE_DELAY:
+        return 0, now, []
+    created = [with_timezone(each.metadata.creation_timestamp) for each in kept]
+    proof = [each + 2 * RELEASE_DELAY for each in created if each is not None and each >= last - SKEW]
+    return (0 if any(each <= now for each in proof) else int(number[:9])), last, proof
