@@ -24,7 +24,6 @@ from tests.pages.commands import Step, words_of
 from tests.pages.output import matches
 
 ROOT = Path(__file__).resolve().parents[2]
-STEP_TIMEOUT_S = 120.0
 REPEATED_FOR_S = 60.0
 PAUSE_S = 0.3
 
