@@ -69,7 +69,7 @@ def test_r10_a_full_quota_causes_no_hot_loop_few_status_writes_and_one_event(set
     assert "exceeded quota: few" in condition["message"]
     eventually(lambda: sets.answers("create").total() > 1, within_s=AGAIN_S, what="the create is repeated")
     sets.settle(events=True)  # the next try is not soon
-    # A refused create is tried again after 10 s, and then after twice as long: four tries in the first 70 s.
+    # A refused create is tried again after 3 s, and then each time after twice as long: four tries in the first 21 s.
     assert sets.answers("create").total() < 5
     assert {code for _, code in sets.answers("create")} == {403}
     assert sum(record.subresource == "status" for record in sets.requests("patch")) <= 3
