@@ -1,7 +1,8 @@
 """The faults, and the samples: one fault at one place of one scenario.
 
 A place is a kind of write or event and its number, such as the second create of a VM, or the third event of the watch
-of VMIs. Each fault and each scenario has at least one sample. The simulated worlds of `tests/simulation` combine them.
+of VMIs. Each fault and each scenario has at least one sample. The simulated worlds of `tests/simulation` combine the
+faults. They also have refusals of single requests, which never reach a server and so need no real one.
 """
 
 from typing import Final
@@ -61,18 +62,6 @@ FAULTS: Final = {
     "half-an-answer": Fault(actions=(CutAnswer(),)),
     "reset": Fault(actions=(Reset(),)),
     "hang": Fault(actions=(Hang(),), recovers_s=8.0),
-    "403": Fault(actions=(Refuse(403, message="exceeded quota: by the proxy"),)),
-    "404": Fault(actions=(Refuse(404),)),
-    "409": Fault(actions=(Refuse(409),)),
-    "409-exists": Fault(actions=(Refuse(409, reason="AlreadyExists"),)),
-    "422": Fault(actions=(Refuse(422),)),
-    "429": Fault(actions=(Refuse(429, retry_after="1"),)),
-    "429-without-retry-after": Fault(actions=(Refuse(429),)),
-    "500": Fault(actions=(Refuse(500),)),
-    "500-thrice": Fault(actions=(Refuse(500),), times=3),
-    "503": Fault(actions=(Refuse(503),)),
-    "503-retry-after": Fault(actions=(Refuse(503, retry_after="1"),)),
-    "504": Fault(actions=(Refuse(504),)),
     "creates-refused-403": replace(REFUSED, actions=(Refuse(403, message="refused by a policy"),)),
     "creates-refused-500": replace(REFUSED, actions=(Refuse(500, message="failed calling webhook"),)),
     "protected-meanwhile": replace(MARKED, actions=(Mark(),)),
@@ -127,32 +116,21 @@ SAMPLES: Final = tuple(
     for line in """
 set-create crash-after create/virtualmachineinstances#2
 set-create hang create/virtualmachineinstances#1
-set-create 409-exists create/virtualmachineinstances#2
-set-create 404 create/controllerrevisions#1
 set-create lost-answer create/events#1
 set-adopt lost-answer patch/virtualmachineinstances#1
-set-adopt 409 patch/virtualmachineinstances#1
 set-scale-down crash-before delete/virtualmachineinstances#2
-set-scale-down 500-thrice delete/virtualmachineinstances#1
 set-scale-down event-omitted watch/virtualmachineinstances#1
-set-scale-budget 422 create/poddisruptionbudgets#1
 set-scale-budget reset patch/poddisruptionbudgets#1
 set-rolling-update watch-replayed watch/virtualmachineinstances#4
 set-rolling-update watch-410 watch/virtualmachineinstancereplicasets#1
 set-rolling-update watch-silent watch/virtualmachineinstances#1
 set-rolling-update watch-lags watch/virtualmachineinstances#1
 set-rollback crash-after patch/virtualmachineinstancereplicasets#1
-set-pause 503-retry-after patch/virtualmachineinstancereplicasets/status#1
-pool-scale-up 504 create/virtualmachines#2
 pool-scale-up lost-answer create/virtualmachines#1
-pool-scale-down-drain 429 patch/virtualmachines#1
-pool-scale-down-drain 503 patch/virtualmachines#2
 pool-scale-down-drain half-an-answer patch/virtualmachines#1
 pool-scale-down-drain event-repeated watch/virtualmachines#1
 pool-scale-down-drain events-coalesced watch/virtualmachinepools#1
 pool-scale-down-offline crash-after patch/datavolumes#1
-pool-scale-down-offline 403 delete/virtualmachines#1
-pool-scale-down-offline 500 patch/virtualmachines#1
 pool-scale-down-offline watch-held watch/virtualmachines#1
 pool-update-proactive watch-cut watch/virtualmachineinstances#4
 pool-update-proactive watch-500 watch/virtualmachines#1
@@ -160,7 +138,6 @@ pool-update-proactive watch-ends watch/virtualmachineinstances#1
 pool-update-proactive protected-meanwhile delete/virtualmachineinstances#1
 pool-update-disks creates-refused-500 create/virtualmachines#1
 pool-update-disks-offline busy-meanwhile delete/virtualmachines#1
-pool-update-disks-larger 429-without-retry-after patch/persistentvolumeclaims#1
 pool-update-disks-larger lost-answer patch/persistentvolumeclaims#2
 pool-update-steps crash-before patch/virtualmachinepools#2
 pool-heal creates-refused-403 create/virtualmachines#1

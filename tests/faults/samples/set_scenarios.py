@@ -64,11 +64,4 @@ SET_SCENARIOS = (
         both(at(3), HERD.noted(READY_NOTE)),
         Step(break_template, both(at(3, updated=0), HERD.noted(RETURN_NOTE))),
     ),
-    scenario(
-        "set-pause",
-        herd(2),
-        at(2),
-        Step(change(paused=True, replicas=3), HERD.paused()),
-        Step(change(paused=False), both(at(3), HERD.paused(is_paused=False))),
-    ),
 )
