@@ -150,9 +150,7 @@ def owned(document: dict[str, Any], group: str, kind: str, **more: Any) -> dict[
 
 
 @pytest.mark.parametrize("mode", GROUPS)
-def test_the_release_reconciles_and_with_the_policy_its_account_creates_only_vms_of_sets_and_pools(
-    site: Site, mode: str, tmp_path: Path
-) -> None:
+def test_with_the_policy_its_account_creates_only_vms_of_sets_and_pools(site: Site, mode: str, tmp_path: Path) -> None:
     site.install(mode=mode, controllerPolicy={"enabled": True})
     account = Kubectl(account_kubeconfig(site, tmp_path), site.namespace)
     vm, vmi = vm_document("stolen"), vmi_document("stolen")
