@@ -83,17 +83,6 @@ def reconciles(site: Site, mode: str) -> None:
     eventually(lambda: sets.reasons()["SuccessfulCreate"], what="the Events arrive")
 
 
-def test_the_release_reconciles_sets_and_pools_and_is_refused_nothing(site: Site, tmp_path: Path) -> None:
-    site.install(mode="alongside")
-    since = site.plane.audit_position()
-    with released(site, tmp_path) as program:
-        reconciles(site, "alongside")
-        assert program.stop() == 0
-    assert refusals(site, since) == set()
-    lease = site.kubectl.json("get", "lease", "vmherd")
-    assert not lease["spec"].get("holderIdentity"), "it gave the lease of the release back"
-
-
 def test_without_cluster_roles_the_release_works_only_in_the_given_namespaces(site: Site, tmp_path: Path) -> None:
     site.install(watchNamespaces=[site.namespace])
     bindings = site.kubectl.json("get", "clusterrolebindings")["items"]
@@ -186,8 +175,13 @@ def test_with_the_policy_its_account_creates_only_vms_of_sets_and_pools(site: Si
     assert said(owned(vm, of_pool, "VirtualMachinePool")) == ""
     assert said(owned(vmi, of_set, "VirtualMachineInstanceReplicaSet")) == ""
     site.kubectl("create", "--dry-run=server", "-f", "-", stdin=vm)
-    with released(site, tmp_path):
+    since = site.plane.audit_position()
+    with released(site, tmp_path) as program:
         reconciles(site, mode)
+        assert program.stop() == 0
+    assert refusals(site, since) == set()
+    lease = site.kubectl.json("get", "lease", "vmherd")
+    assert not lease["spec"].get("holderIdentity"), "it gave the lease of the release back"
 
 
 def test_the_kustomize_base_of_the_policy_names_the_account_of_the_base() -> None:

@@ -9,8 +9,9 @@ import pytest
 from sandbox.controlplane import ControlPlane
 from tests.charts.releases import Site
 from tests.charts.test_pods import HOOKS, USERS, pod_specs
-from tests.cluster import Kubectl
+from tests.cluster import Kubectl, skip_or_fail
 from tests.controlplane.waits import eventually
+from tools.chart.helm import MAJORS, HelmMissing, find_helm
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
 
@@ -18,14 +19,6 @@ POLICY = Path(__file__).with_name("restricted-v2.yaml")
 RANGE = "1000700000/10000"
 FIXED = {"podSecurityContext": {"runAsNonRoot": True, **USERS}}
 METRICS = {"metrics": {"secure": {"enabled": True, "certificateSecret": "certificate"}}}
-
-
-@pytest.fixture(scope="module")
-def policy(plane: ControlPlane) -> Iterator[None]:
-    kubectl = Kubectl(plane.kubeconfig)
-    kubectl("apply", "-f", str(POLICY))
-    yield
-    kubectl("delete", "-f", str(POLICY))
 
 
 def refusals(site: Site, values: dict[str, Any]) -> list[str]:
@@ -40,9 +33,15 @@ def answer(site: Site, spec: dict[str, Any]) -> str:
     return site.kubectl("create", "--dry-run=server", "-f", "-", stdin=pod, check=False).stderr
 
 
-@pytest.fixture
-def project(site: Site, policy: None) -> Site:
+@pytest.fixture(scope="module")
+def project(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A namespace as OpenShift makes it, with ranges for users and groups."""
+    try:
+        find_helm(MAJORS[-1])
+    except HelmMissing as error:
+        skip_or_fail(str(error))
+    site = Site.opened(plane, MAJORS[-1], tmp_path_factory.mktemp("project"))
+    Kubectl(plane.kubeconfig)("apply", "-f", str(POLICY))
     ranges = [f"openshift.io/sa.scc.{name}={RANGE}" for name in ("uid-range", "supplemental-groups")]
     site.kubectl("annotate", "namespace", site.namespace, *ranges)
     site.kubectl("label", "namespace", site.namespace, "openshift=imitated")
@@ -50,7 +49,9 @@ def project(site: Site, policy: None) -> Site:
     limits = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     spec = {"securityContext": context, "containers": [{"name": "a", "image": "a", "securityContext": limits}]}
     eventually(lambda: "not in the range" in answer(site, spec), what="the policy is in force", within_s=60)
-    return site
+    yield site
+    Kubectl(plane.kubeconfig)("delete", "-f", str(POLICY))
+    site.close()
 
 
 @pytest.mark.parametrize("values", [{}, FIXED, METRICS], ids=["defaults", "fixed users", "a mounted certificate"])

@@ -39,11 +39,9 @@ def make_both(site: Site, mode: str) -> tuple[str, str]:
     return f"{kinds[0]}/{SOUND['metadata']['name']}", f"{kinds[1]}/{SOUND_POOL['metadata']['name']}"
 
 
-@pytest.mark.parametrize("mode", ["standalone", "alongside"])
-def test_an_editor_may_scale_and_autoscale_both_kinds(site: Site, mode: str, tmp_path: Path) -> None:
-    site.install(mode=mode)
-    both = make_both(site, mode)
-    editor = person(site, tmp_path, "edit")
+def editor_scales(site: Site, mode: str, both: tuple[str, str], directory: Path) -> Kubectl:
+    """Check that a user with the role edit may scale and delete both. Return the user's kubectl."""
+    editor = person(site, directory, "edit")
     eventually(
         lambda: all(may(editor, "patch", kind, "scale") for kind in KINDS[mode]), what="the roles are aggregated"
     )
@@ -52,29 +50,29 @@ def test_an_editor_may_scale_and_autoscale_both_kinds(site: Site, mode: str, tmp
         assert site.kubectl("get", each, "-o", "jsonpath={.spec.replicas}").stdout == "5"
         editor("autoscale", each, "--min=3", "--max=10", f"--name=scaler-{number}")
         editor("delete", each)
+    return editor
 
 
-def test_a_viewer_reads_both_kinds_and_changes_neither(site: Site, tmp_path: Path) -> None:
+def test_an_editor_may_scale_and_autoscale_both_kinds_alongside(site: Site, tmp_path: Path) -> None:
+    site.install(mode="alongside")
+    editor_scales(site, "alongside", make_both(site, "alongside"), tmp_path)
+
+
+def test_a_viewer_reads_both_kinds_an_editor_scales_them_and_an_admin_deletes_collections(
+    site: Site, tmp_path: Path
+) -> None:
     site.install()
-    both = make_both(site, "standalone")
-    viewer = person(site, tmp_path, "view")
-    eventually(
-        lambda: all(may(viewer, "get", kind, "scale") for kind in KINDS["standalone"]), what="the roles are aggregated"
-    )
+    both, kinds = make_both(site, "standalone"), KINDS["standalone"]
+    viewer, admin = person(site, tmp_path, "view"), person(site, tmp_path, "admin")
+    eventually(lambda: all(may(viewer, "get", kind, "scale") for kind in kinds), what="the roles are aggregated")
     for each in both:
         viewer("get", each)
         refused = viewer("scale", each, "--replicas=5", check=False)
         assert "forbidden" in refused.stderr
-    for kind in KINDS["standalone"]:
+    for kind in kinds:
         assert not any(may(viewer, verb, kind) for verb in ("create", "update", "patch", "delete", "deletecollection"))
-
-
-def test_an_admin_may_delete_collections_and_an_editor_may_not(site: Site, tmp_path: Path) -> None:
-    site.install()
-    admin, editor = person(site, tmp_path, "admin"), person(site, tmp_path, "edit")
-    kinds = KINDS["standalone"]
+    editor = editor_scales(site, "standalone", both, tmp_path)
     eventually(lambda: all(may(admin, "deletecollection", kind) for kind in kinds), what="the roles are aggregated")
-    eventually(lambda: all(may(editor, "delete", kind) for kind in kinds), what="the roles are aggregated")
     assert not any(may(editor, "deletecollection", kind) for kind in kinds)
     assert not any(may(admin, "patch", kind, "status") for kind in kinds), "the status is the controller's"
 

@@ -3,7 +3,7 @@
 from controller.apimachinery import finalizers, label_selectors, node_requirements
 from controller.apimachinery.conditions import Condition, merge_conditions
 from controller.apimachinery.label_selectors import LabelSelector, SelectorRequirement
-from informers.meta import ObjectMeta, differs_only_in_version
+from informers.meta import ObjectMeta, OwnerReference, controller_of, differs_only_in_version
 from tests import builders
 from tests import pool_builders as pools
 from tests.cost.meter import Call
@@ -50,9 +50,13 @@ def node_requirements_of_many_values_and_many_objects(n: int, operator: str) -> 
 
 
 @row(20, 2_000)
-def many_finalizers_and_conditions(n: int) -> Call:
+def many_finalizers_owners_and_conditions(n: int) -> Call:
     own = "pool.kubevirt.io/finalizer"
-    meta = ObjectMeta(name="a", uid="u", finalizers=(*(f"example.org/{number}" for number in range(n)), own))
+    owners = tuple(
+        OwnerReference(api_version="v1", kind="Pool", name=f"{number}", uid=f"u{number}") for number in range(n)
+    )
+    finalizers_ = (*(f"example.org/{number}" for number in range(n)), own)
+    meta = ObjectMeta(name="a", uid="u", finalizers=finalizers_, owner_references=owners)
     conditions = tuple(Condition(type=f"c{number}", status="True") for number in range(n))
     ours = {each.type: each for each in conditions[:3]}
 
@@ -60,7 +64,8 @@ def many_finalizers_and_conditions(n: int) -> Call:
         for patch in (finalizers.exact_removal_patch, finalizers.removal_patch):
             patch(meta, own)
         finalizers.addition_patch(meta, "example.org/other")
-        finalizers.owner_and_finalizer_removal_patch(meta, own, "u")
+        finalizers.owner_and_finalizer_removal_patch(meta, own, f"u{n - 1}")
+        controller_of(meta)
         merge_conditions(conditions, ours, builders.NOW)
 
     return change

@@ -20,8 +20,6 @@ KIND_OF: Final[Mapping[str, str]] = {
     BUDGETS: "PodDisruptionBudget",
 }
 """The kinds that histories and scenarios consist of, by resource."""
-
-RESOURCE_OF: Final = {kind: plural for plural, kind in KIND_OF.items()}
 API_OF: Final[Mapping[str, str]] = {
     SETS: "/apis/kubevirt.io/v1",
     POOLS: "/apis/pool.kubevirt.io/v1beta1",

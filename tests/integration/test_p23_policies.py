@@ -66,7 +66,8 @@ def test_p23_sets_and_pools_with_a_wrong_annotation_are_denied_and_vms_and_vmis_
 ) -> None:
     begins = "Denied: " if place in (Place.SET, Place.POOL) else "Warning: "
     for name in [each.name.partition("/")[2] for each in CATALOGUE]:
-        for value in VALUES:
+        is_misplaced = all(message_of(f"vmherd.dev/{name}", value, place) for value in VALUES)
+        for value in VALUES[:2] if is_misplaced else VALUES:
             wrong = message_of(f"vmherd.dev/{name}", value, place) != ""
             text = said(checked, place, {name: value})
             assert text.startswith(begins if wrong else ""), (name, value, text)

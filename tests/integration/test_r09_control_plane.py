@@ -4,6 +4,7 @@ the restored state. After other faults, each set has its VMIs, and no VMI was cr
 
 import base64
 import time
+import urllib.error
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -46,18 +47,24 @@ def sets(broken_plane: ControlPlane, controller: ControllerProcess) -> Iterator[
         yield SetNamespace(broken_plane, name)
 
 
+def freeze(plane: ControlPlane, component: str) -> None:
+    with faults.frozen(plane, component), pytest.raises(Unanswered):
+        Admin(plane.kubeconfig).send("GET", "/api/v1/namespaces/none?resourceVersion=", timeout_s=FROZEN_FOR_S)
+
+
 def freeze_the_api_server(plane: ControlPlane) -> None:
-    with faults.frozen(plane, APISERVER):
-        time.sleep(FROZEN_FOR_S)
+    freeze(plane, APISERVER)
 
 
 def freeze_etcd(plane: ControlPlane) -> None:
-    with faults.frozen(plane, ETCD):
-        time.sleep(FROZEN_FOR_S)
+    freeze(plane, ETCD)
 
 
 def compact_and_restart(plane: ControlPlane) -> None:
-    faults.compact(plane)
+    now = faults.compact(plane)
+    with pytest.raises(urllib.error.HTTPError, match="400") as refused:
+        ask_etcd(plane, "kv/range", key="Lw==", revision=str(now - 1))
+    refused.value.close()
     faults.defragment(plane)
     plane.restart_apiserver()
 

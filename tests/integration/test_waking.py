@@ -109,16 +109,6 @@ def test_r16_at_rest_there_are_no_requests_but_watches_and_the_lease(
         assert sets.passes == passes
 
 
-def test_r11_p17_a_change_that_alters_no_count_writes_no_status(owner: Namespace) -> None:
-    owner.make(3)
-    owner.wait_ready(3)
-    name = min(owner.vmis())
-    with owner.at_rest():
-        owner.vmis.change(name, {"metadata": {"annotations": {"note": "hello"}}})
-        owner.vmis.change(name, {"status": {"guestOSInfo": {"name": "Fedora"}}})
-        owner.all_of(owner.members).change(name, {"metadata": {"annotations": {"other": "note"}}})
-
-
 def test_r11_one_hundred_vmis_that_become_ready_are_a_few_status_writes(sets: SetNamespace) -> None:
     sets.make(100)
     sets.wait_for(100)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -24,9 +24,9 @@ from tests.pages.commands import Step, words_of
 from tests.pages.output import matches
 
 ROOT = Path(__file__).resolve().parents[2]
-STEP_TIMEOUT_S = 120.0
 REPEATED_FOR_S = 60.0
 PAUSE_S = 0.3
+STOPS_WITHIN_S = 1.0
 
 PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 """The search path of a shell. The first directory has vmherd, kubectl and the plugin."""
@@ -147,10 +147,20 @@ def session(directory: Path, ports: Ports, variables: Mapping[str, str] | None =
 def _stop(shell: subprocess.Popen[str]) -> None:
     """Stop the shell and its background jobs. They share a process group."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
+        give_up = time.monotonic() + STOPS_WITHIN_S
+        with suppress(ProcessLookupError):
             os.killpg(shell.pid, number)
-        except ProcessLookupError:
-            break
-        time.sleep(1.0)
+        while _runs(shell.pid) and time.monotonic() < give_up:
+            time.sleep(0.02)
     with shell:
         shell.wait(10)
+
+
+def _runs(group: int) -> bool:
+    """True if a process of the group has not ended."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _, of_group, *_ = path.read_text().rpartition(")")[2].split()
+            if int(of_group) == group and state != "Z":
+                return True
+    return False

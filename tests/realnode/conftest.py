@@ -10,7 +10,6 @@ from sandbox.binaries import Binaries
 from sandbox.crds import CRD_DIRECTORIES
 from tests.charts.releases import Site
 from tests.cluster import skip_or_fail
-from tests.controlplane.namespace import SetNamespace
 from tests.controlplane.programs import simulator
 from tests.realnode import image
 from tests.realnode.node import Node, Programs, running_node
@@ -72,15 +71,3 @@ def idle(real_node: Node, tmp_path: Path) -> Iterator[Release]:
     with opened(real_node, tmp_path) as release:
         release.install()
         yield release
-
-
-@pytest.fixture
-def release(bare: Release) -> Release:
-    """Two running Pods of the chart, with its default values."""
-    bare.install()
-    return bare
-
-
-@pytest.fixture
-def sets(release: Release) -> SetNamespace:
-    return release.sets()

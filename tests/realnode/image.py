@@ -76,7 +76,18 @@ def pause() -> Image:
 
 @cache
 def _built() -> Image:
-    with locked(_storage() / ".lock", "builds an image"), tempfile.TemporaryDirectory() as directory:
+    """One worker of a run builds the image, and the others use it."""
+    run, last = os.environ.get("PYTEST_XDIST_TESTRUNUID", ""), _storage() / ".built-in"
+    with locked(_storage() / ".lock", "builds an image"):
+        if not run or not last.exists() or last.read_text() != run:
+            last.unlink(missing_ok=True)
+            _build()
+            last.write_text(run)
+        return Image(IMAGE, json.loads(buildah("inspect", "--type", "image", IMAGE))["OCIv1"]["config"])
+
+
+def _build() -> None:
+    with tempfile.TemporaryDirectory() as directory:
         settings = Path(directory, "pip.conf")
         settings.write_text(_pip_settings())
         mounts = [settings, *(Path(path) for path in (os.environ.get("PIP_CERT", ""),) if path)]
@@ -85,7 +96,6 @@ def _built() -> Image:
             *("build", "--quiet", "--isolation", "chroot", "--network", "host", "--layers", *volumes),
             *("--build-arg", f"PYTHON_IMAGE={_base()}", "--tag", IMAGE, str(ROOT)),
         )
-        return Image(IMAGE, json.loads(buildah("inspect", "--type", "image", IMAGE))["OCIv1"]["config"])
 
 
 def _pip_settings() -> str:

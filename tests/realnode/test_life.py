@@ -93,3 +93,21 @@ def test_the_hook_of_the_takeover_mode_waits_for_kubevirt_before_the_pods_start(
     with helm_runs(site, "uninstall", "vmherd"):
         pass
     assert patches() == []
+
+
+QUICK = {"periodSeconds": 1, "timeoutSeconds": 1, "failureThreshold": 3}
+
+
+def test_a_leader_that_hangs_is_replaced_and_started_again(bare: Release) -> None:
+    probes = {name: {"httpGet": {"path": "/healthz", "port": "health"}, **QUICK} for name in ("livenessProbe",)}
+    bare.install(**probes, terminationGracePeriodSeconds=6, settings={"shutdownGrace": "3s"})
+    sets, before = bare.sets(), bare.leader()
+    sets.make(3)
+    sets.wait_ready(3)
+    bare.kill(before, "SIGSTOP")
+    sets.scale(6)
+    sets.wait_ready(6, within_s=40)
+    eventually(lambda: bare.restarts()[before] == 1, what="the kubelet starts the container again")
+    bare.wait_until_ready()
+    assert bare.leader() not in ("", before)
+    assert bare.writers(sets.since, sets.namespace) == [before, bare.leader()]

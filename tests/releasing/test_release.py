@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -65,16 +66,25 @@ def a_release(directory: Path, tools: Path, *options: str, umask: int = 0o022) -
 
 
 @pytest.fixture(scope="module")
-def release(tools: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a release."""
-    root = tmp_path_factory.mktemp("first")
-    a_release(root, tools)
-    return root / "dist" / VERSION
+def releases(tools: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, bytes]]:
+    """The directory of a release, and the files of a second release of the same commit. Both are made at the same
+    time.
+    """
+    root, other = tmp_path_factory.mktemp("first"), tmp_path_factory.mktemp("a") / "longer" / "path"
+    with ThreadPoolExecutor() as threads:
+        second = threads.submit(a_release, other, tools, umask=0o077)
+        a_release(root, tools)
+        return root / "dist" / VERSION, second.result()
 
 
-def test_two_releases_of_one_commit_have_the_same_bytes(release: Path, tools: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def release(releases: tuple[Path, dict[str, bytes]]) -> Path:
+    return releases[0]
+
+
+def test_two_releases_of_one_commit_have_the_same_bytes(releases: tuple[Path, dict[str, bytes]]) -> None:
+    release, second = releases
     first = {path.name: path.read_bytes() for path in release.iterdir()}
-    second = a_release(tmp_path / "a" / "longer" / "path", tools, umask=0o077)
     assert first.keys() == second.keys()
     assert [name for name in first if first[name] != second[name]] == []
     assert len(first) == 14

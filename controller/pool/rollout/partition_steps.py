@@ -105,12 +105,11 @@ def _revision_to_keep(situation: Situation) -> str:
     """
     meta, revisions, target = situation.pool, situation.revisions, situation.target
     noted = annotations_of(meta).get(PARTITION_REVISION, "")
-    if not noted_step(meta, revisions.template.digest).has_begun or noted not in revisions.templates:
-        return _oldest_below(situation) or noted
-    has_ended = target.step >= len(situation.intent.steps) and not situation.members.some(
-        lambda each: not is_updated(revisions, each)
-    )
-    return revisions.current if has_ended and situation.members else noted
+    is_known, has_begun = noted in revisions.templates, noted_step(meta, revisions.template.digest).has_begun
+    is_last = target.step >= len(situation.intent.steps) if has_begun else not is_known
+    if is_last and situation.members and not situation.members.some(lambda each: not is_updated(revisions, each)):
+        return revisions.current
+    return noted if has_begun and is_known else _oldest_below(situation) or noted
 
 
 def _oldest_below(situation: Situation) -> str:

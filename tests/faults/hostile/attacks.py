@@ -23,7 +23,6 @@ Ending = Callable[["Attacker"], object]
 MANY: Final = 20
 LABELS: Final = {"app": "x"}
 HUGE: Final = 2**31 - 1
-MISSPELT: Final = {f"vmherd.dev/replace-unready-aftre-seco{number:04d}": "" for number in range(5_500)}
 
 
 class Attacker:

@@ -31,8 +31,12 @@ FLAGS = ("--lease-duration", "40s", "--renew-deadline", "30s", "--retry-period",
 """The lease lasts longer than that of an installation: a busy machine must not end it."""
 
 
-def rows(variant: Variant) -> list[Row]:
-    return [each for each in ROWS if variant in each.variants]
+def rows(variant: Variant, *, of_table: bool) -> list[Row]:
+    """The rows of this variant that are in the module `table`, or those that are not."""
+    return [row for row in ROWS if variant in row.variants and (row.attack.__module__ == table.__name__) is of_table]
+
+
+UNCHECKED = [*rows(Variant.UNCHECKED, of_table=True), *rows(Variant.UNCHECKED, of_table=False)]
 
 
 @pytest.fixture(scope="module")
@@ -57,19 +61,19 @@ def checked(hostile: HostileCluster, tmp_path_factory: pytest.TempPathFactory) -
         hostile.restart()
 
 
-@pytest.mark.parametrize("row", rows(Variant.UNCHECKED), ids=lambda row: row.attack.__name__)
+@pytest.mark.parametrize("row", UNCHECKED, ids=lambda row: row.attack.__name__)
 def test_without_validation_no_user_costs_the_others_anything(unchecked: HostileCluster, row: Row) -> None:
     endure(unchecked, row)
 
 
-@pytest.mark.parametrize("row", rows(Variant.CHECKED), ids=lambda row: row.attack.__name__)
+@pytest.mark.parametrize("row", rows(Variant.CHECKED, of_table=False), ids=lambda row: row.attack.__name__)
 def test_no_user_costs_the_others_anything(checked: HostileCluster, row: Row) -> None:
     endure(checked, row)
 
 
 def test_all_rows_at_once_do_not_move_the_lease_to_the_standby(checked: HostileCluster) -> None:
     """The rows of the table, each in a namespace of its own. The standby reads all objects too."""
-    table_rows = [each for each in rows(Variant.CHECKED) if each.attack.__module__ == table.__name__]
+    table_rows = rows(Variant.CHECKED, of_table=True)
     attackers = [Attacker(checked.tenant(edits=True)) for _ in table_rows]
     bounds = Bounds(checked.program, checked.neighbour, checked.lease)
     with contained(checked, *attackers), checked.standby() as standby:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from controller.config.settings import Config
 from controller.preflight import checks
 from controller.preflight.rollout_strategy import RolloutStrategy
+from controller.runtime.execute import refusals
 from informers.http import client
 from informers.watch import reflector
 from sandbox.controlplane import ControlPlane
@@ -22,6 +23,9 @@ from tests.release import pod, settings
 
 REQUEST_TIMEOUT_S = 6.0
 IDLE_TIMEOUT_S = 8.0
+REFUSED_AGAIN_S = 3.0
+"""The first wait before a refused write is tried again."""
+
 FLAGS = (
     *("--no-leader-elect", "--mode", "standalone", "--disruption-budgets"),
     *("--metrics-bind-address", "0", "--health-probe-bind-address", "0"),
@@ -58,7 +62,7 @@ def new_namespace() -> str:
 
 @asynccontextmanager
 async def open_bench(plane: ControlPlane, directory: Path) -> AsyncIterator[Bench]:
-    """Open what the runs share. While the block runs, the timeouts of requests and watches are short.
+    """Open what the runs share. While the block runs, the timeouts of requests and watches and the waits are short.
 
     So a request that hangs, or a watch that stalls, costs seconds instead of minutes.
     """
@@ -69,6 +73,7 @@ async def open_bench(plane: ControlPlane, directory: Path) -> AsyncIterator[Benc
         mock.patch.object(client, "DEFAULT_TIMEOUT", limits),
         mock.patch.object(client, "REQUEST_TIMEOUT_S", REQUEST_TIMEOUT_S),
         mock.patch.object(reflector, "IDLE_TIMEOUT_S", IDLE_TIMEOUT_S),
+        mock.patch.object(refusals, "FIRST_WAIT_S", REFUSED_AGAIN_S),
         mock.patch.object(checks, "check", _unchecked),
         mock.patch.object(RolloutStrategy, "read", _changes_running_vms),
     ):

@@ -1,7 +1,8 @@
 """The faults, and the samples: one fault at one place of one scenario.
 
 A place is a kind of write or event and its number, such as the second create of a VM, or the third event of the watch
-of VMIs. Each fault and each scenario has at least one sample. The simulated worlds of `tests/simulation` combine them.
+of VMIs. Each fault and each scenario has at least one sample. The simulated worlds of `tests/simulation` combine the
+faults. They also have refusals of single requests, which never reach a server and so need no real one.
 """
 
 from typing import Final
@@ -61,18 +62,6 @@ FAULTS: Final = {
     "half-an-answer": Fault(actions=(CutAnswer(),)),
     "reset": Fault(actions=(Reset(),)),
     "hang": Fault(actions=(Hang(),), recovers_s=8.0),
-    "403": Fault(actions=(Refuse(403, message="exceeded quota: by the proxy"),)),
-    "404": Fault(actions=(Refuse(404),)),
-    "409": Fault(actions=(Refuse(409),)),
-    "409-exists": Fault(actions=(Refuse(409, reason="AlreadyExists"),)),
-    "422": Fault(actions=(Refuse(422),)),
-    "429": Fault(actions=(Refuse(429, retry_after="1"),)),
-    "429-without-retry-after": Fault(actions=(Refuse(429),)),
-    "500": Fault(actions=(Refuse(500),)),
-    "500-thrice": Fault(actions=(Refuse(500),), times=3),
-    "503": Fault(actions=(Refuse(503),)),
-    "503-retry-after": Fault(actions=(Refuse(503, retry_after="1"),)),
-    "504": Fault(actions=(Refuse(504),)),
     "creates-refused-403": replace(REFUSED, actions=(Refuse(403, message="refused by a policy"),)),
     "creates-refused-500": replace(REFUSED, actions=(Refuse(500, message="failed calling webhook"),)),
     "protected-meanwhile": replace(MARKED, actions=(Mark(),)),
@@ -126,68 +115,36 @@ SAMPLES: Final = tuple(
     Sample(*line.split())
     for line in """
 set-create crash-after create/virtualmachineinstances#2
+set-create hang create/virtualmachineinstances#1
+set-create lost-answer create/events#1
 set-adopt lost-answer patch/virtualmachineinstances#1
-set-scale-up 409-exists create/virtualmachineinstances#2
 set-scale-down crash-before delete/virtualmachineinstances#2
-set-scale-down-drain watch-lags watch/virtualmachineinstances#1
-set-scale-budget 422 create/poddisruptionbudgets#1
-set-scale-to-zero lost-answer-timeout delete/virtualmachineinstances#1
-set-scale-in-marks event-omitted watch/virtualmachineinstances#1
-set-template 404 create/controllerrevisions#1
+set-scale-down event-omitted watch/virtualmachineinstances#1
+set-scale-budget reset patch/poddisruptionbudgets#1
 set-rolling-update watch-replayed watch/virtualmachineinstances#4
-set-surge hang create/virtualmachineinstances#1
+set-rolling-update watch-410 watch/virtualmachineinstancereplicasets#1
+set-rolling-update watch-silent watch/virtualmachineinstances#1
+set-rolling-update watch-lags watch/virtualmachineinstances#1
 set-rollback crash-after patch/virtualmachineinstancereplicasets#1
-set-undo watch-410 watch/virtualmachineinstancereplicasets#1
-set-pause 503-retry-after patch/virtualmachineinstancereplicasets/status#1
-set-heal 500-thrice delete/virtualmachineinstances#1
-set-vmi-deleted watch-silent watch/virtualmachineinstances#1
-set-detach 409 patch/virtualmachineinstances#1
-set-detach-and-return half-an-answer create/virtualmachineinstances#1
-set-delete-background event-omitted watch/virtualmachineinstancereplicasets#1
-set-delete-foreground watch-reset watch/virtualmachineinstances#1
-set-delete-orphan watch-410 watch/virtualmachineinstances#1
-pool-create crash-before create/virtualmachines#2
-pool-create-with-disks lost-answer create/virtualmachines#1
-pool-scale-up 504 create/virtualmachines#2
-pool-scale-down crash-after delete/virtualmachines#1
-pool-scale-down-busy watch-held watch/virtualmachines#1
-pool-scale-down-drain 429 patch/virtualmachines#1
-pool-scale-budget reset patch/poddisruptionbudgets#1
-pool-substitute-lost watch-ends watch/virtualmachineinstances#1
-pool-scale-down-with-disks 403 delete/virtualmachines#1
+pool-scale-up lost-answer create/virtualmachines#1
+pool-scale-down-drain half-an-answer patch/virtualmachines#1
+pool-scale-down-drain event-repeated watch/virtualmachines#1
+pool-scale-down-drain events-coalesced watch/virtualmachinepools#1
 pool-scale-down-offline crash-after patch/datavolumes#1
-pool-scale-down-opportunistic event-repeated watch/virtualmachines#1
-pool-scale-down-opportunistic-offline crash-before patch/virtualmachines#1
-pool-scale-down-unmanaged events-coalesced watch/virtualmachinepools#1
-pool-vm-deleted-foreground watch-stalls watch/virtualmachines#1
-pool-change-preservation 500 patch/virtualmachines#1
-pool-update-proactive crash-after delete/virtualmachineinstances#1
-pool-update-labels 503 patch/virtualmachines#2
-pool-update-live watch-cut watch/virtualmachineinstances#4
+pool-scale-down-offline watch-held watch/virtualmachines#1
+pool-update-proactive watch-cut watch/virtualmachineinstances#4
+pool-update-proactive watch-500 watch/virtualmachines#1
+pool-update-proactive watch-ends watch/virtualmachineinstances#1
+pool-update-proactive protected-meanwhile delete/virtualmachineinstances#1
 pool-update-disks creates-refused-500 create/virtualmachines#1
 pool-update-disks-offline busy-meanwhile delete/virtualmachines#1
-pool-update-disks-larger 429-without-retry-after patch/persistentvolumeclaims#1
-pool-update-disks-larger-offline lost-answer patch/persistentvolumeclaims#2
-pool-update-opportunistic watch-500 watch/virtualmachines#1
-pool-update-unmanaged watch-replayed watch/virtualmachinepools#1
-pool-update-partition lost-answer delete/virtualmachineinstances#1
+pool-update-disks-larger lost-answer patch/persistentvolumeclaims#2
 pool-update-steps crash-before patch/virtualmachinepools#2
-pool-rollback crash-after patch/virtualmachinepools#1
-pool-undo protected-meanwhile delete/virtualmachineinstances#1
-pool-undo-halfway crash-before patch/virtualmachines#1
-pool-pause lost-answer create/events#1
 pool-heal creates-refused-403 create/virtualmachines#1
-pool-heal-offline snapshot-meanwhile delete/virtualmachines#1
-pool-replace-finished crash-before delete/virtualmachines#1
-pool-scale-down-finished lost-answer delete/virtualmachines#1
-pool-detach watch-ends watch/virtualmachines#1
-pool-detach-offline crash-before patch/virtualmachines#1
-pool-release 409 patch/virtualmachines#1
+pool-heal snapshot-meanwhile delete/virtualmachines#1
 pool-delete-foreground watch-stalls watch/virtualmachinepools#1
+pool-delete-foreground watch-reset watch/virtualmachines#1
 pool-delete-background crash-before patch/virtualmachinepools#1
 pool-delete-orphan lost-answer-timeout delete/controllerrevisions#1
-pool-delete-foreground-offline crash-after patch/virtualmachines#1
-pool-delete-background-offline crash-after patch/datavolumes#1
-pool-delete-orphan-offline half-an-answer patch/virtualmachines#1
 """.strip().splitlines()
 )

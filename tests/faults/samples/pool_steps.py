@@ -2,18 +2,13 @@
 
 from typing import Any
 
-from controller.kubevirt.annotations import BUSY_UNTIL, POOL_FINALIZER, SUBSTITUTE
 from tests.controlplane import documents
 from tests.faults.resources import CLAIMS, POOLS, VMIS, VMS, VOLUMES
 from tests.faults.samples.objects import (
-    FAR,
     Json,
     Objects,
-    annotations_of,
     controller_uid,
-    finalizers_of,
     is_ready,
-    references_of,
     status_of,
 )
 from tests.faults.samples.scenarios import BEHAVIOR, QUICK, Condition
@@ -32,20 +27,14 @@ def vm_template(
     *,
     disk: str = "",
     mode: str = "ReadWriteOnce",
-    labels: dict[str, str] | None = None,
-    strategy: str = "Always",
-    behavior: str = "",
 ) -> Json:
-    """A VM template. With `disk`, each VM has a DataVolume of this size and this access mode. `behavior` is that of the
-    simulated guests.
-    """
-    annotations = {**QUICK, **({BEHAVIOR: behavior} if behavior else {})}
-    more: Json = {"memory": memory, "vmi_spec": {"terminationGracePeriodSeconds": 0}, "runStrategy": strategy}
+    """A VM template. With `disk`, each VM has a DataVolume of this size and this access mode."""
     template = documents.vm_template(
-        labels=labels,
-        vmi_annotations=annotations,
+        memory=memory,
+        vmi_annotations=QUICK,
+        vmi_spec={"terminationGracePeriodSeconds": 0},
         disks=("root",) if disk else (),
-        **more,
+        runStrategy="Always",
     )
     if disk:
         volume = documents.data_volume_template("root", size=disk, accessModes=[mode])
@@ -62,13 +51,10 @@ def pool(
     return POOLS, documents.pool_document(replicas, template=template or vm_template(), metadata=metadata, **policies)
 
 
-def vms(*names: str) -> Condition:
-    """Exactly these VMs exist. No VMI has another name."""
-    return lambda objects: set(objects[VMS]) == set(names) and set(objects[VMIS]) <= set(names)
-
-
 def ordinals(*numbers: int) -> Condition:
-    return vms(*(f"pool-{number}" for number in numbers))
+    """Exactly the VMs with these ordinals exist. No VMI has another name."""
+    names = {f"pool-{number}" for number in numbers}
+    return lambda objects: set(objects[VMS]) == names and set(objects[VMIS]) <= names
 
 
 def disks(*names: str, free: tuple[str, ...] = ()) -> Condition:
@@ -92,40 +78,9 @@ def claims(value: str, *names: str) -> Condition:
     return holds
 
 
-def placed(template: Json) -> Json:
-    """The template with a node selector, which KubeVirt gives to running VMIs."""
-    template["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/os": "linux"}
-    return template
-
-
-async def mark_instances(user: User) -> None:
-    """Mark each VMI. A restarted VM has a VMI without the mark."""
-    for name in user.objects.alive(VMIS):
-        await user.patch(VMIS, name, {"metadata": {"annotations": {"first": "true"}}})
-
-
-def never_restarted(objects: Objects) -> bool:
-    """Each VMI has its mark, and the node selector of the new template."""
-    vmis = objects[VMIS].values()
-    return all("first" in annotations_of(vmi) and "nodeSelector" in vmi["spec"] for vmi in vmis)
-
-
 def change_template(template: Json) -> Any:
     steps = [{"op": "replace", "path": "/spec/virtualMachineTemplate", "value": template}]
     return lambda user: user.patch(POOLS, "pool", steps)
-
-
-def busy(name: str) -> Any:
-    """Mark the VM as busy for longer than the test."""
-    return lambda user: user.patch(VMS, name, {"metadata": {"annotations": {BUSY_UNTIL: FAR}}})
-
-
-def delete_vm(name: str, propagation: str = "Background") -> Any:
-    return lambda user: user.delete(VMS, name, propagation)
-
-
-def delete_vmi(name: str) -> Any:
-    return lambda user: user.delete(VMIS, name)
 
 
 def memory_is(memory: str, *names: str) -> Condition:
@@ -159,47 +114,7 @@ async def break_vm(user: User) -> None:
     await user.delete(VMIS, "pool-1")
 
 
-async def finish_vm(user: User) -> None:
-    """Let the guest of a VM end. The VM that takes its place has no mark."""
-    await user.patch(VMS, "pool-1", {"metadata": {"annotations": {"old": "true"}}})
-    ends = {BEHAVIOR: "finish", "sim.vmherd.dev/time-scale": "0.05"}
-    await user.patch(VMIS, "pool-1", {"metadata": {"annotations": ends}})
-
-
-def lose(name: str) -> Any:
-    """Let the node of a VM stop to answer."""
-    return lambda user: user.patch(VMIS, name, {"metadata": {"annotations": {BEHAVIOR: "lost"}}})
-
-
-def is_regular(name: str) -> Condition:
-    """The VM exists, and is no substitute."""
-    return lambda objects: name in objects[VMS] and SUBSTITUTE not in annotations_of(objects[VMS][name])
-
-
-def replaced(objects: Objects) -> bool:
-    vm = objects[VMS].get("pool-1")
-    return vm is not None and "old" not in vm["metadata"].get("annotations", {})
-
-
 def healed(objects: Objects) -> bool:
     """The recreated VM has no simulated failure."""
     vm = objects[VMS].get("pool-1")
     return vm is not None and BEHAVIOR not in vm["spec"]["template"]["metadata"]["annotations"]
-
-
-def remove_owner(name: str) -> Any:
-    return lambda user: user.patch(VMS, name, {"metadata": {"ownerReferences": None}})
-
-
-def relabel(name: str) -> Any:
-    return lambda user: user.patch(VMS, name, {"metadata": {"labels": {"app": "other"}}})
-
-
-def detached(name: str) -> Condition:
-    """The VM has neither the pool's ownerReference nor its finalizer."""
-
-    def holds(objects: Objects) -> bool:
-        vm = objects[VMS].get(name)
-        return vm is not None and not references_of(vm) and POOL_FINALIZER not in finalizers_of(vm)
-
-    return holds

@@ -102,8 +102,7 @@ class Run:
             releasing.cancel()
 
     def _is_at_the_end(self, objects: Objects) -> bool:
-        reference = self._reference if self._scenario.compared else None
-        same = reference is None or end_state(objects) == reference.end
+        same = self._reference is None or end_state(objects) == self._reference.end
         return same and self._scenario.steps[-1].until(objects)
 
     async def _until(self, holds: Callable[[Objects], bool], otherwise: str) -> None:

@@ -38,23 +38,11 @@ class Scenario(Struct, frozen=True, kw_only=True):
     """The condition that holds before the first step."""
 
     steps: tuple[Step, ...]
-    compared: bool = True
-    """False if the end state depends on the order in which the controller sees changes of different objects."""
-
-    counted: bool = True
-    """False if a step happens in the middle of an update. Then each run makes and deletes another number of VMs."""
 
 
-def scenario(
-    name: str,
-    given: tuple[str, Json] | None,
-    ready: Condition | None,
-    *steps: Step,
-    compared: bool = True,
-    counted: bool = True,
-) -> Scenario:
+def scenario(name: str, given: tuple[str, Json] | None, ready: Condition | None, *steps: Step) -> Scenario:
     """A scenario with at most one given object."""
-    before = Scenario(name=name, steps=steps, compared=compared, counted=counted)
+    before = Scenario(name=name, steps=steps)
     return replace(before, given=(given,), ready=ready) if given and ready else before
 
 

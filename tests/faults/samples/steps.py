@@ -53,13 +53,6 @@ class Owner(Struct, frozen=True):
 
         return holds
 
-    def paused(self, *, is_paused: bool = True) -> Condition:
-        def holds(objects: Objects) -> bool:
-            owner = objects[self.plural].get(self.name)
-            return owner is not None and (condition(owner, "ReplicaPaused") is not None) == is_paused
-
-        return holds
-
     def gone(self, orphans: int = 0) -> Condition:
         """The owner is gone. So many members are left, with no owner and no finalizer of the pool."""
 

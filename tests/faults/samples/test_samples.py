@@ -36,32 +36,32 @@ async def test_each_scenario_with_a_fault_ends_as_without_the_fault(
         async with open_bench(plane, tmp_path) as bench:
             pairs = await run_all(bench)
         requests = by_namespace(read_records(plane.audit_log))
-    wrong = [f"{each.name}: {each.wrong}" for pair in pairs for each in pair[2:] if each.wrong]
-    for scenario, sample, reference, result in pairs:
+    wrong = [f"{each.name}: {each.wrong}" for pair in pairs for each in pair[1:] if each.wrong]
+    for sample, reference, result in pairs:
         wrong += [f"{sample}: {text}" for text in (wrong_with_the_fault(sample, result),) if text]
-        counted = scenario.counted and not sample.shows_an_old_owner
-        wrong += [
-            f"{sample}: {text}"
-            for text in judge(requests[result.namespace], requests[reference.namespace], counted=counted)
-        ]
+        ours, wanted = requests[result.namespace], requests[reference.namespace]
+        wrong += [f"{sample}: {text}" for text in judge(ours, wanted, counted=not sample.shows_an_old_owner)]
     assert not wrong, "\n\n".join(dict.fromkeys(wrong))
 
 
-async def run_all(bench: Bench) -> list[tuple[Scenario, Sample, Result, Result]]:
+async def run_all(bench: Bench) -> list[tuple[Sample, Result, Result]]:
     """Run all samples, a few at the same time. Return each with the run without a fault and the run with it."""
     places = asyncio.Semaphore(JOBS)
-    found = []
+    found: list[tuple[Sample, Result, Result]] = []
 
-    async def run(scenario: Scenario) -> None:
+    async def run(scenario: Scenario, sample: Sample | None = None, reference: Result | None = None) -> Result:
         async with places:
-            reference = await Run(bench, scenario).go()
-        for sample in [each for each in SAMPLES if each.scenario == scenario.name]:
-            async with places:
-                found.append((scenario, sample, reference, await Run(bench, scenario, sample, reference).go()))
+            return await Run(bench, scenario, sample, reference).go()
+
+    async def run_with_samples(scenario: Scenario) -> None:
+        reference = await run(scenario)
+        samples = [each for each in SAMPLES if each.scenario == scenario.name]
+        results = await asyncio.gather(*(run(scenario, each, reference) for each in samples))
+        found.extend((sample, reference, result) for sample, result in zip(samples, results, strict=True))
 
     async with asyncio.TaskGroup() as group:
         for each in scenarios():
-            group.create_task(run(each))
+            group.create_task(run_with_samples(each))
     return found
 
 

@@ -36,19 +36,6 @@ def empty_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
-async def test_an_explicit_file_has_priority_over_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path / "environment", "http://environment:1")))
-    named = write_kubeconfig(tmp_path / "named", "http://named:1")
-    assert (await load_credentials(str(named))).host == "http://named:1"
-    assert (await load_credentials()).host == "http://environment:1"
-
-
-async def test_the_last_choice_is_the_file_in_the_home_directory(tmp_path: Path):
-    (tmp_path / ".kube").mkdir()
-    write_kubeconfig(tmp_path / ".kube" / "config", SERVER)
-    assert (await load_credentials()).host == SERVER
-
-
 async def test_a_context_can_be_selected(tmp_path: Path):
     path = write_kubeconfig(tmp_path / "kubeconfig", SERVER)
     config = yaml.safe_load(path.read_text())
@@ -163,13 +150,6 @@ async def test_invalid_certificates_are_an_error_of_one_line(tmp_path: Path):
     )
     with pytest.raises(ConfigurationError, match="the certificates cannot be used"):
         await load_credentials(str(path))
-
-
-async def test_user_and_password_are_sent_as_basic_authentication(tmp_path: Path):
-    server = FaultServer()
-    async with client_of(server, tmp_path, user={"username": "u", "password": "p"}, tls=True) as client:
-        await client.get(CONFIGMAPS, key("a"))
-    assert server.requests[0].headers["authorization"] == "Basic dTpw"
 
 
 async def test_an_exec_plugin_is_run_again_when_its_token_is_rejected(tmp_path: Path):

@@ -59,10 +59,17 @@ RETURN_S: Final = 100.0
 def a_template_that_worked_stays(life: Life) -> Iterator[Found | None]:
     """The newest template with which all VMs were ready and stayed so is kept in the history."""
     worked: dict[str, str] = {}
+    ready: dict[str, tuple[str, float]] = {}
     for state, change in replay(life):
-        if change.resource in (POOLS, SETS) and change.after is not None and _all_are_ready(change.after):
-            image = image_of(_template(change.after))
-            worked |= {change.last["metadata"]["uid"]: image} if image in GOOD else {}
+        if change.resource in (POOLS, SETS) and change.after is not None:
+            uid, image = change.last["metadata"]["uid"], image_of(_template(change.after))
+            before, since = ready.get(uid, ("", change.at))
+            if before and change.at - since > WORKS_S:
+                worked[uid] = before
+            if not _all_are_ready(change.after) or image not in GOOD:
+                ready.pop(uid, None)
+            elif image != before:
+                ready[uid] = image, change.at
         if change.resource is not CONTROLLER_REVISIONS or not change.is_ours or change.after is not None:
             continue
         yield None
@@ -75,6 +82,10 @@ def a_template_that_worked_stays(life: Life) -> Iterator[Found | None]:
         if worked.get(uid) == image and image not in kept:
             text = f"{change.key.name} with {image}, the last image with which all VMs were ready, was deleted"
             yield change.at, owner_by_name(life, change.key.name), text
+
+
+WORKS_S: Final = 65.0
+"""A template with which all VMs have been ready for this time works."""
 
 
 def _all_are_ready(owner: Document) -> bool:
