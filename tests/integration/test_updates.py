@@ -1,4 +1,4 @@
-"""R14, P12, P13, P16: the requests of an update."""
+"""R14, P12, P13, P16, P31: the requests of an update, and what it waits for."""
 
 from collections import Counter
 from copy import deepcopy
@@ -88,3 +88,18 @@ def test_p16_a_new_pool_gets_its_finalizer_first_then_revision_vms_and_status(po
         ("virtualmachinepools", "status"),
     ]
     assert Counter(each.code for each in pools.requests("create")) == {201: 6}, "nothing is asked for twice"
+
+
+def test_p31_an_update_that_waits_for_its_user_says_so_in_the_status_and_in_an_event(pools: PoolNamespace) -> None:
+    pools.make(1, template=plain())
+    pools.wait_ready(1)
+    pools.kubectl("annotate", "vm/pool-0", "vmherd.dev/protect=true")
+    changed = plain()
+    changed["spec"]["dataVolumeTemplates"] = [data_volume_template("root", size="1024Mi", storageClassName="other")]
+    pools.change_template(changed)
+    stalled = reacts(lambda: pools.condition("Stalled"), what="the update is stalled")
+    text = "update: pool-0 waits: it is protected by vmherd.dev/protect"
+    assert (stalled["reason"], stalled["message"], pools.status()["problem"]) == ("UpdateHeld", text, text)
+    assert any("it is protected" in each for each in pools.messages("UpdateHeld"))
+    pools.kubectl("annotate", "vm/pool-0", "vmherd.dev/protect-")
+    reacts(lambda: pools.condition("Stalled") is None, what="the update goes on")
