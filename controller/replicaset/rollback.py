@@ -9,7 +9,7 @@ from controller.replicas.rollback import Rollout, tells_of_template
 from controller.replicaset.back_off import is_proven
 from controller.replicaset.rollout import vmi_stuck_since
 from controller.replicaset.situation import Situation, usable_in
-from controller.replicaset.template import is_updated
+from controller.replicaset.template import has_hash, is_updated
 from controller.replicaset.traits import replaces_failure
 
 
@@ -49,11 +49,12 @@ def _ready_revision(situation: Situation) -> str:
 
 
 def _unready(situation: Situation) -> Iterator[tuple[datetime, str]]:
-    """Yield the VMIs of the new template that are not ready, or that have failed early."""
+    """Yield the VMIs of the new template that are not ready, or that have failed early. An adopted VMI without a hash
+    was not made from the template.
+    """
     now, template = situation.snapshot.now, situation.template
-    stuck = situation.active.where(
-        lambda vmi: is_updated(vmi, template) and not is_ready(vmi) and tells_of_template(vmi)
-    )
+    of_template = situation.active.where(lambda vmi: has_hash(vmi) and is_updated(vmi, template))
+    stuck = of_template.where(lambda vmi: not is_ready(vmi) and tells_of_template(vmi))
     for group in stuck.groups:
         yield vmi_stuck_since(group.traits, now), min(each.metadata.name for each in group)
     for failure in situation.back_off.failures:
