@@ -58,5 +58,5 @@ def _unready(situation: Situation) -> Iterator[tuple[datetime, str]]:
     for group in stuck.groups:
         yield vmi_stuck_since(group.traits, now), min(each.metadata.name for each in group)
     for failure in situation.back_off.failures:
-        if tells_of_template(failure.vmi):
+        if has_hash(failure.vmi) and tells_of_template(failure.vmi):
             yield failure.since, failure.vmi.metadata.name
