@@ -6,7 +6,6 @@ The cache does not keep all data of all revisions, because most revisions of a c
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from datetime import timedelta
 from typing import Final
 
 import msgspec
@@ -29,9 +28,6 @@ from informers.resource import Resource, T
 
 HASH_LENGTH: Final = 10
 """The number of characters in the hash of a set's template."""
-
-WORKS_AFTER: Final = timedelta(seconds=60)
-"""A member that has been ready for this time shows that its template works."""
 
 _REVISION_NAME = re.compile(r".+-[0-9]+(?:-[0-9a-f]{8})?", re.ASCII)
 _OTHER_REVISION_NAME = re.compile(r".*[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-[0-9]+", re.ASCII)
@@ -151,22 +147,24 @@ def create_revision(
     )
 
 
-def last_ready(revisions: Iterable[ControllerRevision], ready: Iterable[str] = ()) -> str:
-    """Return the revision that most members have that have been ready for a while. `ready` has the revision of each of
-    them. Without such a member, return the revision that the newest revision names so, or "".
+def last_ready(revisions: Iterable[ControllerRevision], ready: Iterable[tuple[str, int]] = ()) -> str:
+    """Return the revision that most ready members have. `ready` has revisions, each with a number of such members.
+    Without such a member, return the revision that the newest revision names so, or "".
     """
-    names = Counter(ready)
+    names: Counter[str] = Counter()
+    for name, number in ready:
+        names[name] += number
     newest = max(revisions, key=lambda each: each.revision, default=None)
     noted = annotations_of(newest.metadata).get(READY_REVISION, "") if newest is not None else ""
     return max(names, key=lambda name: (names[name], name), default=noted)
 
 
 def roll_out_again(
-    owner: KubeObject, revisions: Iterable[ControllerRevision], current: str, ready: Iterable[str] = ()
+    owner: KubeObject, revisions: Iterable[ControllerRevision], current: str, ready: Iterable[tuple[str, int]] = ()
 ) -> tuple[Stage, ...]:
     """Return a stage that gives the revision `current` the generation of its owner as its number, if another template
     was rolled out after it. So the numbers say in which order the templates were last rolled out, as for a StatefulSet.
-    `ready` has the revision of each member that has been ready for a while.
+    `ready` is that of `last_ready`.
     """
     staying = [each for each in revisions if each.metadata.deletion_timestamp is None]
     latest, generation = max((each.revision for each in staying), default=0), owner.metadata.generation or 0

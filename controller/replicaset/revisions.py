@@ -15,10 +15,9 @@ from msgspec.structs import replace
 from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt.annotations import ADOPTED_TEMPLATE, TEMPLATE_HASH
 from controller.kubevirt.vm_types import ControllerRevision
-from controller.kubevirt.vmis import is_deleting, is_ready, ready_since
+from controller.kubevirt.vmis import is_deleting, is_ready
 from controller.replicas.notes import plan_note
 from controller.replicas.revisions import (
-    WORKS_AFTER,
     create_revision,
     delete_revisions,
     hash_of_set_revision,
@@ -29,6 +28,7 @@ from controller.replicas.revisions import (
 )
 from controller.replicaset.situation import Situation
 from controller.replicaset.template import has_hash
+from controller.replicaset.traits import replaces_failure
 from controller.runtime.actions import Plan, Stage
 from informers.meta import ObjectMeta, annotations_of
 
@@ -111,13 +111,12 @@ def plan_pruning(situation: Situation) -> Plan:
     return Plan(stages=stages)
 
 
-def _ready_revisions(situation: Situation) -> Iterator[str]:
-    """Yield the revision of each VMI that shows that its template works."""
-    owner, template, now = situation.snapshot.owner.metadata.name, situation.template, situation.snapshot.now
-    for vmi in situation.active.where(is_ready):
-        since = ready_since(vmi)
-        if since is not None and since + WORKS_AFTER <= now and template.hash_of(vmi):
-            yield set_revision_name(owner, template.hash_of(vmi))
+def _ready_revisions(situation: Situation) -> Iterator[tuple[str, int]]:
+    """Yield the revision of each group of ready VMIs, with their number."""
+    owner, template = situation.snapshot.owner.metadata.name, situation.template
+    for group in situation.active.where(lambda vmi: is_ready(vmi) and not replaces_failure(vmi)).groups:
+        if hashed := template.hash_of(group.traits):
+            yield set_revision_name(owner, hashed), len(group)
 
 
 def _is_new(owner: ObjectMeta, since: datetime) -> bool:

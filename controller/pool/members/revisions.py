@@ -23,7 +23,6 @@ from controller.pool.members.machine import vmi_revision_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.template import Template, parse_template
 from controller.replicas.revisions import (
-    WORKS_AFTER,
     create_revision,
     delete_revisions,
     is_revision_name,
@@ -114,14 +113,13 @@ def plan_revision(snapshot: Snapshot, revisions: Revisions) -> tuple[Stage, ...]
     return (Stage((create,)),)
 
 
-def ready_revisions(snapshot: Snapshot) -> Iterator[str]:
-    """Yield the revision of each VM that shows that its template works."""
-    seconds = int(WORKS_AFTER.total_seconds())
-    for each in snapshot.members:
-        name = revision_of(each.vm)
-        is_same = each.vmi is not None and vmi_revision_of(each.vmi) == name
-        if is_same and state_of(each, snapshot.now, seconds)[0] is State.AVAILABLE:
-            yield name
+def ready_revisions(snapshot: Snapshot) -> Iterator[tuple[str, int]]:
+    """Yield the revision of each group of VMs that are available and run it, with the number of VMs."""
+    for group in snapshot.members.groups:
+        vm, vmi = group.traits.vm, group.traits.vmi
+        is_same = vmi is not None and vmi_revision_of(vmi) == revision_of(vm)
+        if is_same and state_of(group.traits, snapshot.now)[0] is State.AVAILABLE:
+            yield revision_of(vm), len(group)
 
 
 def plan_pruning(snapshot: Snapshot, revisions: Revisions, *, ready: str) -> Plan:
