@@ -100,6 +100,7 @@ def test_p10_a_disk_with_a_name_from_an_earlier_template_is_kept_too():
 TERMINATING = {
     "disks are not kept": (DISABLED, [{"deleting": True}], []),
     "an invalid strategy keeps disks": ({"proactive": {}, "unmanaged": {}}, [{"deleting": True}], ["web-0"]),
+    "the pool is too large": ({"opportunistic": {}}, [{"deleting": True}], []),
     "a foreground deletion": (OFFLINE, [{"foreground": True}], []),
     "at most burst": (OFFLINE, [{"deleting": True}] * 9, ["web-0", "web-1", "web-2", "web-3"]),
 }

@@ -5,17 +5,14 @@ from datetime import timedelta
 
 from controller.kubevirt.annotations import REPLACE_UNREADY_AFTER, UNREADY
 from controller.pool.healing.downtime_note import plan_unready_note
-from controller.pool.members.ledger import member_unready_since
 from controller.pool.members.notes import MAX_ENTRIES
 from controller.runtime.actions import Patch, Plan
 from informers.objects import PatchType
 from tests.builders import NOW
 from tests.pool_builders import POOLS, periods_after, pool, revision, situation_of, snapshot, vm_spec, vmi, vms
-from tests.pool_healing import annotated, at, break_one, healing_pool
-from tests.pool_simulation import PoolSimulation
+from tests.pool_healing import annotated, at, healing_pool
 
 DOWN = {"ready": False, "ready_for_s": 0}
-PATIENT = {"startUpFailureThreshold": 99, "minFailingToStartDuration": "1h"}
 
 
 def periods(machines, seconds):
@@ -118,61 +115,3 @@ def test_p14_a_pool_has_a_note_during_a_rollout():
         unready_before=periods(down, 500),
     )
     assert written(plan_unready_note(situation_of(seen)))
-
-
-def let_pass(simulation: PoolSimulation, *, seconds: int) -> None:
-    for _ in range(seconds // 5):
-        simulation.live_on()
-        simulation.run_pass()
-
-
-def note_writes(simulation: PoolSimulation) -> int:
-    return sum(isinstance(each, Patch) and UNREADY.encode() in each.body for each in simulation.actions)
-
-
-def test_p14_p15_a_healthy_life_of_a_pool_writes_no_note():
-    simulation = PoolSimulation(pool(replicas=4, maxUnavailable=1, autohealing={}))
-    simulation.come_to_rest()
-    for image in ("v2", "v3"):
-        simulation.change_template(vm_spec(image=image))
-        simulation.come_to_rest()
-    simulation.change(replicas=6)
-    simulation.come_to_rest()
-    assert simulation.pool["status"]["readyReplicas"] == 6
-    assert note_writes(simulation) == 0
-
-
-def test_p15_a_vm_that_fails_and_recovers_costs_two_writes():
-    simulation = PoolSimulation(pool(replicas=3, autohealing=PATIENT))
-    simulation.come_to_rest()
-    break_one(simulation, "web-1")
-    simulation.run_passes(100)
-    assert note_writes(simulation) == 1
-    assert json.loads(simulation.pool["metadata"]["annotations"][UNREADY]).keys() == {"1"}
-    volumes = simulation.vms["web-0"]["spec"]["template"]["spec"]["volumes"]
-    simulation.edit_vm("web-1", spec={"template": {"spec": {"volumes": volumes}}})
-    simulation.delete_vmi("web-1")
-    simulation.come_to_rest()
-    assert note_writes(simulation) == 2
-    assert UNREADY not in simulation.pool["metadata"].get("annotations", {})
-
-
-def test_p15_a_restarted_controller_counts_a_restarted_vm_as_unready_only_since_the_restart():
-    """The VM recovered long before. Its entry is still in the note, because two other VMs are unready."""
-    simulation = PoolSimulation(pool(replicas=4, autohealing=PATIENT))
-    simulation.come_to_rest()
-    healthy = simulation.vms["web-0"]["spec"]["template"]["spec"]["volumes"]
-    for name in ("web-1", "web-2", "web-3"):
-        break_one(simulation, name)
-    let_pass(simulation, seconds=100)
-    simulation.edit_vm("web-1", spec={"template": {"spec": {"volumes": healthy}}})
-    simulation.delete_vmi("web-1")
-    let_pass(simulation, seconds=500)
-    assert json.loads(simulation.pool["metadata"]["annotations"][UNREADY]).keys() == {"1", "2", "3"}
-    break_one(simulation, "web-1")
-    simulation.restart()
-    let_pass(simulation, seconds=20)
-    seen = simulation.snapshot()
-    ages = {each.metadata.name: seen.now - (member_unready_since(each) or seen.now) for each in seen.members}
-    assert ages["web-1"] <= timedelta(seconds=25)
-    assert min(ages["web-2"], ages["web-3"]) >= timedelta(seconds=600)

@@ -15,7 +15,6 @@ from controller.kubevirt.annotations import (
     DRAINING,
     IN_SERVICE,
     REMOVE,
-    REPLACE_UNREADY_AFTER,
 )
 from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.plan import plan
@@ -219,51 +218,8 @@ def test_p26_a_deleted_pool_does_not_wait():
     assert deletes(planned(owner, *vms(owner, 0))) == ["web-0"]
 
 
-def test_p26_an_update_drains_as_many_vms_as_may_be_unavailable_and_an_undo_cancels():
-    simulation = PoolSimulation(pool(replicas=4, maxUnavailable=2, annotations=DRAIN))
-    simulation.come_to_rest()
-    old = simulation.template()
-    simulation.change_template(vm_spec(image="v2"))
-    simulation.run_passes(5)
-    first = draining(simulation)
-    assert len(first) == 2
-    simulation.restart()
-    simulation.run_passes(5)
-    assert draining(simulation) == first, "a restart forgets nothing and marks no other VM"
-    simulation.edit_vm(min(first), metadata={"annotations": {DRAINED: "true"}})
-    uids = instances(simulation)
-    simulation.run_passes(6)
-    assert {name for name, uid in instances(simulation).items() if uid != uids[name]} == {min(first)}
-    assert len(draining(simulation)) == 2, "the next VM has its turn, because the restarted VM is available"
-    assert min(first) not in draining(simulation)
-    simulation.change_template(old)
-    simulation.run_passes(5)
-    assert draining(simulation) == {min(first)}, "only the restarted VM has to go back"
-
-
-def test_p26_healing_drains_before_it_announces_the_deletion():
-    annotations = {**DRAIN, REPLACE_UNREADY_AFTER: "30"}
-    simulation = PoolSimulation(pool(replicas=3, annotations=annotations))
-    simulation.come_to_rest()
-    status = simulation.vmis["web-1"]["status"]
-    unready = [{"type": "Ready", "status": "False", "lastTransitionTime": simulation.now.isoformat()}]
-    simulation.kubevirt.act = lambda: None  # type: ignore[method-assign]
-    simulation.server.change(VMIS, simulation.key("web-1"), {"status": {**status, "conditions": unready}})
-    simulation.server.change(VMS, simulation.key("web-1"), {"status": {"conditions": unready}})
-    simulation.run_passes(20)
-    assert draining(simulation) == {"web-1"}
-    assert "vmherd.dev/healed" not in simulation.pool["metadata"]["annotations"], "nothing is announced yet"
-    simulation.live_on(900)
-    simulation.run_passes(5)
-    assert "deletionTimestamp" in simulation.vms["web-1"]["metadata"]
-
-
 def draining(simulation: PoolSimulation) -> set[str]:
     return {name for name, each in simulation.vms.items() if DRAINING in each["metadata"].get("annotations", {})}
-
-
-def instances(simulation: PoolSimulation) -> dict[str, str]:
-    return {name: each["metadata"]["uid"] for name, each in simulation.vmis.items()}
 
 
 CHANGES = ("scale", "template", "drained", "remove", "delete", "wait", "crash")

@@ -2,7 +2,6 @@
 
 import json
 from datetime import timedelta
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -14,33 +13,24 @@ from controller.kubevirt.vms import BROKEN_STATES
 from controller.runtime.actions import Delete, Plan
 from informers.objects import PatchType
 from tests.builders import NOW
-from tests.fakes.kubevirt import BROKEN
-from tests.pool_builders import POOLS, pool, vm_spec, vmi, vms
+from tests.pool_builders import POOLS, vm_spec, vmi, vms
 from tests.pool_healing import (
     FAILING,
-    SOON,
     STUCK,
     annotated,
     announce,
     announced,
     announced_for,
     at,
-    break_one,
     entry,
     heal,
     healed,
     healing_pool,
     record_of,
 )
-from tests.pool_simulation import PoolSimulation
 from tests.strategies import json_values
 
 UUID = "0123abcd-0123-4567-89ab-0123456789ab"
-PRESERVING = {"proactive": {"statePreservation": "Offline"}}
-
-
-def uids(documents) -> dict[str, str]:
-    return {name: document["metadata"]["uid"] for name, document in documents.items()}
 
 
 @pytest.mark.parametrize(("failures", "expected"), [(None, []), (0, []), (2, []), (3, ["web-0"]), (9, ["web-0"])])
@@ -240,34 +230,3 @@ def test_the_annotation_stays_below_the_size_limit_of_the_server():
     assert "1999" in written
     assert "1000" not in written
     assert len(json.dumps(written)) < 128 * 1024
-
-
-@pytest.mark.parametrize(("strategy", "new_disks"), [(None, {"data-1"}), (PRESERVING, set())])
-def test_p15_a_failing_vm_is_recreated_with_its_name_and_its_preserved_disks(strategy, new_disks):
-    simulation = PoolSimulation(
-        pool(replicas=3, autohealing=SOON, spec=vm_spec(disks=["data"]), scaleInStrategy=strategy)
-    )
-    simulation.come_to_rest()
-    before, disks = uids(simulation.vms), uids(simulation.claims)
-    break_one(simulation, "web-1")
-    simulation.come_to_rest()
-    after = uids(simulation.vms)
-    assert {name for name in before if before[name] != after[name]} == {"web-1"}
-    assert {name for name in disks if disks[name] != uids(simulation.claims)[name]} == new_disks
-    assert all(vm["status"]["printableStatus"] == "Running" for vm in simulation.vms.values())
-
-
-@pytest.mark.no_cover  # hours of the same few lines
-def test_p15_the_pause_between_healings_of_a_broken_template_doubles():
-    simulation = PoolSimulation(pool(replicas=1, autohealing=SOON, spec=vm_spec(image=BROKEN)))
-    healings = []
-    for _ in range(600):
-        simulation.actions.clear()
-        simulation.run_pass()
-        if any(isinstance(each, Delete) for each in simulation.actions):
-            healings.append((simulation.now - NOW).total_seconds())
-        simulation.live_on(2)
-    pauses = [after - before for before, after in pairwise(healings)]
-    assert len(pauses) >= 6
-    for pause, minimum in zip(pauses, (10, 20, 40, 80, 160, 300), strict=False):
-        assert minimum <= pause <= minimum + 8

@@ -10,10 +10,8 @@ from controller.kubevirt.resources import VMS
 from controller.pool.members.snapshot import Limits
 from controller.pool.plan import plan
 from controller.runtime.actions import Create, Delete, Patch
-from tests.fakes.rules import finalizers_of
 from tests.pool_builders import OTHER_FINALIZER, pool, snapshot, vm, vms
 from tests.pool_healing import FAILING, announced_for
-from tests.pool_simulation import PoolSimulation
 from tests.pool_updates import during_update, limited_pool, new_vms, old_vmis, restarted
 
 ASCENDING = {"selectionPolicy": {"sortPolicy": "AscendingOrder"}}
@@ -27,21 +25,6 @@ def patches_of(todo):
     """The new finalizers in each patch of a VM, by the name of the VM."""
     bodies = {each.key.name: each for each in todo.actions if isinstance(each, Patch) and each.resource is VMS}
     return {name: json.loads(patch.body)["metadata"]["finalizers"] for name, patch in bodies.items()}
-
-
-def with_finalizer(simulation):
-    return {name for name, found in simulation.vms.items() if POOL_FINALIZER in finalizers_of(found)}
-
-
-def test_p6_p10_if_the_pool_keeps_no_disks_one_delete_is_the_only_write_for_a_vm():
-    simulation = PoolSimulation(pool(replicas=4, scaleInStrategy=DISABLED))
-    simulation.come_to_rest()
-    before = len(simulation.actions)
-    simulation.change(replicas=0)
-    simulation.come_to_rest()
-    writes = [each for each in simulation.actions[before:] if each.resource is VMS]
-    assert [type(each) for each in writes] == [Delete] * 4
-    assert simulation.vms == {}
 
 
 @pytest.mark.parametrize("strategy", [None, DISABLED, {"opportunistic": {}}, {"unmanaged": {}}])

@@ -82,22 +82,6 @@ def refuses_patch_of(name: str):
     return refuses
 
 
-def test_p22_a_vm_whose_patch_is_refused_does_not_stop_the_rollout_of_the_others():
-    simulation = PoolSimulation(pool(replicas=5, maxUnavailable=1))
-    simulation.come_to_rest()
-    simulation.refuses = refuses_patch_of("web-1")
-    simulation.change_template(vm_spec(image="v2"))
-    simulation.run_passes(60)
-    label = "kubevirt.io/vm-pool-revision-name"
-    outdated = [name for name, each in simulation.vms.items() if each["metadata"]["labels"][label] == "web-1"]
-    assert outdated == ["web-1"]
-    conditions = {each["type"]: each["message"] for each in simulation.pool["status"]["conditions"]}
-    assert conditions["ReplicaFailure"] == "error during VM update: no"
-    simulation.refuses = lambda request: False
-    simulation.come_to_rest()
-    assert simulation.pool["status"]["updatedReplicas"] == 5
-
-
 def test_p22_a_vm_whose_patch_is_refused_delays_no_other_vm_of_a_deleted_pool():
     simulation = PoolSimulation(pool(replicas=5, scaleInStrategy=OFFLINE, spec=vm_spec(disks=("data",))))
     simulation.come_to_rest()
@@ -118,22 +102,6 @@ def test_p22_a_refused_patch_of_the_pool_stops_only_what_needs_the_patch(finaliz
     assert len(simulation.members()) == members
     failures = [each for each in simulation.pool["status"].get("conditions", []) if each["type"] == "ReplicaFailure"]
     assert [each["reason"] for each in failures] == ["FailedPoolUpdate"]
-
-
-def test_p22_an_event_of_a_refused_note_is_not_sent():
-    simulation = PoolSimulation(pool(replicas=2, annotations={"vmherd.dev/drain-seconds": "3600"}))
-    simulation.come_to_rest()
-    simulation.refuses = lambda request: request.resource is VMS and request.verb == "patch"
-    simulation.change(replicas=1)
-    simulation.run_passes(4)
-    told = simulation.process.recorder.published
-    [failure] = [each for each in simulation.pool["status"]["conditions"] if each["type"] == "ReplicaFailure"]
-    assert failure["reason"] == "FailedUpdate"
-    assert failure["message"].startswith("error while updating the metadata of web-1: ")
-    assert "Draining" not in {each.reason for each in told}
-    simulation.refuses = lambda request: False
-    simulation.run_passes(4)
-    assert "Draining" in {each.reason for each in told}
 
 
 def test_p22_a_create_that_waits_for_a_disk_has_a_reason_and_a_deadline():

@@ -5,16 +5,14 @@ from typing import Any
 
 import pytest
 
-from controller.kubevirt.annotations import PARTITION, PARTITION_REVISION, PARTITION_STEP, REMOVE
+from controller.kubevirt.annotations import PARTITION, PARTITION_REVISION, PARTITION_STEP
 from controller.pool.plan import plan
 from controller.pool.rollout.partition_steps import waiting_step
 from controller.pool.spec.partition import ALL_ORDINALS, parse_partition, step_note
 from controller.pool.status import next_status
 from controller.runtime.actions import Create
 from tests.builders import NOW
-from tests.fakes.kubevirt import BROKEN
-from tests.pool_builders import intent_of, pool, situation_of, vm_spec, vmi
-from tests.pool_simulation import PoolSimulation
+from tests.pool_builders import intent_of, pool, situation_of, vmi
 from tests.pool_updates import during_update, limited_pool, merged, new_vms, old_vms
 
 STEPS = "75%,50%:10m,0"
@@ -112,23 +110,6 @@ def test_p14_an_undo_to_the_template_below_the_partition_takes_no_steps():
     assert merged(plan(seen_in(owner, range(0, 2)))) == ["web-2", "web-3"]
 
 
-def test_p14_no_scaling_skips_a_step_or_its_pause():
-    simulation = PoolSimulation(pool(replicas=4, spec=vm_spec(image="v1"), annotations={PARTITION: "75%,50%:1h,0"}))
-    simulation.come_to_rest()
-    simulation.change_template(vm_spec(image="v2"))
-    simulation.run_passes(20, seconds=60)
-    assert sorted(simulation.images().values()) == ["v1", "v1", "v2", "v2"]
-    for name in ("web-0", "web-1"):
-        simulation.edit_vm(name, metadata={"annotations": {REMOVE: "true"}})
-    simulation.change(replicas=2)
-    simulation.run_passes(10, seconds=1)
-    simulation.change(replicas=6)
-    simulation.run_passes(10, seconds=1)
-    assert sorted(simulation.images().values()) == ["v1"] * 3 + ["v2"] * 3
-    simulation.run_passes(80, seconds=60)
-    assert set(simulation.images().values()) == {"v2"}
-
-
 def test_p14_a_missing_vm_below_the_partition_comes_back_with_the_earlier_template_and_begins_no_step():
     owner = stepped("1:10m,0", replicas=2)
     machines = new_vms(owner, 1, ready_for_s=60)
@@ -142,14 +123,3 @@ def test_p17_a_pool_between_two_steps_is_updating():
     status = next_status(seen_in(stepped(**step_of(stepped(), 2)), range(2, 4), ready_for_s=5), ())
     assert status.printable_status == "Updating"
     assert waiting_step(situation_of(seen_in(stepped("3"), range(3, 4)))) == "", "a single step has no next one"
-
-
-def test_p14_a_bad_template_never_leaves_its_first_step():
-    simulation = PoolSimulation(pool(replicas=4, spec=vm_spec(image="v1"), annotations={PARTITION: STEPS}))
-    simulation.come_to_rest()
-    simulation.change_template(vm_spec(image=BROKEN))
-    simulation.run_passes(60, seconds=60)
-    assert [name for name, image in simulation.images().items() if image == BROKEN] == ["web-3"]
-    simulation.change_template(vm_spec(image="v1"))
-    simulation.come_to_rest()
-    assert set(simulation.images().values()) == {"v1"}

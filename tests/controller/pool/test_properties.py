@@ -70,17 +70,6 @@ def test_a_pool_that_is_held_creates_and_deletes_nothing(how):
     assert how == "paused" or todo.stages == ()
 
 
-def test_a_burst_that_is_sent_again_creates_no_duplicate():
-    """After a crash or lost answers, the cache is stale. The whole plan is carried out again."""
-    for written in (0, 1, 4, 5):
-        simulation = PoolSimulation(pool(replicas=5))
-        stages = plan(simulation.snapshot()).stages
-        simulation.crash_while_carrying_out(stages, written)
-        simulation.carry_out(stages)
-        simulation.carry_out(plan(simulation.snapshot()).stages)
-        assert simulation.members() == [f"web-{ordinal}" for ordinal in range(5)]
-
-
 @settings(max_examples=300)
 @given(wild_pools, st.booleans(), st.booleans())
 def test_p1_any_pool_that_decodes_gets_a_plan_and_a_status(owner, settled, deleting):

@@ -109,23 +109,6 @@ def test_p8_no_vm_is_deleted_if_the_selectors_match_no_other_vm(is_leaving):
     assert len(todo.notices) == 1
 
 
-def test_p8_from_100_to_10_to_60_while_vms_are_terminating():
-    simulation = PoolSimulation(pool(replicas=100))
-    simulation.come_to_rest()
-    simulation.change(replicas=10)
-    simulation.run_pass()
-    simulation.live_on()
-    simulation.change(replicas=60)
-    stayed = set(simulation.running())
-    simulation.actions.clear()
-    simulation.come_to_rest()
-    assert len(stayed) == 10
-    assert stayed <= set(simulation.members())
-    assert simulation.members() == simulation.running()
-    assert len(simulation.members()) == 60
-    assert not [each for each in simulation.actions if isinstance(each, Delete)]
-
-
 def test_p8_if_the_selectors_match_too_few_vms_an_event_says_how_many_stay():
     owner = pool(replicas=1, generation=7, scaleInStrategy={"proactive": {"selectionPolicy": SPARE}})
     todo = plan(snapshot(owner, (*vms(owner, 0, 1), spare(owner, "web-2"))))
@@ -163,16 +146,6 @@ def test_p9_a_vm_that_a_user_deletes_is_replaced_if_members_are_missing(strategy
     simulation.come_to_rest()
     assert simulation.members() == ["web-0", "web-1", "web-2"]
     assert simulation.vms["web-1"]["metadata"]["uid"] != before
-
-
-@pytest.mark.parametrize("strategy", ["opportunistic", "unmanaged"])
-def test_p9_a_vm_that_a_user_deletes_loses_the_finalizer_while_the_pool_is_too_large(strategy):
-    simulation = PoolSimulation(pool(replicas=3, scaleInStrategy={strategy: {}}))
-    simulation.come_to_rest()
-    simulation.change(replicas=1)
-    simulation.delete_by_user("web-1")
-    simulation.come_to_rest()
-    assert simulation.members() == ["web-0", "web-2"]
 
 
 def test_p10_a_vm_without_the_finalizer_gets_it_before_it_is_deleted_if_disks_are_preserved():

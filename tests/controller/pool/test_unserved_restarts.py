@@ -63,13 +63,3 @@ def test_p13_a_pool_without_restarts_is_degraded_and_reports_it_once_and_retries
     assert {each["metadata"]["labels"]["kubevirt.io/vm-pool-revision-name"] for each in simulation.vmis.values()} == {
         "web-1"
     }
-
-
-def test_p13_the_update_goes_on_when_the_cluster_serves_restarts():
-    simulation = manual_pool()
-    simulation.run_passes(10)
-    simulation.kubevirt.serve()
-    simulation.come_to_rest()
-    assert simulation.pool["status"]["printableStatus"] == "Running"
-    assert simulation.pool["status"]["updatedReplicas"] == 3
-    assert "conditions" not in simulation.pool["status"]

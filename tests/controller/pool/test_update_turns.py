@@ -9,10 +9,8 @@ from controller.kubevirt.annotations import REVISION_NAME, TAKEOVER
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.plan import plan
-from controller.runtime.actions import Delete, Patch, Plan, Restart
-from tests.fakes.kubevirt import BROKEN
+from controller.runtime.actions import Delete, Patch, Restart
 from tests.pool_builders import LABELS, pool, revision, snapshot, vm_spec, vmi, vms
-from tests.pool_simulation import PoolSimulation
 from tests.pool_updates import deleted_vms, during_update, limited_pool, merged, new_vms, old_vms, restarted
 
 
@@ -238,54 +236,3 @@ def test_a_takeover_counts_the_vms_of_the_whole_update_and_not_only_of_the_first
 
 
 # Simulations
-
-
-@pytest.mark.parametrize("most", [1, 2])
-def test_p14_a_bad_template_reaches_only_as_many_vms_as_may_be_unavailable(most):
-    """A VM with the earlier template crashes during the rollout. When the template is reverted, the controller changes
-    only the VMs that it had changed.
-    """
-    simulation = PoolSimulation(pool(replicas=4, spec=vm_spec(image="v1"), maxUnavailable=most))
-    simulation.come_to_rest()
-    uids = {name: each["metadata"]["uid"] for name, each in simulation.vmis.items()}
-    simulation.change_template(vm_spec(image=BROKEN))
-    simulation.run_passes(3)
-    changed = {name for name, image in simulation.images().items() if image == BROKEN}
-    [crashed, *_] = sorted({*simulation.vmis} - changed)
-    simulation.server.remove(VMIS, simulation.key(crashed))
-    simulation.run_passes(6)
-    assert {name for name, image in simulation.images().items() if image == BROKEN} == changed
-    assert len(changed) == most
-    simulation.change_template(vm_spec(image="v1"))
-    simulation.come_to_rest()
-    assert set(simulation.images().values()) == {"v1"}
-    touched = {name for name, each in simulation.vmis.items() if each["metadata"]["uid"] != uids[name]}
-    assert touched == {*changed, crashed}
-    assert plan(simulation.snapshot()) == Plan()
-
-
-@pytest.mark.parametrize("strategy", ["Always", "Once", "Manual", "RerunOnFailure"])
-def test_p13_a_running_vm_of_every_run_strategy_gets_the_template_and_runs_again(strategy):
-    simulation = PoolSimulation(pool(spec=vm_spec(image="v1", run_strategy=strategy), maxUnavailable=1))
-    simulation.come_to_rest()
-    if strategy == "Manual":
-        for name in simulation.vms:
-            simulation.server.change(
-                VMS, simulation.key(name), {"status": {"stateChangeRequests": [{"action": "Start"}]}}
-            )
-        simulation.come_to_rest()
-    uids = {name: each["metadata"]["uid"] for name, each in simulation.vmis.items()}
-    assert len(uids) == 3
-    simulation.change_template(vm_spec(image="v2", run_strategy=strategy))
-    for _ in range(30):
-        simulation.run_pass()
-        simulation.live_on()
-        up = [each for each in simulation.vmis.values() if each["status"]["conditions"][0]["status"] == "True"]
-        assert len(up) >= 2
-    simulation.come_to_rest()
-    assert {name for name, each in simulation.vmis.items() if each["metadata"]["uid"] != uids[name]} == set(uids)
-    assert set(simulation.images().values()) == {"v2"}
-    assert simulation.pool["status"]["updatedReplicas"] == simulation.pool["status"]["readyReplicas"] == 3
-    assert simulation.pool["status"]["printableStatus"] == "Running"
-    sent = [each for each in simulation.server.requests if each.verb == "update"]
-    assert len(sent) == (3 if strategy in ("Manual", "RerunOnFailure") else 0)
