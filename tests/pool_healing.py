@@ -6,23 +6,17 @@ from msgspec.structs import replace
 
 from controller.kubevirt.annotations import HEALED, UNREADY
 from controller.kubevirt.pool_types import Pool
-from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.healing.heal import plan_healing
 from controller.runtime.actions import Delete, Patch, Plan
 from tests.builders import seconds_ago
-from tests.fakes.kubevirt import BROKEN
 from tests.pool_builders import Json, pool, situation_of, snapshot
-from tests.pool_simulation import PoolSimulation
 
 FAILING: Json = {"ready": False, "failures": 3}
 """A VM with so many failed starts that the pool heals the VM at once."""
 
 STUCK: Json = {"ready": False, "printable": "ImagePullBackOff"}
 """A VM in a broken state. It is healed after the minimum failing time."""
-
-SOON: Json = {"startUpFailureThreshold": 99, "minFailingToStartDuration": "0s"}
-"""An autohealing block that heals a VM in a broken state at once."""
 
 
 def healing_pool(*, healed: Json | None = None, annotations: Json | None = None, **changes: object) -> Pool:
@@ -101,11 +95,3 @@ def record_of(todo: Plan) -> Json:
 
 def reasons(todo: Plan) -> list[str]:
     return [notice.reason for notice in todo.notices]
-
-
-def break_one(simulation: PoolSimulation, name: str) -> None:
-    """Give the VM an image with which its VMIs never become ready, and delete its VMI."""
-    root, *disks = simulation.vms[name]["spec"]["template"]["spec"]["volumes"]
-    volumes = [{**root, "containerDisk": {"image": BROKEN}}, *disks]
-    simulation.edit_vm(name, spec={"template": {"spec": {"volumes": volumes}}})
-    simulation.server.remove(VMIS, simulation.key(name))

@@ -20,16 +20,8 @@ MERGE = ThreeWayMerge(
     resource=VMS, key=KEY, uid="uid", old=b"{}", new=b"{}", why="restart, from revision web-1 to web-2"
 )
 RESTART = Delete(resource=VMIS, key=KEY, uid="uid", why="its template is older than revision web-2")
-REQUESTED_RESTART = Restart(
-    resource=VMS,
-    key=KEY,
-    uid="uid",
-    requests=VM_REQUESTS,
-    subresource="restart",
-    instance=VMIS,
-    instance_uid="vmi",
-    why="its template is older than revision web-2",
-)
+_OF_VMI = {"instance": VMIS, "instance_uid": "vmi", "requests": VM_REQUESTS, "subresource": "restart"}
+REQUESTED_RESTART = Restart(resource=VMS, key=KEY, uid="uid", why=RESTART.why, **_OF_VMI)
 RELABEL = Patch(resource=VMIS, key=KEY, body=b"{}", type=PatchType.MERGE, why="")
 REMOVE_FINALIZER = Patch(resource=VMS, key=KEY, body=b"{}", type=PatchType.JSON, why="")
 NOTE = Patch(resource=POOLS, key=KEY, body=b"{}", type=PatchType.MERGE, why="", is_note=True)
@@ -48,14 +40,7 @@ FAILURE = {
     "lastProbeTime": seconds_ago(60),
     "lastTransitionTime": seconds_ago(60),
 }
-PAUSED = {
-    "type": "ReplicaPaused",
-    "status": "True",
-    "reason": "SuccessfulPaused",
-    "message": "Pool controller is paused",
-    "lastProbeTime": seconds_ago(60),
-    "lastTransitionTime": seconds_ago(60),
-}
+PAUSED = FAILURE | {"type": "ReplicaPaused", "reason": "SuccessfulPaused", "message": "Pool controller is paused"}
 FOREIGN = {"type": "Audited", "status": "False", "reason": "Never", "lastTransitionTime": seconds_ago(9000)}
 
 

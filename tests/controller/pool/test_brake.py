@@ -6,13 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from controller.kubevirt.annotations import TAKEOVER
-from controller.kubevirt.resources import VMIS, VMS
+from controller.kubevirt.resources import VMIS
 from controller.pool.members.snapshot import Limits
 from controller.pool.plan import plan
-from controller.runtime.actions import Create, Delete, Patch, ThreeWayMerge
+from controller.runtime.actions import Delete, Patch, ThreeWayMerge
 from controller.runtime.dry_run import reported_actions
-from tests.pool_builders import LABELS, pool, revision, snapshot, vm_spec, vmi, vms
-from tests.pool_healing import FAILING, announced_for
+from tests.pool_builders import pool, revision, snapshot, vm_spec, vmi, vms
 
 OLD, NEW = vm_spec(image="v1", disks=["data"]), vm_spec(image="v2", disks=["data"])
 OTHER_DISKS = vm_spec(image="v1", disks=["data"], storage_class="slow")
@@ -86,16 +85,6 @@ def test_the_restart_of_an_outdated_vmi_is_held_too():
     assert restarted == [(VMIS.plural, "web-0"), (VMIS.plural, "web-1"), (VMIS.plural, "web-2")]
 
 
-def test_an_update_whose_restarts_wait_for_other_vms_is_held():
-    """`web-2` is not ready, so the first reconciliation restarts no VMI. A later reconciliation restarts the VMIs."""
-    owner = outdated(maxUnavailable=1)
-    machines = (*vms(owner, 0, 1, revision="web-2"), *vms(owner, 2, revision="web-2", ready=False))
-    started = [vmi(machines[0], revision="web-1"), vmi(machines[1], revision="web-1"), vmi(machines[2], ready=False)]
-    found = seen(owner, machines, vmis=started)
-    found = replace(found, revisions=(*found.revisions, revision(owner, "web-2", number=2)))
-    assert [mark.split()[0] for mark in marks(plan(found))] == ["held"]
-
-
 ALLOWED = {
     "the annotation allows it": ({"mark": "proceed"}, {}, 3, []),
     "another mode": ({}, {"takes_over": False}, 3, []),
@@ -115,11 +104,14 @@ def test_which_updates_are_allowed(fields, mode, number, expected):
     assert (len(changes(todo)), [mark.split()[0] for mark in marks(todo)]) == (number, expected)
 
 
-def test_vms_of_an_unknown_revision_are_held():
-    owner = outdated()
-    todo = plan(seen(owner, vms(owner, 0, 1, 2, revision="gone-9")))
-    assert changes(todo) == []
-    assert "their revision gone-9 is not known" in todo.notices[0].message
+def test_an_update_whose_restarts_wait_for_other_vms_is_held():
+    """`web-2` is not ready, so the first reconciliation restarts no VMI. A later reconciliation restarts the VMIs."""
+    owner = outdated(maxUnavailable=1)
+    machines = (*vms(owner, 0, 1, revision="web-2"), *vms(owner, 2, revision="web-2", ready=False))
+    started = [vmi(machines[0], revision="web-1"), vmi(machines[1], revision="web-1"), vmi(machines[2], ready=False)]
+    found = seen(owner, machines, vmis=started)
+    found = replace(found, revisions=(*found.revisions, revision(owner, "web-2", number=2)))
+    assert [mark.split()[0] for mark in marks(plan(found))] == ["held"]
 
 
 def test_the_next_change_of_the_template_allows_the_update():
@@ -129,40 +121,3 @@ def test_the_next_change_of_the_template_allows_the_update():
     assert len(changes(todo)) == 3
     assert marks(todo) == ["done"]
     assert isinstance(todo.actions[0], Patch)
-
-
-def test_a_pool_without_vms_is_marked_as_taken_over_before_its_first_vm():
-    todo = plan(seen(outdated(finalizers=()), ()))
-    names = [type(each).__name__ for each in todo.actions]
-    assert marks(todo) == ["done"]
-    assert names.index("Create") > max(i for i, each in enumerate(todo.actions) if isinstance(each, Patch))
-
-
-def test_scaling_healing_and_finalizer_removal_are_not_held():
-    owner = outdated(replicas=4)
-    assert [each.key.name for each in plan(seen(owner, vms(owner, 0, 1, 2))).actions if isinstance(each, Create)][
-        1:
-    ] == ["web-3"]
-    smaller = outdated(replicas=1)
-    deletes = [each for each in plan(seen(smaller, vms(smaller, 0, 1, 2))).actions if isinstance(each, Delete)]
-    assert [each.resource for each in deletes] == [VMS, VMS]
-    healing = outdated(autohealing={"startUpFailureThreshold": 1})
-    machines = (*vms(healing, 0, **FAILING), *vms(healing, 1, 2))
-    assert changes(plan(seen(healing, machines))) == []
-    announced = announced_for(healing, machines[0])
-    assert [each.key.name for each in changes(plan(seen(announced, machines)))] == ["web-0"]
-    same_size = outdated()
-    machines = (*vms(same_size, 0, deleting=True), *vms(same_size, 1, 2))
-    patched = [each.key.name for each in plan(seen(same_size, machines)).actions if isinstance(each, Patch)]
-    assert "web-0" in patched
-
-
-def test_a_held_update_may_patch_the_label_of_a_vmi():
-    """A new label does not restart a VMI."""
-    owner = outdated(spec=OLD, labels={**LABELS, "new": "label"})
-    machines = vms(owner, 0, 1, 2, revision="web-2")
-    found = seen(owner, machines, vmis=[vmi(each, revision="web-1") for each in machines])
-    found = replace(found, revisions=(*found.revisions, revision(owner, "web-2", number=2)))
-    todo = plan(found)
-    assert marks(todo) == ["done"]
-    assert {each.resource for each in todo.actions if isinstance(each, Patch) and not each.is_note} == {VMIS}

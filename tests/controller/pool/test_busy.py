@@ -9,17 +9,15 @@ import pytest
 from controller.kubevirt.annotations import (
     BUSY_UNTIL,
     HEALED,
-    PROTECT,
     REPLACE_FINISHED,
     REPLACE_UNREADY_AFTER,
-    SCALE_IN,
 )
 from controller.kubevirt.busy import busy_reason
 from controller.kubevirt.resources import VMS
 from controller.pool.plan import plan
 from controller.pool.rules import JUDGE
 from controller.pool.status import outcome_notices
-from controller.replicas.catalogue import CATALOGUE, Place
+from controller.replicas.catalogue import Place
 from controller.replicas.wrong_annotations import message_of
 from controller.runtime.actions import Cause, Delete, Done, Restart
 from tests.builders import NOW
@@ -72,14 +70,6 @@ def test_p24_a_mark_counts_until_its_time_and_a_wrong_value_until_it_is_correcte
     assert ("counts as busy" in message_of(BUSY_UNTIL, mark, Place.VM)) == ("not a time" in reason)
 
 
-@pytest.mark.parametrize("text", [PAST, SOON, FAR, "2026-08-01T12:00:00.123456789Z"])
-@pytest.mark.parametrize("place", [Place.VM, Place.VMI, Place.VMI_OF_VM])
-def test_p24_a_time_is_a_valid_value(place: Place, text: str):
-    assert message_of(BUSY_UNTIL, text, place) == ""
-    assert "must be a time such as" in message_of(BUSY_UNTIL, text[:10], place)
-    assert sum(each.name == BUSY_UNTIL for each in CATALOGUE) == 1
-
-
 def test_p24_a_busy_vm_leaves_last_and_only_after_its_time():
     owner = pool(replicas=1, scaleInStrategy=DESCENDING)
     machines = (*vms(owner, 0, 1), *vms(owner, 2, **until(SOON)))
@@ -91,16 +81,6 @@ def test_p24_a_busy_vm_leaves_last_and_only_after_its_time():
         ("ScaleInHeld", f"web-2 is surplus, but is not deleted now: it is busy until {SOON}")
     ]
     assert names(plan(snapshot(smaller, machines[2:], now=NOW + timedelta(seconds=30)))) == ["web-2"]
-
-
-def test_p24_a_mark_that_is_extended_again_and_again_is_one_reason():
-    """An agent in the guest may extend its mark each minute."""
-    for owner in (pool(replicas=0), pool(replicas=1, generation=2)):
-        once = set()
-        for time in (SOON, FAR):
-            notices = plan(outdated(owner, 0, **until(time))).notices
-            once |= {each.once for each in notices if each.reason in ("ScaleInHeld", "UpdateHeld")}
-        assert len(once) == 1
 
 
 def test_p24_the_mark_may_be_on_the_vmi():
@@ -132,7 +112,6 @@ def test_p24_a_vm_that_becomes_busy_after_the_plan_is_not_deleted():
 
 ONCE = vm_spec(run_strategy="Once")
 REPLACE = {REPLACE_FINISHED: "true"}
-SPARE = {**REPLACE, SCALE_IN: "finished"}
 OFFLINE = {"proactive": {"statePreservation": "Offline"}}
 
 
@@ -186,21 +165,6 @@ def test_p25_a_pool_that_cannot_replace_finished_vms_says_why(changes: Json, pro
     assert "InvalidAnnotation" in [each.reason for each in todo.notices]
 
 
-def test_p25_a_scale_in_of_finished_vms_on_another_run_strategy_is_reported():
-    [wrong] = snapshot(pool(annotations={SCALE_IN: "finished"}), ()).wrong_annotations
-    assert wrong.text.startswith(f"annotation {SCALE_IN} keeps every VM: the run strategy")
-
-
-def test_p25_a_protected_vm_stays_and_an_event_names_it():
-    todo = planned(one_shot(), finished=1, running=2, annotations={PROTECT: "true"})
-    assert (deleted(todo), [each.reason for each in todo.notices]) == ([], ["HealingHeld"])
-
-
-def test_p25_the_mark_of_a_busy_vm_ends_with_its_work():
-    far = {BUSY_UNTIL: "2999-01-01T00:00:00Z"}
-    assert deleted(planned(one_shot(), finished=1, running=2, annotations=far)) == ["web-0"]
-
-
 @pytest.mark.parametrize(
     ("phase", "ran_s", "early"), [("Failed", 599, True), ("Succeeded", 59, True), ("Succeeded", 61, False)]
 )
@@ -211,26 +175,3 @@ def test_p25_an_early_failure_is_noted_before_the_delete_and_the_next_one_waits(
     later = planned(again, finished=1, running=2, phase=phase, ran_s=ran_s)
     assert deleted(later) == ([] if early else ["web-0"])
     assert (later.requeue_after_s or 0) == (25 if early else 0)
-
-
-@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
-def test_p25_a_vm_that_ended_without_a_run_failed_early(phase: str):
-    owner = one_shot({HEALED: json.dumps({"0": entry(count=3, seconds=15)})})
-    machines = vms(owner, 0, 1, 2, spec=ONCE, ready=False, printable="Stopped")
-    ended = vmi(machines[0], phase=phase, ready=False, entered_s={phase: 5})
-    assert deleted(plan(snapshot(owner, machines, vmis=[ended]))) == []
-
-
-def test_p25_a_scale_in_gives_up_if_a_finished_vm_has_changed():
-    """A user may have started the VM again since the plan was made."""
-    owner = pool(replicas=1, spec=ONCE, annotations={SCALE_IN: "finished"})
-    [delete] = planned(owner, finished=1, running=1).actions
-    assert (delete.key.name, delete.owner_uid) == ("web-0", "")
-
-
-def test_p25_finished_vms_that_stay_do_not_keep_others_from_their_turn():
-    owner = one_shot(replicas=4)
-    kept = vms(owner, 0, 1, spec=ONCE, ready=False, printable="Stopped", annotations={PROTECT: "true"})
-    others = vms(owner, 2, 3, spec=ONCE, ready=False, printable="Stopped")
-    ended = [vmi(each, phase="Failed", ready=False, entered_s={"Running": 900, "Failed": 5}) for each in kept + others]
-    assert deleted(plan(snapshot(owner, (*kept, *others), vmis=ended, burst=2))) == ["web-2", "web-3"]

@@ -19,7 +19,6 @@ from controller.kubevirt.annotations import (
 from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.plan import plan
 from controller.replicas.draining import HEALING, SCALE_IN, UPDATE, Mark, guest_of_vm, mark_of, must_drain
-from controller.replicas.settings import read_settings
 from controller.runtime.actions import Action, Delete, Patch, Restart
 from tests.builders import NOW, seconds_ago
 from tests.pool_builders import LABELS, pool, snapshot, vm, vm_spec, vmi, vms
@@ -135,17 +134,6 @@ def test_p26_a_mark_with_a_strange_text_or_a_deadline_out_of_reach_is_replaced(t
         DRAINED: None,
     }
     assert (deletes(todo), todo.requeue_after_s) == ([], 900)
-
-
-def test_p26_vms_leave_at_once_without_an_event_when_the_pool_no_longer_asks_for_drains():
-    owner = pool(replicas=0)
-    todo = planned(owner, vm("web-0", owner=owner, **marked("web-0")))
-    assert (deletes(todo), reasons(todo)) == (["web-0"], [])
-
-
-@pytest.mark.parametrize(("value", "seconds"), [("1", 1), ("0", 600), ("15m", 600), ("", 600)])
-def test_p26_a_wrong_time_counts_as_600_seconds(value: str, seconds: int):
-    assert read_settings(pool(annotations={DRAIN_SECONDS: value}).metadata).drain == timedelta(seconds=seconds)
 
 
 OUT = {"spec": {"template": {"metadata": {"labels": {IN_SERVICE: "false"}}}}}

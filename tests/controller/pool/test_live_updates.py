@@ -17,7 +17,7 @@ from controller.pool.status import next_status
 from controller.runtime.actions import Action, Delete, Patch, Plan, ThreeWayMerge
 from informers.meta import annotations_of
 from tests.builders import NOW, seconds_ago
-from tests.pool_builders import POOLS, pool, revision, rules_of, snapshot, stores, vm_spec, vmi, vms
+from tests.pool_builders import POOLS, pool, revision, snapshot, vm_spec, vmi, vms
 
 Json = dict[str, Any]
 
@@ -133,13 +133,6 @@ def test_p13_a_change_that_needs_a_restart_has_the_limit_of_unavailable_vms(new:
     assert len(changes(Facts(new, replicas=8, maxUnavailable=3).todo())) == 3
 
 
-def test_p13_no_live_change_begins_while_too_many_vms_are_unavailable() -> None:
-    facts = Facts(NEW, replicas=8, maxUnavailable=1)
-    [facts.vms[0]] = vms(facts.owner, 0, revision="web-2", ready=False)
-    facts.vmis[0] = vmi(facts.vms[0], ready=False)
-    assert changes(facts.todo()) == []
-
-
 VERDICTS: dict[str, tuple[Facts, list[str]]] = {
     "not seen by KubeVirt": (Facts(NEW, begun=1).unseen(0), []),
     "not in sync": (Facts(NEW, begun=1).told(0, "VMIInSync", "False", observed_generation=2), []),
@@ -194,12 +187,6 @@ def test_p13_the_label_after_a_live_change_is_checked_on_the_server_and_names_th
     assert b"web-2" in patch.body
 
 
-def test_p13_a_restart_is_judged_again_when_its_condition_has_lasted_a_few_seconds() -> None:
-    wait_s = Facts(NEW, begun=1).restart_required(0, for_s=1, seen_s=1).todo().requeue_after_s
-    assert wait_s is not None
-    assert 0 < wait_s <= 2
-
-
 @pytest.mark.parametrize(
     ("facts", "said", "todo"),
     [
@@ -247,14 +234,6 @@ def test_p21_the_cap_live_restarts_no_vm(facts: Facts, expected: list[str]) -> N
         assert status.updated_replicas == 0, "the VMs stay outdated"
 
 
-def test_p21_without_live_changes_of_kubevirt_the_cap_live_holds_every_change_of_a_running_vm() -> None:
-    assert changes(Facts(NEW, cap="live").todo(live=False)) == []
-    stopped = Facts(OTHER_IMAGE, cap="live")
-    stopped.vmis = []
-    stopped.vms = list(vms(stopped.owner, 0, 1, 2, 3, revision="web-1", spec=OLD, ready=False, printable="Stopped"))
-    assert len(changes(stopped.todo(live=False))) == 4, "a VM without an instance is not restarted"
-
-
 def test_p13_the_start_of_a_live_change_is_remembered_until_it_ends() -> None:
     facts, live = Facts(NEW, begun=1).hot_plug(0), [True]
     known = LiveChanges(lambda: live[0])
@@ -268,12 +247,3 @@ def test_p13_the_start_of_a_live_change_is_remembered_until_it_ends() -> None:
     assert known.follow(key, Facts(OLD).seen().members, NOW) == {}
     live[0] = False
     assert known.follow(key, members, NOW) is None
-
-
-def test_p13_the_rules_hand_the_start_of_live_changes_to_the_snapshot() -> None:
-    facts = Facts(NEW, begun=1).hot_plug(0)
-    caches = stores(facts.owner, facts.vms, vmis=facts.vmis, revisions=facts.revisions)
-    rules = replace(rules_of(caches), live=LiveChanges(lambda: True))
-    seen = rules.take_snapshot(facts.owner.metadata.key, now=NOW, settled=True)
-    assert seen is not None
-    assert seen.live == {"uid-web-0": NOW}

@@ -5,7 +5,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from controller.kubevirt.annotations import (
     BUSY_UNTIL,
@@ -21,7 +20,7 @@ from controller.pool.rollout.successors import successor_of
 from controller.pool.status import next_status
 from controller.runtime.actions import Create, Delete, Patch, Restart
 from tests.builders import NOW
-from tests.pool_builders import pool, revision, rules_of, situation_of, snapshot, stores, vm, vm_spec, vmi
+from tests.pool_builders import pool, revision, situation_of, snapshot, vm, vm_spec, vmi
 from tests.pool_replay import Replay, moments
 
 AFTER = {SUBSTITUTE_LOST_AFTER: "300"}
@@ -98,24 +97,6 @@ def test_p28_a_guest_that_shuts_down_slowly_is_not_lost_before_its_grace_period_
         assert created(plan(snapshot(owner, machines, vmis=states, now=NOW + timedelta(seconds=seconds)))) == expected
 
 
-def test_p28_a_vm_stays_lost_when_kubernetes_deletes_its_pod():
-    owner = pool(annotations=AFTER)
-    machines = [vm(f"web-{n}", owner=owner, ready=n != 1, ready_for_s=400) for n in range(3)]
-    caches = stores(owner, machines, vmis=[vmi(each) for each in machines], revisions=[revision(owner)])
-    rules = rules_of(caches)
-
-    def at(seconds: int, sign: dict[str, Any]) -> Any:
-        caches.vmis.apply(vmi(machines[1], version=str(seconds + 2), **sign))
-        read = rules.take_snapshot(owner.metadata.key, now=NOW + timedelta(seconds=seconds), settled=True)
-        assert read is not None
-        return read
-
-    assert created(plan(at(0, SILENT))) == {"web-3": True}
-    assert created(plan(at(1, {**TERMINATING, "ready_for_s": 0}))) == {"web-3": True}
-    assert not created(plan(at(2, {**SILENT, "reason": "ContainersNotReady"})))
-    assert not created(plan(at(3, {**TERMINATING, "ready_for_s": -2})))
-
-
 @pytest.mark.parametrize(
     ("fields", "names", "held"),
     [
@@ -148,16 +129,6 @@ def test_p28_a_vm_that_restarts_or_is_stopped_by_a_user_does_not_count_as_lost()
     assert "replaced in a few seconds" in todo.held, "VMs that restart do not block healing"
 
 
-@pytest.mark.parametrize(("marked", "names"), [((), ["web-5", "web-6"]), ((5, 6), [])])
-def test_p28_beside_young_members_there_are_no_more_substitutes_than_lost_vms(marked: Any, names: list[str]):
-    owner = pool(replicas=5, annotations={**AFTER, MAX_UNHEALTHY: "100%"})
-    machines = [vm(f"web-{n}", owner=owner, labels={"app": "other"}, age_s=5) for n in (2, 3, 4)]
-    machines += [vm(f"web-{n}", owner=owner, ready=False, ready_for_s=400) for n in (0, 1)]
-    lost = [vmi(each, **SILENT) for each in machines[3:]]
-    machines += [vm(f"web-{n}", owner=owner, annotations=MARK) for n in marked]
-    assert sorted(created(plan(snapshot(owner, machines, vmis=lost)))) == names
-
-
 def test_p28_the_successor_of_a_substitute_is_a_substitute():
     owner = pool(annotations=AFTER)
     machines = [vm(f"web-{n}", owner=owner, annotations={3: MARK}.get(n)) for n in range(4)]
@@ -165,28 +136,6 @@ def test_p28_the_successor_of_a_substitute_is_a_substitute():
     for each in machines:
         meta = json.loads(successor_of(situation, each))["metadata"]
         assert (SUBSTITUTE in (meta.get("annotations") or {})) is (each.metadata.name == "web-3")
-
-
-def test_p28_a_restart_of_another_vm_does_not_let_a_bridged_pool_stall():
-    restart = {**TERMINATING, "ready_for_s": 5}
-    lost = {1: {**SILENT, "ready_for_s": 4000}, 2: restart}
-    status = next_status(seen(pool(annotations=AFTER), lost, 0, 1, 2, 3, marked={3: MARK}), ())
-    assert [each.type for each in status.conditions or () if each.status == "True"] == ["Reconciling"]
-
-
-def test_p28_the_status_names_the_node_of_the_vm_that_it_names():
-    owner = pool(annotations=AFTER)
-    machines = [vm(f"web-{n}", owner=owner, ready=n == 0, ready_for_s=400) for n in (2, 1, 0)]
-    states = [vmi(each, **({} if each.metadata.name == "web-0" else SILENT)) for each in machines]
-    states = [replace(each, status=replace(each.status, node_name=f"node-of-{each.metadata.name}")) for each in states]
-    todo = next_status(snapshot(owner, machines, vmis=states), ())
-    assert todo.problem == "web-1: NodeLost, its node node-of-web-1 does not answer"
-
-
-def test_p28_a_missing_vm_is_no_substitute():
-    owner = pool(annotations=AFTER)
-    assert created(plan(seen(owner, {1: SILENT}, 1, 2))) == {"web-0": False, "web-3": True}
-    assert created(plan(seen(owner, {1: SILENT}, 1, 2, 3, marked={3: MARK}))) == {"web-0": False}
 
 
 @pytest.mark.parametrize(
@@ -276,20 +225,3 @@ def test_p28_a_vm_on_a_lost_node_of_a_real_cluster_gets_one_substitute_and_is_le
     stopped_s, fenced_s = 5.399, 76.179
     assert stopped_s + 10 + 24 < lost_s[0] < stopped_s + 10 + 27, "after the grace period of the node monitor"
     assert fenced_s < lost_s[-1] < fenced_s + 3, "until the Pod is gone, also while it is Terminating"
-
-
-@pytest.mark.parametrize("graces_s", [(30, 3600), (3600, 30)])
-def test_p28_a_vm_with_a_long_grace_period_gets_no_substitute_before_its_end(graces_s: tuple[int, ...]):
-    owner = pool(replicas=4, annotations={SUBSTITUTE_LOST_AFTER: "60"})
-    machines = [
-        vm(f"web-{n}", owner=owner, ready=False, ready_for_s=400, spec=of_grace(s)) for n, s in enumerate(graces_s)
-    ]
-    machines += [vm(f"web-{n}", owner=owner) for n in (2, 3)]
-    instances = [vmi(each, **(TERMINATING if n < 2 else {})) for n, each in enumerate(machines)]
-    assert created(plan(snapshot(owner, machines, vmis=instances))) == {"web-4": True}
-
-
-def of_grace(seconds: int) -> dict[str, Any]:
-    spec = vm_spec()
-    spec["template"]["spec"]["terminationGracePeriodSeconds"] = seconds
-    return spec

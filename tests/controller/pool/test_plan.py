@@ -1,13 +1,31 @@
-"""P16: the order of the stages in a reconciliation, and the plans of paused, invalid and terminating pools."""
+"""P16: the order of a reconciliation, plans of paused, invalid and terminating pools, and properties of all plans."""
 
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from controller.kubevirt.annotations import REMOVE
-from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS
+from controller.apimachinery.conditions import EARLIEST, LATEST, with_timezone
+from controller.apimachinery.quantities import seconds
+from controller.kubevirt.annotations import BUSY_UNTIL, DRAIN_SECONDS, DRAINING, HEALED, SUBSTITUTE_LOST_AFTER, UNREADY
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.pool.plan import plan
-from controller.runtime.actions import Create, Delete, ThreeWayMerge
-from tests.pool_builders import pool, revision, snapshot, vm, vm_spec, vmi, vms
+from controller.pool.status import next_status, outcome_notices
+from controller.replicas.release_delay import RELEASE_DELAY
+from controller.replicaset import plan as set_plan
+from controller.replicaset import status as set_status
+from controller.runtime.actions import Create, Delete, Done, Patch, ThreeWayMerge
+from controller.runtime.status import status_patch
+from tests import builders
+from tests.builders import LABELS, NOW
+from tests.pool_builders import ANOTHER_CONTROLLER, pool, revision, snapshot, vm, vm_spec, vmi, vms
 from tests.pool_healing import announced_for
+from tests.pool_simulation import PoolSimulation
+from tests.pool_strategies import wild_pools
 from tests.pool_updates import merged
 
 HEALING = {"startUpFailureThreshold": 1}
@@ -71,14 +89,6 @@ def test_p16_an_update_does_not_wait_for_creates_that_the_server_refuses():
     assert sorted(merged(todo)) == ["web-0", "web-1"]
 
 
-def test_p16_the_revision_of_a_refused_scale_out_is_created_once_and_before_the_update():
-    owner, [first, _] = refused(replicas=3)
-    revision_stage, creates, updates = plan(snapshot(owner, vms(owner, 0, 1), revisions=[first])).stages
-    assert [each.resource for each in revision_stage.actions] == [CONTROLLER_REVISIONS]
-    assert revision_stage.essential
-    assert [len(stage.actions) for stage in (creates, updates)] == [1, 2]
-
-
 @pytest.mark.parametrize("reason", ["FailedScaleIn", "FailedUpdate", "FailedRevisionPruning"])
 def test_p16_an_update_still_waits_for_creates_after_other_failures(reason):
     owner, revisions = refused(reason, replicas=3)
@@ -96,14 +106,6 @@ def test_p14_while_creates_are_refused_max_unavailable_counts_the_existing_membe
     todo = plan(snapshot(owner, machines, vmis=old, revisions=revisions))
     restarts = [each.key.name for each in todo.actions if isinstance(each, Delete) and each.resource is VMIS]
     assert len(restarts) == 2
-
-
-def test_p14_members_that_cannot_be_created_are_not_unavailable():
-    owner, revisions = refused(replicas=10, maxUnavailable=1)
-    machines = vms(owner, 0, 1, revision="web-2")
-    old = [vmi(each, revision="web-1") for each in machines]
-    todo = plan(snapshot(owner, machines, vmis=old, revisions=revisions))
-    assert len([each for each in todo.actions if isinstance(each, Delete) and each.resource is VMIS]) == 1
 
 
 def test_p16_an_update_waits_for_releases():
@@ -130,17 +132,6 @@ def test_p16_revisions_are_deleted_only_if_nothing_is_scaled_or_updated():
     for members in ((), vms(owner, 0, 1, revision="web-2"), vms(owner, 0, revision="web-1")):
         todo = plan(snapshot(owner, members, **kept))
         assert not [each for each in todo.actions if each.resource is CONTROLLER_REVISIONS]
-
-
-def test_p15_a_vm_that_is_healed_counts_as_deleted_for_scale_in():
-    """One VM is surplus and one VM fails. Only the failing VM is deleted, and only once."""
-    owner = pool(replicas=2, autohealing=HEALING)
-    members = (*vms(owner, 0, 1, annotations={REMOVE: "true"}), *vms(owner, 2, ready=False, failures=1))
-    running = [vmi(each) for each in members[:2]]
-    first = plan(snapshot(owner, members, vmis=running))
-    assert not [each for each in first.actions if isinstance(each, Delete)]
-    todo = plan(snapshot(announced_for(owner, members[2]), members, vmis=running))
-    assert [each.key.name for each in todo.actions if isinstance(each, Delete)] == ["web-2"]
 
 
 def test_p15_only_members_are_healed():
@@ -176,9 +167,135 @@ def test_r9_nothing_is_planned_before_the_cache_shows_earlier_writes():
     assert todo.held == "the cache does not show all of our own writes yet"
 
 
-@pytest.mark.parametrize("fields", [{"paused": True}, {"maxUnavailable": "half"}], ids=["paused", "invalid"])
-def test_r9_a_paused_or_invalid_pool_waits_for_the_cache_too(fields):
-    owner = pool(**fields)
-    leaving = (*vms(owner, 0, deleting=True), vm("web-1"))
-    assert len(plan(snapshot(owner, leaving)).actions) == 2
-    assert plan(snapshot(owner, leaving, settled=False)).actions == ()
+PRESERVING = {"proactive": {"statePreservation": "Offline"}}
+
+
+def test_p2_a_vm_that_is_not_a_member_is_never_changed():
+    simulation = PoolSimulation(pool(replicas=2))
+    for name, owners in (("web-1", []), ("web-7", [msgspec.to_builtins(ANOTHER_CONTROLLER)])):
+        metadata = {"name": name, "labels": {**LABELS}, "ownerReferences": owners}
+        simulation.server.put(VMS, {"metadata": metadata, "spec": {}})
+    simulation.come_to_rest()
+    simulation.change(replicas=0)
+    simulation.come_to_rest()
+    assert not {each.key.name for each in simulation.actions if each.resource in (VMS, VMIS)} & {"web-1", "web-7"}
+    assert simulation.vms.keys() >= {"web-1"}
+
+
+@pytest.mark.parametrize("burst", [1, 4])
+@pytest.mark.parametrize("what", ["out", "in", "delete", "release", "detach", "end"])
+def test_p4_p8_a_pass_keeps_to_the_burst_for_each_kind_of_write(what, burst):
+    """The same change happens to all six VMs at once."""
+    simulation = PoolSimulation(pool(replicas=0 if what == "out" else 6, scaleInStrategy=PRESERVING), burst=burst)
+    simulation.come_to_rest()
+    simulation.live_on(RELEASE_DELAY.total_seconds())
+    for name in simulation.members():
+        match what:
+            case "delete":
+                simulation.delete_by_user(name)
+            case "release":
+                simulation.edit_vm(name, metadata={"labels": {"app": "debug"}})
+            case "detach":
+                simulation.edit_vm(name, metadata={"ownerReferences": []})
+    if what == "end":
+        simulation.delete_pool()
+    else:
+        simulation.change(replicas=0 if what == "in" else 6)
+    writes = [
+        sum(isinstance(each, kind) and each.resource is VMS for each in stage.actions)
+        for stage in plan(simulation.snapshot()).stages
+        for kind in (Create, Delete, Patch)
+    ]
+    assert max(writes) == burst
+
+
+@settings(max_examples=300)
+@given(wild_pools, st.booleans(), st.booleans())
+def test_p1_any_pool_that_decodes_gets_a_plan_and_a_status(owner, settled, deleting):
+    if deleting:
+        owner = replace(owner, metadata=replace(owner.metadata, deletion_timestamp=NOW))
+    members = (*vms(owner, 0, 1), *vms(owner, 2, deleting=True), vm("web-3"), vm("web-4", owners=(ANOTHER_CONTROLLER,)))
+    seen = snapshot(owner, members, revisions=(), settled=settled)
+    todo = plan(seen)
+    assert todo == plan(seen)
+    if todo.held.startswith("invalid"):
+        assert not [each for each in todo.actions if isinstance(each, Create | Delete)]
+    for action in todo.actions:
+        if isinstance(action, Create):
+            msgspec.json.decode(action.body)
+    outcomes = tuple(Done(action) for action in todo.actions)
+    outcome_notices(outcomes)
+    status_patch(owner, next_status(seen, outcomes))
+
+
+ENDS = ("0001-01-01T00:00:00+14:00", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59-14:00", "9999-12-31T23:59:59Z")
+TIMES = st.sampled_from([*ENDS, "2026-01-01T00:00:00Z"])
+INTEGERS = st.one_of(st.sampled_from([0, -1, 250_000_000_000, 2**63 - 1, -(2**63)]), st.integers())
+SECONDS = {SUBSTITUTE_LOST_AFTER: "2147483647", DRAIN_SECONDS: "2147483647"}
+
+
+@given(INTEGERS)
+def test_any_number_of_seconds_is_a_duration_that_a_plan_can_add_to_any_time(number: int) -> None:
+    assert timedelta() <= seconds(number) <= timedelta(days=36525)
+    assert EARLIEST + seconds(number) < LATEST <= LATEST + seconds(number)
+
+
+@given(st.datetimes(timezones=st.none() | st.just(UTC)))
+def test_a_time_of_an_object_is_between_the_years_1000_and_9000(time: datetime) -> None:
+    found = with_timezone(time)
+    assert found is not None
+    assert found.astimezone(UTC) + timedelta(days=36525) > found
+    if 1000 <= time.year < 9000:
+        assert found == time.replace(tzinfo=UTC)
+    else:
+        assert found in (EARLIEST, LATEST)
+
+
+@pytest.mark.parametrize("grace_s", [250_000_000_000, 2**63 - 1, -5])
+def test_p28_a_long_grace_period_only_delays_the_substitute(grace_s: int) -> None:
+    spec = vm_spec()
+    spec["template"]["spec"]["terminationGracePeriodSeconds"] = grace_s
+    owner = pool(spec=spec, annotations={SUBSTITUTE_LOST_AFTER: "60"})
+    lost, others = vm("web-0", owner=owner, spec=spec), [vm(f"web-{n}", owner=owner, spec=spec) for n in (1, 2)]
+    terminating = vmi(lost, ready=False, reason="PodTerminating", ready_for_s=100)
+    seen = snapshot(owner, [lost, *others], vmis=[terminating, *map(vmi, others)])
+    assert plan(seen).requeue_after_s is not None
+    assert next_status(seen, ()).replicas == 3
+
+
+@given(st.lists(TIMES, min_size=4, max_size=4), INTEGERS.filter(lambda each: abs(each) < 2**63), st.booleans())
+def test_no_time_and_no_number_of_a_vm_or_vmi_stops_the_plan_of_a_pool(
+    times: list[str], number: int, terminating: bool
+) -> None:
+    spec = vm_spec()
+    spec["template"]["spec"]["terminationGracePeriodSeconds"] = number
+    notes = {HEALED: f'{{"0":["uid-web-0",1,"{times[0]}"]}}', UNREADY: f'{{"0":["u","{times[1]}"]}}'}
+    owner = pool(spec=vm_spec(image="v2"), generation=2, annotations={**SECONDS, **notes})
+    marks = {BUSY_UNTIL: times[2], DRAINING: f"update until {times[3][:19]}Z of uid-web-0"}
+    member = vm("web-0", owner=owner, spec=spec, revision="web-1", annotations=marks)
+    instance = with_times(vmi(member, ready=False, reason="PodTerminating" if terminating else None), times)
+    seen = snapshot(owner, [member], vmis=[VMIS.decode(instance)])
+    plan(seen)
+    next_status(seen, ())
+
+
+@given(st.lists(TIMES, min_size=4, max_size=4), st.sampled_from(["Running", "Failed", "Succeeded", "Pending"]))
+def test_no_time_of_a_vmi_stops_the_plan_of_a_set(times: list[str], phase: str) -> None:
+    owner = builders.replicaset(annotations=SECONDS)
+    notes = {"vmherd.dev/early-failures": f'{{"failures":3,"since":"{times[0]}","at":"{times[1]}"}}'}
+    members = [builders.vmi(f"vmi-{n}", owner=owner, phase=phase, annotations=notes) for n in range(2)]
+    seen = builders.snapshot(owner, [VMIS.decode(with_times(each, times)) for each in members])
+    set_plan.plan(seen)
+    set_status.next_status(seen, ())
+
+
+def with_times(instance: Any, times: list[str]) -> bytes:
+    document = msgspec.json.decode(msgspec.json.encode(instance))
+    document["metadata"]["creationTimestamp"] = times[2]
+    status = document.setdefault("status", {})
+    for condition in status.get("conditions") or []:
+        condition["lastTransitionTime"] = times[0]
+    status["phaseTransitionTimestamps"] = [
+        {"phase": phase, "phaseTransitionTimestamp": times[1]} for phase in ("Running", "Failed", "Succeeded")
+    ]
+    return msgspec.json.encode(document)

@@ -70,12 +70,6 @@ def test_p29_a_late_vm_of_the_new_template_notes_the_return_before_any_step_back
     )
 
 
-def test_p29_a_refused_note_of_a_return_stops_the_update_and_neither_scaling_nor_healing():
-    todo = plan(halfway(asking(replicas=5, annotations={ROLLED_BACK: "f00 to web-1"}), 0, 1))
-    assert [(type(each.actions[0]), each.essential) for each in todo.stages] == [(Patch, False), (Create, True)]
-    assert notes(todo) == returned(asking())
-
-
 def test_p29_a_ready_revision_is_noted_as_soon_as_its_last_vm_is_available():
     owner = asking(annotations={"vmherd.dev/min-ready-seconds": "60"})
     every = range(4)

@@ -1,21 +1,21 @@
-"""P14: how many VMs an update may make unavailable at the same time, and the conditions that stop an update."""
+"""P14: how many VMs an update may make unavailable, and updates in steps with pauses."""
 
-import json
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from controller.kubevirt.annotations import MIN_READY, PARTITION, PROGRESS_DEADLINE, REVISION_NAME
+from controller.kubevirt.annotations import MIN_READY, PARTITION, PARTITION_REVISION, PARTITION_STEP, PROGRESS_DEADLINE
 from controller.kubevirt.resources import VMS
 from controller.pool.members.ledger import outage_of
 from controller.pool.plan import plan
-from controller.runtime.actions import Create, Delete
+from controller.pool.spec.partition import ALL_ORDINALS, parse_partition, step_note
+from controller.runtime.actions import Delete
 from tests.builders import NOW, seconds_ago
-from tests.counted import counted
-from tests.pool_builders import pool, revision, snapshot, vm_spec, vmi, vms
+from tests.pool_builders import intent_of, pool, revision, snapshot, vmi
 from tests.pool_healing import announced_for, noted
-from tests.pool_updates import BEFORE, during_update, limited_pool, new_vms, old_vmis, restarted
+from tests.pool_updates import BEFORE, during_update, limited_pool, merged, new_vms, old_vmis, old_vms, restarted
 
 HEALING = {"startUpFailureThreshold": 1}
 
@@ -65,19 +65,6 @@ def test_p14_unavailable_vms_take_a_turn(of_vm, of_vmi, fields, expected, next_s
     assert todo.requeue_after_s == (None if next_s is None else pytest.approx(next_s))
 
 
-@pytest.mark.parametrize("text", ["soon", "-1", "1.5", ""])
-def test_p14_invalid_min_ready_seconds_count_as_zero_and_give_an_event(text):
-    todo = plan_beside({}, {"ready_for_s": 1}, annotations={MIN_READY: text})
-    assert restarted(todo) == ["web-1"]
-    assert [notice.reason for notice in todo.notices] == ["InvalidAnnotation"]
-
-
-def test_p14_a_rollout_that_makes_progress_is_not_stalled():
-    todo = plan_beside({}, {"ready": False, "ready_for_s": 9999}, most=2)
-    assert restarted(todo) == ["web-1"]
-    assert todo.notices == ()
-
-
 @pytest.mark.parametrize(("partition", "expected"), [("3", ["web-3"]), ("half", [])])
 def test_p14_ordinals_below_the_partition_are_not_restarted_and_an_invalid_partition_stops_the_rollout(
     partition, expected
@@ -108,27 +95,6 @@ def test_p14_a_vm_that_the_same_pass_heals_counts_towards_the_limit():
     assert restarted(todo) == []
 
 
-def test_p14_a_vm_that_the_same_pass_heals_counts_only_once():
-    owner = limited_pool(2, autohealing=HEALING)
-    failing = new_vms(owner, 0, ready=False, failures=1)
-    machines = new_vms(owner, 1, 2, 3)
-    running = [vmi(failing[0], ready=False), *old_vmis(machines)]
-    for announced in (owner, announced_for(owner, *failing)):
-        assert restarted(plan(during_update(announced, (*failing, *machines), vmis=running))) == ["web-1"]
-
-
-def test_p14_a_scale_out_below_the_partition_reads_each_vm_a_few_times():
-    owner = pool(replicas=900, annotations={PARTITION: "900"}, spec=vm_spec(image="v2"), generation=2)
-    revisions = [revision(pool(), "web-1", number=1), revision(owner, "web-2", number=2)]
-    seen = snapshot(owner, vms(owner, *range(600), revision="web-1"), revisions=revisions)
-    members, counter = counted(seen.members)
-    todo = plan(replace(seen, members=members))
-    creates = [json.loads(each.body) for each in todo.actions if isinstance(each, Create)]
-    assert {each["metadata"]["labels"][REVISION_NAME] for each in creates if each["kind"] == VMS.kind} == {"web-1"}
-    assert len(creates) >= 250
-    assert counter.read < 10 * 600
-
-
 def test_p14_a_stalled_rollout_gives_one_event_at_its_deadline():
     owner = limited_pool(annotations={PROGRESS_DEADLINE: "120"})
     machines = new_vms(owner, 0, 1, 2, 3)
@@ -146,14 +112,6 @@ def test_p14_a_stalled_rollout_gives_one_event_at_its_deadline():
     assert restarted(after(121)) == []
 
 
-def test_p14_a_vm_whose_vmi_never_appears_stalls_the_rollout_too():
-    owner = limited_pool(annotations={PROGRESS_DEADLINE: "120"})
-    lost = new_vms(owner, 0, ready=False, ready_for_s=300)
-    machines = new_vms(owner, 1, 2, 3)
-    [notice] = plan(during_update(owner, (*lost, *machines), vmis=old_vmis(machines))).notices
-    assert notice.reason == "RolloutStalled"
-
-
 def test_p14_the_progress_deadline_starts_with_the_new_template():
     owner = limited_pool(annotations={PROGRESS_DEADLINE: "120"})
     lost = new_vms(owner, 0, ready=False, ready_for_s=300)
@@ -167,24 +125,6 @@ def test_p14_the_progress_deadline_starts_with_the_new_template():
     assert todo.requeue_after_s == pytest.approx(70)
 
 
-def test_p14_a_vm_that_its_user_stopped_does_not_stall_the_rollout():
-    owner = limited_pool()
-    stopped = new_vms(owner, 0, strategy="Halted", ready=False, ready_for_s=9999)
-    busy = new_vms(owner, 1)
-    machines = new_vms(owner, 2, 3)
-    running = [vmi(busy[0], ready=False, ready_for_s=5), *old_vmis(machines)]
-    assert plan(during_update(owner, (*stopped, *busy, *machines), vmis=running)).notices == ()
-
-
-def test_p14_no_pass_is_scheduled_for_a_vm_that_no_restart_waits_for():
-    owner = limited_pool(2, annotations={MIN_READY: "60"})
-    machines = new_vms(owner, 0, 1, 2, 3)
-    young = [vmi(machines[0], ready_for_s=20), old_vmis(machines)[1], *(vmi(each) for each in machines[2:])]
-    todo = plan(during_update(owner, machines, vmis=young))
-    assert restarted(todo) == ["web-1"]
-    assert todo.requeue_after_s is None
-
-
 def test_p14_a_ready_time_in_the_future_counts_as_now():
     owner = limited_pool(annotations={MIN_READY: "60"})
     machines = new_vms(owner, 0)
@@ -194,3 +134,93 @@ def test_p14_a_ready_time_in_the_future_counts_as_now():
     )
     assert outage_of(ahead.members, ahead.now, 60).ends_at == NOW + timedelta(seconds=60)
     assert outage_of(far.members, far.now, 60).number == 0
+
+
+STEPS = "75%,50%:10m,0"
+
+
+def stepped(text: str = STEPS, replicas: int = 4, **more: Any) -> Any:
+    annotations = {PARTITION: text, PARTITION_REVISION: "web-1", **more}
+    return limited_pool(replicas, replicas=replicas, annotations=annotations)
+
+
+@pytest.mark.parametrize(
+    ("text", "ordinals", "partitions"),
+    [
+        ("3", range(9), [3]),
+        ("half", range(9), [ALL_ORDINALS]),
+        ("90%,50%:10m,0", range(10), [9, 5, 0]),
+        ("90%", range(3), [2]),
+        ("99%,100%,0%", range(3), [2, ALL_ORDINALS, 0]),
+        ("50%", [0, 3, 7, 9], [4]),
+        ("90%", [5], [0]),
+        ("90%", [], [0]),
+    ],
+)
+def test_p14_a_percentage_keeps_the_vms_with_the_lowest_ordinals_but_not_all(
+    text: str, ordinals: Any, partitions: list[int]
+):
+    steps = parse_partition(pool(annotations={PARTITION: text}).metadata)
+    assert [each.partition_of(list(ordinals), list(ordinals)) for each in steps] == partitions
+
+
+def test_p14_a_step_has_a_pause_in_hours_minutes_and_seconds():
+    steps = parse_partition(pool(annotations={PARTITION: " 4:1h30m , 0:5s"}).metadata)
+    assert [each.pause for each in steps] == [timedelta(minutes=90), timedelta(seconds=5)]
+
+
+def seen_in(owner: Any, updated: range, *, ready_for_s: int = 1800, ready: bool = True) -> Any:
+    """The pool with the VMs of `updated` on the new template."""
+    old = old_vms(owner, *(each for each in range(4) if each not in updated))
+    new = new_vms(owner, *updated, ready_for_s=ready_for_s, ready=ready)
+    running = [*map(vmi, old), *(vmi(each, ready_for_s=ready_for_s, ready=ready) for each in new)]
+    return during_update(owner, (*old, *new), vmis=running)
+
+
+def step_of(owner: Any, step: int, since_s: float | None = None) -> dict[str, str]:
+    since = NOW - timedelta(seconds=since_s) if since_s is not None else None
+    return {PARTITION_STEP: step_note(owner.metadata, intent_of(owner).template.digest, step, since)}
+
+
+def test_p14_the_first_step_updates_the_highest_ordinals_only():
+    todo = plan(seen_in(stepped(), range(0)))
+    assert merged(todo) == ["web-3"]
+    assert "step 1 of 3 updates the ordinals from 3 on; the next step begins when they are ready" in todo.held
+
+
+def test_p14_the_next_step_is_noted_when_the_vms_of_the_step_are_ready_and_begins_after_that():
+    assert merged(plan(seen_in(stepped(), range(3, 4), ready=False))) == []
+    todo = plan(seen_in(stepped(**step_of(stepped(), 1)), range(3, 4)))
+    assert merged(todo) == []
+    [notice] = todo.notices
+    assert (notice.reason, notice.message) == ("RolloutStep", "step 2 of 3 of the update begins")
+    [note] = todo.actions
+    assert step_of(stepped(), 2)[PARTITION_STEP].encode() in note.body
+    assert merged(plan(seen_in(stepped(**step_of(stepped(), 2)), range(3, 4)))) == ["web-2"]
+
+
+def test_p14_a_pause_ends_when_all_vms_of_the_step_have_been_ready_for_its_time():
+    owner = stepped(**step_of(stepped(), 2, since_s=600))
+    todo = plan(seen_in(owner, range(2, 4), ready_for_s=500))
+    assert (todo.actions, todo.requeue_after_s) == ((), 100)
+    assert "step 2 of 3 updates the ordinals from 2 on; the next step begins when they have been ready for 600 s" in (
+        todo.held
+    )
+    assert "kubectl vmherd rollout resume" in todo.held
+    assert [each.reason for each in plan(seen_in(owner, range(2, 4), ready_for_s=600)).notices] == ["RolloutStep"]
+
+
+def test_p14_a_pause_begins_when_the_vms_have_the_template_also_after_a_live_change():
+    [note] = plan(seen_in(stepped(**step_of(stepped(), 2)), range(2, 4))).actions
+    assert step_of(stepped(), 2, since_s=0)[PARTITION_STEP].encode() in note.body
+    todo = plan(seen_in(stepped(**step_of(stepped(), 2, since_s=500)), range(2, 4)))
+    assert (todo.actions, todo.requeue_after_s) == ((), 100)
+
+
+def test_p14_a_note_about_another_template_or_other_steps_does_not_count():
+    other = {PARTITION_STEP: step_note(stepped().metadata, "0" * 32, 3)}
+    assert merged(plan(seen_in(stepped(**other), range(0)))) == ["web-3"]
+    changed = stepped("75%,0", **step_of(stepped(), 2))
+    assert merged(plan(seen_in(changed, range(0)))) == ["web-3"]
+    rubbish = stepped(**{PARTITION_STEP: "rubbish"})
+    assert merged(plan(seen_in(rubbish, range(0)))) == ["web-3"]

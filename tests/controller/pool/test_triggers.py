@@ -98,13 +98,6 @@ def test_p19_which_pools_a_vm_triggers(change, expected):
     assert triggered_by(change) == expected
 
 
-def test_a_change_from_not_ready_to_unknown_triggers_the_pool():
-    unready = member(ready=False)
-    [condition] = unready.status.conditions
-    unknown = replace(unready, status=replace(unready.status, conditions=(replace(condition, status="Unknown"),)))
-    assert triggered_by(Updated(unready, unknown)) == SOON
-
-
 VM = member()
 SERVES = {"app": "web", IN_SERVICE: "true"}
 
@@ -144,13 +137,6 @@ def test_p19_a_vmi_whose_vm_has_no_pool_triggers_nothing(machine):
     if machine is not None:
         machines.apply(machine)
     assert by_name(pools_of_vmi(Added(vmi(VM)), machines)) == NEVER
-
-
-def test_p19_if_a_vmi_appears_before_its_vm_the_vm_triggers_the_pool():
-    machines = Store()
-    assert by_name(pools_of_vmi(Added(vmi(VM)), machines)) == NEVER
-    [change] = machines.apply(VM)
-    assert triggered_by(change) == NOW_S
 
 
 KEPT = revision(OWNER)

@@ -5,12 +5,12 @@ import json
 import msgspec
 import pytest
 
-from controller.kubevirt.annotations import REVISION_NAME, TAKEOVER
+from controller.kubevirt.annotations import REVISION_NAME
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.plan import plan
 from controller.runtime.actions import Delete, Patch, Restart
-from tests.pool_builders import LABELS, pool, revision, snapshot, vm_spec, vmi, vms
+from tests.pool_builders import LABELS, pool, vm_spec, vmi, vms
 from tests.pool_updates import deleted_vms, during_update, limited_pool, merged, new_vms, old_vms, restarted
 
 
@@ -26,15 +26,6 @@ def test_p14_only_as_many_ready_vms_get_the_template_as_may_be_unavailable(most,
     todo = plan(during_update(owner, old_vms(owner, 0, 1, 2, 3)))
     assert merged(todo) == (names or [f"web-{n}" for n in range(4)])
     assert ("wait until more are ready" in todo.held) == (names is not None)
-
-
-def test_p14_a_ready_vm_with_the_template_uses_up_the_limit_until_it_is_restarted():
-    owner = limited_pool()
-    begun, waiting = new_vms(owner, 0), old_vms(owner, 1, 2, 3)
-    running = [vmi(each, revision="web-1") for each in (*begun, *waiting)]
-    todo = plan(during_update(owner, (*begun, *waiting), vmis=running))
-    assert restarted(todo) == ["web-0"]
-    assert merged(todo) == []
 
 
 MIGRATING = {"migrationState": {"startTimestamp": "2026-08-01T11:59:00Z"}}
@@ -89,13 +80,6 @@ def test_p13_the_run_strategy_decides_how_a_vm_is_restarted(strategy, by):
         assert action.requests.path("default", "web-0", action.subresource) == (
             "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachines/web-0/restart"
         )
-
-
-def test_p14_vms_that_are_not_ready_get_the_template_at_once():
-    owner = limited_pool()
-    machines = (*old_vms(owner, 0), *old_vms(owner, 1, 2, 3, ready=False))
-    running = [vmi(machines[0]), *(vmi(each, ready=False) for each in machines[1:3])]
-    assert merged(plan(during_update(owner, machines, vmis=running))) == ["web-1", "web-2", "web-3"]
 
 
 def test_p14_a_vm_that_its_user_stopped_gets_the_template_at_once():
@@ -181,25 +165,6 @@ def test_p13_a_ready_vm_in_a_delicate_moment_waits_and_another_vm_takes_its_turn
     assert notice.once == "uid-web-0 a live migration is in progress"
 
 
-def test_p13_a_vm_that_is_not_ready_waits_in_a_delicate_moment():
-    owner = limited_pool(replicas=1)
-    machines = [with_status(old_vms(owner, 0, ready=False)[0], snapshotInProgress="monday")]
-    todo = plan(during_update(owner, machines, vmis=[vmi(machines[0], ready=False)]))
-    assert todo.actions == ()
-    assert todo.held == "update: web-0 waits: snapshot monday is in progress"
-
-
-@pytest.mark.parametrize("is_recreated", [True, False], ids=["a recreation during a migration", "a restore"])
-def test_p13_a_delicate_vm_is_not_changed(is_recreated):
-    before = pool(spec=vm_spec(disks=["data"]))
-    owner = limited_pool(replicas=1, spec=vm_spec(disks=["other"] if is_recreated else ["data"], image="v2"))
-    [machine] = old_vms(owner, 0, spec=vm_spec(disks=["data"]), ready=is_recreated)
-    restored = with_status(machine, restoreInProgress="monday")
-    running = [with_status(vmi(machine), **MIGRATING)] if is_recreated else []
-    seen = during_update(owner, [machine if is_recreated else restored], before=before, vmis=running)
-    assert plan(seen).actions == ()
-
-
 def test_p13_a_change_without_a_restart_does_not_wait_for_a_migration():
     owner = limited_pool(replicas=1, spec=vm_spec(image="v1"), labels={**LABELS, "new": "label"})
     machines = old_vms(owner, 0)
@@ -216,23 +181,7 @@ def test_p13_a_resize_that_the_new_spec_started_does_not_delay_the_restart():
     assert "web-1 waits: a hot-plug of CPUs is in progress" in todo.held
 
 
-def test_p13_manual_recovery_is_a_warning():
-    owner = limited_pool(replicas=1)
-    condition = [{"type": "ManualRecoveryRequired", "status": "True"}]
-    machines = [with_status(old_vms(owner, 0, ready=False)[0], conditions=condition)]
-    [notice] = plan(during_update(owner, machines, vmis=[])).notices
-    assert notice.warning
-
-
 # Takeover
-
-
-def test_a_takeover_counts_the_vms_of_the_whole_update_and_not_only_of_the_first_turn():
-    owner = limited_pool(annotations={TAKEOVER: ""})
-    kept = [revision(pool(spec=vm_spec(image="v1")), "web-1", number=1)]
-    found = snapshot(owner, old_vms(owner, 0, 1, 2, 3), revisions=kept)
-    found = msgspec.structs.replace(found, limits=msgspec.structs.replace(found.limits, takes_over=True))
-    assert "4 virtual machines would be restarted" in plan(found).held
 
 
 # Simulations

@@ -1,17 +1,17 @@
-"""P12 and P13: VMs are updated to the current template, and then their VMIs."""
+"""P12 and P13: VMs get the current template, and then their VMIs, also in a cluster that serves no restarts."""
 
 import json
 
 import pytest
 
 from controller.kubevirt.annotations import PARTITION, PARTITION_REVISION, REVISION_NAME
-from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VM_REQUESTS, VMIS, VMS
 from controller.pool.plan import plan
-from controller.runtime.actions import Create, Delete, Patch, Plan, ThreeWayMerge
+from controller.runtime.actions import Create, Patch, Plan, ThreeWayMerge
+from tests.fakes.rules import not_served
 from tests.pool_builders import LABELS, pool, vm, vm_spec, vmi, vms
-from tests.pool_healing import announced_for
 from tests.pool_simulation import PoolSimulation
-from tests.pool_updates import deleted_vms, during_update, merged, new_vms, old_vmis, restarted, updated_pool
+from tests.pool_updates import during_update, merged, new_vms, old_vmis, restarted, updated_pool
 
 DESCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
 
@@ -85,12 +85,6 @@ def test_p12_selectors_exclude_vms():
     assert merged(plan(during_update(owner, (*vms(owner, 0), front)))) == ["web-1"]
 
 
-def test_p12_a_terminating_vm_is_not_updated():
-    owner = updated_pool(replicas=2)
-    machines = (*vms(owner, 0), *vms(owner, 1, deleting=True, finalizers=("x",)))
-    assert merged(plan(during_update(owner, machines))) == ["web-0"]
-
-
 def test_p13_if_the_vmi_template_is_the_same_only_the_label_is_patched():
     owner = updated_pool(spec=vm_spec(image="v1"), labels={**LABELS, "new": "label"}, maxUnavailable=1)
     machines = vms(owner, 0, 1, 2, revision="web-2")
@@ -98,14 +92,6 @@ def test_p13_if_the_vmi_template_is_the_same_only_the_label_is_patched():
     assert [(each.resource, each.key.name) for each in patches] == [(VMIS, f"web-{n}") for n in range(3)]
     assert all(isinstance(each, Patch) for each in patches)
     assert json.loads(patches[0].body) == {"metadata": {"uid": "uid-web-0", "labels": {REVISION_NAME: "web-2"}}}
-
-
-def test_p13_if_the_disks_differ_the_vm_is_deleted_in_the_foreground():
-    owner = updated_pool(spec=vm_spec(image="v1", disks=["data"]))
-    machines = vms(owner, 0, 1, 2, revision="web-2", spec=vm_spec(disks=["data"]))
-    todo = plan(during_update(owner, machines, vmis=old_vmis(machines)))
-    assert deleted_vms(todo) == ["web-0", "web-1", "web-2"]
-    assert all(each.foreground for each in todo.actions if isinstance(each, Delete))
 
 
 def test_p13_if_the_vmi_template_differs_or_is_not_known_the_vmi_is_deleted():
@@ -151,22 +137,6 @@ def test_p12_an_update_keeps_the_changes_that_users_made_to_their_vms():
     assert simulation.pool["status"]["updateRevision"] == "web-2"
 
 
-@pytest.mark.parametrize("of_vmi", ["", "web-0"], ids=["known", "not known"])
-def test_p13_an_outdated_vm_is_updated_before_its_vmi_even_if_the_revision_of_the_vmi_is_unknown(of_vmi):
-    owner = updated_pool(replicas=1)
-    machines = vms(owner, 0)
-    todo = plan(during_update(owner, machines, vmis=[vmi(machines[0], revision=of_vmi)]))
-    assert (merged(todo), restarted(todo)) == (["web-0"], [])
-
-
-def test_p15_a_vm_that_is_healed_is_not_updated():
-    owner = updated_pool(autohealing={"startUpFailureThreshold": 1})
-    machines = (*vms(owner, 0, ready=False, failures=1), *vms(owner, 1, 2))
-    first, second = (plan(during_update(each, machines)) for each in (owner, announced_for(owner, machines[0])))
-    assert (deleted_vms(first), deleted_vms(second)) == ([], ["web-0"])
-    assert merged(first) == merged(second) == ["web-1", "web-2"]
-
-
 def created(todo):
     """The revision and the image of each VM that is created, by its name."""
     bodies = {each.key.name: json.loads(each.body) for each in todo.actions if isinstance(each, Create)}
@@ -202,3 +172,38 @@ def test_p14_if_no_vm_is_left_below_the_partition_a_new_vm_gets_the_noted_revisi
     owner = updated_pool(replicas=3, annotations={PARTITION: "1", **noted})
     assert created(plan(during_update(owner, new_vms(owner, 1, 2)))) == {"web-0": ("web-1", "v1")}
     assert plan(during_update(owner, machines)).actions == ()
+
+
+WHY = "virtualmachines.subresources.kubevirt.io/restart is not served: the server could not find the requested resource"
+
+
+def manual_pool() -> PoolSimulation:
+    """Three running VMs with run strategy Manual, and a new template. The cluster does not serve restarts."""
+    simulation = PoolSimulation(pool(spec=vm_spec(image="v1", run_strategy="Manual"), maxUnavailable=1))
+    simulation.come_to_rest()
+    for name in simulation.vms:
+        simulation.server.change(VMS, simulation.key(name), {"status": {"stateChangeRequests": [{"action": "Start"}]}})
+    simulation.come_to_rest()
+    simulation.change_template(vm_spec(image="v2", run_strategy="Manual"))
+    simulation.server.on_update = not_served
+    return simulation
+
+
+def test_p13_a_pool_without_restarts_is_degraded_and_reports_it_once_and_retries_rarely():
+    simulation = manual_pool()
+    start = simulation.now
+    simulation.run_passes(60)
+    status = simulation.pool["status"]
+    assert status["printableStatus"] == "Degraded"
+    assert [each["message"] for each in status["conditions"] if each["type"] == "ReplicaFailure"] == [
+        f"error during VMI update: {WHY}"
+    ]
+    told = [each for each in simulation.process.recorder.published if "waits for a restart" in each.message]
+    assert len({each.once for each in told}) == 1
+    assert told[0].once
+    asked = [each for each in simulation.server.requests if each.resource is VM_REQUESTS]
+    assert 1 < len(asked) <= (simulation.now - start).total_seconds() / 20 + 1
+    assert status["updatedReplicas"] == 0
+    assert {each["metadata"]["labels"]["kubevirt.io/vm-pool-revision-name"] for each in simulation.vmis.values()} == {
+        "web-1"
+    }

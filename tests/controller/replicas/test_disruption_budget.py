@@ -118,22 +118,6 @@ def writes(todo: Any) -> list[tuple[str, Any]]:
         ("50%", Numbers(10, 5), 0, 2),
         ("1", Numbers(3, 5, stopped=2), 2, 2),
     ],
-    ids=[
-        "all",
-        "none",
-        "rises",
-        "missing",
-        "scale-in",
-        "more",
-        "up",
-        "one",
-        "stopped",
-        "halted",
-        "wrong",
-        "edited",
-        "quota",
-        "surplus",
-    ],
 )
 def test_p27_the_minimum_is_what_should_run_less_the_number(text: str, numbers: Numbers, present: int, least: int):
     assert minimum(text, numbers, present) == least
@@ -253,14 +237,6 @@ def test_p27_beside_another_budget_for_the_same_pods_there_is_none_and_the_reaso
     module = pool_status if kind.is_pool else set_status
     problem = module.next_status(kind.snapshot(owner, 3, other, *own), ()).problem
     assert problem == (told[0] if told else None)
-
-
-def test_p27_budgets_for_other_labels_are_not_parsed(kind: Kind, monkeypatch: pytest.MonkeyPatch):
-    parsed = mock.Mock(wraps=disruption_budget._parsed)
-    monkeypatch.setattr(disruption_budget, "_parsed", parsed)
-    others = [budget(f"b{n}", selector={"matchLabels": {"app": f"a{n}"}}) for n in range(9)]
-    kind.plan(kind.owner(), 3, kind.budget(kind.owner()), *others)
-    assert parsed.call_count == 2, "only its own selector, and that of its budget"
 
 
 def test_p27_a_second_pass_parses_no_budget_again(kind: Kind, monkeypatch: pytest.MonkeyPatch):

@@ -18,14 +18,14 @@ from controller.pool.leaving.claims import plan_strays
 from controller.pool.members.unready_periods import Down, Observation, next_period
 from controller.pool.plan import plan as plan_pool
 from controller.pool.status import next_status as next_pool_status
-from controller.replicas.undecodable import MAX_NOTICES, UNDECODABLE, undecodable_notices
+from controller.replicas.undecodable import UNDECODABLE, undecodable_notices
 from controller.replicaset import triggers as set_triggers
 from controller.replicaset.plan import plan as plan_set
 from controller.replicaset.status import next_status
 from controller.runtime.actions import Create, Delete, Patch, Plan, RemoveOwnerReference, ThreeWayMerge
 from informers.store import Store, Updated
 from tests.builders import NOW, replicaset, snapshot, vmi
-from tests.pool_builders import LABELS, pool, revision, vm, vm_spec, vms
+from tests.pool_builders import LABELS, pool, revision, vm, vm_spec
 from tests.pool_builders import snapshot as pool_snapshot
 from tests.pool_builders import vmi as vmi_of
 
@@ -62,12 +62,6 @@ def test_r3_a_vmi_with_an_unreadable_status_counts_and_its_set_stays_complete():
     assert (status.replicas, status.ready_replicas) == (3, 2)
     assert status.problem == f"c: Undecodable, {WHY}"
     assert find_true(status.conditions, "Stalled") is None, "only a user can correct the field"
-
-
-def test_r3_a_terminating_vmi_with_an_unreadable_status_is_replaced():
-    owner = replicaset(replicas=2)
-    members = [vmi("a", owner=owner), with_bad_status(vmi("b", owner=owner, deleting=True))]
-    assert len(of_kind(plan_set(snapshot(owner, members)), Create)) == 1
 
 
 def test_p7_a_vm_with_an_unreadable_status_counts_and_its_pool_creates_no_other_one():
@@ -113,25 +107,6 @@ def test_p12_not_even_the_labels_of_an_unreadable_vm_are_updated():
 
     assert plan_of(member).actions != ()
     assert changed(plan_of(with_bad_status(member, VMS))) == []
-
-
-def test_p14_an_unreadable_vm_counts_as_unavailable():
-    owner = pool(replicas=3, maxUnavailable=1, generation=2, spec=vm_spec(image="v2"))
-    kept = [revision(pool(spec=vm_spec(image="v1")), "web-1", number=1), revision(owner, "web-2", number=2)]
-    members = vms(owner, 0, 1, 2, revision="web-1", spec=vm_spec(image="v1"))
-    instances = [vmi_of(each) for each in members]
-    assert len(changed(plan_pool(pool_snapshot(owner, members, vmis=instances, revisions=kept)))) == 1
-    bad = with_bad_status(members[0], VMS)
-    unready = vmi_of(members[0], ready=False)
-    seen = pool_snapshot(owner, (bad, *members[1:]), vmis=(unready, *instances[1:]), revisions=kept)
-    assert changed(plan_pool(seen)) == []
-
-
-def test_r6_unreadable_vmis_do_not_take_the_place_of_others_in_a_scale_in():
-    owner = replicaset(replicas=2)
-    members = [vmi(name, owner=owner) for name in "abcde"]
-    bad = [with_bad_status(each) for each in members[3:]]
-    assert sorted(of_kind(plan_set(snapshot(owner, [*members[:3], *bad])), Delete)) == ["a", "b", "c"]
 
 
 def test_p15_a_vm_whose_vmi_has_an_unreadable_status_is_not_healed():
@@ -188,11 +163,6 @@ def test_the_events_of_an_object_come_when_its_age_has_doubled():
     assert len(set(occasions)) == 6
     day = {undecodable_notices([bad], NOW + timedelta(seconds=seconds))[0].once for seconds in range(86_400)}
     assert len(day) == 18
-
-
-def test_only_some_of_many_undecodable_objects_are_named():
-    bad = [replace(vmi(f"vm-{number}"), undecodable=WHY) for number in range(50)]
-    assert len(undecodable_notices(bad, NOW)) == MAX_NOTICES
 
 
 def test_an_owner_wakes_when_a_field_becomes_unreadable():

@@ -17,7 +17,7 @@ from controller.replicas.catalogue import (
     Place,
     without_foreign_annotations,
 )
-from controller.replicas.wrong_annotations import MAX_HINTS, MAX_NOTICES, is_valid, with_hints, wrong_on
+from controller.replicas.wrong_annotations import MAX_NOTICES, is_valid, with_hints, wrong_on
 from controller.replicaset.plan import plan as plan_set
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
 from controller.replicaset.status import next_status as set_status
@@ -110,12 +110,6 @@ def test_p23_of_many_unknown_annotations_ten_are_named_and_the_others_are_counte
     assert found[-1] == "4991 more unknown annotations have no effect"
 
 
-def test_p23_at_most_three_unknown_names_are_compared_with_the_known_ones():
-    owner = ObjectMeta(annotations={f"vmherd.dev/protec{letter}": "" for letter in "abcde"})
-    with_hint = [each.hint for each in with_hints(wrong_on(owner, Place.VM)) if each.hint]
-    assert with_hint == ["; did you mean vmherd.dev/protect?"] * MAX_HINTS
-
-
 def test_the_cache_keeps_only_the_annotations_that_the_controller_reads():
     kept = without_foreign_annotations(
         vmi(annotations={names.DELETION_COST: "1", "other.example.com/data": "x" * 200_000})
@@ -136,12 +130,6 @@ def test_p23_the_cache_keeps_the_number_of_the_other_unknown_annotations():
         ObjectMeta(annotations={**many, names.PROTECT: "True"}), Place.VMI
     )
     assert without_foreign_annotations(cached) is cached
-
-
-def test_p23_a_message_is_one_short_line():
-    [message] = messages(Place.SET, rolling_update="a\n" * 5000)
-    assert message.isprintable()
-    assert len(message) < 300
 
 
 def test_p23_annotations_of_other_programs_and_right_ones_are_not_named():
@@ -199,13 +187,6 @@ def test_p23_a_wrong_annotation_gives_one_event_for_each_value():
     assert len(occasions(*map(str, range(2 * MAX_NOTICES)))) == MAX_NOTICES
 
 
-def test_p23_the_problem_of_a_vmi_comes_before_a_wrong_annotation():
-    owner = replicaset(replicas=1, annotations={"vmherd.dev/x": "y"})
-    status = set_status(snapshot(owner, [vmi("web-0", owner=owner, ready=False, age_s=9999)]), ())
-    assert status.problem is not None
-    assert status.problem.startswith("web-0: ")
-
-
 def test_p23_why_names_wrong_annotations():
     seen = set_with({}, {"vmherd.dev/remove": "yes"}, **{"vmherd.dev/partitio": "1"})
     reasons = reasons_of(situation_of(REPLICA_SETS, "kubevirt.io", seen), None, NOW)
@@ -213,9 +194,3 @@ def test_p23_why_names_wrong_annotations():
         "annotation vmherd.dev/partitio is unknown, so it has no effect; did you mean vmherd.dev/partition?",
         'VMI web-1: annotation vmherd.dev/remove is "yes": it must be "true" or "false", so it is not marked',
     ]
-
-
-def test_p23_vmis_with_the_same_wrong_annotation_are_in_one_group():
-    seen = set_with(*[{"vmherd.dev/protect": "no"}] * 200)
-    assert len(seen.members.groups) == 1
-    assert re.search("VMI web-0 and 199 more: ", events(plan_set(seen))[0])
