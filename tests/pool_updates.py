@@ -9,10 +9,10 @@ from typing import Any
 from controller.kubevirt.annotations import REVISION_NAME
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import VMIS, VMS
-from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.pool.members.snapshot import Snapshot
-from controller.runtime.actions import Action, AnyResource, Delete, Plan, Restart, ThreeWayMerge
+from controller.runtime.actions import Delete, Plan, Restart, ThreeWayMerge
 from tests.pool_builders import LABELS, Json, pool, revision, snapshot, vm_spec, vmi, vms
 
 BEFORE = pool(spec=vm_spec(image="v1"))
@@ -50,6 +50,12 @@ def during_update(
     return snapshot(owner, machines, revisions=kept, **more)
 
 
+def changed_pool(**fields: Any) -> tuple[Pool, list[ControllerRevision]]:
+    """A pool with a new image in its template, and its two revisions."""
+    before, now = pool(**fields), pool(spec=vm_spec(image="v2"), generation=2, **fields)
+    return now, [revision(before, number=1), revision(now, number=2)]
+
+
 def merged(todo: Plan) -> list[str]:
     """The VMs that get the current template."""
     return [each.key.name for each in todo.actions if isinstance(each, ThreeWayMerge)]
@@ -63,9 +69,10 @@ def restarted(todo: Plan) -> list[str]:
     return [each.key.name for each, found in zip(todo.actions, is_restart, strict=True) if found]
 
 
+def deleted(todo: Plan) -> list[str]:
+    """The VMs that are deleted or restarted."""
+    return [each.key.name for each in todo.actions if isinstance(each, Delete | Restart)]
+
+
 def deleted_vms(todo: Plan) -> list[str]:
-    return [each.key.name for each in todo.actions if _is_delete(each, VMS)]
-
-
-def _is_delete(action: Action, resource: AnyResource) -> bool:
-    return isinstance(action, Delete) and action.resource is resource
+    return [each.key.name for each in todo.actions if isinstance(each, Delete) and each.resource is VMS]

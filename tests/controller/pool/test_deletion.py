@@ -5,9 +5,8 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from controller.kubevirt.annotations import POOL_FINALIZER, POOL_UID, TAKEOVER
+from controller.kubevirt.annotations import POOL_FINALIZER, POOL_UID
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, PVCS, VMS
-from controller.pool.members.snapshot import Limits
 from controller.pool.plan import plan
 from controller.runtime.actions import Create, Delete, Patch, RemoveOwnerReference
 from informers.objects import PatchType
@@ -168,18 +167,6 @@ def test_p2_a_member_whose_labels_stop_matching_loses_our_reference_and_our_fina
     ]
 
 
-def test_p2_a_terminating_member_is_not_released_but_loses_the_finalizer():
-    owner = pool(replicas=1, scaleInStrategy=LAST_KEPT, spec=vm_spec(disks=["data"]))
-    terminating = vms(owner, 0, labels={"app": "debug"}, deleting=True, spec=vm_spec(disks=["data-0"]))
-    todo = plan(snapshot(owner, terminating))
-    assert owner_removals(todo) == [(DATA_VOLUMES, "data-0", "uid-web-0"), (PVCS, "data-0", "uid-web-0")]
-    assert [step["path"] for step in json.loads(patched(todo)["web-0"].body)] == [
-        "/metadata/uid",
-        "/metadata/finalizers/0",
-        "/metadata/finalizers/0",
-    ]
-
-
 def test_p2_at_most_burst_members_are_released_and_a_vm_of_another_controller_loses_only_the_finalizer():
     owner = pool(replicas=0)
     assert len(patched(plan(snapshot(owner, vms(owner, *range(9), labels={}), burst=4)))) == 4
@@ -299,10 +286,3 @@ def test_p17_a_paused_pool_corrects_the_finalizers_of_its_members(strategy, fina
     todo = plan(snapshot(owner, vms(owner, 0, 1, finalizers=finalizers)))
     assert set(patches_of(todo)) == {"web-0", "web-1"} == {each.key.name for each in todo.actions}
     assert plan(snapshot(owner, vms(owner, 0, 1, finalizers=finalizers), settled=False)).actions == ()
-
-
-@pytest.mark.parametrize(("annotations", "patched"), [({TAKEOVER: "done"}, ["web-0"]), (None, [])])
-def test_a_takeover_removes_finalizers_only_after_the_pool_is_taken_over(annotations, patched):
-    owner = pool(replicas=1, annotations=annotations)
-    seen = snapshot(owner, vms(owner, 0, finalizers=WITH))
-    assert list(patches_of(plan(replace(seen, limits=Limits(takes_over=True))))) == patched

@@ -22,7 +22,9 @@ from controller.replicas.draining import HEALING, SCALE_IN, UPDATE, Mark, guest_
 from controller.runtime.actions import Action, Delete, Patch, Restart
 from tests.builders import NOW, seconds_ago
 from tests.pool_builders import LABELS, pool, snapshot, vm, vm_spec, vmi, vms
+from tests.pool_healing import reasons
 from tests.pool_simulation import PoolSimulation
+from tests.pool_updates import deleted
 
 DRAIN = {DRAIN_SECONDS: "900"}
 DRAIN_TIME = timedelta(seconds=900)
@@ -34,17 +36,9 @@ def marked(name: str, *, cause: str = "scale-in", until: Any = END, **more: str)
     return {"annotations": {DRAINING: str(Mark(cause, until, f"uid-{name}")), **more}}
 
 
-def deletes(todo: Any) -> list[str]:
-    return [each.key.name for each in todo.actions if isinstance(each, Delete | Restart)]
-
-
 def patches(todo: Any) -> dict[str, Any]:
     """The bodies of the patches of VMs, by name."""
     return {each.key.name: json.loads(each.body) for each in todo.actions if _is_patch_of_vm(each)}
-
-
-def reasons(todo: Any) -> list[str]:
-    return [each.reason for each in todo.notices]
 
 
 def _is_patch_of_vm(action: Action) -> bool:
@@ -58,7 +52,7 @@ def planned(owner: Any, *machines: Any, **more: Any) -> Any:
 def test_p26_a_vm_is_marked_before_a_scale_in_and_leaves_after_its_answer_or_its_deadline():
     owner = pool(replicas=1, scaleInStrategy=DESCENDING, annotations=DRAIN)
     todo = planned(owner, *vms(owner, 0, 1))
-    assert (deletes(todo), reasons(todo), todo.requeue_after_s) == ([], ["Draining"], 900)
+    assert (deleted(todo), reasons(todo), todo.requeue_after_s) == ([], ["Draining"], 900)
     meta = patches(todo)["web-1"]["metadata"]
     assert meta["annotations"] == {DRAINING: "scale-in until 2026-08-01T12:15:00Z of uid-web-1", DRAINED: None}
     assert todo.held == "web-1 waits: it drains until 2026-08-01T12:15:00Z (scale-in)"
@@ -67,26 +61,19 @@ def test_p26_a_vm_is_marked_before_a_scale_in_and_leaves_after_its_answer_or_its
     todo = planned(owner, first, waiting, now=NOW + timedelta(seconds=300))
     assert (todo.actions, todo.requeue_after_s) == ((), 600)
     answered = planned(owner, first, vm("web-1", owner=owner, **marked("web-1", **{DRAINED: "true"})))
-    assert (deletes(answered), reasons(answered)) == (["web-1"], ["Drained"])
+    assert (deleted(answered), reasons(answered)) == (["web-1"], ["Drained"])
     assert [each.owner_uid for each in answered.actions] == [""], "it may have another VMI, which has not drained"
     overdue = planned(owner, first, waiting, now=END)
-    assert (deletes(overdue), reasons(overdue)) == (["web-1"], ["DrainDeadlineExceeded"])
+    assert (deleted(overdue), reasons(overdue)) == (["web-1"], ["DrainDeadlineExceeded"])
     ended = plan(snapshot(owner, (first, waiting), vmis=[vmi(first), vmi(waiting, phase="Succeeded")]))
-    assert deletes(ended) == ["web-1"], "its VMI has ended"
+    assert deleted(ended) == ["web-1"], "its VMI has ended"
 
 
 def test_p26_growing_again_takes_the_mark_back():
     owner = pool(replicas=2, annotations=DRAIN)
     todo = planned(owner, vm("web-0", owner=owner), vm("web-1", owner=owner, **marked("web-1")))
     assert patches(todo)["web-1"]["metadata"]["annotations"] == {DRAINING: None, DRAINED: None}
-    assert (deletes(todo), reasons(todo)) == ([], ["DrainCancelled"])
-
-
-def test_p26_a_vm_that_drains_stays_the_next_one_to_leave():
-    owner = pool(replicas=1, scaleInStrategy=DESCENDING, annotations=DRAIN)
-    others = vms(owner, 1, 2, annotations={REMOVE: "true"})
-    todo = planned(owner, vm("web-0", owner=owner, **marked("web-0")), *others)
-    assert list(patches(todo)) == ["web-2"], "web-0 keeps its turn, and one further VM leaves"
+    assert (deleted(todo), reasons(todo)) == ([], ["DrainCancelled"])
 
 
 @pytest.mark.parametrize(
@@ -133,7 +120,7 @@ def test_p26_a_mark_with_a_strange_text_or_a_deadline_out_of_reach_is_replaced(t
         DRAINING: str(Mark(SCALE_IN, END, "uid-web-0")),
         DRAINED: None,
     }
-    assert (deletes(todo), todo.requeue_after_s) == ([], 900)
+    assert (deleted(todo), todo.requeue_after_s) == ([], 900)
 
 
 OUT = {"spec": {"template": {"metadata": {"labels": {IN_SERVICE: "false"}}}}}
@@ -179,15 +166,6 @@ def test_p26_the_template_changes_if_kubevirt_copies_its_label_to_the_vmi():
     assert label_patches(1, marks="vm", template="false", shown="false") == {"virtualmachines": gone | BACK}
 
 
-@pytest.mark.parametrize(("template", "shown"), [(None, None), ("true", None), (None, "true")])
-def test_p26_a_vm_without_the_label_in_its_template_and_on_its_vmi_keeps_its_labels(
-    template: str | None, shown: str | None
-):
-    assert label_patches(0, marks="vm", template=template, shown=shown) == {}
-    bodies = label_patches(1, marks="vm", template=template, shown=shown)
-    assert bodies == {"virtualmachines": {"metadata": {"annotations": {DRAINING: None, DRAINED: None}}}}
-
-
 def test_p26_a_busy_vm_is_not_marked():
     owner = pool(replicas=0, annotations=DRAIN)
     todo = planned(owner, vm("web-0", owner=owner, annotations={BUSY_UNTIL: "2999-01-01T00:00:00Z"}))
@@ -203,7 +181,7 @@ def test_p26_a_vm_that_does_not_run_leaves_at_once_unless_it_has_changed():
 
 def test_p26_a_deleted_pool_does_not_wait():
     owner = pool(deleting=True, annotations=DRAIN, scaleInStrategy={"proactive": {"statePreservation": "Offline"}})
-    assert deletes(planned(owner, *vms(owner, 0))) == ["web-0"]
+    assert deleted(planned(owner, *vms(owner, 0))) == ["web-0"]
 
 
 def draining(simulation: PoolSimulation) -> set[str]:

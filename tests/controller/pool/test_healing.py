@@ -252,11 +252,6 @@ def test_p15_a_vm_that_does_not_run_yet_or_has_no_limit_is_not_replaced(phase):
     assert heal_among(owner, machines, () if phase == "no VMI" else running_vmis, 1, 2) == Plan()
 
 
-def test_p15_without_autohealing_the_annotation_does_not_heal_vms_that_fail_to_start():
-    owner = replacing_pool()
-    assert heal(owner, *vms(owner, 0, **FAILING), *vms(owner, 1, ready_for_s=9999, **STUCK), vmis=[]) == Plan()
-
-
 @pytest.mark.parametrize("value", ["0", "-5", "", "10m", "1.5", "2147483648"])
 def test_p15_an_invalid_limit_counts_as_no_annotation(value):
     owner = replacing_pool(limit=value)
@@ -265,10 +260,3 @@ def test_p15_an_invalid_limit_counts_as_no_annotation(value):
     healing = healing_pool(annotations={REPLACE_UNREADY_AFTER: value})
     todo = heal(healing, *vms(healing, 0, **FAILING), *vms(healing, 1, 2))
     assert healed(todo) == ["web-0"]
-
-
-def test_p15_vms_that_may_still_become_ready_do_not_count_towards_max_unhealthy():
-    owner = replacing_pool()
-    late, young = unready(owner, 0, seconds=60), unready(owner, *range(1, 8), seconds=59)
-    todo = heal_among(owner, (*late[0], *young[0]), (*late[1], *young[1]), 8, 9)
-    assert (healed(todo), todo.requeue_after_s) == (["web-0"], 1)

@@ -1,18 +1,16 @@
 """P15, P8: the limits of healing, and VMs that are not touched while KubeVirt works on them or their disks."""
 
 import json
-from datetime import timedelta
 
 import pytest
 
-from controller.kubevirt.annotations import MAX_UNHEALTHY, MIN_READY, POOL_FINALIZER, PROTECT, REMOVE
-from controller.kubevirt.resources import VMS
+from controller.kubevirt.annotations import MAX_UNHEALTHY, MIN_READY, POOL_FINALIZER, REMOVE
 from controller.pool.plan import plan
 from controller.runtime.actions import Delete, Patch
 from controller.runtime.waits import Why
-from tests.builders import NOW
-from tests.pool_builders import periods_after, pool, snapshot, vm_spec, vmi, vms
+from tests.pool_builders import pool, snapshot, vm_spec, vmi, vms
 from tests.pool_healing import FAILING, STUCK, entry, heal, healed, healing_pool, reasons
+from tests.pool_updates import deleted_vms
 
 
 def test_p15_no_more_than_max_unavailable_are_healed_at_once():
@@ -134,50 +132,11 @@ def test_p15_healing_is_blocked_if_too_many_vms_fail_at_the_same_time(members, f
     assert ("HealingHeld" in reasons(todo)) is not heals
 
 
-def occasion_of(owner, *machines, **more):
-    """The field `occasion` of the notice `HealingHeld`.
-
-    If two notices have the same occasion, only one Event is sent.
-    """
-    [notice] = heal(owner, *machines, **more).notices
-    assert notice.reason == "HealingHeld"
-    assert notice.warning
-    return notice.once
-
-
-def test_p15_blocked_healing_gives_one_event_until_the_first_failing_vm_recovers_or_the_spec_changes():
-    """If further VMs fail, or the state of a VM changes, no second Event is sent."""
-    owner = healing_pool(replicas=4, autohealing={"minFailingToStartDuration": "0s"})
-    first = vms(owner, 0, ready_for_s=700, **STUCK)
-    others = vms(owner, 1, 2, ready_for_s=600, **STUCK)
-    once = occasion_of(owner, *first, *others, *vms(owner, 3))
-    assert once == occasion_of(owner, *first, *others, *vms(owner, 3, ready_for_s=5, **STUCK))
-    starting = vms(owner, 0, ready=False, ready_for_s=700, printable="Starting")
-    assert once == occasion_of(owner, *starting, *others, *vms(owner, 3, ready_for_s=5, **STUCK))
-    before = periods_after(owner, (*first, *others))
-    recovered = periods_after(owner, (*vms(owner, 0), *others), unready_before=before)
-    later = {"now": NOW + timedelta(minutes=1)}
-    assert once == occasion_of(owner, *first, *others, *vms(owner, 3), unready_before=before, **later)
-    assert once != occasion_of(owner, *first, *others, *vms(owner, 3), unready_before=recovered, **later)
-    changed = healing_pool(replicas=4, autohealing={"minFailingToStartDuration": "0s"}, generation=2)
-    assert once != occasion_of(changed, *first, *others, *vms(owner, 3))
-
-
 def test_p15_failing_vms_that_are_not_due_count_towards_max_unhealthy():
     owner = healing_pool(replicas=4)
     fresh = vms(owner, 1, 2, ready_for_s=1, **STUCK)
     todo = heal(owner, *vms(owner, 0, **FAILING), *fresh, *vms(owner, 3))
     assert (healed(todo), reasons(todo), todo.requeue_after_s) == ([], ["HealingHeld"], 299)
-
-
-def test_p15_absent_healed_vms_count_as_members_for_max_unhealthy():
-    """The pool has ten VMs. Four VMs are absent because of healing, and a fifth VM fails. Half of the members may be
-    unhealthy.
-    """
-    owner = healing_pool(healed={number: entry() for number in range(4)})
-    assert healed(heal(owner, *vms(owner, 4, **FAILING), *vms(owner, *range(5, 10)))) == ["web-4"]
-    owner = healing_pool(healed={number: entry() for number in range(5)})
-    assert healed(heal(owner, *vms(owner, 5, **FAILING), *vms(owner, *range(6, 10)))) == []
 
 
 PRESERVING = {"proactive": {"statePreservation": "Online"}}
@@ -220,10 +179,6 @@ def test_p15_a_vm_is_not_healed_if_its_failing_disk_is_preserved(state):
 DESCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
 
 
-def deleted(todo) -> list[str]:
-    return [each.key.name for each in todo.actions if isinstance(each, Delete) and each.resource is VMS]
-
-
 def test_p15_a_failing_vm_is_not_healed_during_a_snapshot_and_an_event_has_the_reason():
     owner = healing_pool()
     failing, others = vms(owner, 0, snapshot="monday", **FAILING), vms(owner, 1, 2)
@@ -241,26 +196,11 @@ def test_p15_a_failing_vm_is_not_healed_during_a_snapshot_and_an_event_has_the_r
 def test_p8_a_vm_with_a_snapshot_in_progress_comes_last_in_a_scale_in():
     owner = pool(replicas=1, scaleInStrategy=DESCENDING)
     todo = plan(snapshot(owner, (*vms(owner, 0, 1), *vms(owner, 2, snapshot="monday"))))
-    assert (deleted(todo), todo.held, todo.notices) == (["web-1", "web-0"], "", ())
+    assert (deleted_vms(todo), todo.held, todo.notices) == (["web-1", "web-0"], "", ())
 
 
 def test_p8_a_scale_in_waits_for_a_marked_vm_with_a_snapshot_in_progress_and_deletes_no_other_vm():
     owner = pool(replicas=2, scaleInStrategy=DESCENDING)
     machines = (*vms(owner, 1, 2), *vms(owner, 0, snapshot="monday", annotations={REMOVE: "true"}))
     todo = plan(snapshot(owner, machines))
-    assert (deleted(todo), [notice.reason for notice in todo.notices]) == ([], ["ScaleInHeld"])
-
-
-def test_p8_a_scale_in_waits_for_a_delicate_vm_if_no_other_vm_can_be_deleted():
-    owner = pool(replicas=1, scaleInStrategy=DESCENDING)
-    machines = (*vms(owner, 0, annotations={PROTECT: "true"}), *vms(owner, 1), *vms(owner, 2, snapshot="monday"))
-    todo = plan(snapshot(owner, machines))
-    assert deleted(todo) == ["web-1"]
-    assert todo.held == "1 surplus virtual machine is not deleted now, because snapshot monday is in progress"
-    [notice] = todo.notices
-    assert (notice.reason, notice.message) == (
-        "ScaleInHeld",
-        "web-2 is surplus, but is not deleted now: snapshot monday is in progress",
-    )
-    later = plan(snapshot(owner, (machines[0], *vms(owner, 2))))
-    assert (deleted(later), later.held) == (["web-2"], "")
+    assert (deleted_vms(todo), [notice.reason for notice in todo.notices]) == ([], ["ScaleInHeld"])

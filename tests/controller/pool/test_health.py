@@ -11,7 +11,6 @@ from controller.kubevirt.annotations import PARTITION, POOL_FINALIZER, PROTECT
 from controller.kubevirt.resources import PVCS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.failures import LONGEST_CAUSE
-from controller.pool.members.unready_periods import Down, Recovering
 from controller.pool.plan import plan
 from controller.pool.status import next_status, transition_notices
 from controller.pool.triggers import pools_of_vmi
@@ -23,7 +22,7 @@ from tests.kstatus import kstatus_of
 from tests.pool_builders import pool, revision, snapshot, stores, vm, vm_spec, vmi, vms
 from tests.pool_outcomes import CREATE, QUOTA, status_of
 from tests.pool_simulation import PoolSimulation
-from tests.pool_updates import new_vms
+from tests.pool_updates import changed_pool
 
 BROKEN = {"ready": False, "printable": "ImagePullBackOff", "ready_for_s": 60}
 STARTING = {"ready": False, "printable": "Starting", "ready_for_s": 60}
@@ -95,34 +94,6 @@ def test_p17_the_message_names_the_vm_and_its_problem():
     reconciling = find_true(status.conditions, "Reconciling")
     assert reconciling.message == status.problem == "web-2: ImagePullBackOff, Back-off pulling image"
     assert (status.printable_status, reconciling.reason) == ("Degraded", "Degraded")
-
-
-def test_p17_a_change_of_a_problems_message_changes_no_status():
-    owner = pool()
-    machines, running = with_broken_vm(owner, message="0/5 nodes, try 7")
-    first = status_of(owner, *machines, vmis=running)
-    owner = replace(owner, status=first)
-    machines, running = with_broken_vm(owner, message="0/5 nodes, try 8")
-    assert status_of(owner, *machines, vmis=running) == first
-
-
-CRASH_LOOP = {"the VM fails to start": (STARTING | {"failures": 2}, False), "the guest crashes": (STARTING, True)}
-
-
-@pytest.mark.parametrize(("changes", "crashes"), CRASH_LOOP.values(), ids=CRASH_LOOP)
-def test_p17_a_crash_loop_is_one_problem_while_its_vm_starts_again(changes, crashes):
-    owner = pool()
-    down = Down("uid-web-2", seconds_ago(60), "web-1", seconds_ago(60), crashes=crashes)
-    period = Recovering(down, NOW, was_ready=crashes)
-    machines = (*vms(owner, 0, 1), *vms(owner, 2, **changes))
-    status = status_of(owner, *machines, unready_before={"web-2": period})
-    assert (status.problem, status.printable_status) == ("web-2: CrashLoopBackOff", "Degraded")
-
-
-def changed_pool(**fields):
-    """A pool with a new template, and its two revisions."""
-    owner = pool(spec=vm_spec(image="v2"), generation=2, **fields)
-    return owner, [revision(pool(), "web-1", number=1), revision(owner, "web-2", number=2)]
 
 
 RECONCILING = {"type": "Reconciling", "status": "True", "reason": "Updating", "message": ""}
@@ -292,23 +263,6 @@ def test_p22_a_vm_that_stays_terminating_stalls_the_pool():
     machines = (stuck(11), *vms(NEW, 1, 2))
     assert stall_of(machines) == "web-0: Terminating, held by finalizers: backup.example/hold"
     assert stall_of((stuck(9), *vms(NEW, 1, 2))) == ""
-
-
-def stall_events(machines, **more) -> list[str]:
-    """The first VM of each Event RolloutStalled, after its number of VMs."""
-    notices = plan(snapshot(NEW, machines, revisions=REVISIONS, **more)).notices
-    return [each.message.partition(" for longer than 600 ")[0] for each in notices if each.reason == "RolloutStalled"]
-
-
-BLOCKED = "1 virtual machines block the rollout because they are not ready, web-0"
-
-
-def test_p22_an_outdated_vm_that_is_held_and_blocks_the_others_stalls_the_rollout():
-    held = vm("web-0", owner=NEW, ready=False, ready_for_s=7200, snapshot="monday")
-    assert stall_of((held, *vms(NEW, 1, 2))).startswith("web-0: ")
-    assert stall_events((held, *vms(NEW, 1, 2))) == [BLOCKED]
-    assert stall_of((vm("web-0", owner=NEW, ready=False, ready_for_s=7200), *vms(NEW, 1, 2))) == ""
-    assert stall_events((held, *new_vms(NEW, 1, 2))) == [], "no other VM waits"
 
 
 def refuses_patch_of(name: str):

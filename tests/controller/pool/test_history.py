@@ -1,7 +1,6 @@
 """P11, P12: the revisions of a pool. Templates are compared by meaning, and unreadable revisions are left alone."""
 
 import json
-from copy import deepcopy
 from typing import Any
 
 import msgspec
@@ -12,7 +11,6 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from controller.kubevirt.annotations import INDEX_SYSPREP, POOL_UID, REVISION_NAME
-from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.pool.members.revisions import oldest_in_use
@@ -191,14 +189,6 @@ def test_p11_a_revision_that_a_vm_or_a_vmi_uses_is_not_deleted():
     assert revisions_in(todo, Delete) == ["web-2"]
 
 
-def test_p11_the_oldest_revision_in_use_is_the_start_of_a_rollout():
-    owner = template_of(3)
-    machines = (*vms(owner, 0, revision="web-2"), *vms(owner, 1, revision="web-3"), *vms(owner, 2, revision="web-9"))
-    assert oldest_of(owner, machines) == "web-2"
-    assert oldest_of(owner, (*machines, *vms(owner, 3, revision="web-1"))) == "web-1"
-    assert oldest_of(owner, vms(owner, 0, 1, revision="web-3")) == "web-3"
-
-
 def test_p11_a_template_that_is_rolled_out_again_has_the_newest_number():
     owner = pool(generation=3, spec=vm_spec(image="v1"))
     machines = vms(
@@ -248,21 +238,10 @@ def shape(spec):
     return msgspec.json.encode({"metadata": {"labels": {"app": "web"}}, "spec": spec})
 
 
-def live(spec):
-    metadata = {"name": "web-0", "uid": "u", "resourceVersion": "1", "labels": {"app": "web"}}
-    return msgspec.json.encode({"metadata": metadata, "spec": spec})
-
-
 @given(st.data(), vm_specs())
 def test_p12_a_pool_or_a_revision_in_another_spelling_plans_nothing(data, spec):
     for_pool, for_revision = data.draw(respelled(spec)), data.draw(respelled(spec))
     assert plan(seen(for_pool, [kept(for_revision)])).actions == ()
-
-
-@given(st.data(), vm_specs())
-def test_p12_a_vm_in_another_spelling_is_not_patched(data, spec):
-    current, old, new = (data.draw(respelled(spec)) for _ in range(3))
-    assert VM_RULES.merge(live(current), shape(old), shape(new)) is None
 
 
 @given(st.data(), vm_specs(), st.sampled_from(paths_where_presence_matters()))
@@ -293,19 +272,6 @@ def test_p12_the_spelling_of_two_templates_does_not_change_the_plan(data, old, n
 def test_p12_a_pool_with_a_revision_by_kubevirt_plans_nothing(name, number):
     recorded = json.loads((RECORDINGS / f"{name}.json").read_text())
     assert plan(taken_over(recorded["pool"], recorded["revision"], number=number)).actions == ()
-
-
-def test_p12_a_revision_as_kubevirt_1_7_writes_it_is_current():
-    recorded = json.loads((RECORDINGS / "kubevirt-pool-revision.json").read_text())
-    written = deepcopy(recorded["revision"])
-    template = written["data"]["virtualMachineTemplate"]
-    template["metadata"]["creationTimestamp"] = None
-    template["spec"]["template"]["metadata"]["creationTimestamp"] = None
-    for disk in template["spec"]["dataVolumeTemplates"]:
-        disk["metadata"]["creationTimestamp"] = None
-    found = taken_over(recorded["pool"], written, number=1)
-    assert plan(found).actions == ()
-    assert next_status(found, ()).updated_replicas == 2
 
 
 def taken_over(document, written, *, number):

@@ -81,24 +81,6 @@ def test_p4_name_and_namespace_in_the_template_are_ignored():
     assert "generateName" not in metadata
 
 
-WITHOUT_LABELS = {
-    "no metadata": {},
-    "metadata is null": {"metadata": None},
-    "no labels": {"metadata": {"annotations": {"a": "b"}}},
-    "labels are null": {"metadata": {"labels": None, "annotations": {"a": "b"}}},
-}
-
-
-@pytest.mark.parametrize("machine", WITHOUT_LABELS.values(), ids=WITHOUT_LABELS)
-def test_p4_a_vmi_template_without_labels_gets_the_revision_label(machine):
-    spec = {"runStrategy": "Always", "template": {**machine, "spec": {"domain": {}}}}
-    made = made_of(pool(spec=spec))["spec"]["template"]
-    annotations = (machine.get("metadata") or {}).get("annotations")
-    assert made["metadata"]["labels"] == {REVISION_NAME: "web-1"}
-    assert made["metadata"].get("annotations") == annotations
-    assert made["spec"] == {"domain": {}}
-
-
 def test_p5_each_data_volume_template_and_its_volumes_get_the_ordinal():
     claim = {"name": "second", "persistentVolumeClaim": {"claimName": "root-disk", "hotpluggable": True}}
     spec = made_of(pool(spec=vm_spec(disks=["data", "root-disk"], volumes=[claim])), 12)["spec"]

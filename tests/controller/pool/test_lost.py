@@ -16,12 +16,13 @@ from controller.kubevirt.annotations import (
 )
 from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.plan import plan
-from controller.pool.rollout.successors import successor_of
 from controller.pool.status import next_status
-from controller.runtime.actions import Create, Delete, Patch, Restart
+from controller.runtime.actions import Create, Patch
 from tests.builders import NOW
-from tests.pool_builders import pool, revision, situation_of, snapshot, vm, vm_spec, vmi
+from tests.pool_builders import pool, revision, snapshot, vm, vm_spec, vmi
+from tests.pool_healing import reasons
 from tests.pool_replay import Replay, moments
+from tests.pool_updates import deleted
 
 AFTER = {SUBSTITUTE_LOST_AFTER: "300"}
 MARK = {SUBSTITUTE: "true"}
@@ -53,14 +54,6 @@ def created(todo: Any) -> dict[str, bool]:
     """The names of the VMs that a plan creates, and whether each is a substitute."""
     bodies = {each.key.name: json.loads(each.body)["metadata"] for each in todo.actions if isinstance(each, Create)}
     return {name: SUBSTITUTE in (meta.get("annotations") or {}) for name, meta in bodies.items()}
-
-
-def deleted(todo: Any) -> list[str]:
-    return [each.key.name for each in todo.actions if isinstance(each, Delete | Restart)]
-
-
-def reasons(todo: Any) -> list[str]:
-    return [each.reason for each in todo.notices]
 
 
 @pytest.mark.parametrize(
@@ -115,27 +108,6 @@ def test_p28_there_are_at_most_max_unavailable_substitutes_and_none_if_too_many_
     assert sorted(created(todo)) == names
     assert todo.held.startswith(held)
     assert ("SubstitutesHeld" in reasons(todo)) is ("at the same time" in held)
-
-
-def test_p28_a_vm_that_restarts_or_is_stopped_by_a_user_does_not_count_as_lost():
-    owner, restarts = pool(annotations=AFTER), {**TERMINATING, "ready_for_s": 5}
-    assert created(plan(seen(owner, {1: SILENT, 2: restarts}, 0, 1, 2))) == {"web-3": True}
-    halted = vm("web-1", owner=owner, ready=False, ready_for_s=400, spec=vm_spec(run_strategy="Halted"))
-    todo = plan(snapshot(owner, [vm("web-0", owner=owner), halted], vmis=[vmi(halted, **SILENT)]))
-    assert (created(todo), reasons(todo)) == ({"web-2": False}, [])
-    heals = pool(replicas=4, annotations={**AFTER, REPLACE_UNREADY_AFTER: "60"})
-    fails = {**SILENT, "reason": "ContainersNotReady"}
-    todo = plan(seen(heals, {0: fails, 1: restarts, 2: restarts}, 0, 1, 2, 3))
-    assert "replaced in a few seconds" in todo.held, "VMs that restart do not block healing"
-
-
-def test_p28_the_successor_of_a_substitute_is_a_substitute():
-    owner = pool(annotations=AFTER)
-    machines = [vm(f"web-{n}", owner=owner, annotations={3: MARK}.get(n)) for n in range(4)]
-    situation = situation_of(snapshot(owner, machines))
-    for each in machines:
-        meta = json.loads(successor_of(situation, each))["metadata"]
-        assert (SUBSTITUTE in (meta.get("annotations") or {})) is (each.metadata.name == "web-3")
 
 
 @pytest.mark.parametrize(

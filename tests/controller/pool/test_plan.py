@@ -1,5 +1,6 @@
-"""P16: the order of a reconciliation, plans of paused, invalid and terminating pools, and properties of all plans."""
+"""P16: the order of a reconciliation, its plans for pools and VMs of any form, and takeovers."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,14 +12,23 @@ from msgspec.structs import replace
 
 from controller.apimachinery.conditions import EARLIEST, LATEST, with_timezone
 from controller.apimachinery.quantities import seconds
-from controller.kubevirt.annotations import BUSY_UNTIL, DRAIN_SECONDS, DRAINING, HEALED, SUBSTITUTE_LOST_AFTER, UNREADY
+from controller.kubevirt.annotations import (
+    BUSY_UNTIL,
+    DRAIN_SECONDS,
+    DRAINING,
+    HEALED,
+    SUBSTITUTE_LOST_AFTER,
+    TAKEOVER,
+    UNREADY,
+)
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
+from controller.pool.members.snapshot import Limits
 from controller.pool.plan import plan
 from controller.pool.status import next_status, outcome_notices
-from controller.replicas.release_delay import RELEASE_DELAY
 from controller.replicaset import plan as set_plan
 from controller.replicaset import status as set_status
 from controller.runtime.actions import Create, Delete, Done, Patch, ThreeWayMerge
+from controller.runtime.dry_run import reported_actions
 from controller.runtime.status import status_patch
 from tests import builders
 from tests.builders import LABELS, NOW
@@ -26,7 +36,7 @@ from tests.pool_builders import ANOTHER_CONTROLLER, pool, revision, snapshot, vm
 from tests.pool_healing import announced_for
 from tests.pool_simulation import PoolSimulation
 from tests.pool_strategies import wild_pools
-from tests.pool_updates import merged
+from tests.pool_updates import changed_pool, merged
 
 HEALING = {"startUpFailureThreshold": 1}
 
@@ -35,12 +45,6 @@ def steps(todo):
     return [
         [(each.resource.kind, type(each).__name__, each.key.name) for each in stage.actions] for stage in todo.stages
     ]
-
-
-def outdated(**fields):
-    before = pool(spec=vm_spec(image="v1"), **fields)
-    now = pool(spec=vm_spec(image="v2"), generation=2, **fields)
-    return now, [revision(before, number=1), revision(now, number=2)]
 
 
 def test_p16_the_stages_are_removals_finalizer_healing_and_scaling():
@@ -61,7 +65,7 @@ def test_p16_the_stages_are_removals_finalizer_healing_and_scaling():
 
 
 def test_p16_an_update_waits_until_the_count_is_right():
-    owner, revisions = outdated(replicas=3)
+    owner, revisions = changed_pool(replicas=3)
     short = plan(snapshot(owner, vms(owner, 0, 1), revisions=revisions))
     assert {type(each) for each in short.actions} == {Create}
     right = plan(snapshot(owner, vms(owner, 0, 1, 2), revisions=revisions))
@@ -76,7 +80,7 @@ REFUSED = {"type": "ReplicaFailure", "status": "True", "reason": "FailedScaleOut
 
 
 def refused(reason="FailedScaleOut", **fields):
-    return outdated(status={"conditions": [{**REFUSED, "reason": reason}]}, **fields)
+    return changed_pool(status={"conditions": [{**REFUSED, "reason": reason}]}, **fields)
 
 
 def test_p16_an_update_does_not_wait_for_creates_that_the_server_refuses():
@@ -87,12 +91,6 @@ def test_p16_an_update_does_not_wait_for_creates_that_the_server_refuses():
     assert not creates.essential, "a refused create does not stop the update"
     assert {type(each) for each in updates.actions} == {ThreeWayMerge}
     assert sorted(merged(todo)) == ["web-0", "web-1"]
-
-
-@pytest.mark.parametrize("reason", ["FailedScaleIn", "FailedUpdate", "FailedRevisionPruning"])
-def test_p16_an_update_still_waits_for_creates_after_other_failures(reason):
-    owner, revisions = refused(reason, replicas=3)
-    assert merged(plan(snapshot(owner, vms(owner, 0, 1), revisions=revisions))) == []
 
 
 def test_p14_while_creates_are_refused_max_unavailable_counts_the_existing_members():
@@ -108,20 +106,8 @@ def test_p14_while_creates_are_refused_max_unavailable_counts_the_existing_membe
     assert len(restarts) == 2
 
 
-def test_p16_an_update_waits_for_releases():
-    owner, revisions = outdated(replicas=2)
-    todo = plan(snapshot(owner, (*vms(owner, 0, 1), *vms(owner, 2, labels={})), revisions=revisions))
-    assert not [each for each in todo.actions if isinstance(each, ThreeWayMerge)]
-
-
-def test_p16_an_update_does_not_wait_for_a_surplus_that_may_not_be_deleted():
-    owner, revisions = outdated(replicas=1, scaleInStrategy={"unmanaged": {}})
-    todo = plan(snapshot(owner, vms(owner, 0, 1, 2), revisions=revisions))
-    assert len([each for each in todo.actions if isinstance(each, ThreeWayMerge)]) == 1
-
-
 def test_p16_revisions_are_deleted_only_if_nothing_is_scaled_or_updated():
-    owner, (first, second) = outdated(replicas=1)
+    owner, (first, second) = changed_pool(replicas=1)
     unused = revision(pool(spec=vm_spec(image="v0")), "web-0", number=0)
     kept = {"revisions": [unused, first, second], "revision_history": 0}
     at_rest = plan(snapshot(owner, vms(owner, 0, revision="web-2"), **kept))
@@ -167,9 +153,6 @@ def test_r9_nothing_is_planned_before_the_cache_shows_earlier_writes():
     assert todo.held == "the cache does not show all of our own writes yet"
 
 
-PRESERVING = {"proactive": {"statePreservation": "Offline"}}
-
-
 def test_p2_a_vm_that_is_not_a_member_is_never_changed():
     simulation = PoolSimulation(pool(replicas=2))
     for name, owners in (("web-1", []), ("web-7", [msgspec.to_builtins(ANOTHER_CONTROLLER)])):
@@ -180,33 +163,6 @@ def test_p2_a_vm_that_is_not_a_member_is_never_changed():
     simulation.come_to_rest()
     assert not {each.key.name for each in simulation.actions if each.resource in (VMS, VMIS)} & {"web-1", "web-7"}
     assert simulation.vms.keys() >= {"web-1"}
-
-
-@pytest.mark.parametrize("burst", [1, 4])
-@pytest.mark.parametrize("what", ["out", "in", "delete", "release", "detach", "end"])
-def test_p4_p8_a_pass_keeps_to_the_burst_for_each_kind_of_write(what, burst):
-    """The same change happens to all six VMs at once."""
-    simulation = PoolSimulation(pool(replicas=0 if what == "out" else 6, scaleInStrategy=PRESERVING), burst=burst)
-    simulation.come_to_rest()
-    simulation.live_on(RELEASE_DELAY.total_seconds())
-    for name in simulation.members():
-        match what:
-            case "delete":
-                simulation.delete_by_user(name)
-            case "release":
-                simulation.edit_vm(name, metadata={"labels": {"app": "debug"}})
-            case "detach":
-                simulation.edit_vm(name, metadata={"ownerReferences": []})
-    if what == "end":
-        simulation.delete_pool()
-    else:
-        simulation.change(replicas=0 if what == "in" else 6)
-    writes = [
-        sum(isinstance(each, kind) and each.resource is VMS for each in stage.actions)
-        for stage in plan(simulation.snapshot()).stages
-        for kind in (Create, Delete, Patch)
-    ]
-    assert max(writes) == burst
 
 
 @settings(max_examples=300)
@@ -251,18 +207,6 @@ def test_a_time_of_an_object_is_between_the_years_1000_and_9000(time: datetime) 
         assert found in (EARLIEST, LATEST)
 
 
-@pytest.mark.parametrize("grace_s", [250_000_000_000, 2**63 - 1, -5])
-def test_p28_a_long_grace_period_only_delays_the_substitute(grace_s: int) -> None:
-    spec = vm_spec()
-    spec["template"]["spec"]["terminationGracePeriodSeconds"] = grace_s
-    owner = pool(spec=spec, annotations={SUBSTITUTE_LOST_AFTER: "60"})
-    lost, others = vm("web-0", owner=owner, spec=spec), [vm(f"web-{n}", owner=owner, spec=spec) for n in (1, 2)]
-    terminating = vmi(lost, ready=False, reason="PodTerminating", ready_for_s=100)
-    seen = snapshot(owner, [lost, *others], vmis=[terminating, *map(vmi, others)])
-    assert plan(seen).requeue_after_s is not None
-    assert next_status(seen, ()).replicas == 3
-
-
 @given(st.lists(TIMES, min_size=4, max_size=4), INTEGERS.filter(lambda each: abs(each) < 2**63), st.booleans())
 def test_no_time_and_no_number_of_a_vm_or_vmi_stops_the_plan_of_a_pool(
     times: list[str], number: int, terminating: bool
@@ -299,3 +243,91 @@ def with_times(instance: Any, times: list[str]) -> bytes:
         {"phase": phase, "phaseTransitionTimestamp": times[1]} for phase in ("Running", "Failed", "Succeeded")
     ]
     return msgspec.json.encode(document)
+
+
+OLD, NEW = vm_spec(image="v1", disks=["data"]), vm_spec(image="v2", disks=["data"])
+OTHER_DISKS = vm_spec(image="v1", disks=["data"], storage_class="slow")
+
+
+def seen(owner, machines, *, kept=OLD, takes_over=True, **more):
+    """The snapshot of a pool with the revision `web-1`. The argument `kept` is the VM spec in the revision."""
+    found = snapshot(owner, machines, revisions=[revision(pool(spec=kept), "web-1", number=1)], **more)
+    return replace(found, limits=Limits(takes_over=takes_over))
+
+
+def to_take_over(mark=None, spec=NEW, **fields):
+    annotations = {TAKEOVER: mark} if mark is not None else None
+    return pool(generation=2, spec=spec, annotations=annotations, **fields)
+
+
+def marks(todo):
+    bodies = [json.loads(each.body) for each in todo.actions if isinstance(each, Patch) and each.is_note]
+    return [body["metadata"]["annotations"][TAKEOVER] for body in bodies]
+
+
+def changes(todo):
+    return [each for each in todo.actions if isinstance(each, ThreeWayMerge | Delete)]
+
+
+def test_a_pool_whose_vms_match_is_taken_over_without_any_change():
+    owner = to_take_over(spec=OLD)
+    todo = plan(seen(owner, vms(owner, 0, 1, 2)))
+    assert marks(todo) == ["done"]
+    assert reported_actions(todo) == ()
+    assert (todo.held, todo.notices) == ("", ())
+    done = to_take_over("done", spec=OLD)
+    assert plan(seen(done, vms(done, 0, 1, 2))).actions == ()
+
+
+@pytest.mark.parametrize(
+    ("spec", "consequence"), [(NEW, "restarted"), (OTHER_DISKS, "deleted with their disks")], ids=["machine", "disks"]
+)
+def test_an_update_that_would_change_vms_is_held_and_an_event_says_so(spec, consequence):
+    owner = to_take_over(spec=spec)
+    todo = plan(seen(owner, vms(owner, 0, 1, 2)))
+    assert changes(todo) == []
+    assert [mark.split()[0] for mark in marks(todo)] == ["held"]
+    [notice] = todo.notices
+    assert notice.reason == "TakeoverHeld"
+    assert f"3 virtual machines would be {consequence}" in notice.message
+    assert "web-1 differs in spec." in notice.message
+    assert f"{TAKEOVER}=proceed" in notice.message
+    assert todo.held.startswith("takeover: ")
+
+
+ALLOWED = {
+    "the annotation allows it": ({"mark": "proceed"}, {}, 3, []),
+    "another mode": ({}, {"takes_over": False}, 3, []),
+    "nothing to update": ({"updateStrategy": {"unmanaged": {}}}, {}, 0, ["done"]),
+    "an opportunistic pool": ({"updateStrategy": {"opportunistic": {}}}, {}, 0, ["held"]),
+    **{
+        f"the annotation {mark!r}": ({"mark": mark}, {}, 0, ["held"])
+        for mark in ("", "yes", "Proceed", "held", "held 0 x")
+    },
+}
+
+
+@pytest.mark.parametrize(("fields", "mode", "number", "expected"), ALLOWED.values(), ids=ALLOWED)
+def test_which_updates_are_allowed(fields, mode, number, expected):
+    owner = to_take_over(**fields)
+    todo = plan(seen(owner, vms(owner, 0, 1, 2), **mode))
+    assert (len(changes(todo)), [mark.split()[0] for mark in marks(todo)]) == (number, expected)
+
+
+def test_an_update_whose_restarts_wait_for_other_vms_is_held():
+    """`web-2` is not ready, so the first reconciliation restarts no VMI. A later reconciliation restarts the VMIs."""
+    owner = to_take_over(maxUnavailable=1)
+    machines = (*vms(owner, 0, 1, revision="web-2"), *vms(owner, 2, revision="web-2", ready=False))
+    started = [vmi(machines[0], revision="web-1"), vmi(machines[1], revision="web-1"), vmi(machines[2], ready=False)]
+    found = seen(owner, machines, vmis=started)
+    found = replace(found, revisions=(*found.revisions, revision(owner, "web-2", number=2)))
+    assert [mark.split()[0] for mark in marks(plan(found))] == ["held"]
+
+
+def test_the_next_change_of_the_template_allows_the_update():
+    [mark] = marks(plan(seen(to_take_over(), vms(to_take_over(), 0, 1, 2))))
+    changed = to_take_over(mark, spec=vm_spec(image="v3", disks=["data"]))
+    todo = plan(seen(changed, vms(changed, 0, 1, 2)))
+    assert len(changes(todo)) == 3
+    assert marks(todo) == ["done"]
+    assert isinstance(todo.actions[0], Patch)

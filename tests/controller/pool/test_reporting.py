@@ -5,11 +5,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller.kubevirt.annotations import HEALED, PROTECT
+from controller.kubevirt.annotations import HEALED
 from controller.kubevirt.pool_types import PoolStatus
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vms import BROKEN_STATES
@@ -20,7 +18,7 @@ from controller.runtime.status import status_patch
 from informers.errors import Conflict, Forbidden, NotFound
 from informers.http.warnings import collect
 from tests.builders import NOW, seconds_ago
-from tests.pool_builders import pool, revision, vm_spec, vmi, vms
+from tests.pool_builders import pool, vm_spec, vmi, vms
 from tests.pool_outcomes import (
     CREATE,
     CREATE_REVISION,
@@ -44,11 +42,7 @@ from tests.pool_outcomes import (
     status_of,
 )
 from tests.pool_simulation import PoolSimulation
-
-
-def updated(**fields):
-    before, now = pool(**fields), pool(spec=vm_spec(image="v2"), generation=2, **fields)
-    return now, [revision(before, "web-1", number=1), revision(now, "web-2", number=2)]
+from tests.pool_updates import changed_pool
 
 
 def test_p7_only_members_count_and_terminating_members_count_too():
@@ -61,7 +55,7 @@ def test_p7_only_members_count_and_terminating_members_count_too():
 
 
 def test_a_vm_counts_as_updated_if_it_and_its_vmi_have_the_newest_revision():
-    owner, kept = updated(replicas=4)
+    owner, kept = changed_pool(replicas=4)
     machines = (*vms(owner, 0), *vms(owner, 1, 2, revision="web-2"), *vms(owner, 3, ready=False, revision="web-2"))
     # A deleted VM does not count. A ready VM without a VMI was restarted, and does not count before its VMI runs.
     gone = (*vms(owner, 4, revision="web-2", deleting=True), *vms(owner, 5, revision="web-2"))
@@ -202,15 +196,6 @@ def test_the_printable_status(fields, machines, expected):
     assert status_of(pool(), outcomes=[Rejected(CREATE, QUOTA)]).printable_status == "Degraded"
 
 
-@pytest.mark.parametrize(
-    ("strategy", "expected"), [("proactive", "Updating"), ("opportunistic", "Updating"), ("unmanaged", "Running")]
-)
-def test_the_status_is_updating_until_all_vms_have_the_template_unless_updates_are_unmanaged(strategy, expected):
-    owner, kept = updated(replicas=2, updateStrategy={strategy: {}})
-    machines = (*vms(owner, 0), *vms(owner, 1, revision="web-2"))
-    assert status_of(owner, *machines, revisions=kept).printable_status == expected
-
-
 def test_a_warning_of_the_api_server_about_new_vms_is_one_event(monkeypatch: pytest.MonkeyPatch):
     simulation = PoolSimulation(pool(replicas=3))
     create = simulation.server.create
@@ -298,14 +283,3 @@ TRANSITIONS = {
 @pytest.mark.parametrize(("old", "new", "expected"), TRANSITIONS.values(), ids=TRANSITIONS)
 def test_p17_a_new_failure_of_the_pool_gives_one_event(old, new, expected):
     assert transition(old, new) == expected
-
-
-OUTCOMES = [Done(CREATE), Rejected(CREATE, QUOTA), Unknown(DELETE, LOST), Skipped(MERGE), Missing(DELETE)]
-
-
-@given(st.lists(st.sampled_from(OUTCOMES), max_size=4), st.sampled_from([None, FAILURE]), st.booleans())
-def test_the_same_outcomes_after_a_written_status_give_no_further_patch(outcomes, before, paused):
-    owner = pool(paused=paused, status={"conditions": [before] if before else None})
-    machines = vms(owner, 0, 1, annotations={PROTECT: "true"})
-    written = replace(owner, status=status_of(owner, *machines, outcomes=outcomes))
-    assert status_patch(written, status_of(written, *machines, outcomes=outcomes)) is None

@@ -9,8 +9,6 @@ from msgspec.structs import replace
 from controller.apimachinery.conditions import Condition
 from controller.kubevirt.annotations import (
     MOST_DISRUPTIVE,
-    PARTITION,
-    PARTITION_REVISION,
     PROGRESS_DEADLINE,
     READY_REVISION,
     ROLLBACK,
@@ -19,7 +17,7 @@ from controller.kubevirt.annotations import (
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from controller.pool.plan import plan
 from controller.pool.status import next_status
-from controller.runtime.actions import Create, Delete, Patch, Plan
+from controller.runtime.actions import Create, Patch, Plan
 from tests.pool_builders import POOLS, intent_of, pool, revision, snapshot, vm_spec, vmi
 from tests.pool_updates import during_update, limited_pool, merged, new_vms, old_vms
 
@@ -113,13 +111,6 @@ def test_p29_the_first_template_of_a_pool_has_no_way_back_and_no_event_says_so()
     assert "RollbackHeld" not in {each.reason for each in plan(halfway(owner, 0, 1, 2, 3)).notices}
 
 
-def test_p29_the_ready_revision_stays_if_the_template_that_stalled_becomes_ready_too():
-    owner = asking(annotations=returned(asking()))
-    todo = plan(halfway(owner, 0, 1, 2, 3, ready=True))
-    assert READY_REVISION not in notes(todo)
-    assert merged(todo)
-
-
 def test_p29_the_way_back_is_an_update_within_the_limits_and_new_vms_get_the_earlier_template():
     owner = asking(replicas=5, most=1, annotations=returned(asking()))
     seen = halfway(owner, 1, 3)
@@ -132,14 +123,6 @@ def test_p29_the_way_back_is_an_update_within_the_limits_and_new_vms_get_the_ear
     status = next_status(halfway(owner, 1, 3, ready=True), ())
     assert (status.printable_status, status.updated_replicas, status.update_revision) == ("RolledBack", 2, "web-2")
     assert status.current_revision == "web-1"
-
-
-def test_p29_a_new_vm_below_the_partition_does_not_get_the_template_that_stalled():
-    owner = asking(replicas=5, annotations={PARTITION: "9", PARTITION_REVISION: "web-2", **returned(asking())})
-    [create] = [each for each in plan(halfway(owner, 0, 1, 2, 3)).actions if isinstance(each, Create)]
-    assert b'"image":"v1"' in create.body
-    owner = asking(replicas=5, annotations={PARTITION: "9", **returned(asking())})
-    assert PARTITION_REVISION not in notes(plan(halfway(owner, 0, 1, 2, 3)))
 
 
 @pytest.mark.parametrize(("cap", "deleted"), [(None, False), ("restart", False), ("recreate", True)])
@@ -193,35 +176,3 @@ def test_p29_a_new_template_or_the_end_of_the_wish_removes_the_notes():
     assert merged(todo)
     owner = limited_pool(annotations={READY_REVISION: "web-1", ROLLED_BACK: "f00 to web-1"})
     assert notes(plan(halfway(owner, 0, ready=True))) == {READY_REVISION: None, ROLLED_BACK: None}
-
-
-def test_p29_the_ready_revision_is_noted_before_the_first_vm_is_updated():
-    owner = limited_pool(annotations=ASKED)
-    todo = plan(halfway(owner))
-    assert notes(todo) == {READY_REVISION: "web-1"}
-    assert [isinstance(each, Patch) for each in todo.actions] == [True, False]
-    assert todo.stages[0].essential
-
-
-def test_p29_the_revision_to_return_to_is_never_pruned():
-    owner = asking(annotations={READY_REVISION: "web-0"})
-    old = [revision(pool(spec=vm_spec(image=f"v{n}")), f"web-{n}", number=n) for n in (0, 1, 3)]
-    machines = new_vms(owner, 0, 1, 2, 3, ready=False, ready_for_s=20, printable="Starting")
-    seen = snapshot(owner, machines, revisions=[*old, revision(owner, "web-2", number=2)], revision_history=0)
-    deletes = [each.key.name for each in plan(seen).actions if isinstance(each, Delete)]
-    assert deletes == ["web-3", "web-1"]
-
-
-def test_p29_a_return_that_stalls_too_waits_and_says_so():
-    owner = asking(most=1, annotations=returned(asking()))
-    back = old_vms(owner, 0, ready=False, ready_for_s=LATE_S, printable="Starting")
-    rest = new_vms(owner, 1, 2, 3)
-    vmis = [*(vmi(each, ready=False, ready_for_s=LATE_S, age_s=LATE_S) for each in back), *map(vmi, rest)]
-    seen = during_update(owner, (*back, *rest), vmis=vmis)
-    assert plan(seen).actions == ()
-    status = next_status(seen, ())
-    stalled = [each for each in status.conditions or () if each.type == "Stalled"]
-    assert [each.reason for each in stalled] == ["RolledBack"]
-    assert status.problem is not None
-    assert status.problem.startswith("revision web-2 was not ready in time; its VMs return to revision web-1")
-    assert "web-0: " in status.problem

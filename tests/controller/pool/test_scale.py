@@ -66,13 +66,6 @@ def test_p3_a_create_names_the_disks_that_an_earlier_vm_may_have_left():
     ]
 
 
-def test_p8_surplus_vms_are_deleted_by_uid_in_the_background():
-    owner = pool(replicas=1, scaleInStrategy=ASCENDING)
-    todo = plan(snapshot(owner, vms(owner, 0, 1, 2)))
-    assert names(todo, Delete) == ["web-0", "web-1"]
-    assert {(each.uid, each.foreground) for each in todo.actions} == {("uid-web-0", False), ("uid-web-1", False)}
-
-
 FIRST_FOUR = [f"web-{n}" for n in range(4)]
 DELETED = {
     "terminating VMs count": (2, {0: {}, 1: {}, 2: {}, 3: LEAVING, 4: LEAVING}, ["web-0"], ""),
@@ -129,17 +122,6 @@ def test_p9_a_pool_that_may_not_delete_vms_waits_for_its_users(strategy):
     todo = plan(snapshot(owner, vms(owner, 0, 1, 2)))
     assert todo.actions == ()
     assert todo.held == f"2 surplus virtual machines stay until a user deletes them: scale-in is {strategy}"
-
-
-@pytest.mark.parametrize("strategy", ["proactive", "opportunistic", "unmanaged"])
-def test_p9_a_vm_that_a_user_deletes_is_replaced_if_members_are_missing(strategy):
-    simulation = PoolSimulation(pool(replicas=3, scaleInStrategy={strategy: {}}))
-    simulation.come_to_rest()
-    before = simulation.vms["web-1"]["metadata"]["uid"]
-    simulation.delete_by_user("web-1")
-    simulation.come_to_rest()
-    assert simulation.members() == ["web-0", "web-1", "web-2"]
-    assert simulation.vms["web-1"]["metadata"]["uid"] != before
 
 
 def test_p10_a_vm_without_the_finalizer_is_deleted_if_disks_are_not_preserved_or_its_name_is_foreign():

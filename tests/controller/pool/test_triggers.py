@@ -131,14 +131,6 @@ def test_p19_which_pools_a_vmi_triggers(change, expected):
     assert by_name(pools_of_vmi(change, machines)) == expected
 
 
-@pytest.mark.parametrize("machine", [None, vm(finalizers=())], ids=["no VM", "a VM without a controller"])
-def test_p19_a_vmi_whose_vm_has_no_pool_triggers_nothing(machine):
-    machines = Store()
-    if machine is not None:
-        machines.apply(machine)
-    assert by_name(pools_of_vmi(Added(vmi(VM)), machines)) == NEVER
-
-
 KEPT = revision(OWNER)
 FOREIGN = revision(OWNER, owned=False)
 

@@ -20,7 +20,7 @@ from informers.objects import PatchType
 from tests.builders import NOW
 from tests.pool_builders import POOLS, member, periods_after, pool, situation_of, snapshot, vm_spec, vmi, vms
 from tests.pool_healing import annotated, at, healing_pool, noted
-from tests.pool_replay import Moment, Replay, moments
+from tests.pool_replay import Replay, moments
 from tests.strategies import json_values
 
 OWNER = pool()
@@ -88,11 +88,6 @@ def test_p15_the_note_gives_the_age_after_a_restart_of_the_controller(noted_s, h
     assert [seen.see(seconds, **changes) for seconds, changes, _ in history] == [age for *_, age in history]
 
 
-def test_p15_a_note_of_another_vm_is_ignored():
-    history = History(annotated(OWNER, UNREADY, {"0": ["another", at(400)], "1": ["uid-web-0", at(400)]}))
-    assert history.see(0, ready=False) == 0
-
-
 def test_p14_a_vm_that_crashed_is_available_after_thirty_seconds():
     history = History()
     for seconds, ready in ((0, False), (10, True), (12, False), (15, True)):
@@ -106,13 +101,6 @@ def test_p14_a_vm_that_crashed_is_available_after_thirty_seconds():
     history.see(0, ready=False)
     history.see(10)
     assert outage_of(one_by_one([history.machine]), history.seen.now).number == 0, "it started for the first time"
-
-
-def test_p14_another_template_begins_another_time_for_the_rollout_but_not_for_healing():
-    history = History()
-    history.see(0, ready=False)
-    assert (history.see(100, ready=False, revision="web-2"), history.stuck_s()) == (100, 0)
-    assert (history.see(150, ready=False, revision="web-2"), history.stuck_s()) == (150, 50)
 
 
 def test_p14_a_recreated_vm_of_the_same_template_continues_the_time_of_the_rollout():
@@ -197,15 +185,6 @@ def test_p15_a_note_is_not_written_again_and_is_removed_when_no_vm_is_unready_or
         assert written(note_plan(owner, vms(owner, 0, 1), {})) is None
 
 
-def test_p15_stale_entries_are_removed_when_half_of_the_entries_are_stale():
-    entries = {str(ordinal): [f"uid-web-{ordinal}", at(500)] for ordinal in range(4)}
-    owner = annotated(healing_pool(), UNREADY, entries)
-    down = vms(owner, 1, 2, 3, **DOWN)
-    assert note_plan(owner, (*vms(owner, 0), *down), periods(down, 500)).actions == ()
-    todo = note_plan(owner, (*vms(owner, 0, 1), *down[1:]), periods(down[1:], 500))
-    assert written(todo) == {"2": ["uid-web-2", at(500)], "3": ["uid-web-3", at(500)]}
-
-
 def test_p15_the_entry_of_a_vm_stays_until_the_vm_has_been_ready_for_thirty_seconds():
     owner = annotated(healing_pool(), UNREADY, {"0": ["uid-web-0", at(500)]})
     down, up = vms(owner, 0, **DOWN), vms(owner, 0)
@@ -242,15 +221,6 @@ def single(**changes):
     return pool(replicas=1, **changes)
 
 
-def healings(replay: Replay, name: str) -> list[tuple[Moment, Delete]]:
-    return [
-        (moment, action)
-        for moment in moments(name, replay.owner)
-        for action in replay.run_pass(moment).actions
-        if isinstance(action, Delete)
-    ]
-
-
 @pytest.mark.parametrize("name", RECORDINGS)
 def test_p15_the_age_of_a_crash_loop_grows_while_its_conditions_stay_young(name):
     """In the first recording, the VM is ready for two seconds, then unready for two seconds, again and again. In the
@@ -280,10 +250,3 @@ def test_p15_a_restart_of_the_controller_does_not_reset_the_age_of_a_crash_loop(
             replay.restart()
         found += [moment for each in replay.run_pass(moment).actions if isinstance(each, Delete)]
     assert 63 <= found[0].seconds < 66
-
-
-def test_p15_a_guest_that_crashes_after_each_start_is_replaced_if_the_pool_requests_it():
-    replay = Replay(single(annotations={REPLACE_UNREADY_AFTER: "60"}))
-    moment, delete = healings(replay, "vm-crash")[0]
-    assert 63 <= moment.seconds < 70
-    assert delete.why.startswith("healing: it runs, but has not been ready for 6")

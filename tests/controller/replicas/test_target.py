@@ -76,14 +76,6 @@ def test_a_wrong_clock_makes_no_member_young_for_long(age_s: float, young: bool)
     assert is_young(vmi(age_s=age_s).metadata, NOW) is young
 
 
-@pytest.mark.parametrize(
-    ("held", "wanted", "others", "number"), [(0, 3, 0, 3), (3, 3, 0, 0), (1, 3, 3, 3), (1, 1, 3, 1)]
-)
-def test_held_members_are_not_replaced_and_cause_no_deletion(held: int, wanted: int, others: int, number: int) -> None:
-    target = Target(template=Template(), replicas=wanted, young=held, existing=others)
-    assert (target.wanted, target.kept) == (number, min(wanted, number + held))
-
-
 def test_p2_the_gaps_of_a_scale_in_do_not_delay_a_release() -> None:
     owner = pool(replicas=2)
     todo = plan(snapshot(owner, (*vms(owner, 0), *vms(owner, 99, labels={"app": "changed"}, age_s=DELAY_S))))
