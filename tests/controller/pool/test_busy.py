@@ -21,8 +21,7 @@ from controller.replicas.wrong_annotations import message_of
 from controller.runtime.actions import Cause, Done
 from tests.builders import NOW
 from tests.pool_builders import Json, pool, revision, snapshot, vm, vm_spec, vmi, vms
-from tests.pool_healing import FAILING, entry, heal, healed, healing_pool
-from tests.pool_updates import deleted, deleted_vms
+from tests.pool_scenes import FAILING, deleted, deleted_vms, entry, heal, healed, healing_pool
 
 PAST, SOON, FAR = "2026-08-01T11:59:59Z", "2026-08-01T14:00:30+02:00", "2999-01-01T00:00:00Z"
 DESCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
@@ -77,13 +76,6 @@ def test_p24_a_busy_vm_leaves_last_and_only_after_its_time():
         ("ScaleInHeld", f"web-2 is surplus, but is not deleted now: it is busy until {SOON}")
     ]
     assert deleted(plan(snapshot(smaller, machines[2:], now=NOW + timedelta(seconds=30)))) == ["web-2"]
-
-
-def test_p24_the_mark_may_be_on_the_vmi():
-    owner = pool(replicas=0)
-    machines = vms(owner, 0, 1)
-    vmis = (vmi(machines[0]), vmi(machines[1], **until(SOON)))
-    assert deleted(plan(snapshot(owner, machines, vmis=vmis))) == ["web-0"]
 
 
 def test_p24_a_busy_vm_is_neither_healed_nor_restarted_nor_deleted_with_its_pool():

@@ -11,7 +11,7 @@ from controller.pool.plan import plan
 from controller.runtime.actions import Create, Delete, Patch, RemoveOwnerReference
 from informers.objects import PatchType
 from tests.pool_builders import ANOTHER_CONTROLLER, OTHER_FINALIZER, POOLS, pool, revision, snapshot, vm, vm_spec, vms
-from tests.pool_healing import FAILING, announced_for
+from tests.pool_scenes import FAILING, announced_for
 from tests.pool_simulation import PoolSimulation
 
 OFFLINE = {"proactive": {"statePreservation": "Offline"}}

@@ -22,9 +22,8 @@ from controller.replicas.draining import HEALING, SCALE_IN, UPDATE, Mark, guest_
 from controller.runtime.actions import Action, Delete, Patch, Restart
 from tests.builders import NOW, seconds_ago
 from tests.pool_builders import LABELS, pool, snapshot, vm, vm_spec, vmi, vms
-from tests.pool_healing import reasons
+from tests.pool_scenes import deleted, reasons
 from tests.pool_simulation import PoolSimulation
-from tests.pool_updates import deleted
 
 DRAIN = {DRAIN_SECONDS: "900"}
 DRAIN_TIME = timedelta(seconds=900)
@@ -177,11 +176,6 @@ def test_p26_a_vm_that_does_not_run_leaves_at_once_unless_it_has_changed():
     [delete] = plan(snapshot(owner, vms(owner, 0), vmis=[])).actions
     assert isinstance(delete, Delete)
     assert (delete.owner_uid, delete.version) == ("", "1")
-
-
-def test_p26_a_deleted_pool_does_not_wait():
-    owner = pool(deleting=True, annotations=DRAIN, scaleInStrategy={"proactive": {"statePreservation": "Offline"}})
-    assert deleted(planned(owner, *vms(owner, 0))) == ["web-0"]
 
 
 def draining(simulation: PoolSimulation) -> set[str]:

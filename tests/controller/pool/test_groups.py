@@ -189,12 +189,6 @@ def test_a_plan_from_groups_is_the_plan_from_single_vms_in_any_order(seen, rando
 STARTING = {"ready": False, "ready_for_s": 4, "age_s": 5, "printable": "Starting"}
 
 
-def test_vms_that_start_in_the_same_second_are_one_group():
-    owner = pool(replicas=300, status={"observedGeneration": 1, "updateRevision": "web-1"})
-    seen = snapshot(owner, vms(owner, *range(300), **STARTING))
-    assert [len(group) for group in seen.members.groups] == [300]
-
-
 def test_a_large_pool_reads_only_vms_that_changed_or_whose_period_ends():
     owner = pool(replicas=60)
     machines = vms(owner, *range(60), **STARTING)

@@ -13,7 +13,7 @@ from controller.runtime.actions import Delete, Plan
 from informers.objects import PatchType
 from tests.builders import NOW
 from tests.pool_builders import POOLS, pool, vm_spec, vmi, vms
-from tests.pool_healing import (
+from tests.pool_scenes import (
     FAILING,
     STUCK,
     annotated,
@@ -124,16 +124,6 @@ def test_p15_a_vm_that_is_ready_again_after_the_announcement_is_not_deleted():
     assert announce(owner, *failing, *others, vmis=[vmi(failing[0])]) == Plan()
 
 
-@pytest.mark.parametrize("seconds", [30, 600, -4])
-def test_p15_an_old_announcement_is_repeated_and_the_healing_is_counted_once(seconds):
-    """A VM can still exist after its deletion was announced. The VM may have become ready, a limit may have blocked the
-    healing, or a clock may have been wrong.
-    """
-    owner = healing_pool(healed={0: entry("uid-web-0", 3, seconds)})
-    todo = announce(owner, *vms(owner, 0, **FAILING), *vms(owner, 1, 2))
-    assert (healed(todo), record_of(todo)) == ([], {"0": ["uid-web-0", 3, at(0)]})
-
-
 def test_p15_an_announcement_lasts_three_seconds_if_the_clock_has_fractions_of_seconds():
     owner = healing_pool()
     todo = announce(owner, *vms(owner, 0, **FAILING), *vms(owner, 1, 2), now=NOW + timedelta(milliseconds=300))
@@ -151,19 +141,12 @@ def test_p15_the_pause_before_the_next_healing_of_an_ordinal_doubles(count, paus
 
 
 UNREADABLE = {
-    "nothing": "",
     "no JSON": "yesterday",
-    "a list": "[]",
-    "another shape": '{"0": {"uid": "a"}}',
-    "no ordinal": '{"web-0": ["a", 1, "2026-08-01T11:59:59Z"]}',
-    "no date": '{"0": ["a", 1, "noon"]}',
     "a date without a zone": '{"0": ["a", 1, "2026-08-01T11:59:59"]}',
     "a date in the future": '{"0": ["a", 1, "9999-12-31T23:59:59Z"]}',
     "the first possible date": '{"0": ["a", 1, "0001-01-01T00:00:00+14:00"]}',
     "a negative count": '{"0": ["a", -3, "2026-08-01T11:59:59Z"]}',
     "a count with 5000 digits": '{"0": ["a", %s, "2026-08-01T11:59:59Z"]}' % ("9" * 5000),
-    "an ordinal with 5000 digits": '{"%s": ["a", 1, "2026-08-01T11:59:59Z"]}' % ("9" * 5000),
-    "a lone surrogate": '{"\\ud800": 1}',
     "nested too deeply": '{"0": ["a", 1, "2026-08-01T11:59:59Z", ' + "[" * 100_000,
     "a negative ordinal": '{"-1": ["a", 1, "2026-08-01T11:59:59Z"]}',
 }

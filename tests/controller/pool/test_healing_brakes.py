@@ -1,16 +1,13 @@
 """P15, P8: the limits of healing, and VMs that are not touched while KubeVirt works on them or their disks."""
 
-import json
-
 import pytest
 
-from controller.kubevirt.annotations import MAX_UNHEALTHY, MIN_READY, POOL_FINALIZER, REMOVE
+from controller.kubevirt.annotations import MAX_UNHEALTHY, REMOVE
 from controller.pool.plan import plan
-from controller.runtime.actions import Delete, Patch
+from controller.runtime.actions import Delete
 from controller.runtime.waits import Why
-from tests.pool_builders import pool, snapshot, vm_spec, vmi, vms
-from tests.pool_healing import FAILING, STUCK, entry, heal, healed, healing_pool, reasons
-from tests.pool_updates import deleted_vms
+from tests.pool_builders import pool, snapshot, vm_spec, vms
+from tests.pool_scenes import FAILING, STUCK, deleted_vms, entry, heal, healed, healing_pool, reasons
 
 
 def test_p15_no_more_than_max_unavailable_are_healed_at_once():
@@ -46,7 +43,6 @@ RECOVERING = {
     "terminating": {"uid": "healed", "ready": False, "foreground": True},
     "starting": {"ready": False, "printable": "Starting"},
     "without a status": {"ready": None, "printable": None},
-    "recreated late, because its disks were deleted slowly": {"ready": False, "printable": "Starting", "age_s": 60},
 }
 NOT_RECOVERING = {
     "available again": {},
@@ -54,19 +50,15 @@ NOT_RECOVERING = {
     "recreated, and deleted by its user": {"ready": False, "printable": "Starting", "deleting": True},
     "recreated, and stopped by its user": {"ready": False, "spec": vm_spec(run_strategy="Halted")},
 }
-
-
-@pytest.mark.parametrize("changes", RECOVERING.values(), ids=RECOVERING)
-def test_p15_a_healed_vm_that_is_terminating_or_starting_counts_towards_the_limit(changes):
-    seconds = 900 if "age_s" in changes else 60
-    owner = healing_pool(maxUnavailable=1, healed={0: entry("healed", seconds=seconds)})
-    todo = heal(owner, *vms(owner, 0, **changes), *vms(owner, 1, **FAILING), *vms(owner, *range(2, 10)))
-    assert (healed(todo), todo.held) == ([], "healing: 1 virtual machine waits until others are available")
-
-
 HEALED_0 = {"healed": {0: entry("healed", seconds=60)}}
 BESIDE_HEALING = {
     **{name: (HEALED_0, changes, ["web-1"]) for name, changes in NOT_RECOVERING.items()},
+    **{name: (HEALED_0, changes, []) for name, changes in RECOVERING.items()},
+    "recreated late, because its disks were deleted slowly": (
+        {"healed": {0: entry("healed", seconds=900)}},
+        {"ready": False, "printable": "Starting", "age_s": 60},
+        [],
+    ),
     "not recreated": ({"healed": {0: entry()}}, None, []),
     "scaled in": ({"replicas": 9, "healed": {9: entry()}}, {}, ["web-1"]),
     # A failing VM is already unavailable, so its healing makes no other VM unavailable.
@@ -79,7 +71,9 @@ def test_p14_p15_which_other_vms_count_towards_the_limit(fields, changes, expect
     owner = healing_pool(maxUnavailable=1, **fields)
     first = () if changes is None else vms(owner, 0, **changes)
     others = vms(owner, *range(2, 9 if "replicas" in fields else 10))
-    assert healed(heal(owner, *first, *vms(owner, 1, **FAILING), *others)) == expected
+    todo = heal(owner, *first, *vms(owner, 1, **FAILING), *others)
+    assert healed(todo) == expected
+    assert todo.held == ("" if expected else "healing: 1 virtual machine waits until others are available")
 
 
 def test_p15_a_recreated_vm_counts_towards_the_limit_for_at_most_five_minutes():
@@ -88,17 +82,6 @@ def test_p15_a_recreated_vm_counts_towards_the_limit_for_at_most_five_minutes():
         owner = healing_pool(maxUnavailable=1, healed={0: entry(seconds=lasting)})
         starting = vms(owner, 0, ready=False, printable="Starting")
         todo = heal(owner, *starting, *vms(owner, 1, **FAILING), *vms(owner, *range(2, 10)))
-        assert healed(todo) == expected
-        assert todo.requeue_after_s == (None if expected else 1)
-
-
-def test_p14_p15_a_recreated_vm_is_available_after_min_ready_seconds():
-    for lasting, expected in ((89, []), (90, ["web-1"])):
-        owner = healing_pool(maxUnavailable=1, healed={0: entry(seconds=400)}, annotations={MIN_READY: "90"})
-        recreated = vms(owner, 0, ready_for_s=lasting)
-        failing = vms(owner, 1, **FAILING)
-        running = [vmi(recreated[0], ready_for_s=lasting), vmi(failing[0], ready=False)]
-        todo = heal(owner, *recreated, *failing, *vms(owner, *range(2, 10)), vmis=running)
         assert healed(todo) == expected
         assert todo.requeue_after_s == (None if expected else 1)
 
@@ -155,13 +138,6 @@ def test_p15_a_vm_is_deleted_in_the_foreground_only_if_its_disks_are_not_kept(st
         todo = heal(owner, *vms(owner, 0, **changes), *vms(owner, 1, 2))
         [delete] = [each for each in todo.actions if isinstance(each, Delete)]
         assert delete.foreground is (strategy is None)
-
-
-def test_p15_a_vm_without_our_finalizer_gets_it_before_it_is_healed():
-    owner = pool_that_preserves()
-    [patch] = heal(owner, *vms(owner, 0, **FAILING, finalizers=()), *vms(owner, 1, 2)).actions
-    assert isinstance(patch, Patch)
-    assert POOL_FINALIZER in json.loads(patch.body)["metadata"]["finalizers"]
 
 
 @pytest.mark.parametrize("state", ["DataVolumeError", "ErrorPvcNotFound"])

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller.apimachinery.conditions import find_true
-from controller.kubevirt.annotations import PARTITION, POOL_FINALIZER, PROTECT
+from controller.kubevirt.annotations import PARTITION, POOL_FINALIZER
 from controller.kubevirt.resources import PVCS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.failures import LONGEST_CAUSE
@@ -20,9 +19,8 @@ from tests.builders import NOW, seconds_ago
 from tests.fakes.requests import Request
 from tests.kstatus import kstatus_of
 from tests.pool_builders import pool, revision, snapshot, stores, vm, vm_spec, vmi, vms
-from tests.pool_outcomes import CREATE, QUOTA, status_of
+from tests.pool_scenes import CREATE, QUOTA, changed_pool, status_of
 from tests.pool_simulation import PoolSimulation
-from tests.pool_updates import changed_pool
 
 BROKEN = {"ready": False, "printable": "ImagePullBackOff", "ready_for_s": 60}
 STARTING = {"ready": False, "printable": "Starting", "ready_for_s": 60}
@@ -49,31 +47,6 @@ def with_obstacle(of, message="Back-off pulling image", reason="ImagePullBackOff
     return replace(built, status=replace(built.status, conditions=(*built.status.conditions, condition)))
 
 
-def with_broken_vm(owner, number=2, **changes):
-    """Two VMs that are ready, and a VM whose image cannot be pulled."""
-    machines = (*vms(owner, *(each for each in range(3) if each != number)), *vms(owner, number, **BROKEN))
-    return machines, [*(vmi(each) for each in machines[:-1]), with_obstacle(machines[-1], **changes)]
-
-
-AT_REST = {
-    "all VMs are ready": ({}, [{}, {}, {}]),
-    "no VM is wanted": ({"replicas": 0}, []),
-    "users stopped a VM": ({}, [{}, {}, {"spec": vm_spec(run_strategy="Halted"), "ready": False}]),
-    "a surplus VM is protected": ({"replicas": 2}, [{"annotations": {PROTECT: "true"}}] * 3),
-    "the strategy keeps surplus VMs": ({"replicas": 2, "scaleInStrategy": {"opportunistic": {}}}, [{}, {}, {}]),
-}
-
-
-@pytest.mark.parametrize(("fields", "machines"), AT_REST.values(), ids=AT_REST)
-def test_p17_a_pool_at_rest_has_no_condition_and_is_current(fields, machines):
-    owner = pool(**fields)
-    status = status_of(
-        owner, *(each for number, changes in enumerate(machines) for each in vms(owner, number, **changes))
-    )
-    assert (status.conditions, status.problem) == (None, None)
-    assert seen(owner, status).status == "Current"
-
-
 def test_p10_p17_a_pool_is_reconciling_until_its_vms_have_the_finalizer_that_keeps_their_disks():
     owner = pool(scaleInStrategy={"proactive": {"statePreservation": "Offline"}})
     waiting = status_of(owner, *vms(owner, 0, 1), *vms(owner, 2, finalizers=()))
@@ -85,15 +58,6 @@ def test_p10_p17_a_pool_is_reconciling_until_its_vms_have_the_finalizer_that_kee
         seen(unprotected, status_of(unprotected, *vms(unprotected, 0, 1, 2, finalizers=(POOL_FINALIZER,)))).status
         == "Current"
     )
-
-
-def test_p17_the_message_names_the_vm_and_its_problem():
-    owner = pool()
-    machines, running = with_broken_vm(owner)
-    status = status_of(owner, *machines, vmis=running)
-    reconciling = find_true(status.conditions, "Reconciling")
-    assert reconciling.message == status.problem == "web-2: ImagePullBackOff, Back-off pulling image"
-    assert (status.printable_status, reconciling.reason) == ("Degraded", "Degraded")
 
 
 RECONCILING = {"type": "Reconciling", "status": "True", "reason": "Updating", "message": ""}

@@ -233,11 +233,6 @@ def test_p8_a_base_policy_beside_another_sort_policy_gives_an_event(strategy):
     assert notice.message == f'{field}.basePolicy is "DescendingOrder", but {field}.sortPolicy takes precedence'
 
 
-def test_p8_a_base_policy_alone_or_with_the_same_sort_policy_needs_no_event():
-    for policy in ({"basePolicy": "Random"}, {"basePolicy": "Random", "sortPolicy": "Random"}):
-        assert notices_of(pool(scaleInStrategy={"proactive": {"selectionPolicy": policy}})) == ()
-
-
 UNMATCHED = {"no labels": ({}, "app=web"), "another value": ({"app": "db"}, "app=web")}
 
 

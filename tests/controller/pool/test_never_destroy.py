@@ -17,7 +17,7 @@ from controller.runtime.actions import Delete, ExpandClaim, Patch, ThreeWayMerge
 from tests.fakes.requests import Request, refusal
 from tests.fakes.virtual_time import run
 from tests.pool_builders import Json, intent_of, pool, revision, snapshot, vm, vm_spec, vmi, vms
-from tests.pool_healing import FAILING, heal, healed, healing_pool
+from tests.pool_scenes import FAILING, heal, healed, healing_pool
 from tests.pool_simulation import PoolSimulation
 
 OLD = vm_spec(disks=["data"])
@@ -259,35 +259,3 @@ def test_p21_the_claim_is_expanded_before_the_vm_gets_the_new_template(strategy,
     assert isinstance(expansion, ExpandClaim)
     assert (expansion.resource, expansion.key.name, expansion.size) == (PVCS, "data-0", "2Gi")
     assert isinstance(merge, ThreeWayMerge)
-
-
-def grow(simulation: PoolSimulation) -> None:
-    simulation.change_template(LARGE)
-
-
-def small_at_rest() -> PoolSimulation:
-    simulation = PoolSimulation(pool(replicas=3, finalizers=(), spec=SMALL, maxUnavailable=1))
-    simulation.come_to_rest()
-    for name in simulation.claims:
-        request = {"resources": {"requests": {"storage": "1Gi"}}}
-        simulation.server.change(PVCS, simulation.key(name), {"spec": request})
-    return simulation
-
-
-def test_p21_a_refused_expansion_holds_the_update_of_this_vm_and_deletes_nothing():
-    simulation = small_at_rest()
-
-    def refuses(request: Request) -> bool:
-        return request.verb == "patch" and request.resource is PVCS and request.key.name == "data-1"
-
-    simulation.refuses = refuses
-    simulation.actions.clear()
-    grow(simulation)
-    simulation.run_passes(60, 15)
-    assert [each for each in simulation.actions if isinstance(each, Delete)] == []
-    status = simulation.pool["status"]
-    assert status["updatedReplicas"] == 2
-    assert {each["type"] for each in status["conditions"]} == {"ReplicaFailure", "Stalled"}
-    simulation.refuses = lambda request: False
-    simulation.come_to_rest()
-    assert simulation.pool["status"]["updatedReplicas"] == 3

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from controller.apimachinery.conditions import EARLIEST, LATEST, with_timezone
-from controller.apimachinery.quantities import seconds
 from controller.kubevirt.annotations import (
     BUSY_UNTIL,
     DRAIN_SECONDS,
@@ -33,10 +32,9 @@ from controller.runtime.status import status_patch
 from tests import builders
 from tests.builders import LABELS, NOW
 from tests.pool_builders import ANOTHER_CONTROLLER, pool, revision, snapshot, vm, vm_spec, vmi, vms
-from tests.pool_healing import announced_for
+from tests.pool_scenes import announced_for, changed_pool, merged
 from tests.pool_simulation import PoolSimulation
 from tests.pool_strategies import wild_pools
-from tests.pool_updates import changed_pool, merged
 
 HEALING = {"startUpFailureThreshold": 1}
 
@@ -145,14 +143,6 @@ def test_p1_an_invalid_pool_gives_one_event_for_each_generation():
     assert todo.requeue_after_s is None
 
 
-def test_r9_nothing_is_planned_before_the_cache_shows_earlier_writes():
-    owner = pool(replicas=9, finalizers=())
-    members = (*vms(owner, 0, deleting=True), *vms(owner, 1, labels={}), vm("web-2"))
-    todo = plan(snapshot(owner, members, settled=False))
-    assert todo.stages == ()
-    assert todo.held == "the cache does not show all of our own writes yet"
-
-
 def test_p2_a_vm_that_is_not_a_member_is_never_changed():
     simulation = PoolSimulation(pool(replicas=2))
     for name, owners in (("web-1", []), ("web-7", [msgspec.to_builtins(ANOTHER_CONTROLLER)])):
@@ -188,12 +178,6 @@ ENDS = ("0001-01-01T00:00:00+14:00", "0001-01-01T00:00:00Z", "9999-12-31T23:59:5
 TIMES = st.sampled_from([*ENDS, "2026-01-01T00:00:00Z"])
 INTEGERS = st.one_of(st.sampled_from([0, -1, 250_000_000_000, 2**63 - 1, -(2**63)]), st.integers())
 SECONDS = {SUBSTITUTE_LOST_AFTER: "2147483647", DRAIN_SECONDS: "2147483647"}
-
-
-@given(INTEGERS)
-def test_any_number_of_seconds_is_a_duration_that_a_plan_can_add_to_any_time(number: int) -> None:
-    assert timedelta() <= seconds(number) <= timedelta(days=36525)
-    assert EARLIEST + seconds(number) < LATEST <= LATEST + seconds(number)
 
 
 @given(st.datetimes(timezones=st.none() | st.just(UTC)))

@@ -7,42 +7,74 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from controller.apimachinery.conditions import Condition
 from controller.kubevirt.annotations import HEALED
 from controller.kubevirt.pool_types import PoolStatus
-from controller.kubevirt.resources import VMS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, VM_REQUESTS, VMIS, VMS
 from controller.kubevirt.vms import BROKEN_STATES
 from controller.pool.status import outcome_notices, transition_notices
-from controller.runtime.actions import AlreadyThere, Done, Missing, Postponed, Rejected, Skipped, Unknown, Unserved
+from controller.runtime.actions import (
+    AlreadyThere,
+    Create,
+    Delete,
+    Done,
+    Missing,
+    Patch,
+    Postponed,
+    Rejected,
+    RemoveOwnerReference,
+    Restart,
+    Skipped,
+    ThreeWayMerge,
+    Unknown,
+    Unserved,
+)
 from controller.runtime.reconciler import API_WARNING
 from controller.runtime.status import status_patch
-from informers.errors import Conflict, Forbidden, NotFound
+from informers.errors import Conflict, Forbidden, NotFound, ServerError, TransportError
 from informers.http.warnings import collect
+from informers.objects import PatchType
 from tests.builders import NOW, seconds_ago
-from tests.pool_builders import pool, vm_spec, vmi, vms
-from tests.pool_outcomes import (
-    CREATE,
-    CREATE_REVISION,
-    DELETE,
-    DELETE_REVISION,
-    FAILURE,
-    FOREIGN,
-    LOST,
-    MERGE,
-    NOTE,
-    PAUSED,
-    QUOTA,
-    RELABEL,
-    REMOVE_FINALIZER,
-    REMOVE_OWNER,
-    REQUESTED_RESTART,
-    RESTART,
-    WEBHOOK,
-    condition,
-    failure_of,
-    status_of,
-)
+from tests.pool_builders import POOLS, pool, vm_spec, vmi, vms
+from tests.pool_scenes import CREATE, KEY, QUOTA, changed_pool, status_of
 from tests.pool_simulation import PoolSimulation
-from tests.pool_updates import changed_pool
+
+DELETE = Delete(resource=VMS, key=KEY, uid="uid", why="surplus: 4 VMs exist, 3 are wanted")
+MERGE = ThreeWayMerge(
+    resource=VMS, key=KEY, uid="uid", old=b"{}", new=b"{}", why="restart, from revision web-1 to web-2"
+)
+RESTART = Delete(resource=VMIS, key=KEY, uid="uid", why="its template is older than revision web-2")
+_OF_VMI = {"instance": VMIS, "instance_uid": "vmi", "requests": VM_REQUESTS, "subresource": "restart"}
+REQUESTED_RESTART = Restart(resource=VMS, key=KEY, uid="uid", why=RESTART.why, **_OF_VMI)
+RELABEL = Patch(resource=VMIS, key=KEY, body=b"{}", type=PatchType.MERGE, why="")
+REMOVE_FINALIZER = Patch(resource=VMS, key=KEY, body=b"{}", type=PatchType.JSON, why="")
+NOTE = Patch(resource=POOLS, key=KEY, body=b"{}", type=PatchType.MERGE, why="", is_note=True)
+REMOVE_OWNER = RemoveOwnerReference(resource=DATA_VOLUMES, key=KEY, owner_uid="uid", why="")
+CREATE_REVISION = Create(resource=CONTROLLER_REVISIONS, key=KEY, body=b"{}", owner_uid="uid-of-the-pool", why="")
+DELETE_REVISION = Delete(resource=CONTROLLER_REVISIONS, key=KEY, uid="uid", why="")
+LOST = TransportError("connection reset", sent=True)
+WEBHOOK = ServerError("failed calling webhook", code=500)
+FAILURE = {
+    "type": "ReplicaFailure",
+    "status": "True",
+    "reason": "FailedScaleOut",
+    "message": "error during scale out: exceeded quota: 3 of 3",
+    "lastProbeTime": seconds_ago(60),
+    "lastTransitionTime": seconds_ago(60),
+}
+PAUSED = FAILURE | {"type": "ReplicaPaused", "reason": "SuccessfulPaused", "message": "Pool controller is paused"}
+FOREIGN = {"type": "Audited", "status": "False", "reason": "Never", "lastTransitionTime": seconds_ago(9000)}
+
+
+def condition(document) -> Condition:
+    return msgspec.convert(document, Condition)
+
+
+def failure_of(outcomes, *, before=None, settled=True, **changes) -> Condition | None:
+    """The condition `ReplicaFailure` after these outcomes. The argument `before` is the earlier condition."""
+    owner = pool(status={"conditions": [before] if before else None}, **changes)
+    conditions = status_of(owner, outcomes=outcomes, settled=settled).conditions
+    return next((each for each in conditions or () if each.type == "ReplicaFailure"), None)
 
 
 def test_p7_only_members_count_and_terminating_members_count_too():

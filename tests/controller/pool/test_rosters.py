@@ -37,7 +37,7 @@ from tests import builders
 from tests.builders import NOW
 from tests.fakes import stores
 from tests.pool_builders import pool, revision, situation_of, snapshot, vm, vm_spec, vmi, vms
-from tests.pool_healing import at
+from tests.pool_scenes import at
 from tests.strategies import choice
 
 OWNERS = (pool("one", uid="uid-1"), pool("two", uid="uid-2"))

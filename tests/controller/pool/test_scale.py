@@ -86,16 +86,6 @@ def test_p8_surplus_vms_are_deleted(replicas, present, expected, held):
     assert todo.held == held
 
 
-@pytest.mark.parametrize("is_leaving", [True, False], ids=["the only match is terminating", "no VM matches"])
-def test_p8_no_vm_is_deleted_if_the_selectors_match_no_other_vm(is_leaving):
-    owner = pool(replicas=1, scaleInStrategy={"proactive": {"selectionPolicy": SPARE}})
-    matching = (spare(owner, "web-2", **LEAVING),) if is_leaving else ()
-    todo = plan(snapshot(owner, (*vms(owner, 0, 1), *matching)))
-    assert todo.actions == ()
-    assert todo.held == "1 surplus virtual machine may not be deleted"
-    assert len(todo.notices) == 1
-
-
 def test_p8_if_the_selectors_match_too_few_vms_an_event_says_how_many_stay():
     owner = pool(replicas=1, generation=7, scaleInStrategy={"proactive": {"selectionPolicy": SPARE}})
     todo = plan(snapshot(owner, (*vms(owner, 0, 1), spare(owner, "web-2"))))
@@ -105,15 +95,6 @@ def test_p8_if_the_selectors_match_too_few_vms_an_event_says_how_many_stay():
     message = "1 surplus virtual machines stay, 1 are wanted: 2 do not match the selectors of scaleInStrategy"
     assert notice.message == message
     assert todo.held == "1 surplus virtual machine may not be deleted"
-
-
-def test_p8_protected_vms_stay_and_an_event_says_so():
-    owner = pool(replicas=0)
-    todo = plan(snapshot(owner, (*vms(owner, 0, annotations={PROTECT: "true"}), *vms(owner, 1))))
-    assert names(todo, Delete) == ["web-1"]
-    [notice] = todo.notices
-    assert notice.reason == "ProtectedFromDeletion"
-    assert notice.message == f"1 surplus virtual machines stay, 0 are wanted: 1 are protected by {PROTECT}"
 
 
 @pytest.mark.parametrize("strategy", ["opportunistic", "unmanaged"])

@@ -163,16 +163,10 @@ def annotated(annotation):
     return Updated(OWNER, pool(annotations={annotation: "1"}))
 
 
-STATUS_FIELDS = {
-    "replicas": 1,
-    "readyReplicas": 1,
-    "updatedReplicas": 1,
-    "observedGeneration": 1,
-    "labelSelector": "a=b",
-    "currentRevision": "web-0",
-    "updateRevision": "web-0",
-    "printableStatus": "Running",
-}
+NUMBERS = ("replicas", "readyReplicas", "updatedReplicas", "observedGeneration")
+STATUS_FIELDS = dict.fromkeys(NUMBERS, 1) | dict.fromkeys(
+    ("labelSelector", "currentRevision", "updateRevision", "printableStatus"), "else"
+)
 
 POOL_CHANGES = {
     "it appears": (Added(OWNER), NOW_S),

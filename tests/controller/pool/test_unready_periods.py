@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.kubevirt.annotations import REPLACE_UNREADY_AFTER, UNREADY
+from controller.kubevirt.annotations import UNREADY
 from controller.kubevirt.vms import unready_since
 from controller.pool.healing.downtime_note import plan_unready_note
 from controller.pool.members.ledger import member_stuck_since, member_unready_since, outage_of
-from controller.pool.members.notes import MAX_ENTRIES
 from controller.pool.members.rosters import Downtimes
 from controller.pool.members.unready_periods import read_notes
 from controller.runtime.actions import Delete, Patch, Plan
@@ -19,8 +18,8 @@ from controller.runtime.members.groups import one_by_one
 from informers.objects import PatchType
 from tests.builders import NOW
 from tests.pool_builders import POOLS, member, periods_after, pool, situation_of, snapshot, vm_spec, vmi, vms
-from tests.pool_healing import annotated, at, healing_pool, noted
 from tests.pool_replay import Replay, moments
+from tests.pool_scenes import annotated, at, healing_pool, noted
 from tests.strategies import json_values
 
 OWNER = pool()
@@ -183,34 +182,6 @@ def test_p15_a_note_is_not_written_again_and_is_removed_when_no_vm_is_unready_or
     assert note_plan(noted, (*down, *vms(noted, 1)), periods(down, 500)) == Plan()
     for owner in (noted, healing_pool(annotations={UNREADY: "rubbish"})):
         assert written(note_plan(owner, vms(owner, 0, 1), {})) is None
-
-
-def test_p15_the_entry_of_a_vm_stays_until_the_vm_has_been_ready_for_thirty_seconds():
-    owner = annotated(healing_pool(), UNREADY, {"0": ["uid-web-0", at(500)]})
-    down, up = vms(owner, 0, **DOWN), vms(owner, 0)
-    ready = periods_after(owner, up, unready_before=periods(down, 500), now=NOW - timedelta(seconds=29))
-    todo = note_plan(owner, up, ready)
-    assert (todo.actions, todo.requeue_after_s) == ((), 1)
-    ready = periods_after(owner, up, unready_before=periods(down, 500), now=NOW - timedelta(seconds=30))
-    assert written(note_plan(owner, up, ready)) is None
-
-
-def test_p15_the_note_has_the_oldest_thousand_entries():
-    owner = healing_pool(replicas=1200)
-    machines = vms(owner, *range(1200), **DOWN)
-    before = {name: each for vm in machines for name, each in periods([vm], 3000 - int(vm.metadata.name[4:])).items()}
-    entries = written(note_plan(owner, machines, before))
-    assert sorted(map(int, entries)) == list(range(MAX_ENTRIES))
-    assert len(json.dumps(entries)) < 128 * 1024
-    assert note_plan(annotated(owner, UNREADY, entries), machines, before).actions == ()
-
-
-def test_p15_a_pool_in_which_nothing_depends_on_the_age_has_no_note():
-    owner = pool()
-    down = vms(owner, 0, **DOWN)
-    assert note_plan(owner, (*down, *vms(owner, 1, 2)), periods(down, 500)) == Plan()
-    for reader in (pool(autohealing={}), pool(annotations={REPLACE_UNREADY_AFTER: "600"})):
-        assert written(note_plan(reader, (*down, *vms(owner, 1, 2)), periods(down, 500)))
 
 
 PATIENT = {"startUpFailureThreshold": 99, "minFailingToStartDuration": "60s"}

@@ -21,7 +21,7 @@ from controller.runtime.actions import Action, Delete, Patch, Plan, Restart, Thr
 from informers.meta import annotations_of
 from tests.builders import NOW, seconds_ago
 from tests.pool_builders import LABELS, POOLS, pool, revision, snapshot, vm_spec, vmi, vms
-from tests.pool_updates import deleted_vms, during_update, limited_pool, merged, new_vms, old_vms, restarted
+from tests.pool_scenes import deleted_vms, during_update, limited_pool, merged, new_vms, old_vms, restarted
 
 
 def with_status(machine, **status):
@@ -64,19 +64,6 @@ def test_p14_a_vm_with_the_template_uses_up_the_limit_until_it_is_available(
     assert plan(during_update(owner, (begun, *waiting), vmis=[*running, *map(vmi, waiting)])).actions == ()
 
 
-AT_ONCE = {
-    "no restart is needed": {"spec": vm_spec(image="v1"), "labels": {**LABELS, "new": "label"}},
-    "the pool is opportunistic": {"updateStrategy": {"opportunistic": {}}},
-}
-
-
-@pytest.mark.parametrize("fields", AT_ONCE.values(), ids=AT_ONCE)
-def test_p14_all_vms_are_changed_at_once(fields):
-    owner = limited_pool(**fields)
-    todo = plan(during_update(owner, old_vms(owner, 0, 1, 2, 3)))
-    assert sorted(merged(todo)) == [f"web-{n}" for n in range(4)]
-
-
 @pytest.mark.parametrize(
     ("strategy", "by"), [("Always", Delete), ("Once", Delete), ("Manual", Restart), ("RerunOnFailure", Restart)]
 )
@@ -111,22 +98,6 @@ def test_p13_a_ready_vm_that_needs_new_disks_is_deleted_in_its_turn_and_its_spec
     assert deleted_vms(todo) == ["web-0"]
     assert merged(todo) == []
     assert all(each.foreground for each in todo.actions if isinstance(each, Delete))
-
-
-def test_p13_new_disks_for_a_vm_that_would_not_start_wait_for_its_user():
-    before = pool(spec=vm_spec(disks=["data"], run_strategy="Manual"))
-    owner = limited_pool(spec=vm_spec(disks=["other"], run_strategy="Manual"))
-    machines = old_vms(owner, 0, 1, 2, 3, spec=vm_spec(disks=["data"], run_strategy="Manual"))
-    todo = plan(during_update(owner, machines, before=before))
-    assert todo.actions == ()
-    assert [(each.reason, each.once) for each in todo.notices][:1] == [
-        (
-            "UpdateHeld",
-            "uid-web-0 it needs new disks, and its run strategy does not start a new virtual machine: delete it",
-        )
-    ]
-    assert "web-0 waits: it needs new disks" in todo.held
-    assert "3 more virtual machines wait" in todo.held
 
 
 @pytest.mark.parametrize("field", ["instancetype", "preference"])

@@ -20,10 +20,20 @@ from controller.pool.plan import plan
 from controller.pool.spec.partition import ALL_ORDINALS, parse_partition, step_note
 from controller.runtime.actions import Create, Delete, Patch, ThreeWayMerge
 from tests.builders import NOW
-from tests.pool_builders import LABELS, intent_of, pool, vm, vm_spec, vmi, vms
-from tests.pool_healing import announced_for, noted
+from tests.pool_builders import LABELS, intent_of, pool, vm_spec, vmi, vms
+from tests.pool_scenes import (
+    announced_for,
+    during_update,
+    limited_pool,
+    merged,
+    new_vms,
+    noted,
+    old_vmis,
+    old_vms,
+    restarted,
+    updated_pool,
+)
 from tests.pool_simulation import PoolSimulation
-from tests.pool_updates import during_update, limited_pool, merged, new_vms, old_vmis, old_vms, restarted, updated_pool
 
 DESCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
 
@@ -72,13 +82,6 @@ def test_p12_p13_vms_are_updated_and_restarted_in_order_and_at_most_burst_in_a_p
     assert merged(plan(during_update(owner, vms(owner, 0, 1, 2), **more))) == expected
     begun = new_vms(owner, 0, 1, 2)
     assert restarted(plan(during_update(owner, begun, vmis=old_vmis(begun), **more))) == expected
-
-
-def test_p12_selectors_exclude_vms():
-    selectors = {"labelSelector": {"matchLabels": {"tier": "front"}}}
-    owner = updated_pool(replicas=2, updateStrategy={"proactive": {"selectionPolicy": {"selectors": selectors}}})
-    front = vm("web-1", owner=owner, spec=vm_spec(labels={**LABELS, "tier": "front"}))
-    assert merged(plan(during_update(owner, (*vms(owner, 0), front)))) == ["web-1"]
 
 
 def test_p13_if_the_vmi_template_is_the_same_only_the_label_is_patched():
@@ -331,12 +334,3 @@ def test_p14_a_pause_ends_when_all_vms_of_the_step_have_been_ready_for_its_time(
     )
     assert "kubectl vmherd rollout resume" in todo.held
     assert [each.reason for each in plan(seen_in(owner, range(2, 4), ready_for_s=600)).notices] == ["RolloutStep"]
-
-
-def test_p14_a_note_about_another_template_or_other_steps_does_not_count():
-    other = {PARTITION_STEP: step_note(stepped().metadata, "0" * 32, 3)}
-    assert merged(plan(seen_in(stepped(**other), range(0)))) == ["web-3"]
-    changed = stepped("75%,0", **step_of(stepped(), 2))
-    assert merged(plan(seen_in(changed, range(0)))) == ["web-3"]
-    rubbish = stepped(**{PARTITION_STEP: "rubbish"})
-    assert merged(plan(seen_in(rubbish, range(0)))) == ["web-3"]

@@ -1,7 +1,6 @@
 """The number of members that a set or pool should have, the delay of a release, and the progress deadline."""
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -14,14 +13,12 @@ from controller.pool.plan import plan as plan_of_pool
 from controller.pool.status import next_status as status_of_pool
 from controller.replicas.progress import watch_progress
 from controller.replicas.release_delay import RELEASE_DELAY, is_young
-from controller.replicas.replica_limit import limited, plan_limit
+from controller.replicas.replica_limit import plan_limit
 from controller.replicas.settings import read_settings
 from controller.replicas.target import Target
-from controller.replicaset.plan import plan as plan_of_set
-from controller.replicaset.status import next_status as status_of_set
 from controller.runtime.actions import Notice, Patch, Plan, waiting
 from informers.meta import ObjectMeta
-from tests import builders, pool_builders
+from tests import pool_builders
 from tests.builders import NOW, seconds_ago, vmi
 from tests.pool_builders import pool, snapshot, vms
 
@@ -57,17 +54,6 @@ def test_a_pool_is_scaling_while_the_plan_releases_a_vm_or_waits_for_it(age_s: f
     assert status_of_pool(pool_builders.snapshot(owner, others), ()).printable_status == "Running"
 
 
-@pytest.mark.parametrize("orphan", [{"owner": None}, {"labels": {"myvmi": "other"}, "age_s": 3600}])
-def test_a_set_is_scaling_while_the_plan_adopts_or_releases_a_vmi(orphan: dict[str, Any]):
-    owner = builders.replicaset(replicas=2)
-    number = 1 if "owner" in orphan else 2
-    own = [builders.vmi(f"vm-{each}", owner=owner) for each in range(number)]
-    other = builders.vmi("other", **{"owner": owner, **orphan})
-    seen = builders.snapshot(owner, [*own, other])
-    assert plan_of_set(seen).actions
-    assert status_of_set(seen, ()).printable_status == "Scaling"
-
-
 DELAY_S = RELEASE_DELAY.total_seconds()
 
 
@@ -91,21 +77,6 @@ def test_p2_the_next_reconciliation_comes_when_the_first_young_vm_may_be_release
 
 
 OWNER = ObjectMeta(name="huge", namespace="ns", generation=7)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "existing", "most", "number"),
-    [
-        (5, 0, 10, 5),
-        (11, 0, 10, 10),
-        (2**31 - 1, 10, 10, 10),
-        (30, 20, 10, 20),
-        (15, 20, 10, 15),
-        (2**31 - 1, 0, 0, 2**31 - 1),
-    ],
-)
-def test_the_limit_stops_creates_and_deletes_nothing(wanted: int, existing: int, most: int, number: int) -> None:
-    assert limited(wanted, existing, most) == number
 
 
 def test_too_many_replicas_are_reported_once_for_each_generation() -> None:
@@ -143,10 +114,6 @@ def test_r14_the_deadline_is_ten_minutes_if_the_owner_has_no_valid_one(text: str
 def test_p14_before_the_deadline_of_the_oldest_vm_the_plan_is_requeued_for_the_deadline():
     plan = watched((10, "b"), (45, "a"), (30, "c"))
     assert (plan.notices, plan.requeue_after_s, plan.held) == ((), 15, "waits")
-
-
-def test_p14_a_node_clock_that_is_ahead_delays_the_plan_by_at_most_the_deadline():
-    assert watched((-3600, "a")).requeue_after_s == 60
 
 
 @pytest.mark.parametrize("seconds", [60, 61, 86400])

@@ -24,13 +24,13 @@ from controller.replicaset.plan import plan as plan_set
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
 from controller.replicaset.status import next_status
 from controller.replicaset.status import next_status as set_status
-from controller.runtime.actions import Create, Patch, Plan, RemoveOwnerReference, ThreeWayMerge
+from controller.runtime.actions import Create, Plan, RemoveOwnerReference
 from informers.meta import ObjectMeta
 from plugin.views.reasons import reasons_of
 from plugin.views.situations import situation_of
 from tests import pool_builders
 from tests.builders import NOW, replicaset, snapshot, vmi
-from tests.pool_builders import LABELS, pool, revision, vm, vm_spec, vms
+from tests.pool_builders import pool, vm, vm_spec, vms
 from tests.pool_builders import snapshot as pool_snapshot
 from tests.pool_builders import vmi as vmi_of
 from tools.reference.metadata import read_texts
@@ -89,22 +89,6 @@ def test_p17_the_status_of_a_pool_names_an_unreadable_object_and_the_pool_does_n
     status = next_pool_status(pool_snapshot(owner, seen[:1], vmis=seen[1:]), ())
     assert (status.printable_status, status.problem) == ("Degraded", f"web-0: Undecodable, {WHY}")
     assert find_true(status.conditions, "Stalled") is None, "only a user can correct the field"
-
-
-def changed(todo: Plan) -> list[str]:
-    return of_kind(todo, ThreeWayMerge) + of_kind(todo, Patch)
-
-
-def test_p12_not_even_the_labels_of_an_unreadable_vm_are_updated():
-    updated = pool(replicas=1, generation=2, labels={**LABELS, "tier": "front"})
-    kept = [revision(pool(replicas=1), "web-1", number=1), revision(updated, "web-2", number=2)]
-    member = vm("web-0", owner=updated, revision="web-1")
-
-    def plan_of(of: Any) -> Plan:
-        return plan_pool(pool_snapshot(updated, (of,), vmis=(vmi_of(member),), revisions=kept))
-
-    assert plan_of(member).actions != ()
-    assert changed(plan_of(with_bad_status(member, VMS))) == []
 
 
 def test_p15_a_vm_whose_vmi_has_an_unreadable_status_is_not_healed():
