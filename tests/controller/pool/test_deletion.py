@@ -156,7 +156,10 @@ def test_p2_a_member_whose_labels_stop_matching_loses_our_reference_and_our_fina
     released = vm(
         "web-0", owner=owner, owners=(), labels={"app": "debug"}, finalizers=(OTHER_FINALIZER, POOL_FINALIZER)
     )
-    patch = patched(plan(snapshot(owner, (released,))))["web-0"]
+    todo = plan(snapshot(owner, (released,)))
+    assert [(each.key.name, type(each)) for each in todo.actions] == [("web-0", Patch), ("web-1", Create)]
+    assert not todo.stages[0].essential, "its replacement does not wait for the release"
+    patch = patched(todo)["web-0"]
     assert patch.type is PatchType.JSON
     assert json.loads(patch.body) == [
         {"op": "test", "path": "/metadata/uid", "value": "uid-web-0"},

@@ -12,19 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller.kubevirt.annotations import (
-    DELETION_COST,
-    MIN_READY,
-    MOST_DISRUPTIVE,
-    PARTITION,
-    PROGRESS_DEADLINE,
-    PROTECT,
-    REMOVE,
-    REPLACE_UNREADY_AFTER,
-    ROLLBACK,
-    SUBSTITUTE_LOST_AFTER,
-    UNREADY,
-)
+from controller.kubevirt import annotations as names
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.members.traits import erase
 from controller.pool.members.unready_periods import Down, Recovering
@@ -61,7 +49,9 @@ VM_FACTS: Mapping[str, st.SearchStrategy[Any]] = {
     "snapshot": st.sampled_from([None, "backup"]),
     "conditions": st.sampled_from([(), (FAILURE,), (restart_required(1),), (restart_required(60),)]),
     "labels": st.sampled_from([LABELS, {"app": "other"}]),
-    "annotations": st.sampled_from([None, {PROTECT: "true"}, {REMOVE: "true"}, {DELETION_COST: "-1"}]),
+    "annotations": st.sampled_from(
+        [None, {names.PROTECT: "true"}, {names.REMOVE: "true"}, {names.DELETION_COST: "-1"}]
+    ),
     "finalizers": st.sampled_from([None, ("pool.kubevirt.io/finalizer",), ()]),
     "spec": st.sampled_from(
         [
@@ -97,14 +87,14 @@ PERIOD_FACTS: Mapping[str, st.SearchStrategy[Any]] = {
 KINDS = (VM_FACTS, VMI_FACTS, PERIOD_FACTS)
 
 ANNOTATIONS: Mapping[str, st.SearchStrategy[Any]] = {
-    PROGRESS_DEADLINE: st.sampled_from([None, "30", "600"]),
-    REPLACE_UNREADY_AFTER: st.sampled_from([None, "60"]),
-    PARTITION: st.sampled_from([None, None, "2"]),
-    MIN_READY: st.sampled_from([None, "30"]),
-    SUBSTITUTE_LOST_AFTER: st.sampled_from([None, "60"]),
-    ROLLBACK: st.sampled_from([None, "stalled"]),
-    MOST_DISRUPTIVE: st.sampled_from([None, None, "live", "recreate"]),
-    UNREADY: st.sampled_from([None, '{"1": ["uid-web-1", "2026-08-01T11:50:00Z"]}']),
+    names.PROGRESS_DEADLINE: st.sampled_from([None, "30", "600"]),
+    names.REPLACE_UNREADY_AFTER: st.sampled_from([None, "60"]),
+    names.PARTITION: st.sampled_from([None, None, "2"]),
+    names.MIN_READY: st.sampled_from([None, "30"]),
+    names.SUBSTITUTE_LOST_AFTER: st.sampled_from([None, "60"]),
+    names.ROLLBACK: st.sampled_from([None, "stalled"]),
+    names.MOST_DISRUPTIVE: st.sampled_from([None, None, "live", "recreate"]),
+    names.UNREADY: st.sampled_from([None, '{"1": ["uid-web-1", "2026-08-01T11:50:00Z"]}']),
 }
 
 Facts = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
@@ -162,10 +152,10 @@ def situations(draw: st.DrawFn) -> Snapshot:
     old = revision(pool(spec=vm_spec(disks=["data"])), "web-1", number=1)
     revisions = [old, revision(owner, "web-2", number=2)]
     seen = snapshot(owner, machines, vmis=instances, revisions=revisions, unready_before=unready)
-    names = st.sets(st.sampled_from([each.metadata.name for each in machines]))
+    chosen = st.sets(st.sampled_from([each.metadata.name for each in machines]))
     until = NOW + timedelta(seconds=60)
-    refused = {name: Refusal(until, "denied by a webhook") for name in draw(st.just(set()) | names)}
-    live = draw(st.none() | st.just(set()) | names)
+    refused = {name: Refusal(until, "denied by a webhook") for name in draw(st.just(set()) | chosen)}
+    live = draw(st.none() | st.just(set()) | chosen)
     begun = {each.metadata.uid: seconds_ago(20) for each in machines if live and each.metadata.name in live}
     return replace(seen, refused=refused, live=None if live is None else begun)
 
@@ -198,11 +188,11 @@ def test_a_large_pool_reads_only_vms_that_changed_or_whose_period_ends():
 
     def read(seconds: float) -> set[str]:
         """The names of the VMs that are read for a snapshot at this time."""
-        names: set[str] = set()
+        chosen: set[str] = set()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(caches.vms, "get", lambda key, get=caches.vms.get: names.add(key.name) or get(key))
+            patch.setattr(caches.vms, "get", lambda key, get=caches.vms.get: chosen.add(key.name) or get(key))
             rules.take_snapshot(meta.key, now=NOW + timedelta(seconds=seconds), settled=True)
-        return names
+        return chosen
 
     read(0)
     assert read(1) == set()

@@ -11,6 +11,8 @@ from controller.kubevirt.annotations import (
     BUSY_UNTIL,
     MAX_UNHEALTHY,
     MOST_DISRUPTIVE,
+    PARTITION,
+    PARTITION_REVISION,
     PROGRESS_DEADLINE,
     PROTECT,
     READY_REVISION,
@@ -110,6 +112,13 @@ def test_p29_the_way_back_is_an_update_within_the_limits_and_new_vms_get_the_ear
     [create] = [each for each in plan(seen).actions if isinstance(each, Create)]
     assert b'"image":"v1"' in create.body
     assert not [each for each in plan(seen).actions if each.resource is CONTROLLER_REVISIONS]
+    below = {PARTITION: "9", PARTITION_REVISION: "web-2", **returned(asking())}
+    [create] = [
+        each
+        for each in plan(halfway(asking(replicas=5, annotations=below), 0, 1, 2, 3)).actions
+        if isinstance(each, Create)
+    ]
+    assert b'"image":"v1"' in create.body
     owner = asking(most=1, annotations=returned(asking()))
     assert merged(plan(halfway(owner, 1, 3))) == ["web-1", "web-3"], "they are not ready anyway"
     assert merged(plan(halfway(owner, 1, 3, ready=True))) == ["web-1"]
@@ -160,6 +169,17 @@ def test_p29_without_a_usable_revision_nothing_moves_and_an_event_says_why(targe
             f"its VMs have returned to revision {target}, but {why}; change the template",
         )
         assert next_status(seen(owner), ()).printable_status == "RolledBack"
+
+
+def test_p29_a_return_that_stalls_too_waits_and_says_so():
+    owner = asking(most=1, annotations=returned(asking()))
+    late = {"ready": False, "ready_for_s": LATE_S}
+    back, rest = old_vms(owner, 0, printable="Starting", **late), new_vms(owner, 1, 2, 3)
+    seen = during_update(owner, (*back, *rest), vmis=[vmi(back[0], age_s=LATE_S, **late), *map(vmi, rest)])
+    status = next_status(seen, ())
+    assert [each.reason for each in status.conditions or () if each.type == "Stalled"] == ["RolledBack"]
+    assert plan(seen).actions == ()
+    assert (status.problem or "").startswith("revision web-2 was not ready in time; its VMs return to revision web-1")
 
 
 def test_p29_a_new_template_or_the_end_of_the_wish_removes_the_notes():

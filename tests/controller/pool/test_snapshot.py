@@ -12,7 +12,7 @@ from controller.pool.triggers import pools_of_revision
 from controller.replicas.revisions import kept_revision
 from controller.runtime.actions import Delete, Patch, Plan, RemoveOwnerReference
 from informers.meta import ObjectMeta
-from informers.store import Added
+from informers.store import Added, Updated
 from tests.pool_builders import (
     ANOTHER_CONTROLLER,
     OTHER_FINALIZER,
@@ -202,6 +202,9 @@ def test_p11_other_revisions_stay_when_a_pool_is_gone(other):
 
 
 def test_p11_a_former_revision_with_a_cut_name_is_found_and_deleted():
+    former, unlabelled = revision(GONE, "web-1", **LEFT), revision(GONE, "web-1", owned=None)
+    changes = (Added(former), Updated(revision(GONE, "web-1"), former), Added(unlabelled))
+    assert [[key.name for key, _ in pools_of_revision(each)] for each in changes] == [["web"], ["web"], []]
     long = pool("x" * 60)
     cut = revision(long, "x" * 51 + "-10-0a1b2c3d", **LEFT)
     [key] = [key for key, _ in pools_of_revision(Added(cut))]
