@@ -78,10 +78,6 @@ class PoolSimulation:
         return self.server.document(POOLS, self.key(self.name))
 
     @property
-    def is_gone(self) -> bool:
-        return self.name not in self.of(POOLS)
-
-    @property
     def vms(self) -> dict[str, Document]:
         return self.of(VMS)
 
@@ -186,15 +182,9 @@ class PoolSimulation:
         templates = {name: each["spec"]["template"] for name, each in self.vms.items()}
         return {name: each["spec"]["volumes"][0]["containerDisk"]["image"] for name, each in templates.items()}
 
-    def annotate(self, **annotations: str) -> None:
-        self.server.change(POOLS, self.key(self.name), {"metadata": {"annotations": annotations}})
-
     def edit_vm(self, name: str, *, metadata: Document | None = None, spec: Document | None = None) -> None:
         """Apply a merge patch to a VM, as a user does."""
         self.server.change(VMS, self.key(name), {"metadata": metadata or {}, "spec": spec or {}})
-
-    def delete_vmi(self, name: str) -> None:
-        self.server.remove(VMIS, self.key(name))
 
     def delete_by_user(self, name: str, *, foreground: bool = False) -> None:
         self.server.remove(VMS, self.key(name), propagation="Foreground" if foreground else "Background")

@@ -33,6 +33,11 @@ def choice(*values: Hashable) -> st.SearchStrategy[Any]:
     return st.sampled_from(values)
 
 
+def some_of(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """JSON objects with any of these fields."""
+    return st.fixed_dictionaries({}, optional=fields)
+
+
 _ENTERED_S = st.sampled_from([None, None, {}, {"Running": 30, "Failed": 5}, {"Failed": 200}])
 
 json_values = st.recursive(
@@ -116,53 +121,25 @@ def snapshots(draw: st.DrawFn, *, settled: bool = True, rolling: bool | None = N
 
 _maybe_text = st.none() | st.text(max_size=6) | st.sampled_from(["myvmi", "a/b/c", "-", "test"])
 _labels = st.none() | st.dictionaries(st.text(max_size=6) | st.just("myvmi"), st.just("myvmi"), max_size=2)
-_expressions = st.fixed_dictionaries(
-    {},
-    optional={
-        "key": st.sampled_from(["myvmi", "", "x y"]),
-        "operator": st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "Gt", ""]),
-        "values": st.none() | st.lists(st.sampled_from(["myvmi", "", "!"]), max_size=2),
-    },
+_expressions = some_of(
+    key=st.sampled_from(["myvmi", "", "x y"]),
+    operator=st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "Gt", ""]),
+    values=st.none() | st.lists(st.sampled_from(["myvmi", "", "!"]), max_size=2),
 )
-_specs = json_values | st.fixed_dictionaries(
-    {}, optional={"domain": json_values, "volumes": json_values, "volumeName": json_values}
+_specs = json_values | some_of(domain=json_values, volumes=json_values, volumeName=json_values)
+_templates = some_of(
+    metadata=st.none() | some_of(name=_maybe_text, generateName=_maybe_text, labels=_labels, annotations=_labels),
+    spec=_specs,
 )
-
-wild_replicasets = st.fixed_dictionaries(
-    {"metadata": st.just({"name": "wild", "namespace": "default", "uid": "uid-of-the-set", "generation": 1})},
-    optional={
-        "spec": st.fixed_dictionaries(
-            {},
-            optional={
-                "replicas": st.none() | st.integers(-2, 5),
-                "paused": st.none() | st.booleans(),
-                "selector": st.none()
-                | st.fixed_dictionaries(
-                    {},
-                    optional={
-                        "matchLabels": _labels,
-                        "matchExpressions": st.none() | st.lists(_expressions, max_size=2),
-                    },
-                ),
-                "template": st.none()
-                | st.fixed_dictionaries(
-                    {},
-                    optional={
-                        "metadata": st.none()
-                        | st.fixed_dictionaries(
-                            {},
-                            optional={
-                                "name": _maybe_text,
-                                "generateName": _maybe_text,
-                                "labels": _labels,
-                                "annotations": _labels,
-                            },
-                        ),
-                        "spec": _specs,
-                    },
-                ),
-            },
-        )
-    },
-).map(lambda document: msgspec.json.decode(msgspec.json.encode(document), type=ReplicaSet))
+_selectors = some_of(matchLabels=_labels, matchExpressions=st.none() | st.lists(_expressions, max_size=2))
+_wild_fields = some_of(
+    replicas=st.none() | st.integers(-2, 5),
+    paused=st.none() | st.booleans(),
+    selector=st.none() | _selectors,
+    template=st.none() | _templates,
+)
+_metadata = {"name": "wild", "namespace": "default", "uid": "uid-of-the-set", "generation": 1}
+wild_replicasets = st.fixed_dictionaries({"metadata": st.just(_metadata)}, optional={"spec": _wild_fields}).map(
+    lambda document: msgspec.json.decode(msgspec.json.encode(document), type=ReplicaSet)
+)
 """All documents that can be decoded as a ReplicaSet. A stored set may be older than the validation."""

@@ -9,22 +9,19 @@ import pytest
 from controller.kubevirt.annotations import (
     BUSY_UNTIL,
     HEALED,
-    PROTECT,
     REPLACE_FINISHED,
     REPLACE_UNREADY_AFTER,
-    SCALE_IN,
 )
 from controller.kubevirt.busy import busy_reason
-from controller.kubevirt.resources import VMS
 from controller.pool.plan import plan
 from controller.pool.rules import JUDGE
 from controller.pool.status import outcome_notices
-from controller.replicas.catalogue import CATALOGUE, Place
+from controller.replicas.catalogue import Place
 from controller.replicas.wrong_annotations import message_of
-from controller.runtime.actions import Cause, Delete, Done, Restart
+from controller.runtime.actions import Cause, Done
 from tests.builders import NOW
 from tests.pool_builders import Json, pool, revision, snapshot, vm, vm_spec, vmi, vms
-from tests.pool_healing import FAILING, entry, heal, healed, healing_pool
+from tests.pool_scenes import FAILING, deleted, deleted_vms, entry, heal, healed, healing_pool
 
 PAST, SOON, FAR = "2026-08-01T11:59:59Z", "2026-08-01T14:00:30+02:00", "2999-01-01T00:00:00Z"
 DESCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
@@ -40,10 +37,6 @@ def outdated(owner: Any, *ordinals: int, **marks: Any) -> Any:
     machines = vms(owner, *ordinals, revision="web-1", spec=old, **marks)
     revisions = [revision(pool(generation=1, spec=old), "web-1", number=1), revision(owner, "web-2", number=2)]
     return snapshot(owner, machines, vmis=[vmi(each) for each in machines], revisions=revisions)
-
-
-def names(todo: Any) -> list[str]:
-    return [each.key.name for each in todo.actions if isinstance(each, Delete | Restart)]
 
 
 @pytest.mark.parametrize(
@@ -72,42 +65,17 @@ def test_p24_a_mark_counts_until_its_time_and_a_wrong_value_until_it_is_correcte
     assert ("counts as busy" in message_of(BUSY_UNTIL, mark, Place.VM)) == ("not a time" in reason)
 
 
-@pytest.mark.parametrize("text", [PAST, SOON, FAR, "2026-08-01T12:00:00.123456789Z"])
-@pytest.mark.parametrize("place", [Place.VM, Place.VMI, Place.VMI_OF_VM])
-def test_p24_a_time_is_a_valid_value(place: Place, text: str):
-    assert message_of(BUSY_UNTIL, text, place) == ""
-    assert "must be a time such as" in message_of(BUSY_UNTIL, text[:10], place)
-    assert sum(each.name == BUSY_UNTIL for each in CATALOGUE) == 1
-
-
 def test_p24_a_busy_vm_leaves_last_and_only_after_its_time():
     owner = pool(replicas=1, scaleInStrategy=DESCENDING)
     machines = (*vms(owner, 0, 1), *vms(owner, 2, **until(SOON)))
-    assert names(plan(snapshot(owner, machines))) == ["web-1", "web-0"]
+    assert deleted(plan(snapshot(owner, machines))) == ["web-1", "web-0"]
     smaller = pool(replicas=0, scaleInStrategy=DESCENDING)
     todo = plan(snapshot(smaller, machines[2:]))
-    assert (names(todo), todo.requeue_after_s) == ([], 30)
+    assert (deleted(todo), todo.requeue_after_s) == ([], 30)
     assert [(each.reason, each.message) for each in todo.notices] == [
         ("ScaleInHeld", f"web-2 is surplus, but is not deleted now: it is busy until {SOON}")
     ]
-    assert names(plan(snapshot(smaller, machines[2:], now=NOW + timedelta(seconds=30)))) == ["web-2"]
-
-
-def test_p24_a_mark_that_is_extended_again_and_again_is_one_reason():
-    """An agent in the guest may extend its mark each minute."""
-    for owner in (pool(replicas=0), pool(replicas=1, generation=2)):
-        once = set()
-        for time in (SOON, FAR):
-            notices = plan(outdated(owner, 0, **until(time))).notices
-            once |= {each.once for each in notices if each.reason in ("ScaleInHeld", "UpdateHeld")}
-        assert len(once) == 1
-
-
-def test_p24_the_mark_may_be_on_the_vmi():
-    owner = pool(replicas=0)
-    machines = vms(owner, 0, 1)
-    vmis = (vmi(machines[0]), vmi(machines[1], **until(SOON)))
-    assert names(plan(snapshot(owner, machines, vmis=vmis))) == ["web-0"]
+    assert deleted(plan(snapshot(smaller, machines[2:], now=NOW + timedelta(seconds=30)))) == ["web-2"]
 
 
 def test_p24_a_busy_vm_is_neither_healed_nor_restarted_nor_deleted_with_its_pool():
@@ -117,8 +85,8 @@ def test_p24_a_busy_vm_is_neither_healed_nor_restarted_nor_deleted_with_its_pool
     owner = pool(generation=2, annotations={REPLACE_UNREADY_AFTER: "1"})
     assert plan(outdated(owner, 0, 1, 2, **until(SOON))).actions[1:] == ()
     assert len(plan(outdated(owner, 0, 1, 2, **until(PAST))).actions) > 1, "VMs that are not busy are updated"
-    deleted = pool(deleting=True, scaleInStrategy={"proactive": {"statePreservation": "Offline"}})
-    todo = plan(snapshot(deleted, vms(deleted, 0, **until(SOON))))
+    deleted_vms = pool(deleting=True, scaleInStrategy={"proactive": {"statePreservation": "Offline"}})
+    todo = plan(snapshot(deleted_vms, vms(deleted_vms, 0, **until(SOON))))
     assert (todo.actions, todo.requeue_after_s) == ((), 30)
 
 
@@ -132,7 +100,6 @@ def test_p24_a_vm_that_becomes_busy_after_the_plan_is_not_deleted():
 
 ONCE = vm_spec(run_strategy="Once")
 REPLACE = {REPLACE_FINISHED: "true"}
-SPARE = {**REPLACE, SCALE_IN: "finished"}
 OFFLINE = {"proactive": {"statePreservation": "Offline"}}
 
 
@@ -150,10 +117,6 @@ def planned(
     return plan(snapshot(owner, (*machines, *others), vmis=[*ended, *map(vmi, others)]))
 
 
-def deleted(todo: Any) -> list[str]:
-    return [each.key.name for each in todo.actions if isinstance(each, Delete) and each.resource is VMS]
-
-
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_p25_a_finished_vm_is_deleted_with_its_disks_if_its_successor_would_be_accepted(phase: str):
     [delete] = planned(one_shot(), finished=1, running=2, phase=phase, ran_s=900).actions
@@ -161,7 +124,7 @@ def test_p25_a_finished_vm_is_deleted_with_its_disks_if_its_successor_would_be_a
     assert (delete.foreground, delete.cause, bool(delete.successor)) == (True, Cause.FINISHED, True)
     [notice] = outcome_notices([Done(delete)])
     assert not notice.warning, "it is the everyday work of the pool"
-    assert deleted(planned(one_shot({REPLACE_FINISHED: "false"}), finished=1, running=2)) == []
+    assert deleted_vms(planned(one_shot({REPLACE_FINISHED: "false"}), finished=1, running=2)) == []
 
 
 def test_p25_surplus_finished_vms_leave_and_have_no_successor():
@@ -180,25 +143,10 @@ def test_p25_surplus_finished_vms_leave_and_have_no_successor():
 def test_p25_a_pool_that_cannot_replace_finished_vms_says_why(changes: Json, problem: str):
     owner = one_shot(**changes)
     todo = planned(owner, finished=1, running=2)
-    assert deleted(todo) == []
+    assert deleted_vms(todo) == []
     [wrong] = snapshot(owner, ()).wrong_annotations
     assert wrong.text.startswith(f"annotation {REPLACE_FINISHED} has no effect: {problem}")
     assert "InvalidAnnotation" in [each.reason for each in todo.notices]
-
-
-def test_p25_a_scale_in_of_finished_vms_on_another_run_strategy_is_reported():
-    [wrong] = snapshot(pool(annotations={SCALE_IN: "finished"}), ()).wrong_annotations
-    assert wrong.text.startswith(f"annotation {SCALE_IN} keeps every VM: the run strategy")
-
-
-def test_p25_a_protected_vm_stays_and_an_event_names_it():
-    todo = planned(one_shot(), finished=1, running=2, annotations={PROTECT: "true"})
-    assert (deleted(todo), [each.reason for each in todo.notices]) == ([], ["HealingHeld"])
-
-
-def test_p25_the_mark_of_a_busy_vm_ends_with_its_work():
-    far = {BUSY_UNTIL: "2999-01-01T00:00:00Z"}
-    assert deleted(planned(one_shot(), finished=1, running=2, annotations=far)) == ["web-0"]
 
 
 @pytest.mark.parametrize(
@@ -209,28 +157,5 @@ def test_p25_an_early_failure_is_noted_before_the_delete_and_the_next_one_waits(
     assert [type(each).__name__ for each in todo.actions] == [*(["Patch"] if early else []), "Delete"]
     again = one_shot({HEALED: json.dumps({"0": entry(count=3, seconds=15)})})
     later = planned(again, finished=1, running=2, phase=phase, ran_s=ran_s)
-    assert deleted(later) == ([] if early else ["web-0"])
+    assert deleted_vms(later) == ([] if early else ["web-0"])
     assert (later.requeue_after_s or 0) == (25 if early else 0)
-
-
-@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
-def test_p25_a_vm_that_ended_without_a_run_failed_early(phase: str):
-    owner = one_shot({HEALED: json.dumps({"0": entry(count=3, seconds=15)})})
-    machines = vms(owner, 0, 1, 2, spec=ONCE, ready=False, printable="Stopped")
-    ended = vmi(machines[0], phase=phase, ready=False, entered_s={phase: 5})
-    assert deleted(plan(snapshot(owner, machines, vmis=[ended]))) == []
-
-
-def test_p25_a_scale_in_gives_up_if_a_finished_vm_has_changed():
-    """A user may have started the VM again since the plan was made."""
-    owner = pool(replicas=1, spec=ONCE, annotations={SCALE_IN: "finished"})
-    [delete] = planned(owner, finished=1, running=1).actions
-    assert (delete.key.name, delete.owner_uid) == ("web-0", "")
-
-
-def test_p25_finished_vms_that_stay_do_not_keep_others_from_their_turn():
-    owner = one_shot(replicas=4)
-    kept = vms(owner, 0, 1, spec=ONCE, ready=False, printable="Stopped", annotations={PROTECT: "true"})
-    others = vms(owner, 2, 3, spec=ONCE, ready=False, printable="Stopped")
-    ended = [vmi(each, phase="Failed", ready=False, entered_s={"Running": 900, "Failed": 5}) for each in kept + others]
-    assert deleted(plan(snapshot(owner, (*kept, *others), vmis=ended, burst=2))) == ["web-2", "web-3"]

@@ -1,4 +1,4 @@
-"""P6: the finalizer on the pool, and the deletion of a pool."""
+"""P2, P6, P9 and P10: finalizers of pools and VMs, and VMs that leave their pool with or without their disks."""
 
 import json
 
@@ -6,12 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from controller.kubevirt.annotations import POOL_FINALIZER, POOL_UID
-from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, PVCS, VMS
 from controller.pool.plan import plan
 from controller.runtime.actions import Create, Delete, Patch, RemoveOwnerReference
 from informers.objects import PatchType
-from tests.fakes.virtual_time import run
-from tests.pool_builders import OTHER_FINALIZER, POOLS, pool, revision, snapshot, vm, vm_spec, vms
+from tests.pool_builders import ANOTHER_CONTROLLER, OTHER_FINALIZER, POOLS, pool, revision, snapshot, vm, vm_spec, vms
+from tests.pool_scenes import FAILING, announced_for
 from tests.pool_simulation import PoolSimulation
 
 OFFLINE = {"proactive": {"statePreservation": "Offline"}}
@@ -47,7 +47,7 @@ def test_p6_the_pool_gets_the_finalizer_before_its_first_vm():
 
 MINE = (POOL_FINALIZER,)
 HEALS = {"autohealing": {"startUpFailureThreshold": 1}}
-FAILING = {"ready": False, "failures": 9, "printable": "CrashLoopBackOff"}
+CRASHING = {"ready": False, "failures": 9, "printable": "CrashLoopBackOff"}
 
 PATCHED = {
     "VMs with the finalizer": ({}, vms(pool(), 0, 1, finalizers=MINE), ["web-0", "web-1"]),
@@ -56,7 +56,7 @@ PATCHED = {
     "at most burst": ({}, vms(pool(), *range(9), finalizers=MINE), ["web-0", "web-1", "web-2", "web-3"]),
     "the pool, if no VM has the finalizer": ({}, vms(pool(), 0, 1, 2), ["web"]),
     "a pool without the finalizer": ({"finalizers": (OTHER_FINALIZER,)}, (), []),
-    "a failing VM is not healed": (HEALS, vms(pool(), 0, finalizers=MINE, **FAILING), ["web-0"]),
+    "a failing VM is not healed": (HEALS, vms(pool(), 0, finalizers=MINE, **CRASHING), ["web-0"]),
     "before the cache shows earlier writes": ({"settled": False}, vms(pool(), 0, finalizers=MINE), []),
 }
 
@@ -85,21 +85,6 @@ def test_p6_first_the_vms_lose_our_finalizer_and_then_the_pool_does():
     ]
 
 
-def test_p6_after_the_pool_has_lost_its_finalizer_no_status_is_written():
-    """The pool is probably gone. If another finalizer keeps the pool, the next reconciliation writes the status."""
-    simulation = simulation_of()
-    held = {"metadata": {"finalizers": [OTHER_FINALIZER, POOL_FINALIZER]}}
-    simulation.server.change(POOLS, simulation.key("web"), held)
-    simulation.change(replicas=2)
-    simulation.delete_pool()
-    before = len(simulation.server.requests)
-    simulation.run_pass()
-    writes = [each for each in simulation.server.requests[before:] if each.is_write and each.resource is POOLS]
-    assert len(writes) == 1, "the patch that removes the finalizer"
-    simulation.come_to_rest()
-    assert simulation.pool["status"]["observedGeneration"] == simulation.pool["metadata"]["generation"]
-
-
 def pruned(todo):
     return [each.key.name for each in todo.actions if each.resource is CONTROLLER_REVISIONS]
 
@@ -122,15 +107,6 @@ def test_p10_with_cascade_orphan_the_revisions_stay_while_they_name_disks_that_m
     owner = leaving("orphan", scaleInStrategy=OFFLINE)
     assert pruned(plan(snapshot(owner, (*vms(owner, 0), *vms(owner, 1, deleting=True))))) == []
     assert pruned(plan(snapshot(owner, vms(owner, 0)))) == ["web-1"]
-
-
-def test_p6_p10_disks_lose_their_owner_only_while_the_vm_is_terminating():
-    """KubeVirt restores the owner reference of a disk whose VM is not terminating."""
-    owner = leaving(scaleInStrategy=OFFLINE, spec=vm_spec(disks=["data"]))
-    members = (*vms(owner, 0, spec=vm_spec(disks=["data-0"])), *vms(owner, 1, deleting=True))
-    todo = plan(snapshot(owner, members))
-    assert {each.owner_uid for each in todo.actions if isinstance(each, RemoveOwnerReference)} == {"uid-web-1"}
-    assert [each.key.name for each in todo.actions if isinstance(each, Delete)] == ["web-0"]
 
 
 @pytest.mark.parametrize(("without", "expected"), [((), ["web-0", "web-1", "web-2", "web-3"]), ((0,), ["web-1"])])
@@ -158,15 +134,158 @@ def test_p6_p10_a_vm_is_deleted_with_its_pool_only_if_the_server_confirms_the_ow
     assert sorted(simulation.vms) == ["web-0", "web-1", "web-2"]
 
 
-def test_r9_while_the_cache_still_shows_a_deleted_pool_no_request_is_sent():
-    """After the removal of the finalizer, the answer of the server has the old version of the pool."""
-    simulation = simulation_of()
-    key = simulation.key(simulation.name)
-    simulation.delete_pool()
-    simulation.process.catch_up()
-    simulation.server.on_write = lambda request, before: None  # the cache shows no later writes
-    while not simulation.is_gone:
-        run(simulation.process.reconcile(key))
-    sent = len(simulation.server.requests)
-    run(simulation.process.reconcile(key))
-    assert simulation.server.requests[sent:] == []
+LAST_KEPT = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
+LAST = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
+
+
+def owner_removals(todo):
+    """For each owner reference that the plan removes: the disk's resource and name, and the owner's UID."""
+    return [
+        (each.resource, each.key.name, each.owner_uid)
+        for each in todo.actions
+        if isinstance(each, RemoveOwnerReference)
+    ]
+
+
+def patched(todo):
+    return {each.key.name: each for each in todo.actions if isinstance(each, Patch) and each.resource is VMS}
+
+
+def test_p2_a_member_whose_labels_stop_matching_loses_our_reference_and_our_finalizer_in_one_write():
+    owner = pool(replicas=1)
+    released = vm(
+        "web-0", owner=owner, owners=(), labels={"app": "debug"}, finalizers=(OTHER_FINALIZER, POOL_FINALIZER)
+    )
+    todo = plan(snapshot(owner, (released,)))
+    assert [(each.key.name, type(each)) for each in todo.actions] == [("web-0", Patch), ("web-1", Create)]
+    assert not todo.stages[0].essential, "its replacement does not wait for the release"
+    patch = patched(todo)["web-0"]
+    assert patch.type is PatchType.JSON
+    assert json.loads(patch.body) == [
+        {"op": "test", "path": "/metadata/uid", "value": "uid-web-0"},
+        {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": "uid-of-the-pool"},
+        {"op": "remove", "path": "/metadata/ownerReferences/0"},
+        {"op": "test", "path": "/metadata/finalizers/1", "value": POOL_FINALIZER},
+        {"op": "remove", "path": "/metadata/finalizers/1"},
+    ]
+
+
+def test_p2_at_most_burst_members_are_released_and_a_vm_of_another_controller_loses_only_the_finalizer():
+    owner = pool(replicas=0)
+    assert len(patched(plan(snapshot(owner, vms(owner, *range(9), labels={}), burst=4)))) == 4
+    foreign = vm("web-0", owners=(ANOTHER_CONTROLLER,), finalizers=(POOL_FINALIZER, OTHER_FINALIZER))
+    [patch] = patched(plan(snapshot(owner, (foreign,)))).values()
+    assert json.loads(patch.body)[1:] == [
+        {"op": "test", "path": "/metadata/finalizers/0", "value": POOL_FINALIZER},
+        {"op": "remove", "path": "/metadata/finalizers/0"},
+    ]
+
+
+def test_p10_disks_lose_their_owner_before_the_vm_loses_the_finalizer():
+    owner = pool(scaleInStrategy=LAST_KEPT)
+    disks = [{"name": "more", "persistentVolumeClaim": {"claimName": "shared"}}]
+    spec = vm_spec(disks=["data-2"], volumes=disks)
+    todo = plan(snapshot(owner, (*vms(owner, 0, 1), *vms(owner, 2, deleting=True, spec=spec))))
+    keep_disks, removals = todo.stages
+    assert {(each.resource.plural, each.key.name) for each in keep_disks.actions} == {
+        (plural, name) for plural in ("datavolumes", "persistentvolumeclaims") for name in ("data-2", "shared")
+    }
+    [patch] = removals.actions
+    assert patch.after_owner == "uid-web-2"
+    assert (keep_disks.essential, removals.essential) == (False, False)
+
+
+def test_p10_a_disk_with_a_name_from_an_earlier_template_is_kept_too():
+    """An update renames the disk in the VM's spec at once. The VM still owns the old disk."""
+    now, before = (pool(scaleInStrategy=LAST_KEPT, spec=vm_spec(disks=[name])) for name in ("new", "old"))
+    terminating = vms(now, 1, deleting=True, revision="web-2", spec=vm_spec(disks=["new-1"]))
+    kept = (revision(before, number=1), revision(now, number=2))
+    todo = plan(snapshot(now, terminating, revisions=kept))
+    assert [name for resource, name, _ in owner_removals(todo) if resource is PVCS] == ["new-1", "old-1"]
+
+
+TERMINATING = {
+    "disks are not kept": (LAST, [{"deleting": True}], []),
+    "an invalid strategy keeps disks": ({"proactive": {}, "unmanaged": {}}, [{"deleting": True}], ["web-0"]),
+    "the pool is too large": ({"opportunistic": {}}, [{"deleting": True}], []),
+    "a foreground deletion": (LAST_KEPT, [{"foreground": True}], []),
+    "at most burst": (LAST_KEPT, [{"deleting": True}] * 9, ["web-0", "web-1", "web-2", "web-3"]),
+}
+
+
+@pytest.mark.parametrize(("strategy", "changes", "keeping"), TERMINATING.values(), ids=TERMINATING)
+def test_p10_terminating_vms_lose_the_finalizer_and_perhaps_keep_their_disks(strategy, changes, keeping):
+    owner = pool(replicas=0, scaleInStrategy=strategy)
+    spec = vm_spec(disks=["data"])
+    terminating = [each for n, of_vm in enumerate(changes) for each in vms(owner, n, spec=spec, **of_vm)]
+    todo = plan(snapshot(owner, terminating, burst=4))
+    assert sorted(patched(todo)) == [f"web-{n}" for n in range(min(len(changes), 4))]
+    assert [(resource, uid) for resource, _, uid in owner_removals(todo)] == [
+        (resource, f"uid-{name}") for name in keeping for resource in (DATA_VOLUMES, PVCS)
+    ]
+
+
+ASCENDING = {"selectionPolicy": {"sortPolicy": "AscendingOrder"}}
+FIRST = {"proactive": ASCENDING}
+FIRST_KEPT = {"proactive": {"statePreservation": "Offline", **ASCENDING}}
+WITH = (OTHER_FINALIZER, POOL_FINALIZER)
+WITHOUT = (OTHER_FINALIZER,)
+
+
+def patches_of(todo):
+    """The new finalizers in each patch of a VM, by the name of the VM."""
+    bodies = {each.key.name: each for each in todo.actions if isinstance(each, Patch) and each.resource is VMS}
+    return {name: json.loads(patch.body)["metadata"]["finalizers"] for name, patch in bodies.items()}
+
+
+@pytest.mark.parametrize("strategy", [None, FIRST, {"opportunistic": {}}, {"unmanaged": {}}])
+def test_p10_members_lose_a_finalizer_that_they_do_not_need_at_most_burst_in_a_pass(strategy):
+    owner = pool(replicas=5, scaleInStrategy=strategy)
+    todo = plan(snapshot(owner, vms(owner, *range(5), finalizers=WITH), burst=3))
+    assert patches_of(todo) == {f"web-{ordinal}": [OTHER_FINALIZER] for ordinal in range(3)}
+    assert "2 more finalizers wait for the next pass" in todo.held
+    assert "finalizers wait" not in plan(snapshot(owner, vms(owner, *range(3), finalizers=WITH), burst=3)).held
+
+
+@pytest.mark.parametrize("kind", ["proactive", "opportunistic"])
+@pytest.mark.parametrize("state", ["Offline", "Online"])
+def test_p10_members_without_the_finalizer_get_it_at_most_burst_in_a_pass(kind, state):
+    owner = pool(replicas=5, scaleInStrategy={kind: {"statePreservation": state}})
+    todo = plan(snapshot(owner, vms(owner, *range(5), finalizers=WITHOUT), burst=3))
+    assert patches_of(todo) == {f"web-{ordinal}": [*WITHOUT, POOL_FINALIZER] for ordinal in range(3)}
+
+
+DELETES = {
+    "scale-in": ({"replicas": 0, "scaleInStrategy": FIRST_KEPT}, {}, POOL_FINALIZER),
+    "healing": (
+        {"scaleInStrategy": FIRST_KEPT, "autohealing": {"startUpFailureThreshold": 1}},
+        FAILING,
+        POOL_FINALIZER,
+    ),
+    "with the pool": ({"deleting": True, "scaleInStrategy": FIRST_KEPT}, {}, POOL_FINALIZER),
+    "no disks are kept": ({"replicas": 0}, {}, ""),
+}
+
+
+@pytest.mark.parametrize(("fields", "changes", "finalizer"), DELETES.values(), ids=DELETES)
+def test_p10_a_delete_that_keeps_disks_requires_the_finalizer(fields, changes, finalizer):
+    owner = pool(**{"replicas": 1, **fields})
+    [machine] = vms(owner, 0, **changes)
+    announced = announced_for(owner, machine) if changes else owner
+    [delete] = [each for each in plan(snapshot(announced, [machine])).actions if isinstance(each, Delete)]
+    assert delete.finalizer == finalizer
+
+
+def test_p10_a_surplus_vm_gets_the_finalizer_once_and_is_deleted_in_a_later_pass():
+    owner = pool(replicas=1, scaleInStrategy=FIRST_KEPT)
+    todo = plan(snapshot(owner, vms(owner, 0, 1, 2, finalizers=WITHOUT)))
+    assert not [each for each in todo.actions if isinstance(each, Delete)]
+    assert sorted(each.key.name for each in todo.actions) == ["web-0", "web-1", "web-2"]
+
+
+@pytest.mark.parametrize(("strategy", "finalizers"), [(FIRST, WITH), (FIRST_KEPT, WITHOUT)])
+def test_p17_a_paused_pool_corrects_the_finalizers_of_its_members(strategy, finalizers):
+    owner = pool(replicas=9, paused=True, scaleInStrategy=strategy)
+    todo = plan(snapshot(owner, vms(owner, 0, 1, finalizers=finalizers)))
+    assert set(patches_of(todo)) == {"web-0", "web-1"} == {each.key.name for each in todo.actions}
+    assert plan(snapshot(owner, vms(owner, 0, 1, finalizers=finalizers), settled=False)).actions == ()

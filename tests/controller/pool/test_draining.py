@@ -8,45 +8,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.kubevirt.annotations import (
-    BUSY_UNTIL,
-    DRAIN_SECONDS,
-    DRAINED,
-    DRAINING,
-    IN_SERVICE,
-    REMOVE,
-    REPLACE_UNREADY_AFTER,
-)
+from controller.kubevirt import annotations as names
 from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.plan import plan
 from controller.replicas.draining import HEALING, SCALE_IN, UPDATE, Mark, guest_of_vm, mark_of, must_drain
-from controller.replicas.settings import read_settings
 from controller.runtime.actions import Action, Delete, Patch, Restart
 from tests.builders import NOW, seconds_ago
 from tests.pool_builders import LABELS, pool, snapshot, vm, vm_spec, vmi, vms
+from tests.pool_scenes import deleted, reasons
 from tests.pool_simulation import PoolSimulation
 
-DRAIN = {DRAIN_SECONDS: "900"}
+DRAIN = {names.DRAIN_SECONDS: "900"}
 DRAIN_TIME = timedelta(seconds=900)
 END = NOW + timedelta(seconds=900)
 DESCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
 
 
 def marked(name: str, *, cause: str = "scale-in", until: Any = END, **more: str) -> dict[str, Any]:
-    return {"annotations": {DRAINING: str(Mark(cause, until, f"uid-{name}")), **more}}
-
-
-def deletes(todo: Any) -> list[str]:
-    return [each.key.name for each in todo.actions if isinstance(each, Delete | Restart)]
+    return {"annotations": {names.DRAINING: str(Mark(cause, until, f"uid-{name}")), **more}}
 
 
 def patches(todo: Any) -> dict[str, Any]:
     """The bodies of the patches of VMs, by name."""
     return {each.key.name: json.loads(each.body) for each in todo.actions if _is_patch_of_vm(each)}
-
-
-def reasons(todo: Any) -> list[str]:
-    return [each.reason for each in todo.notices]
 
 
 def _is_patch_of_vm(action: Action) -> bool:
@@ -60,50 +44,56 @@ def planned(owner: Any, *machines: Any, **more: Any) -> Any:
 def test_p26_a_vm_is_marked_before_a_scale_in_and_leaves_after_its_answer_or_its_deadline():
     owner = pool(replicas=1, scaleInStrategy=DESCENDING, annotations=DRAIN)
     todo = planned(owner, *vms(owner, 0, 1))
-    assert (deletes(todo), reasons(todo), todo.requeue_after_s) == ([], ["Draining"], 900)
+    assert (deleted(todo), reasons(todo), todo.requeue_after_s) == ([], ["Draining"], 900)
     meta = patches(todo)["web-1"]["metadata"]
-    assert meta["annotations"] == {DRAINING: "scale-in until 2026-08-01T12:15:00Z of uid-web-1", DRAINED: None}
+    assert meta["annotations"] == {
+        names.DRAINING: "scale-in until 2026-08-01T12:15:00Z of uid-web-1",
+        names.DRAINED: None,
+    }
     assert todo.held == "web-1 waits: it drains until 2026-08-01T12:15:00Z (scale-in)"
     first = vm("web-0", owner=owner)
     waiting = vm("web-1", owner=owner, **marked("web-1"))
     todo = planned(owner, first, waiting, now=NOW + timedelta(seconds=300))
     assert (todo.actions, todo.requeue_after_s) == ((), 600)
-    answered = planned(owner, first, vm("web-1", owner=owner, **marked("web-1", **{DRAINED: "true"})))
-    assert (deletes(answered), reasons(answered)) == (["web-1"], ["Drained"])
+    answered = planned(owner, first, vm("web-1", owner=owner, **marked("web-1", **{names.DRAINED: "true"})))
+    assert (deleted(answered), reasons(answered)) == (["web-1"], ["Drained"])
     assert [each.owner_uid for each in answered.actions] == [""], "it may have another VMI, which has not drained"
     overdue = planned(owner, first, waiting, now=END)
-    assert (deletes(overdue), reasons(overdue)) == (["web-1"], ["DrainDeadlineExceeded"])
+    assert (deleted(overdue), reasons(overdue)) == (["web-1"], ["DrainDeadlineExceeded"])
     ended = plan(snapshot(owner, (first, waiting), vmis=[vmi(first), vmi(waiting, phase="Succeeded")]))
-    assert deletes(ended) == ["web-1"], "its VMI has ended"
+    assert deleted(ended) == ["web-1"], "its VMI has ended"
+
+
+def test_p26_healing_drains_before_it_announces_the_deletion():
+    owner = pool(annotations={**DRAIN, names.REPLACE_UNREADY_AFTER: "30"})
+    unready = {"ready": False, "ready_for_s": 400}
+    machines = (*vms(owner, 0, 2), *vms(owner, 1, **unready))
+    todo = plan(snapshot(owner, machines, vmis=[*map(vmi, machines[:2]), vmi(machines[2], **unready)]))
+    assert list(patches(todo)) == ["web-1"]
+    assert not [each for each in todo.actions if b"vmherd.dev/healed" in getattr(each, "body", b"")]
+    assert reasons(todo) == ["Draining"]
 
 
 def test_p26_growing_again_takes_the_mark_back():
     owner = pool(replicas=2, annotations=DRAIN)
     todo = planned(owner, vm("web-0", owner=owner), vm("web-1", owner=owner, **marked("web-1")))
-    assert patches(todo)["web-1"]["metadata"]["annotations"] == {DRAINING: None, DRAINED: None}
-    assert (deletes(todo), reasons(todo)) == ([], ["DrainCancelled"])
-
-
-def test_p26_a_vm_that_drains_stays_the_next_one_to_leave():
-    owner = pool(replicas=1, scaleInStrategy=DESCENDING, annotations=DRAIN)
-    others = vms(owner, 1, 2, annotations={REMOVE: "true"})
-    todo = planned(owner, vm("web-0", owner=owner, **marked("web-0")), *others)
-    assert list(patches(todo)) == ["web-2"], "web-0 keeps its turn, and one further VM leaves"
+    assert patches(todo)["web-1"]["metadata"]["annotations"] == {names.DRAINING: None, names.DRAINED: None}
+    assert (deleted(todo), reasons(todo)) == ([], ["DrainCancelled"])
 
 
 @pytest.mark.parametrize(
     ("annotations", "waits"),
     [
         ({}, True),
-        ({DRAINED: "true"}, True),
-        ({DRAINING: "nonsense"}, True),
+        ({names.DRAINED: "true"}, True),
+        ({names.DRAINING: "nonsense"}, True),
         (marked("web-0", until=seconds_ago(-1))["annotations"], True),
         (marked("web-0", until=NOW)["annotations"], False),
-        (marked("web-0", **{DRAINED: "true"})["annotations"], False),
-        (marked("web-0", **{DRAINED: "yes"})["annotations"], True),
+        (marked("web-0", **{names.DRAINED: "true"})["annotations"], False),
+        (marked("web-0", **{names.DRAINED: "yes"})["annotations"], True),
         (marked("another", until=NOW)["annotations"], True),
         (marked("web-0", until=END + timedelta(seconds=1))["annotations"], True),
-        (marked("web-0", until=END + timedelta(days=1), **{DRAINED: "true"})["annotations"], False),
+        (marked("web-0", until=END + timedelta(days=1), **{names.DRAINED: "true"})["annotations"], False),
     ],
 )
 def test_p26_only_the_answer_of_this_vmi_or_its_deadline_ends_the_wait(annotations: dict[str, str], waits: bool):
@@ -130,27 +120,16 @@ def test_p26_the_mark_of_a_vm_that_failed_counts_for_its_next_vmi_only_in_healin
 )
 def test_p26_a_mark_with_a_strange_text_or_a_deadline_out_of_reach_is_replaced(text: str):
     owner = pool(replicas=0, annotations=DRAIN)
-    todo = planned(owner, vm("web-0", owner=owner, annotations={DRAINING: text}))
+    todo = planned(owner, vm("web-0", owner=owner, annotations={names.DRAINING: text}))
     assert patches(todo)["web-0"]["metadata"]["annotations"] == {
-        DRAINING: str(Mark(SCALE_IN, END, "uid-web-0")),
-        DRAINED: None,
+        names.DRAINING: str(Mark(SCALE_IN, END, "uid-web-0")),
+        names.DRAINED: None,
     }
-    assert (deletes(todo), todo.requeue_after_s) == ([], 900)
+    assert (deleted(todo), todo.requeue_after_s) == ([], 900)
 
 
-def test_p26_vms_leave_at_once_without_an_event_when_the_pool_no_longer_asks_for_drains():
-    owner = pool(replicas=0)
-    todo = planned(owner, vm("web-0", owner=owner, **marked("web-0")))
-    assert (deletes(todo), reasons(todo)) == (["web-0"], [])
-
-
-@pytest.mark.parametrize(("value", "seconds"), [("1", 1), ("0", 600), ("15m", 600), ("", 600)])
-def test_p26_a_wrong_time_counts_as_600_seconds(value: str, seconds: int):
-    assert read_settings(pool(annotations={DRAIN_SECONDS: value}).metadata).drain == timedelta(seconds=seconds)
-
-
-OUT = {"spec": {"template": {"metadata": {"labels": {IN_SERVICE: "false"}}}}}
-BACK = {"spec": {"template": {"metadata": {"labels": {IN_SERVICE: "true"}}}}}
+OUT = {"spec": {"template": {"metadata": {"labels": {names.IN_SERVICE: "false"}}}}}
+BACK = {"spec": {"template": {"metadata": {"labels": {names.IN_SERVICE: "true"}}}}}
 MARK = str(Mark("scale-in", END, "uid-web-0"))
 
 
@@ -159,11 +138,11 @@ def label_patches(
 ) -> dict[str, Any]:
     """The bodies of the patches of one VM and its VMI, without UIDs, by resource. `marks` names what has the mark."""
     spec = vm_spec()
-    spec["template"]["metadata"]["labels"] |= {IN_SERVICE: template} if template else {}
+    spec["template"]["metadata"]["labels"] |= {names.IN_SERVICE: template} if template else {}
     owner = pool(replicas=replicas, annotations=DRAIN, spec=spec)
     machine = vm("web-0", owner=owner, spec=spec, **(marked("web-0") if "vm" in marks.split() else {}))
-    more = {"annotations": {DRAINING: MARK}} if "vmi" in marks.split() else {}
-    guest = vmi(machine, labels=LABELS | ({IN_SERVICE: shown} if shown else {}), **more)
+    more = {"annotations": {names.DRAINING: MARK}} if "vmi" in marks.split() else {}
+    guest = vmi(machine, labels=LABELS | ({names.IN_SERVICE: shown} if shown else {}), **more)
     found = [each for each in plan(snapshot(owner, [machine], vmis=[guest])).actions if isinstance(each, Patch)]
     bodies = {each.resource.plural: json.loads(each.body) for each in found}
     uids = {"virtualmachines": machine.metadata.uid, "virtualmachineinstances": guest.metadata.uid}
@@ -172,38 +151,29 @@ def label_patches(
 
 
 def test_p26_the_label_of_a_vm_that_drains_takes_it_out_of_its_services():
-    mark, no_mark = ({"annotations": {DRAINING: each, DRAINED: None}} for each in (MARK, None))
+    mark, no_mark = ({"annotations": {names.DRAINING: each, names.DRAINED: None}} for each in (MARK, None))
     assert label_patches(0) == {"virtualmachines": {"metadata": mark}}, "the mark comes first"
-    out = {"metadata": mark | {"labels": {IN_SERVICE: "false"}}}
+    out = {"metadata": mark | {"labels": {names.IN_SERVICE: "false"}}}
     assert label_patches(0, marks="vm") == {"virtualmachineinstances": out}
     assert label_patches(0, marks="vm vmi", shown="false") == {}, "the template stays, so the next VMI is in service"
-    back = {"metadata": no_mark | {"labels": {IN_SERVICE: "true"}}}
+    back = {"metadata": no_mark | {"labels": {names.IN_SERVICE: "true"}}}
     assert label_patches(1, marks="vm vmi", shown="false") == {"virtualmachineinstances": back}
     assert label_patches(1, marks="vm") == {"virtualmachines": {"metadata": no_mark}}, "the mark goes last"
 
 
 def test_p26_the_template_changes_if_kubevirt_copies_its_label_to_the_vmi():
-    kept = {"metadata": {"annotations": {DRAINING: MARK}}}
+    kept = {"metadata": {"annotations": {names.DRAINING: MARK}}}
     assert label_patches(0, marks="vm vmi") == {"virtualmachines": kept | OUT}, "an answer stays"
     for shown in ("true", "false"):
         assert label_patches(0, marks="vm vmi", template="false", shown=shown) == {}
     assert list(label_patches(1, marks="vm vmi", template="false", shown="false")) == ["virtualmachineinstances"]
-    gone = {"metadata": {"annotations": {DRAINING: None, DRAINED: None}}}
+    gone = {"metadata": {"annotations": {names.DRAINING: None, names.DRAINED: None}}}
     assert label_patches(1, marks="vm", template="false", shown="false") == {"virtualmachines": gone | BACK}
-
-
-@pytest.mark.parametrize(("template", "shown"), [(None, None), ("true", None), (None, "true")])
-def test_p26_a_vm_without_the_label_in_its_template_and_on_its_vmi_keeps_its_labels(
-    template: str | None, shown: str | None
-):
-    assert label_patches(0, marks="vm", template=template, shown=shown) == {}
-    bodies = label_patches(1, marks="vm", template=template, shown=shown)
-    assert bodies == {"virtualmachines": {"metadata": {"annotations": {DRAINING: None, DRAINED: None}}}}
 
 
 def test_p26_a_busy_vm_is_not_marked():
     owner = pool(replicas=0, annotations=DRAIN)
-    todo = planned(owner, vm("web-0", owner=owner, annotations={BUSY_UNTIL: "2999-01-01T00:00:00Z"}))
+    todo = planned(owner, vm("web-0", owner=owner, annotations={names.BUSY_UNTIL: "2999-01-01T00:00:00Z"}))
     assert (todo.actions, reasons(todo)) == ((), ["ScaleInHeld"])
 
 
@@ -214,56 +184,8 @@ def test_p26_a_vm_that_does_not_run_leaves_at_once_unless_it_has_changed():
     assert (delete.owner_uid, delete.version) == ("", "1")
 
 
-def test_p26_a_deleted_pool_does_not_wait():
-    owner = pool(deleting=True, annotations=DRAIN, scaleInStrategy={"proactive": {"statePreservation": "Offline"}})
-    assert deletes(planned(owner, *vms(owner, 0))) == ["web-0"]
-
-
-def test_p26_an_update_drains_as_many_vms_as_may_be_unavailable_and_an_undo_cancels():
-    simulation = PoolSimulation(pool(replicas=4, maxUnavailable=2, annotations=DRAIN))
-    simulation.come_to_rest()
-    old = simulation.template()
-    simulation.change_template(vm_spec(image="v2"))
-    simulation.run_passes(5)
-    first = draining(simulation)
-    assert len(first) == 2
-    simulation.restart()
-    simulation.run_passes(5)
-    assert draining(simulation) == first, "a restart forgets nothing and marks no other VM"
-    simulation.edit_vm(min(first), metadata={"annotations": {DRAINED: "true"}})
-    uids = instances(simulation)
-    simulation.run_passes(6)
-    assert {name for name, uid in instances(simulation).items() if uid != uids[name]} == {min(first)}
-    assert len(draining(simulation)) == 2, "the next VM has its turn, because the restarted VM is available"
-    assert min(first) not in draining(simulation)
-    simulation.change_template(old)
-    simulation.run_passes(5)
-    assert draining(simulation) == {min(first)}, "only the restarted VM has to go back"
-
-
-def test_p26_healing_drains_before_it_announces_the_deletion():
-    annotations = {**DRAIN, REPLACE_UNREADY_AFTER: "30"}
-    simulation = PoolSimulation(pool(replicas=3, annotations=annotations))
-    simulation.come_to_rest()
-    status = simulation.vmis["web-1"]["status"]
-    unready = [{"type": "Ready", "status": "False", "lastTransitionTime": simulation.now.isoformat()}]
-    simulation.kubevirt.act = lambda: None  # type: ignore[method-assign]
-    simulation.server.change(VMIS, simulation.key("web-1"), {"status": {**status, "conditions": unready}})
-    simulation.server.change(VMS, simulation.key("web-1"), {"status": {"conditions": unready}})
-    simulation.run_passes(20)
-    assert draining(simulation) == {"web-1"}
-    assert "vmherd.dev/healed" not in simulation.pool["metadata"]["annotations"], "nothing is announced yet"
-    simulation.live_on(900)
-    simulation.run_passes(5)
-    assert "deletionTimestamp" in simulation.vms["web-1"]["metadata"]
-
-
 def draining(simulation: PoolSimulation) -> set[str]:
-    return {name for name, each in simulation.vms.items() if DRAINING in each["metadata"].get("annotations", {})}
-
-
-def instances(simulation: PoolSimulation) -> dict[str, str]:
-    return {name: each["metadata"]["uid"] for name, each in simulation.vmis.items()}
+    return {name for name, each in simulation.vms.items() if names.DRAINING in each["metadata"].get("annotations", {})}
 
 
 CHANGES = ("scale", "template", "drained", "remove", "delete", "wait", "crash")
@@ -289,7 +211,9 @@ def test_p26_no_vm_that_runs_is_deleted_or_restarted_before_its_mark_and_its_ans
         elif change == "delete":
             simulation.delete_by_user(name) if name in simulation.vms else None
         elif name in simulation.vms:
-            simulation.edit_vm(name, metadata={"annotations": {DRAINED if change == "drained" else REMOVE: "true"}})
+            simulation.edit_vm(
+                name, metadata={"annotations": {names.DRAINED if change == "drained" else names.REMOVE: "true"}}
+            )
         for _ in range(3):
             _pass_that_keeps_the_promise(simulation)
     simulation.live_on(1000)
@@ -311,6 +235,6 @@ def _pass_that_keeps_the_promise(simulation: PoolSimulation) -> None:
         mark = mark_of(machine.metadata)
         assert mark is not None, f"{name} has no mark"
         assert mark.instance == vmi_before["metadata"]["uid"]
-        answered = (machine.metadata.annotations or {}).get(DRAINED) == "true"
+        answered = (machine.metadata.annotations or {}).get(names.DRAINED) == "true"
         assert answered or mark.until <= simulation.now
     simulation.live_on()

@@ -12,20 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller.kubevirt.annotations import (
-    DELETION_COST,
-    MIN_READY,
-    MOST_DISRUPTIVE,
-    PARTITION,
-    PROGRESS_DEADLINE,
-    PROTECT,
-    REMOVE,
-    REPLACE_UNREADY_AFTER,
-    ROLLBACK,
-    SUBSTITUTE_LOST_AFTER,
-    UNREADY,
-)
-from controller.pool.health import find_troubles
+from controller.kubevirt import annotations as names
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.members.traits import erase
 from controller.pool.members.unready_periods import Down, Recovering
@@ -34,7 +21,7 @@ from controller.pool.status import next_status
 from controller.runtime.execute.refusals import Refusal
 from controller.runtime.members.groups import grouped, one_by_one
 from tests.builders import LABELS, NOW, seconds_ago
-from tests.pool_builders import pool, revision, rules_of, situation_of, snapshot, stores, vm, vm_spec, vmi, vms
+from tests.pool_builders import pool, revision, rules_of, snapshot, stores, vm, vm_spec, vmi, vms
 
 BOTH = st.booleans()
 FAILURE = {"type": "Failure", "status": "True", "reason": "FailedCreate", "message": "no such instancetype"}
@@ -62,7 +49,9 @@ VM_FACTS: Mapping[str, st.SearchStrategy[Any]] = {
     "snapshot": st.sampled_from([None, "backup"]),
     "conditions": st.sampled_from([(), (FAILURE,), (restart_required(1),), (restart_required(60),)]),
     "labels": st.sampled_from([LABELS, {"app": "other"}]),
-    "annotations": st.sampled_from([None, {PROTECT: "true"}, {REMOVE: "true"}, {DELETION_COST: "-1"}]),
+    "annotations": st.sampled_from(
+        [None, {names.PROTECT: "true"}, {names.REMOVE: "true"}, {names.DELETION_COST: "-1"}]
+    ),
     "finalizers": st.sampled_from([None, ("pool.kubevirt.io/finalizer",), ()]),
     "spec": st.sampled_from(
         [
@@ -98,14 +87,14 @@ PERIOD_FACTS: Mapping[str, st.SearchStrategy[Any]] = {
 KINDS = (VM_FACTS, VMI_FACTS, PERIOD_FACTS)
 
 ANNOTATIONS: Mapping[str, st.SearchStrategy[Any]] = {
-    PROGRESS_DEADLINE: st.sampled_from([None, "30", "600"]),
-    REPLACE_UNREADY_AFTER: st.sampled_from([None, "60"]),
-    PARTITION: st.sampled_from([None, None, "2"]),
-    MIN_READY: st.sampled_from([None, "30"]),
-    SUBSTITUTE_LOST_AFTER: st.sampled_from([None, "60"]),
-    ROLLBACK: st.sampled_from([None, "stalled"]),
-    MOST_DISRUPTIVE: st.sampled_from([None, None, "live", "recreate"]),
-    UNREADY: st.sampled_from([None, '{"1": ["uid-web-1", "2026-08-01T11:50:00Z"]}']),
+    names.PROGRESS_DEADLINE: st.sampled_from([None, "30", "600"]),
+    names.REPLACE_UNREADY_AFTER: st.sampled_from([None, "60"]),
+    names.PARTITION: st.sampled_from([None, None, "2"]),
+    names.MIN_READY: st.sampled_from([None, "30"]),
+    names.SUBSTITUTE_LOST_AFTER: st.sampled_from([None, "60"]),
+    names.ROLLBACK: st.sampled_from([None, "stalled"]),
+    names.MOST_DISRUPTIVE: st.sampled_from([None, None, "live", "recreate"]),
+    names.UNREADY: st.sampled_from([None, '{"1": ["uid-web-1", "2026-08-01T11:50:00Z"]}']),
 }
 
 Facts = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
@@ -163,10 +152,10 @@ def situations(draw: st.DrawFn) -> Snapshot:
     old = revision(pool(spec=vm_spec(disks=["data"])), "web-1", number=1)
     revisions = [old, revision(owner, "web-2", number=2)]
     seen = snapshot(owner, machines, vmis=instances, revisions=revisions, unready_before=unready)
-    names = st.sets(st.sampled_from([each.metadata.name for each in machines]))
+    chosen = st.sets(st.sampled_from([each.metadata.name for each in machines]))
     until = NOW + timedelta(seconds=60)
-    refused = {name: Refusal(until, "denied by a webhook") for name in draw(st.just(set()) | names)}
-    live = draw(st.none() | st.just(set()) | names)
+    refused = {name: Refusal(until, "denied by a webhook") for name in draw(st.just(set()) | chosen)}
+    live = draw(st.none() | st.just(set()) | chosen)
     begun = {each.metadata.uid: seconds_ago(20) for each in machines if live and each.metadata.name in live}
     return replace(seen, refused=refused, live=None if live is None else begun)
 
@@ -190,25 +179,6 @@ def test_a_plan_from_groups_is_the_plan_from_single_vms_in_any_order(seen, rando
 STARTING = {"ready": False, "ready_for_s": 4, "age_s": 5, "printable": "Starting"}
 
 
-def test_vms_that_start_in_the_same_second_are_one_group():
-    owner = pool(replicas=300, status={"observedGeneration": 1, "updateRevision": "web-1"})
-    seen = snapshot(owner, vms(owner, *range(300), **STARTING))
-    assert [len(group) for group in seen.members.groups] == [300]
-
-
-def test_a_vm_with_another_start_is_in_another_group():
-    owner = pool()
-    later = vm("web-9", owner=owner, **{**STARTING, "ready_for_s": 3})
-    seen = snapshot(owner, [*vms(owner, 0, 1, **STARTING), later])
-    assert [len(group) for group in seen.members.groups] == [2, 1]
-
-
-def test_steady_vms_of_different_ages_are_one_group():
-    owner = pool()
-    seen = snapshot(owner, [vm(f"web-{n}", owner=owner, age_s=500 + n) for n in range(3)])
-    assert [len(group) for group in seen.members.groups] == [3]
-
-
 def test_a_large_pool_reads_only_vms_that_changed_or_whose_period_ends():
     owner = pool(replicas=60)
     machines = vms(owner, *range(60), **STARTING)
@@ -218,11 +188,11 @@ def test_a_large_pool_reads_only_vms_that_changed_or_whose_period_ends():
 
     def read(seconds: float) -> set[str]:
         """The names of the VMs that are read for a snapshot at this time."""
-        names: set[str] = set()
+        chosen: set[str] = set()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(caches.vms, "get", lambda key, get=caches.vms.get: names.add(key.name) or get(key))
+            patch.setattr(caches.vms, "get", lambda key, get=caches.vms.get: chosen.add(key.name) or get(key))
             rules.take_snapshot(meta.key, now=NOW + timedelta(seconds=seconds), settled=True)
-        return names
+        return chosen
 
     read(0)
     assert read(1) == set()
@@ -230,19 +200,6 @@ def test_a_large_pool_reads_only_vms_that_changed_or_whose_period_ends():
     caches.vmis.apply(vmi(vm("web-7", owner=owner), version="2"))
     assert read(2) == {"web-7"}
     assert (read(31), read(32), read(33)) == (set(), {"web-7"}, set())
-
-
-def test_a_refused_change_of_one_vm_says_nothing_about_the_others():
-    old, owner = pool(generation=1), pool(generation=2, replicas=3, spec=vm_spec(image="v2"), maxUnavailable=3)
-    broken: dict[str, Any] = {"ready": False, "ready_for_s": 400}
-    machines = vms(owner, 0, 1, 2, printable="ErrImagePull", **broken)
-    instances = [vmi(each, phase="Scheduling", **broken) for each in machines]
-    revisions = [revision(old, number=1), revision(owner, number=2)]
-    seen = snapshot(owner, machines, vmis=instances, revisions=revisions)
-    for name in ("web-0", "web-1"):
-        refused = replace(seen, refused={name: Refusal(NOW + timedelta(seconds=60), "denied by a webhook")})
-        waits = find_troubles(situation_of(refused), timedelta(seconds=300))
-        assert [problem.name for problem, since in waits if since is not None] == [name]
 
 
 @given(situations())

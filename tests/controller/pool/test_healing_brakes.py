@@ -1,18 +1,13 @@
-"""P15: the limits of healing: `maxUnavailable`, `vmherd.dev/max-unhealthy`, and the VMs per reconciliation."""
-
-import json
-from datetime import timedelta
+"""P15, P8: the limits of healing, and VMs that are not touched while KubeVirt works on them or their disks."""
 
 import pytest
 
-from controller.kubevirt.annotations import MAX_UNHEALTHY, MIN_READY, POOL_FINALIZER, REVISION_NAME
-from controller.kubevirt.resources import VMS
+from controller.kubevirt.annotations import MAX_UNHEALTHY, REMOVE
 from controller.pool.plan import plan
-from controller.runtime.actions import Delete, Patch
+from controller.runtime.actions import Delete
 from controller.runtime.waits import Why
-from tests.builders import NOW
-from tests.pool_builders import LABELS, periods_after, pool, revision, snapshot, vm_spec, vmi, vms
-from tests.pool_healing import FAILING, STUCK, announced_for, entry, heal, healed, healing_pool, reasons
+from tests.pool_builders import pool, snapshot, vm_spec, vms
+from tests.pool_scenes import FAILING, STUCK, deleted_vms, entry, heal, healed, healing_pool, reasons
 
 
 def test_p15_no_more_than_max_unavailable_are_healed_at_once():
@@ -48,7 +43,6 @@ RECOVERING = {
     "terminating": {"uid": "healed", "ready": False, "foreground": True},
     "starting": {"ready": False, "printable": "Starting"},
     "without a status": {"ready": None, "printable": None},
-    "recreated late, because its disks were deleted slowly": {"ready": False, "printable": "Starting", "age_s": 60},
 }
 NOT_RECOVERING = {
     "available again": {},
@@ -56,19 +50,15 @@ NOT_RECOVERING = {
     "recreated, and deleted by its user": {"ready": False, "printable": "Starting", "deleting": True},
     "recreated, and stopped by its user": {"ready": False, "spec": vm_spec(run_strategy="Halted")},
 }
-
-
-@pytest.mark.parametrize("changes", RECOVERING.values(), ids=RECOVERING)
-def test_p15_a_healed_vm_that_is_terminating_or_starting_counts_towards_the_limit(changes):
-    seconds = 900 if "age_s" in changes else 60
-    owner = healing_pool(maxUnavailable=1, healed={0: entry("healed", seconds=seconds)})
-    todo = heal(owner, *vms(owner, 0, **changes), *vms(owner, 1, **FAILING), *vms(owner, *range(2, 10)))
-    assert (healed(todo), todo.held) == ([], "healing: 1 virtual machine waits until others are available")
-
-
 HEALED_0 = {"healed": {0: entry("healed", seconds=60)}}
 BESIDE_HEALING = {
     **{name: (HEALED_0, changes, ["web-1"]) for name, changes in NOT_RECOVERING.items()},
+    **{name: (HEALED_0, changes, []) for name, changes in RECOVERING.items()},
+    "recreated late, because its disks were deleted slowly": (
+        {"healed": {0: entry("healed", seconds=900)}},
+        {"ready": False, "printable": "Starting", "age_s": 60},
+        [],
+    ),
     "not recreated": ({"healed": {0: entry()}}, None, []),
     "scaled in": ({"replicas": 9, "healed": {9: entry()}}, {}, ["web-1"]),
     # A failing VM is already unavailable, so its healing makes no other VM unavailable.
@@ -81,7 +71,9 @@ def test_p14_p15_which_other_vms_count_towards_the_limit(fields, changes, expect
     owner = healing_pool(maxUnavailable=1, **fields)
     first = () if changes is None else vms(owner, 0, **changes)
     others = vms(owner, *range(2, 9 if "replicas" in fields else 10))
-    assert healed(heal(owner, *first, *vms(owner, 1, **FAILING), *others)) == expected
+    todo = heal(owner, *first, *vms(owner, 1, **FAILING), *others)
+    assert healed(todo) == expected
+    assert todo.held == ("" if expected else "healing: 1 virtual machine waits until others are available")
 
 
 def test_p15_a_recreated_vm_counts_towards_the_limit_for_at_most_five_minutes():
@@ -92,32 +84,6 @@ def test_p15_a_recreated_vm_counts_towards_the_limit_for_at_most_five_minutes():
         todo = heal(owner, *starting, *vms(owner, 1, **FAILING), *vms(owner, *range(2, 10)))
         assert healed(todo) == expected
         assert todo.requeue_after_s == (None if expected else 1)
-
-
-def test_p14_p15_a_recreated_vm_is_available_after_min_ready_seconds():
-    for lasting, expected in ((89, []), (90, ["web-1"])):
-        owner = healing_pool(maxUnavailable=1, healed={0: entry(seconds=400)}, annotations={MIN_READY: "90"})
-        recreated = vms(owner, 0, ready_for_s=lasting)
-        failing = vms(owner, 1, **FAILING)
-        running = [vmi(recreated[0], ready_for_s=lasting), vmi(failing[0], ready=False)]
-        todo = heal(owner, *recreated, *failing, *vms(owner, *range(2, 10)), vmis=running)
-        assert healed(todo) == expected
-        assert todo.requeue_after_s == (None if expected else 1)
-
-
-def test_p14_p15_a_healed_vm_counts_towards_the_limit_of_a_rollout():
-    before = pool(spec=vm_spec(image="v1"))
-    owner = healing_pool(replicas=4, maxUnavailable=1, spec=vm_spec(image="v2"), generation=2)
-    spec = vm_spec(image="v2", labels={**LABELS, REVISION_NAME: "web-2"})
-    machines = (
-        *vms(owner, 0, revision="web-2", spec=spec, **FAILING),
-        *vms(owner, 1, 2, 3, revision="web-2", spec=spec),
-    )
-    running = [vmi(each, revision="web-1") for each in machines[1:]]
-    kept = [revision(before, "web-1", number=1), revision(owner, "web-2", number=2)]
-    for announced, expected in ((owner, []), (announced_for(owner, machines[0]), [(VMS, "web-0")])):
-        todo = plan(snapshot(announced, machines, vmis=running, revisions=kept))
-        assert [(each.resource, each.key.name) for each in todo.actions if isinstance(each, Delete)] == expected
 
 
 MAX_UNHEALTHY_CASES = {
@@ -149,56 +115,11 @@ def test_p15_healing_is_blocked_if_too_many_vms_fail_at_the_same_time(members, f
     assert ("HealingHeld" in reasons(todo)) is not heals
 
 
-def occasion_of(owner, *machines, **more):
-    """The field `occasion` of the notice `HealingHeld`.
-
-    If two notices have the same occasion, only one Event is sent.
-    """
-    [notice] = heal(owner, *machines, **more).notices
-    assert notice.reason == "HealingHeld"
-    assert notice.warning
-    return notice.once
-
-
-def test_p15_blocked_healing_gives_one_event_until_the_first_failing_vm_recovers_or_the_spec_changes():
-    """If further VMs fail, or the state of a VM changes, no second Event is sent."""
-    owner = healing_pool(replicas=4, autohealing={"minFailingToStartDuration": "0s"})
-    first = vms(owner, 0, ready_for_s=700, **STUCK)
-    others = vms(owner, 1, 2, ready_for_s=600, **STUCK)
-    once = occasion_of(owner, *first, *others, *vms(owner, 3))
-    assert once == occasion_of(owner, *first, *others, *vms(owner, 3, ready_for_s=5, **STUCK))
-    starting = vms(owner, 0, ready=False, ready_for_s=700, printable="Starting")
-    assert once == occasion_of(owner, *starting, *others, *vms(owner, 3, ready_for_s=5, **STUCK))
-    before = periods_after(owner, (*first, *others))
-    recovered = periods_after(owner, (*vms(owner, 0), *others), unready_before=before)
-    later = {"now": NOW + timedelta(minutes=1)}
-    assert once == occasion_of(owner, *first, *others, *vms(owner, 3), unready_before=before, **later)
-    assert once != occasion_of(owner, *first, *others, *vms(owner, 3), unready_before=recovered, **later)
-    changed = healing_pool(replicas=4, autohealing={"minFailingToStartDuration": "0s"}, generation=2)
-    assert once != occasion_of(changed, *first, *others, *vms(owner, 3))
-
-
 def test_p15_failing_vms_that_are_not_due_count_towards_max_unhealthy():
     owner = healing_pool(replicas=4)
     fresh = vms(owner, 1, 2, ready_for_s=1, **STUCK)
     todo = heal(owner, *vms(owner, 0, **FAILING), *fresh, *vms(owner, 3))
     assert (healed(todo), reasons(todo), todo.requeue_after_s) == ([], ["HealingHeld"], 299)
-
-
-def test_p15_a_starting_healed_vm_counts_towards_max_unhealthy_until_its_deadline():
-    owner = healing_pool(replicas=2, healed={0: entry(seconds=100)})
-    todo = heal(owner, *vms(owner, 0, ready=False, printable="Starting"), *vms(owner, 1, **FAILING))
-    assert (healed(todo), [each.why for each in todo.waits], todo.requeue_after_s) == ([], [Why.FEWER], 200)
-
-
-def test_p15_absent_healed_vms_count_as_members_for_max_unhealthy():
-    """The pool has ten VMs. Four VMs are absent because of healing, and a fifth VM fails. Half of the members may be
-    unhealthy.
-    """
-    owner = healing_pool(healed={number: entry() for number in range(4)})
-    assert healed(heal(owner, *vms(owner, 4, **FAILING), *vms(owner, *range(5, 10)))) == ["web-4"]
-    owner = healing_pool(healed={number: entry() for number in range(5)})
-    assert healed(heal(owner, *vms(owner, 5, **FAILING), *vms(owner, *range(6, 10)))) == []
 
 
 PRESERVING = {"proactive": {"statePreservation": "Online"}}
@@ -219,13 +140,6 @@ def test_p15_a_vm_is_deleted_in_the_foreground_only_if_its_disks_are_not_kept(st
         assert delete.foreground is (strategy is None)
 
 
-def test_p15_a_vm_without_our_finalizer_gets_it_before_it_is_healed():
-    owner = pool_that_preserves()
-    [patch] = heal(owner, *vms(owner, 0, **FAILING, finalizers=()), *vms(owner, 1, 2)).actions
-    assert isinstance(patch, Patch)
-    assert POOL_FINALIZER in json.loads(patch.body)["metadata"]["finalizers"]
-
-
 @pytest.mark.parametrize("state", ["DataVolumeError", "ErrorPvcNotFound"])
 def test_p15_a_vm_is_not_healed_if_its_failing_disk_is_preserved(state):
     owner = pool_that_preserves()
@@ -236,3 +150,33 @@ def test_p15_a_vm_is_not_healed_if_its_failing_disk_is_preserved(state):
     assert "web-0" in notice.message
     assert state in notice.message
     assert "disk" in todo.held
+
+
+DESCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
+
+
+def test_p15_a_failing_vm_is_not_healed_during_a_snapshot_and_an_event_has_the_reason():
+    owner = healing_pool()
+    failing, others = vms(owner, 0, snapshot="monday", **FAILING), vms(owner, 1, 2)
+    todo = heal(owner, *failing, *others)
+    assert todo.actions == ()
+    assert todo.held == "healing: 1 virtual machine waits: snapshot monday is in progress"
+    [notice] = todo.notices
+    assert notice.reason == "HealingHeld"
+    assert notice.message == "web-0 is not replaced: snapshot monday is in progress"
+    [same] = heal(owner, *failing, *others).notices
+    [other] = heal(owner, *vms(owner, 0, snapshot="tuesday", **FAILING), *others).notices
+    assert notice.once == same.once != other.once
+
+
+def test_p8_a_vm_with_a_snapshot_in_progress_comes_last_in_a_scale_in():
+    owner = pool(replicas=1, scaleInStrategy=DESCENDING)
+    todo = plan(snapshot(owner, (*vms(owner, 0, 1), *vms(owner, 2, snapshot="monday"))))
+    assert (deleted_vms(todo), todo.held, todo.notices) == (["web-1", "web-0"], "", ())
+
+
+def test_p8_a_scale_in_waits_for_a_marked_vm_with_a_snapshot_in_progress_and_deletes_no_other_vm():
+    owner = pool(replicas=2, scaleInStrategy=DESCENDING)
+    machines = (*vms(owner, 1, 2), *vms(owner, 0, snapshot="monday", annotations={REMOVE: "true"}))
+    todo = plan(snapshot(owner, machines))
+    assert (deleted_vms(todo), [notice.reason for notice in todo.notices]) == ([], ["ScaleInHeld"])

@@ -1,22 +1,26 @@
-"""P17: the conditions of kstatus, the first problem of a pool, and the progress deadline."""
+"""P17, P22: the conditions of a pool, its first problem, and what waits or fails."""
+
+from datetime import timedelta
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller.apimachinery.conditions import find_true
-from controller.kubevirt.annotations import PARTITION, POOL_FINALIZER, PROGRESS_DEADLINE, PROTECT, TAKEOVER
-from controller.pool.members.snapshot import Limits
-from controller.pool.members.unready_periods import Down, Recovering
+from controller.kubevirt.annotations import PARTITION, POOL_FINALIZER
+from controller.kubevirt.resources import PVCS, VMS
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.pool.failures import LONGEST_CAUSE
 from controller.pool.plan import plan
-from controller.pool.status import next_status
+from controller.pool.status import next_status, transition_notices
 from controller.pool.triggers import pools_of_vmi
 from controller.runtime.actions import Rejected
 from informers.store import Updated
 from tests.builders import NOW, seconds_ago
+from tests.fakes.requests import Request
 from tests.kstatus import kstatus_of
-from tests.pool_builders import pool, revision, snapshot, stores, vm_spec, vmi, vms
-from tests.pool_outcomes import CREATE, QUOTA, status_of
+from tests.pool_builders import pool, revision, snapshot, stores, vm, vm_spec, vmi, vms
+from tests.pool_scenes import CREATE, QUOTA, changed_pool, status_of
+from tests.pool_simulation import PoolSimulation
 
 BROKEN = {"ready": False, "printable": "ImagePullBackOff", "ready_for_s": 60}
 STARTING = {"ready": False, "printable": "Starting", "ready_for_s": 60}
@@ -43,31 +47,6 @@ def with_obstacle(of, message="Back-off pulling image", reason="ImagePullBackOff
     return replace(built, status=replace(built.status, conditions=(*built.status.conditions, condition)))
 
 
-def with_broken_vm(owner, number=2, **changes):
-    """Two VMs that are ready, and a VM whose image cannot be pulled."""
-    machines = (*vms(owner, *(each for each in range(3) if each != number)), *vms(owner, number, **BROKEN))
-    return machines, [*(vmi(each) for each in machines[:-1]), with_obstacle(machines[-1], **changes)]
-
-
-AT_REST = {
-    "all VMs are ready": ({}, [{}, {}, {}]),
-    "no VM is wanted": ({"replicas": 0}, []),
-    "users stopped a VM": ({}, [{}, {}, {"spec": vm_spec(run_strategy="Halted"), "ready": False}]),
-    "a surplus VM is protected": ({"replicas": 2}, [{"annotations": {PROTECT: "true"}}] * 3),
-    "the strategy keeps surplus VMs": ({"replicas": 2, "scaleInStrategy": {"opportunistic": {}}}, [{}, {}, {}]),
-}
-
-
-@pytest.mark.parametrize(("fields", "machines"), AT_REST.values(), ids=AT_REST)
-def test_p17_a_pool_at_rest_has_no_condition_and_is_current(fields, machines):
-    owner = pool(**fields)
-    status = status_of(
-        owner, *(each for number, changes in enumerate(machines) for each in vms(owner, number, **changes))
-    )
-    assert (status.conditions, status.problem) == (None, None)
-    assert seen(owner, status).status == "Current"
-
-
 def test_p10_p17_a_pool_is_reconciling_until_its_vms_have_the_finalizer_that_keeps_their_disks():
     owner = pool(scaleInStrategy={"proactive": {"statePreservation": "Offline"}})
     waiting = status_of(owner, *vms(owner, 0, 1), *vms(owner, 2, finalizers=()))
@@ -79,74 +58,6 @@ def test_p10_p17_a_pool_is_reconciling_until_its_vms_have_the_finalizer_that_kee
         seen(unprotected, status_of(unprotected, *vms(unprotected, 0, 1, 2, finalizers=(POOL_FINALIZER,)))).status
         == "Current"
     )
-
-
-def test_p17_a_pool_in_progress_says_what_happens():
-    owner = pool()
-    status = status_of(owner, *vms(owner, 0, 1), *vms(owner, 2, **STARTING))
-    reconciling = find_true(status.conditions, "Reconciling")
-    assert (reconciling.reason, reconciling.message) == ("Scaling", "virtual machines are created, started or deleted")
-    assert (seen(owner, status).status, status.problem) == ("InProgress", None)
-
-
-def test_p17_the_message_names_the_vm_and_its_problem():
-    owner = pool()
-    machines, running = with_broken_vm(owner)
-    status = status_of(owner, *machines, vmis=running)
-    reconciling = find_true(status.conditions, "Reconciling")
-    assert reconciling.message == status.problem == "web-2: ImagePullBackOff, Back-off pulling image"
-    assert (status.printable_status, reconciling.reason) == ("Degraded", "Degraded")
-
-
-def test_p17_the_broken_vm_with_the_lowest_ordinal_is_named():
-    owner = pool(replicas=11)
-    assert status_of(owner, *vms(owner, 10, 9, **BROKEN), *vms(owner, *range(9))).problem.startswith("web-9: ")
-
-
-def test_p17_a_change_of_a_problems_message_changes_no_status():
-    owner = pool()
-    machines, running = with_broken_vm(owner, message="0/5 nodes, try 7")
-    first = status_of(owner, *machines, vmis=running)
-    owner = replace(owner, status=first)
-    machines, running = with_broken_vm(owner, message="0/5 nodes, try 8")
-    assert status_of(owner, *machines, vmis=running) == first
-
-
-def test_p17_the_two_states_of_a_failing_image_pull_are_one_problem():
-    owner = pool()
-    machines, running = with_broken_vm(owner)
-    first = status_of(owner, *machines, vmis=running)
-    owner = replace(owner, status=first)
-    machines = (*machines[:-1], *vms(owner, 2, **{**BROKEN, "printable": "ErrImagePull"}))
-    running = [*running[:-1], with_obstacle(machines[-1], "rpc error", "ErrImagePull")]
-    assert status_of(owner, *machines, vmis=running) == first
-
-
-CRASH_LOOP = {"the VM fails to start": (STARTING | {"failures": 2}, False), "the guest crashes": (STARTING, True)}
-
-
-@pytest.mark.parametrize(("changes", "crashes"), CRASH_LOOP.values(), ids=CRASH_LOOP)
-def test_p17_a_crash_loop_is_one_problem_while_its_vm_starts_again(changes, crashes):
-    owner = pool()
-    down = Down("uid-web-2", seconds_ago(60), "web-1", seconds_ago(60), crashes=crashes)
-    period = Recovering(down, NOW, was_ready=crashes)
-    machines = (*vms(owner, 0, 1), *vms(owner, 2, **changes))
-    status = status_of(owner, *machines, unready_before={"web-2": period})
-    assert (status.problem, status.printable_status) == ("web-2: CrashLoopBackOff", "Degraded")
-
-
-def test_p17_a_vm_that_cannot_start_is_named_with_the_reason():
-    owner = pool()
-    cause = {"type": "Failure", "status": "True", "reason": "FailedCreate", "message": "no such instancetype"}
-    machines = vms(owner, 0, ready=False, printable="Stopped", ready_for_s=60, conditions=[cause])
-    status = status_of(owner, *machines, *vms(owner, 1, 2), vmis=[vmi(each) for each in vms(owner, 1, 2)])
-    assert status.problem == "web-0: FailedCreate, no such instancetype"
-
-
-def changed_pool(**fields):
-    """A pool with a new template, and its two revisions."""
-    owner = pool(spec=vm_spec(image="v2"), generation=2, **fields)
-    return owner, [revision(pool(), "web-1", number=1), revision(owner, "web-2", number=2)]
 
 
 RECONCILING = {"type": "Reconciling", "status": "True", "reason": "Updating", "message": ""}
@@ -194,12 +105,6 @@ def test_p17_a_pool_is_stalled_if_a_vm_is_not_ready_at_the_progress_deadline():
     assert status.printable_status == "Degraded"
 
 
-def test_p17_the_annotation_sets_the_progress_deadline():
-    for seconds, expected in (("61", "InProgress"), ("60", "Failed")):
-        owner, machines = unready_for(60, annotations={PROGRESS_DEADLINE: seconds})
-        assert seen(owner, status_of(owner, *machines)).status == expected
-
-
 def test_p17_the_pool_is_reconciled_again_at_the_progress_deadline():
     owner, machines = unready_for(560)
     assert plan(snapshot(owner, machines)).requeue_after_s == 40
@@ -213,36 +118,6 @@ def test_p17_refused_writes_stall_the_pool_after_the_progress_deadline():
         owner = pool(status={"conditions": [{**failure, "lastTransitionTime": seconds_ago(since)}]})
         status = status_of(owner, outcomes=[Rejected(CREATE, QUOTA)])
         assert seen(owner, status) == (expected, "error during scale out: exceeded quota: 3 of 3")
-
-
-def test_p17_an_invalid_pool_is_stalled():
-    owner = pool(selector={})
-    status = status_of(owner, *vms(owner, 0))
-    stalled = find_true(status.conditions, "Stalled")
-    assert (stalled.reason, stalled.message) == ("InvalidSpec", status.problem)
-    assert "spec.selector is empty" in status.problem
-
-
-def test_p17_a_pool_that_wants_more_vms_than_the_limit_is_stalled():
-    owner = pool(replicas=3)
-    limited = replace(snapshot(owner, vms(owner, 0, 1)), limits=Limits(max_replicas=2))
-    assert find_true(next_status(limited, (), plan(limited).waits).conditions, "Stalled").reason == "ReplicasLimited"
-    assert find_true(next_status(replace(limited, limits=Limits()), ()).conditions, "Stalled") is None
-
-
-def test_p17_a_pool_whose_first_update_waits_for_its_user_is_stalled():
-    owner = pool(spec=vm_spec(image="v2"), generation=2)
-    kept = [revision(pool(), "web-1", number=1)]
-    held = snapshot(owner, vms(owner, 0, 1, 2), revisions=kept)
-    held = replace(held, limits=Limits(takes_over=True))
-    [note] = [each for each in plan(held).actions if each.is_note and TAKEOVER in each.body.decode()]
-    mark = msgspec.json.decode(note.body)["metadata"]["annotations"][TAKEOVER]
-    marked = pool(spec=vm_spec(image="v2"), generation=2, annotations={TAKEOVER: mark})
-    seen = replace(held, owner=marked)
-    status = next_status(seen, (), plan(seen).waits)
-    assert find_true(status.conditions, "Stalled").reason == "TakeoverHeld"
-    proceeding = pool(spec=vm_spec(image="v2"), generation=2, annotations={TAKEOVER: "proceed"})
-    assert next_status(replace(held, owner=proceeding), ()).printable_status == "Updating"
 
 
 LEFT_OUT = {
@@ -269,3 +144,131 @@ def test_p19_an_obstacle_of_a_vmi_triggers_its_pool():
     assert [key.name for key, _ in pools_of_vmi(change, stores(owner, [machine]).vms)] == ["web"]
     same = Updated(with_obstacle(machine, "try 1"), with_obstacle(machine, "try 2"))
     assert list(pools_of_vmi(same, stores(owner, [machine]).vms)) == []
+
+
+MESSAGE = 'VirtualMachineInstancetype.instancetype.kubevirt.io "u1.huge" not found'
+
+
+def failing(reason="FailedCreate", message=MESSAGE, type_="Failure", status="True"):
+    return {
+        "type": type_,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": seconds_ago(60),
+    }
+
+
+NOT_STARTED = {"ready": False, "printable": "Stopped", "conditions": [failing()]}
+OWNER = pool(replicas=3)
+
+
+def failure_of(*machines, owner=OWNER, **more):
+    running = [vmi(each) for each in machines if each.status.printable_status == "Running"]
+    status = status_of(owner, *machines, vmis=more.pop("vmis", running), **more)
+    return next((each for each in status.conditions or () if each.type == "VirtualMachineFailure"), None)
+
+
+def test_p17_the_status_of_a_pool_says_why_its_vms_cannot_start():
+    failure = failure_of(*vms(OWNER, 0), *vms(OWNER, 1, 2, **NOT_STARTED))
+    assert (failure.status, failure.reason, failure.last_transition_time) == ("True", "FailedCreate", NOW)
+    assert failure.message == f"2 of 3 virtual machines cannot start; web-1: {MESSAGE}"
+
+
+def test_p17_a_long_cause_is_cut():
+    message = failure_of(*vms(OWNER, 0, **{**NOT_STARTED, "conditions": [failing(message="x" * 9000)]})).message
+    assert len(message) < LONGEST_CAUSE + 60
+    assert message.endswith("xxx...")
+
+
+SILENT = {
+    "its user stopped it": {**NOT_STARTED, "spec": vm_spec(run_strategy="Halted")},
+    "it is being deleted": {**NOT_STARTED, "deleting": True},
+    "the failure is over": {**NOT_STARTED, "conditions": [failing(status="False")]},
+    "it has no failure": {**NOT_STARTED, "conditions": []},
+}
+
+
+@pytest.mark.parametrize("changes", SILENT.values(), ids=SILENT)
+def test_p17_other_vms_give_no_condition(changes):
+    assert failure_of(*vms(OWNER, 0, **changes)) is None
+
+
+def test_p17_vms_that_cannot_start_give_one_event():
+    told = status_of(OWNER, *vms(OWNER, 0, **NOT_STARTED), vmis=())
+    more = status_of(replace(OWNER, status=told), *vms(OWNER, 0, 1, **NOT_STARTED), vmis=())
+    [notice] = transition_notices(None, told)
+    assert (notice.reason, notice.warning) == ("VirtualMachineFailure", True)
+    assert notice.message == f"1 of 1 virtual machines cannot start; web-0: {MESSAGE}"
+    assert transition_notices(told, more) == ()
+    assert transition_notices(more, status_of(OWNER, *vms(OWNER, 0))) == ()
+
+
+OLD, NEW = pool(replicas=3), pool(replicas=3, generation=2, maxUnavailable=1, spec=vm_spec(image="v2"))
+REVISIONS = [revision(OLD, number=1), revision(NEW, number=2)]
+OFFLINE = {"proactive": {"statePreservation": "Offline"}}
+
+
+def deleted_for(machine, minutes: int):
+    return replace(machine, metadata=replace(machine.metadata, deletion_timestamp=NOW - timedelta(minutes=minutes)))
+
+
+def stall_of(machines, **more) -> str:
+    """The message of the condition Stalled, or ""."""
+    status = next_status(snapshot(NEW, machines, revisions=REVISIONS, **more), ())
+    return next((each.message or "" for each in status.conditions or () if each.type == "Stalled"), "")
+
+
+def stuck(minutes: int) -> VirtualMachine:
+    return deleted_for(vm("web-0", owner=NEW, deleting=True, finalizers=("backup.example/hold",)), minutes)
+
+
+def test_p22_a_vm_that_stays_terminating_stalls_the_pool():
+    machines = (stuck(11), *vms(NEW, 1, 2))
+    assert stall_of(machines) == "web-0: Terminating, held by finalizers: backup.example/hold"
+    assert stall_of((stuck(9), *vms(NEW, 1, 2))) == ""
+
+
+def refuses_patch_of(name: str):
+    def refuses(request: Request) -> bool:
+        return request.verb == "patch" and request.key.name == name and not request.subresource
+
+    return refuses
+
+
+def test_p22_a_vm_whose_patch_is_refused_delays_no_other_vm_of_a_deleted_pool():
+    simulation = PoolSimulation(pool(replicas=5, scaleInStrategy=OFFLINE, spec=vm_spec(disks=("data",))))
+    simulation.come_to_rest()
+    simulation.refuses = lambda request: request.resource is VMS and refuses_patch_of("web-1")(request)
+    simulation.delete_pool()
+    simulation.run_passes(20)
+    assert set(simulation.vms) == {"web-1"}
+    assert set(simulation.claims) == {f"data-{ordinal}" for ordinal in range(5)}
+
+
+@pytest.mark.parametrize(("finalizers", "members"), [((), 0), (None, 3)], ids=["finalizer", "note"])
+def test_p22_a_refused_patch_of_the_pool_stops_only_what_needs_the_patch(finalizers, members):
+    """A new pool needs its finalizer for its VMs. A note stops nothing else, and its refusal is told."""
+    more = {} if finalizers is None else {"finalizers": finalizers}
+    simulation = PoolSimulation(pool(replicas=3, annotations={"vmherd.dev/partition": "2"}, **more))
+    simulation.refuses = refuses_patch_of("web")
+    simulation.run_passes(5)
+    assert len(simulation.members()) == members
+    failures = [each for each in simulation.pool["status"].get("conditions", []) if each["type"] == "ReplicaFailure"]
+    assert [each["reason"] for each in failures] == ["FailedPoolUpdate"]
+
+
+def test_p22_a_create_that_waits_for_a_disk_has_a_reason_and_a_deadline():
+    simulation = PoolSimulation(pool(replicas=3, finalizers=(), spec=vm_spec(disks=("data",))))
+    simulation.come_to_rest()
+    protection = {"metadata": {"finalizers": ["kubernetes.io/pvc-protection"]}}
+    simulation.server.change(PVCS, simulation.key("data-1"), protection)
+    simulation.delete_by_user("web-1")
+    simulation.run_passes(8)
+    [failure] = [each for each in simulation.pool["status"]["conditions"] if each["type"] == "ReplicaFailure"]
+    assert failure["message"] == "error during scale out: default/web-1 waits: the disk data-1 is being deleted"
+    simulation.run_passes(130)
+    assert "Stalled" in {each["type"] for each in simulation.pool["status"]["conditions"]}
+    simulation.server.finalize(PVCS, simulation.key("data-1"))
+    simulation.come_to_rest()
+    assert "conditions" not in simulation.pool["status"]

@@ -11,7 +11,7 @@ from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import INDEX_SYSPREP, POOL_FINALIZER, REVISION_NAME
 from controller.kubevirt.resources import VMS
 from controller.pool.plan import plan
-from controller.pool.spec.indexing import encode_shape, encode_vm, own_disks
+from controller.pool.spec.indexing import encode_shape, encode_vm
 from controller.pool.spec.template import Template, parse_template
 from controller.runtime.actions import Create
 from tests.pool_builders import POOLS, intent_of, pool, snapshot, vm_spec
@@ -81,31 +81,6 @@ def test_p4_name_and_namespace_in_the_template_are_ignored():
     assert "generateName" not in metadata
 
 
-def test_p4_the_revision_label_replaces_a_label_of_the_template():
-    spec = vm_spec(labels={REVISION_NAME: "mine", "app": "web"})
-    made = made_of(pool(labels={"app": "web", REVISION_NAME: "mine"}, spec=spec))
-    assert made["metadata"]["labels"][REVISION_NAME] == "web-1"
-    assert made["spec"]["template"]["metadata"]["labels"] == {"app": "web", REVISION_NAME: "web-1"}
-
-
-WITHOUT_LABELS = {
-    "no metadata": {},
-    "metadata is null": {"metadata": None},
-    "no labels": {"metadata": {"annotations": {"a": "b"}}},
-    "labels are null": {"metadata": {"labels": None, "annotations": {"a": "b"}}},
-}
-
-
-@pytest.mark.parametrize("machine", WITHOUT_LABELS.values(), ids=WITHOUT_LABELS)
-def test_p4_a_vmi_template_without_labels_gets_the_revision_label(machine):
-    spec = {"runStrategy": "Always", "template": {**machine, "spec": {"domain": {}}}}
-    made = made_of(pool(spec=spec))["spec"]["template"]
-    annotations = (machine.get("metadata") or {}).get("annotations")
-    assert made["metadata"]["labels"] == {REVISION_NAME: "web-1"}
-    assert made["metadata"].get("annotations") == annotations
-    assert made["spec"] == {"domain": {}}
-
-
 def test_p5_each_data_volume_template_and_its_volumes_get_the_ordinal():
     claim = {"name": "second", "persistentVolumeClaim": {"claimName": "root-disk", "hotpluggable": True}}
     spec = made_of(pool(spec=vm_spec(disks=["data", "root-disk"], volumes=[claim])), 12)["spec"]
@@ -116,11 +91,6 @@ def test_p5_each_data_volume_template_and_its_volumes_get_the_ordinal():
         {"name": "root-disk", "dataVolume": {"name": "root-disk-12"}},
         {"name": "second", "persistentVolumeClaim": {"claimName": "root-disk-12", "hotpluggable": True}},
     ]
-
-
-def test_p5_the_disk_names_of_an_ordinal():
-    assert own_disks(template_of(pool(spec=vm_spec(disks=["data", "more"]))), 4) == ("data-4", "more-4")
-    assert own_disks(template_of(pool()), 4) == ()
 
 
 AS_WRITTEN = {
@@ -138,9 +108,6 @@ def test_p5_other_references_stay_as_written(volume):
     assert volume_of(volume, nameGeneration=BOTH) == {"name": "x", **volume}
 
 
-CONFIG_MAPS = {
-    "a ConfigMap": ({"configMap": {"name": "c", "optional": True}}, {"configMap": {"name": "c-7", "optional": True}}),
-}
 BOTH_REFERENCES = {"secretRef": {"name": "a"}, "networkDataSecretRef": {"name": "b"}, "userData": "#"}
 BOTH_INDEXED = {"secretRef": {"name": "a-7"}, "networkDataSecretRef": {"name": "b-7"}, "userData": "#"}
 SECRETS = {
@@ -154,9 +121,10 @@ SECRETS = {
 }
 
 
+MAP, INDEXED_MAP = ({"configMap": {"name": each, "optional": True}} for each in ("c", "c-7"))
 TO_CONFIG_MAPS, TO_SECRETS = ({f"appendIndexTo{kind}Refs": True} for kind in ("ConfigMap", "Secret"))
 INDEXED = {
-    **{name: (TO_CONFIG_MAPS, TO_SECRETS, *volumes) for name, volumes in CONFIG_MAPS.items()},
+    "a ConfigMap": (TO_CONFIG_MAPS, TO_SECRETS, MAP, INDEXED_MAP),
     **{name: (TO_SECRETS, TO_CONFIG_MAPS, *volumes) for name, volumes in SECRETS.items()},
 }
 
@@ -183,18 +151,11 @@ def test_p5_references_of_sysprep_get_the_ordinal_only_with_the_annotation(sourc
     assert volume_of(volume, nameGeneration={setting: True}, annotations=asked) == {"name": "x", "sysprep": indexed}
 
 
-OLDER = {
-    "in the spec": {"appendPostfixToSecretReferences": True, "appendPostfixToConfigMapReferences": True},
-    "in nameGeneration": {
-        "nameGeneration": {"appendPostfixToSecretReferences": True, "appendPostfixToConfigMapReferences": True}
-    },
-}
-
-
-@pytest.mark.parametrize("fields", OLDER.values(), ids=OLDER)
-def test_p5_the_older_names_of_the_index_settings_work(fields):
-    assert volume_of({"secret": {"secretName": "s"}}, **fields)["secret"] == {"secretName": "s-7"}
-    assert volume_of({"configMap": {"name": "c"}}, **fields)["configMap"] == {"name": "c-7"}
+def test_p5_the_older_names_of_the_index_settings_work():
+    older = {"appendPostfixToSecretReferences": True, "appendPostfixToConfigMapReferences": True}
+    for fields in (older, {"nameGeneration": older}):
+        assert volume_of({"secret": {"secretName": "s"}}, **fields)["secret"] == {"secretName": "s-7"}
+        assert volume_of({"configMap": {"name": "c"}}, **fields)["configMap"] == {"name": "c-7"}
 
 
 def test_p5_unknown_fields_reach_the_vm_byte_for_byte():

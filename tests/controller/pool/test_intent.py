@@ -1,14 +1,19 @@
-"""P1: the parsing of a pool's spec, with its defaults and errors."""
+"""P1, P3: the parsing of a pool's spec and names, with defaults, errors, and Events about settings without effect."""
 
 from datetime import timedelta
+from itertools import islice
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.quantities import Amount
+from controller.pool.plan import plan
 from controller.pool.spec.intent import parse_intent
+from controller.pool.spec.naming import free_ordinals, name_of, ordinal_of, parse_name
 from controller.pool.spec.policies import Healing, ScaleIn, Selection, Sort, Strategy, Update
-from tests.pool_builders import LABELS, intent_of, pool, vm_spec
+from tests.pool_builders import LABELS, intent_of, pool, snapshot, vm_spec, vms
 
 
 def test_the_defaults_of_a_pool():
@@ -24,10 +29,19 @@ def test_the_defaults_of_a_pool():
 SELECTORS = "spec.scaleInStrategy.proactive.selectionPolicy.selectors"
 
 
-def selecting(**selectors):
-    return {"scaleInStrategy": {"proactive": {"selectionPolicy": {"selectors": selectors}}}}
+def policy_of(kind, **policy):
+    return {f"{kind}Strategy": {"proactive": {"selectionPolicy": policy}}}
 
 
+def template_without(*parts, **given):
+    template = {"metadata": {"labels": dict(LABELS)}, "spec": vm_spec(), **given}
+    return {"virtualMachineTemplate": {key: value for key, value in template.items() if key not in parts}}
+
+
+TEMPLATE = "spec.virtualMachineTemplate"
+NO_LABELS, NO_SPEC, NO_VMI = (
+    f"{TEMPLATE}.{each}" for each in ("metadata.labels is empty", "spec is", "spec.template is")
+)
 ERRORS = {
     "negative replicas": ({"replicas": -1}, "spec.replicas is -1"),
     "no selector": ({"selector": None}, "spec.selector is empty"),
@@ -36,38 +50,15 @@ ERRORS = {
         {"selector": {"matchExpressions": [{"key": "app", "operator": "Near"}]}},
         'spec.selector.matchExpressions[0].operator is "Near"',
     ),
-    "no template": ({"virtualMachineTemplate": None}, "spec.virtualMachineTemplate is missing"),
-    "no labels": ({"labels": None}, "spec.virtualMachineTemplate.metadata.labels is empty"),
-    "no metadata": (
-        {"virtualMachineTemplate": {"spec": vm_spec()}},
-        "spec.virtualMachineTemplate.metadata.labels is empty",
-    ),
+    "no template": ({"virtualMachineTemplate": None}, f"{TEMPLATE} is missing"),
+    "no labels": ({"labels": None}, NO_LABELS),
+    "no metadata": (template_without("metadata"), NO_LABELS),
     "labels that do not match": ({"labels": {"app": "db"}}, 'spec.selector "app=web" does not match'),
-    "no VM spec": (
-        {"virtualMachineTemplate": {"metadata": {"labels": dict(LABELS)}}},
-        "spec.virtualMachineTemplate.spec is missing",
-    ),
-    "a VM spec that is null": (
-        {"virtualMachineTemplate": {"metadata": {"labels": dict(LABELS)}, "spec": None}},
-        "spec.virtualMachineTemplate.spec is missing",
-    ),
-    "a VM spec that is a list": (
-        {"virtualMachineTemplate": {"metadata": {"labels": dict(LABELS)}, "spec": []}},
-        "spec.virtualMachineTemplate.spec is missing",
-    ),
-    "no VMI template": ({"spec": {"running": True}}, "spec.virtualMachineTemplate.spec.template is missing"),
-    "a VMI template that is null": (
-        {"spec": {"template": None}},
-        "spec.virtualMachineTemplate.spec.template is missing",
-    ),
-    "a VMI template that is a list": (
-        {"spec": {"template": []}},
-        "spec.virtualMachineTemplate.spec.template is missing",
-    ),
-    "zero": ({"maxUnavailable": 0}, 'spec.maxUnavailable is "0"'),
-    "0%": ({"maxUnavailable": "0%"}, 'spec.maxUnavailable is "0%"'),
-    "101%": ({"maxUnavailable": "101%"}, 'spec.maxUnavailable is "101%"'),
-    "text": ({"maxUnavailable": "half"}, 'spec.maxUnavailable is "half"'),
+    "no VM spec": (template_without("spec"), f"{NO_SPEC} missing"),
+    **{f"a VM spec that is {each}": (template_without(spec=each), f"{NO_SPEC} missing") for each in (None, [])},
+    "no VMI template": ({"spec": {"running": True}}, f"{NO_VMI} missing"),
+    **{f"a VMI template that is {each}": ({"spec": {"template": each}}, f"{NO_VMI} missing") for each in (None, [])},
+    **{str(each): ({"maxUnavailable": each}, f'spec.maxUnavailable is "{each}"') for each in (0, "0%", "101%", "half")},
     "two strategies of scaling in": (
         {"scaleInStrategy": {"proactive": {}, "unmanaged": {}}},
         "spec.scaleInStrategy: only one strategy can be configured at a time",
@@ -77,37 +68,39 @@ ERRORS = {
         "spec.updateStrategy: only one strategy can be configured at a time",
     ),
     "an unknown sort policy": (
-        {"updateStrategy": {"proactive": {"selectionPolicy": {"sortPolicy": "Youngest"}}}},
+        policy_of("update", sortPolicy="Youngest"),
         'spec.updateStrategy.proactive.selectionPolicy.sortPolicy is "Youngest"',
+    ),
+    "an unknown base policy": (
+        policy_of("scaleIn", basePolicy="Youngest"),
+        'spec.scaleInStrategy.proactive.selectionPolicy.basePolicy is "Youngest"',
     ),
     "an unknown state preservation": (
         {"scaleInStrategy": {"opportunistic": {"statePreservation": "Always"}}},
         'spec.scaleInStrategy.opportunistic.statePreservation is "Always"',
     ),
     "a label selector that does not parse": (
-        selecting(labelSelector={"matchLabels": {"not a key": "x"}}),
+        policy_of("scaleIn", selectors={"labelSelector": {"matchLabels": {"not a key": "x"}}}),
         f"{SELECTORS}.labelSelector.matchLabels",
     ),
     "a node selector that does not parse": (
-        selecting(nodeSelectorRequirementMatcher=[{"key": "zone", "operator": "Gt", "values": ["high"]}]),
+        policy_of(
+            "scaleIn", selectors={"nodeSelectorRequirementMatcher": [{"key": "z", "operator": "Gt", "values": ["x"]}]}
+        ),
         f"{SELECTORS}.nodeSelectorRequirementMatcher[0].values must be a single integer",
     ),
     "a threshold of zero": (
         {"autohealing": {"startUpFailureThreshold": 0}},
         "spec.autohealing.startUpFailureThreshold is 0",
     ),
-    "an unknown base policy": (
-        {"scaleInStrategy": {"proactive": {"selectionPolicy": {"basePolicy": "Youngest"}}}},
-        'spec.scaleInStrategy.proactive.selectionPolicy.basePolicy is "Youngest"',
-    ),
-    "a quantity that Kubernetes does not read": (
-        {"spec": vm_spec(disks=["a"], size="64MB")},
-        "spec.virtualMachineTemplate.spec.dataVolumeTemplates[0].spec.storage.resources.requests.storage is "
-        '"64MB": it must be a quantity such as 64Mi',
-    ),
     "an invalid duration": (
         {"autohealing": {"minFailingToStartDuration": "soon"}},
         'spec.autohealing.minFailingToStartDuration is "soon"',
+    ),
+    "a quantity that Kubernetes does not read": (
+        {"spec": vm_spec(disks=["a"], size="64MB")},
+        f"{TEMPLATE}.spec.dataVolumeTemplates[0].spec.storage.resources.requests.storage is "
+        '"64MB": it must be a quantity such as 64Mi',
     ),
 }
 
@@ -136,17 +129,6 @@ def test_p9_p10_which_strategies_preserve_disks(strategy, state, preserved):
     assert (scale_in.strategy, scale_in.preserve) == (strategy, preserved)
 
 
-@pytest.mark.parametrize("sort", ["AscendingOrder", "DescendingOrder", "Newest", "Oldest", "Random"])
-def test_p8_p13_both_strategies_take_a_selection_policy(sort):
-    block = {
-        "proactive": {"selectionPolicy": {"sortPolicy": sort, "selectors": {"labelSelector": {"matchLabels": LABELS}}}}
-    }
-    intent = intent_of(pool(scaleInStrategy=block, updateStrategy=block))
-    assert intent.scale_in.selection == intent.update.selection
-    assert intent.update.selection.sort == sort
-    assert str(intent.update.selection.labels) == "app=web"
-
-
 BASE_POLICIES = {
     "basePolicy alone": ({"basePolicy": "DescendingOrder"}, "DescendingOrder"),
     "sortPolicy takes precedence": ({"basePolicy": "DescendingOrder", "sortPolicy": "Oldest"}, "Oldest"),
@@ -173,22 +155,6 @@ def digests(**fields):
     return template.digest, template.machine, template.disks
 
 
-SAME = {
-    "another order of fields": {"spec": dict(reversed(vm_spec(disks=["a"]).items()))},
-    "another number of replicas": {"spec": vm_spec(disks=["a"]), "replicas": 9},
-    "a boolean with its default": {"spec": vm_spec(disks=["a"]), "nameGeneration": {"appendIndexToSecretRefs": False}},
-    "the older name of the boolean, with its default": {
-        "spec": vm_spec(disks=["a"]),
-        "appendPostfixToSecretReferences": False,
-    },
-}
-
-
-@pytest.mark.parametrize("fields", SAME.values(), ids=SAME)
-def test_p11_templates_with_the_same_meaning_have_the_same_digests(fields):
-    assert digests(**fields) == digests(spec=vm_spec(disks=["a"]))
-
-
 DIFFERENT = {
     "labels": ({"labels": {**LABELS, "x": "y"}}, (False, True, True)),
     "annotations": ({"template_annotations": {"x": "y"}}, (False, True, True)),
@@ -209,15 +175,70 @@ def test_p13_the_digests_show_which_part_changed(fields, same):
     assert tuple(one == other for one, other in zip(before, after, strict=True)) == same
 
 
-@pytest.mark.parametrize(
-    ("flag", "volume"),
-    [
-        ("appendIndexToConfigMapRefs", {"configMap": {"name": "app"}}),
-        ("appendIndexToSecretRefs", {"secret": {"secretName": "key"}}),
-        ("appendIndexToSecretRefs", {"cloudInitNoCloud": {"networkDataSecretRef": {"name": "key"}}}),
-    ],
-)
-def test_p5_an_index_changes_a_template_with_such_a_reference(flag, volume):
-    spec = vm_spec(volumes=[{"name": "extra", **volume}])
-    before, after = digests(spec=spec), digests(spec=spec, nameGeneration={flag: True})
-    assert tuple(one == other for one, other in zip(before, after, strict=True)) == (False, False, True)
+NAMES = {
+    "the first": ("web-0", ("web", 0)),
+    "a later one": ("web-17", ("web", 17)),
+    "a pool whose name ends like a VM's": ("web-1-0", ("web-1", 0)),
+    "a pool with dashes": ("a-b-c-3", ("a-b-c", 3)),
+    "no ordinal": ("web", None),
+    "no number": ("web-a", None),
+    "a leading zero": ("web-01", None),
+    "a negative number belongs to another name": ("web--1", ("web-", 1)),
+    "no pool": ("-1", None),
+    "digits of another script": ("web-\u0663", None),
+    "an ordinal with too many digits": ("web-" + "9" * 30, None),
+    "nothing": ("", None),
+}
+
+
+@pytest.mark.parametrize(("name", "parsed"), NAMES.values(), ids=NAMES)
+def test_a_name_contains_the_pool_and_the_ordinal(name, parsed):
+    assert parse_name(name) == parsed
+
+
+@given(st.text(min_size=1, max_size=12), st.integers(0, 10**9))
+def test_every_generated_name_can_be_parsed(pool, ordinal):
+    assert parse_name(name_of(pool, ordinal)) == (pool, ordinal)
+    assert ordinal_of(name_of(pool, ordinal), pool) == ordinal
+
+
+TEXTS = st.text(alphabet="w-019\u0663", max_size=6)
+
+
+@given(TEXTS, TEXTS)
+def test_the_ordinal_is_the_one_in_the_parsed_name(name, pool):
+    for each in (name, pool + name, f"{pool}-{name}"):
+        parsed = parse_name(each)
+        expected = parsed[1] if parsed is not None and parsed[0] == pool else None
+        assert ordinal_of(each, pool) == expected
+
+
+def test_gaps_are_filled_before_higher_ordinals_are_used():
+    assert list(islice(free_ordinals("web", {"web-0", "web-2", "web-3", "other-1"}), 4)) == [1, 4, 5, 6]
+    assert list(islice(free_ordinals("web", ()), 2)) == [0, 1]
+
+
+BOTH_POLICIES = {"proactive": {"selectionPolicy": {"sortPolicy": "Oldest", "basePolicy": "DescendingOrder"}}}
+
+
+def notices_of(owner):
+    return plan(snapshot(owner, vms(owner, 0, 1, 2))).notices
+
+
+@pytest.mark.parametrize("strategy", ["scaleInStrategy", "updateStrategy"])
+def test_p8_a_base_policy_beside_another_sort_policy_gives_an_event(strategy):
+    [notice] = notices_of(pool(**{strategy: BOTH_POLICIES}))
+    field = f"spec.{strategy}.proactive.selectionPolicy"
+    assert (notice.reason, notice.warning) == ("FieldIgnored", True)
+    assert notice.message == f'{field}.basePolicy is "DescendingOrder", but {field}.sortPolicy takes precedence'
+
+
+UNMATCHED = {"no labels": ({}, "app=web"), "another value": ({"app": "db"}, "app=web")}
+
+
+@pytest.mark.parametrize(("labels", "missing"), UNMATCHED.values(), ids=UNMATCHED)
+def test_p17_a_selector_that_matches_no_pod_gives_an_event_with_the_missing_label(labels, missing):
+    [notice] = notices_of(pool(spec=vm_spec(labels=labels)))
+    assert (notice.reason, notice.warning) == ("SelectorMatchesNoPod", True)
+    assert f"finds no Pod: {missing} of spec.selector" in notice.message
+    assert notices_of(pool(spec=vm_spec(labels=labels), generation=2, replicas=3))[0].once == notice.once

@@ -1,21 +1,23 @@
-"""P20: a VM is deleted only if it can come back, and if nothing says stop."""
+"""P20, P21: a VM is deleted only if it can come back, and a disk that only grows is expanded."""
 
 import asyncio
 import json
+from copy import deepcopy
 
 import pytest
 from msgspec.structs import replace
 
-from controller.kubevirt.annotations import MOST_DISRUPTIVE, PROTECT, RECREATED, REPLACE_UNREADY_AFTER
-from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
+from controller.kubevirt.annotations import MOST_DISRUPTIVE, PROTECT, RECREATED
+from controller.kubevirt.resources import PVCS, VMIS, VMS
 from controller.pool.members.snapshot import Limits, Snapshot
 from controller.pool.plan import plan
+from controller.pool.spec.template import DiskChange, disk_change, larger_disks
 from controller.pool.status import next_status
-from controller.runtime.actions import Delete, Patch, ThreeWayMerge
+from controller.runtime.actions import Delete, ExpandClaim, Patch, ThreeWayMerge
 from tests.fakes.requests import Request, refusal
 from tests.fakes.virtual_time import run
-from tests.pool_builders import Json, pool, revision, snapshot, vm, vm_spec, vmi, vms
-from tests.pool_healing import FAILING, heal, healed, healing_pool
+from tests.pool_builders import Json, intent_of, pool, revision, snapshot, vm, vm_spec, vmi, vms
+from tests.pool_scenes import FAILING, heal, healed, healing_pool
 from tests.pool_simulation import PoolSimulation
 
 OLD = vm_spec(disks=["data"])
@@ -124,12 +126,6 @@ def test_p20_neither_healing_nor_an_update_deletes_such_a_vm(cause, circumstance
     assert cause in plan(seen).held
 
 
-def test_p20_a_paused_vm_is_not_replaced_for_being_unready():
-    owner = healing_pool(annotations={REPLACE_UNREADY_AFTER: "60"}, autohealing=None)
-    paused = vm("web-0", owner=owner, ready=False, ready_for_s=3000, printable="Paused")
-    assert healed(heal(owner, paused, *vms(owner, *range(1, 10)))) == []
-
-
 @pytest.mark.parametrize("state", ["ErrorUnschedulable", "ErrImagePull", "ImagePullBackOff"])
 def test_p20_healing_deletes_no_disks_for_a_cause_that_a_new_disk_does_not_cure(state):
     failing: Json = {"ready": False, "printable": state, "ready_for_s": 3600}
@@ -206,17 +202,6 @@ def test_p21_new_disks_reach_a_vm_that_cannot_start_and_no_vm_that_its_user_stop
     assert next_status(seen, ()).updated_replicas == 1
 
 
-@pytest.mark.parametrize(("strategy", "run_strategy"), [(None, "Halted"), ({"opportunistic": {}}, "Always")])
-def test_p21_an_added_disk_reaches_a_vm_that_the_update_does_not_restart(strategy, run_strategy):
-    before = pool(replicas=1, spec=OLD)
-    owner = pool(replicas=1, generation=2, spec=vm_spec(disks=["data", "more"]), updateStrategy=strategy)
-    running = run_strategy == "Always"
-    machine = vm("web-0", owner=owner, ready=running, spec=vm_spec(disks=["data-0"], run_strategy=run_strategy))
-    revisions = [revision(before, number=1), revision(owner, number=2)]
-    seen = snapshot(owner, [machine], vmis=[vmi(machine)] if running else [], revisions=revisions)
-    assert [type(each) for each in plan(seen).actions] == [ThreeWayMerge]
-
-
 def test_p20_a_vm_that_has_recovered_on_the_server_is_not_healed():
     simulation = at_rest(autohealing={})
     simulation.server.change(VMS, simulation.key("web-0"), CRASHED)
@@ -231,31 +216,46 @@ def test_p20_a_vm_that_has_recovered_on_the_server_is_not_healed():
     assert "web-0" in simulation.running()
 
 
-def test_p22_the_deletion_of_the_current_revision_restarts_no_vm():
-    simulation = at_rest()
-    simulation.change_template(vm_spec(disks=["data"], image="v2"))
-    simulation.come_to_rest()
-    simulation.change(replicas=4)
-    simulation.come_to_rest()
-    started = {name: each["metadata"]["uid"] for name, each in simulation.vmis.items()}
-    [current] = {each["metadata"]["labels"]["kubevirt.io/vm-pool-revision-name"] for each in simulation.vms.values()}
-    simulation.server.remove(CONTROLLER_REVISIONS, simulation.key(current))
-    simulation.come_to_rest()
-    assert current in simulation.revisions
-    assert {name: each["metadata"]["uid"] for name, each in simulation.vmis.items()} == started
+SMALL, LARGE = vm_spec(disks=["data"]), vm_spec(disks=["data"], size="2Gi")
 
 
-def test_p20_a_protected_vm_leaves_its_deleted_pool_and_a_snapshot_delays_the_deletion():
-    simulation = at_rest(replicas=3, scaleInStrategy=OFFLINE)
-    simulation.edit_vm("web-0", metadata={"annotations": {PROTECT: "true"}})
-    simulation.server.change(VMS, simulation.key("web-1"), {"status": {"snapshotInProgress": "monday"}})
-    simulation.delete_pool()
-    simulation.run_passes(10)
-    assert sorted(simulation.vms) == ["web-0", "web-1"]
-    assert "ownerReferences" not in simulation.vms["web-0"]["metadata"]
-    held = {notice.message for notice in simulation.process.recorder.published if notice.reason == "ScaleInHeld"}
-    assert held == {"web-1 is not deleted with its pool now: snapshot monday is in progress"}
-    simulation.server.change(VMS, simulation.key("web-1"), {"status": {"snapshotInProgress": None}})
-    simulation.run_passes(10)
-    assert sorted(simulation.vms) == ["web-0"]
-    assert simulation.is_gone
+def template(**fields):
+    return intent_of(pool(spec=vm_spec(**{"disks": ["a", "b"], **fields}))).template
+
+
+@pytest.mark.parametrize(
+    ("fields", "change"),
+    [
+        ({"size": "1024Mi"}, DiskChange.NONE),
+        ({"size": "1.5Gi"}, DiskChange.LARGER),
+        ({"size": "500M"}, DiskChange.NONE),
+        ({"size": "2Gi", "storage_class": "slow"}, DiskChange.OTHER),
+        ({"disks": ["a"]}, DiskChange.NAMES),
+        ({"disks": ["a", "b", "c"], "size": "2Gi"}, DiskChange.NAMES),
+        ({"disks": ["a", "c"], "size": "1Mi"}, DiskChange.NAMES),
+    ],
+)
+def test_p21_the_change_of_the_disks_between_two_templates(fields, change):
+    assert disk_change(template(), template(**fields)) is change
+
+
+def test_p21_a_smaller_disk_beside_a_larger_one_is_no_difference():
+    spec = deepcopy(vm_spec(disks=["a"], size="2Gi"))
+    spec["dataVolumeTemplates"] += vm_spec(disks=["b"])["dataVolumeTemplates"]
+    spec["dataVolumeTemplates"][1]["spec"]["storage"]["resources"]["requests"]["storage"] = "1Mi"
+    mixed = intent_of(pool(spec=spec)).template
+    assert disk_change(template(), mixed) is DiskChange.LARGER
+    assert larger_disks(template(), mixed) == {"a": "2Gi"}
+
+
+@pytest.mark.parametrize("strategy", [None, {"proactive": {"statePreservation": "Offline"}}])
+@pytest.mark.parametrize("ready", [True, False])
+def test_p21_the_claim_is_expanded_before_the_vm_gets_the_new_template(strategy, ready):
+    before = pool(replicas=1, spec=SMALL, scaleInStrategy=strategy)
+    owner = pool(replicas=1, generation=2, spec=LARGE, scaleInStrategy=strategy)
+    machine = vm("web-0", owner=owner, ready=ready, spec=vm_spec(disks=["data-0"]))
+    seen = snapshot(owner, [machine], revisions=[revision(before, number=1), revision(owner, number=2)])
+    expansion, merge = plan(seen).actions
+    assert isinstance(expansion, ExpandClaim)
+    assert (expansion.resource, expansion.key.name, expansion.size) == (PVCS, "data-0", "2Gi")
+    assert isinstance(merge, ThreeWayMerge)

@@ -1,30 +1,35 @@
-"""P29: VMs of a stalled rollout return to the last revision that was wholly ready, by themselves and once."""
+"""P28, P29: substitutes for VMs on lost nodes, and the return of a stalled rollout to the last ready revision."""
 
-from itertools import pairwise
+import json
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
-from controller.apimachinery.conditions import Condition
 from controller.kubevirt.annotations import (
+    BUSY_UNTIL,
+    MAX_UNHEALTHY,
     MOST_DISRUPTIVE,
     PARTITION,
     PARTITION_REVISION,
     PROGRESS_DEADLINE,
+    PROTECT,
     READY_REVISION,
+    REPLACE_UNREADY_AFTER,
     ROLLBACK,
     ROLLED_BACK,
+    SUBSTITUTE,
+    SUBSTITUTE_LOST_AFTER,
 )
-from controller.kubevirt.resources import CONTROLLER_REVISIONS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.pool.plan import plan
 from controller.pool.status import next_status
-from controller.runtime.actions import Create, Delete, Patch, Plan
-from tests.fakes.kubevirt import BROKEN
-from tests.pool_builders import POOLS, intent_of, pool, revision, snapshot, vm_spec, vmi
-from tests.pool_simulation import PoolSimulation
-from tests.pool_updates import during_update, limited_pool, merged, new_vms, old_vms
+from controller.runtime.actions import Create, Patch, Plan
+from tests.builders import NOW
+from tests.pool_builders import POOLS, intent_of, pool, revision, snapshot, vm, vm_spec, vmi
+from tests.pool_replay import Replay, moments
+from tests.pool_scenes import deleted, during_update, limited_pool, merged, new_vms, old_vms, reasons
 
 ASKED = {ROLLBACK: "stalled", PROGRESS_DEADLINE: "300"}
 LATE_S, IN_TIME_S = 400, 200
@@ -73,12 +78,6 @@ def test_p29_a_late_vm_of_the_new_template_notes_the_return_before_any_step_back
     )
 
 
-def test_p29_a_refused_note_of_a_return_stops_the_update_and_neither_scaling_nor_healing():
-    todo = plan(halfway(asking(replicas=5, annotations={ROLLED_BACK: "f00 to web-1"}), 0, 1))
-    assert [(type(each.actions[0]), each.essential) for each in todo.stages] == [(Patch, False), (Create, True)]
-    assert notes(todo) == returned(asking())
-
-
 def test_p29_a_ready_revision_is_noted_as_soon_as_its_last_vm_is_available():
     owner = asking(annotations={"vmherd.dev/min-ready-seconds": "60"})
     every = range(4)
@@ -102,31 +101,9 @@ def test_p29_vms_return_only_if_a_rollout_stalls_and_the_pool_asks_for_it(owner:
     assert "RolledBack" not in {each.reason for each in todo.notices}
 
 
-@pytest.mark.parametrize(
-    ("reason", "paused", "returns"),
-    [(NOT_READY, False, True), (NOT_READY, True, False), (None, False, False), ("PodTerminating", False, False)],
-)
-def test_p29_a_paused_vm_or_a_node_without_answer_lets_no_vm_return(reason: str | None, paused: bool, returns: bool):
-    owner = asking()
-    [vm] = new_vms(owner, 0, ready=False, ready_for_s=LATE_S)
-    instance = vmi(vm, ready=False, reason=reason, ready_for_s=LATE_S, age_s=LATE_S)
-    more = (Condition(type="Paused", status="True"),) if paused else ()
-    instance = replace(instance, status=replace(instance.status, conditions=(*instance.status.conditions, *more)))
-    old = old_vms(owner, 1, 2, 3)
-    todo = plan(during_update(owner, (vm, *old), vmis=[instance, *map(vmi, old)]))
-    assert (ROLLED_BACK in notes(todo)) == returns
-
-
 def test_p29_the_first_template_of_a_pool_has_no_way_back_and_no_event_says_so():
     owner = limited_pool(annotations=ASKED)
     assert "RollbackHeld" not in {each.reason for each in plan(halfway(owner, 0, 1, 2, 3)).notices}
-
-
-def test_p29_the_ready_revision_stays_if_the_template_that_stalled_becomes_ready_too():
-    owner = asking(annotations=returned(asking()))
-    todo = plan(halfway(owner, 0, 1, 2, 3, ready=True))
-    assert READY_REVISION not in notes(todo)
-    assert merged(todo)
 
 
 def test_p29_the_way_back_is_an_update_within_the_limits_and_new_vms_get_the_earlier_template():
@@ -135,20 +112,19 @@ def test_p29_the_way_back_is_an_update_within_the_limits_and_new_vms_get_the_ear
     [create] = [each for each in plan(seen).actions if isinstance(each, Create)]
     assert b'"image":"v1"' in create.body
     assert not [each for each in plan(seen).actions if each.resource is CONTROLLER_REVISIONS]
+    below = {PARTITION: "9", PARTITION_REVISION: "web-2", **returned(asking())}
+    [create] = [
+        each
+        for each in plan(halfway(asking(replicas=5, annotations=below), 0, 1, 2, 3)).actions
+        if isinstance(each, Create)
+    ]
+    assert b'"image":"v1"' in create.body
     owner = asking(most=1, annotations=returned(asking()))
     assert merged(plan(halfway(owner, 1, 3))) == ["web-1", "web-3"], "they are not ready anyway"
     assert merged(plan(halfway(owner, 1, 3, ready=True))) == ["web-1"]
     status = next_status(halfway(owner, 1, 3, ready=True), ())
     assert (status.printable_status, status.updated_replicas, status.update_revision) == ("RolledBack", 2, "web-2")
     assert status.current_revision == "web-1"
-
-
-def test_p29_a_new_vm_below_the_partition_does_not_get_the_template_that_stalled():
-    owner = asking(replicas=5, annotations={PARTITION: "9", PARTITION_REVISION: "web-2", **returned(asking())})
-    [create] = [each for each in plan(halfway(owner, 0, 1, 2, 3)).actions if isinstance(each, Create)]
-    assert b'"image":"v1"' in create.body
-    owner = asking(replicas=5, annotations={PARTITION: "9", **returned(asking())})
-    assert PARTITION_REVISION not in notes(plan(halfway(owner, 0, 1, 2, 3)))
 
 
 @pytest.mark.parametrize(("cap", "deleted"), [(None, False), ("restart", False), ("recreate", True)])
@@ -195,6 +171,17 @@ def test_p29_without_a_usable_revision_nothing_moves_and_an_event_says_why(targe
         assert next_status(seen(owner), ()).printable_status == "RolledBack"
 
 
+def test_p29_a_return_that_stalls_too_waits_and_says_so():
+    owner = asking(most=1, annotations=returned(asking()))
+    late = {"ready": False, "ready_for_s": LATE_S}
+    back, rest = old_vms(owner, 0, printable="Starting", **late), new_vms(owner, 1, 2, 3)
+    seen = during_update(owner, (*back, *rest), vmis=[vmi(back[0], age_s=LATE_S, **late), *map(vmi, rest)])
+    status = next_status(seen, ())
+    assert [each.reason for each in status.conditions or () if each.type == "Stalled"] == ["RolledBack"]
+    assert plan(seen).actions == ()
+    assert (status.problem or "").startswith("revision web-2 was not ready in time; its VMs return to revision web-1")
+
+
 def test_p29_a_new_template_or_the_end_of_the_wish_removes_the_notes():
     owner = asking(annotations={ROLLED_BACK: "f00 to web-1"})
     todo = plan(halfway(owner, 0, ready=True))
@@ -204,82 +191,162 @@ def test_p29_a_new_template_or_the_end_of_the_wish_removes_the_notes():
     assert notes(plan(halfway(owner, 0, ready=True))) == {READY_REVISION: None, ROLLED_BACK: None}
 
 
-def test_p29_the_ready_revision_is_noted_before_the_first_vm_is_updated():
-    owner = limited_pool(annotations=ASKED)
-    todo = plan(halfway(owner))
-    assert notes(todo) == {READY_REVISION: "web-1"}
-    assert [isinstance(each, Patch) for each in todo.actions] == [True, False]
-    assert todo.stages[0].essential
+AFTER = {SUBSTITUTE_LOST_AFTER: "300"}
+MARK = {SUBSTITUTE: "true"}
+DESCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
+SILENT: dict[str, Any] = {"ready": False, "reason": None, "ready_for_s": 400}
+"""What KubeVirt shows of a VMI while its node does not answer."""
+
+TERMINATING: dict[str, Any] = {"ready": False, "reason": "PodTerminating", "ready_for_s": 400}
+"""What KubeVirt shows after Kubernetes has deleted the Pod."""
 
 
-def test_p29_the_revision_to_return_to_is_never_pruned():
-    owner = asking(annotations={READY_REVISION: "web-0"})
-    old = [revision(pool(spec=vm_spec(image=f"v{n}")), f"web-{n}", number=n) for n in (0, 1, 3)]
-    machines = new_vms(owner, 0, 1, 2, 3, ready=False, ready_for_s=20, printable="Starting")
-    seen = snapshot(owner, machines, revisions=[*old, revision(owner, "web-2", number=2)], revision_history=0)
-    deletes = [each.key.name for each in plan(seen).actions if isinstance(each, Delete)]
-    assert deletes == ["web-3", "web-1"]
+def seen(owner: Any, lost: dict[int, dict[str, Any]], *ordinals: int, **more: Any) -> Any:
+    """The snapshot of a pool whose VMs `lost` are not ready."""
+    marked = more.pop("marked", {})
+    machines = [
+        vm(f"web-{n}", owner=owner, ready=n not in lost, ready_for_s=since(lost, n), annotations=marked.get(n))
+        for n in ordinals
+    ]
+    instances = [vmi(each, **lost.get(n, {})) for each, n in zip(machines, ordinals, strict=True)]
+    return snapshot(owner, machines, vmis=instances, **more)
 
 
-@pytest.mark.parametrize("story", [["pass"] * 20, ["pass", "restart"] * 10, ["crash", "pass", "restart"] * 8])
-def test_p29_a_stalled_rollout_returns_and_does_not_loop(story: list[str]):
-    simulation = PoolSimulation(pool(replicas=4, spec=vm_spec(image="v1"), annotations=ASKED, maxUnavailable=2))
-    simulation.come_to_rest()
-    simulation.change_template(vm_spec(image=BROKEN))
-    spec = simulation.pool["spec"]
-    seen = []
-    for what in [*story, *["pass"] * 40]:
-        if what == "restart":
-            simulation.restart()
-        elif what == "crash":
-            simulation.crash_in_a_pass(1)
-        else:
-            simulation.run_pass()
-        simulation.live_on(60)
-        seen.append(sum(image == BROKEN for image in simulation.images().values()))
-    assert 0 < max(seen) <= 2, "no more VMs than the limit allows got the broken template"
-    assert sum(after > before for before, after in pairwise([0, *seen])) <= 2, "the template is tried once"
-    assert seen[-1] == 0
-    assert simulation.pool["spec"] == spec
-    done = len(simulation.actions)
-    simulation.run_passes(20, seconds=120)
-    assert simulation.actions[done:] == []
-    status = simulation.pool["status"]
-    assert (status["printableStatus"], status["readyReplicas"], status["updatedReplicas"]) == ("RolledBack", 4, 0)
+def since(lost: dict[int, dict[str, Any]], ordinal: int) -> float:
+    """For how many seconds the VM has been ready or unready."""
+    return float(lost.get(ordinal, {}).get("ready_for_s", 1800))
 
 
-def test_p29_after_a_return_an_undo_ends_it_and_a_new_template_is_tried():
-    simulation = PoolSimulation(pool(replicas=2, spec=vm_spec(image="v1"), annotations=ASKED, maxUnavailable=1))
-    simulation.come_to_rest()
-    simulation.change_template(vm_spec(image=BROKEN))
-    simulation.run_passes(30, seconds=60)
-    assert set(simulation.images().values()) == {"v1"}
-    simulation.change(replicas=3)
-    simulation.run_passes(5, seconds=60)
-    assert list(simulation.images().values()) == ["v1"] * 3
-    simulation.change_template(vm_spec(image="v1"))
-    simulation.come_to_rest(seconds=60)
-    assert ROLLED_BACK not in simulation.pool["metadata"]["annotations"]
-    assert simulation.pool["status"]["printableStatus"] == "Running"
-    simulation.change_template(vm_spec(image=BROKEN))
-    simulation.run_passes(3, seconds=30)
-    assert BROKEN in simulation.images().values()
-    simulation.change_template(vm_spec(image="v3"))
-    simulation.come_to_rest(seconds=60)
-    assert set(simulation.images().values()) == {"v3"}
-    assert simulation.pool["status"]["printableStatus"] == "Running"
+def created(todo: Any) -> dict[str, bool]:
+    """The names of the VMs that a plan creates, and whether each is a substitute."""
+    bodies = {each.key.name: json.loads(each.body)["metadata"] for each in todo.actions if isinstance(each, Create)}
+    return {name: SUBSTITUTE in (meta.get("annotations") or {}) for name, meta in bodies.items()}
 
 
-def test_p29_a_return_that_stalls_too_waits_and_says_so():
-    owner = asking(most=1, annotations=returned(asking()))
-    back = old_vms(owner, 0, ready=False, ready_for_s=LATE_S, printable="Starting")
-    rest = new_vms(owner, 1, 2, 3)
-    vmis = [*(vmi(each, ready=False, ready_for_s=LATE_S, age_s=LATE_S) for each in back), *map(vmi, rest)]
-    seen = during_update(owner, (*back, *rest), vmis=vmis)
-    assert plan(seen).actions == ()
-    status = next_status(seen, ())
-    stalled = [each for each in status.conditions or () if each.type == "Stalled"]
-    assert [each.reason for each in stalled] == ["RolledBack"]
-    assert status.problem is not None
-    assert status.problem.startswith("revision web-2 was not ready in time; its VMs return to revision web-1")
-    assert "web-0: " in status.problem
+@pytest.mark.parametrize(
+    ("sign", "wait_s"),
+    [
+        (SILENT, -100),
+        ({**SILENT, "ready_for_s": 250}, 50),
+        (TERMINATING, -100),
+        ({**TERMINATING, "phase": "Scheduled"}, -100),
+        ({**SILENT, "phase": "Scheduled"}, None),
+        ({**SILENT, "reason": "ContainersNotReady"}, None),
+        ({**SILENT, "reason": "GuestNotRunning"}, None),
+        ({**TERMINATING, "phase": "Failed"}, None),
+    ],
+)
+def test_p28_a_vm_is_lost_if_its_node_does_not_answer_and_not_if_it_is_only_unready(sign: Any, wait_s: Any):
+    owner = pool(annotations=AFTER)
+    for late_s, is_lost in ((-1, False), (0, True)) if wait_s is not None else ((600, False),):
+        todo = plan(seen(owner, {1: sign}, 0, 1, 2, now=NOW + timedelta(seconds=(wait_s or 0) + late_s)))
+        assert created(todo) == ({"web-3": True} if is_lost else {})
+        assert reasons(todo) == (["VMLost"] if is_lost else [])
+        assert not deleted(todo)
+    late = NOW + timedelta(seconds=600)
+    assert not created(plan(seen(pool(), {1: sign}, 0, 1, 2, now=late))), "without the annotation nothing changes"
+
+
+def test_p28_a_guest_that_shuts_down_slowly_is_not_lost_before_its_grace_period_has_passed():
+    spec = vm_spec()
+    spec["template"]["spec"]["terminationGracePeriodSeconds"] = 600
+    owner = pool(spec=spec, annotations=AFTER)
+    machines = [vm(f"web-{n}", owner=owner, spec=spec, ready=n != 1) for n in range(3)]
+    states = [vmi(each, **(TERMINATING if each.metadata.name == "web-1" else {})) for each in machines]
+    for seconds, expected in ((259, {}), (260, {"web-3": True})):
+        assert created(plan(snapshot(owner, machines, vmis=states, now=NOW + timedelta(seconds=seconds)))) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "names", "held"),
+    [
+        ({"maxUnavailable": 1}, ["web-6"], "lost: 2 lost virtual machines wait for a substitute, because maxUnav"),
+        ({"maxUnavailable": 2}, ["web-6", "web-7"], "lost: 1 lost virtual machine waits for a substitute"),
+        ({}, ["web-6", "web-7", "web-8"], ""),
+        ({"annotations": {**AFTER, MAX_UNHEALTHY: "2"}}, [], "lost: 3 virtual machines are lost at the same time"),
+        ({"annotations": {SUBSTITUTE_LOST_AFTER: "0"}}, [], ""),
+    ],
+)
+def test_p28_there_are_at_most_max_unavailable_substitutes_and_none_if_too_many_vms_are_lost(
+    fields: Any, names: list[str], held: str
+):
+    owner = pool(**{"replicas": 6, "annotations": AFTER, **fields})
+    todo = plan(seen(owner, dict.fromkeys((1, 3, 5), SILENT), *range(6)))
+    assert sorted(created(todo)) == names
+    assert todo.held.startswith(held)
+    assert ("SubstitutesHeld" in reasons(todo)) is ("at the same time" in held)
+
+
+@pytest.mark.parametrize(
+    ("lost", "fields", "marked", "leave", "held"),
+    [
+        ({1: SILENT}, {}, {3: MARK}, [], ""),
+        ({1: {**TERMINATING, "ready_for_s": 1}}, {}, {3: MARK}, [], ""),
+        ({}, {}, {3: MARK}, ["web-3"], ""),
+        ({}, {}, {2: MARK}, ["web-2"], ""),
+        (
+            {1: {**SILENT, "phase": "Scheduling", "reason": "GuestNotRunning"}},
+            {},
+            {3: MARK},
+            [],
+            "1 substitute virtual",
+        ),
+        ({}, {}, {3: {**MARK, PROTECT: "true"}}, [], "1 surplus virtual machine may not be deleted"),
+        ({}, {}, {3: {**MARK, BUSY_UNTIL: "2999-01-01T00:00:00Z"}}, [], "1 surplus virtual machine is not deleted"),
+        ({1: SILENT}, {"replicas": 2}, {3: MARK}, ["web-3"], ""),
+        ({1: SILENT}, {"replicas": 1}, {0: MARK}, ["web-0", "web-3"], ""),
+        ({1: SILENT}, {"replicas": 0}, {3: MARK}, ["web-0", "web-2", "web-3"], ""),
+        ({1: SILENT, 2: SILENT}, {"replicas": 1}, {3: MARK}, ["web-3"], "lost: 2 virtual machines are lost at"),
+    ],
+)
+def test_p28_the_substitute_leaves_first_and_a_lost_vm_never(
+    lost: Any, fields: Any, marked: Any, leave: list[str], held: str
+):
+    owner = pool(**{"annotations": AFTER, "scaleInStrategy": DESCENDING, **fields})
+    todo = plan(seen(owner, lost, 0, 1, 2, 3, marked=marked))
+    assert sorted(deleted(todo)) == leave
+    assert held in todo.held
+    assert not created(todo)
+
+
+def test_p28_healing_and_updates_leave_a_lost_vm_alone():
+    owner = pool(
+        annotations={**AFTER, REPLACE_UNREADY_AFTER: "60"}, spec=vm_spec(image="v2"), generation=2, maxUnavailable=1
+    )
+    old = revision(pool(), number=1)
+    machines = [
+        vm(f"web-{n}", owner=owner, ready=n != 1, spec=vm_spec(), annotations=MARK if n == 3 else None)
+        for n in range(4)
+    ]
+    states = [vmi(each, **(SILENT if each.metadata.name == "web-1" else {})) for each in machines]
+    todo = plan(snapshot(owner, machines, vmis=states, revisions=[old, revision(owner, number=2)]))
+    changed = {each.key.name for each in todo.actions if each.resource in (VMS, VMIS)}
+    assert len(changed) == 1, "the substitute is there, so one other VM may be unavailable"
+    assert changed.isdisjoint({"web-1"})
+    assert "web-1 waits: its node does not answer" in todo.held
+
+
+@pytest.mark.parametrize(
+    ("ordinals", "word", "stalled"), [((0, 1, 2), "Scaling", False), ((0, 1, 2, 3), "Running", False)]
+)
+def test_p28_a_pool_whose_lost_vms_have_substitutes_is_as_its_spec_asks_and_names_them(
+    ordinals: tuple[int, ...], word: str, stalled: bool
+):
+    owner = pool(annotations=AFTER)
+    sign = {**SILENT, "ready_for_s": 4000 if len(ordinals) == 4 else 400}
+    status = next_status(seen(owner, {1: sign}, *ordinals, marked={3: MARK}), ())
+    assert (status.printable_status, status.problem) == (word, "web-1: NodeLost, its node node-1 does not answer")
+    assert (status.replicas, status.ready_replicas) == (len(ordinals), len(ordinals) - 1)
+    assert any(each.type == "Stalled" for each in status.conditions or ()) is stalled
+
+
+def test_p28_a_vm_on_a_lost_node_of_a_real_cluster_gets_one_substitute_and_is_left_alone():
+    replay = Replay(pool(replicas=1, annotations={SUBSTITUTE_LOST_AFTER: "25"}))
+    lost_s = []
+    for moment in moments("vm-node-lost", replay.owner):
+        todo = replay.run_pass(moment)
+        assert not deleted(todo)
+        lost_s += [moment.seconds] if created(todo) == {"web-1": True} else []
+    stopped_s, fenced_s = 5.399, 76.179
+    assert stopped_s + 10 + 24 < lost_s[0] < stopped_s + 10 + 27, "after the grace period of the node monitor"
+    assert fenced_s < lost_s[-1] < fenced_s + 3, "until the Pod is gone, also while it is Terminating"

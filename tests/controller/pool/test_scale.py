@@ -1,14 +1,15 @@
-"""P3, P4, P8 and P9: scale-out and scale-in."""
-
-import json
+"""P3, P4, P8 and P9: scale-out and scale-in, and a new leader that continues a scale-in."""
 
 import pytest
 
-from controller.kubevirt.annotations import POOL_FINALIZER, PROTECT
-from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, PVCS, VMS
+from controller.kubevirt.annotations import DELETION_COST, PROTECT, REMOVE
+from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
+from controller.pool.members.select import allows, choose_for_removal
 from controller.pool.plan import plan
-from controller.runtime.actions import Confirm, Create, Delete, Patch
-from tests.pool_builders import pool, snapshot, vm, vm_spec, vms
+from controller.pool.spec.policies import Selection, Sort
+from controller.runtime.actions import Confirm, Create, Delete
+from tests.fakes.virtual_time import run
+from tests.pool_builders import intent_of, pool, snapshot, vm, vm_spec, vms
 from tests.pool_simulation import PoolSimulation
 
 SPARE = {"selectors": {"labelSelector": {"matchLabels": {"tier": "spare"}}}, "sortPolicy": "AscendingOrder"}
@@ -65,20 +66,6 @@ def test_p3_a_create_names_the_disks_that_an_earlier_vm_may_have_left():
     ]
 
 
-def test_p4_the_revision_is_created_before_the_first_vm():
-    first, second = plan(snapshot(pool(replicas=2), revisions=())).stages
-    assert [each.resource for each in first.actions] == [CONTROLLER_REVISIONS]
-    assert first.essential
-    assert [each.key.name for each in second.actions] == ["web-0", "web-1"]
-
-
-def test_p8_surplus_vms_are_deleted_by_uid_in_the_background():
-    owner = pool(replicas=1, scaleInStrategy=ASCENDING)
-    todo = plan(snapshot(owner, vms(owner, 0, 1, 2)))
-    assert names(todo, Delete) == ["web-0", "web-1"]
-    assert {(each.uid, each.foreground) for each in todo.actions} == {("uid-web-0", False), ("uid-web-1", False)}
-
-
 FIRST_FOUR = [f"web-{n}" for n in range(4)]
 DELETED = {
     "terminating VMs count": (2, {0: {}, 1: {}, 2: {}, 3: LEAVING, 4: LEAVING}, ["web-0"], ""),
@@ -99,33 +86,6 @@ def test_p8_surplus_vms_are_deleted(replicas, present, expected, held):
     assert todo.held == held
 
 
-@pytest.mark.parametrize("is_leaving", [True, False], ids=["the only match is terminating", "no VM matches"])
-def test_p8_no_vm_is_deleted_if_the_selectors_match_no_other_vm(is_leaving):
-    owner = pool(replicas=1, scaleInStrategy={"proactive": {"selectionPolicy": SPARE}})
-    matching = (spare(owner, "web-2", **LEAVING),) if is_leaving else ()
-    todo = plan(snapshot(owner, (*vms(owner, 0, 1), *matching)))
-    assert todo.actions == ()
-    assert todo.held == "1 surplus virtual machine may not be deleted"
-    assert len(todo.notices) == 1
-
-
-def test_p8_from_100_to_10_to_60_while_vms_are_terminating():
-    simulation = PoolSimulation(pool(replicas=100))
-    simulation.come_to_rest()
-    simulation.change(replicas=10)
-    simulation.run_pass()
-    simulation.live_on()
-    simulation.change(replicas=60)
-    stayed = set(simulation.running())
-    simulation.actions.clear()
-    simulation.come_to_rest()
-    assert len(stayed) == 10
-    assert stayed <= set(simulation.members())
-    assert simulation.members() == simulation.running()
-    assert len(simulation.members()) == 60
-    assert not [each for each in simulation.actions if isinstance(each, Delete)]
-
-
 def test_p8_if_the_selectors_match_too_few_vms_an_event_says_how_many_stay():
     owner = pool(replicas=1, generation=7, scaleInStrategy={"proactive": {"selectionPolicy": SPARE}})
     todo = plan(snapshot(owner, (*vms(owner, 0, 1), spare(owner, "web-2"))))
@@ -137,15 +97,6 @@ def test_p8_if_the_selectors_match_too_few_vms_an_event_says_how_many_stay():
     assert todo.held == "1 surplus virtual machine may not be deleted"
 
 
-def test_p8_protected_vms_stay_and_an_event_says_so():
-    owner = pool(replicas=0)
-    todo = plan(snapshot(owner, (*vms(owner, 0, annotations={PROTECT: "true"}), *vms(owner, 1))))
-    assert names(todo, Delete) == ["web-1"]
-    [notice] = todo.notices
-    assert notice.reason == "ProtectedFromDeletion"
-    assert notice.message == f"1 surplus virtual machines stay, 0 are wanted: 1 are protected by {PROTECT}"
-
-
 @pytest.mark.parametrize("strategy", ["opportunistic", "unmanaged"])
 def test_p9_a_pool_that_may_not_delete_vms_waits_for_its_users(strategy):
     owner = pool(replicas=1, scaleInStrategy={strategy: {}})
@@ -154,42 +105,166 @@ def test_p9_a_pool_that_may_not_delete_vms_waits_for_its_users(strategy):
     assert todo.held == f"2 surplus virtual machines stay until a user deletes them: scale-in is {strategy}"
 
 
-@pytest.mark.parametrize("strategy", ["proactive", "opportunistic", "unmanaged"])
-def test_p9_a_vm_that_a_user_deletes_is_replaced_if_members_are_missing(strategy):
-    simulation = PoolSimulation(pool(replicas=3, scaleInStrategy={strategy: {}}))
-    simulation.come_to_rest()
-    before = simulation.vms["web-1"]["metadata"]["uid"]
-    simulation.delete_by_user("web-1")
-    simulation.come_to_rest()
-    assert simulation.members() == ["web-0", "web-1", "web-2"]
-    assert simulation.vms["web-1"]["metadata"]["uid"] != before
-
-
-@pytest.mark.parametrize("strategy", ["opportunistic", "unmanaged"])
-def test_p9_a_vm_that_a_user_deletes_loses_the_finalizer_while_the_pool_is_too_large(strategy):
-    simulation = PoolSimulation(pool(replicas=3, scaleInStrategy={strategy: {}}))
-    simulation.come_to_rest()
-    simulation.change(replicas=1)
-    simulation.delete_by_user("web-1")
-    simulation.come_to_rest()
-    assert simulation.members() == ["web-0", "web-2"]
-
-
-def test_p10_a_vm_without_the_finalizer_gets_it_before_it_is_deleted_if_disks_are_preserved():
-    owner = pool(replicas=1, scaleInStrategy=PRESERVING)
-    todo = plan(snapshot(owner, (*vms(owner, 0, finalizers=("x",)), *vms(owner, 1, 2))))
-    assert names(todo, Delete) == ["web-1"]
-    [patch] = [each for each in todo.actions if isinstance(each, Patch)]
-    assert patch.key.name == "web-0"
-    assert json.loads(patch.body)["metadata"] == {
-        "uid": "uid-web-0",
-        "resourceVersion": "1",
-        "finalizers": ["x", POOL_FINALIZER],
-    }
-
-
 def test_p10_a_vm_without_the_finalizer_is_deleted_if_disks_are_not_preserved_or_its_name_is_foreign():
     owner = pool(replicas=0, scaleInStrategy=ASCENDING)
     assert names(plan(snapshot(owner, vms(owner, 0, finalizers=()))), Delete) == ["web-0"]
     preserving = pool(replicas=0, scaleInStrategy=PRESERVING)
     assert names(plan(snapshot(preserving, (vm("mine", owner=preserving, finalizers=()),))), Delete) == ["mine"]
+
+
+OWNER = pool()
+
+
+def order(machines, *, sort=Sort.UNSTATED, owner=OWNER, selection=None):
+    seen = snapshot(owner, machines)
+    candidates = choose_for_removal(seen, selection or Selection(sort), seen.members)
+    return [each.metadata.name for each in candidates.ranked]
+
+
+def selection_of(**selectors):
+    block = {"proactive": {"selectionPolicy": {"selectors": selectors}}}
+    return intent_of(pool(scaleInStrategy=block)).scale_in.selection
+
+
+def three(**changes):
+    return [
+        vm(f"web-{ordinal}", owner=OWNER, **{key: values[ordinal] for key, values in changes.items()})
+        for ordinal in range(3)
+    ]
+
+
+NUMBERS = {"web-10": {}, "web-9": {}, "web-100": {}, "web-0": {}, "mine": {}}
+AGES = {"web-0": {"age_s": 100}, "web-1": {"age_s": 300}, "web-2": {"age_s": 200}, "web-3": {"age_s": 200}}
+MARKS = {
+    "web-0": {},
+    "web-1": {"annotations": {DELETION_COST: "-1"}},
+    "web-2": {"annotations": {REMOVE: "true", DELETION_COST: "9"}},
+    "web-3": {"annotations": {DELETION_COST: "5"}},
+    "web-4": {"annotations": {REMOVE: "yes"}},
+    "web-5": {"annotations": {PROTECT: "true", REMOVE: "true"}},
+    "web-6": {"annotations": {PROTECT: "false", DELETION_COST: "cheap"}},
+}
+
+ORDERS = {
+    "ordinals are numbers, and a VM without one is the lowest": (
+        Sort.ASCENDING,
+        NUMBERS,
+        ["mine", "web-0", "web-9", "web-10", "web-100"],
+    ),
+    "descending": (Sort.DESCENDING, NUMBERS, ["web-100", "web-10", "web-9", "web-0", "mine"]),
+    "newest, and then by ordinal": (Sort.NEWEST, AGES, ["web-0", "web-3", "web-2", "web-1"]),
+    "oldest, and then by ordinal": (Sort.OLDEST, AGES, ["web-1", "web-2", "web-3", "web-0"]),
+    "a mark outweighs the cost, and the cost outweighs the policy": (
+        Sort.ASCENDING,
+        MARKS,
+        ["web-2", "web-1", "web-0", "web-4", "web-6", "web-3"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("sort", "machines", "expected"), ORDERS.values(), ids=ORDERS)
+def test_the_order_of_deletion(sort, machines, expected):
+    found = [vm(name, owner=OWNER, **changes) for name, changes in machines.items()]
+    assert order(found, sort=sort) == expected
+
+
+def test_without_a_policy_vms_that_are_not_ready_come_first():
+    """The test has twenty cases. In each case, another one of twenty VMs is not ready."""
+    for broken in range(20):
+        machines = [vm(f"web-{ordinal}", owner=OWNER, ready=ordinal != broken) for ordinal in range(20)]
+        assert order(machines)[0] == f"web-{broken}"
+
+
+def test_p8_without_a_policy_readiness_outweighs_the_cost_and_with_a_policy_only_the_cost_counts():
+    machines = three(ready=[True, True, False], annotations=[{DELETION_COST: "-5"}, None, {DELETION_COST: "9"}])
+    assert order(machines) == ["web-2", "web-0", "web-1"]
+    assert order(machines, sort=Sort.ASCENDING) == ["web-0", "web-1", "web-2"]
+
+
+def test_the_random_order_is_the_same_for_a_retry_and_another_for_a_new_generation():
+    machines = vms(OWNER, *range(30))
+    assert order(machines, sort=Sort.RANDOM) == order(reversed(machines), sort=Sort.RANDOM)
+    changed = pool(generation=2)
+    assert order(vms(changed, *range(30)), sort=Sort.RANDOM, owner=changed) != order(machines, sort=Sort.RANDOM)
+
+
+ZONE = [{"key": "zone", "operator": "In", "values": ["a", "b"]}]
+NUMBERED = [{"key": "rank", "operator": "Gt", "values": ["5"]}]
+SPARE_LABELS = {"matchLabels": {"tier": "spare"}}
+
+ALLOWED = {
+    "no selector": ({}, {}, True),
+    "an empty selector": ({"labelSelector": {}}, {}, True),
+    "labels of the VMI template": ({"labelSelector": SPARE_LABELS}, {"labels": {"tier": "spare"}}, True),
+    "other labels": ({"labelSelector": SPARE_LABELS}, {"labels": {"tier": "main"}}, False),
+    "a node selector": ({"nodeSelectorRequirementMatcher": ZONE}, {"node_selector": {"zone": "a"}}, True),
+    "another zone": ({"nodeSelectorRequirementMatcher": ZONE}, {"node_selector": {"zone": "c"}}, False),
+    "no node selector": ({"nodeSelectorRequirementMatcher": ZONE}, {}, False),
+    "a greater number": ({"nodeSelectorRequirementMatcher": NUMBERED}, {"node_selector": {"rank": "10"}}, True),
+    "no number": ({"nodeSelectorRequirementMatcher": NUMBERED}, {"node_selector": {"rank": "high"}}, False),
+    "not greater": ({"nodeSelectorRequirementMatcher": NUMBERED}, {"node_selector": {"rank": "5"}}, False),
+    "both given, one matches": (
+        {"labelSelector": SPARE_LABELS, "nodeSelectorRequirementMatcher": ZONE},
+        {"labels": {"tier": "spare"}},
+        False,
+    ),
+    "both given, both match": (
+        {"labelSelector": SPARE_LABELS, "nodeSelectorRequirementMatcher": ZONE},
+        {"labels": {"tier": "spare"}, "node_selector": {"zone": "b"}},
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("selectors", "spec", "allowed"), ALLOWED.values(), ids=ALLOWED)
+def test_which_vms_the_selectors_allow(selectors, spec, allowed):
+    assert allows(selection_of(**selectors), vm(spec=vm_spec(**spec))) is allowed
+
+
+def test_selectors_are_compared_with_the_vmi_template_and_not_with_the_vm():
+    label_on_vm = vm(labels={"tier": "spare"}, spec=vm_spec(labels={}))
+    assert not allows(selection_of(labelSelector=SPARE_LABELS), label_on_vm)
+    assert not allows(selection_of(labelSelector=SPARE_LABELS), vm(spec={}))
+
+
+UNREADY = {"printableStatus": "Starting", "conditions": [{"type": "Ready", "status": "False"}]}
+
+
+@pytest.mark.parametrize("unready", ["web-0", "web-1", "web-2"])
+@pytest.mark.parametrize("strategy", [None, {"proactive": {"statePreservation": "Offline"}}])
+def test_p8_a_new_leader_with_a_lagging_cache_chooses_no_second_victim(unready, strategy):
+    """The first leader deletes a VM before it sees that another VM is not ready. The second leader sees that, but not
+    the deletion, so it would choose the unready VM.
+    """
+    simulation = PoolSimulation(pool(replicas=3, **({} if strategy is None else {"scaleInStrategy": strategy})))
+    simulation.come_to_rest()
+    simulation.server.on_write = lambda request, before: None  # the cache of VMs receives no event by itself
+    pools, vms, vmis, _ = simulation.caches
+    simulation.change(replicas=2)
+    pools.catch_up()
+    simulation.server.change(VMS, simulation.key(unready), {"status": UNREADY})
+    run(simulation.process.reconcile(simulation.key("web")))
+    assert len(simulation.running()) == 2
+
+    simulation.restart()
+    vms.catch_up(events=1)
+    for _ in range(3):
+        pools.catch_up()
+        run(simulation.process.reconcile(simulation.key("web")))
+        assert len(simulation.running()) == 2
+    vms.catch_up()
+    vmis.catch_up()
+    simulation.come_to_rest()
+    assert len(simulation.running()) == 2
+
+
+def test_p8_a_new_leader_compares_its_cache_once_before_its_first_delete():
+    simulation = PoolSimulation(pool(replicas=6))
+    simulation.come_to_rest()
+    simulation.restart()
+    asked = len(simulation.server.requests)
+    for replicas in (5, 3, 0):
+        simulation.change(replicas=replicas)
+        simulation.come_to_rest()
+    assert [each.resource for each in simulation.server.requests[asked:] if each.verb == "list"] == [VMS]
+    assert simulation.members() == []

@@ -1,4 +1,4 @@
-"""The snapshot of a pool: its members and strays (P2), and the VMIs of its members."""
+"""The snapshot of a pool (P2), and VMs and revisions whose pool no longer exists (P6, P11)."""
 
 import pytest
 from msgspec.structs import replace
@@ -6,12 +6,16 @@ from msgspec.structs import replace
 from controller import kinds
 from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import POOL_UID
-from controller.kubevirt.vm_types import ControllerRevision
+from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
+from controller.pool.members.snapshot import Limits
+from controller.pool.triggers import pools_of_revision
 from controller.replicas.revisions import kept_revision
-from informers.meta import ObjectKey, ObjectMeta
-from tests.builders import NOW
+from controller.runtime.actions import Delete, Patch, Plan, RemoveOwnerReference
+from informers.meta import ObjectMeta
+from informers.store import Added, Updated
 from tests.pool_builders import (
     ANOTHER_CONTROLLER,
+    OTHER_FINALIZER,
     POOLS,
     member,
     pool,
@@ -20,6 +24,7 @@ from tests.pool_builders import (
     snapshot,
     stores,
     vm,
+    vm_spec,
     vmi,
     vms,
 )
@@ -33,10 +38,6 @@ def owned_by(owner, resource=POOLS, **changes):
     return replace(controller_reference(resource, owner.metadata), **changes)
 
 
-def test_a_missing_pool_has_no_snapshot():
-    assert rules_of(stores(None)).take_snapshot(ObjectKey("default", "web"), now=NOW, settled=True) is None
-
-
 def test_p2_members_are_the_vms_whose_controller_has_the_pools_uid():
     owner = pool()
     others = (
@@ -48,11 +49,6 @@ def test_p2_members_are_the_vms_whose_controller_has_the_pools_uid():
     seen = snapshot(owner, (*vms(owner, 0, 1), *others))
     assert names(seen.members) == ["web-0", "web-1"]
     assert seen.strays == ()
-
-
-def test_p2_a_vm_in_another_namespace_is_not_a_member():
-    owner = pool()
-    assert not snapshot(owner, (vm("web-0", owner=owner, namespace="elsewhere"),)).members
 
 
 def test_p2_a_revision_in_another_namespace_does_not_belong_to_the_pool():
@@ -89,12 +85,6 @@ def test_p2_which_vms_are_strays(fields, stray):
     assert bool(snapshot(owner, (vm(**{"name": "web-0", **fields(owner)}),), vmis=()).strays) is stray
 
 
-def test_p3_every_vm_name_in_the_namespace_is_taken():
-    owner = pool()
-    seen = snapshot(owner, (vm("web-0", finalizers=()), vm("web-1", owner=owner, deleting=True)))
-    assert [name in seen.taken for name in ("web-0", "web-1", "web-2")] == [True, True, False]
-
-
 def test_a_vmi_belongs_to_a_vm_only_if_the_vm_controls_it():
     owner = pool()
     machines = vms(owner, 0, 1, 2)
@@ -104,52 +94,21 @@ def test_a_vmi_belongs_to_a_vm_only_if_the_vm_controls_it():
     assert [member(seen, each.metadata.name).vmi is not None for each in machines] == [True, False, False]
 
 
-def test_a_member_that_a_user_created_has_no_ordinal():
-    owner = pool()
-    from_user, from_pool = vm("mine", owner=owner), vm("web-3", owner=owner)
-    seen = snapshot(owner, (from_user, from_pool))
-    assert (seen.ordinal_of(from_user), seen.ordinal_of(from_pool)) == (None, 3)
+LIKE_A_POOLS = ["web-1", "web-12-0a1b2c3d", "web-12-0a1b2c3d-1"]
+UNLIKE = ["web-6b8b4d9f5c", "revision-start-vm-19cbcd49-e753-4e8a-9ef8-ebc1097a0ba9-1"]
+UNLIKE += ["web-0-cx1.medium-v1beta1-19cbcd49-e753-4e8a-9ef8-ebc1097a0ba9-2"]
 
 
-FOREIGN_OWNERS = pytest.mark.parametrize("owner_kind", ["DaemonSet", "StatefulSet", "VirtualMachine", None])
-
-
-def foreign_revision(name: str, owner_kind: str | None) -> ControllerRevision:
-    of_pool = revision(pool(), name, labels={"app": "web"})
-    [owner] = of_pool.metadata.owner_references or ()
-    owners = (replace(owner, kind=owner_kind),) if owner_kind else ()
-    return replace(of_pool, metadata=replace(of_pool.metadata, owner_references=owners))
-
-
-@FOREIGN_OWNERS
-@pytest.mark.parametrize(
-    "name",
-    [
-        "web-6b8b4d9f5c",
-        "revision-start-vm-19cbcd49-e753-4e8a-9ef8-ebc1097a0ba9-1",
-        "web-0-cx1.medium-v1beta1-19cbcd49-e753-4e8a-9ef8-ebc1097a0ba9-2",
-    ],
-)
-def test_p11_the_cache_does_not_keep_revisions_that_no_pool_controls(name, owner_kind):
-    assert kept_revision(foreign_revision(name, owner_kind)) is None
-
-
-@FOREIGN_OWNERS
-@pytest.mark.parametrize("name", ["web-1", "web-12-0a1b2c3d", "web-12-0a1b2c3d-1"])
+@pytest.mark.parametrize("owner_kind", ["DaemonSet", "StatefulSet", "VirtualMachine", None])
+@pytest.mark.parametrize("name", [*LIKE_A_POOLS, *UNLIKE])
 def test_p11_the_cache_keeps_only_the_identity_of_a_foreign_revision_with_a_name_like_a_pools(name, owner_kind):
-    foreign = foreign_revision(name, owner_kind)
-    kept = kept_revision(foreign)
-    assert kept is not None
-    assert kept.metadata == ObjectMeta(
-        name=name, namespace="default", uid=foreign.metadata.uid, resource_version=foreign.metadata.resource_version
-    )
-    assert (bytes(kept.data), kept.revision) == (b"", 0)
-
-
-def test_p11_the_cache_keeps_the_revisions_of_pools():
-    of_pool = revision(pool(), "web-1")
-    assert kept_revision(of_pool) == of_pool
-    assert bytes(of_pool.data) != b""
+    of_pool = revision(pool(), name, labels={"app": "web"})
+    owners = tuple(replace(each, kind=owner_kind) for each in of_pool.metadata.owner_references if owner_kind)
+    kept = kept_revision(replace(of_pool, metadata=replace(of_pool.metadata, owner_references=owners)))
+    assert (kept is None) is (name in UNLIKE)
+    if kept is not None:
+        identity = ObjectMeta(name=name, namespace="default", uid=of_pool.metadata.uid, resource_version="1")
+        assert (kept.metadata, bytes(kept.data), kept.revision) == (identity, b"", 0)
 
 
 def test_p11_the_cache_keeps_a_former_revision_of_a_pool_without_its_data():
@@ -157,3 +116,98 @@ def test_p11_the_cache_keeps_a_former_revision_of_a_pool_without_its_data():
     kept = kept_revision(former)
     assert kept is not None
     assert (kept.metadata, bytes(kept.data)) == (former.metadata, b"")
+
+
+GONE = pool()
+KEY = GONE.metadata.key
+
+
+def plan_without_pool(*machines, burst=250):
+    return rules_of(stores(None, machines), Limits(burst)).plan_absent(KEY)
+
+
+def test_p6_a_terminating_vm_keeps_its_disks_and_loses_the_finalizer():
+    todo = plan_without_pool(vm("web-0", owner=GONE, deleting=True, spec=vm_spec(disks=["data"])))
+    keep_disks, removals = todo.stages
+    assert all(isinstance(each, RemoveOwnerReference) for each in keep_disks.actions)
+    assert {(each.resource, each.key.name) for each in keep_disks.actions} == {(DATA_VOLUMES, "data"), (PVCS, "data")}
+    [patch] = removals.actions
+    assert isinstance(patch, Patch)
+    assert (patch.resource, patch.key.name, patch.after_owner) == (VMS, "web-0", "uid-web-0")
+
+
+@pytest.mark.parametrize(
+    "bystander",
+    [
+        vm("web-0", owner=GONE),
+        vm("web-0"),
+        vm("web-0", deleting=True, finalizers=(OTHER_FINALIZER,)),
+        vm("web-0", deleting=True, owner=pool(name="other")),
+        vm("api-0", deleting=True),
+        vm("web-0", deleting=True, namespace="elsewhere"),
+    ],
+    ids=["not terminating", "without owner", "another finalizer", "another pool", "another name", "another namespace"],
+)
+def test_p6_other_vms_are_not_changed(bystander):
+    assert plan_without_pool(bystander) == Plan()
+
+
+WITHOUT_DISKS = {
+    "of another controller": ((vm("web-0", deleting=True, owners=(ANOTHER_CONTROLLER,)),), ["web-0"]),
+    "in foreground deletion": ((vm("web-0", owner=GONE, foreground=True, spec=vm_spec(disks=["data"])),), ["web-0"]),
+    "at most burst": (tuple(vm(f"web-{n}", deleting=True) for n in range(5)), ["web-0", "web-1"]),
+}
+
+
+@pytest.mark.parametrize(("machines", "patched"), WITHOUT_DISKS.values(), ids=WITHOUT_DISKS)
+def test_p6_strays_lose_the_finalizer_alone(machines, patched):
+    todo = plan_without_pool(*machines, burst=2)
+    assert [(type(action), action.key.name) for action in todo.actions] == [(Patch, name) for name in patched]
+
+
+def revisions_deleted(*revisions, living=None, burst=250):
+    todo = rules_of(stores(living, revisions=revisions), Limits(burst)).plan_absent(KEY)
+    assert all(isinstance(action, Delete) and action.uid and action.version for action in todo.actions)
+    return [action.key.name for action in todo.actions]
+
+
+LEFT = {"owned": None, "labels": {POOL_UID: GONE.metadata.uid}}
+
+
+def test_p11_a_revision_without_owner_is_deleted_when_its_pool_is_gone():
+    assert revisions_deleted(revision(GONE, "web-1", **LEFT), revision(GONE, "web-2-0a1b2c3d", **LEFT)) == [
+        "web-1",
+        "web-2-0a1b2c3d",
+    ]
+    assert revisions_deleted(*(revision(GONE, f"web-{number}", **LEFT) for number in range(3)), burst=2) == [
+        "web-0",
+        "web-1",
+    ]
+
+
+OTHER = pool(name="web-1", uid="uid-of-another-pool")
+OTHER_REVISIONS = {
+    "an owner reference": revision(GONE, "web-1", labels=LEFT["labels"]),
+    "another controller": revision(GONE, "web-1", owned=False, labels=LEFT["labels"]),
+    "no label of a pool": revision(GONE, "web-1", owned=None),
+    "another name": revision(GONE, "api-1", **LEFT),
+    "a pool that exists": revision(OTHER, "web-1-1", owned=None, labels={POOL_UID: OTHER.metadata.uid}),
+    "a deletion timestamp": revision(GONE, "web-1", deleting=True, **LEFT),
+}
+
+
+@pytest.mark.parametrize("other", OTHER_REVISIONS.values(), ids=OTHER_REVISIONS)
+def test_p11_other_revisions_stay_when_a_pool_is_gone(other):
+    assert revisions_deleted(other, living=OTHER) == []
+
+
+def test_p11_a_former_revision_with_a_cut_name_is_found_and_deleted():
+    former, unlabelled = revision(GONE, "web-1", **LEFT), revision(GONE, "web-1", owned=None)
+    changes = (Added(former), Updated(revision(GONE, "web-1"), former), Added(unlabelled))
+    assert [[key.name for key, _ in pools_of_revision(each)] for each in changes] == [["web"], ["web"], []]
+    long = pool("x" * 60)
+    cut = revision(long, "x" * 51 + "-10-0a1b2c3d", **LEFT)
+    [key] = [key for key, _ in pools_of_revision(Added(cut))]
+    for absent in (key, long.metadata.key):
+        [delete] = rules_of(stores(None, revisions=[cut]), Limits()).plan_absent(absent).actions
+        assert delete.key.name == cut.metadata.name

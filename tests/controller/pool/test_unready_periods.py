@@ -1,24 +1,28 @@
-"""P14, P15: the beginning and the end of an unready period, and its age after a restart of the controller."""
+"""P14, P15: the unready periods of VMs, their age after a restart of the controller, and the note about them."""
 
+import json
 from datetime import timedelta
-from itertools import count
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.kubevirt.annotations import UNREADY
+from controller.kubevirt.vms import unready_since
+from controller.pool.healing.downtime_note import plan_unready_note
 from controller.pool.members.ledger import member_stuck_since, member_unready_since, outage_of
 from controller.pool.members.rosters import Downtimes
 from controller.pool.members.unready_periods import read_notes
+from controller.runtime.actions import Delete, Patch, Plan
 from controller.runtime.members.groups import one_by_one
-from tests.builders import NOW, seconds_ago
-from tests.pool_builders import member, periods_after, pool, revision, rules_of, snapshot, stores, vm, vm_spec, vmi, vms
-from tests.pool_healing import annotated, at, noted
+from informers.objects import PatchType
+from tests.builders import NOW
+from tests.pool_builders import POOLS, member, periods_after, pool, situation_of, snapshot, vm_spec, vmi, vms
+from tests.pool_replay import Replay, moments
+from tests.pool_scenes import annotated, at, healing_pool, noted
 from tests.strategies import json_values
 
 OWNER = pool()
-DOWN = {"ready": False, "ready_for_s": 0}
 
 
 class History:
@@ -40,12 +44,6 @@ class History:
 
     def stuck_s(self):
         return (self.seen.now - member_stuck_since(self.seen.revisions, self.machine)).total_seconds()
-
-
-def test_p15_a_ready_vm_has_no_period():
-    history = History()
-    assert history.see(0) is None
-    assert history.downtimes.periods == {}
 
 
 UNREADY_VM = {"ready": False}
@@ -72,13 +70,6 @@ def test_p15_the_age_of_an_unready_period(history):
     assert [seen.see(seconds, **changes) for seconds, changes, _ in history] == [age for *_, age in history]
 
 
-def test_p15_an_ended_period_is_forgotten():
-    history = History()
-    for seconds, ready, is_known in ((0, False, True), (20, True, True), (49, True, True), (50, True, False)):
-        history.see(seconds, ready=ready)
-        assert bool(history.downtimes.periods) is is_known
-
-
 NOTED = {
     "its age": (400, [(0, UNREADY_VM, 400), (60, UNREADY_VM, 460)]),
     "at most the age of the VM": (99999, [(0, {"ready": False, "age_s": 70}, 70)]),
@@ -96,11 +87,6 @@ def test_p15_the_note_gives_the_age_after_a_restart_of_the_controller(noted_s, h
     assert [seen.see(seconds, **changes) for seconds, changes, _ in history] == [age for *_, age in history]
 
 
-def test_p15_a_note_of_another_vm_is_ignored():
-    history = History(annotated(OWNER, UNREADY, {"0": ["another", at(400)], "1": ["uid-web-0", at(400)]}))
-    assert history.see(0, ready=False) == 0
-
-
 def test_p14_a_vm_that_crashed_is_available_after_thirty_seconds():
     history = History()
     for seconds, ready in ((0, False), (10, True), (12, False), (15, True)):
@@ -114,13 +100,6 @@ def test_p14_a_vm_that_crashed_is_available_after_thirty_seconds():
     history.see(0, ready=False)
     history.see(10)
     assert outage_of(one_by_one([history.machine]), history.seen.now).number == 0, "it started for the first time"
-
-
-def test_p14_another_template_begins_another_time_for_the_rollout_but_not_for_healing():
-    history = History()
-    history.see(0, ready=False)
-    assert (history.see(100, ready=False, revision="web-2"), history.stuck_s()) == (100, 0)
-    assert (history.see(150, ready=False, revision="web-2"), history.stuck_s()) == (150, 50)
 
 
 def test_p14_a_recreated_vm_of_the_same_template_continues_the_time_of_the_rollout():
@@ -146,12 +125,6 @@ def test_p14_a_recreated_vm_continues_the_time_for_five_minutes_of_absence():
     assert (after(299), after(300)) == (299, 0)
 
 
-def test_p15_the_condition_of_the_vm_gives_the_age_after_a_restart_of_the_controller():
-    owner = pool()
-    [machine] = vms(owner, 0, ready=False, ready_for_s=400)
-    assert member_unready_since(member(snapshot(owner, [machine]), "web-0")) == seconds_ago(400)
-
-
 @pytest.mark.parametrize(
     ("of_vm", "of_vmi", "expected"),
     [({}, {"age_s": 400 - 30}, 400), ({}, {"age_s": 400 - 31}, 0), ({"failures": 1}, {"age_s": 5}, 400)],
@@ -172,34 +145,79 @@ def test_p15_every_value_of_the_note_gives_an_age(value):
     assert History(annotated(OWNER, UNREADY, value)).see(0, ready=False) >= 0
 
 
-@pytest.mark.parametrize("text", ["", "no JSON", "[]", '{"0": ["uid-web-0", "2026-08-01T11:00:00"]}', "[" * 100_000])
-def test_p15_a_note_that_cannot_be_parsed_is_ignored(text):
-    assert History(pool(annotations={UNREADY: text})).see(0, ready=False) == 0
+DOWN = {"ready": False, "ready_for_s": 0}
 
 
-def test_p15_the_rosters_keep_the_periods_of_a_pool_until_the_pool_is_deleted():
-    caches = stores(OWNER, revisions=[revision(OWNER)])
-    rules, versions = rules_of(caches), count(2)
-
-    def see(seconds, *, ready):
-        [machine] = vms(OWNER, 0, ready=ready, ready_for_s=0, version=str(next(versions)))
-        caches.vms.apply(machine)
-        caches.vmis.apply(vmi(machine, ready=ready, ready_for_s=0, version=str(next(versions))))
-        now = NOW + timedelta(seconds=seconds)
-        seen = rules.take_snapshot(OWNER.metadata.key, now=now, settled=True)
-        return member_unready_since(member(seen, "web-0"))
-
-    see(0, ready=False)
-    assert see(90, ready=False) == NOW
-    see(100, ready=True)
-    see(130, ready=True)
-    assert len(rules.rosters) == 0
-    see(200, ready=False)
-    assert len(rules.rosters) == 1
-    rules.plan_absent(OWNER.metadata.key)
-    assert len(rules.rosters) == 0
+def periods(machines, seconds):
+    """The unready periods of these VMs. Each VM became unready this number of seconds ago."""
+    running = [vmi(each, ready=False) for each in machines]
+    return periods_after(pool(), machines, vmis=running, now=NOW - timedelta(seconds=seconds))
 
 
-def test_p15_the_memory_contains_only_members():
-    seen = periods_after(OWNER, [*vms(OWNER, 0, ready=False), vm("web-1", ready=False), vm("other", ready=False)])
-    assert set(seen) == {"web-0"}
+def note_plan(owner, machines, before) -> Plan:
+    return plan_unready_note(situation_of(snapshot(owner, machines, unready_before=before)))
+
+
+def written(todo: Plan):
+    [patch] = todo.actions
+    return json.loads(json.loads(patch.body)["metadata"]["annotations"][UNREADY] or "null")
+
+
+def test_p15_a_period_of_thirty_seconds_is_noted():
+    owner = healing_pool()
+    down, up = vms(owner, 0, **DOWN), vms(owner, 1, 2)
+    early = note_plan(owner, (*down, *up), periods(down, 29))
+    assert (early.actions, early.requeue_after_s) == ((), 1)
+    todo = note_plan(owner, (*down, *up), periods(down, 30))
+    assert written(todo) == {"0": ["uid-web-0", at(30)]}
+    [patch] = todo.actions
+    assert isinstance(patch, Patch)
+    assert (patch.resource, patch.key, patch.type, patch.is_note) == (POOLS, owner.metadata.key, PatchType.MERGE, True)
+    assert json.loads(patch.body)["metadata"]["uid"] == owner.metadata.uid
+
+
+def test_p15_a_note_is_not_written_again_and_is_removed_when_no_vm_is_unready_or_it_cannot_be_parsed():
+    noted = annotated(healing_pool(), UNREADY, {"0": ["uid-web-0", at(500)]})
+    down = vms(noted, 0, **DOWN)
+    assert note_plan(noted, (*down, *vms(noted, 1)), periods(down, 500)) == Plan()
+    for owner in (noted, healing_pool(annotations={UNREADY: "rubbish"})):
+        assert written(note_plan(owner, vms(owner, 0, 1), {})) is None
+
+
+PATIENT = {"startUpFailureThreshold": 99, "minFailingToStartDuration": "60s"}
+RECORDINGS = ["vm-crash", "vm-fail-start"]
+
+
+def single(**changes):
+    return pool(replicas=1, **changes)
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_p15_the_age_of_a_crash_loop_grows_while_its_conditions_stay_young(name):
+    """In the first recording, the VM is ready for two seconds, then unready for two seconds, again and again. In the
+    other recording, the VM is never ready.
+    """
+    replay = Replay(single())
+    oldest_condition_s = 0.0
+    for moment in moments(name, replay.owner):
+        seen = replay.snapshot(moment)
+        since = member_unready_since(member(seen, moment.vm.metadata.name))
+        if since is not None and moment.seconds > 1:
+            assert (moment.now - since).total_seconds() >= moment.seconds - 1
+            assert member_stuck_since(seen.revisions, member(seen, moment.vm.metadata.name)) == since
+        condition_since = unready_since(moment.vm)
+        if condition_since is not None:
+            oldest_condition_s = max(oldest_condition_s, (moment.now - condition_since).total_seconds())
+    assert moment.seconds > 72
+    assert oldest_condition_s < 60
+
+
+@pytest.mark.parametrize("stop", [31, 50, 59])
+def test_p15_a_restart_of_the_controller_does_not_reset_the_age_of_a_crash_loop(stop):
+    replay = Replay(single(autohealing=PATIENT))
+    found = []
+    for moment in moments("vm-fail-start", replay.owner):
+        if stop <= moment.seconds:
+            replay.restart()
+        found += [moment for each in replay.run_pass(moment).actions if isinstance(each, Delete)]
+    assert 63 <= found[0].seconds < 66

@@ -1,19 +1,27 @@
-"""P14: a template that requires a restart reaches a ready VM only when it is the VM's turn."""
+"""P13, P14, P21: ready VMs get a template in their turn, and KubeVirt changes running VMs where it can."""
 
 import json
+from copy import deepcopy
+from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from controller.kubevirt.annotations import REVISION_NAME, TAKEOVER
+from controller.apimachinery.conditions import Condition, find_true
+from controller.kubevirt.annotations import MOST_DISRUPTIVE, REVISION_NAME
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
+from controller.pool.members.snapshot import Snapshot
 from controller.pool.plan import plan
-from controller.runtime.actions import Delete, Patch, Plan, Restart
-from tests.fakes.kubevirt import BROKEN
-from tests.pool_builders import LABELS, pool, revision, snapshot, vm_spec, vmi, vms
-from tests.pool_simulation import PoolSimulation
-from tests.pool_updates import deleted_vms, during_update, limited_pool, merged, new_vms, old_vms, restarted
+from controller.pool.rollout.live import LiveChanges
+from controller.pool.status import next_status
+from controller.runtime.actions import Action, Delete, Patch, Plan, Restart, ThreeWayMerge
+from informers.meta import annotations_of
+from tests.builders import NOW, seconds_ago
+from tests.pool_builders import LABELS, POOLS, pool, revision, snapshot, vm_spec, vmi, vms
+from tests.pool_scenes import deleted_vms, during_update, limited_pool, merged, new_vms, old_vms, restarted
 
 
 def with_status(machine, **status):
@@ -28,15 +36,6 @@ def test_p14_only_as_many_ready_vms_get_the_template_as_may_be_unavailable(most,
     todo = plan(during_update(owner, old_vms(owner, 0, 1, 2, 3)))
     assert merged(todo) == (names or [f"web-{n}" for n in range(4)])
     assert ("wait until more are ready" in todo.held) == (names is not None)
-
-
-def test_p14_a_ready_vm_with_the_template_uses_up_the_limit_until_it_is_restarted():
-    owner = limited_pool()
-    begun, waiting = new_vms(owner, 0), old_vms(owner, 1, 2, 3)
-    running = [vmi(each, revision="web-1") for each in (*begun, *waiting)]
-    todo = plan(during_update(owner, (*begun, *waiting), vmis=running))
-    assert restarted(todo) == ["web-0"]
-    assert merged(todo) == []
 
 
 MIGRATING = {"migrationState": {"startTimestamp": "2026-08-01T11:59:00Z"}}
@@ -65,19 +64,6 @@ def test_p14_a_vm_with_the_template_uses_up_the_limit_until_it_is_available(
     assert plan(during_update(owner, (begun, *waiting), vmis=[*running, *map(vmi, waiting)])).actions == ()
 
 
-AT_ONCE = {
-    "no restart is needed": {"spec": vm_spec(image="v1"), "labels": {**LABELS, "new": "label"}},
-    "the pool is opportunistic": {"updateStrategy": {"opportunistic": {}}},
-}
-
-
-@pytest.mark.parametrize("fields", AT_ONCE.values(), ids=AT_ONCE)
-def test_p14_all_vms_are_changed_at_once(fields):
-    owner = limited_pool(**fields)
-    todo = plan(during_update(owner, old_vms(owner, 0, 1, 2, 3)))
-    assert sorted(merged(todo)) == [f"web-{n}" for n in range(4)]
-
-
 @pytest.mark.parametrize(
     ("strategy", "by"), [("Always", Delete), ("Once", Delete), ("Manual", Restart), ("RerunOnFailure", Restart)]
 )
@@ -91,24 +77,6 @@ def test_p13_the_run_strategy_decides_how_a_vm_is_restarted(strategy, by):
         assert action.requests.path("default", "web-0", action.subresource) == (
             "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachines/web-0/restart"
         )
-
-
-def test_p14_vms_that_are_not_ready_get_the_template_at_once():
-    owner = limited_pool()
-    machines = (*old_vms(owner, 0), *old_vms(owner, 1, 2, 3, ready=False))
-    running = [vmi(machines[0]), *(vmi(each, ready=False) for each in machines[1:3])]
-    assert merged(plan(during_update(owner, machines, vmis=running))) == ["web-1", "web-2", "web-3"]
-
-
-def test_p14_a_vm_that_its_user_stopped_gets_the_template_at_once():
-    owner = limited_pool()
-    halted = old_vms(owner, 2, 3, spec=vm_spec(image="v1", run_strategy="Halted"), ready=False, printable="Stopped")
-    machines = (*old_vms(owner, 0, 1), *halted)
-    assert merged(plan(during_update(owner, machines, vmis=[vmi(each) for each in machines[:2]]))) == [
-        "web-2",
-        "web-3",
-        "web-0",
-    ]
 
 
 def test_p14_a_vm_that_crashes_keeps_its_template_while_the_new_template_does_not_come_up():
@@ -132,22 +100,6 @@ def test_p13_a_ready_vm_that_needs_new_disks_is_deleted_in_its_turn_and_its_spec
     assert all(each.foreground for each in todo.actions if isinstance(each, Delete))
 
 
-def test_p13_new_disks_for_a_vm_that_would_not_start_wait_for_its_user():
-    before = pool(spec=vm_spec(disks=["data"], run_strategy="Manual"))
-    owner = limited_pool(spec=vm_spec(disks=["other"], run_strategy="Manual"))
-    machines = old_vms(owner, 0, 1, 2, 3, spec=vm_spec(disks=["data"], run_strategy="Manual"))
-    todo = plan(during_update(owner, machines, before=before))
-    assert todo.actions == ()
-    assert [(each.reason, each.once) for each in todo.notices][:1] == [
-        (
-            "UpdateHeld",
-            "uid-web-0 it needs new disks, and its run strategy does not start a new virtual machine: delete it",
-        )
-    ]
-    assert "web-0 waits: it needs new disks" in todo.held
-    assert "3 more virtual machines wait" in todo.held
-
-
 @pytest.mark.parametrize("field", ["instancetype", "preference"])
 def test_p13_a_new_instance_type_or_preference_needs_a_restart(field):
     spec = {**vm_spec(image="v1"), field: {"name": "u2"}}
@@ -158,13 +110,6 @@ def test_p13_a_new_instance_type_or_preference_needs_a_restart(field):
     assert restarted(
         plan(during_update(owner, machines, before=before, vmis=[vmi(machines[0], revision="web-1")]))
     ) == ["web-0"]
-
-
-def test_p13_another_strategy_for_volume_updates_needs_no_restart():
-    owner = limited_pool(replicas=1, spec={**vm_spec(image="v1"), "updateVolumesStrategy": "Migration"})
-    machines = new_vms(owner, 0)
-    [action] = plan(during_update(owner, machines, vmis=[vmi(machines[0], revision="web-1")])).actions
-    assert isinstance(action, Patch)
 
 
 # Delicate moments
@@ -183,32 +128,6 @@ def test_p13_a_ready_vm_in_a_delicate_moment_waits_and_another_vm_takes_its_turn
     assert notice.once == "uid-web-0 a live migration is in progress"
 
 
-def test_p13_a_vm_that_is_not_ready_waits_in_a_delicate_moment():
-    owner = limited_pool(replicas=1)
-    machines = [with_status(old_vms(owner, 0, ready=False)[0], snapshotInProgress="monday")]
-    todo = plan(during_update(owner, machines, vmis=[vmi(machines[0], ready=False)]))
-    assert todo.actions == ()
-    assert todo.held == "update: web-0 waits: snapshot monday is in progress"
-
-
-@pytest.mark.parametrize("is_recreated", [True, False], ids=["a recreation during a migration", "a restore"])
-def test_p13_a_delicate_vm_is_not_changed(is_recreated):
-    before = pool(spec=vm_spec(disks=["data"]))
-    owner = limited_pool(replicas=1, spec=vm_spec(disks=["other"] if is_recreated else ["data"], image="v2"))
-    [machine] = old_vms(owner, 0, spec=vm_spec(disks=["data"]), ready=is_recreated)
-    restored = with_status(machine, restoreInProgress="monday")
-    running = [with_status(vmi(machine), **MIGRATING)] if is_recreated else []
-    seen = during_update(owner, [machine if is_recreated else restored], before=before, vmis=running)
-    assert plan(seen).actions == ()
-
-
-def test_p13_a_change_without_a_restart_does_not_wait_for_a_migration():
-    owner = limited_pool(replicas=1, spec=vm_spec(image="v1"), labels={**LABELS, "new": "label"})
-    machines = old_vms(owner, 0)
-    todo = plan(during_update(owner, machines, vmis=[with_status(vmi(machines[0]), **MIGRATING)]))
-    assert merged(todo) == ["web-0"]
-
-
 def test_p13_a_resize_that_the_new_spec_started_does_not_delay_the_restart():
     owner = limited_pool(replicas=2)
     begun, waiting = new_vms(owner, 0), old_vms(owner, 1)
@@ -218,74 +137,230 @@ def test_p13_a_resize_that_the_new_spec_started_does_not_delay_the_restart():
     assert "web-1 waits: a hot-plug of CPUs is in progress" in todo.held
 
 
-def test_p13_manual_recovery_is_a_warning():
-    owner = limited_pool(replicas=1)
-    condition = [{"type": "ManualRecoveryRequired", "status": "True"}]
-    machines = [with_status(old_vms(owner, 0, ready=False)[0], conditions=condition)]
-    [notice] = plan(during_update(owner, machines, vmis=[])).notices
-    assert notice.warning
-
-
 # Takeover
-
-
-def test_a_takeover_counts_the_vms_of_the_whole_update_and_not_only_of_the_first_turn():
-    owner = limited_pool(annotations={TAKEOVER: ""})
-    kept = [revision(pool(spec=vm_spec(image="v1")), "web-1", number=1)]
-    found = snapshot(owner, old_vms(owner, 0, 1, 2, 3), revisions=kept)
-    found = msgspec.structs.replace(found, limits=msgspec.structs.replace(found.limits, takes_over=True))
-    assert "4 virtual machines would be restarted" in plan(found).held
 
 
 # Simulations
 
 
-@pytest.mark.parametrize("most", [1, 2])
-def test_p14_a_bad_template_reaches_only_as_many_vms_as_may_be_unavailable(most):
-    """A VM with the earlier template crashes during the rollout. When the template is reverted, the controller changes
-    only the VMs that it had changed.
+Json = dict[str, Any]
+
+
+def sized(sockets: int = 1, **spec: Any) -> Json:
+    """A VM spec with this number of sockets. `spec` are other fields of the VMI spec."""
+    made = deepcopy(vm_spec())
+    inner = made["template"]["spec"]
+    inner["domain"] |= {"cpu": {"cores": 1, "sockets": sockets}, "memory": {"guest": spec.pop("guest", "1Gi")}}
+    inner |= spec
+    return made
+
+
+OLD, NEW = sized(1), sized(2)
+OTHER_LABEL = deepcopy(NEW)
+OTHER_LABEL["template"]["metadata"]["labels"]["tier"] = "new"
+OTHER_IMAGE = deepcopy(NEW)
+OTHER_IMAGE["template"]["spec"]["volumes"][0]["containerDisk"]["image"] = "v2"
+
+
+class Facts:
+    """A pool `web` of VMs with the revision web-1, whose template is now `new`, and what KubeVirt says about the VMs.
+
+    `begun` are the ordinals of the VMs that have the new spec. `states` are conditions of their VMs and VMIs.
     """
-    simulation = PoolSimulation(pool(replicas=4, spec=vm_spec(image="v1"), maxUnavailable=most))
-    simulation.come_to_rest()
-    uids = {name: each["metadata"]["uid"] for name, each in simulation.vmis.items()}
-    simulation.change_template(vm_spec(image=BROKEN))
-    simulation.run_passes(3)
-    changed = {name for name, image in simulation.images().items() if image == BROKEN}
-    [crashed, *_] = sorted({*simulation.vmis} - changed)
-    simulation.server.remove(VMIS, simulation.key(crashed))
-    simulation.run_passes(6)
-    assert {name for name, image in simulation.images().items() if image == BROKEN} == changed
-    assert len(changed) == most
-    simulation.change_template(vm_spec(image="v1"))
-    simulation.come_to_rest()
-    assert set(simulation.images().values()) == {"v1"}
-    touched = {name for name, each in simulation.vmis.items() if each["metadata"]["uid"] != uids[name]}
-    assert touched == {*changed, crashed}
-    assert plan(simulation.snapshot()) == Plan()
+
+    def __init__(self, new: Json, *, replicas: int = 4, begun: int = 0, cap: str = "", **fields: Any) -> None:
+        annotations = {MOST_DISRUPTIVE: cap} if cap else None
+        self.owner = pool(replicas=replicas, generation=2, spec=new, annotations=annotations, **fields)
+        former = pool(replicas=replicas, generation=1, spec=OLD)
+        self.revisions = [revision(former, "web-1", number=1), revision(self.owner, "web-2", number=2)]
+        self.vms = list(vms(self.owner, *range(replicas), revision="web-1", spec=OLD))
+        self.vmis = [vmi(each) for each in self.vms]
+        for ordinal in range(begun):
+            [self.vms[ordinal]] = vms(self.owner, ordinal, revision="web-2", spec=new)
+        self.since_s = 5.0
+
+    def restart_required(self, ordinal: int, *, for_s: float = 60, seen_s: float = 5) -> "Facts":
+        """KubeVirt's clock says `for_s`, and the controller has seen the condition for `seen_s`."""
+        self.since_s = seen_s
+        condition = {"type": "RestartRequired", "status": "True", "lastTransitionTime": seconds_ago(for_s)}
+        old = self.vms[ordinal]
+        name = (old.metadata.labels or {})[REVISION_NAME]
+        [self.vms[ordinal]] = vms(self.owner, ordinal, revision=name, conditions=[condition])
+        return self
+
+    def unseen(self, ordinal: int) -> "Facts":
+        old = self.vms[ordinal]
+        self.vms[ordinal] = replace(old, metadata=replace(old.metadata, generation=7))
+        return self
+
+    def told(self, ordinal: int, type_: str, status: str, **fields: Any) -> "Facts":
+        old = self.vms[ordinal]
+        assert old.status is not None
+        conditions = (*(old.status.conditions or ()), Condition(type=type_, status=status, **fields))
+        meta, status = (
+            replace(old.metadata, generation=2),
+            replace(old.status, conditions=conditions, desired_generation=2),
+        )
+        self.vms[ordinal] = replace(old, metadata=meta, status=status)
+        return self
+
+    def hot_plug(self, ordinal: int, *, cannot_migrate: str = "") -> "Facts":
+        conditions = [Condition(type="HotVCPUChange", status="True")]
+        if cannot_migrate:
+            conditions.append(Condition(type="LiveMigratable", status="False", message=cannot_migrate))
+        old = self.vmis[ordinal]
+        assert old.status is not None
+        status = replace(old.status, conditions=(*(old.status.conditions or ()), *conditions))
+        self.vmis[ordinal] = replace(old, status=status)
+        return self
+
+    def seen(self, *, live: bool = True, since_s: float | None = None) -> Snapshot:
+        found = snapshot(self.owner, self.vms, vmis=self.vmis, revisions=self.revisions)
+        start = seconds_ago(self.since_s if since_s is None else since_s)
+        since = {each.metadata.uid: start for each in self.vms}
+        return replace(found, live=since if live else None)
+
+    def todo(self, **how: Any) -> Plan:
+        return plan(self.seen(**how))
 
 
-@pytest.mark.parametrize("strategy", ["Always", "Once", "Manual", "RerunOnFailure"])
-def test_p13_a_running_vm_of_every_run_strategy_gets_the_template_and_runs_again(strategy):
-    simulation = PoolSimulation(pool(spec=vm_spec(image="v1", run_strategy=strategy), maxUnavailable=1))
-    simulation.come_to_rest()
-    if strategy == "Manual":
-        for name in simulation.vms:
-            simulation.server.change(
-                VMS, simulation.key(name), {"status": {"stateChangeRequests": [{"action": "Start"}]}}
-            )
-        simulation.come_to_rest()
-    uids = {name: each["metadata"]["uid"] for name, each in simulation.vmis.items()}
-    assert len(uids) == 3
-    simulation.change_template(vm_spec(image="v2", run_strategy=strategy))
-    for _ in range(30):
-        simulation.run_pass()
-        simulation.live_on()
-        up = [each for each in simulation.vmis.values() if each["status"]["conditions"][0]["status"] == "True"]
-        assert len(up) >= 2
-    simulation.come_to_rest()
-    assert {name for name, each in simulation.vmis.items() if each["metadata"]["uid"] != uids[name]} == set(uids)
-    assert set(simulation.images().values()) == {"v2"}
-    assert simulation.pool["status"]["updatedReplicas"] == simulation.pool["status"]["readyReplicas"] == 3
-    assert simulation.pool["status"]["printableStatus"] == "Running"
-    sent = [each for each in simulation.server.requests if each.verb == "update"]
-    assert len(sent) == (3 if strategy in ("Manual", "RerunOnFailure") else 0)
+def changes(todo: Plan) -> list[str]:
+    """What the plan does to VMs and VMIs, without the order of the VMs."""
+    kinds = {ThreeWayMerge: "update", Delete: "restart", Patch: "relabel"}
+
+    def text(action: Action) -> str:
+        return f"{kinds[type(action)]} {action.key.name}"
+
+    return sorted(text(each) for each in todo.actions if type(each) in kinds and each.resource is not POOLS)
+
+
+LIVE_CHANGES = {
+    "sockets": NEW,
+    "memory": sized(guest="2Gi"),
+    "a node selector": sized(nodeSelector={"zone": "b"}),
+    "tolerations": sized(tolerations=[{"key": "gpu", "operator": "Exists"}]),
+    "affinity": sized(affinity={"nodeAffinity": {}}),
+}
+
+
+@pytest.mark.parametrize("new", LIVE_CHANGES.values(), ids=LIVE_CHANGES)
+def test_p13_a_quarter_of_the_vms_gets_a_live_change_at_a_time_although_one_may_be_unavailable(new: Json) -> None:
+    facts = Facts(new, replicas=8, maxUnavailable=1)
+    assert len(changes(facts.todo())) == 2
+    assert len(changes(facts.todo(live=False))) == 1, "as without live changes"
+
+
+VERDICTS: dict[str, tuple[Facts, list[str]]] = {
+    "not seen by KubeVirt": (Facts(NEW, begun=1).unseen(0), []),
+    "not in sync": (Facts(NEW, begun=1).told(0, "VMIInSync", "False", observed_generation=2), []),
+    "in sync with an older spec": (Facts(NEW, begun=1).told(0, "VMIInSync", "True", observed_generation=1), []),
+    "in sync": (Facts(NEW, begun=1).told(0, "VMIInSync", "True", observed_generation=2), ["relabel web-0"]),
+    "needs a restart, but is not in sync": (
+        Facts(NEW, begun=1).restart_required(0).told(0, "VMIInSync", "False", observed_generation=2),
+        [],
+    ),
+    "a hot-plug": (Facts(NEW, begun=1).hot_plug(0), []),
+    "has ended": (Facts(NEW, begun=1), ["relabel web-0"]),
+    "needs a restart": (Facts(NEW, begun=1).restart_required(0), ["restart web-0"]),
+    "needs a restart since a moment": (Facts(NEW, begun=1).restart_required(0, for_s=1, seen_s=1), []),
+    "needs a restart, and KubeVirt's clock is ahead": (
+        Facts(NEW, begun=1).restart_required(0, for_s=-900),
+        ["restart web-0"],
+    ),
+    "needs a restart, says KubeVirt again and again": (
+        Facts(NEW, begun=1).restart_required(0, for_s=0),
+        ["restart web-0"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("facts", "expected"), VERDICTS.values(), ids=VERDICTS)
+def test_p13_what_follows_from_kubevirts_verdict(facts: Facts, expected: list[str]) -> None:
+    """While one of four VMs changes, no other live change begins."""
+    assert changes(facts.todo()) == expected
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_p13_only_the_restart_after_a_live_change_depends_on_the_condition(live: bool) -> None:
+    """Without live changes of KubeVirt, the VM is restarted at once."""
+    facts = Facts(NEW, begun=1)
+    todo = facts.restart_required(0).todo() if live else facts.hot_plug(0).todo(live=False)
+    [restart] = [each for each in todo.actions if isinstance(each, Delete)]
+    assert restart.key.name == "web-0"
+    assert restart.member is not None
+    assert restart.member.must_ask is live
+
+
+def test_p13_the_label_after_a_live_change_is_checked_on_the_server_and_names_the_spec_of_the_vm() -> None:
+    """The template returns to web-1 while the VMI still has the label web-1: first the VMI gets the label web-2."""
+    facts = Facts(NEW, begun=1)
+    back = pool(replicas=4, generation=3, spec=OLD)
+    facts.owner, former = back, facts.revisions
+    facts.vms = [replace(each, metadata=replace(each.metadata, owner_references=None)) for each in facts.vms]
+    facts.vms = [*vms(back, 0, revision="web-2", spec=NEW), *vms(back, 1, 2, 3, revision="web-1", spec=OLD)]
+    facts.revisions = former
+    [patch] = [each for each in facts.todo().actions if isinstance(each, Patch) and each.resource in (VMS, VMIS)]
+    assert patch.judged
+    assert b"web-2" in patch.body
+
+
+@pytest.mark.parametrize(
+    ("facts", "said", "todo"),
+    [
+        (Facts(NEW, begun=1).hot_plug(0, cannot_migrate="bridge network"), ("web-0: ", "bridge network"), []),
+        # KubeVirt has seen the spec and changes nothing, but it may still apply the spec.
+        (Facts(NEW, begun=1), ("KubeVirt has not applied its new spec yet",), ["relabel web-0"]),
+        (Facts(NEW, begun=1).told(0, "Failure", "True", message="a quota"), ("spec yet: a quota",), ["relabel web-0"]),
+        (Facts(NEW, begun=1).told(0, "VMIInSync", "False", message="a bug"), ("spec yet: a bug",), []),
+    ],
+    ids=["it does not end", "KubeVirt ignores it", "KubeVirt fails", "KubeVirt is not in sync"],
+)
+def test_p13_a_live_change_without_an_end_stalls_the_pool_and_restarts_nothing(facts, said, todo) -> None:
+    early, late = facts.seen(since_s=590), facts.seen(since_s=601)
+    assert find_true(next_status(early, ()).conditions, "Stalled") is None
+    assert 0 < (plan(early).requeue_after_s or 0) <= 10
+    stalled = find_true(next_status(late, ()).conditions, "Stalled")
+    assert stalled is not None
+    assert (stalled.message or "").startswith("web-0: ")
+    assert all(each in (stalled.message or "") for each in said)
+    assert changes(plan(late)) == todo
+    assert [each.reason for each in plan(late).notices] == ["RolloutStalled"]
+
+
+CAPPED: dict[str, tuple[Facts, list[str]]] = {
+    "a live change": (Facts(NEW, cap="live"), ["update"]),
+    "an image": (Facts(OTHER_IMAGE, cap="live"), []),
+    "KubeVirt asks for a restart": (Facts(NEW, cap="live", begun=1).restart_required(0), []),
+    "an image, and the cap has a wrong value": (Facts(OTHER_IMAGE, cap="Live"), []),
+    "an image, and restarts are allowed": (Facts(OTHER_IMAGE, cap="restart"), ["update"] * 4),
+}
+
+
+@pytest.mark.parametrize(("facts", "expected"), CAPPED.values(), ids=CAPPED)
+def test_p21_the_cap_live_restarts_no_vm(facts: Facts, expected: list[str]) -> None:
+    todo = facts.todo()
+    assert [each.split()[0] for each in changes(todo)] == expected
+    if not expected:
+        status = next_status(facts.seen(), (), plan(facts.seen()).waits)
+        stalled = find_true(status.conditions, "Stalled")
+        assert stalled is not None
+        assert stalled.reason == "UpdateHeld"
+        cap = annotations_of(facts.owner.metadata)[MOST_DISRUPTIVE]
+        assert f"{MOST_DISRUPTIVE}={cap} forbids it" in (status.problem or "")
+        assert "UpdateHeld" in [each.reason for each in todo.notices]
+        assert status.updated_replicas == 0, "the VMs stay outdated"
+
+
+def test_p13_the_start_of_a_live_change_is_remembered_until_it_ends() -> None:
+    facts, live = Facts(NEW, begun=1).hot_plug(0), [True]
+    known = LiveChanges(lambda: live[0])
+    members = facts.seen().members
+    key = facts.owner.metadata.key
+    assert known.follow(key, members, NOW) == {"uid-web-0": NOW}
+    assert known.follow(key, members, NOW + timedelta(seconds=9)) == {"uid-web-0": NOW}
+    asked, later = Facts(NEW, begun=1).restart_required(0).seen().members, NOW + timedelta(seconds=20)
+    assert known.follow(key, asked, later) == {"uid-web-0": later}, "a restart has a time of its own"
+    assert known.follow(key, asked, later + timedelta(seconds=2)) == {"uid-web-0": later}
+    assert known.follow(key, Facts(OLD).seen().members, NOW) == {}
+    live[0] = False
+    assert known.follow(key, members, NOW) is None

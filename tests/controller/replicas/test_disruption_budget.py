@@ -2,7 +2,6 @@
 
 import json
 from typing import Any
-from unittest import mock
 
 import msgspec
 import pytest
@@ -17,7 +16,6 @@ from controller.kubevirt.annotations import DISRUPTION_BUDGET
 from controller.kubevirt.resources import DISRUPTION_BUDGETS, DisruptionBudget
 from controller.pool import plan as pool_plan
 from controller.pool import status as pool_status
-from controller.replicas import disruption_budget
 from controller.replicas.disruption_budget import (
     BUDGET_NAMESPACE,
     OFF,
@@ -117,22 +115,6 @@ def writes(todo: Any) -> list[tuple[str, Any]]:
         ("1", Numbers(3, 3), 9, 2),
         ("50%", Numbers(10, 5), 0, 2),
         ("1", Numbers(3, 5, stopped=2), 2, 2),
-    ],
-    ids=[
-        "all",
-        "none",
-        "rises",
-        "missing",
-        "scale-in",
-        "more",
-        "up",
-        "one",
-        "stopped",
-        "halted",
-        "wrong",
-        "edited",
-        "quota",
-        "surplus",
     ],
 )
 def test_p27_the_minimum_is_what_should_run_less_the_number(text: str, numbers: Numbers, present: int, least: int):
@@ -253,24 +235,6 @@ def test_p27_beside_another_budget_for_the_same_pods_there_is_none_and_the_reaso
     module = pool_status if kind.is_pool else set_status
     problem = module.next_status(kind.snapshot(owner, 3, other, *own), ()).problem
     assert problem == (told[0] if told else None)
-
-
-def test_p27_budgets_for_other_labels_are_not_parsed(kind: Kind, monkeypatch: pytest.MonkeyPatch):
-    parsed = mock.Mock(wraps=disruption_budget._parsed)
-    monkeypatch.setattr(disruption_budget, "_parsed", parsed)
-    others = [budget(f"b{n}", selector={"matchLabels": {"app": f"a{n}"}}) for n in range(9)]
-    kind.plan(kind.owner(), 3, kind.budget(kind.owner()), *others)
-    assert parsed.call_count == 2, "only its own selector, and that of its budget"
-
-
-def test_p27_a_second_pass_parses_no_budget_again(kind: Kind, monkeypatch: pytest.MonkeyPatch):
-    parsed = mock.Mock(wraps=disruption_budget.parse_selector)
-    monkeypatch.setattr(disruption_budget, "parse_selector", parsed)
-    selector = {"matchExpressions": [{"key": f"{kind.is_pool}-{n}", "operator": "DoesNotExist"} for n in range(9)]}
-    others = [budget(f"b{n}", selector={**selector, "matchLabels": {}}) for n in range(2)]
-    for _ in range(3):
-        kind.plan(kind.owner(), 3, kind.budget(kind.owner()), *others)
-        assert parsed.call_count <= 2, "one for each selector"
 
 
 def test_p27_a_pool_whose_selector_matches_no_pod_gets_no_budget():

@@ -1,16 +1,26 @@
-"""The number of members that a set or pool should have now, from its parts."""
+"""The number of members that a set or pool should have, the delay of a release, and the progress deadline."""
 
-from typing import Any
+from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
+from controller.kubevirt.annotations import PROGRESS_DEADLINE
 from controller.kubevirt.limits import Template
+from controller.kubevirt.resources import VMS
+from controller.pool.plan import plan
 from controller.pool.plan import plan as plan_of_pool
 from controller.pool.status import next_status as status_of_pool
+from controller.replicas.progress import watch_progress
+from controller.replicas.releases import RELEASE_DELAY, is_young
+from controller.replicas.replica_limit import plan_limit
+from controller.replicas.settings import read_settings
 from controller.replicas.target import Target
-from controller.replicaset.plan import plan as plan_of_set
-from controller.replicaset.status import next_status as status_of_set
-from tests import builders, pool_builders
+from controller.runtime.actions import Notice, Patch, Plan, waiting
+from informers.meta import ObjectMeta
+from tests import pool_builders
+from tests.builders import NOW, seconds_ago, vmi
+from tests.pool_builders import pool, snapshot, vms
 
 
 @pytest.mark.parametrize(
@@ -44,12 +54,86 @@ def test_a_pool_is_scaling_while_the_plan_releases_a_vm_or_waits_for_it(age_s: f
     assert status_of_pool(pool_builders.snapshot(owner, others), ()).printable_status == "Running"
 
 
-@pytest.mark.parametrize("orphan", [{"owner": None}, {"labels": {"myvmi": "other"}, "age_s": 3600}])
-def test_a_set_is_scaling_while_the_plan_adopts_or_releases_a_vmi(orphan: dict[str, Any]):
-    owner = builders.replicaset(replicas=2)
-    number = 1 if "owner" in orphan else 2
-    own = [builders.vmi(f"vm-{each}", owner=owner) for each in range(number)]
-    other = builders.vmi("other", **{"owner": owner, **orphan})
-    seen = builders.snapshot(owner, [*own, other])
-    assert plan_of_set(seen).actions
-    assert status_of_set(seen, ()).printable_status == "Scaling"
+DELAY_S = RELEASE_DELAY.total_seconds()
+
+
+@pytest.mark.parametrize(("age_s", "young"), [(0, True), (29, True), (30, False), (-1, True), (-3600, False)])
+def test_a_wrong_clock_makes_no_member_young_for_long(age_s: float, young: bool) -> None:
+    assert is_young(vmi(age_s=age_s).metadata, NOW) is young
+
+
+def test_p2_the_gaps_of_a_scale_in_do_not_delay_a_release() -> None:
+    owner = pool(replicas=2)
+    todo = plan(snapshot(owner, (*vms(owner, 0), *vms(owner, 99, labels={"app": "changed"}, age_s=DELAY_S))))
+    assert [each.key.name for each in todo.actions if isinstance(each, Patch) and each.resource is VMS] == ["web-99"]
+
+
+def test_p2_the_next_reconciliation_comes_when_the_first_young_vm_may_be_released() -> None:
+    owner = pool(replicas=3)
+    changed = {"labels": {"app": "changed"}}
+    machines = (*vms(owner, 0), *vms(owner, 1, age_s=20, **changed), *vms(owner, 2, age_s=5, **changed))
+    todo = plan(snapshot(owner, machines))
+    assert (todo.actions, todo.held, todo.requeue_after_s) == ((), "2 releases wait", DELAY_S - 20)
+
+
+OWNER = ObjectMeta(name="huge", namespace="ns", generation=7)
+
+
+def test_too_many_replicas_are_reported_once_for_each_generation() -> None:
+    [notice] = plan_limit(OWNER, 2**31 - 1, 0, 10_000).notices
+    assert notice.message == "spec.replicas is 2147483647: at most 10000 are created (--max-replicas)"
+    assert (notice.reason, notice.once, notice.warning) == ("ReplicasLimited", "generation-7", True)
+    assert not plan_limit(OWNER, 10_000, 0, 10_000).notices
+    assert not plan_limit(OWNER, 2**31 - 1, 0, 0).notices
+
+
+MINUTE = timedelta(minutes=1)
+
+
+def owner(text: str | None) -> ObjectMeta:
+    return ObjectMeta(name="web", annotations=None if text is None else {PROGRESS_DEADLINE: text})
+
+
+def watched(*stuck: tuple[float, str], progress: Plan | None = None, template: str = "t1") -> Plan:
+    """The plan of a rollout with a deadline of one minute. Each VM in `stuck` has been unready for that number of
+    seconds.
+    """
+    pairs = [(seconds_ago(seconds), name) for seconds, name in stuck]
+    return watch_progress(progress or waiting("waits"), pairs, MINUTE, now=NOW, template=template)
+
+
+DEADLINES = {"1": 1, "90": 90, "2147483647": 2147483647}
+INVALID = [None, "0", "-5", "", "10m", "1.5", "2147483648", "soon" * 500]
+
+
+@pytest.mark.parametrize(("text", "seconds"), [*DEADLINES.items(), *((text, 600) for text in INVALID)])
+def test_r14_the_deadline_is_ten_minutes_if_the_owner_has_no_valid_one(text: str | None, seconds: int):
+    assert read_settings(owner(text)).deadline == timedelta(seconds=seconds)
+
+
+def test_p14_before_the_deadline_of_the_oldest_vm_the_plan_is_requeued_for_the_deadline():
+    plan = watched((10, "b"), (45, "a"), (30, "c"))
+    assert (plan.notices, plan.requeue_after_s, plan.held) == ((), 15, "waits")
+
+
+@pytest.mark.parametrize("seconds", [60, 61, 86400])
+def test_p14_from_the_deadline_on_a_notice_names_the_stuck_vm(seconds: float):
+    earlier = Notice(reason="Other", message="x")
+    plan = watched((1, "b"), (seconds, "a"), progress=replace(waiting("waits"), notices=(earlier,)))
+    assert plan.notices[0] is earlier
+    [notice] = plan.notices[1:]
+    assert notice.reason == "RolloutStalled"
+    assert notice.warning
+    assert notice.message == (
+        "2 virtual machines block the rollout because they are not ready, a for longer than 60 seconds; "
+        "no more are replaced until they are"
+    )
+    assert plan.requeue_after_s is None, "told once: there is nothing to wake up for"
+
+
+def test_p14_a_stalled_rollout_is_reported_once_for_each_template():
+    first, same, other = (
+        watched((seconds, name), template=template).notices[0].once
+        for seconds, name, template in ((60, "a", "t1"), (90, "b", "t1"), (60, "a", "t2"))
+    )
+    assert first == same != other

@@ -1,34 +1,145 @@
-"""P23: the catalogue of annotations, and what the user hears about wrong ones."""
+"""P23, R3, P7: what users write wrong: annotations, and fields of VMs and VMIs that cannot be decoded."""
 
 import re
+from datetime import timedelta
+from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
+from controller.apimachinery.conditions import find_true
 from controller.kinds import REPLICA_SETS
 from controller.kubevirt import annotations as names
+from controller.kubevirt.resources import VMIS, VMS
+from controller.pool.leaving.claims import plan_strays
+from controller.pool.members.unready_periods import Down, Observation, next_period
 from controller.pool.plan import plan as plan_pool
+from controller.pool.status import next_status as next_pool_status
 from controller.pool.status import next_status as pool_status
-from controller.replicas.catalogue import (
-    BY_NAME,
-    CATALOGUE,
-    HIGHEST,
-    MOST_UNKNOWN,
-    OPAQUE,
-    Place,
-    without_foreign_annotations,
-)
-from controller.replicas.wrong_annotations import MAX_HINTS, MAX_NOTICES, is_valid, with_hints, wrong_on
+from controller.replicas.catalogue import BY_NAME, CATALOGUE, HIGHEST, OPAQUE, Place, without_foreign_annotations
+from controller.replicas.undecodable import UNDECODABLE, undecodable_notices
+from controller.replicas.wrong_annotations import MAX_NOTICES, is_valid, with_hints, wrong_on
 from controller.replicaset.plan import plan as plan_set
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
+from controller.replicaset.status import next_status
 from controller.replicaset.status import next_status as set_status
-from controller.runtime.actions import Plan
+from controller.runtime.actions import Create, Plan, RemoveOwnerReference
 from informers.meta import ObjectMeta
 from plugin.views.reasons import reasons_of
 from plugin.views.situations import situation_of
 from tests import pool_builders
 from tests.builders import NOW, replicaset, snapshot, vmi
-from tests.pool_builders import pool, vms
+from tests.pool_builders import pool, vm, vm_spec, vms
+from tests.pool_builders import snapshot as pool_snapshot
+from tests.pool_builders import vmi as vmi_of
 from tools.reference.metadata import read_texts
+
+WHY = "Expected `str | null`, got `int` - at `$.status.phase`"
+
+
+def with_bad_status(of: Any, resource: Any = VMIS) -> Any:
+    """Put a number into `status.phase`, and return the object as a cache has it: only the metadata."""
+    document = msgspec.json.decode(msgspec.json.encode(of))
+    document["status"] = {"phase": 7, "printableStatus": 7}
+    with pytest.raises(msgspec.DecodeError):
+        resource.decode(msgspec.json.encode(document))
+    return resource.decode_metadata(msgspec.Raw(msgspec.json.encode(document)), WHY)
+
+
+def of_kind(todo: Plan, kind: type[Any]) -> list[str]:
+    return [each.key.name for each in todo.actions if isinstance(each, kind)]
+
+
+def told(todo: Plan) -> list[str]:
+    return [notice.message for notice in todo.notices if notice.reason == UNDECODABLE]
+
+
+def test_r3_a_vmi_with_an_unreadable_status_counts_and_its_set_stays_complete():
+    owner = replicaset(replicas=3)
+    members = [vmi("a", owner=owner), vmi("b", owner=owner), with_bad_status(vmi("c", owner=owner))]
+    seen = snapshot(owner, members)
+    todo = plan_set(seen)
+    assert todo.actions == ()
+    assert told(todo) == [
+        f"virtual machine instance c has a field that cannot be decoded ({WHY}): it is not ready, and not deleted"
+    ]
+    status = next_status(seen, ())
+    assert (status.replicas, status.ready_replicas) == (3, 2)
+    assert status.problem == f"c: Undecodable, {WHY}"
+    assert find_true(status.conditions, "Stalled") is None, "only a user can correct the field"
+
+
+def test_p7_a_vm_with_an_unreadable_status_counts_and_its_pool_creates_no_other_one():
+    owner = pool(replicas=2)
+    bad = with_bad_status(vm("web-1", owner=owner), VMS)
+    todo = plan_pool(pool_snapshot(owner, (vm("web-0", owner=owner), bad)))
+    assert of_kind(todo, Create) == []
+    [message] = told(todo)
+    assert message.startswith("virtual machine web-1 has a field that cannot be decoded")
+    assert message.endswith("it is not healed, updated or scaled in")
+
+
+@pytest.mark.parametrize("unreadable", ["VM", "VMI"])
+def test_p17_the_status_of_a_pool_names_an_unreadable_object_and_the_pool_does_not_stall(unreadable):
+    owner = pool(replicas=1)
+    member = vm("web-0", owner=owner)
+    instance = vmi_of(member)
+    seen = (with_bad_status(member, VMS), instance) if unreadable == "VM" else (member, with_bad_status(instance))
+    status = next_pool_status(pool_snapshot(owner, seen[:1], vmis=seen[1:]), ())
+    assert (status.printable_status, status.problem) == ("Degraded", f"web-0: Undecodable, {WHY}")
+    assert find_true(status.conditions, "Stalled") is None, "only a user can correct the field"
+
+
+def test_p15_a_vm_whose_vmi_has_an_unreadable_status_is_not_healed():
+    owner = pool(replicas=1, autohealing={"startUpFailureThreshold": 1, "minFailingToStartDuration": "0s"})
+    failing = vm("web-0", owner=owner, ready=False, printable="CrashLoopBackOff", failures=9)
+    readable = vmi_of(failing, phase="Failed", ready=False)
+    assert plan_pool(pool_snapshot(owner, (failing,), vmis=(readable,))).actions != ()
+    todo = plan_pool(pool_snapshot(owner, (failing,), vmis=(with_bad_status(readable),)))
+    assert todo.actions == ()
+    assert any(notice.reason == "HealingHeld" for notice in todo.notices)
+
+
+@pytest.mark.parametrize("unreadable", ["VM", "VMI"])
+def test_p15_the_time_in_which_an_object_is_unreadable_does_not_count_as_unready(unreadable):
+    member = vm("web-0", owner=pool(), ready=False)
+    instance = vmi_of(member, ready=False)
+    readable = Observation(member, instance)
+    strange_vm, strange_vmi = with_bad_status(member, VMS), with_bad_status(instance)
+    strange = Observation(strange_vm, instance) if unreadable == "VM" else Observation(member, strange_vmi)
+    hours = [NOW + timedelta(hours=number) for number in range(3)]
+    assert next_period(None, strange, hours[0]) is None
+    period = next_period(None, readable, hours[1])
+    assert isinstance(period, Down)
+    assert period.since == hours[1]
+    period = next_period(period, strange, hours[1] + timedelta(minutes=1))
+    period = next_period(period, strange, hours[2])
+    period = next_period(period, readable, hours[2])
+    assert isinstance(period, Down)
+    assert period.since == hours[2]
+
+
+def test_p10_a_terminating_vm_whose_disks_are_unreadable_keeps_its_finalizer_and_its_pool_waits():
+    owner = pool(replicas=0, deleting=True, scaleInStrategy={"proactive": {"statePreservation": "Offline"}})
+    member = vm("web-0", owner=owner, deleting=True, spec=vm_spec(disks=["data"]))
+    assert of_kind(plan_pool(pool_snapshot(owner, (member,))), RemoveOwnerReference) == ["data", "data"]
+    bad = with_bad_status(member, VMS)
+    held = plan_pool(pool_snapshot(owner, (bad,)))
+    assert held.actions == ()
+    assert any(notice.reason == "ScaleInHeld" and "cannot be decoded" in notice.message for notice in held.notices)
+    assert plan_strays([member], burst=10).actions != ()
+    assert plan_strays([bad], burst=10).actions == ()
+
+
+def test_the_events_of_an_object_come_when_its_age_has_doubled():
+    bad = replace(vmi("a", age_s=0), undecodable=WHY)
+    occasions = [
+        undecodable_notices([bad], NOW + timedelta(seconds=seconds))[0].once for seconds in (0, 1, 2, 3, 4, 7, 8, 3600)
+    ]
+    assert len(set(occasions)) == 6
+    day = {undecodable_notices([bad], NOW + timedelta(seconds=seconds))[0].once for seconds in range(86_400)}
+    assert len(day) == 18
 
 
 def messages(place: Place, **annotations: str) -> tuple[str, ...]:
@@ -110,12 +221,6 @@ def test_p23_of_many_unknown_annotations_ten_are_named_and_the_others_are_counte
     assert found[-1] == "4991 more unknown annotations have no effect"
 
 
-def test_p23_at_most_three_unknown_names_are_compared_with_the_known_ones():
-    owner = ObjectMeta(annotations={f"vmherd.dev/protec{letter}": "" for letter in "abcde"})
-    with_hint = [each.hint for each in with_hints(wrong_on(owner, Place.VM)) if each.hint]
-    assert with_hint == ["; did you mean vmherd.dev/protect?"] * MAX_HINTS
-
-
 def test_the_cache_keeps_only_the_annotations_that_the_controller_reads():
     kept = without_foreign_annotations(
         vmi(annotations={names.DELETION_COST: "1", "other.example.com/data": "x" * 200_000})
@@ -124,24 +229,6 @@ def test_the_cache_keeps_only_the_annotations_that_the_controller_reads():
     assert without_foreign_annotations(vmi(annotations={"a": "b"})).metadata.annotations is None
     same = vmi(annotations={names.DELETION_COST: "1"})
     assert without_foreign_annotations(same) is same
-
-
-def test_p23_the_cache_keeps_the_number_of_the_other_unknown_annotations():
-    many = {f"vmherd.dev/{number}": "x" * 50 for number in range(5000)}
-    whole = vmi(annotations={**many, names.PROTECT: "True"})
-    cached = without_foreign_annotations(whole)
-    assert len(cached.metadata.annotations or {}) == MOST_UNKNOWN + 2
-    assert wrong_on(cached.metadata, Place.VMI)[-1].message == "4990 more unknown annotations have no effect"
-    assert wrong_on(cached.metadata, Place.VMI) == wrong_on(
-        ObjectMeta(annotations={**many, names.PROTECT: "True"}), Place.VMI
-    )
-    assert without_foreign_annotations(cached) is cached
-
-
-def test_p23_a_message_is_one_short_line():
-    [message] = messages(Place.SET, rolling_update="a\n" * 5000)
-    assert message.isprintable()
-    assert len(message) < 300
 
 
 def test_p23_annotations_of_other_programs_and_right_ones_are_not_named():
@@ -199,13 +286,6 @@ def test_p23_a_wrong_annotation_gives_one_event_for_each_value():
     assert len(occasions(*map(str, range(2 * MAX_NOTICES)))) == MAX_NOTICES
 
 
-def test_p23_the_problem_of_a_vmi_comes_before_a_wrong_annotation():
-    owner = replicaset(replicas=1, annotations={"vmherd.dev/x": "y"})
-    status = set_status(snapshot(owner, [vmi("web-0", owner=owner, ready=False, age_s=9999)]), ())
-    assert status.problem is not None
-    assert status.problem.startswith("web-0: ")
-
-
 def test_p23_why_names_wrong_annotations():
     seen = set_with({}, {"vmherd.dev/remove": "yes"}, **{"vmherd.dev/partitio": "1"})
     reasons = reasons_of(situation_of(REPLICA_SETS, "kubevirt.io", seen), None, NOW)
@@ -213,9 +293,3 @@ def test_p23_why_names_wrong_annotations():
         "annotation vmherd.dev/partitio is unknown, so it has no effect; did you mean vmherd.dev/partition?",
         'VMI web-1: annotation vmherd.dev/remove is "yes": it must be "true" or "false", so it is not marked',
     ]
-
-
-def test_p23_vmis_with_the_same_wrong_annotation_are_in_one_group():
-    seen = set_with(*[{"vmherd.dev/protect": "no"}] * 200)
-    assert len(seen.members.groups) == 1
-    assert re.search("VMI web-0 and 199 more: ", events(plan_set(seen))[0])
