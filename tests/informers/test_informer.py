@@ -11,7 +11,6 @@ from tests.informers.scripted import (
     RecordedInstruments,
     ScriptedClient,
     error,
-    follow,
     following,
     make_informer,
     names,
@@ -146,14 +145,6 @@ async def test_a_cluster_scoped_resource_has_one_watch():
         await informer.synced.wait()
         assert informer.store.get(key("n", "")) is not None
     assert {request.path for request in client.requests} == {"/api/v1/nodes"}
-
-
-async def test_a_transform_changes_the_stored_objects():
-    client = ScriptedClient(
-        page(config_map("a", 1, color="red"), version=5), stream(line("ADDED", config_map("b", 6, color="red")))
-    )
-    informer = await follow(client, seconds=1, transform=lambda obj: ConfigMap(obj.metadata))
-    assert [obj.data for obj in informer.store.values()] == [None, None]
 
 
 async def test_an_object_that_the_transform_rejects_is_not_stored():

@@ -21,11 +21,6 @@ def test_failures_of_one_key_do_not_delay_another_key():
     assert limiter.delay("good", now=0.0) == 0.005
 
 
-def test_thousands_of_failures_do_not_overflow():
-    limiter: ItemBackoff[str] = ItemBackoff()
-    assert [limiter.delay("a", now=0.0) for _ in range(2000)][-1] == 1000.0
-
-
 def test_no_reference_to_a_forgotten_key_is_kept():
     class Key:
         pass

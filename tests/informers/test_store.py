@@ -76,16 +76,6 @@ def test_an_undecodable_deletion_returns_the_cached_state():
     assert len(store) == 0
 
 
-def test_a_list_returns_only_the_differences():
-    gone, same, old = config_map("gone", 1), config_map("same", 2), config_map("old", 3)
-    store = make_store(gone, same, old)
-    new, fresh = config_map("old", 6), config_map("fresh", 5)
-    changes = stores.replace(store, [config_map("same", 2), new, fresh], "7")
-    assert set(changes) == {Removed(gone), Updated(old, new, only_version=True), Added(fresh)}
-    assert changes[0] == Removed(gone)
-    assert store.version() == "7"
-
-
 RED5, A4 = config_map("a", 5, color="red"), config_map("a", 4)
 
 
@@ -146,11 +136,6 @@ def test_an_undecodable_object_with_a_new_uid_is_removed():
     incoming.keep(config_map("a", 8, uid="two").metadata)
     store.commit(incoming, "9")
     assert [change for changes in incoming.changes(at_once=10) for change in changes] == [Removed(held)]
-
-
-def test_an_unknown_index_raises_key_error():
-    with pytest.raises(KeyError):
-        make_store().by_index("size", "red")
 
 
 def test_the_result_of_a_lookup_is_cached_until_an_object_changes():

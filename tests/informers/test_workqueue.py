@@ -46,12 +46,6 @@ async def test_other_tasks_run_between_two_keys(queue):
 # Delays
 
 
-@pytest.mark.parametrize("delay_s", [0, -1])
-async def test_a_delay_of_zero_or_less_adds_the_key_immediately(queue, delay_s):
-    queue.add_after("a", delay_s)
-    assert len(queue) == 1
-
-
 async def test_the_delay_of_a_failing_key_grows_until_it_is_forgotten():
     queue = make_queue(limiter=ItemBackoff(initial_s=1))
     came_at = []
@@ -86,10 +80,6 @@ async def test_another_limiter_does_not_count_in_the_queues_own_limiter():
     queue.done("a")
     assert queue.retries("a") == 0
     assert queue.add_rate_limited("a") == 1
-
-
-async def test_the_default_limiter_is_that_of_client_go():
-    assert WorkQueue[str]("test").add_rate_limited("a") == 0.005
 
 
 # Flows

@@ -18,20 +18,6 @@ def test_r5_suffixes_are_five_letters_of_the_safe_alphabet_and_depend_on_the_see
     assert all(len(word) == 5 and set(word) <= set(SAFE_ALPHABET) for word in words)
 
 
-def test_the_suffix_of_a_slot_does_not_depend_on_the_number_of_slots():
-    assert first("uid", 10) == first("uid", 5000)[:10]
-
-
-def test_owners_get_different_suffixes():
-    assert not set(first("uid-1", 100)) & set(first("uid-2", 100))
-
-
-def test_every_letter_is_equally_likely():
-    text = "".join(first("uid", 20_000))
-    shares = [text.count(letter) * len(SAFE_ALPHABET) / len(text) for letter in SAFE_ALPHABET]
-    assert 0.93 < min(shares) <= max(shares) < 1.07
-
-
 @given(st.sets(st.integers(0, 60)))
 def test_r5_taken_names_are_skipped_and_the_lowest_slots_come_first(taken_slots):
     words = first("uid", 80)

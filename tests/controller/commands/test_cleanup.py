@@ -134,12 +134,6 @@ def test_the_finalizer_of_a_pool_without_disks_to_preserve_is_removed(owner):
     assert left == []
 
 
-def test_without_finalizers_the_plan_is_empty():
-    cleanup = plan_cleanup([], [], POOLS, force=False)
-    assert cleanup.plan.stages == ()
-    assert cleanup.left == ()
-
-
 def test_pools_that_are_not_changed_are_reported_with_their_namespace():
     owner = pool(scaleInStrategy=OFFLINE, deleting=True)
     assert plan_cleanup([owner], vms(owner, 0), POOLS, force=False).left == (ObjectKey("default", "web"),)

@@ -296,14 +296,6 @@ def test_the_variable_of_a_service_named_vmherd_does_not_set_the_port(capsys, mo
     assert capsys.readouterr().err.startswith("vmherd: no kubeconfig at /nowhere")
 
 
-def test_help_says_what_can_be_exposed(capsys):
-    assert main(["expose", "--help"]) == 0
-    out = capsys.readouterr().out
-    assert out.startswith("Usage: vmherd expose [OPTIONS] TYPE NAME\n\n  Create a Service. TYPE is vmirs or vmpool")
-    assert "VMHERD_PORT" not in out
-    assert "-n, --namespace NAMESPACE" in out
-
-
 @pytest.mark.parametrize(("command", "explained"), [("expose", False), ("takeover", False), ("run", True)])
 def test_only_the_help_of_a_command_with_durations_explains_durations(
     command: str, explained: bool, capsys: pytest.CaptureFixture[str]

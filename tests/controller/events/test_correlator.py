@@ -94,13 +94,6 @@ def test_a_repeat_every_nine_minutes_stays_one_event(correlator):
     assert [series.count for series in events] == [20]
 
 
-def test_a_repeat_of_a_separate_event_raises_its_own_count(correlator):
-    recorded = [record(correlator, f"created {n}") for n in range(20)]
-    again = record(correlator, "created 3")
-    assert again is recorded[3]
-    assert again.count == 2
-
-
 def test_similar_events_are_separate_again_after_ten_minutes(correlator):
     for n in range(20):
         record(correlator, f"created {n}")

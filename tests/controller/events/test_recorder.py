@@ -53,13 +53,6 @@ async def test_one_recorder_publishes_for_several_components():
     assert sources == [COMPONENT, "virtualmachinepool-controller"]
 
 
-async def test_a_notice_is_a_warning_by_default():
-    async with recording() as setup:
-        setup.recorder.publish(ref(), [Notice(reason="FailedCreate", message="quota exceeded")])
-        await setup.sent()
-    assert [event["type"] for event in setup.events] == ["Warning"]
-
-
 async def test_a_repeat_raises_the_count_of_the_event_on_the_server():
     async with recording() as setup:
         for _ in range(3):
@@ -84,18 +77,6 @@ async def test_a_repeat_of_an_expired_event_creates_a_new_event():
         setup.recorder.publish(ref(), [created("web1")])
         await setup.sent()
     assert setup.counts() == [("Created virtual machine: web1", 2)]
-
-
-async def test_a_thousand_notices_at_once_are_eleven_requests_and_all_are_counted():
-    async with recording() as setup:
-        setup.recorder.publish(ref(), [created(f"web{n}") for n in range(1000)])
-        await setup.sent()
-    assert len(setup.verbs) == 11
-    *single, (combined, count) = setup.counts()
-    assert single == [(f"Created virtual machine: web{n}", 1) for n in range(10)]
-    assert combined == "(combined from similar events): Created virtual machine: web999"
-    assert count == 990
-    assert setup.drops == {}
 
 
 async def test_a_thousand_notices_in_a_minute_are_at_most_a_few_dozen_requests():

@@ -99,8 +99,3 @@ def test_a_caller_may_never_interrupt_a_live_migration():
 @pytest.mark.parametrize(("status", "expected"), [("True", True), ("False", False)])
 def test_the_condition_of_the_vm_shows_that_a_user_must_repair_its_volumes(status: str, expected: bool):
     assert needs_manual_recovery(vm(condition("ManualRecoveryRequired", status))) is expected
-
-
-def test_a_reason_does_not_change_while_a_volume_is_attached():
-    phases = ("Pending", "Bound", "AttachedToNode", "MountedToPod")
-    assert len({delicate_reason(vm({}), vmi(volume(phase)), NOW) for phase in phases}) == 1

@@ -39,12 +39,6 @@ def test_r13_a_disk_is_modernised(old, new):
     assert modern(with_disks(old)) == with_disks(new)
 
 
-def test_r13_a_registry_disk_is_a_container_disk():
-    image = {"image": "kubevirt/cirros-registry-disk-demo:latest"}
-    volumes = [{"name": "v", "registryDisk": image}, {"name": "w", "emptyDisk": {"capacity": "1Gi"}}]
-    assert modern({"volumes": volumes}) == {"volumes": [{"name": "v", "containerDisk": image}, volumes[1]]}
-
-
 def test_r13_the_first_manifest_of_the_guide_is_modernised_completely():
     guide = {
         "domain": {

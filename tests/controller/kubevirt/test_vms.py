@@ -232,13 +232,6 @@ def test_decoded_types_are_not_tracked_by_the_garbage_collector(module: ModuleTy
     assert [each for each in structs if each.__struct_config__.gc] == []
 
 
-def test_only_the_conditions_that_a_pool_reads_are_kept():
-    one = VMS.decode(whole_vm(1))
-    assert one.status is not None
-    assert [condition.type for condition in one.status.conditions or ()] == ["Ready"]
-    assert vms.is_ready(one)
-
-
 def revision(owner_kind: str) -> bytes:
     owner = {"apiVersion": "x/v1", "kind": owner_kind, "name": "web", "uid": "u", "controller": True}
     metadata = {"name": "web-1", "ownerReferences": [owner]}

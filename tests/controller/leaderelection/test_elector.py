@@ -2,11 +2,9 @@ import asyncio
 from itertools import pairwise
 
 import pytest
-from structlog.testing import capture_logs
 
 from controller.leaderelection.elector import ElectionImpossible, new_identity
 from controller.leaderelection.lease import QUARANTINE
-from controller.running import leaf_errors
 from informers.errors import Forbidden, Invalid, NotFound
 from tests.controller.leaderelection.electorate import LeaseServer, Process, leader_and_standby, one_leader, settle
 from tests.fakes.virtual_time import now
@@ -31,19 +29,6 @@ async def test_the_first_candidate_creates_the_lease_and_leads_at_once():
         "leaseTransitions": 0,
     }
     await settle(task)
-
-
-async def test_exactly_one_of_the_candidates_that_start_together_leads():
-    server = LeaseServer()
-    processes = [Process(server, name) for name in "abc"]
-    with capture_logs() as logs:
-        tasks = [process.start() for process in processes]
-        for _ in range(300):
-            await asyncio.sleep(0.1)
-            if now() > 1:
-                assert sum(process.elector.is_leader for process in processes) == 1
-    assert {line["log_level"] for line in logs} == {"info"}, "a lost race is not a failure"
-    await settle(*tasks)
 
 
 async def test_a_leader_stays_leader_and_renews_every_retry_period():
@@ -190,34 +175,6 @@ async def test_a_leader_that_keeps_its_lease_lets_it_expire():
     await settle(second)
 
 
-@pytest.mark.parametrize("end", ["cancelled", "failed"])
-async def test_a_failed_or_cancelled_leader_lets_the_lease_expire(end):
-    server = LeaseServer()
-    leader, standby = Process(server, "a"), Process(server, "b")
-
-    async def fail() -> None:
-        async with leader.elector.elected(leader.stop):
-            await leader.stop.wait()
-            raise KeyError("broken")
-
-    first = leader.start() if end == "cancelled" else asyncio.create_task(fail())
-    await asyncio.sleep(1)
-    second = standby.start()
-    await asyncio.sleep(30)
-    (last_renewal, _) = leader.connection.log[-1]
-    leader.stop.set() if end == "failed" else first.cancel()
-    (outcome,) = await asyncio.gather(first, return_exceptions=True)
-    if end == "failed":
-        assert [type(leaf) for leaf in leaf_errors(outcome)] == [KeyError]
-    else:
-        assert isinstance(outcome, asyncio.CancelledError)
-    assert server.record["holderIdentity"] == "a"
-    assert not leader.elector.is_leader
-    await asyncio.sleep(20)
-    assert 15 < standby.led_from - last_renewal < 15 + 2
-    await settle(second)
-
-
 @pytest.mark.parametrize("dies_after_s", [30, 30.4, 30.8, 31.2, 31.6])
 async def test_a_standby_takes_over_one_lease_duration_after_it_saw_the_last_change(dies_after_s):
     _, (leader, first), (standby, second) = await leader_and_standby(chance=lambda: 0.999)
@@ -298,18 +255,6 @@ async def test_a_lease_whose_version_decreases_reports_a_restore_once_and_the_le
     assert found == [f"the lease vmherd has version {before - 1}, but had version {before} before"]
     assert leader.elector.is_leader
     await settle(task)
-
-
-async def test_a_standby_reports_a_restore_too():
-    server, (leader, task), (standby, other) = await leader_and_standby()
-    found: list[str] = []
-    standby.elector.restores.on_restore = found.append
-    await asyncio.sleep(10)
-    leader.connection.trouble = "refused"
-    server.lease["metadata"]["resourceVersion"] = "1"
-    await asyncio.sleep(3)
-    assert len(found) == 1
-    await settle(task, other)
 
 
 # The note of the objects in quarantine

@@ -76,15 +76,6 @@ async def test_a_leader_whose_machine_slept_beyond_the_deadline_writes_nothing_a
     assert now() < 5 + 2.5
 
 
-async def test_an_annotation_on_the_lease_stays_and_does_not_end_the_leadership():
-    server, leader, task = await one_leader()
-    server.edit(metadata={"annotations": {"note": "hello"}})
-    await asyncio.sleep(100)
-    assert leader.elector.is_leader
-    assert server.lease["metadata"]["annotations"] == {"note": "hello"}
-    await settle(task)
-
-
 async def test_a_leader_creates_a_deleted_lease_again_and_no_standby_takes_over():
     server, (leader, first), (standby, second) = await leader_and_standby(chance=lambda: 0.0)
     await asyncio.sleep(10.1)

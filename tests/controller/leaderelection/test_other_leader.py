@@ -192,16 +192,6 @@ async def test_a_leader_finds_a_leader_that_begins_later():
             assert await leaders.find() == OtherLeader("pod-1", THERE, "vmherd")
 
 
-async def test_a_leader_that_has_ended_is_not_found_any_more():
-    cluster = Cluster(mine="this process", vmherd_system="pod-1")
-    leaders = leading(cluster)
-    async with live(cluster, HERE, THERE):
-        assert await leaders.find() is not None
-    async with live(cluster, HERE):
-        await asyncio.sleep(60)
-        assert await leaders.find() is None
-
-
 async def test_a_lease_that_stays_the_same_costs_one_request_in_each_look_after_the_first():
     cluster = Cluster(mine="this process", vmherd_system="crashed")
     leaders = leading(cluster)
@@ -241,17 +231,6 @@ async def test_without_the_permission_to_list_leases_a_leader_looks_only_once():
     assert asked.count(LEASES.path("")) == 1
     assert await leaders.find() is None
     assert tuple(cluster.asked) == asked
-
-
-async def test_after_an_answer_403_of_a_starting_api_server_a_leader_looks_again():
-    cluster = Cluster(mine="this process", vmherd_system="pod-1")
-    leaders = leading(cluster)
-    cluster.allows = False
-    with pytest.raises(Forbidden):
-        await leaders.find()
-    cluster.allows = True
-    async with live(cluster, HERE, THERE):
-        assert await leaders.find() == OtherLeader("pod-1", THERE, "vmherd")
 
 
 async def test_a_leader_that_loses_the_permission_fails_in_each_look_and_does_not_report_that_it_is_alone():

@@ -76,12 +76,6 @@ def test_a_deleted_object_is_held_no_longer():
     assert held(metrics) == set()
 
 
-def test_without_series_of_objects_nothing_is_held():
-    metrics = Metrics(CollectorRegistry())
-    metrics.planned(POOL, WEB, notices("HealingHeld"))
-    assert held(metrics) == set()
-
-
 def test_a_process_that_waits_for_the_lease_measures_no_readiness():
     metrics = Metrics(CollectorRegistry())
     metrics.leading("vmherd", master=False)

@@ -124,13 +124,6 @@ def test_the_tally_of_a_deleted_pool_is_removed():
     assert TALLY in before, "and a page that was taken before still has it"
 
 
-def test_a_set_has_a_tally_of_the_successful_actions_on_its_vmis():
-    setup = MetricsSetup()
-    done = [Done(create(VMIS)), AlreadyThere(create(VMIS)), Rejected(create(VMIS), NO), Done(delete(VMIS))]
-    setup.count(*done, controller="replicaset", kind=SET)
-    assert setup.counts.tallies() == {(SET, *KEY): MachineTally(started=2, stopped=1)}
-
-
 def test_a_kind_without_counters_has_no_tally():
     setup = MetricsSetup()
     setup.count(Done(create(VMIS)), kind="VirtualMachineFlock")

@@ -100,18 +100,6 @@ def test_a_change_that_a_new_list_shows_late_has_the_time_of_the_condition():
     assert setup.seconds == [60]
 
 
-def test_a_new_list_without_a_change_counts_nothing():
-    setup, store = of_sets(), Store[Any]()
-    setup.see(*store.apply(young(version="1")), *store.apply(ready(version="2")))
-    for version in ("3", "4"):
-        listed = store.begin_replace()
-        listed.put(ready(version=version))
-        store.commit(listed, version)
-        for changes in listed.changes(at_once=10):
-            setup.see(*changes)
-    assert setup.seconds == [60]
-
-
 def test_another_member_with_the_same_name_counts_for_itself():
     setup, store = of_sets(), Store[Any]()
     setup.see(*store.apply(young(version="1")), *store.apply(ready(version="2")))

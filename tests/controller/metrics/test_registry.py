@@ -200,9 +200,3 @@ def test_promtool_reports_no_problem(promtool: Path):
     page, _ = setup.metrics.page().render()
     verdict = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True, check=False, timeout=60)
     assert (verdict.returncode, verdict.stdout.decode(), verdict.stderr.decode()) == (0, "", "")
-
-
-def test_promtool_finds_the_problem_of_a_bad_page(promtool: Path):
-    page = b"# TYPE badCounter counter\nbadCounter 1\n"
-    verdict = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True, check=False, timeout=60)
-    assert verdict.returncode != 0

@@ -1,6 +1,5 @@
 """The version of a kind in which the controller reads and writes objects."""
 
-import msgspec
 import pytest
 
 from controller.config.settings import Config
@@ -57,7 +56,3 @@ async def test_a_kind_with_one_version_needs_no_request() -> None:
     server = Discovery()
     await served_resource(server, REPLICA_SETS)
     assert server.asked == []
-
-
-def test_a_configuration_with_versions_differs_from_one_without() -> None:
-    assert msgspec.structs.replace(Config(), versions={"pool": "v1alpha1"}) != Config()

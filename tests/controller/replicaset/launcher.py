@@ -21,14 +21,6 @@ def fails(document: Document, age_s: float) -> str:
     return "Failed" if age_s >= STEP_S else "Scheduling"
 
 
-def comes_up(document: Document, age_s: float) -> str:
-    return "Ready" if age_s >= STEP_S else "Scheduling"
-
-
-def stays_unready(document: Document, age_s: float) -> str:
-    return "Running" if age_s >= STEP_S else "Scheduling"
-
-
 class Launcher:
     """Acts as virt-controller and the nodes. `fate` decides the state of each VMI. Tests may replace `fate`."""
 

@@ -21,7 +21,6 @@ from controller.runtime.actions import Action, AnyResource, Outcome, Stage
 from controller.runtime.execute.refusals import Refusals
 from controller.runtime.result import Report
 from informers.meta import ObjectKey, controller_of
-from informers.store import Change
 from tests.builders import NOW, REPLICASETS, stored
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.caches import LaggingCache
@@ -76,8 +75,6 @@ class ReplicaSetSimulation:
         finalizers: bool = False,
         instant: bool = False,
         latency_s: float = 0.01,
-        vmi_handler: Callable[[Change[VirtualMachineInstance]], None] = lambda change: None,
-        set_handler: Callable[[Change[ReplicaSet]], None] = lambda change: None,
         history: int = 5,
     ) -> None:
         """If `finalizers` is true, a deleted VMI keeps KubeVirt's finalizer until the next call of `live_on`.
@@ -93,8 +90,8 @@ class ReplicaSetSimulation:
         self.server = FakeApiServer(
             latency_s=latency_s, has_status=(REPLICASETS,), finalizers=held_by, now=lambda: self.now
         )
-        self.sets = LaggingCache(self.server, REPLICASETS, indexes=REPLICASET_INDEXES, handler=set_handler)
-        self.vmis = LaggingCache(self.server, VMIS, indexes=VMI_INDEXES, handler=vmi_handler)
+        self.sets = LaggingCache(self.server, REPLICASETS, indexes=REPLICASET_INDEXES)
+        self.vmis = LaggingCache(self.server, VMIS, indexes=VMI_INDEXES)
         self.revisions = LaggingCache(self.server, CONTROLLER_REVISIONS, indexes=REVISION_INDEXES)
         kept, rosters = RevisionCache(self.revisions.store, history), VMIRosters(self.vmis.store)
         rules = ReplicaSetRules(self.sets.store, self.vmis.store, REPLICASETS, VMIS, rosters, kept, burst)
@@ -162,10 +159,6 @@ class ReplicaSetSimulation:
     def carry_out(self, stages: Sequence[Stage]) -> tuple[Outcome, ...]:
         """Carry out the stages of an earlier plan, in a synchronous test."""
         return run(self.process.carry_out(self.key, self.owner.metadata.uid, stages))
-
-    def crash_while_carrying_out(self, stages: Sequence[Stage], writes: int) -> None:
-        """Kill the process after this number of writes, and start a new process."""
-        run(self.process.kill_after(writes, self.process.carry_out(self.key, self.owner.metadata.uid, stages)))
 
     def snapshot(self) -> Snapshot:
         self.process.catch_up()

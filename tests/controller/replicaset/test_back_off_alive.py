@@ -2,9 +2,8 @@
 
 import pytest
 
-from controller.kubevirt.vmis import is_ready
 from tests.builders import REPLICASETS
-from tests.controller.replicaset.launcher import Fate, Launcher, change_template, comes_up, fails
+from tests.controller.replicaset.launcher import Fate, Launcher, fails
 from tests.controller.replicaset.simulation import ReplicaSetSimulation, replicaset_document
 from tests.fakes.virtual_time import run
 
@@ -16,10 +15,6 @@ def set_of(replicas: int, fate: Fate, *, finalizers: bool = False, **annotations
     document = replicaset_document(replicas=replicas)
     simulation.server.put(REPLICASETS, {**document, "metadata": {**document["metadata"], "annotations": annotations}})
     return Launcher(simulation, fate)
-
-
-def ready(launcher: Launcher) -> int:
-    return sum(map(is_ready, launcher.simulation.active))
 
 
 def reported(launcher: Launcher, reason: str) -> int:
@@ -45,26 +40,3 @@ def test_r4a_a_restart_of_the_controller_forgets_nothing():
         run(launcher.live(60))
         launcher.simulation.restart()
     assert len(launcher.created) <= 2 * 3 + 18
-
-
-def test_r4a_a_rollout_to_a_failing_template_stops_and_is_reported_although_each_vmi_is_young():
-    launcher = set_of(4, comes_up, **{"vmherd.dev/rolling-update": "maxUnavailable=1"})
-    run(launcher.live(60))
-
-    def fate(document, age_s):
-        if "note" not in document["metadata"].get("annotations", {}):
-            return "Ready"
-        return "Scheduling" if age_s < 4 else "Ready" if age_s < 6 else "Failed"
-
-    launcher.fate = fate
-    change_template(launcher.simulation, note="crashes")
-    run(launcher.live(500))
-    assert "RolloutStalled" not in launcher.simulation.reasons
-    run(launcher.live(400))
-    assert reported(launcher, "RolloutStalled") == 1
-    run(launcher.live(HOUR_S))
-    assert ready(launcher) >= 2
-    launcher.fate = comes_up
-    run(launcher.live(5 * HOUR_S))
-    assert launcher.simulation.owner.status.updated_replicas == 4
-    assert ready(launcher) == 4

@@ -71,13 +71,6 @@ def test_nothing_is_written_while_a_set_is_deleted_or_unsettled(owner, settled, 
     assert reason in todo.held
 
 
-def test_a_set_that_needs_no_change_gets_an_empty_plan():
-    owner = replicaset()
-    assert plan(snapshot(owner, members(owner, 3))) == plan(snapshot(replicaset(replicas=0)))
-    assert plan(snapshot(owner, members(owner, 3))).stages == ()
-    assert plan(snapshot(owner, members(owner, 3))).held == ""
-
-
 def test_r2_an_orphan_is_adopted_after_the_set_was_confirmed_and_counts_at_once():
     owner = replicaset(replicas=3)
     todo = plan(snapshot(owner, [*members(owner, 1), vmi("orphan")]))

@@ -9,7 +9,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from controller.apimachinery.conditions import find_true
-from controller.kubevirt.annotations import ROLLING_UPDATE, TEMPLATE_HASH
+from controller.kubevirt.annotations import TEMPLATE_HASH
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS
 from controller.kubevirt.vm_types import ControllerRevision
@@ -22,7 +22,6 @@ from controller.replicaset.revisions import SPREAD_S, spread_s
 from controller.replicaset.status import next_status, outcome_notices
 from controller.replicaset.triggers import replicasets_of_revision
 from controller.runtime.actions import Action, Create, Delete, Done, Patch, Plan, Rejected
-from controller.runtime.result import After
 from informers.meta import ObjectKey
 from informers.store import Added, Removed, Store, Updated
 from tests.builders import (
@@ -124,25 +123,11 @@ def test_r17_a_set_that_is_as_young_as_the_controller_does_not_wait_for_its_turn
     assert plan(snapshot(young, vmis, history=history(since_s=10))).actions == ()
 
 
-def test_r17_the_first_revisions_of_many_sets_are_spread_over_five_minutes():
-    turns = [spread_s(f"{number:08x}-0000-4000-8000-000000000000") for number in range(5000)]
-    most = max(turns.count(second) for second in range(SPREAD_S))
-    assert 0 <= min(turns) <= max(turns) < SPREAD_S
-    assert most < 50
-
-
 def test_r17_a_new_template_is_stored_at_once_even_if_no_vmi_changes():
     old, vmis = at_rest(1)
     new = template(2)
     todo = plan(snapshot(new, vmis, history=history(revision(old), since_s=0)))
     assert names(todo.actions) == [f"testreplicaset-{template_hash_of(new)}"]
-
-
-def test_r17_a_new_template_is_stored_in_the_pass_that_begins_its_rolling_update():
-    old, vmis = at_rest(1)
-    new = template(2, annotations={ROLLING_UPDATE: "maxUnavailable=1"})
-    todo = plan(snapshot(new, vmis, history=history(revision(old))))
-    assert [type(action) for action in todo.actions] == [Create, Delete]
 
 
 def test_r17_scaling_and_an_earlier_template_create_no_revision():
@@ -180,11 +165,6 @@ def test_r17_a_template_that_is_rolled_out_again_has_the_newest_number():
 )
 def test_r17_a_set_that_creates_nothing_now_creates_no_revision(owner: ReplicaSet):
     assert plan(snapshot(owner, history=history())).actions == ()
-
-
-def test_r17_without_history_no_revision_is_written_and_none_is_deleted():
-    owner, vmis = at_rest(1)
-    assert plan(snapshot(owner, vmis)) == Plan()
 
 
 def test_r17_while_another_object_has_the_name_the_set_waits():
@@ -327,17 +307,3 @@ async def test_r17_after_a_crash_at_any_write_each_template_has_one_revision(wri
     assert stored(made) == {"", "v1"}
     assert len(made.server.documents(CONTROLLER_REVISIONS)) == 2
     assert len(made.active) == 2
-
-
-@pytest.mark.looptime
-async def test_r15_r17_revisions_that_a_deleted_set_left_without_owner_are_deleted():
-    made = simulation()
-    await made.come_to_rest()
-    made.server.remove(REPLICASETS, KEY)
-    for name in made.server.documents(CONTROLLER_REVISIONS):
-        made.server.change(CONTROLLER_REVISIONS, ObjectKey("default", name), {"metadata": {"ownerReferences": None}})
-    made.process.catch_up()
-    report = await made.reconcile()
-    assert isinstance(report.result, After)
-    assert made.server.documents(CONTROLLER_REVISIONS) == {}
-    assert len(made.server.documents(VMIS)) == 2

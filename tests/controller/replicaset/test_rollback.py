@@ -18,14 +18,11 @@ from controller.kubevirt.annotations import (
     ROLLING_UPDATE,
     TEMPLATE_HASH,
 )
-from controller.kubevirt.resources import VMIS
 from controller.replicaset.back_off import annotation_of
 from controller.replicaset.plan import plan
 from controller.replicaset.status import next_status
 from controller.runtime.actions import Create, Delete, Patch, Plan
-from informers.meta import ObjectKey
 from tests.builders import LABELS, history, replicaset, revision, seconds_ago, snapshot, vmi
-from tests.controller.replicaset.simulation import ReplicaSetSimulation
 from tests.strategies import template_hash_of
 
 ASKED = {ROLLBACK: "stalled", PROGRESS_DEADLINE: "300", ROLLING_UPDATE: "maxUnavailable=1"}
@@ -162,17 +159,3 @@ def test_p29_the_revision_to_return_to_is_kept_if_the_template_that_stalled_beco
     known = history(*map(revision, (OLD, NEW)), keep=0)
     todo = plan(snapshot(of_template(2, **RETURNED), members(NEW_HASH, "a", "b", "c"), history=known))
     assert READY_REVISION not in notes(todo)
-
-
-def hostnames(simulation: ReplicaSetSimulation) -> list[str]:
-    return [each["spec"].get("hostname", "") for each in simulation.server.documents(VMIS).values()]
-
-
-def live_on(simulation: ReplicaSetSimulation) -> None:
-    """The guests of the template "broken" never become ready."""
-    simulation.live_on()
-    for name, document in simulation.server.documents(VMIS).items():
-        if document["spec"].get("hostname") == "broken":
-            unready = {"status": {"phase": "Scheduling", "conditions": [{"type": "Ready", "status": "False"}]}}
-            simulation.server.change(VMIS, ObjectKey("default", name), unready)
-    simulation.advance(60)

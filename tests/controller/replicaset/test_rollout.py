@@ -78,14 +78,6 @@ def test_r14_unready_vmis_of_the_new_template_use_up_the_limit():
     assert deletes(owner, *outdated(owner, 6), *updated(owner, 2, ready=False)) == ["old-0"]
 
 
-def test_r14_an_unready_outdated_vmi_does_not_use_the_limit():
-    owner = rolling("maxUnavailable=1", replicas=3)
-    broken, *ready = outdated(owner, 1, ready=False) + [
-        vmi(name, owner=owner, labels={**LABELS, TEMPLATE_HASH: "older"}) for name in ("b", "c")
-    ]
-    assert deletes(owner, broken, *ready) == ["old-0"]
-
-
 def test_r14_a_vmi_without_a_hash_belongs_to_the_template_of_the_takeover():
     owner = rolling("maxUnavailable=1", replicas=2)
     members = [vmi(name, owner=owner, labels=LABELS) for name in ("a", "b")]
@@ -147,12 +139,6 @@ def test_r14_a_rollout_with_progress_is_not_stalled():
     assert todo.notices == ()
 
 
-def test_r7_r14_a_rollout_and_a_cleanup_share_the_burst():
-    owner = rolling("maxUnavailable=100%", replicas=4)
-    failed = [vmi(f"failed-{n}", owner=owner, phase="Failed") for n in range(2)]
-    assert deletes(owner, *outdated(owner, 4), *failed, burst=3) == ["failed-0", "failed-1", "old-0"]
-
-
 def test_r14_a_template_whose_vmis_are_replaced_stalls_although_each_vmi_is_young():
     owner = rolling("maxUnavailable=1", replicas=2)
     record = {EARLY_FAILURES: annotation_of(3, seconds_ago(601), seconds_ago(2))}
@@ -174,12 +160,6 @@ def test_r14_a_vmi_that_replaces_an_early_failure_counts_as_ready_after_ten_minu
     assert (todo.actions, todo.requeue_after_s) == ((), 1)
     proven = updated(owner, 1, annotations=record, age_s=700, ready_for_s=600)
     assert deletes(owner, *outdated(owner, 1), *proven) == ["old-0"]
-
-
-def test_r14_a_finished_rollout_plans_nothing():
-    owner = rolling(replicas=3)
-    todo = plan(snapshot(owner, updated(owner, 3, ready=False)))
-    assert (todo.actions, todo.held, todo.requeue_after_s) == ((), "", None)
 
 
 ONE_MORE = "maxSurge=1,maxUnavailable=0"
@@ -286,25 +266,6 @@ def test_r14_while_a_quota_refuses_the_surge_only_max_unavailable_goes_on(limits
         simulation.run_pass()
         simulation.live_on()
     assert [each.metadata.labels[TEMPLATE_HASH] for each in simulation.active] == [template_hash_of(owner)] * 3
-
-
-def test_r4a_a_template_that_fails_creates_its_surge_with_back_off():
-    owner = surging()
-    simulation = ReplicaSetSimulation.of(owner, old(owner, 3))
-    for _ in range(12):
-        simulation.run_pass()
-        for each in simulation.active:
-            if each.metadata.name not in ("old-0", "old-1", "old-2"):
-                simulation.server.change(VMIS, each.metadata.key, {"status": {"phase": "Failed"}})
-        simulation.advance(5)
-    # One at the start, one at once, and one each after delays of 10 and 20 seconds.
-    assert simulation.sent("create") == 4
-    assert [each.metadata.name for each in simulation.active] == ["old-0", "old-1", "old-2"]
-
-
-def test_r14_an_undo_deletes_the_vmi_of_the_surge_and_no_other():
-    owner = surging()
-    assert planned(owner, *new(owner, 3), *old(owner, 1, ready=False)) == (0, ["old-0"])
 
 
 def test_r14_p25_a_set_that_keeps_its_running_vmis_creates_no_surge_beside_a_surplus():

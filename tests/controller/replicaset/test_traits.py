@@ -155,12 +155,6 @@ def test_a_pass_over_a_burst_of_starting_vmis_reads_no_vmi_one_by_one():
     assert counter.read == 0
 
 
-def test_a_scale_out_reads_no_vmi_one_by_one():
-    seen, counter = large_set(3000, wanted=6000, **STARTING)
-    assert len(plan(seen).actions) == seen.burst
-    assert counter.read == 0
-
-
 def test_the_scale_in_of_a_burst_reads_only_the_groups_that_lose_vmis():
     seen, counter = large_set(3000, wanted=0, **STARTING)
     chosen = [action for action in plan(seen).actions if isinstance(action, Delete)]

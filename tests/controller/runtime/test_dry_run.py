@@ -80,13 +80,6 @@ async def test_the_same_plan_is_logged_and_counted_once(lookout):
     assert lookout.counted.total() == 2
 
 
-async def test_a_different_plan_is_logged_again(lookout):
-    lookout.show(replicaset(replicas=2))
-    await lookout.look()
-    lookout.show(replicaset(replicas=3))
-    assert (await lookout.look()).facts["create_would"] == 3
-
-
 async def test_a_plan_that_returns_is_logged_again(lookout):
     owner = replicaset(replicas=1)
     lookout.show(owner)
@@ -96,11 +89,6 @@ async def test_a_plan_that_returns_is_logged_again(lookout):
     assert await lookout.look() == Report(AwaitChange(), {})
     lookout.show(owner)
     assert (await lookout.look()).facts["create_would"] == 1
-
-
-async def test_a_plan_that_is_not_carried_out_is_not_repeated_in_a_loop(lookout):
-    lookout.show(replicaset(replicas=2))
-    assert [(await lookout.look()).result for _ in range(2)] == [AwaitChange(), AwaitChange()]
 
 
 @pytest.mark.parametrize(
@@ -129,11 +117,6 @@ async def test_notices_are_logged_and_no_event_is_sent(lookout):
     facts = (await lookout.look()).facts
     assert any("InvalidSpec" in line for line in facts["would_report"])
     assert "invalid" in str(facts["held"])
-
-
-async def test_a_deleted_set_is_not_reported(lookout):
-    lookout.show(None)
-    assert await lookout.look() == Report(AwaitChange(), {})
 
 
 async def test_a_status_write_alone_is_reported_without_an_action(lookout):

@@ -37,13 +37,6 @@ async def test_r4_a_full_quota_costs_one_request(setup):
     assert len(setup.sent) == 1
 
 
-async def test_r4_after_a_failed_create_the_rest_is_not_tried(setup):
-    setup.server.quota[VMIS] = 5
-    outcomes = await setup.carry_out(creates(20))
-    assert Counter(kinds(outcomes)) == {"Done": 5, "Rejected": 2, "Skipped": 13}
-    assert len(setup.sent) == 1 + 2 + 4
-
-
 async def test_a_stage_starts_when_the_one_before_it_has_succeeded(setup):
     uid = setup.add("old")
     ends: list[float] = []
@@ -101,13 +94,6 @@ async def test_r10_during_an_outage_the_remaining_deletes_are_not_tried(setup, f
     outcomes = await setup.carry_out([delete(f"vm-{index}") for index in range(5 * PARALLEL)])
     assert len(setup.sent) == 1
     assert kinds(outcomes)[1:] == ["Skipped"] * (5 * PARALLEL - 1)
-
-
-async def test_an_empty_plan_sends_nothing(setup):
-    assert await setup.carry_out() == ()
-    assert await setup.carry_out([], []) == ()
-    assert setup.sent == []
-    assert setup.settled
 
 
 async def test_the_plan_continues_if_the_owner_is_confirmed(setup):

@@ -92,13 +92,6 @@ async def test_a_patch_of_an_object_that_does_not_exist_is_missing():
     assert await ExecutorSetup().outcome_of(patch()) == Missing(patch())
 
 
-async def test_r9_a_patch_of_an_older_version_is_rejected_and_changes_nothing(setup):
-    setup.add("vm")
-    outcome = await setup.outcome_of(patch(resourceVersion="1", labels={"a": "b"}))
-    assert kinds([outcome]) == ["Rejected"]
-    assert setup.server.objects(VMIS)[0].metadata.labels is None
-
-
 async def test_r5_a_repeated_create_finds_its_object_and_makes_no_second_one(setup):
     setup.add("vm")
     assert await setup.outcome_of(create()) == AlreadyThere(create(), str(setup.server.version))
@@ -250,16 +243,6 @@ async def test_r9_a_write_stays_unresolved_while_the_server_does_not_answer(faul
     setup.heal()
     assert await setup.resolve() is None
     assert setup.unresolved == ()
-
-
-async def test_r9_an_unresolved_write_is_given_up_after_five_minutes():
-    setup = await lost(create(), happened=True)
-    setup.fail(INVALID)
-    await asyncio.sleep(299)
-    assert isinstance(await setup.resolve(), ApiError)
-    await asyncio.sleep(1)
-    assert await setup.resolve() is None
-    assert setup.settled
 
 
 async def test_unresolved_writes_of_an_earlier_owner_of_the_name_are_ignored():

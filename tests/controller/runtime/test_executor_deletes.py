@@ -54,13 +54,6 @@ async def test_p10_a_vm_that_has_lost_the_finalizer_which_keeps_its_disks_is_not
     assert "deletionTimestamp" not in setup.server.document(VMIS, key("vm"))["metadata"]
 
 
-async def test_p10_a_vm_that_has_changed_and_still_has_the_finalizer_is_deleted():
-    setup, delete = with_member(finalizers=(FINALIZER,))
-    meddle(setup, VMIS, "vm")()
-    assert kinds([await setup.outcome_of(replace(delete, finalizer=FINALIZER))]) == ["Done"]
-    assert "deletionTimestamp" in setup.server.document(VMIS, key("vm"))["metadata"]
-
-
 async def test_g3_the_next_plan_waits_until_the_cache_shows_that_the_object_has_left():
     setup, delete = with_member()
     setup.server.change(VMIS, key("vm"), {"metadata": {"ownerReferences": []}})
@@ -171,16 +164,6 @@ async def test_p20_a_member_that_has_changed_is_judged_again():
     assert isinstance(outcome, Rejected)
     assert outcome.message == "default/vm is not deleted now: it is protected"
     assert setup.names == ["vm"]
-
-
-async def test_p20_the_judge_reads_the_other_objects_of_the_same_name():
-    setup, delete = with_member()
-    setup.executor = setup.new_executor(Judge((VMS,), kept_back))
-    meddle(setup, VMIS, "vm")()
-    setup.server.put(VMS, document("vm", annotations={"keep": "a snapshot is in progress"}))
-    assert kinds([await setup.outcome_of(delete)]) == ["Rejected"]
-    setup.server.remove(VMS, key("vm"))
-    assert kinds([await setup.outcome_of(delete)]) == ["Done"]
 
 
 async def test_p20_the_vm_is_judged_before_its_vmi_is_deleted():

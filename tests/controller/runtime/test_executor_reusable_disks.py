@@ -43,16 +43,6 @@ async def test_p3_a_create_waits_while_an_earlier_vm_of_the_same_name_owns_a_dis
     assert isinstance(await setup.outcome_of(action), Done)
 
 
-async def test_p3_a_create_waits_for_a_claim_that_an_earlier_vm_owns_without_a_data_volume(setup):
-    owner = {**OLD_VM, "controller": False}
-    claim = {"metadata": {"name": "disk", "namespace": "default", "ownerReferences": [owner]}}
-    setup.server.put(PVCS, claim)
-    action = create("vm-0", "disk")
-    assert isinstance(await setup.outcome_of(action), Postponed)
-    setup.server.remove(PVCS, key("disk"))
-    assert isinstance(await setup.outcome_of(action), Done)
-
-
 @pytest.mark.parametrize("owners", [(), ({**OLD_VM, "kind": "Other"},)], ids=["preserved", "owner of another kind"])
 async def test_p3_p10_a_create_does_not_wait_for_a_disk_that_no_vm_owns(setup, owners):
     put_disk(setup, *owners)
@@ -75,19 +65,6 @@ async def test_p22_a_postponed_create_knows_how_long_it_has_waited(setup):
         waits.append(round(outcome.waited_s))
         await asyncio.sleep(20)
     assert waits == [0, 20, 40]
-
-
-async def test_p3_a_create_waits_for_a_disk_that_is_being_deleted(setup):
-    setup.server.put(DATA_VOLUMES, {"metadata": {"name": "disk", "namespace": "default", "finalizers": ["cdi"]}})
-    await setup.server.delete(DATA_VOLUMES, key("disk"))
-    assert isinstance(await setup.outcome_of(create("vm-0", "disk")), Postponed)
-
-
-async def test_p3_a_postponed_create_does_not_delay_other_creates(setup):
-    put_disk(setup, OLD_VM)
-    actions = (create("vm-0", "disk"), *(create(f"vm-{number}") for number in range(1, 5)))
-    outcomes = await setup.carry_out(actions, [create("vm-9")])
-    assert [type(outcome) for outcome in outcomes] == [Postponed, *[Done] * 5]
 
 
 async def test_p4_a_create_without_disks_needs_no_extra_request(setup):

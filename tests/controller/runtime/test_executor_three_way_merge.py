@@ -148,15 +148,6 @@ async def test_p12_a_vm_that_a_user_detached_since_the_plan_is_not_changed(
     assert spec_of(setup) == {"template": 1, "own": "x"}
 
 
-async def test_p12_a_vm_that_cannot_be_decoded_does_not_block_other_vms(setup):
-    uids = [put_vm(setup, f"vm-{number:03}") for number in range(120)]
-    actions = [three_way_merge(uid, f"vm-{number:03}") for number, uid in enumerate(uids)]
-    actions[0] = replace(actions[0], new=b'{"x":' * 5000 + b"1" + b"}" * 5000)
-    outcomes = await setup.carry_out(actions)
-    assert kinds(outcomes) == ["Rejected"] + ["Done"] * 119
-    assert outcomes[0].message.startswith("default/vm-000 cannot be read")
-
-
 async def test_p12_a_merge_that_fails_unexpectedly_does_not_stop_the_other_vms(setup, monkeypatch: pytest.MonkeyPatch):
     actions = [three_way_merge(put_vm(setup, f"vm-{number}"), f"vm-{number}") for number in range(5)]
     actions[3] = replace(actions[3], new=b'{"too": "large"}')
@@ -188,18 +179,6 @@ async def test_p12_a_merge_whose_answer_is_lost_is_unresolved_until_the_server_i
     assert happened is (fault is Lost.AFTER or isinstance(fault, Garbled))
 
 
-async def test_p12_a_lost_merge_that_happened_waits_for_the_cache(setup):
-    uid = put_vm(setup)
-    setup.fail(Lost.AFTER, verb="patch")
-    await setup.outcome_of(three_way_merge(uid))
-    setup.heal()
-    assert await setup.resolve() is None
-    assert setup.unresolved == ()
-    assert not setup.settled
-    setup.cache.catch_up()
-    assert setup.settled
-
-
 @pytest.mark.parametrize("place", range(len(OTHERS) + 1))
 async def test_p10_one_reference_is_removed_and_the_others_are_unchanged(setup, place: int):
     put_disk(setup, *OTHERS[:place], OWN, *OTHERS[place:])
@@ -218,12 +197,6 @@ async def test_p10_a_disk_of_another_owner_is_not_changed(setup, owners: list[di
 async def test_p10_a_disk_that_does_not_exist_is_missing():
     """The API server answers 404 for a missing disk. If the cluster has no kind DataVolume, the answer is 404 too."""
     assert await ExecutorSetup().outcome_of(disown()) == Missing(disown())
-
-
-async def test_p10_a_disk_that_is_deleted_before_the_patch_is_missing(setup):
-    put_disk(setup, OWN)
-    setup.server.fault_for = when("patch", lambda: setup.server.remove(DATA_VOLUMES, key("disk")))
-    assert await setup.outcome_of(disown()) == Missing(disown())
 
 
 @pytest.mark.parametrize("times", range(1, ATTEMPTS))

@@ -137,17 +137,6 @@ async def test_a_retry_after_is_respected_even_if_another_key_succeeds():
     assert 10 <= script.calls[B][-1] <= 10 + LONGEST_S
 
 
-async def test_a_key_that_succeeds_after_a_retry_after_starts_with_short_delays():
-    later = TooManyRequests("later", code=429, retry_after_s=0.001)
-    script = Script(reports(*[later] * 5, WELL, later))
-    async with working(script) as (queue, _):
-        queue.add(A)
-        await asyncio.sleep(1)
-        queue.add(A)
-        await asyncio.sleep(0.01)
-    assert script.calls[A][6:] == pytest.approx([1, 1.005])
-
-
 @pytest.mark.no_cover  # hours of the same few lines
 async def test_in_a_partial_outage_a_key_waits_at_most_half_a_minute_and_its_own_backoff_does_not_grow():
     async def act(key: ObjectKey, call: int) -> Report:

@@ -117,10 +117,6 @@ def test_facts_count_outcomes_and_name_the_first_failure() -> None:
     }
 
 
-def test_a_pass_that_did_nothing_has_no_facts() -> None:
-    assert facts_of(waiting("paused"), ()) == {}
-
-
 def test_an_error_outside_the_plan_is_retried_and_reported_after_the_failures_of_the_plan() -> None:
     busy = Retry("too many requests", not_before_s=7.0, outage=True)
     assert result_of(Plan(), (Done(CREATE),), settled=True, other_error=BUSY) == busy

@@ -136,12 +136,6 @@ def test_a_set_with_the_name_of_a_deleted_set_has_only_its_own_members():
     assert len(found.read(SUCCESSOR.metadata)) == 3
 
 
-def test_a_small_set_has_no_roster():
-    _, found = full_store(1)
-    assert len(found.read(OWNER.metadata)) == 1
-    assert len(found._rosters) == 0
-
-
 def test_a_deleted_set_has_no_roster():
     _, found = full_store(5)
     found.read(OWNER.metadata)

@@ -44,11 +44,6 @@ async def test_there_is_one_plan_at_a_time():
     assert len(set(threads)) == 1
 
 
-async def test_an_exception_of_the_plan_reaches_the_caller():
-    with pytest.raises(ZeroDivisionError):
-        await SideThread().call(lambda: 1 // 0, large=True)
-
-
 def pool_at_rest(replicas: int) -> PoolSimulation:
     simulation = PoolSimulation(pool(replicas=replicas))
     simulation.come_to_rest()

@@ -108,12 +108,6 @@ async def test_a_new_set_of_the_same_name_does_not_wait_for_the_status_of_the_ol
     assert setup.writer.may_write(KEY, replace(setup.cache.store.get(KEY).metadata, uid="uid-of-the-next"))
 
 
-async def test_nothing_is_awaited_for_a_set_that_was_forgotten(setup):
-    await setup.write(3)
-    setup.writer.forget(KEY)
-    assert setup.may_write()
-
-
 @pytest.mark.parametrize("fault", [Lost.AFTER, Garbled(), TransportError("refused", sent=False)])
 async def test_r11_other_errors_of_a_status_write_are_raised(setup, fault: Fault):
     setup.server.fault_for = lambda request: fault

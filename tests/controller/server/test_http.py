@@ -91,14 +91,6 @@ async def test_each_probe_runs_the_checks():
         assert [(await client.get("/livez"))[0] for _ in range(3)] == [200, 500, 200]
 
 
-async def test_checks_may_be_added_while_the_server_runs():
-    ready: dict[str, Check] = {}
-    async with probing(ready=ready) as client:
-        assert (await client.get("/readyz"))[0] == 200
-        ready["caches"] = failing("not yet")
-        assert (await client.get("/readyz"))[0] == 500
-
-
 async def test_a_probe_may_be_a_head_request():
     async with probing(live={"loop": passing}) as client:
         assert (await client.answer("/healthz", method="HEAD")).status == 200
@@ -241,25 +233,6 @@ async def test_an_unknown_host_is_an_error_of_one_line():
     server = make_server(health=Address("no-such-host.invalid", 8081))
     with pytest.raises(BindError, match=r"^cannot listen on no-such-host\.invalid:8081: \w.*; --health"):
         await server.open()
-
-
-async def test_a_closed_server_has_freed_its_port():
-    port = free_port()
-    async with probing(health=Address("127.0.0.1", port)):
-        pass
-    with socket.socket() as again:
-        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        again.bind(("127.0.0.1", port))
-
-
-async def test_opening_an_open_server_changes_nothing():
-    server = make_server()
-    await server.open()
-    first = server.health.bound
-    await server.open()
-    assert server.health.bound == first
-    await server.close()
-    await server.close()
 
 
 async def test_debug_pages_exist_only_if_they_are_enabled():

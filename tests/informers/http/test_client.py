@@ -264,18 +264,6 @@ async def test_reads_do_not_wait_for_writes_in_flight(tmp_path: Path):
         may_answer.set()
 
 
-async def test_the_reported_duration_includes_the_wait_for_the_limit(tmp_path: Path):
-    counted = RequestCounter()
-    may_answer = asyncio.Event()
-    server = FaultServer(when(may_answer, answer()), answer())
-    async with client_of(server, tmp_path, max_inflight=1, instruments=counted) as client, asyncio.TaskGroup() as group:
-        group.create_task(write(client))
-        group.create_task(write(client))
-        await asyncio.sleep(0.1)
-        may_answer.set()
-    assert min(counted.seconds) >= 0.09
-
-
 async def write(client: ApiClient) -> None:
     await client.create(CONFIGMAPS, "ns", b"{}")
 
@@ -294,23 +282,6 @@ async def test_cookies_are_not_kept(tmp_path: Path):
         await client.get(CONFIGMAPS, key("a"))
         await client.get(CONFIGMAPS, key("a"))
     assert "cookie" not in server.requests[1].headers
-
-
-async def test_clients_with_the_same_credentials_have_separate_limits(tmp_path: Path):
-    may_answer = asyncio.Event()
-    server = FaultServer(when(may_answer, answer()), answer(200, b"lease"))
-    async with listening(server) as url:
-        credentials = await load_credentials(str(write_kubeconfig(tmp_path / "kubeconfig", url)))
-        async with (
-            open_client(credentials, user_agent="work", max_inflight=1) as work,
-            open_client(credentials, user_agent="lease", max_inflight=None) as lease,
-            asyncio.TaskGroup() as group,
-        ):
-            group.create_task(write(work))
-            while not server.busy:
-                await asyncio.sleep(0.001)
-            assert await lease.get(CONFIGMAPS, key("lease")) == b"lease"
-            may_answer.set()
 
 
 class RequestCounter:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from informers.errors import Gone, TransportError, Unauthorized
+from informers.errors import Gone, TransportError
 from informers.http.client import ApiClient
 from tests.informers.faultserver import FaultServer, answer, chunked, client_of, cut, hang
 from tests.informers.subjects import CONFIGMAPS, failure, key
@@ -67,14 +67,6 @@ async def test_after_401_the_token_is_reloaded_for_a_watch(tmp_path: Path):
         token.write_text("new")
         assert await read(client) == b"{}\n"
     assert [request.headers["authorization"] for request in server.requests] == ["Bearer old", "Bearer new"]
-
-
-async def test_a_second_401_ends_the_watch(tmp_path: Path):
-    server = FaultServer(answer(401, failure(401, "Unauthorized")))
-    async with client_of(server, tmp_path) as client:
-        with pytest.raises(Unauthorized):
-            await read(client)
-    assert len(server.requests) == 2
 
 
 async def test_watches_do_not_count_as_requests_in_flight(tmp_path: Path):

@@ -151,13 +151,6 @@ def test_the_stream_may_be_split_into_any_chunks(cuts: list[int]):
     assert outline(parse(*chunks)[:3]) == outline(parse(STREAM)[:3])
 
 
-def test_an_incomplete_line_is_not_an_event_yet():
-    text = line("ADDED", config_map("a", 5))
-    parser = WatchParser(CONFIGMAPS)
-    assert parser.feed(text[:-1]) == []
-    assert parser.feed(b"\n") == [Applied(config_map("a", 5))]
-
-
 def test_an_object_of_sixteen_mebibytes_is_decoded():
     big = config_map("big", 5, color="x" * (16 << 20))
     text = line("ADDED", big) + line("ADDED", config_map("small", 6))

@@ -131,12 +131,6 @@ async def test_after_a_restore_of_etcd_the_cache_takes_over_the_older_state(sign
     assert [type(change) for change in changes] == [Added, Added, Removed, Updated, Added, Updated]
 
 
-async def test_the_delay_after_failed_lists_grows():
-    client = ScriptedClient(*[error(500)] * 8, page(A1, version=5))
-    await follow(client, seconds=170, chance=lambda: 0.999999)
-    assert gaps(client.times()[1:10]) == [1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0, 30.0]
-
-
 async def test_an_unreachable_server_is_tried_every_three_seconds_and_logged_once():
     client = ScriptedClient(
         page(A1, version=5), stream(end=LOST), *[REFUSED] * 7, page(A1, B2, version=6), stream(line("MODIFIED", A1))
@@ -191,27 +185,6 @@ async def test_the_informer_waits_for_a_resource_that_is_not_served():
     events = [entry["event"] for entry in logs]
     waiting = "resource is not served, waiting for it"
     assert events == [waiting, "following again", waiting]
-
-
-async def test_an_answer_that_is_not_a_list_is_a_failure():
-    informer = make_informer(ScriptedClient(b"<html>hello</html>", page(A1, version=5)))
-    async with following(informer):
-        await asyncio.sleep(0.1)
-        assert "the list cannot be decoded" in informer.waiting_for
-        await asyncio.sleep(5)
-        assert informer.synced.is_set()
-
-
-async def test_a_too_deeply_nested_object_does_not_make_its_list_undecodable():
-    nested = b'"other":' + b"[" * 400_000 + b"]" * 400_000
-    deep = page(A1, config_map("deep", 2), B2, version=5).replace(b'"uid": "uid-of-deep"', nested)
-    informer = make_informer(ScriptedClient(deep, stream()))
-    with capture_logs() as logs:
-        async with following(informer):
-            await asyncio.sleep(1)
-    assert informer.store.values() == (A1, B2)
-    [skipped] = [entry for entry in logs if entry["log_level"] == "error"]
-    assert (skipped["name"], skipped["why"]) == ("deep", "the object is nested too deeply")
 
 
 async def test_an_object_that_becomes_undecodable_keeps_its_last_state_until_it_is_deleted():
