@@ -1,6 +1,6 @@
 """A replica set on the fake API server. The real reconciler works on the set, with caches that may be stale."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -85,8 +85,6 @@ class ReplicaSetSimulation:
         self.key = key
         self.elapsed = timedelta()
         """The time since the simulation began. `advance` increases the time."""
-        self.clock: Callable[[], float] = lambda: 0.0
-        """Seconds that are added to `elapsed`, for a test that measures time with its event loop."""
         self.server = FakeApiServer(
             latency_s=latency_s, has_status=(REPLICASETS,), finalizers=held_by, now=lambda: self.now
         )
@@ -120,7 +118,7 @@ class ReplicaSetSimulation:
 
     @property
     def now(self) -> datetime:
-        return NOW + self.elapsed + timedelta(seconds=self.clock())
+        return NOW + self.elapsed
 
     def seconds(self) -> float:
         return (self.now - NOW).total_seconds()

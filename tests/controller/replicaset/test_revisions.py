@@ -258,10 +258,6 @@ def test_r16_r17_a_revision_triggers_its_set_when_it_comes_goes_or_loses_its_own
     for change in (Added(made), Removed(made), Updated(made, orphan), Removed(orphan), Added(orphan)):
         assert list(replicasets_of_revision(change)) == wake
     assert list(replicasets_of_revision(Updated(made, changed(made, resource_version="2")))) == []
-
-
-def test_r16_r17_revisions_of_other_owners_trigger_no_set():
-    made = revision(template(1))
     [owner] = made.metadata.owner_references or ()
     foreign = changed(made, owner_references=(replace(owner, kind="StatefulSet"),))
     assert list(replicasets_of_revision(Added(foreign))) == []

@@ -20,21 +20,22 @@ def parse(*chunks: bytes, resource: Resource[KubeObject] = CONFIGMAPS) -> list[E
     return [event for chunk in chunks for event in parser.feed(chunk)]
 
 
-@pytest.mark.parametrize("kind", ["ADDED", "MODIFIED"])
-def test_an_added_or_modified_object_is_an_applied_event(kind: str):
-    assert parse(line(kind, config_map("a", 5, color="red"))) == [Applied(config_map("a", 5, color="red"))]
+RED5 = config_map("a", 5, color="red")
 
 
-def test_a_deletion_has_the_last_state():
-    assert parse(line("DELETED", config_map("a", 6))) == [Deleted(config_map("a", 6))]
-
-
-def test_a_bookmark_has_only_a_version():
-    assert parse(bookmark(77)) == [Bookmark("77")]
-
-
-def test_a_bookmark_may_end_a_streaming_list():
-    assert parse(bookmark(77, initial_end=True)) == [Bookmark("77", initial_end=True)]
+@pytest.mark.parametrize(
+    ("text", "event"),
+    [
+        (line("ADDED", RED5), Applied(RED5)),
+        (line("MODIFIED", RED5), Applied(RED5)),
+        (line("DELETED", RED5), Deleted(RED5)),
+        (bookmark(77), Bookmark("77")),
+        (bookmark(77, initial_end=True), Bookmark("77", initial_end=True)),
+    ],
+    ids=["added", "modified", "deleted", "bookmark", "the end of a streaming list"],
+)
+def test_a_line_is_one_event(text: bytes, event: Event[ConfigMap]):
+    assert parse(text) == [event]
 
 
 def test_a_bookmark_is_decoded_even_if_the_object_type_has_required_fields():
@@ -64,21 +65,14 @@ def test_null_is_the_same_as_an_absent_field():
     assert event == Applied(ConfigMap(ObjectMeta(name="a", namespace="ns", resource_version="5")))
 
 
-def test_an_undecodable_object_is_identified_and_the_next_event_is_parsed():
-    undecodable, applied = parse(line("MODIFIED", broken("bad", 5)) + line("ADDED", config_map("good", 6)))
+@pytest.mark.parametrize(("kind", "deleted"), [("MODIFIED", False), ("DELETED", True)])
+def test_an_undecodable_object_is_identified_and_the_next_event_is_parsed(kind: str, deleted: bool):
+    undecodable, applied = parse(line(kind, broken("bad", 5)) + line("ADDED", config_map("good", 6)))
     assert isinstance(undecodable, Undecodable)
     assert undecodable.meta == ObjectMeta(name="bad", namespace="ns", uid="uid-of-bad", resource_version="5")
     assert "$.object.data" in undecodable.why
-    assert not undecodable.deleted
+    assert undecodable.deleted is deleted
     assert applied == Applied(config_map("good", 6))
-
-
-def test_the_deletion_of_an_undecodable_object_is_recognised():
-    [event] = parse(line("DELETED", broken("bad", 5)))
-    assert isinstance(event, Undecodable)
-    assert event.deleted
-    assert event.meta is not None
-    assert event.meta.name == "bad"
 
 
 def test_an_object_is_identified_even_if_its_metadata_cannot_be_decoded():
