@@ -17,7 +17,7 @@ from tests.informers.scripted import (
     recorded_informer,
     stream,
 )
-from tests.informers.subjects import COLOR, ConfigMap, bookmark, by_color, config_map, key, line, page
+from tests.informers.subjects import ConfigMap, bookmark, config_map, key, line, page
 
 pytestmark = pytest.mark.looptime
 
@@ -59,28 +59,6 @@ async def test_a_failing_handler_is_counted_and_the_other_handlers_are_called():
     assert names(changes) == ["Added a", "Added b", "Updated a"]
     assert reports.calls.count("handler failed") == 3
     assert logs[0]["event"] == "informer handler failed"
-
-
-async def test_handlers_are_called_in_order_and_the_store_shows_the_change():
-    client = ScriptedClient(page(version=5), stream(line("ADDED", config_map("a", 6, color="red"))))
-    informer = make_informer(client, indexes={COLOR: by_color})
-    changes: list[str] = []
-    for name in ("first", "second"):
-        informer.add_handler(
-            lambda _, name=name: changes.append(f"{name} {len(informer.store.by_index(COLOR, 'red'))}")
-        )
-    async with following(informer):
-        await asyncio.sleep(1)
-    assert changes == ["first 1", "second 1"]
-
-
-async def test_synced_is_set_after_every_handler_received_the_first_list():
-    informer = make_informer(ScriptedClient(page(A1, B2, version=5)))
-    synced: list[bool] = []
-    informer.add_handler(lambda _: synced.append(informer.synced.is_set()))
-    async with following(informer):
-        await informer.synced.wait()
-    assert synced == [False, False]
 
 
 async def test_other_tasks_run_while_handlers_receive_a_long_list():

@@ -33,14 +33,6 @@ def test_no_reference_to_a_forgotten_key_is_kept():
     assert sys.getrefcount(key) == references - 1
 
 
-def test_retries_keeps_no_reference_to_the_key():
-    limiter: ItemBackoff[object] = ItemBackoff()
-    key = object()
-    references = sys.getrefcount(key)
-    assert limiter.retries(key) == 0
-    assert sys.getrefcount(key) == references
-
-
 def test_a_bucket_fills_with_time_but_never_beyond_its_burst():
     bucket = TokenBucket(rate_per_s=10.0, burst=3)
     for _ in range(3):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.apimachinery.names import SAFE_ALPHABET, free_suffixes, is_label, is_subdomain, name_base, suffixes
+from controller.apimachinery.names import SAFE_ALPHABET, free_suffixes, is_label, is_subdomain, suffixes
 
 
 def first(seed: str, number: int) -> list[str]:
@@ -28,12 +28,6 @@ def test_r5_taken_names_are_skipped_and_the_lowest_slots_come_first(taken_slots)
 
 def test_r5_no_name_occurs_twice():
     assert len(set(islice(free_suffixes("test", "uid", taken=()), 20_000))) == 20_000
-
-
-def test_r5_the_base_is_the_first_nonempty_candidate_cut_to_58():
-    assert name_base("test", "other", "set") == "test"
-    assert name_base(None, "", "set") == "set"
-    assert name_base("x" * 80) == "x" * 58
 
 
 LABELS = ["web", "web-1", "a" * 63]

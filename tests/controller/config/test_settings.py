@@ -1,12 +1,15 @@
 """Flags and variables of `vmherd run`: the accepted values, and the error messages for wrong values."""
 
+import re
+
 import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from controller.config.options import describe, unknown_variables
+from controller.commands.run import command
+from controller.config.options import Switch, describe, unknown_variables
 from controller.config.settings import OPTIONS, Config
 from controller.config.types import Address
 from tests.command_line import parse
@@ -264,6 +267,17 @@ def test_without_leader_election_its_durations_are_not_checked():
 )
 def test_servers_with_different_addresses_are_valid(argv):
     parse(argv, {})
+
+
+def test_help_has_every_flag_with_its_variable_and_default_under_a_heading():
+    text = command.get_help(click.Context(command, info_name="vmherd run"))
+    plain = "".join(text.split())
+    for option in OPTIONS.values():
+        assert option.flag in plain
+        assert f"{option.help}[envvar:{option.variable};default:".replace(" ", "") in plain
+        assert (option.unset or option.default).replace(" ", "") in plain
+        assert not isinstance(option, Switch) or f"{option.flag} / --no-{option.flag[2:]}" in text
+    assert re.findall(r"^(\S.*):$", text, re.MULTILINE) == [*command.groups, "Other"]
 
 
 def test_an_unknown_variable_with_our_prefix_is_reported():

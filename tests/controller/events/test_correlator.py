@@ -101,15 +101,6 @@ def test_similar_events_are_separate_again_after_ten_minutes(correlator):
     assert not later.combined
 
 
-def test_similar_events_at_a_low_rate_are_never_combined(correlator):
-    """The rate is below the limit of ten similar Events in ten minutes.
-
-    Above this limit, similar Events are combined.
-    """
-    recorded = [record(correlator, f"created {n}", START + n * timedelta(seconds=61)) for n in range(100)]
-    assert not any(series.combined for series in recorded)
-
-
 def test_event_names_are_unique_and_consist_of_the_object_name_and_a_time(correlator):
     names = [record(correlator, "a", reason=f"Reason{n}").name for n in range(100)]
     assert len(set(names)) == 100

@@ -112,6 +112,7 @@ async def test_a_notice_is_published_once_for_each_occasion():
         await setup.sent()
     assert setup.counts() == [("no template (1)", 1), ("no template (2)", 1)]
     assert setup.counts(about="other") == [("no template", 1)]
+    assert {event["type"] for event in setup.events} == {"Warning"}, "a notice is a warning by default"
 
 
 async def test_a_notice_that_the_full_queue_dropped_can_be_published_later():

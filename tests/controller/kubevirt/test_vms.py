@@ -1,8 +1,6 @@
 """Functions that read one VM, and the bytes that a cached VM needs."""
 
-import gc
 import sys
-import tracemalloc
 from datetime import timedelta
 from types import ModuleType
 from typing import Any
@@ -177,51 +175,6 @@ def test_p8_selectors_read_the_template_of_the_vm():
 
 
 # Memory
-
-
-def whole_vm(number: int) -> bytes:
-    """A VM as the server sends it. The controller reads only a few of its fields."""
-    labels = {"app": "web", "kubevirt.io/vm-pool-revision-name": "web-1"}
-    long = "cannot migrate VMI: PVC root is not shared, live migration requires that all PVCs must be shared " * 3
-    names = ("LiveMigratable", "StorageLiveMigratable", "AgentConnected", "Ready")
-    conditions = [
-        {"type": name, "status": "True", "lastTransitionTime": SINCE, "reason": f"{name}{number}", "message": long}
-        for name in names
-    ]
-    disks = [{"name": f"disk-{index}", "disk": {"bus": "virtio"}} for index in range(3)]
-    volumes = [{"name": disk["name"], "dataVolume": {"name": f"{disk['name']}-{number}"}} for disk in disks]
-    inner = {"domain": {"devices": {"disks": disks}, "cpu": {"cores": 2}}, "volumes": volumes, "unknown": "x" * 1500}
-    document = {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachine",
-        "metadata": {
-            "name": f"web-{number}",
-            "namespace": "default",
-            "uid": f"5d307ca9-b3ef-428c-8861-{number:012}",
-            "resourceVersion": str(10**6 + number),
-            "creationTimestamp": SINCE,
-            "labels": labels,
-            "finalizers": ["pool.kubevirt.io/finalizer"],
-            "ownerReferences": [{"apiVersion": "p/v1", "kind": "P", "name": "web", "uid": "u", "controller": True}],
-            "managedFields": [{"fieldsV1": {f"f:{index}": {} for index in range(100)}}],
-        },
-        "spec": {"runStrategy": "Always", "template": {"metadata": {"labels": labels}, "spec": inner}},
-        "status": {"ready": True, "printableStatus": "Running", "conditions": conditions},
-    }
-    return msgspec.json.encode(document)
-
-
-def test_a_cached_vm_needs_less_than_four_kilobytes_and_is_not_tracked_by_the_collector():
-    wire = [whole_vm(number) for number in range(200)]
-    assert len(wire[0]) > 5000
-    VMS.decode(wire[0])
-    tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
-    kept = [VMS.decode(each) for each in wire]
-    each_costs = (tracemalloc.get_traced_memory()[0] - before) / len(kept)
-    tracemalloc.stop()
-    assert each_costs < 4000
-    assert not any(map(gc.is_tracked, kept))
 
 
 @pytest.mark.parametrize("module", [vm_types, pool_types])

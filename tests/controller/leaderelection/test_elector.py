@@ -46,18 +46,6 @@ async def test_a_leader_stays_leader_and_renews_every_retry_period():
     await settle(task, other)
 
 
-async def test_a_candidate_waits_for_an_unreachable_server():
-    process = Process(LeaseServer(), "a")
-    process.connection.trouble = "refused"
-    task = process.start()
-    await asyncio.sleep(60)
-    assert 30 <= len(process.connection.log) <= 60
-    process.connection.trouble = ""
-    await asyncio.sleep(2)
-    assert process.elector.is_leader
-    await settle(task)
-
-
 @pytest.mark.parametrize(
     ("error", "message"),
     [
@@ -111,13 +99,6 @@ def test_two_processes_on_one_machine_have_different_identities():
 
 
 # Stopping
-
-
-async def test_a_candidate_stopped_before_its_start_sends_no_request_and_does_not_lead():
-    process = Process(LeaseServer(), "a")
-    process.stop.set()
-    assert await process.run() is False
-    assert process.connection.log == []
 
 
 async def test_a_candidate_stopped_during_a_hanging_request_returns_within_half_the_renew_deadline():

@@ -4,8 +4,6 @@ import pytest
 
 from controller.leaderelection.elector import LeaseLost, NotLeader
 from controller.leaderelection.lease import LEASES
-from controller.running import leaf_errors
-from informers.errors import TransportError
 from tests.controller.leaderelection.electorate import (
     LEASE,
     LeaseServer,
@@ -102,24 +100,6 @@ async def test_a_leader_stops_if_a_new_process_creates_the_deleted_lease_first()
     assert now() < 1 + 2 * 2.5
 
 
-async def test_lease_lost_is_raised_even_if_the_cancelled_work_fails():
-    leader = Process(LeaseServer(), "a")
-
-    async def work() -> None:
-        async with leader.elector.elected(leader.stop):
-            try:
-                await leader.stop.wait()
-            finally:
-                raise KeyError("broken")
-
-    task = asyncio.create_task(work())
-    await asyncio.sleep(1)
-    leader.connection.trouble = "refused"
-    with pytest.raises(LeaseLost) as caught:
-        await task
-    assert KeyError in {type(leaf) for leaf in leaf_errors(caught.value.__cause__)}
-
-
 # The gate
 
 
@@ -191,12 +171,6 @@ async def test_the_deadline_counts_from_the_start_of_the_request():
         await task
     written_at = next(at for at, method in process.connection.log if method == "POST")
     assert process.led_to == pytest.approx(written_at + 10)
-
-
-async def test_not_leader_is_a_transport_error_with_sent_false():
-    with pytest.raises(TransportError) as caught:
-        Process(LeaseServer(), "a").elector.check()
-    assert caught.value.sent is False
 
 
 async def test_the_gauge_is_zero_from_the_start_and_one_while_leading():

@@ -1,4 +1,3 @@
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,7 +9,6 @@ from controller.apimachinery.conditions import Condition
 from controller.kubevirt.annotations import PARTITION, ROLLING_UPDATE, TAKEOVER
 from controller.kubevirt.pool_types import POOL_KIND as POOL
 from controller.kubevirt.pool_types import PoolSpec, PoolStatus, SelectionPolicy, Selectors, UpdateBlock, UpdateStrategy
-from controller.kubevirt.replicaset_types import ReplicaSetStatus
 from controller.metrics.objects import MachineTally, SetFigures, families_of, figures_of, render
 from controller.metrics.registry import Metrics
 from controller.pool.spec.intent import rolls_out as pool_rolls_out
@@ -20,7 +18,6 @@ from tests.builders import NOW, replicaset
 from tests.pool_builders import pool
 
 SET = "VirtualMachineInstanceReplicaSet"
-OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
 def no_limit(_: object) -> None:
@@ -150,21 +147,6 @@ def test_any_text_in_a_status_gives_a_valid_page(text: str):
     assert labels["vmherd_vmpool_status_condition"]["reason"] == text
 
 
-def page_of(figures: Iterable[SetFigures], accept: str) -> tuple[str, str]:
-    metrics = Metrics(CollectorRegistry())
-    metrics.show_replicas(lambda: tuple(figures))
-    body, content_type = metrics.page().render(accept)
-    return body.decode(), content_type
-
-
-@pytest.mark.parametrize("scheme", ["allow-utf-8", "underscores", "dots", "values"])
-@pytest.mark.parametrize("accept", [OPENMETRICS, "text/plain; version=1.0.0"])
-def test_names_are_the_same_with_every_escaping_scheme(accept: str, scheme: str):
-    body, _ = page_of([make()], f"{accept}; escaping={scheme}")
-    assert "\nvmherd_replicas_ready{" in body
-    assert "\nvmherd_event_loop_lag_max_seconds " in body
-
-
 def test_the_page_shows_objects_unless_another_process_is_the_leader():
     metrics = Metrics(CollectorRegistry())
 
@@ -212,12 +194,6 @@ def test_the_figures_of_a_pool_are_those_of_its_spec_and_status():
 def test_the_figures_of_a_set_without_a_status():
     [figures] = figures_of(SET, "kubevirt.io", [replicaset()], rolls_out=bool, max_unavailable=no_limit)
     assert (figures.current, figures.ready, figures.updated, figures.observed_generation) == (0, 0, None, None)
-
-
-def test_a_status_without_updated_replicas_gives_no_such_gauge():
-    owner = type(replicaset())(metadata=ObjectMeta(name="a"), status=ReplicaSetStatus(replicas=3))
-    [figures] = figures_of(SET, "kubevirt.io", [owner], rolls_out=set_rolls_out, max_unavailable=no_limit)
-    assert (figures.desired, figures.current, figures.updated) == (1, 3, None)
 
 
 @pytest.mark.parametrize(

@@ -69,8 +69,3 @@ def test_r6_the_number_of_vmis_on_the_node_comes_after_cost_and_before_readiness
 def test_r6_protected_vmis_are_not_deleted_but_count_for_their_node():
     kept = vmi("kept", node="full", annotations={PROTECT: "true", REMOVE: "true"})
     assert order(kept, vmi("z", node="full"), vmi("a", node="lone")) == ["z", "a"]
-
-
-def test_r6_vmis_without_a_node_are_ordered_by_age():
-    waiting = [vmi(f"z-{n}", node=None, phase="Pending", ready=None, age_s=100) for n in range(3)]
-    assert order(vmi("a", node=None, phase="Pending", ready=None, age_s=50), *waiting)[0] == "a"

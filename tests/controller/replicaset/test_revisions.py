@@ -123,13 +123,6 @@ def test_r17_a_set_that_is_as_young_as_the_controller_does_not_wait_for_its_turn
     assert plan(snapshot(young, vmis, history=history(since_s=10))).actions == ()
 
 
-def test_r17_a_new_template_is_stored_at_once_even_if_no_vmi_changes():
-    old, vmis = at_rest(1)
-    new = template(2)
-    todo = plan(snapshot(new, vmis, history=history(revision(old), since_s=0)))
-    assert names(todo.actions) == [f"testreplicaset-{template_hash_of(new)}"]
-
-
 def test_r17_scaling_and_an_earlier_template_create_no_revision():
     known = history(revision(template(1)), revision(template(2)))
     bigger = template(1, replicas=5)

@@ -106,15 +106,6 @@ async def test_the_next_outage_starts_with_short_delays():
     assert script.calls[A] == pytest.approx([70, 70.005])
 
 
-async def test_an_outage_does_not_count_towards_the_backoff_of_a_key():
-    script = gone_until(600, then=QUOTA_FULL)
-    async with working(script) as (queue, _):
-        queue.add(A)
-        await asyncio.sleep(610)
-    first, second, third = [at for at in script.calls[A] if at >= 600][:3]
-    assert [second - first, third - second] == pytest.approx([0.005, 0.010])
-
-
 async def test_an_outage_between_failures_of_a_key_does_not_shorten_its_backoff():
     script = await worked_on(reports(*[QUOTA_FULL] * 4, REFUSED, QUOTA_FULL), A, for_s=0.2)
     assert pauses(script, A)[4:6] == pytest.approx([0.005, 0.080])

@@ -115,18 +115,6 @@ def test_another_thread_reads_a_group_while_the_roster_changes():
     assert wrong == []
 
 
-def test_one_change_reads_one_vmi(monkeypatch):
-    vmis, found = full_store(100)
-    found.read(OWNER.metadata)
-    read: list[str] = []
-    monkeypatch.setattr(vmis, "by_index", lambda *_: pytest.fail("all VMIs are read"))
-    get = vmis.get
-    monkeypatch.setattr(vmis, "get", lambda key: read.append(key.name) or get(key))
-    vmis.apply(vmi("vm-42", owner=OWNER, ready=False, version="9"))
-    assert len(found.read(OWNER.metadata)) == 100
-    assert read == ["vm-42"]
-
-
 def test_a_set_with_the_name_of_a_deleted_set_has_only_its_own_members():
     vmis, found = full_store(5)
     found.read(OWNER.metadata)

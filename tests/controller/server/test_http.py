@@ -194,20 +194,6 @@ async def test_a_part_without_an_address_is_not_served():
         assert (client.server.health.bound, client.server.metrics.bound) == (None, None)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-async def test_no_host_means_every_interface():
-    async with probing(health=Address("", free_port())) as client, aiohttp.ClientSession() as session:
-        assert client.server.health.bound is not None
-        async with session.get(f"http://127.0.0.1:{client.server.health.bound.port}/healthz") as answer:
-            assert answer.status == 200
-
-
 @pytest.fixture
 def taken() -> Any:
     with socket.socket() as holder:

@@ -34,13 +34,6 @@ def test_a_collected_socket_leaves_its_descriptor_open():
     os.close(number)
 
 
-def test_close_closes_the_descriptor():
-    owned = open_socket(ADDRESS)
-    number = owned.fileno()
-    owned.close()
-    assert not is_open(number)
-
-
 def test_a_dead_server_is_detected_within_half_a_minute():
     with open_socket(ADDRESS) as made:
         assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1

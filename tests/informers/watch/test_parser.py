@@ -59,12 +59,6 @@ def test_an_error_event_has_the_exception_of_its_code():
     assert too_new.error.retry_after_s == 1
 
 
-def test_null_is_the_same_as_an_absent_field():
-    meta = {"name": "a", "namespace": "ns", "resourceVersion": "5", "labels": None, "creationTimestamp": None}
-    [event] = parse(line("ADDED", {"metadata": meta, "data": None}))
-    assert event == Applied(ConfigMap(ObjectMeta(name="a", namespace="ns", resource_version="5")))
-
-
 @pytest.mark.parametrize(("kind", "deleted"), [("MODIFIED", False), ("DELETED", True)])
 def test_an_undecodable_object_is_identified_and_the_next_event_is_parsed(kind: str, deleted: bool):
     undecodable, applied = parse(line(kind, broken("bad", 5)) + line("ADDED", config_map("good", 6)))

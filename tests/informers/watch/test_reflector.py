@@ -162,14 +162,6 @@ async def test_a_lost_connection_resumes_the_watch_and_an_unreachable_server_lea
     assert informer.store.rewinds == 1
 
 
-async def test_a_new_reason_to_wait_is_logged():
-    client = ScriptedClient(page(version=5), REFUSED, REFUSED, error(403), error(403), page(version=6), stream())
-    with capture_logs() as logs:
-        await follow(client, seconds=30)
-    assert [entry["event"] for entry in logs] == ["waiting", "waiting", "following again"]
-    assert "403" in logs[1]["why"]
-
-
 async def test_the_informer_waits_for_a_resource_that_is_not_served():
     client = ScriptedClient(error(404), error(404), error(404), page(A1, version=5), stream(end=error(404)), error(404))
     informer = make_informer(client)
