@@ -288,18 +288,9 @@ def test_an_unknown_variable_with_our_prefix_is_reported():
 
 
 def test_known_variables_and_those_of_a_service_named_vmherd_are_not_reported():
-    env = dict.fromkeys(
-        [
-            *(option.variable for option in OPTIONS.values()),
-            "VMHERD_REVISION",
-            "VMHERD_SERVICE_HOST",
-            "VMHERD_SERVICE_PORT",
-            "VMHERD_SERVICE_PORT_METRICS",
-            "VMHERD_PORT",
-            "VMHERD_PORT_8080_TCP",
-            "VMHERD_PORT_8080_TCP_ADDR",
-            "VMHERD_METRICS_SERVICE_HOST",
-        ],
-        "",
+    service = (
+        "SERVICE_HOST SERVICE_PORT SERVICE_PORT_METRICS PORT PORT_8080_TCP PORT_8080_TCP_ADDR METRICS_SERVICE_HOST"
     )
+    known = [option.variable for option in OPTIONS.values()]
+    env = dict.fromkeys([*known, *(f"VMHERD_{name}" for name in ("REVISION", *of_k8s.split()))], "")
     assert unknown_variables(OPTIONS.values(), env) == ()

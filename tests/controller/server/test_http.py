@@ -134,21 +134,13 @@ async def test_the_metrics_page_is_text_of_prometheus(headers: dict[str, str], m
 
 
 @pytest.mark.parametrize(
-    ("accepted", "compressed"),
-    [
-        ("gzip", True),
-        ("deflate, gzip;q=0.5", True),
-        ("*", True),
-        ("identity", False),
-        ("gzip;q=0", False),
-        ("gzip; q=0.0, br", False),
-        ("", False),
-    ],
+    "accepted", ["gzip", "deflate, gzip;q=0.5", "*", "identity", "gzip;q=0", "gzip; q=0.0, br", ""]
 )
-async def test_the_page_is_compressed_for_clients_that_accept_gzip(accepted: str, compressed: bool):
+async def test_the_page_is_compressed_for_clients_that_accept_gzip(accepted: str):
     async with probing() as client:
         answer = await client.answer("/metrics", Accept_Encoding=accepted)
         body = await answer.read()
+    compressed = accepted in COMPRESSED
     assert ("Content-Encoding" in answer.headers) == compressed
     page = gzip.decompress(body) if compressed else body
     assert b"vmherd_build_info" in page
