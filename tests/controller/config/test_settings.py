@@ -288,9 +288,7 @@ def test_an_unknown_variable_with_our_prefix_is_reported():
 
 
 def test_known_variables_and_those_of_a_service_named_vmherd_are_not_reported():
-    service = (
-        "SERVICE_HOST SERVICE_PORT SERVICE_PORT_METRICS PORT PORT_8080_TCP PORT_8080_TCP_ADDR METRICS_SERVICE_HOST"
-    )
-    known = [option.variable for option in OPTIONS.values()]
-    env = dict.fromkeys([*known, *(f"VMHERD_{name}" for name in ("REVISION", *of_k8s.split()))], "")
+    of_service = "SERVICE_HOST SERVICE_PORT SERVICE_PORT_METRICS PORT PORT_8080_TCP PORT_8080_TCP_ADDR"
+    names = ["REVISION", "METRICS_SERVICE_HOST", *of_service.split()]
+    env = dict.fromkeys([*(option.variable for option in OPTIONS.values()), *(f"VMHERD_{name}" for name in names)], "")
     assert unknown_variables(OPTIONS.values(), env) == ()
