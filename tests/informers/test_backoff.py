@@ -17,10 +17,6 @@ def test_the_ceiling_doubles_with_each_failure_up_to_the_maximum():
     assert delays(longest(), 7) == pytest.approx([1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0])
 
 
-def test_the_distribution_is_uniform_between_the_initial_delay_and_the_ceiling():
-    assert Backoff(initial_s=1.0, maximum_s=30.0, chance=lambda: 0.5).next(now=0.0) == 1.5
-
-
 @pytest.mark.parametrize(
     ("failures", "reset_after_s", "quiet_s", "next_s"),
     [(1, 120.0, 119.9, 3.2), (5, 120.0, 120.0, 1.6), (7, 20.0, -1.0, 30.0)],

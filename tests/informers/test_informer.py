@@ -82,21 +82,6 @@ async def test_other_tasks_run_while_handlers_receive_a_long_list():
     assert max(steps) <= 250
 
 
-async def test_each_namespace_has_its_own_watch():
-    client = ScriptedClient(
-        page(config_map("a", 1, namespace="one"), version=5), page(config_map("a", 2, namespace="two"), version=6)
-    )
-    informer = make_informer(client, namespaces=("one", "two", "one"))
-    async with following(informer):
-        await informer.synced.wait()
-        assert {obj.metadata.key for obj in informer.store.values()} == {key("a", "one"), key("a", "two")}
-        assert {informer.store.version("one"), informer.store.version("two")} == {"5", "6"}
-    assert sorted({request.path for request in client.requests}) == [
-        "/api/v1/namespaces/one/configmaps",
-        "/api/v1/namespaces/two/configmaps",
-    ]
-
-
 async def test_synced_is_set_after_all_namespaces_are_listed():
     client = ScriptedClient(page(A1, version=5), error(403), stream(), page(B2, version=5))
     informer = make_informer(client, namespaces=("one", "two"))

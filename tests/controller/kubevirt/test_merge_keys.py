@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from controller.kubevirt.merge_keys import VM_RULES
-from tests.controller.kubevirt.rebasing import Json, patch_of, rebased_spec, shape, vm
+from tests.controller.kubevirt.rebasing import Json, rebased_spec
 
 
 def machine(**fields: object) -> Json:
@@ -15,11 +15,6 @@ def machine(**fields: object) -> Json:
 
 def devices(**lists: object) -> Json:
     return machine(domain={"devices": lists})
-
-
-def test_p12_the_patch_has_the_version_that_was_read():
-    patch = patch_of(vm({"a": 1}), shape({"a": 1}), shape({"a": 2}))
-    assert patch == {"metadata": {"uid": "uid-of-the-vm", "resourceVersion": "42"}, "spec": {"a": 2}}
 
 
 MAC = {"macAddress": "02:00:00:00:00:01"}
@@ -103,16 +98,6 @@ def test_p12_elements_have_the_order_of_the_vm_unless_the_template_changed_the_o
     assert rebased_spec(*lists[:3]) == lists[3]
 
 
-def test_p12_the_source_of_a_data_volume_is_replaced_whole():
-    def template(**source: object) -> Json:
-        return {"dataVolumeTemplates": [{"metadata": {"name": "root"}, "spec": {"source": source}}]}
-
-    after = rebased_spec(
-        template(http={"url": "a", "secretRef": "theirs"}), template(http={"url": "a"}), template(blank={})
-    )
-    assert after == template(blank={})
-
-
 @pytest.mark.parametrize("elements", [[{"serial": "1"}], [{"name": "x"}, {"name": "x"}], ["x"], "x"])
 def test_p12_a_list_whose_elements_have_no_names_is_replaced_whole(elements: Any):
     new = devices(disks=[{"name": "y"}])
@@ -163,14 +148,6 @@ def test_p12_numbers_keep_their_exact_value(number: str):
     patch = VM_RULES.merge(disks("own"), disks("old"), disks("new"))
     assert patch is not None
     assert b'"n":%s}' % number.encode() in patch.replace(b"1e-07", b"1e-7")
-
-
-def test_p12_null_is_absent_in_each_of_the_documents():
-    assert patch_of(vm({"x": None, "y": 1}), shape({"y": None}), shape({"x": None})) is None
-    assert rebased_spec({"x": 1}, {"x": 1}, {"x": None}) == {}
-    assert rebased_spec({"x": None}, {"x": None}, {"x": {"y": None, "z": [None, {"q": None}]}}) == {
-        "x": {"z": [None, {}]}
-    }
 
 
 @pytest.mark.parametrize("document", [b"", b"[]", b"null", b"{", b'{"n":1e999}'])

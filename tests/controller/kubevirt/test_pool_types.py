@@ -3,7 +3,6 @@
 from typing import Any
 
 import msgspec
-import pytest
 
 from controller import kinds
 from controller.kubevirt.pool_types import PoolSpec
@@ -49,10 +48,3 @@ def test_p11_a_template_reaches_its_revision_byte_for_byte():
     assert spec.virtual_machine_template is not None
     assert bytes(spec.virtual_machine_template.spec) == TEMPLATE_SPEC
     assert b'"spec":' + TEMPLATE_SPEC in msgspec.json.encode(spec)
-
-
-@pytest.mark.parametrize(("group", "version"), [("", "pool.kubevirt.io/v1beta1"), ("x.dev", "x.dev/v1beta1")])
-def test_pools_are_served_under_any_group(group: str, version: str):
-    resource = kinds.POOLS.resource(group) if group else kinds.POOLS.resource()
-    assert resource.api_version == version
-    assert resource.path("a", "web") == f"/apis/{version}/namespaces/a/virtualmachinepools/web"

@@ -1,7 +1,5 @@
 """Functions that read one VM, and the bytes that a cached VM needs."""
 
-import sys
-from datetime import timedelta
 from types import ModuleType
 from typing import Any
 
@@ -9,22 +7,14 @@ import msgspec
 import pytest
 
 from controller.kubevirt import pool_types, vm_types, vms
-from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMS
+from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import AfterStop
-from tests.builders import NOW
-
-SINCE = "2026-08-01T11:30:00Z"
 
 
 def vm(spec: Any = None, status: Any = None, **metadata: object) -> VirtualMachine:
     document = {"metadata": {"name": "vm-0", "namespace": "default", **metadata}, "spec": spec, "status": status}
     return VMS.decode(msgspec.json.encode(document))
-
-
-def ready(status: str, since: str | None = SINCE) -> dict[str, object]:
-    condition = {"type": "Ready", "status": status, "lastTransitionTime": since}
-    return {"conditions": [{"type": "Paused", "status": "True"}, condition]}
 
 
 @pytest.mark.parametrize("spec", [None, {}, {"template": None}, {"template": {"metadata": None, "spec": None}}])
@@ -42,45 +32,6 @@ def test_every_function_accepts_an_empty_vm(spec: Any, status: Any):
     assert vms.template_labels_of(empty) == {}
     assert vms.node_selector_of(empty) == {}
     assert vms.disk_names_of(empty) == ()
-
-
-@pytest.mark.parametrize(
-    ("finalizers", "deleting", "held", "with_disks"),
-    [
-        (["pool.kubevirt.io/finalizer"], True, True, False),
-        (["foregroundDeletion", "pool.kubevirt.io/finalizer"], True, True, True),
-        (["foregroundDeletion"], False, False, False),
-        (["kubevirt.io/virtualMachineControllerFinalize"], True, False, False),
-    ],
-)
-def test_p6_finalizers_show_what_blocks_the_removal_of_a_vm(
-    finalizers: list[str], deleting: bool, held: bool, with_disks: bool
-):
-    one = vm(finalizers=finalizers, deletionTimestamp=SINCE if deleting else None)
-    assert vms.is_deleting(one) is deleting
-    assert vms.has_pool_finalizer(one) is held
-    assert vms.is_deleting_with_disks(one) is with_disks
-
-
-@pytest.mark.parametrize(("status", "is_ready"), [("True", True), ("False", False), ("Unknown", False), ("", False)])
-def test_p7_a_vm_is_ready_when_its_condition_says_so(status: str, is_ready: bool):
-    assert vms.is_ready(vm(status=ready(status))) is is_ready
-
-
-@pytest.mark.parametrize(
-    ("condition", "minutes"),
-    [
-        (ready("False"), 30),
-        (ready("True"), None),
-        (ready("Unknown"), None),
-        (ready("False", None), 60),
-        (ready("False", SINCE.rstrip("Z")), 30),
-    ],
-    ids=["not ready", "ready", "unknown", "without a time since the creation", "a time without a zone is UTC"],
-)
-def test_p15_how_long_a_vm_is_unready(condition: Any, minutes: int | None):
-    one = vm(status=condition, creationTimestamp="2026-08-01T11:00:00Z")
-    assert vms.unready_since(one) == (None if minutes is None else NOW - timedelta(minutes=minutes))
 
 
 @pytest.mark.parametrize(
@@ -189,12 +140,3 @@ def revision(owner_kind: str) -> bytes:
     owner = {"apiVersion": "x/v1", "kind": owner_kind, "name": "web", "uid": "u", "controller": True}
     metadata = {"name": "web-1", "ownerReferences": [owner]}
     return msgspec.json.encode({"metadata": metadata, "revision": 7, "data": {"replicas": 3}})
-
-
-def test_p11_a_decoded_revision_keeps_its_spec_and_not_the_response():
-    page = b'{"items":[' + revision("VirtualMachinePool") + b"]}"
-    before = sys.getrefcount(page)
-    [kept] = CONTROLLER_REVISIONS.decode_page(page).items or ()
-    assert sys.getrefcount(page) == before
-    assert bytes(kept.data) == b'{"replicas":3}'
-    assert kept.revision == 7

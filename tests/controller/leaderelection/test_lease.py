@@ -1,5 +1,5 @@
 import json
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -16,7 +16,6 @@ from controller.leaderelection.lease import (
     change_body,
     claim,
     decide,
-    micro_time,
     observe,
 )
 from informers.meta import ObjectMeta
@@ -124,14 +123,3 @@ def test_a_patch_has_the_uid_the_version_and_only_the_fields_that_it_sets():
         "metadata": {"uid": "u1", "resourceVersion": "7"},
         "spec": {"holderIdentity": ""},
     }
-
-
-@pytest.mark.parametrize(
-    ("moment", "expected"),
-    [
-        (datetime(2026, 1, 2, 3, 4, 5, 0, tzinfo=UTC), "2026-01-02T03:04:05.000000Z"),
-        (datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=timezone(timedelta(hours=2))), "2026-01-02T01:04:05.000006Z"),
-    ],
-)
-def test_micro_times_are_utc_with_six_digits(moment, expected):
-    assert micro_time(moment) == expected

@@ -97,34 +97,10 @@ async def test_a_lease_that_is_not_renewed_for_its_duration_has_no_live_holder()
     assert LEASE_S < now() <= LEASE_S + MARGIN_S + 1
 
 
-async def test_without_another_lease_there_is_no_wait():
-    assert await found(Cluster(mine="standby")) is None
-    assert await found(Cluster()) is None
-    assert now() == 0
-
-
 async def test_a_process_that_waits_for_a_live_holder_of_its_own_lease_may_start():
     cluster = Cluster(mine="pod-2", vmherd_system="pod-1")
     async with live(cluster, HERE, THERE):
         assert await found(cluster) is None
-
-
-async def test_a_dead_holder_of_the_own_lease_does_not_hide_a_live_one():
-    cluster = Cluster(mine="crashed", vmherd_system="pod-1")
-    async with live(cluster, THERE):
-        assert await found(cluster) == OtherLeader("pod-1", THERE, "vmherd")
-
-
-async def test_a_lease_that_appears_while_this_process_looks_has_a_live_holder():
-    cluster = Cluster(a="crashed")
-
-    async def start() -> None:
-        await asyncio.sleep(3)
-        cluster.add("b", "new")
-        await asyncio.Event().wait()
-
-    async with running(start()):
-        assert await found(cluster) == OtherLeader("new", "b", "vmherd")
 
 
 async def test_without_the_permission_to_list_leases_a_warning_says_that_nothing_was_looked_for():

@@ -6,9 +6,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from controller.apimachinery.conditions import Condition
-from controller.kubevirt.annotations import PARTITION, ROLLING_UPDATE, TAKEOVER
+from controller.kubevirt.annotations import PARTITION
 from controller.kubevirt.pool_types import POOL_KIND as POOL
 from controller.kubevirt.pool_types import PoolSpec, PoolStatus, SelectionPolicy, Selectors, UpdateBlock, UpdateStrategy
+from controller.kubevirt.replicaset_types import ReplicaSetStatus
 from controller.metrics.objects import MachineTally, SetFigures, families_of, figures_of, render
 from controller.metrics.registry import Metrics
 from controller.pool.spec.intent import rolls_out as pool_rolls_out
@@ -72,35 +73,6 @@ def test_an_object_has_the_series_of_its_kind(kind: str, prefix: str):
     }
 
 
-def test_both_kinds_share_the_gauges_of_replicas():
-    page = shown(make(), make(SET, ready=1))
-    words = ("desired", "current", "ready", "updated")
-    assert [page[f"vmherd_replicas_{word}{{kind={POOL},name=web,namespace=shop}}"] for word in words] == [5, 4, 3, 2]
-    assert page[f"vmherd_replicas_ready{{kind={SET},name=web,namespace=shop}}"] == 1
-
-
-def test_a_missing_field_has_no_series():
-    page = shown(make(updated=None))
-    names = {name.partition("{")[0] for name in page}
-    assert "vmherd_replicas_ready" in names
-    assert names.isdisjoint(
-        {
-            "vmherd_replicas_updated",
-            "vmherd_vmpool_metadata_generation",
-            "vmherd_vmpool_status_observed_generation",
-            "vmherd_vmpool_create_date_timestamp_seconds",
-            "vmherd_vmpool_status_condition",
-            "vmherd_vmpool_printable_status",
-        }
-    )
-
-
-@pytest.mark.parametrize(("status", "fails"), [("True", 1), ("False", 0), ("Unknown", 0)])
-def test_a_replica_failure_is_shown_while_its_condition_is_true(status: str, fails: int):
-    page = shown(make(conditions=(Condition(type="ReplicaFailure", status=status),)))
-    assert page["vmherd_vmpool_replica_failure{name=web,namespace=shop}"] == fails
-
-
 @pytest.mark.parametrize("kind", [POOL, SET])
 def test_p30_an_invalid_spec_is_shown_until_it_is_corrected(kind: str):
     def gauges(*conditions: Condition) -> dict[str, float]:
@@ -111,27 +83,6 @@ def test_p30_an_invalid_spec_is_shown_until_it_is_corrected(kind: str):
     assert gauges(invalid) == {f"vmherd_spec_invalid{{kind={kind},name=web,namespace=shop}}": 1}
     assert gauges(Condition(type="Stalled", status="True", reason="UpdateHeld")) == {}
     assert gauges() == {}
-
-
-def test_a_condition_that_a_status_has_twice_is_shown_once():
-    twice = (Condition(type="Odd", status="True"), Condition(type="Odd", status="False"))
-    lines = [name for name in shown(make(conditions=twice)) if "status_condition" in name]
-    assert lines == ["vmherd_vmpool_status_condition{condition=Odd,name=web,namespace=shop,reason=,status=false}"]
-
-
-def test_the_counters_of_vms_and_vmis_start_at_zero_and_a_set_heals_nothing():
-    page = shown(make(), make(name="idle"), make(SET, name="set"), web=MachineTally(started=9, stopped=4, healed=1))
-    counted = {name: value for name, value in page.items() if "_total{" in name}
-    assert counted == {
-        "vmherd_vmpool_vms_started_total{namespace=shop,pool_name=web}": 9,
-        "vmherd_vmpool_vms_stopped_total{namespace=shop,pool_name=web}": 4,
-        "vmherd_vmpool_auto_healing_operations_total{namespace=shop,pool_name=web}": 1,
-        "vmherd_vmpool_vms_started_total{namespace=shop,pool_name=idle}": 0,
-        "vmherd_vmpool_vms_stopped_total{namespace=shop,pool_name=idle}": 0,
-        "vmherd_vmpool_auto_healing_operations_total{namespace=shop,pool_name=idle}": 0,
-        "vmherd_vmirs_vmis_started_total{namespace=shop,replicaset_name=set}": 0,
-        "vmherd_vmirs_vmis_stopped_total{namespace=shop,replicaset_name=set}": 0,
-    }
 
 
 def test_the_tally_of_a_deleted_pool_is_not_shown():
@@ -191,9 +142,10 @@ def test_the_figures_of_a_pool_are_those_of_its_spec_and_status():
     )
 
 
-def test_the_figures_of_a_set_without_a_status():
-    [figures] = figures_of(SET, "kubevirt.io", [replicaset()], rolls_out=bool, max_unavailable=no_limit)
-    assert (figures.current, figures.ready, figures.updated, figures.observed_generation) == (0, 0, None, None)
+def test_a_status_without_updated_replicas_gives_no_such_gauge():
+    owner = type(replicaset())(metadata=ObjectMeta(name="a"), status=ReplicaSetStatus(replicas=3))
+    [figures] = figures_of(SET, "kubevirt.io", [owner], rolls_out=set_rolls_out, max_unavailable=no_limit)
+    assert (figures.desired, figures.current, figures.updated) == (1, 3, None)
 
 
 @pytest.mark.parametrize(
@@ -217,22 +169,6 @@ def test_a_pool_rolls_out_unless_its_update_strategy_keeps_outdated_vms(
     [figures] = figures_of(POOL, "pool.kubevirt.io", [owner], rolls_out=pool_rolls_out, max_unavailable=no_limit)
     assert figures.rolls_out == rolls
     assert shown(figures)[f"vmherd_rolls_out{{kind={POOL},name=web,namespace=shop}}"] == rolls
-
-
-@pytest.mark.parametrize(("annotations", "rolls"), [(None, False), ({ROLLING_UPDATE: "maxUnavailable=1"}, True)])
-def test_a_set_rolls_out_if_its_annotation_says_so(annotations: dict[str, str] | None, rolls: bool):
-    owner = type(replicaset())(metadata=ObjectMeta(name="web", namespace="shop", annotations=annotations))
-    [figures] = figures_of(SET, "kubevirt.io", [owner], rolls_out=set_rolls_out, max_unavailable=no_limit)
-    assert figures.rolls_out == rolls
-
-
-@pytest.mark.parametrize(("mark", "held"), [(None, False), ("done", False), ("proceed", False), ("held 1 abc", True)])
-def test_a_pool_whose_takeover_is_held_has_a_series(mark: str | None, held: bool):
-    annotations = {TAKEOVER: mark} if mark is not None else None
-    owner = type(pool())(metadata=ObjectMeta(name="web", namespace="shop", annotations=annotations))
-    [figures] = figures_of(POOL, "pool.kubevirt.io", [owner], rolls_out=pool_rolls_out, max_unavailable=no_limit)
-    series = {name: value for name, value in shown(figures).items() if name.startswith("vmherd_takeover_held")}
-    assert series == ({"vmherd_takeover_held{name=web,namespace=shop}": 1} if held else {})
 
 
 @pytest.mark.parametrize(("status", "waits"), [("True", True), ("False", False)])

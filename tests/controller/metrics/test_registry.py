@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from controller.events.recorder import DROP_REASONS
 from controller.kinds import KINDS
-from controller.metrics.registry import ACTION_OUTCOMES, RESULTS, Metrics, SetFigures
+from controller.metrics.registry import ACTION_OUTCOMES, RESULTS, Metrics
 from controller.runtime.actions import Action, Outcome, label_of
 from tests.fakes.virtual_time import Clock
 from tests.metrics_page import VMIS, HangingQueue, exercise, talkative
@@ -123,32 +123,12 @@ def test_every_action_and_outcome_of_the_planning_vocabulary_has_a_label():
             assert f'vmherd_actions_total{{action="{action}",controller="replicaset",outcome="{outcome}"}}' in counted
 
 
-def test_the_silence_of_a_watch_grows_until_data_arrives():
-    setup = RegistrySetup()
-    name = f'vmherd_watch_silence_seconds{{resource="{VMIS}"}}'
-    assert name not in setup.scrape()
-    setup.metrics.progress(VMIS)
-    setup.clock.now += 70
-    assert setup.scrape()[name] == 70
-    assert setup.metrics.silence_s() == {VMIS: 70}
-    setup.metrics.progress(VMIS)
-    assert setup.scrape()[name] == 0
-
-
 def test_the_age_of_unsettled_writes_is_asked_for_at_each_scrape():
     setup = RegistrySetup()
     ages = iter([5.0, 7.0])
     setup.metrics.show_unsettled("replicaset", lambda: next(ages))
     name = 'vmherd_unsettled_seconds{controller="replicaset"}'
     assert [setup.scrape()[name], setup.scrape()[name]] == [5, 7]
-
-
-def test_the_lease_is_one_for_its_holder_and_zero_for_a_standby():
-    setup = RegistrySetup()
-    setup.metrics.leading("vmherd", master=False)
-    assert setup.scrape()['leader_election_master_status{name="vmherd"}'] == 0
-    setup.metrics.leading("vmherd", master=True)
-    assert setup.scrape()['leader_election_master_status{name="vmherd"}'] == 1
 
 
 def test_the_worst_lag_counts_from_the_last_scrape():
@@ -159,23 +139,6 @@ def test_the_worst_lag_counts_from_the_last_scrape():
     assert page["vmherd_event_loop_lag_max_seconds"] == 0.3
     assert page["vmherd_event_loop_lag_seconds_count"] == 3
     assert setup.scrape()["vmherd_event_loop_lag_max_seconds"] == 0
-
-
-def test_the_page_shows_the_objects_of_the_moment_it_was_taken():
-    setup = RegistrySetup()
-    sets = [SetFigures(kind="Pool", namespace="n", name="a", desired=1, current=1, ready=1, updated=1)]
-    setup.metrics.show_replicas(lambda: tuple(sets))
-    page = setup.metrics.page()
-    sets.clear()
-    assert b'vmherd_replicas_desired{kind="Pool",name="a",namespace="n"} 1\n' in page.render()[0]
-
-
-def test_the_page_has_the_build_info_and_the_process_metrics():
-    page = RegistrySetup().scrape()
-    assert [name for name in page if name.startswith('vmherd_build_info{python="3.')]
-    assert [name for name in page if 'revision="abc",version="1.2.3"' in name]
-    assert page["process_resident_memory_bytes"] > 1e6
-    assert 'python_gc_collections_total{generation="2"}' in page
 
 
 def test_no_counter_has_a_created_series():

@@ -18,10 +18,7 @@ from controller.kubevirt.annotations import (
 from controller.kubevirt.resources import VMIS
 from controller.replicas.draining import Mark
 from controller.replicaset.plan import plan
-from controller.replicaset.traits import erase
-from controller.replicaset.triggers import replicasets_of_vmi
 from controller.runtime.actions import Create, Delete, Patch
-from informers.store import Store, Updated
 from tests.builders import LABELS, NOW, replicaset, snapshot, vmi
 
 DRAIN = {DRAIN_SECONDS: "60", ROLLING_UPDATE: "maxUnavailable=1", REPLACE_UNREADY_AFTER: "60"}
@@ -89,12 +86,3 @@ def test_p26_the_label_changes_unless_the_set_would_release_the_vmi():
         todo = plan(snapshot(owner, [vmi("a", owner=owner, labels=labelled)]))
         [patch] = [each for each in todo.actions if isinstance(each, Patch) and each.resource is VMIS]
         assert json.loads(patch.body)["metadata"].get("labels") == labels
-
-
-@pytest.mark.parametrize("annotation", [DRAINING, DRAINED])
-def test_p26_a_mark_and_an_answer_are_traits_and_start_a_reconciliation(annotation: str):
-    plain, changed = made("a", {"vmherd.dev/protect": "false"}), made("a", {annotation: "true"})
-    assert erase(plain) != erase(changed)
-    sets: Store[Any] = Store()
-    sets.apply(replicaset())
-    assert [delay for _, delay in replicasets_of_vmi(Updated(plain, changed), sets)] == [0.0]

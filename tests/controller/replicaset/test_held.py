@@ -135,12 +135,6 @@ def test_p25_a_set_that_spares_running_vmis_deletes_only_finished_ones():
     assert todo.held == f"1 surplus VMIs stay until they have finished: {SCALE_IN} keeps them"
 
 
-def test_p24_busy_vmis_are_the_last_of_a_scale_in():
-    until = {BUSY_UNTIL: (NOW + timedelta(seconds=30)).isoformat()}
-    members = [vmi("a", ready=False, annotations=until), vmi("b", ready_for_s=9000), vmi("c", annotations=until)]
-    assert deleted(planned(*members, replicas=2)) == ["b"]
-
-
 def test_p20_a_limit_below_the_present_size_replaces_no_vmi():
     for changes, reason in (({"labels": OLD}, "UpdateHeld"), (UNREADY, "HealingHeld")):
         members = [vmi(f"v-{number}", **changes) for number in range(6)]

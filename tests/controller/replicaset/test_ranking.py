@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.kubevirt.annotations import DELETION_COST, PROTECT, REMOVE
+from controller.kubevirt.annotations import DELETION_COST, REMOVE
 from controller.replicaset.ranking import rank_for_removal
 from controller.replicaset.traits import group_vmis
 from tests.builders import NOW, vmi
@@ -64,8 +64,3 @@ def test_r6_the_number_of_vmis_on_the_node_comes_after_cost_and_before_readiness
     cheap = vmi("cheap", node="lone", annotations={DELETION_COST: "-1"})
     full = [vmi(f"full-{n}", node="full", ready_for_s=9000) for n in range(2)]
     assert order(*full, cheap, vmi("recent", node="other", ready_for_s=1))[:2] == ["cheap", "full-0"]
-
-
-def test_r6_protected_vmis_are_not_deleted_but_count_for_their_node():
-    kept = vmi("kept", node="full", annotations={PROTECT: "true", REMOVE: "true"})
-    assert order(kept, vmi("z", node="full"), vmi("a", node="lone")) == ["z", "a"]

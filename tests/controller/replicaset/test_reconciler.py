@@ -39,12 +39,6 @@ async def simulation_at_rest(*, replicas: int = 3, finalizers: bool = False) -> 
     return simulation
 
 
-async def test_a_key_without_a_set_causes_no_request():
-    simulation = ReplicaSetSimulation()
-    assert (await simulation.reconcile()).result == AwaitChange()
-    assert simulation.server.requests == []
-
-
 async def test_r9_while_the_cache_is_behind_nothing_is_created_and_the_status_is_written():
     simulation = simulation_with_a_set()
     await simulation.reconcile()
@@ -76,15 +70,6 @@ async def test_r10_nothing_is_retried_in_a_namespace_that_is_being_deleted():
     report = await simulation.reconcile()
     assert report.result == AwaitChange()
     assert simulation.sent("create") == 1
-
-
-@pytest.mark.parametrize("fault", [UNREACHABLE, Lost.BEFORE])
-async def test_r10_a_server_that_does_not_answer_is_no_failure_of_the_set(fault):
-    simulation = simulation_with_a_set(replicas=3)
-    simulation.fail(fault, verb="create")
-    assert isinstance((await simulation.reconcile()).result, Retry)
-    assert simulation.reasons == []
-    assert simulation.conditions.keys() == {"Reconciling"}
 
 
 async def test_r1_an_invalid_spec_is_logged_and_reported_and_nothing_is_created():

@@ -48,21 +48,6 @@ def deletes(owner, *vmis, **circumstances) -> list[str]:
     return [action.key.name for action in actions if isinstance(action, Delete)]
 
 
-ALLOWANCES = {
-    "a number": ("maxUnavailable=3", 8, 3),
-    "a percentage": ("maxUnavailable=50%", 8, 4),
-    "all": ("maxUnavailable=100%", 5, 5),
-    "more than there are": ("maxUnavailable=99", 5, 5),
-    "with spaces": (" maxUnavailable = 2 ", 5, 2),
-}
-
-
-@pytest.mark.parametrize(("allowance", "replicas", "replaced"), ALLOWANCES.values(), ids=ALLOWANCES)
-def test_r14_the_number_of_replaced_vmis_is_limited(allowance, replicas, replaced):
-    owner = rolling(allowance, replicas=replicas)
-    assert deletes(owner, *outdated(owner, replicas)) == [f"old-{n}" for n in range(replaced)]
-
-
 @pytest.mark.parametrize("allowance", ["", "25%", "maxUnavailable=", "maxUnavailable=0", "maxUnavailable=101%", "x=1"])
 def test_r14_with_a_malformed_limit_nothing_is_replaced_and_one_notice_reports_it(allowance):
     owner = rolling(allowance)
@@ -71,11 +56,6 @@ def test_r14_with_a_malformed_limit_nothing_is_replaced_and_one_notice_reports_i
     (notice,) = todo.notices
     assert (notice.reason, notice.warning) == ("InvalidAnnotation", True)
     assert f'{ROLLING_UPDATE} is "{allowance}"' in notice.message
-
-
-def test_r14_unready_vmis_of_the_new_template_use_up_the_limit():
-    owner = rolling("maxUnavailable=3")
-    assert deletes(owner, *outdated(owner, 6), *updated(owner, 2, ready=False)) == ["old-0"]
 
 
 def test_r14_a_vmi_without_a_hash_belongs_to_the_template_of_the_takeover():
@@ -87,13 +67,6 @@ def test_r14_a_vmi_without_a_hash_belongs_to_the_template_of_the_takeover():
     assert plan(snapshot(rolling("maxUnavailable=1", replicas=2, annotations=noted), members)).actions == ()
     changed = rolling("maxUnavailable=1", replicas=2, annotations=noted, spec=b'{"domain":{"devices":{"rng":{}}}}')
     assert deletes(changed, *updated(changed, 1), vmi("unlabelled", owner=changed, labels=LABELS)) == ["unlabelled"]
-
-
-def test_r14_members_without_a_hash_that_leave_the_set_note_no_template():
-    owner = rolling(replicas=0)
-    gone = vmi("gone", owner=owner, labels=LABELS, deleting=True)
-    todo = plan(snapshot(owner, [gone, vmi("stray", owner=owner, labels={})]))
-    assert [action.key.name for action in todo.actions] == ["stray"]
 
 
 WAITS = {
@@ -130,13 +103,6 @@ def test_r14_a_template_whose_vmis_stay_unready_is_reported_once(deadline, waits
     ]
     assert "new-0" in todo.notices[0].message
     assert todo.requeue_after_s is None
-
-
-def test_r14_a_rollout_with_progress_is_not_stalled():
-    owner = rolling("maxUnavailable=2", replicas=3)
-    todo = plan(snapshot(owner, [*outdated(owner, 2), *updated(owner, 1, ready=False, ready_for_s=9000)]))
-    assert [action.key.name for action in todo.actions] == ["old-0"]
-    assert todo.notices == ()
 
 
 def test_r14_a_template_whose_vmis_are_replaced_stalls_although_each_vmi_is_young():

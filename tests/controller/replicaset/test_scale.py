@@ -5,7 +5,6 @@ import pytest
 
 from controller.apimachinery.names import SAFE_ALPHABET
 from controller.kubevirt.annotations import DELETION_COST, PROTECT, TEMPLATE_HASH
-from controller.kubevirt.legacy import modernise
 from controller.replicaset.plan import plan
 from controller.runtime.actions import Create, Delete
 from tests.builders import LABELS, OWNER_REFERENCE, replicaset, snapshot, vmi
@@ -82,22 +81,9 @@ def test_r5_the_base_of_the_names(owner, base):
     assert metadata["name"][:-5] == base
 
 
-def test_r5_a_set_that_is_created_again_uses_other_names():
-    one, other = (
-        {create.key.name for create in creates(replicaset(replicas=50, uid=uid))} for uid in ("uid-1", "uid-2")
-    )
-    assert not one & other
-
-
 def test_r5_the_spec_reaches_the_vmi_byte_for_byte():
     spec = b'{"domain" : {"n":1.10,"big":9223372036854775807,"u":"\\u00e9"}}'
     assert creates(replicaset(spec=spec))[0].body.endswith(b'"spec":' + spec + b"}")
-
-
-def test_r13_a_template_in_an_old_spelling_is_converted_when_a_vmi_is_created():
-    old = b'{"domain":{"devices":{"disks":[{"disk":null,"name":"d","volumeName":"v"}]}},"volumes":[]}'
-    assert created_for(replicaset(spec=old))["spec"] == msgspec.json.decode(modernise(old))
-    assert created_for(replicaset(spec=old))["spec"]["domain"]["devices"]["disks"] == [{"disk": {}, "name": "v"}]
 
 
 HASHES = {

@@ -79,11 +79,6 @@ def test_r1_an_invalid_set_updates_observed_generation_and_keeps_the_last_valid_
     assert (status.replicas, status.updated_replicas) == (1, 0)
 
 
-def test_condition_times_are_whole_seconds():
-    (condition,) = status_of(replicaset(paused=True), now=NOW.replace(microsecond=123456)).conditions
-    assert condition.last_transition_time == NOW
-
-
 REASONS = {
     "r10 a refused create": ([Done(CREATE), Rejected(CREATE, QUOTA), Skipped(CREATE)], "FailedCreate"),
     "r10 a refused delete": ([Rejected(DELETE, Forbidden("no", code=403))], "FailedDelete"),

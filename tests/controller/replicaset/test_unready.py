@@ -87,10 +87,6 @@ def test_r4a_these_vmis_are_not_replaced(changes):
     assert deleted(planned(unready(**changes))) == []
 
 
-def test_r4a_a_replacement_that_is_not_ready_either_is_replaced_later():
-    assert histories(planned(unready(before=1, running_s=311))) == [2]
-
-
 def test_r4a_at_most_a_quarter_is_replaced_at_once_and_replacements_must_come_up_first():
     many = [unready(f"u-{number}") for number in range(8)]
     todo = planned(*many, replicas=8)
@@ -98,14 +94,6 @@ def test_r4a_at_most_a_quarter_is_replaced_at_once_and_replacements_must_come_up
     assert todo.held == "6 VMIs that are not ready wait until the replacements of others are ready"
     starting = [unready(f"r-{number}", before=1, phase="Scheduling", running_s=5) for number in range(2)]
     assert deleted(planned(*many[:6], *starting, replicas=8)) == []
-
-
-def test_r4a_vmis_that_were_never_replaced_come_first():
-    assert deleted(planned(unready("a", before=1, running_s=999), unready("b"), replicas=2)) == ["b"]
-
-
-def test_r4a_an_outdated_unready_vmi_is_replaced_from_the_present_template_without_a_history():
-    assert histories(planned(unready(labels={**LABELS, TEMPLATE_HASH: "older"}))) == [0]
 
 
 @pytest.mark.parametrize("after", ["", "0", "-5", "soon", "1.5"])

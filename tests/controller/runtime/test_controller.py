@@ -51,28 +51,6 @@ async def test_the_result_decides_when_the_key_is_reconciled_again(
     assert pauses(await worked_on(reports(*each), A, for_s=100), A) == pytest.approx(expected)
 
 
-async def test_a_success_resets_the_backoff():
-    script = Script(reports(NO, NO, NO, WELL, NO))
-    async with working(script) as (queue, _):
-        queue.add(A)
-        await asyncio.sleep(1)
-        queue.add(A)
-        await asyncio.sleep(0.012)
-    assert pauses(script, A)[4] == pytest.approx(0.005)
-
-
-async def test_a_lost_race_is_retried_with_backoff_and_does_not_count_as_an_error():
-    lost = Report(Retry("the object has been modified", lost_race=True), {"conflict": "modified"})
-    script = Script(reports(lost, lost, WELL))
-    with capture_logs() as lines:
-        async with working(script) as (queue, tally):
-            queue.add(A)
-            await asyncio.sleep(10)
-    assert len(script.calls[A]) == 3
-    assert tally.results == {"requeue": 2, "success": 1}
-    assert [line["log_level"] for line in lines] == ["info", "info", "debug"]
-
-
 async def test_the_same_failure_of_a_key_is_one_line_a_minute_and_another_failure_has_its_own():
     full, denied = (Report(Retry(text), {"failure": text}) for text in ("exceeded quota", "denied"))
     with capture_logs() as lines:

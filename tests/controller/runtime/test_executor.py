@@ -7,7 +7,6 @@ from itertools import pairwise
 import pytest
 
 from controller.kubevirt.resources import VMIS
-from controller.runtime.actions import Stage
 from controller.runtime.execute.executor import PARALLEL
 from tests.controller.runtime.executor_setup import confirm, creates, delete, document, key, kinds, patch
 from tests.controller.runtime.refusals import BUSY, GONE, IN_DOUBT, INVALID, UNREACHABLE
@@ -59,21 +58,6 @@ async def test_nothing_is_tried_after_a_stage_that_failed(setup, fault: Fault):
     assert setup.sent == ["create vm-000"]
 
 
-async def test_a_failed_stage_that_is_not_essential_does_not_end_the_plan(setup):
-    uid = setup.add("old")
-    setup.fail(INVALID, name="old")
-    outcomes = await setup.carry_out(Stage((delete("old", uid),), essential=False), creates(1))
-    assert kinds(outcomes) == ["Rejected", "Done"]
-
-
-async def test_outcomes_are_in_the_order_of_the_actions_although_creates_run_last(setup):
-    uid = setup.add("old")
-    first, second = creates(2)
-    outcomes = await setup.carry_out([first, delete("old", uid), second, patch("none")])
-    assert kinds(outcomes) == ["Done", "Done", "Done", "Missing"]
-    assert sorted(setup.sent[:2]) == ["delete old", "patch none"]
-
-
 @pytest.mark.parametrize(
     ("fault", "outcome"), [(INVALID, "Rejected"), (refusal(500, "InternalError", "failed calling webhook"), "Unknown")]
 )
@@ -110,14 +94,6 @@ async def test_r2_nothing_is_done_if_the_server_has_another_owner_than_the_cache
     assert setup.sent == ["get web"]
 
 
-async def test_r2_nothing_is_done_if_the_owner_is_being_deleted_on_the_server(setup):
-    uid = setup.add("web", finalizers=["some/finalizer"])
-    setup.server.remove(VMIS, key("web"))
-    outcomes = await setup.carry_out([confirm(uid, "web")], creates(1))
-    assert kinds(outcomes) == ["Rejected", "Skipped"]
-    assert outcomes[0].message == "default/web is being deleted"
-
-
 @pytest.mark.parametrize("fault", [GONE, BUSY, INVALID, UNREACHABLE, *IN_DOUBT])
 async def test_r2_nothing_is_done_while_the_owner_cannot_be_confirmed(setup, fault: Fault):
     uid = setup.add("web")
@@ -140,9 +116,3 @@ async def test_a_cancelled_executor_sends_no_more_requests_and_leaves_no_task(se
     sent = len(setup.sent)
     await asyncio.sleep(10)
     assert len(setup.sent) == sent
-
-
-async def test_outcomes_are_counted(setup):
-    setup.server.quota[VMIS] = 1
-    await setup.carry_out([delete()], creates(3))
-    assert setup.tally == {("delete", "missing"): 1, ("create", "done"): 1, ("create", "rejected"): 2}

@@ -12,7 +12,6 @@ from controller.runtime.execute.executor import LOOKUPS
 from controller.runtime.execute.refusals import FIRST_WAIT_S, LONGEST_WAIT_S
 from informers.errors import AlreadyExists, ApiError
 from tests.controller.runtime.executor_setup import (
-    OWNER,
     OWNER_UID,
     ExecutorSetup,
     create,
@@ -93,31 +92,10 @@ async def test_r10_a_rejected_write_has_the_message_of_the_server(setup, action:
     assert setup.settled, "nothing was written, so nothing is awaited"
 
 
-async def test_a_patch_of_an_object_that_does_not_exist_is_missing():
-    assert await ExecutorSetup().outcome_of(patch()) == Missing(patch())
-
-
 async def test_r5_a_repeated_create_finds_its_object_and_makes_no_second_one(setup):
     setup.add("vm")
     assert await setup.outcome_of(create()) == AlreadyThere(create(), str(setup.server.version))
     assert setup.names == ["vm"]
-
-
-async def test_r5_a_repeated_create_finds_its_object_even_if_it_is_being_deleted(setup):
-    """The cache does not show the object yet. The key stays unsettled until the cache shows the object."""
-    setup.add("vm", finalizers=["some/finalizer"])
-    setup.server.remove(VMIS, key("vm"))
-    assert kinds([await setup.outcome_of(create())]) == ["AlreadyThere"]
-    assert not setup.settled
-    setup.cache.catch_up()
-    assert setup.settled
-
-
-async def test_a_create_is_rejected_if_another_owner_has_the_name(setup):
-    setup.add("vm", owner_uid="somebody-else")
-    outcome = await setup.outcome_of(create())
-    assert isinstance(outcome, Rejected)
-    assert isinstance(outcome.error, AlreadyExists)
 
 
 async def test_a_create_is_rejected_if_the_name_was_taken_and_is_free_again(setup):
@@ -182,14 +160,6 @@ async def test_r9_a_lost_write_is_looked_up_and_the_cache_is_awaited_if_it_happe
     assert setup.sent == ["get vm"]
 
 
-async def test_r9_a_lost_create_that_the_cache_has_shown_is_not_asked_about():
-    setup = await lost(create(), happened=True)
-    setup.cache.catch_up()
-    assert await setup.resolve() is None
-    assert setup.settled
-    assert setup.sent == []
-
-
 @pytest.mark.parametrize("happened", [True, False])
 async def test_r9_a_lost_patch_waits_until_the_cache_shows_the_version_of_the_server(setup, happened: bool):
     setup.add("vm")
@@ -220,12 +190,6 @@ async def test_r9_a_write_stays_unresolved_while_the_server_does_not_answer(faul
     setup.heal()
     assert await setup.resolve() is None
     assert setup.unresolved == ()
-
-
-async def test_unresolved_writes_of_an_earlier_owner_of_the_name_are_ignored():
-    setup = await lost(create(), happened=True)
-    assert await setup.executor.resolve(OWNER, "uid-of-the-next") is None
-    assert setup.sent == []
 
 
 async def with_lost_creates(count: int) -> ExecutorSetup:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -16,7 +15,6 @@ from controller.runtime.actions import Done, Missing, Patch, Rejected, RemoveOwn
 from controller.runtime.execute.read_and_patch import ATTEMPTS
 from controller.runtime.execute.refusals import FIRST_WAIT_S
 from informers.errors import Conflict
-from informers.meta import OwnerReference
 from informers.objects import PatchType
 from tests.controller.runtime.executor_changes import (
     FINALIZER,
@@ -60,21 +58,6 @@ async def test_a_change_is_given_up_after_four_conflicts(
 
 
 @each_change
-@pytest.mark.parametrize("fault", [BUSY, INVALID, UNREACHABLE])
-async def test_a_rejected_change_has_the_message_of_the_server(
-    setup, make: Callable[[], RemoveOwnerReference | ThreeWayMerge], fault: Fault
-):
-    put_vm(setup)
-    put_disk(setup, OWN)
-    setup.fail(fault, verb="patch")
-    outcome = await setup.outcome_of(make())
-    assert isinstance(outcome, Rejected)
-    assert outcome.error == fault
-    assert len(setup.sent) == 2
-    assert setup.settled
-
-
-@each_change
 @pytest.mark.parametrize("fault", [BUSY, UNREACHABLE, *IN_DOUBT])
 async def test_a_change_is_rejected_if_the_read_fails_because_nothing_was_written(
     setup, make: Callable[[], RemoveOwnerReference | ThreeWayMerge], fault: Fault
@@ -97,25 +80,6 @@ async def test_p12_only_the_differences_between_the_templates_are_written(setup)
     assert not setup.settled
     setup.cache.catch_up()
     assert setup.settled
-
-
-async def test_p12_a_vm_that_is_up_to_date_is_not_written_but_awaited(setup):
-    uid = put_vm(setup)
-    setup.server.change(VMIS, key("vm"), {"spec": {"template": 2}})
-    assert await setup.outcome_of(three_way_merge(uid)) == Done(three_way_merge(uid), str(setup.server.version))
-    assert setup.sent == ["get vm"]
-    assert not setup.settled, "the cache shows an older one, and would ask for the same again"
-    setup.cache.catch_up()
-    assert setup.settled
-
-
-async def test_p12_a_concurrent_change_by_another_writer_stays(setup):
-    uid = put_vm(setup)
-    setup.server.fault_for = when(
-        "patch", lambda: setup.server.change(VMIS, key("vm"), {"spec": {"own": "y"}}), times=2
-    )
-    assert kinds([await setup.outcome_of(three_way_merge(uid))]) == ["Done"]
-    assert spec_of(setup) == {"template": 2, "own": "y"}
 
 
 @pytest.mark.parametrize("moment", ["get", "patch"])
@@ -261,16 +225,6 @@ def held(setup: ExecutorSetup) -> list[str]:
     return [vmi.metadata.name for vmi in setup.server.objects(VMIS) if FINALIZER in vmi.metadata.finalizers]
 
 
-async def test_p10_the_finalizer_of_a_vm_is_removed_after_its_disks_are_released(setup):
-    outcomes = await setup.carry_out(*leaving(setup, "a", "b"))
-    assert kinds(outcomes) == ["Done"] * 6
-    assert held(setup) == []
-    assert {request.verb for request in setup.server.requests[-2:]} == {"patch"}
-    for resource in (DATA_VOLUMES, PVCS):
-        assert [owners_of(setup, f"disk-{name}", resource) for name in "ab"] == [[], []]
-    assert [list(vmi.metadata.finalizers) for vmi in setup.server.objects(VMIS)] == [["example.org/theirs"]] * 2
-
-
 @pytest.mark.parametrize("fault", [INVALID, BUSY, MODIFIED, *IN_DOUBT])
 @pytest.mark.parametrize("resource", [DATA_VOLUMES, PVCS])
 async def test_p10_a_vm_whose_disk_cannot_be_released_keeps_its_finalizer_and_the_others_do_not(
@@ -288,24 +242,6 @@ async def test_p10_a_vm_whose_disk_cannot_be_released_keeps_its_finalizer_and_th
     assert held(setup) == ["b"]
 
 
-async def test_p10_a_disk_that_was_not_tried_blocks_its_vm_as_well(setup):
-    stages = leaving(setup, "a", "b")
-    setup.fail(INVALID, name="first")
-    first = Stage((disown("first"),))
-    setup.server.put(DATA_VOLUMES, {"metadata": {"name": "first", "namespace": "default", "ownerReferences": [OWN]}})
-    outcomes = await setup.carry_out(first, *stages)
-    assert kinds(outcomes) == ["Rejected"] + ["Skipped"] * 6
-    assert held(setup) == ["a", "b"]
-
-
-async def test_p10_disks_that_do_not_exist_block_no_vm(setup):
-    stages = leaving(setup, "a")
-    for resource in (DATA_VOLUMES, PVCS):
-        setup.server.remove(resource, key("disk-a"))
-    assert kinds(await setup.carry_out(*stages)) == ["Missing", "Missing", "Done"]
-    assert held(setup) == []
-
-
 async def test_p10_a_disk_that_cannot_be_released_blocks_no_patch_without_after_owner(setup):
     uid = setup.add("a", finalizers=[FINALIZER])
     put_disk(setup, reference(uid))
@@ -320,10 +256,3 @@ async def test_p6_a_finalizer_is_not_removed_by_its_index_alone(setup):
     setup.server.change(VMIS, key("a"), {"metadata": {"finalizers": [FINALIZER, "example.org/two"]}})
     assert kinds([await setup.outcome_of(patch)]) == ["Rejected"]
     assert setup.server.objects(VMIS)[0].metadata.finalizers == (FINALIZER, "example.org/two")
-
-
-def test_the_owner_reference_of_a_disk_has_all_fields_of_the_api():
-    """The patch replaces the list of owner references. A field of the API that the class `OwnerReference` lacks would
-    be lost with each patch.
-    """
-    assert set(OWN) == set(msgspec.to_builtins(msgspec.convert(OWN, OwnerReference)))

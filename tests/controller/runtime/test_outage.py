@@ -21,7 +21,7 @@ from controller.runtime.workers.outage import (
 from informers.errors import ServerError, TooManyRequests, TransportError
 from informers.meta import ObjectKey
 from informers.workqueue import WorkQueue
-from tests.controller.runtime.workers import A, B, Script, pauses, reports, worked_on, working
+from tests.controller.runtime.workers import A, B, Script, working
 from tests.fakes.virtual_time import now
 
 pytestmark = pytest.mark.looptime(noop_cycles=1)  # no socket and no thread: the clock need not wait for either
@@ -106,11 +106,6 @@ async def test_the_next_outage_starts_with_short_delays():
     assert script.calls[A] == pytest.approx([70, 70.005])
 
 
-async def test_an_outage_between_failures_of_a_key_does_not_shorten_its_backoff():
-    script = await worked_on(reports(*[QUOTA_FULL] * 4, REFUSED, QUOTA_FULL), A, for_s=0.2)
-    assert pauses(script, A)[4:6] == pytest.approx([0.005, 0.080])
-
-
 async def test_a_retry_after_is_respected_even_if_another_key_succeeds():
     async def act(key: ObjectKey, call: int) -> Report:
         if now() >= 10:
@@ -173,18 +168,3 @@ async def test_five_hundred_hopeless_keys_do_not_delay_the_retry_of_another_key(
             await asyncio.sleep(1)
         passes = sum(map(len, script.calls.values())) - before - 100
     assert passes / 100 <= 30, "hopeless passes a second"
-
-
-async def test_a_pass_without_requests_does_not_show_that_the_server_answers():
-    async def act(key: ObjectKey, call: int) -> Report:
-        if key == A:
-            raise REFUSED
-        return Report(AwaitChange())
-
-    script = Script(act)
-    async with working(script) as (queue, _):
-        queue.add(A)
-        for _ in range(600):
-            queue.add(B)
-            await asyncio.sleep(0.1)
-    assert len(script.calls[A]) >= 60 / LONGEST_S

@@ -17,8 +17,6 @@ from tests.builders import replicaset, vmi
 from tests.fakes import stores
 
 OWNER = replicaset("one", uid="uid-1")
-SUCCESSOR = replicaset("one", uid="uid-3")
-"""A later set with the same name."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -113,15 +111,6 @@ def test_another_thread_reads_a_group_while_the_roster_changes():
     finally:
         sys.setswitchinterval(interval)
     assert wrong == []
-
-
-def test_a_set_with_the_name_of_a_deleted_set_has_only_its_own_members():
-    vmis, found = full_store(5)
-    found.read(OWNER.metadata)
-    assert len(found.read(SUCCESSOR.metadata)) == 0
-    for each in range(3):
-        vmis.apply(vmi(f"new-{each}", owner=SUCCESSOR, version="9"))
-    assert len(found.read(SUCCESSOR.metadata)) == 3
 
 
 def test_a_deleted_set_has_no_roster():

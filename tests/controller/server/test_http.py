@@ -1,20 +1,16 @@
-import asyncio
 import gzip
 import re
 import socket
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
 import pytest
-from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from controller.config.types import Address
-from controller.metrics.registry import Metrics, SetFigures
 from controller.server.debug import describe_tasks
 from controller.server.http import BindError, Check, Checks, HttpServer, run_checks
 from tests.controller.server.serving import make_server, serving
@@ -85,24 +81,6 @@ async def test_a_probe_answers_with_its_checks(path: str, live: Checks, ready: C
         assert await client.get(path) == expected
 
 
-async def test_each_probe_runs_the_checks():
-    answers = iter([None, "stuck", None])
-    async with probing(live={"loop": lambda: next(answers)}) as client:
-        assert [(await client.get("/livez"))[0] for _ in range(3)] == [200, 500, 200]
-
-
-async def test_a_probe_may_be_a_head_request():
-    async with probing(live={"loop": passing}) as client:
-        assert (await client.answer("/healthz", method="HEAD")).status == 200
-
-
-async def test_answers_of_probes_are_plain_text_and_not_cached():
-    async with probing() as client:
-        headers = (await client.answer("/healthz")).headers
-    assert headers["Content-Type"] == "text/plain; charset=utf-8"
-    assert headers["Cache-Control"] == "no-store"
-
-
 def test_a_check_that_raises_has_failed():
     assert run_checks("livez", {"loop": raising}) == (
         False,
@@ -145,29 +123,6 @@ async def test_the_page_is_compressed_for_clients_that_accept_gzip(accepted: str
     assert ("Content-Encoding" in answer.headers) == compressed
     page = gzip.decompress(body) if compressed else body
     assert b"vmherd_build_info" in page
-
-
-async def test_a_slow_metrics_page_does_not_delay_probes():
-    taken, answered = asyncio.Event(), threading.Event()
-
-    def slow_figures() -> Iterator[SetFigures]:
-        answered.wait(timeout=10)
-        yield SetFigures(kind="Pool", namespace="n", name="web", desired=1, current=1, ready=1, updated=1)
-
-    def source() -> Iterator[SetFigures]:
-        taken.set()
-        return slow_figures()
-
-    metrics = Metrics(CollectorRegistry())
-    metrics.show_replicas(source)
-    async with probing(page=metrics.page) as client, asyncio.TaskGroup() as group:
-        page = group.create_task(client.get("/metrics"))
-        await taken.wait()
-        assert await client.get("/healthz") == (200, "ok")
-        assert not page.done()
-        answered.set()
-    _, body = page.result()
-    assert 'vmherd_replicas_ready{kind="Pool",name="web",namespace="n"} 1\n' in body
 
 
 async def test_metrics_and_probes_are_served_only_at_their_own_address():

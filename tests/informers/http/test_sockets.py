@@ -12,7 +12,7 @@ import trustme
 from informers.http.client import open_client
 from informers.http.configuration import load_credentials
 from informers.http.sockets import OwnedSocket, open_socket
-from tests.informers.faultserver import FaultServer, client_of, tls_of, write_kubeconfig
+from tests.informers.faultserver import tls_of, write_kubeconfig
 
 ADDRESS = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", 0))
 
@@ -43,13 +43,6 @@ def test_a_dead_server_is_detected_within_half_a_minute():
         )
         assert idle + interval * probes <= 30
         assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
-
-
-async def test_the_client_connects_with_such_a_socket(tmp_path: Path):
-    before = len(alive())
-    async with client_of(FaultServer(), tmp_path) as client:
-        await client.request("GET", "/version")
-        assert len(alive()) == before + 1
 
 
 async def test_a_closed_client_has_no_connections_also_if_the_server_does_not_confirm_their_end(tmp_path: Path):

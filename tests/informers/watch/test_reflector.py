@@ -179,6 +179,18 @@ async def test_the_informer_waits_for_a_resource_that_is_not_served():
     assert events == [waiting, "following again", waiting]
 
 
+async def test_a_too_deeply_nested_object_does_not_make_its_list_undecodable():
+    nested = b'"other":' + b"[" * 400_000 + b"]" * 400_000
+    deep = page(A1, config_map("deep", 2), B2, version=5).replace(b'"uid": "uid-of-deep"', nested)
+    informer = make_informer(ScriptedClient(deep, stream()))
+    with capture_logs() as logs:
+        async with following(informer):
+            await asyncio.sleep(1)
+    assert informer.store.values() == (A1, B2)
+    [skipped] = [entry for entry in logs if entry["log_level"] == "error"]
+    assert (skipped["name"], skipped["why"]) == ("deep", "the object is nested too deeply")
+
+
 async def test_an_object_that_becomes_undecodable_keeps_its_last_state_until_it_is_deleted():
     good = config_map("x", 2)
     client = ScriptedClient(
