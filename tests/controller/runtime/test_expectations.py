@@ -1,7 +1,4 @@
-"""Expectations with the real store: writes that the store does not show yet (R9).
-
-The property test beside this file shows the rules for any order of writes and changes of the cache.
-"""
+"""Expectations with the real store: writes that the store does not show yet (R9)."""
 
 import pytest
 from msgspec.structs import replace
