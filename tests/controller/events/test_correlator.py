@@ -170,3 +170,10 @@ def test_a_long_message_is_cut_between_two_characters(message: str):
 
 def test_characters_that_utf_8_cannot_encode_are_replaced():
     assert truncate("broken \udc80 name") == "broken ? name"
+
+
+def test_a_combined_message_fits_with_its_prefix(correlator):
+    for n in range(20):
+        combined = record(correlator, f"{n}" + "x" * 2000)
+    assert combined.combined
+    assert len(combined.text) == MESSAGE_LIMIT

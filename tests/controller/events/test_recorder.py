@@ -94,6 +94,16 @@ async def test_a_notice_is_published_once_for_each_occasion():
     assert {event["type"] for event in setup.events} == {"Warning"}, "a notice is a warning by default"
 
 
+async def test_a_notice_that_the_full_queue_dropped_can_be_published_later():
+    async with recording(queue_size=1) as setup:
+        setup.recorder.publish(ref(), [created("web1"), Notice(reason="InvalidSpec", message="bad", once="1")])
+        await setup.sent()
+        assert setup.counts() == [("Created virtual machine: web1", 1)]
+        setup.recorder.publish(ref(), [Notice(reason="InvalidSpec", message="bad", once="1")])
+        await setup.sent()
+    assert len(setup.events) == 2
+
+
 async def test_an_occurrence_is_counted_while_its_event_is_being_sent():
     async with recording() as setup:
         setup.server.latency_s = 1

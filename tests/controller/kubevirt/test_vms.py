@@ -11,6 +11,8 @@ from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import AfterStop
 
+SINCE = "2026-08-01T11:30:00Z"
+
 
 def vm(spec: Any = None, status: Any = None, **metadata: object) -> VirtualMachine:
     document = {"metadata": {"name": "vm-0", "namespace": "default", **metadata}, "spec": spec, "status": status}
@@ -32,6 +34,24 @@ def test_every_function_accepts_an_empty_vm(spec: Any, status: Any):
     assert vms.template_labels_of(empty) == {}
     assert vms.node_selector_of(empty) == {}
     assert vms.disk_names_of(empty) == ()
+
+
+@pytest.mark.parametrize(
+    ("finalizers", "deleting", "held", "with_disks"),
+    [
+        (["pool.kubevirt.io/finalizer"], True, True, False),
+        (["foregroundDeletion", "pool.kubevirt.io/finalizer"], True, True, True),
+        (["foregroundDeletion"], False, False, False),
+        (["kubevirt.io/virtualMachineControllerFinalize"], True, False, False),
+    ],
+)
+def test_p6_finalizers_show_what_blocks_the_removal_of_a_vm(
+    finalizers: list[str], deleting: bool, held: bool, with_disks: bool
+):
+    one = vm(finalizers=finalizers, deletionTimestamp=SINCE if deleting else None)
+    assert vms.is_deleting(one) is deleting
+    assert vms.has_pool_finalizer(one) is held
+    assert vms.is_deleting_with_disks(one) is with_disks
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,18 @@ async def test_a_permanent_error_ends_the_election_with_a_message(error, message
         await process.run()
 
 
+async def test_a_candidate_retries_after_a_403_of_a_starting_server():
+    process = Process(LeaseServer(), "a")
+    process.connection.error = Forbidden("leases is forbidden: User nobody", code=403)
+    task = asyncio.create_task(process.run())
+    await asyncio.sleep(25)
+    assert not task.done()
+    process.connection.error = None
+    await asyncio.sleep(2)
+    assert process.elector.is_leader
+    await settle(task)
+
+
 async def test_a_missing_namespace_ends_the_election_with_a_message():
     server = LeaseServer()
     missing = NotFound('namespaces "here" not found', code=404)

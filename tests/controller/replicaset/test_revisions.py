@@ -22,6 +22,7 @@ from controller.replicaset.revisions import SPREAD_S, spread_s
 from controller.replicaset.status import next_status, outcome_notices
 from controller.replicaset.triggers import replicasets_of_revision
 from controller.runtime.actions import Action, Create, Delete, Done, Patch, Plan, Rejected
+from controller.runtime.result import After
 from informers.meta import ObjectKey
 from informers.store import Added, Removed, Store, Updated
 from tests.builders import (
@@ -264,3 +265,17 @@ async def test_r17_after_a_crash_at_any_write_each_template_has_one_revision(wri
     assert stored(made) == {"", "v1"}
     assert len(made.server.documents(CONTROLLER_REVISIONS)) == 2
     assert len(made.active) == 2
+
+
+@pytest.mark.looptime
+async def test_r15_r17_revisions_that_a_deleted_set_left_without_owner_are_deleted():
+    made = simulation()
+    await made.come_to_rest()
+    made.server.remove(REPLICASETS, KEY)
+    for name in made.server.documents(CONTROLLER_REVISIONS):
+        made.server.change(CONTROLLER_REVISIONS, ObjectKey("default", name), {"metadata": {"ownerReferences": None}})
+    made.process.catch_up()
+    report = await made.reconcile()
+    assert isinstance(report.result, After)
+    assert made.server.documents(CONTROLLER_REVISIONS) == {}
+    assert len(made.server.documents(VMIS)) == 2

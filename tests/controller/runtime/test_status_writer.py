@@ -78,6 +78,13 @@ async def test_r11_after_a_conflict_the_next_status_from_the_same_version_is_wri
     assert setup.may_write()
 
 
+async def test_r11_after_a_conflict_a_forgotten_set_may_get_a_status_at_once(setup):
+    setup.server.change(REPLICASETS, KEY, {"spec": {"replicas": 1}})
+    assert not await setup.write(3)
+    setup.writer.forget(KEY)
+    assert setup.may_write()
+
+
 @pytest.mark.parametrize("is_new", [False, True], ids=["a deleted set", "a new set of the same name"])
 async def test_r11_no_status_is_written_for_a_set_that_is_gone_and_that_is_no_error(setup, is_new: bool):
     setup.server.remove(REPLICASETS, KEY)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from controller.runtime.result import AwaitChange, Report
+from controller.runtime.result import AwaitChange, Report, Retry
 from controller.runtime.workers.controller import Controller
 from controller.server.debug import Informer, Page, debug_pages
 from informers.meta import ObjectKey
@@ -69,6 +69,19 @@ async def test_the_page_settled_shows_the_keys_of_each_kind_and_the_events():
         await asyncio.sleep(6)
         assert keys_of(kind) == {"queued": [], "running": [], "unsettled": ["ns/b"], "delayed": {"ns/a": 0.5}}
         queue.shut_down()
+
+
+async def test_a_key_that_waits_for_the_end_of_an_outage_is_delayed():
+    async def fails(key: ObjectKey, call: int) -> Report:
+        return Report(Retry("the server is down", outage=True))
+
+    kind = a_kind(Script(fails))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(kind.controller.run())
+        kind.controller.queue.add(A)
+        await asyncio.sleep(0.001)
+        assert keys_of(kind)["delayed"] == {"ns/a": pytest.approx(0.004, abs=0.002)}
+        kind.controller.queue.shut_down()
 
 
 async def test_the_pages_of_the_caches_show_versions_and_objects():
