@@ -24,7 +24,7 @@ from informers.objects import PatchType
 from informers.resource import Resource
 from tests.fakes.answers import Answering, Call
 from tests.fakes.patches import merge_patch
-from tests.fakes.requests import AnyResource, Document, FailedAfter, Fault, Garbled, Lost, Request, refusal
+from tests.fakes.requests import AnyResource, Document, Fault, Garbled, Lost, Request, refusal
 from tests.fakes.rules import (
     SET_BY_SERVER,
     already_exists,
@@ -242,8 +242,6 @@ class FakeApiServer(Answering):
                     return msgspec.json.encode(answer)
         if isinstance(fault, Garbled):
             return fault.body
-        if isinstance(fault, FailedAfter):
-            raise fault.error
         raise TransportError("the connection broke: Connection reset by peer", sent=True)
 
     def _route(self, path: str) -> tuple[AnyResource, ObjectKey, str]:

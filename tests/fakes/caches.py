@@ -26,19 +26,11 @@ class LaggingCache(Generic[T]):
         self._server = server
         self.resource = resource
         self._handler = handler
-        self._heard = 0
-        """The index of the first event that the cache has not processed."""
-
         self._scanned = 0
-        """The index of the first event that the cache has not looked at. Events from `_heard` to here belong to other
-        resources.
-        """
+        """The index of the first event that the cache has not looked at."""
 
         self.store: Store[T] = Store(indexes=indexes)
         self.relist()
-
-    def behind(self) -> int:
-        return sum(event.resource is self.resource for event in self._server.events[self._heard :])
 
     def catch_up(self, events: int | None = None) -> None:
         """Receive the next `events` events. Without a number, receive all events."""
@@ -49,7 +41,6 @@ class LaggingCache(Generic[T]):
                     return
                 events = None if events is None else events - 1
                 self._hear(event)
-                self._heard = self._scanned + 1
             self._scanned += 1
 
     def lose_event(self) -> None:
@@ -58,24 +49,12 @@ class LaggingCache(Generic[T]):
             event = self._server.events[self._scanned]
             self._scanned += 1
             if event.resource is self.resource:
-                self._heard = self._scanned
                 self.store.advance(str(event.version))
                 return
 
-    def bookmark(self) -> None:
-        """Receive a bookmark: skip the next events if they belong to other resources, and advance the version of the
-        store.
-        """
-        while self._heard < len(self._server.events):
-            event = self._server.events[self._heard]
-            if event.resource is self.resource:
-                return
-            self.store.advance(str(event.version))
-            self._heard += 1
-
     def relist(self) -> None:
         """Replace the contents by a new list."""
-        self._heard = self._scanned = len(self._server.events)
+        self._scanned = len(self._server.events)
         self._report(stores.replace(self.store, self._server.objects(self.resource), str(self._server.version)))
 
     def _hear(self, event: Event) -> None:

@@ -3,7 +3,7 @@
 from enum import Enum
 from typing import Any, NamedTuple, TypeAlias
 
-from informers.errors import ApiError, Status, StatusCause, StatusDetails, StatusError, from_status
+from informers.errors import Status, StatusCause, StatusDetails, StatusError, from_status
 from informers.meta import ObjectKey
 from informers.resource import Resource
 
@@ -38,13 +38,7 @@ class Garbled(NamedTuple):
     body: bytes = b"<html>welcome</html>"
 
 
-class FailedAfter(NamedTuple):
-    """The request has its effect, but the server answers with an error."""
-
-    error: ApiError
-
-
-Fault: TypeAlias = Lost | Garbled | FailedAfter | Exception
+Fault: TypeAlias = Lost | Garbled | Exception
 """The fault of a request. If the fault is an exception, the request has no effect, and the client raises the exception.
 """
 

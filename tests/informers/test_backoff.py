@@ -17,26 +17,15 @@ def test_the_ceiling_doubles_with_each_failure_up_to_the_maximum():
     assert delays(longest(), 7) == pytest.approx([1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0])
 
 
-def test_the_distribution_is_uniform_between_the_initial_delay_and_the_ceiling():
-    assert Backoff(initial_s=1.0, maximum_s=30.0, chance=lambda: 0.5).next(now=0.0) == 1.5
-
-
-def test_delays_grow_if_the_time_without_failures_was_too_short():
-    backoff = longest(reset_after_s=120.0)
-    first = backoff.next(now=0.0)
-    assert backoff.next(now=first + 119.9) == pytest.approx(3.2)
-
-
-def test_delays_start_over_after_two_minutes_without_failures():
-    backoff = longest(reset_after_s=120.0)
-    last = delays(backoff, 5)[-1]
-    assert backoff.next(now=last + 120.0) == pytest.approx(1.6)
-
-
-def test_the_time_without_failures_begins_at_the_end_of_the_last_delay():
-    backoff = longest(reset_after_s=20.0)
-    delays(backoff, 7)
-    assert backoff.next(now=29.0) == 30.0
+@pytest.mark.parametrize(
+    ("failures", "reset_after_s", "quiet_s", "next_s"),
+    [(1, 120.0, 119.9, 3.2), (5, 120.0, 120.0, 1.6), (7, 20.0, -1.0, 30.0)],
+    ids=["the time without failures is too short", "two minutes are enough", "it begins at the end of the last delay"],
+)
+def test_delays_start_over_after_some_time_without_failures(failures, reset_after_s, quiet_s, next_s):
+    backoff = longest(reset_after_s=reset_after_s)
+    last = delays(backoff, failures)[-1]
+    assert backoff.next(now=last + quiet_s) == pytest.approx(next_s)
 
 
 def test_delays_start_over_after_reset():

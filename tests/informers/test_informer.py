@@ -11,14 +11,13 @@ from tests.informers.scripted import (
     RecordedInstruments,
     ScriptedClient,
     error,
-    follow,
     following,
     make_informer,
     names,
     recorded_informer,
     stream,
 )
-from tests.informers.subjects import COLOR, ConfigMap, bookmark, by_color, config_map, key, line, page
+from tests.informers.subjects import ConfigMap, bookmark, config_map, key, line, page
 
 pytestmark = pytest.mark.looptime
 
@@ -62,28 +61,6 @@ async def test_a_failing_handler_is_counted_and_the_other_handlers_are_called():
     assert logs[0]["event"] == "informer handler failed"
 
 
-async def test_handlers_are_called_in_order_and_the_store_shows_the_change():
-    client = ScriptedClient(page(version=5), stream(line("ADDED", config_map("a", 6, color="red"))))
-    informer = make_informer(client, indexes={COLOR: by_color})
-    changes: list[str] = []
-    for name in ("first", "second"):
-        informer.add_handler(
-            lambda _, name=name: changes.append(f"{name} {len(informer.store.by_index(COLOR, 'red'))}")
-        )
-    async with following(informer):
-        await asyncio.sleep(1)
-    assert changes == ["first 1", "second 1"]
-
-
-async def test_synced_is_set_after_every_handler_received_the_first_list():
-    informer = make_informer(ScriptedClient(page(A1, B2, version=5)))
-    synced: list[bool] = []
-    informer.add_handler(lambda _: synced.append(informer.synced.is_set()))
-    async with following(informer):
-        await informer.synced.wait()
-    assert synced == [False, False]
-
-
 async def test_other_tasks_run_while_handlers_receive_a_long_list():
     many = [config_map(f"a{n:04}", n + 1) for n in range(1000)]
     informer = make_informer(ScriptedClient(page(*many, version=2000)))
@@ -103,21 +80,6 @@ async def test_other_tasks_run_while_handlers_receive_a_long_list():
     steps = [later - earlier for earlier, later in itertools.pairwise(at_each_turn)]
     assert received == 1000
     assert max(steps) <= 250
-
-
-async def test_each_namespace_has_its_own_watch():
-    client = ScriptedClient(
-        page(config_map("a", 1, namespace="one"), version=5), page(config_map("a", 2, namespace="two"), version=6)
-    )
-    informer = make_informer(client, namespaces=("one", "two", "one"))
-    async with following(informer):
-        await informer.synced.wait()
-        assert {obj.metadata.key for obj in informer.store.values()} == {key("a", "one"), key("a", "two")}
-        assert {informer.store.version("one"), informer.store.version("two")} == {"5", "6"}
-    assert sorted({request.path for request in client.requests}) == [
-        "/api/v1/namespaces/one/configmaps",
-        "/api/v1/namespaces/two/configmaps",
-    ]
 
 
 async def test_synced_is_set_after_all_namespaces_are_listed():
@@ -146,14 +108,6 @@ async def test_a_cluster_scoped_resource_has_one_watch():
         await informer.synced.wait()
         assert informer.store.get(key("n", "")) is not None
     assert {request.path for request in client.requests} == {"/api/v1/nodes"}
-
-
-async def test_a_transform_changes_the_stored_objects():
-    client = ScriptedClient(
-        page(config_map("a", 1, color="red"), version=5), stream(line("ADDED", config_map("b", 6, color="red")))
-    )
-    informer = await follow(client, seconds=1, transform=lambda obj: ConfigMap(obj.metadata))
-    assert [obj.data for obj in informer.store.values()] == [None, None]
 
 
 async def test_an_object_that_the_transform_rejects_is_not_stored():

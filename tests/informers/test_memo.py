@@ -10,7 +10,7 @@ from msgspec import Raw
 from controller.kubevirt.vmi_types import TemplateMeta, VMITemplate
 from controller.pool.members.revisions import read_revisions
 from controller.pool.plan import plan
-from controller.pool.spec.template import Template, _remembered
+from controller.pool.spec.template import _remembered
 from controller.pool.status import next_status
 from informers.memo import OVERHEAD, Memo
 from tests.pool_builders import intent_of, pool, revision, snapshot, vm_spec, vms
@@ -94,13 +94,3 @@ def test_a_pass_parses_no_template_that_an_earlier_pass_has_parsed() -> None:
     assert calls["parse"] == 0
     assert (_remembered.size, len(_remembered._known)) == (before, entries)
     assert len(read_revisions(seen, intent_of(owner).template).templates) == 20
-
-
-def test_a_remembered_template_has_the_texts_of_its_own_object() -> None:
-    def parsed(**fields: Any) -> Template:
-        return intent_of(pool(**fields)).template
-
-    one, other = parsed(template_annotations={"a/b": "1"}), parsed(template_annotations={"a/b": "2"})
-    assert (one.annotations, other.annotations) == ({"a/b": "1"}, {"a/b": "2"})
-    assert one == parsed(template_annotations={"a/b": "1"}, replicas=9)
-    assert msgspec.json.decode(one.spec)["runStrategy"] == "Always"

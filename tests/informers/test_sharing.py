@@ -28,12 +28,6 @@ def test_decoded_objects_share_equal_metadata():
     assert one.namespace is other.namespace == "team"
 
 
-def test_a_mapping_with_another_order_of_items_is_not_shared():
-    one, other = shared_map({"a": "1", "b": "2"}), shared_map({"b": "2", "a": "1"})
-    assert list(one) == ["a", "b"]
-    assert list(other) == ["b", "a"]
-
-
 def test_a_large_value_is_not_remembered():
     items = [str(number) for number in range(MOST_ITEMS + 1)]
     assert shared(tuple(items)) is not shared(tuple(items))

@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from informers.meta import ObjectKey, ObjectMeta
+from informers.meta import ObjectKey
 from informers.store import Added, Change, Removed, Store, Updated
 from tests.fakes import stores
 from tests.informers.subjects import COLOR, ConfigMap, by_color, config_map, key
@@ -45,15 +45,6 @@ def test_an_event_changes_the_cache_only_if_it_is_news(
     assert store.version() == (new.metadata.resource_version if changes else "1")
 
 
-def test_a_deletion_returns_the_last_state():
-    store = make_store(config_map("a", 5, color="red"))
-    last = config_map("a", 8, color="blue")
-    assert store.remove(last) == (Removed(last),)
-    assert store.get(key("a")) is None
-    assert store.by_index(COLOR, "red") == ()
-    assert store.version() == "8"
-
-
 @pytest.mark.parametrize(
     ("cached", "deleted", "changes"),
     [
@@ -67,23 +58,6 @@ def test_the_deletion_of_another_object_of_the_name_removes_only_an_older_object
     store = make_store(cached)
     assert store.remove(deleted) == changes
     assert store.get(key("a")) is (None if changes else cached)
-
-
-def test_an_undecodable_deletion_returns_the_cached_state():
-    held = config_map("a", 5)
-    store = make_store(held)
-    assert store.drop(ObjectMeta(name="a", namespace="ns", resource_version="9")) == (Removed(held),)
-    assert len(store) == 0
-
-
-def test_a_list_returns_only_the_differences():
-    gone, same, old = config_map("gone", 1), config_map("same", 2), config_map("old", 3)
-    store = make_store(gone, same, old)
-    new, fresh = config_map("old", 6), config_map("fresh", 5)
-    changes = stores.replace(store, [config_map("same", 2), new, fresh], "7")
-    assert set(changes) == {Removed(gone), Updated(old, new, only_version=True), Added(fresh)}
-    assert changes[0] == Removed(gone)
-    assert store.version() == "7"
 
 
 RED5, A4 = config_map("a", 5, color="red"), config_map("a", 4)
@@ -106,15 +80,6 @@ def test_an_object_of_a_list_replaces_the_cached_object(
     assert store.get(key("a")) is (listed if changes else cached)
     assert store.by_index(COLOR, "red") == ((listed,) if listed is RED5 else ())
     assert store.rewinds == rewinds
-
-
-def test_readers_see_a_list_only_after_the_commit():
-    store = make_store(config_map("old", 1, color="red"))
-    incoming = store.begin_replace()
-    incoming.put(config_map("new", 5, color="red"))
-    assert [obj.metadata.name for obj in store.values()] == ["old"]
-    store.commit(incoming, "6")
-    assert [obj.metadata.name for obj in store.by_index(COLOR, "red")] == ["new"]
 
 
 def test_a_long_list_is_compared_in_slices():
@@ -148,11 +113,6 @@ def test_an_undecodable_object_with_a_new_uid_is_removed():
     assert [change for changes in incoming.changes(at_once=10) for change in changes] == [Removed(held)]
 
 
-def test_an_unknown_index_raises_key_error():
-    with pytest.raises(KeyError):
-        make_store().by_index("size", "red")
-
-
 def test_the_result_of_a_lookup_is_cached_until_an_object_changes():
     store = make_store(*(config_map(f"a{n}", n, color="red") for n in range(5)))
     first = store.by_index(COLOR, "red")
@@ -160,13 +120,6 @@ def test_the_result_of_a_lookup_is_cached_until_an_object_changes():
     assert store.by_index(COLOR, "red") is first
     store.apply(config_map("a0", 51, color="red"))
     assert store.by_index(COLOR, "red") is not first
-
-
-def test_a_bookmark_increases_the_version_and_never_decreases_it():
-    store = make_store(version="10")
-    store.advance("15")
-    store.advance("12")
-    assert store.version("any-namespace") == "15"
 
 
 def test_each_namespace_has_its_own_version_and_objects():

@@ -18,15 +18,6 @@ async def test_each_key_comes_out_once_in_the_order_in_which_they_were_added(que
     assert await take_all(queue) == [*taken]
 
 
-async def test_a_key_that_runs_again_waits_behind_earlier_keys(queue):
-    queue.add("a")
-    queue.add("b")
-    await queue.get()
-    queue.add("a")
-    queue.done("a")
-    assert await take_all(queue) == ["b", "a"]
-
-
 async def test_done_without_get_is_an_error(queue):
     queue.add("a")
     with pytest.raises(ValueError, match="called without a get"):
@@ -34,22 +25,7 @@ async def test_done_without_get_is_an_error(queue):
     assert await take_all(queue) == ["a"]
 
 
-async def test_other_tasks_run_between_two_keys(queue):
-    for number in range(100):
-        queue.add(str(number))
-    seen: list[int] = []
-    asyncio.get_running_loop().call_soon(lambda: seen.append(len(queue)))
-    await take_all(queue)
-    assert seen[0] >= 98
-
-
 # Delays
-
-
-@pytest.mark.parametrize("delay_s", [0, -1])
-async def test_a_delay_of_zero_or_less_adds_the_key_immediately(queue, delay_s):
-    queue.add_after("a", delay_s)
-    assert len(queue) == 1
 
 
 async def test_the_delay_of_a_failing_key_grows_until_it_is_forgotten():
@@ -67,15 +43,6 @@ async def test_the_delay_of_a_failing_key_grows_until_it_is_forgotten():
     assert queue.add_rate_limited("a") == 1
 
 
-async def test_the_delay_of_a_retry_is_at_least_retry_after():
-    queue = make_queue(limiter=ItemBackoff(initial_s=1))
-    assert queue.add_rate_limited("a", at_least_s=20) == 20
-    await queue.get()
-    assert now() == 20
-    queue.done("a")
-    assert queue.add_rate_limited("a", at_least_s=1) == 2
-
-
 async def test_another_limiter_does_not_count_in_the_queues_own_limiter():
     queue = make_queue(limiter=ItemBackoff(initial_s=1))
     other: ItemBackoff[str] = ItemBackoff(initial_s=0.25)
@@ -86,10 +53,6 @@ async def test_another_limiter_does_not_count_in_the_queues_own_limiter():
     queue.done("a")
     assert queue.retries("a") == 0
     assert queue.add_rate_limited("a") == 1
-
-
-async def test_the_default_limiter_is_that_of_client_go():
-    assert WorkQueue[str]("test").add_rate_limited("a") == 0.005
 
 
 # Flows
@@ -178,19 +141,6 @@ async def test_depth_waiting_time_and_working_time_are_reported():
     assert (recorded.depths, recorded.waits, recorded.works) == ([1, 0, 1, 2, 1], [0, 3], [0, 2])
 
 
-async def test_the_reported_waiting_time_begins_with_the_first_worker():
-    """The queue of a process that waits for its lease fills long before the process has workers."""
-    recorded = RecordedInstruments()
-    queue = make_queue(instruments=recorded)
-    queue.add("a")
-    queue.add("b")
-    await asyncio.sleep(3600)
-    await queue.get()
-    await asyncio.sleep(2)
-    await queue.get()
-    assert recorded.waits == [0, 2]
-
-
 async def test_the_waiting_time_of_a_key_that_is_added_during_its_run_starts_at_that_moment():
     recorded = RecordedInstruments()
     queue = make_queue(instruments=recorded)
@@ -203,14 +153,6 @@ async def test_the_waiting_time_of_a_key_that_is_added_during_its_run_starts_at_
     queue.done("a")
     await queue.get()
     assert recorded.waits == [0, 6]
-
-
-async def test_the_depth_is_zero_after_a_shut_down_without_drain():
-    recorded = RecordedInstruments()
-    queue = make_queue(instruments=recorded)
-    queue.add("a")
-    queue.shut_down()
-    assert recorded.depths == [1, 0]
 
 
 async def test_the_ages_of_waiting_and_unfinished_keys(queue):

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from informers.workqueue import QueueShutDown, WorkQueue
+from informers.workqueue import WorkQueue
 from tests.fakes.virtual_time import now
 from tests.informers.queues import loop_errors, make_queue
 
@@ -39,12 +39,6 @@ async def worked_on(keys: str) -> AsyncIterator[tuple[WorkQueue[str], asyncio.Ta
         worker = group.create_task(take_until_shut_down(queue, work_s=10))
         await asyncio.sleep(1)
         yield queue, worker
-
-
-async def test_get_raises_after_shut_down(queue):
-    queue.shut_down()
-    with pytest.raises(QueueShutDown):
-        await queue.get()
 
 
 async def test_after_shut_down_no_key_is_accepted_and_delays_are_dropped(queue):
@@ -84,17 +78,3 @@ async def test_a_second_shut_down_ends_a_drain_early():
 
 
 # Cancelled workers
-
-
-async def test_workers_that_time_out_leave_no_future_behind(queue):
-    before = futures_alive()
-    for _ in range(100):
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1):
-                await queue.get()
-    assert futures_alive() < before + 50
-
-
-def futures_alive() -> int:
-    gc.collect()
-    return sum(isinstance(thing, asyncio.Future) for thing in gc.get_objects())

@@ -8,33 +8,14 @@ from hypothesis import strategies as st
 
 from controller.apimachinery.quantities import parse_duration
 
+SECONDS = """5m=300 5m0s=300 1h30m=5400 1.5h=5400 300ms=0.3 1m30s500ms=90.5 .5s=0.5 1.s=1 +2s=2 300000000000ns=300
+7us=0.000007 7\u00b5s=0.000007 7\u03bcs=0.000007 0=0 0s=0 +0=0 0.1s=0.1 30s1m=90 876600h=3155760000"""
 
-@pytest.mark.parametrize(
-    ("text", "duration"),
-    [
-        ("5m", timedelta(minutes=5)),
-        ("5m0s", timedelta(minutes=5)),
-        ("1h30m", timedelta(minutes=90)),
-        ("1.5h", timedelta(minutes=90)),
-        ("300ms", timedelta(milliseconds=300)),
-        ("1m30s500ms", timedelta(seconds=90.5)),
-        (".5s", timedelta(milliseconds=500)),
-        ("1.s", timedelta(seconds=1)),
-        ("+2s", timedelta(seconds=2)),
-        ("300000000000ns", timedelta(minutes=5)),
-        ("7us", timedelta(microseconds=7)),
-        ("7\u00b5s", timedelta(microseconds=7)),
-        ("7\u03bcs", timedelta(microseconds=7)),
-        ("0", timedelta()),
-        ("0s", timedelta()),
-        ("+0", timedelta()),
-        ("0.1s", timedelta(milliseconds=100)),
-        ("30s1m", timedelta(seconds=90)),
-        ("876600h", timedelta(days=36525)),
-    ],
-)
-def test_p15_a_duration_is_written_as_in_go(text: str, duration: timedelta):
-    assert parse_duration(text) == duration
+
+@pytest.mark.parametrize("row", SECONDS.split())
+def test_p15_a_duration_is_written_as_in_go(row: str):
+    text, _, seconds = row.partition("=")
+    assert parse_duration(text) == timedelta(seconds=float(seconds))
 
 
 @pytest.mark.parametrize(

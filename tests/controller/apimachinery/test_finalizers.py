@@ -49,17 +49,6 @@ def test_p6_our_finalizer_is_removed_and_the_others_stay_in_order(before: list[s
     assert after(held, removal_patch(held, FINALIZER)) == wanted
 
 
-@pytest.mark.parametrize("finalizers", [None, (), ("a/b",)])
-def test_p6_a_finalizer_that_does_not_exist_is_not_removed(finalizers: tuple[str, ...] | None):
-    held = meta(finalizers=finalizers)
-    assert after(held, removal_patch(held, FINALIZER)) == document(held)
-
-
-def test_p6_a_finalizer_that_exists_twice_is_removed_twice():
-    held = meta(finalizers=(FINALIZER, "a/b", FINALIZER))
-    assert after(held, removal_patch(held, FINALIZER))["metadata"]["finalizers"] == ["a/b"]
-
-
 @pytest.mark.parametrize("now", [(), ("a/b", FINALIZER), ("a/b", "c")])
 def test_p6_the_server_rejects_a_removal_if_the_finalizers_have_changed(now: tuple[str, ...]):
     patch = msgspec.json.decode(removal_patch(meta(finalizers=(FINALIZER, "c")), FINALIZER))

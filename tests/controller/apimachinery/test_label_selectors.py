@@ -78,16 +78,6 @@ def test_a_selector_that_the_api_server_rejects_is_a_field_error_with_the_field(
     assert part in flaw.message
 
 
-def test_an_empty_value_and_a_prefixed_key_are_valid():
-    assert str(selector({"example.com/app": ""})) == "example.com/app="
-
-
-def test_only_a_selector_without_requirements_is_empty():
-    assert selector({}).is_empty
-    assert not selector({"a": "b"}).is_empty
-    assert not selector(None, ("a", "Exists")).is_empty
-
-
 EXPRESSIONS = st.lists(
     st.builds(
         lambda key, operator, values: SelectorRequirement(key, operator, values if "In" in operator else None),

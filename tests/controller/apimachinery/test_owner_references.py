@@ -1,8 +1,8 @@
 import msgspec
 
-from controller.apimachinery.owner_references import adoption_patch, controller_reference, release_patch
+from controller.apimachinery.owner_references import adoption_patch, release_patch
 from informers.meta import OwnerReference
-from tests.builders import OWNER_REFERENCE, REPLICASETS, reference_to, replicaset, vmi
+from tests.builders import reference_to, replicaset, vmi
 
 OWNER = replicaset()
 FOREIGN = OwnerReference(api_version="v1", kind="ConfigMap", name="notes", uid="uid-of-notes")
@@ -10,10 +10,6 @@ FOREIGN = OwnerReference(api_version="v1", kind="ConfigMap", name="notes", uid="
 
 def decoded(body: bytes) -> dict:
     return msgspec.json.decode(body)["metadata"]
-
-
-def test_r5_the_reference_names_a_controller_that_blocks_its_owners_deletion():
-    assert msgspec.to_builtins(controller_reference(REPLICASETS, OWNER.metadata)) == OWNER_REFERENCE
 
 
 def test_r2_an_adoption_keeps_other_owners_and_has_the_version_that_was_read():

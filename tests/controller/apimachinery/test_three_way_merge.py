@@ -29,11 +29,6 @@ def test_a_change_of_the_template_is_applied(current, old, new, patch):
     assert patch_of(current, old, new) == patch
 
 
-@pytest.mark.parametrize("spec", [{}, {"a": 1}, {"a": {"b": [1]}}])
-def test_equal_templates_change_nothing(spec):
-    assert patch_of({"a": 3}, spec, spec) is None
-
-
 def test_a_named_list_is_merged_by_element():
     one, two, own = ({"id": {"name": name}, "x": 1} for name in ("one", "two", "own"))
     rules = MergeRules(named_lists={"parts": NamedList(name=("id", "name"))})

@@ -8,7 +8,7 @@ from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.pool.cleanup import plan_cleanup
 from controller.runtime.actions import Patch, RemoveOwnerReference
 from informers.meta import ObjectKey, OwnerReference
-from tests.pool_builders import ANOTHER_CONTROLLER, OTHER_FINALIZER, POOLS, pool, vm, vm_spec, vms
+from tests.pool_builders import OTHER_FINALIZER, POOLS, pool, vm, vm_spec, vms
 
 OFFLINE = {"proactive": {"statePreservation": "Offline"}}
 WITH_DISK = vm_spec(disks=("data",))
@@ -38,11 +38,6 @@ def test_finalizers_of_vms_are_removed_before_that_of_their_pool():
     assert left == []
 
 
-def test_the_stages_of_vms_and_pool_are_essential():
-    stages = plan_cleanup([pool()], vms(pool(), 0, finalizers=HELD), POOLS, force=False).plan.stages
-    assert [stage.essential for stage in stages] == [True, True]
-
-
 def test_only_our_finalizer_is_removed_and_only_from_the_object_that_was_read():
     owner = pool(finalizers=(OTHER_FINALIZER, POOL_FINALIZER))
     [patch] = plan_cleanup([owner], [], POOLS, force=False).plan.actions
@@ -52,15 +47,6 @@ def test_only_our_finalizer_is_removed_and_only_from_the_object_that_was_read():
         {"op": "test", "path": "/metadata/finalizers/1", "value": POOL_FINALIZER},
         {"op": "remove", "path": "/metadata/finalizers/1"},
     ]
-
-
-@pytest.mark.parametrize("owners", [(), (ANOTHER_CONTROLLER,)])
-def test_the_finalizer_of_a_detached_vm_is_removed(owners):
-    assert steps([], [vm(owners=owners)])[0] == [("free", "virtualmachines", "web-0")]
-
-
-def test_the_finalizer_of_a_vm_whose_pool_was_deleted_is_removed():
-    assert steps([], vms(pool(), 0, finalizers=HELD))[0] == [("free", "virtualmachines", "web-0")]
 
 
 def test_a_vm_whose_pool_has_another_group_is_not_changed():
@@ -90,11 +76,6 @@ def test_preserved_disks_of_a_terminating_vm_lose_their_owner_first(owner, known
     ]
 
 
-def test_disks_of_a_terminating_vm_without_a_pool_are_preserved():
-    actions, _ = steps([], vms(pool(), 0, deleting=True, spec=WITH_DISK))
-    assert [what for what, _, _ in actions] == ["keep", "keep", "free"]
-
-
 def test_a_vm_whose_disks_could_not_be_preserved_keeps_its_finalizer():
     owner = pool(scaleInStrategy=OFFLINE)
     [member] = vms(owner, 0, deleting=True, spec=WITH_DISK)
@@ -111,33 +92,6 @@ def test_a_terminating_pool_that_preserves_disks_is_not_changed_unless_forced():
     actions, left = steps([owner], members, force=True)
     assert len(actions) == 3
     assert left == []
-
-
-def test_a_terminating_pool_that_preserves_disks_is_not_changed_while_its_vms_have_no_finalizer_yet():
-    owner = pool(scaleInStrategy=OFFLINE, deleting=True)
-    members = vms(owner, 0, 1, spec=WITH_DISK, finalizers=())
-    assert steps([owner], members) == ([], ["web"])
-    assert steps([owner], members, force=True) == ([("free", "virtualmachinepools", "web")], [])
-
-
-@pytest.mark.parametrize(
-    "owner",
-    [
-        pool(deleting=True),
-        pool(scaleInStrategy=OFFLINE),
-        pool(scaleInStrategy=OFFLINE, deleting=True, finalizers=(POOL_FINALIZER, "orphan")),
-    ],
-)
-def test_the_finalizer_of_a_pool_without_disks_to_preserve_is_removed(owner):
-    actions, left = steps([owner], vms(owner, 0, spec=WITH_DISK))
-    assert actions[-1] == ("free", "virtualmachinepools", "web")
-    assert left == []
-
-
-def test_without_finalizers_the_plan_is_empty():
-    cleanup = plan_cleanup([], [], POOLS, force=False)
-    assert cleanup.plan.stages == ()
-    assert cleanup.left == ()
 
 
 def test_pools_that_are_not_changed_are_reported_with_their_namespace():

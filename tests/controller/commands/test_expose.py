@@ -54,29 +54,6 @@ def listening(*ports: dict[str, Any], network: str = "default", networks: Any = 
     return json.dumps(spec).encode()
 
 
-def test_the_command_of_the_user_guide_makes_the_service_of_the_user_guide():
-    owner = builders.replicaset("vmi-ephemeral", match_labels={"special": "a"}, template_labels={"special": "a"})
-    assert service(owner) == {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": "vmiservice",
-            "namespace": "default",
-            "ownerReferences": [
-                {
-                    "apiVersion": "kubevirt.io/v1",
-                    "kind": "VirtualMachineInstanceReplicaSet",
-                    "name": "vmi-ephemeral",
-                    "uid": "uid-of-the-set",
-                    "controller": True,
-                    "blockOwnerDeletion": False,
-                }
-            ],
-        },
-        "spec": {"selector": {"special": "a"}, "ports": [{"port": 27017, "targetPort": 22}]},
-    }
-
-
 def test_a_pools_service_selects_by_the_labels_of_vmis_and_not_of_vms():
     owner = pool_builders.pool(labels={"app": "web", "of": "vm"}, spec=pool_builders.vm_spec(labels={"of": "vmi"}))
     made = service(owner)
@@ -294,14 +271,6 @@ def test_the_variable_of_a_service_named_vmherd_does_not_set_the_port(capsys, mo
     monkeypatch.setenv("VMHERD_PORT", "tcp://10.0.0.1:8080")
     assert main(["expose", "vmirs", "web", "--name=s", "--kubeconfig=/nowhere"]) == 1
     assert capsys.readouterr().err.startswith("vmherd: no kubeconfig at /nowhere")
-
-
-def test_help_says_what_can_be_exposed(capsys):
-    assert main(["expose", "--help"]) == 0
-    out = capsys.readouterr().out
-    assert out.startswith("Usage: vmherd expose [OPTIONS] TYPE NAME\n\n  Create a Service. TYPE is vmirs or vmpool")
-    assert "VMHERD_PORT" not in out
-    assert "-n, --namespace NAMESPACE" in out
 
 
 @pytest.mark.parametrize(("command", "explained"), [("expose", False), ("takeover", False), ("run", True)])

@@ -87,35 +87,9 @@ def test_a_flag_and_its_variable_set_the_same_field(flag):
         assert getattr(parse(argv, {**env, **NEEDS.get(flag, {})}), option.name) == value
 
 
-@pytest.mark.parametrize("option", OPTIONS.values(), ids=lambda option: option.flag)
-def test_a_default_is_shown_as_a_user_can_type_it(option):
-    default = getattr(Config(), option.name)
-    assert option.unset or option.type.convert(option.default, option, None) == default
-
-
-@pytest.mark.parametrize("env", [{}, {"VMHERD_WORKERS": "", "VMHERD_WATCH_NAMESPACES": ""}], ids=["none", "empty"])
-def test_without_flags_and_values_of_variables_all_fields_have_their_defaults(env):
-    assert parse([], env) == Config()
-
-
-@pytest.mark.parametrize(("argv", "variable"), [([], "4"), ([], "many"), (["--workers", "4"], "5")])
-def test_the_last_flag_wins_over_earlier_ones_and_over_a_variable_even_a_wrong_one(argv, variable):
-    assert parse([*argv, "--workers", "3"], {"VMHERD_WORKERS": variable}).workers == 3
-
-
 @pytest.mark.parametrize("text", ["blue,green", "blue, green", "blue green", ",blue,,green,"])
 def test_a_variable_holds_several_namespaces(text):
     assert parse([], {"VMHERD_WATCH_NAMESPACES": text}).watch_namespaces == ("blue", "green")
-
-
-def test_namespaces_of_several_flags_are_joined_without_duplicates():
-    config = parse(["--watch-namespaces", "blue, green", "--watch-namespaces=red", "--watch-namespaces=blue"], {})
-    assert config.watch_namespaces == ("blue", "green", "red")
-    assert config.namespaces == config.watch_namespaces
-
-
-def test_without_namespaces_one_watch_covers_all_namespaces():
-    assert parse([], {}).namespaces == ("",)
 
 
 @pytest.mark.parametrize(
@@ -132,17 +106,6 @@ def test_without_namespaces_one_watch_covers_all_namespaces():
 )
 def test_a_switch_is_turned_on_and_off(argv, expected):
     assert parse(argv, {}).leader_elect is expected
-
-
-def test_the_lease_is_in_the_pods_namespace_by_default():
-    assert parse([], {}, pod_namespace="vmherd-system").leader_election_namespace == "vmherd-system"
-    chosen = ["--leader-election-namespace", "other"]
-    assert parse(chosen, {}, pod_namespace="vmherd-system").leader_election_namespace == "other"
-
-
-def test_a_process_is_in_a_pod_if_the_pod_has_a_namespace():
-    assert parse([], {}, pod_namespace="vmherd-system").in_pod
-    assert not parse([], {}).in_pod
 
 
 WRONG = {flag: wrong for flag, (_, _, wrong) in CHOSEN.items() if wrong is not None}
@@ -222,10 +185,6 @@ def test_the_line_for_each_error(argv, line):
     assert complaint(*argv) == line
 
 
-def test_a_typo_in_a_no_flag_has_a_suggestion():
-    assert "'--no-leader-elect'" in complaint("--no-leader-elct")
-
-
 @pytest.mark.parametrize(
     ("argv", "mode", "groups"),
     [
@@ -242,19 +201,6 @@ def test_a_typo_in_a_no_flag_has_a_suggestion():
 def test_the_groups_follow_from_the_mode_unless_they_are_named(argv, mode, groups):
     config = parse(argv, {})
     assert (config.mode, config.groups) == (mode, groups)
-
-
-def test_observe_needs_no_lease():
-    assert parse(["--observe", "--lease-duration", "1s"], {}).elects is False
-    assert parse([], {}).elects is True
-
-
-def test_a_contradiction_between_variables_names_a_variable():
-    assert complaint(VMHERD_RENEW_DEADLINE="20").startswith("VMHERD_RENEW_DEADLINE: --lease-duration (15s) has to")
-
-
-def test_without_leader_election_its_durations_are_not_checked():
-    assert parse(["--no-leader-elect", "--lease-duration", "1s"], {}).lease_duration_s == 1
 
 
 @pytest.mark.parametrize(
@@ -288,18 +234,7 @@ def test_an_unknown_variable_with_our_prefix_is_reported():
 
 
 def test_known_variables_and_those_of_a_service_named_vmherd_are_not_reported():
-    env = dict.fromkeys(
-        [
-            *(option.variable for option in OPTIONS.values()),
-            "VMHERD_REVISION",
-            "VMHERD_SERVICE_HOST",
-            "VMHERD_SERVICE_PORT",
-            "VMHERD_SERVICE_PORT_METRICS",
-            "VMHERD_PORT",
-            "VMHERD_PORT_8080_TCP",
-            "VMHERD_PORT_8080_TCP_ADDR",
-            "VMHERD_METRICS_SERVICE_HOST",
-        ],
-        "",
-    )
+    of_service = "SERVICE_HOST SERVICE_PORT SERVICE_PORT_METRICS PORT PORT_8080_TCP PORT_8080_TCP_ADDR"
+    names = ["REVISION", "METRICS_SERVICE_HOST", *of_service.split()]
+    env = dict.fromkeys([*(option.variable for option in OPTIONS.values()), *(f"VMHERD_{name}" for name in names)], "")
     assert unknown_variables(OPTIONS.values(), env) == ()

@@ -94,15 +94,6 @@ async def test_a_message_of_the_greatest_length_is_accepted(events: ClusterEvent
     assert events.drops == {}
 
 
-async def test_a_deleted_event_is_created_again(events: ClusterEvents):
-    web = await events.make_object()
-    await events.publish(web, created("web1"))
-    await events.kubectl("delete", "events", "--all")
-    await events.publish(web, created("web1"))
-    assert len(await events.described()) == 1
-    assert events.requests == {"POST 201": 2, "PATCH 404": 1}
-
-
 async def test_an_event_about_a_cluster_scoped_object_is_in_the_default_namespace(events: ClusterEvents):
     node = ObjectRef(api_version="v1", kind="Node", namespace="", name="node-7", uid="of-node-7")
     await events.publish(node, Notice(reason="Odd", message="a node of no set"))

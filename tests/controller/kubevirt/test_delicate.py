@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.kubevirt.delicate import delicate_reason, needs_manual_recovery
+from controller.kubevirt.delicate import delicate_reason
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
@@ -80,12 +80,6 @@ def test_the_reason_names_the_operation_that_a_restart_would_interrupt(of_vm: An
     assert delicate_reason(vm(of_vm), vmi(of_vmi), NOW) == reason
 
 
-@pytest.mark.parametrize("status", [{"restoreInProgress": "monday"}, condition("VolumesChange")])
-def test_a_vm_without_a_vmi_can_be_delicate(status: Any):
-    assert delicate_reason(vm(status), None, NOW) != ""
-    assert delicate_reason(vm({}), None, NOW) == ""
-
-
 @pytest.mark.parametrize("name", ["HotVCPUChange", "HotMemoryChange"])
 def test_a_caller_may_interrupt_a_hot_plug_of_cpus_or_memory(name: str):
     assert delicate_reason(vm({}), vmi(condition(name)), NOW, may_interrupt_resizing=True) == ""
@@ -94,13 +88,3 @@ def test_a_caller_may_interrupt_a_hot_plug_of_cpus_or_memory(name: str):
 def test_a_caller_may_never_interrupt_a_live_migration():
     migrating = {"migrationState": {}, **condition("HotVCPUChange")}
     assert delicate_reason(vm({}), vmi(migrating), NOW, may_interrupt_resizing=True) == LIVE_MIGRATION
-
-
-@pytest.mark.parametrize(("status", "expected"), [("True", True), ("False", False)])
-def test_the_condition_of_the_vm_shows_that_a_user_must_repair_its_volumes(status: str, expected: bool):
-    assert needs_manual_recovery(vm(condition("ManualRecoveryRequired", status))) is expected
-
-
-def test_a_reason_does_not_change_while_a_volume_is_attached():
-    phases = ("Pending", "Bound", "AttachedToNode", "MountedToPod")
-    assert len({delicate_reason(vm({}), vmi(volume(phase)), NOW) for phase in phases}) == 1

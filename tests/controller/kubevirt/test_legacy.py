@@ -39,12 +39,6 @@ def test_r13_a_disk_is_modernised(old, new):
     assert modern(with_disks(old)) == with_disks(new)
 
 
-def test_r13_a_registry_disk_is_a_container_disk():
-    image = {"image": "kubevirt/cirros-registry-disk-demo:latest"}
-    volumes = [{"name": "v", "registryDisk": image}, {"name": "w", "emptyDisk": {"capacity": "1Gi"}}]
-    assert modern({"volumes": volumes}) == {"volumes": [{"name": "v", "containerDisk": image}, volumes[1]]}
-
-
 def test_r13_the_first_manifest_of_the_guide_is_modernised_completely():
     guide = {
         "domain": {
@@ -75,13 +69,6 @@ SPECS = [
 @pytest.mark.parametrize("spec", SPECS)
 def test_r13_a_modern_spec_stays_byte_for_byte(spec):
     assert modernise(spec) == spec
-
-
-def test_r13_everything_except_an_old_disk_stays_byte_for_byte():
-    spec = (
-        b'{"domain":{"cpu":{"n":1.10,"big":123456789012345678901234567890},"devices":{"disks":[{"volumeName":"v"}]}}}'
-    )
-    assert b'{"n":1.10,"big":123456789012345678901234567890}' in modernise(spec)
 
 
 @given(json_values)

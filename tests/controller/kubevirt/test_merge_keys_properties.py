@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.controller.kubevirt.rebasing import OWN, Json, canonical, meaning, patch_of, rebased, rebased_spec, shape, vm
+from tests.controller.kubevirt.rebasing import Json, canonical, meaning, patch_of, rebased, rebased_spec, shape, vm
 from tests.strategies import json_values
 
 
@@ -107,15 +107,6 @@ def test_p12_nothing_is_sent_if_the_templates_are_equal(spec: Any, template: Jso
 @given(shapes(), shapes(), shapes())
 def test_p12_a_second_merge_sends_nothing(current: Json, old: Json, new: Json):
     assert patch_of(rebased(vm(current["spec"], **current["metadata"]), old, new), old, new) is None
-
-
-@given(shapes(), shapes(), shapes())
-def test_p12_values_that_no_template_contains_stay(current: Json, old: Json, new: Json):
-    before = vm(current["spec"], **current["metadata"])
-    after = rebased(before, old, new)
-    for kept in ("kind", "status"):
-        assert after[kept] == before[kept]
-    assert {name: after["metadata"][name] for name in OWN} == OWN
 
 
 plain = st.recursive(

@@ -1,9 +1,5 @@
 """Functions that read one VM, and the bytes that a cached VM needs."""
 
-import gc
-import sys
-import tracemalloc
-from datetime import timedelta
 from types import ModuleType
 from typing import Any
 
@@ -11,10 +7,9 @@ import msgspec
 import pytest
 
 from controller.kubevirt import pool_types, vm_types, vms
-from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMS
+from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import AfterStop
-from tests.builders import NOW
 
 SINCE = "2026-08-01T11:30:00Z"
 
@@ -22,11 +17,6 @@ SINCE = "2026-08-01T11:30:00Z"
 def vm(spec: Any = None, status: Any = None, **metadata: object) -> VirtualMachine:
     document = {"metadata": {"name": "vm-0", "namespace": "default", **metadata}, "spec": spec, "status": status}
     return VMS.decode(msgspec.json.encode(document))
-
-
-def ready(status: str, since: str | None = SINCE) -> dict[str, object]:
-    condition = {"type": "Ready", "status": status, "lastTransitionTime": since}
-    return {"conditions": [{"type": "Paused", "status": "True"}, condition]}
 
 
 @pytest.mark.parametrize("spec", [None, {}, {"template": None}, {"template": {"metadata": None, "spec": None}}])
@@ -62,27 +52,6 @@ def test_p6_finalizers_show_what_blocks_the_removal_of_a_vm(
     assert vms.is_deleting(one) is deleting
     assert vms.has_pool_finalizer(one) is held
     assert vms.is_deleting_with_disks(one) is with_disks
-
-
-@pytest.mark.parametrize(("status", "is_ready"), [("True", True), ("False", False), ("Unknown", False), ("", False)])
-def test_p7_a_vm_is_ready_when_its_condition_says_so(status: str, is_ready: bool):
-    assert vms.is_ready(vm(status=ready(status))) is is_ready
-
-
-@pytest.mark.parametrize(
-    ("condition", "minutes"),
-    [
-        (ready("False"), 30),
-        (ready("True"), None),
-        (ready("Unknown"), None),
-        (ready("False", None), 60),
-        (ready("False", SINCE.rstrip("Z")), 30),
-    ],
-    ids=["not ready", "ready", "unknown", "without a time since the creation", "a time without a zone is UTC"],
-)
-def test_p15_how_long_a_vm_is_unready(condition: Any, minutes: int | None):
-    one = vm(status=condition, creationTimestamp="2026-08-01T11:00:00Z")
-    assert vms.unready_since(one) == (None if minutes is None else NOW - timedelta(minutes=minutes))
 
 
 @pytest.mark.parametrize(
@@ -179,51 +148,6 @@ def test_p8_selectors_read_the_template_of_the_vm():
 # Memory
 
 
-def whole_vm(number: int) -> bytes:
-    """A VM as the server sends it. The controller reads only a few of its fields."""
-    labels = {"app": "web", "kubevirt.io/vm-pool-revision-name": "web-1"}
-    long = "cannot migrate VMI: PVC root is not shared, live migration requires that all PVCs must be shared " * 3
-    names = ("LiveMigratable", "StorageLiveMigratable", "AgentConnected", "Ready")
-    conditions = [
-        {"type": name, "status": "True", "lastTransitionTime": SINCE, "reason": f"{name}{number}", "message": long}
-        for name in names
-    ]
-    disks = [{"name": f"disk-{index}", "disk": {"bus": "virtio"}} for index in range(3)]
-    volumes = [{"name": disk["name"], "dataVolume": {"name": f"{disk['name']}-{number}"}} for disk in disks]
-    inner = {"domain": {"devices": {"disks": disks}, "cpu": {"cores": 2}}, "volumes": volumes, "unknown": "x" * 1500}
-    document = {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachine",
-        "metadata": {
-            "name": f"web-{number}",
-            "namespace": "default",
-            "uid": f"5d307ca9-b3ef-428c-8861-{number:012}",
-            "resourceVersion": str(10**6 + number),
-            "creationTimestamp": SINCE,
-            "labels": labels,
-            "finalizers": ["pool.kubevirt.io/finalizer"],
-            "ownerReferences": [{"apiVersion": "p/v1", "kind": "P", "name": "web", "uid": "u", "controller": True}],
-            "managedFields": [{"fieldsV1": {f"f:{index}": {} for index in range(100)}}],
-        },
-        "spec": {"runStrategy": "Always", "template": {"metadata": {"labels": labels}, "spec": inner}},
-        "status": {"ready": True, "printableStatus": "Running", "conditions": conditions},
-    }
-    return msgspec.json.encode(document)
-
-
-def test_a_cached_vm_needs_less_than_four_kilobytes_and_is_not_tracked_by_the_collector():
-    wire = [whole_vm(number) for number in range(200)]
-    assert len(wire[0]) > 5000
-    VMS.decode(wire[0])
-    tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
-    kept = [VMS.decode(each) for each in wire]
-    each_costs = (tracemalloc.get_traced_memory()[0] - before) / len(kept)
-    tracemalloc.stop()
-    assert each_costs < 4000
-    assert not any(map(gc.is_tracked, kept))
-
-
 @pytest.mark.parametrize("module", [vm_types, pool_types])
 def test_decoded_types_are_not_tracked_by_the_garbage_collector(module: ModuleType):
     values = [each for each in vars(module).values() if isinstance(each, type)]
@@ -232,23 +156,7 @@ def test_decoded_types_are_not_tracked_by_the_garbage_collector(module: ModuleTy
     assert [each for each in structs if each.__struct_config__.gc] == []
 
 
-def test_only_the_conditions_that_a_pool_reads_are_kept():
-    one = VMS.decode(whole_vm(1))
-    assert one.status is not None
-    assert [condition.type for condition in one.status.conditions or ()] == ["Ready"]
-    assert vms.is_ready(one)
-
-
 def revision(owner_kind: str) -> bytes:
     owner = {"apiVersion": "x/v1", "kind": owner_kind, "name": "web", "uid": "u", "controller": True}
     metadata = {"name": "web-1", "ownerReferences": [owner]}
     return msgspec.json.encode({"metadata": metadata, "revision": 7, "data": {"replicas": 3}})
-
-
-def test_p11_a_decoded_revision_keeps_its_spec_and_not_the_response():
-    page = b'{"items":[' + revision("VirtualMachinePool") + b"]}"
-    before = sys.getrefcount(page)
-    [kept] = CONTROLLER_REVISIONS.decode_page(page).items or ()
-    assert sys.getrefcount(page) == before
-    assert bytes(kept.data) == b'{"replicas":3}'
-    assert kept.revision == 7

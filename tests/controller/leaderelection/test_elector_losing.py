@@ -4,8 +4,6 @@ import pytest
 
 from controller.leaderelection.elector import LeaseLost, NotLeader
 from controller.leaderelection.lease import LEASES
-from controller.running import leaf_errors
-from informers.errors import TransportError
 from tests.controller.leaderelection.electorate import (
     LEASE,
     LeaseServer,
@@ -37,20 +35,6 @@ async def test_a_leader_that_cannot_renew_is_cancelled_at_the_renew_deadline(tro
     await settle(second)
 
 
-@pytest.mark.parametrize("offset_s", [0.1 * step for step in range(25)])
-async def test_one_hanging_request_and_a_slow_connection_do_not_cost_the_lease(offset_s):
-    leader = Process(LeaseServer(), "a")
-    task = leader.start()
-    await asyncio.sleep(10 + offset_s)
-    leader.connection.trouble = "hangs"
-    await asyncio.sleep(5)
-    leader.connection.trouble = ""
-    leader.connection.latency_s = 0.4
-    await asyncio.sleep(30)
-    assert leader.elector.is_leader
-    await settle(task)
-
-
 # Without a holder, another process may have led before the next renewal.
 @pytest.mark.parametrize(("holder", "message"), [("b", "is held by b"), ("", "the lease here/vmherd")])
 async def test_a_leader_stops_at_its_next_renewal_if_it_is_not_the_holder_any_more(holder, message):
@@ -74,15 +58,6 @@ async def test_a_leader_whose_machine_slept_beyond_the_deadline_writes_nothing_a
     with pytest.raises(LeaseLost):
         await task
     assert now() < 5 + 2.5
-
-
-async def test_an_annotation_on_the_lease_stays_and_does_not_end_the_leadership():
-    server, leader, task = await one_leader()
-    server.edit(metadata={"annotations": {"note": "hello"}})
-    await asyncio.sleep(100)
-    assert leader.elector.is_leader
-    assert server.lease["metadata"]["annotations"] == {"note": "hello"}
-    await settle(task)
 
 
 async def test_a_leader_creates_a_deleted_lease_again_and_no_standby_takes_over():
@@ -111,37 +86,7 @@ async def test_a_leader_stops_if_a_new_process_creates_the_deleted_lease_first()
     assert now() < 1 + 2 * 2.5
 
 
-async def test_lease_lost_is_raised_even_if_the_cancelled_work_fails():
-    leader = Process(LeaseServer(), "a")
-
-    async def work() -> None:
-        async with leader.elector.elected(leader.stop):
-            try:
-                await leader.stop.wait()
-            finally:
-                raise KeyError("broken")
-
-    task = asyncio.create_task(work())
-    await asyncio.sleep(1)
-    leader.connection.trouble = "refused"
-    with pytest.raises(LeaseLost) as caught:
-        await task
-    assert KeyError in {type(leaf) for leaf in leaf_errors(caught.value.__cause__)}
-
-
 # The gate
-
-
-async def test_the_gate_is_open_only_while_the_process_leads():
-    process = Process(LeaseServer(), "a")
-    with pytest.raises(NotLeader):
-        process.elector.check()
-    async with process.elector.elected(process.stop):
-        process.elector.check()
-        await asyncio.sleep(100)
-        process.elector.check()
-    with pytest.raises(NotLeader):
-        process.elector.check()
 
 
 async def test_the_gate_closes_at_the_deadline_even_if_the_work_ignores_its_cancellation():
@@ -169,27 +114,6 @@ async def test_the_gate_closes_at_the_deadline_even_if_the_work_ignores_its_canc
     assert process.connection.log[-1][0] < written_at + 10, "no request is sent after the lease is lost"
 
 
-async def test_a_renewal_does_not_wait_for_an_answer_after_the_deadline():
-    process = Process(LeaseServer(), "a")
-
-    async def slow_to_stop() -> None:
-        async with process.elector.elected(process.stop):
-            try:
-                await process.stop.wait()
-            finally:
-                await asyncio.sleep(5)
-                assert not process.elector.is_leader
-
-    task = asyncio.create_task(slow_to_stop())
-    await asyncio.sleep(1)
-    process.connection.trouble = "hangs"
-    await asyncio.sleep(7)
-    process.connection.trouble, process.connection.latency_s = "", 1.0
-    with pytest.raises(LeaseLost) as caught:
-        await task
-    assert isinstance(caught.value.__cause__, TimeoutError)
-
-
 async def test_the_deadline_counts_from_the_start_of_the_request():
     process = Process(LeaseServer(), "a")
     process.connection.latency_s = 1.2
@@ -200,12 +124,6 @@ async def test_the_deadline_counts_from_the_start_of_the_request():
         await task
     written_at = next(at for at, method in process.connection.log if method == "POST")
     assert process.led_to == pytest.approx(written_at + 10)
-
-
-async def test_not_leader_is_a_transport_error_with_sent_false():
-    with pytest.raises(TransportError) as caught:
-        Process(LeaseServer(), "a").elector.check()
-    assert caught.value.sent is False
 
 
 async def test_the_gauge_is_zero_from_the_start_and_one_while_leading():

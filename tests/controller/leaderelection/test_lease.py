@@ -1,5 +1,5 @@
 import json
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -15,11 +15,8 @@ from controller.leaderelection.lease import (
     Wait,
     change_body,
     claim,
-    creation_body,
     decide,
-    micro_time,
     observe,
-    release,
 )
 from informers.meta import ObjectMeta
 
@@ -117,28 +114,8 @@ def test_a_candidate_waits_for_exactly_one_duration_after_the_last_change_of_a_h
         assert not isinstance(decision(observed, now + after), Wait)
 
 
-def test_a_renewal_changes_only_the_renew_time():
-    record = claim(Create(), identity="me", duration_s=15.0, now=NOON)
-    mine = Lease(metadata=ObjectMeta(name="vmherd"), spec=record)
-    renewed = claim(Renew(mine), identity="me", duration_s=15.0, now=NOON + timedelta(seconds=2))
-    assert renewed.renew_time == "2026-11-21T12:00:02.000250Z"
-    assert (renewed.acquire_time, renewed.lease_transitions) == (record.acquire_time, 0)
-
-
-def test_a_takeover_increments_the_transitions():
-    taken = claim(Take(lease("other", lease_transitions=6)), identity="me", duration_s=15.0, now=NOON)
-    assert (taken.holder_identity, taken.lease_transitions) == ("me", 7)
-    assert taken.acquire_time == taken.renew_time
-
-
 def test_a_fraction_of_a_second_is_rounded_up_so_that_standbys_wait_longer():
     assert claim(Create(), identity="me", duration_s=2.5, now=NOON).lease_duration_seconds == 3
-
-
-def test_a_released_lease_has_no_holder_and_a_duration_of_one_second():
-    assert release(now=NOON).holder_identity == ""
-    assert release(now=NOON).lease_duration_seconds == 1
-    assert release(now=NOON).lease_transitions is None
 
 
 def test_a_patch_has_the_uid_the_version_and_only_the_fields_that_it_sets():
@@ -146,23 +123,3 @@ def test_a_patch_has_the_uid_the_version_and_only_the_fields_that_it_sets():
         "metadata": {"uid": "u1", "resourceVersion": "7"},
         "spec": {"holderIdentity": ""},
     }
-
-
-def test_the_body_of_a_create_is_a_complete_lease():
-    assert json.loads(creation_body("here", "vmherd", LeaseSpec(holder_identity="me"))) == {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {"namespace": "here", "name": "vmherd"},
-        "spec": {"holderIdentity": "me"},
-    }
-
-
-@pytest.mark.parametrize(
-    ("moment", "expected"),
-    [
-        (datetime(2026, 1, 2, 3, 4, 5, 0, tzinfo=UTC), "2026-01-02T03:04:05.000000Z"),
-        (datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=timezone(timedelta(hours=2))), "2026-01-02T01:04:05.000006Z"),
-    ],
-)
-def test_micro_times_are_utc_with_six_digits(moment, expected):
-    assert micro_time(moment) == expected

@@ -97,46 +97,10 @@ async def test_a_lease_that_is_not_renewed_for_its_duration_has_no_live_holder()
     assert LEASE_S < now() <= LEASE_S + MARGIN_S + 1
 
 
-async def test_a_released_lease_has_no_holder_and_needs_no_wait():
-    assert await found(Cluster(vmherd_system="")) is None
-    assert now() == 0
-
-
-async def test_without_another_lease_there_is_no_wait():
-    assert await found(Cluster(mine="standby")) is None
-    assert await found(Cluster()) is None
-    assert now() == 0
-
-
 async def test_a_process_that_waits_for_a_live_holder_of_its_own_lease_may_start():
     cluster = Cluster(mine="pod-2", vmherd_system="pod-1")
     async with live(cluster, HERE, THERE):
         assert await found(cluster) is None
-
-
-async def test_a_dead_holder_of_the_own_lease_does_not_hide_a_live_one():
-    cluster = Cluster(mine="crashed", vmherd_system="pod-1")
-    async with live(cluster, THERE):
-        assert await found(cluster) == OtherLeader("pod-1", THERE, "vmherd")
-
-
-async def test_a_lease_that_appears_while_this_process_looks_has_a_live_holder():
-    cluster = Cluster(a="crashed")
-
-    async def start() -> None:
-        await asyncio.sleep(3)
-        cluster.add("b", "new")
-        await asyncio.Event().wait()
-
-    async with running(start()):
-        assert await found(cluster) == OtherLeader("new", "b", "vmherd")
-
-
-async def test_a_lease_of_another_name_is_not_of_interest():
-    cluster = Cluster(vmherd_system="pod-1")
-    async with live(cluster, THERE):
-        assert await found(cluster, "--leader-election-namespace", HERE, "--leader-election-id", "mine") is None
-    assert now() == 0
 
 
 async def test_without_the_permission_to_list_leases_a_warning_says_that_nothing_was_looked_for():
@@ -192,16 +156,6 @@ async def test_a_leader_finds_a_leader_that_begins_later():
             assert await leaders.find() == OtherLeader("pod-1", THERE, "vmherd")
 
 
-async def test_a_leader_that_has_ended_is_not_found_any_more():
-    cluster = Cluster(mine="this process", vmherd_system="pod-1")
-    leaders = leading(cluster)
-    async with live(cluster, HERE, THERE):
-        assert await leaders.find() is not None
-    async with live(cluster, HERE):
-        await asyncio.sleep(60)
-        assert await leaders.find() is None
-
-
 async def test_a_lease_that_stays_the_same_costs_one_request_in_each_look_after_the_first():
     cluster = Cluster(mine="this process", vmherd_system="crashed")
     leaders = leading(cluster)
@@ -226,12 +180,6 @@ async def test_in_a_pod_and_without_a_lease_a_process_does_not_look_before_and_w
     assert cluster.asked == []
 
 
-async def test_a_leader_that_may_list_leases_does_not_ask_for_the_permission():
-    cluster = Cluster(mine="this process")
-    assert await leading(cluster).find() is None
-    assert cluster.asked == [LEASES.path("")]
-
-
 async def test_without_the_permission_to_list_leases_a_leader_looks_only_once():
     cluster = Cluster(vmherd_system="pod-1")
     cluster.may_list = cluster.allows = False
@@ -241,17 +189,6 @@ async def test_without_the_permission_to_list_leases_a_leader_looks_only_once():
     assert asked.count(LEASES.path("")) == 1
     assert await leaders.find() is None
     assert tuple(cluster.asked) == asked
-
-
-async def test_after_an_answer_403_of_a_starting_api_server_a_leader_looks_again():
-    cluster = Cluster(mine="this process", vmherd_system="pod-1")
-    leaders = leading(cluster)
-    cluster.allows = False
-    with pytest.raises(Forbidden):
-        await leaders.find()
-    cluster.allows = True
-    async with live(cluster, HERE, THERE):
-        assert await leaders.find() == OtherLeader("pod-1", THERE, "vmherd")
 
 
 async def test_a_leader_that_loses_the_permission_fails_in_each_look_and_does_not_report_that_it_is_alone():

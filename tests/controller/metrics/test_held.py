@@ -63,22 +63,10 @@ def test_a_pool_is_held_until_a_plan_has_no_such_notice():
     assert held(metrics) == set()
 
 
-def test_a_set_and_a_pool_of_the_same_name_are_held_separately():
-    metrics = showing(figures(), figures(kind=SET))
-    metrics.planned(SET, WEB, notices("RolloutStalled"))
-    assert [labels["kind"] for labels in samples(metrics, "vmherd_held")] == [SET]
-
-
 def test_a_deleted_object_is_held_no_longer():
     metrics = showing(figures())
     metrics.planned(POOL, WEB, notices("HealingHeld"))
     metrics.owner_gone(POOL, WEB)
-    assert held(metrics) == set()
-
-
-def test_without_series_of_objects_nothing_is_held():
-    metrics = Metrics(CollectorRegistry())
-    metrics.planned(POOL, WEB, notices("HealingHeld"))
     assert held(metrics) == set()
 
 
@@ -133,9 +121,3 @@ def test_the_limit_of_a_set_is_that_of_its_rolling_update(allowance: str, replic
     owner = replicaset(replicas=replicas, annotations={ROLLING_UPDATE: allowance} if allowance else None)
     [found] = figures_of(SET, "kubevirt.io", [owner], rolls_out=bool, max_unavailable=set_limit)
     assert found.max_unavailable == limit
-
-
-def test_the_limit_is_read_only_while_replicas_lack():
-    owner = pool(replicas=1, status={"replicas": 1, "readyReplicas": 1})
-    [found] = figures_of(POOL, "pool.kubevirt.io", [owner], rolls_out=bool, max_unavailable=lambda _: 1 // 0)
-    assert found.max_unavailable is None

@@ -26,6 +26,8 @@ from informers.meta import ObjectKey
 from informers.objects import PatchType
 
 KEY = ObjectKey("shop", "web")
+
+
 SET = "VirtualMachineInstanceReplicaSet"
 TALLY = (POOL, *KEY)
 NO = Forbidden("no", code=403)
@@ -105,13 +107,6 @@ def test_a_vm_that_is_deleted_because_it_fails_is_a_healing():
     assert setup.counts.tallies() == {TALLY: MachineTally(started=0, stopped=1, healed=1)}
 
 
-def test_a_pool_has_a_tally_of_the_successful_actions_on_its_vms():
-    setup = MetricsSetup()
-    setup.count(Done(create()), Done(create()), Rejected(create(), NO), Done(delete()), Done(delete(VMIS)))
-    setup.count(Done(create()))
-    assert setup.counts.tallies() == {TALLY: MachineTally(started=3, stopped=1)}
-
-
 def test_the_tally_of_a_deleted_pool_is_removed():
     setup = MetricsSetup()
     setup.count(Done(create()))
@@ -122,13 +117,6 @@ def test_the_tally_of_a_deleted_pool_is_removed():
     setup.counts.forget(POOL, KEY)
     assert setup.counts.tallies() == {}
     assert TALLY in before, "and a page that was taken before still has it"
-
-
-def test_a_set_has_a_tally_of_the_successful_actions_on_its_vmis():
-    setup = MetricsSetup()
-    done = [Done(create(VMIS)), AlreadyThere(create(VMIS)), Rejected(create(VMIS), NO), Done(delete(VMIS))]
-    setup.count(*done, controller="replicaset", kind=SET)
-    assert setup.counts.tallies() == {(SET, *KEY): MachineTally(started=2, stopped=1)}
 
 
 def test_a_kind_without_counters_has_no_tally():

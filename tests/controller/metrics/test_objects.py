@@ -1,15 +1,12 @@
-import time
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from controller.apimachinery.conditions import Condition
-from controller.kubevirt.annotations import PARTITION, ROLLING_UPDATE, TAKEOVER
+from controller.kubevirt.annotations import PARTITION
 from controller.kubevirt.pool_types import POOL_KIND as POOL
 from controller.kubevirt.pool_types import PoolSpec, PoolStatus, SelectionPolicy, Selectors, UpdateBlock, UpdateStrategy
 from controller.kubevirt.replicaset_types import ReplicaSetStatus
@@ -22,7 +19,6 @@ from tests.builders import NOW, replicaset
 from tests.pool_builders import pool
 
 SET = "VirtualMachineInstanceReplicaSet"
-OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
 def no_limit(_: object) -> None:
@@ -77,35 +73,6 @@ def test_an_object_has_the_series_of_its_kind(kind: str, prefix: str):
     }
 
 
-def test_both_kinds_share_the_gauges_of_replicas():
-    page = shown(make(), make(SET, ready=1))
-    words = ("desired", "current", "ready", "updated")
-    assert [page[f"vmherd_replicas_{word}{{kind={POOL},name=web,namespace=shop}}"] for word in words] == [5, 4, 3, 2]
-    assert page[f"vmherd_replicas_ready{{kind={SET},name=web,namespace=shop}}"] == 1
-
-
-def test_a_missing_field_has_no_series():
-    page = shown(make(updated=None))
-    names = {name.partition("{")[0] for name in page}
-    assert "vmherd_replicas_ready" in names
-    assert names.isdisjoint(
-        {
-            "vmherd_replicas_updated",
-            "vmherd_vmpool_metadata_generation",
-            "vmherd_vmpool_status_observed_generation",
-            "vmherd_vmpool_create_date_timestamp_seconds",
-            "vmherd_vmpool_status_condition",
-            "vmherd_vmpool_printable_status",
-        }
-    )
-
-
-@pytest.mark.parametrize(("status", "fails"), [("True", 1), ("False", 0), ("Unknown", 0)])
-def test_a_replica_failure_is_shown_while_its_condition_is_true(status: str, fails: int):
-    page = shown(make(conditions=(Condition(type="ReplicaFailure", status=status),)))
-    assert page["vmherd_vmpool_replica_failure{name=web,namespace=shop}"] == fails
-
-
 @pytest.mark.parametrize("kind", [POOL, SET])
 def test_p30_an_invalid_spec_is_shown_until_it_is_corrected(kind: str):
     def gauges(*conditions: Condition) -> dict[str, float]:
@@ -116,27 +83,6 @@ def test_p30_an_invalid_spec_is_shown_until_it_is_corrected(kind: str):
     assert gauges(invalid) == {f"vmherd_spec_invalid{{kind={kind},name=web,namespace=shop}}": 1}
     assert gauges(Condition(type="Stalled", status="True", reason="UpdateHeld")) == {}
     assert gauges() == {}
-
-
-def test_a_condition_that_a_status_has_twice_is_shown_once():
-    twice = (Condition(type="Odd", status="True"), Condition(type="Odd", status="False"))
-    lines = [name for name in shown(make(conditions=twice)) if "status_condition" in name]
-    assert lines == ["vmherd_vmpool_status_condition{condition=Odd,name=web,namespace=shop,reason=,status=false}"]
-
-
-def test_the_counters_of_vms_and_vmis_start_at_zero_and_a_set_heals_nothing():
-    page = shown(make(), make(name="idle"), make(SET, name="set"), web=MachineTally(started=9, stopped=4, healed=1))
-    counted = {name: value for name, value in page.items() if "_total{" in name}
-    assert counted == {
-        "vmherd_vmpool_vms_started_total{namespace=shop,pool_name=web}": 9,
-        "vmherd_vmpool_vms_stopped_total{namespace=shop,pool_name=web}": 4,
-        "vmherd_vmpool_auto_healing_operations_total{namespace=shop,pool_name=web}": 1,
-        "vmherd_vmpool_vms_started_total{namespace=shop,pool_name=idle}": 0,
-        "vmherd_vmpool_vms_stopped_total{namespace=shop,pool_name=idle}": 0,
-        "vmherd_vmpool_auto_healing_operations_total{namespace=shop,pool_name=idle}": 0,
-        "vmherd_vmirs_vmis_started_total{namespace=shop,replicaset_name=set}": 0,
-        "vmherd_vmirs_vmis_stopped_total{namespace=shop,replicaset_name=set}": 0,
-    }
 
 
 def test_the_tally_of_a_deleted_pool_is_not_shown():
@@ -150,30 +96,6 @@ def test_any_text_in_a_status_gives_a_valid_page(text: str):
     labels = {sample.name: sample.labels for family in families for sample in family.samples}
     assert labels["vmherd_vmpool_printable_status"]["status"] == text
     assert labels["vmherd_vmpool_status_condition"]["reason"] == text
-
-
-def page_of(figures: Iterable[SetFigures], accept: str) -> tuple[str, str]:
-    metrics = Metrics(CollectorRegistry())
-    metrics.show_replicas(lambda: tuple(figures))
-    body, content_type = metrics.page().render(accept)
-    return body.decode(), content_type
-
-
-def test_the_page_is_also_valid_in_openmetrics():
-    body, content_type = page_of([make(printable_status="Running")], OPENMETRICS)
-    assert content_type.startswith("application/openmetrics-text")
-    families = {family.name: family for family in parse_openmetrics(body)}
-    assert families["vmherd_vmpool_vms_started"].type == "counter"
-    assert families["vmherd_replicas_ready"].samples[0].value == 3
-    assert body.endswith("# EOF\n")
-
-
-@pytest.mark.parametrize("scheme", ["allow-utf-8", "underscores", "dots", "values"])
-@pytest.mark.parametrize("accept", [OPENMETRICS, "text/plain; version=1.0.0"])
-def test_names_are_the_same_with_every_escaping_scheme(accept: str, scheme: str):
-    body, _ = page_of([make()], f"{accept}; escaping={scheme}")
-    assert "\nvmherd_replicas_ready{" in body
-    assert "\nvmherd_event_loop_lag_max_seconds " in body
 
 
 def test_the_page_shows_objects_unless_another_process_is_the_leader():
@@ -220,27 +142,10 @@ def test_the_figures_of_a_pool_are_those_of_its_spec_and_status():
     )
 
 
-def test_the_figures_of_a_set_without_a_status():
-    [figures] = figures_of(SET, "kubevirt.io", [replicaset()], rolls_out=bool, max_unavailable=no_limit)
-    assert (figures.current, figures.ready, figures.updated, figures.observed_generation) == (0, 0, None, None)
-
-
 def test_a_status_without_updated_replicas_gives_no_such_gauge():
     owner = type(replicaset())(metadata=ObjectMeta(name="a"), status=ReplicaSetStatus(replicas=3))
     [figures] = figures_of(SET, "kubevirt.io", [owner], rolls_out=set_rolls_out, max_unavailable=no_limit)
     assert (figures.desired, figures.current, figures.updated) == (1, 3, None)
-
-
-def test_the_page_of_ten_thousand_objects_is_rendered_faster_than_a_scrape_times_out():
-    condition = (Condition(type="ReplicaFailure", status="True", reason="FailedScaleOut"),)
-    figures = [
-        make(name=f"web-{n}", generation=1, printable_status="Running", conditions=condition) for n in range(10_000)
-    ]
-    start = time.process_time()
-    text = render(families_of([figures], {}), openmetrics=False)
-    took_s = time.process_time() - start
-    assert text.count("\n") > 150_000
-    assert took_s < 3  # several times the usual duration, for slow or busy machines
 
 
 @pytest.mark.parametrize(
@@ -264,22 +169,6 @@ def test_a_pool_rolls_out_unless_its_update_strategy_keeps_outdated_vms(
     [figures] = figures_of(POOL, "pool.kubevirt.io", [owner], rolls_out=pool_rolls_out, max_unavailable=no_limit)
     assert figures.rolls_out == rolls
     assert shown(figures)[f"vmherd_rolls_out{{kind={POOL},name=web,namespace=shop}}"] == rolls
-
-
-@pytest.mark.parametrize(("annotations", "rolls"), [(None, False), ({ROLLING_UPDATE: "maxUnavailable=1"}, True)])
-def test_a_set_rolls_out_if_its_annotation_says_so(annotations: dict[str, str] | None, rolls: bool):
-    owner = type(replicaset())(metadata=ObjectMeta(name="web", namespace="shop", annotations=annotations))
-    [figures] = figures_of(SET, "kubevirt.io", [owner], rolls_out=set_rolls_out, max_unavailable=no_limit)
-    assert figures.rolls_out == rolls
-
-
-@pytest.mark.parametrize(("mark", "held"), [(None, False), ("done", False), ("proceed", False), ("held 1 abc", True)])
-def test_a_pool_whose_takeover_is_held_has_a_series(mark: str | None, held: bool):
-    annotations = {TAKEOVER: mark} if mark is not None else None
-    owner = type(pool())(metadata=ObjectMeta(name="web", namespace="shop", annotations=annotations))
-    [figures] = figures_of(POOL, "pool.kubevirt.io", [owner], rolls_out=pool_rolls_out, max_unavailable=no_limit)
-    series = {name: value for name, value in shown(figures).items() if name.startswith("vmherd_takeover_held")}
-    assert series == ({"vmherd_takeover_held{name=web,namespace=shop}": 1} if held else {})
 
 
 @pytest.mark.parametrize(("status", "waits"), [("True", True), ("False", False)])

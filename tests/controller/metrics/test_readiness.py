@@ -88,37 +88,6 @@ def test_after_a_restart_only_a_member_that_was_never_ready_counts(phase: str):
     assert of_sets().see(Added(young(phase)), Updated(young(phase), ready())) == ([60] if phase in NEVER_READY else [])
 
 
-def test_a_change_that_a_new_list_shows_late_has_the_time_of_the_condition():
-    """The store compares the lists, so the handler gets one update from never ready to ready."""
-    setup, store = of_sets(), Store[Any]()
-    setup.see(*store.apply(young(version="1")))
-    listed = store.begin_replace()
-    listed.put(ready(version="9"))
-    store.commit(listed, "9")
-    for changes in listed.changes(at_once=10):
-        setup.see(*changes)
-    assert setup.seconds == [60]
-
-
-def test_a_new_list_without_a_change_counts_nothing():
-    setup, store = of_sets(), Store[Any]()
-    setup.see(*store.apply(young(version="1")), *store.apply(ready(version="2")))
-    for version in ("3", "4"):
-        listed = store.begin_replace()
-        listed.put(ready(version=version))
-        store.commit(listed, version)
-        for changes in listed.changes(at_once=10):
-            setup.see(*changes)
-    assert setup.seconds == [60]
-
-
-def test_another_member_with_the_same_name_counts_for_itself():
-    setup, store = of_sets(), Store[Any]()
-    setup.see(*store.apply(young(version="1")), *store.apply(ready(version="2")))
-    setup.see(*store.apply(young(version="3", uid="second")), *store.apply(ready(version="4", uid="second")))
-    assert setup.seconds == [60, 60]
-
-
 def test_a_removed_member_is_forgotten():
     setup = of_sets()
     setup.see(Added(young()))

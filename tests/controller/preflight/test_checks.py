@@ -2,7 +2,6 @@
 fixed answers.
 """
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -146,31 +145,6 @@ async def test_all_missing_permissions_are_reported_together_by_resource():
     ]
 
 
-async def test_a_permission_that_is_denied_once_is_checked_again():
-    server = Answers()
-    server.denied = {("create", "virtualmachineinstances")}
-    asyncio.get_running_loop().call_later(0.5, server.denied.clear)
-    assert await problems(server) == ()
-
-
-async def test_a_missing_permission_names_its_namespace():
-    server = Answers()
-    server.denied = {("list", SETS)}
-    lines = [str(problem) for problem in await problems(server, Config(watch_namespaces=("blue", "green")))]
-    assert [line.partition(";")[0] for line in lines] == [
-        f"missing permission: list {SETS}.kubevirt.io in namespace blue",
-        f"missing permission: list {SETS}.kubevirt.io in namespace green",
-    ]
-
-
-async def test_missing_kinds_and_permissions_are_reported_together_without_waiting_for_the_kinds():
-    server = Answers()
-    server.denied = {("create", "events")}
-    server.by_path |= {DISCOVERY: [UNSERVED], DEFINITION: [Forbidden("no", code=403)]}
-    assert len(await problems(server)) == 2
-    assert now() < 2
-
-
 async def test_a_cluster_without_pools_is_reported_and_does_not_stop_the_start():
     server = Answers()
     server.by_path["/apis/pool.vmherd.dev/v1beta1"] = [not_found()]
@@ -181,14 +155,6 @@ async def test_a_cluster_without_pools_is_reported_and_does_not_stop_the_start()
     assert line["event"] == "the cluster does not serve this kind: its objects are reconciled as soon as it does"
     assert "--pool-group" in line["remedy"]
     assert now() < 1
-
-
-async def test_pools_are_served_in_the_chosen_version():
-    server = Answers()
-    server.by_path |= {POOL_DISCOVERY: [not_found()], OLD_POOL_DISCOVERY: [{"resources": [{"name": POOLS}]}]}
-    with capture_logs() as lines:
-        assert await problems(server, Config(versions={"pool": "v1alpha1"})) == ()
-    assert lines == []
 
 
 async def test_a_second_writer_is_reported_together_with_the_other_problems():
@@ -219,13 +185,3 @@ async def test_a_mode_that_cannot_be_looked_up_is_one_line():
     server.by_path |= {"/version": [{}], DISCOVERY: [Unauthorized("Unauthorized", code=401)]}
     with pytest.raises(StartupError, match="does not accept the credentials"):
         await resolve(server, CHOSEN_LEASE)
-
-
-async def test_alongside_a_kubevirt_a_missing_kind_is_reported_in_our_own_group():
-    config = Config(mode="alongside", replicaset_group="vmherd.dev", pool_group="pool.vmherd.dev")
-    found = await problems(beside_a_kubevirt(), config)
-    assert [str(problem).partition(" in version")[0] for problem in found] == [
-        f"the cluster has no {SETS}.vmherd.dev",
-        f"the cluster has no {POOLS}.pool.vmherd.dev",
-    ]
-    assert all("alongside" in str(problem) for problem in found)

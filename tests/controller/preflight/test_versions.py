@@ -1,6 +1,5 @@
 """The version of a kind in which the controller reads and writes objects."""
 
-import msgspec
 import pytest
 
 from controller.config.settings import Config
@@ -46,18 +45,7 @@ async def test_the_first_served_version_is_chosen(served: tuple[str, ...], chose
     assert resource.api_version == f"pool.kubevirt.io/{chosen}"
 
 
-async def test_the_version_is_chosen_in_the_group_of_the_configuration() -> None:
-    server = Discovery()
-    server.served = {"/apis/pool.vmherd.dev/v1alpha1"}
-    config = await with_served_versions(server, Config(pool_group="pool.vmherd.dev"))
-    assert config.resource_of(POOLS).api_version == "pool.vmherd.dev/v1alpha1"
-
-
 async def test_a_kind_with_one_version_needs_no_request() -> None:
     server = Discovery()
     await served_resource(server, REPLICA_SETS)
     assert server.asked == []
-
-
-def test_a_configuration_with_versions_differs_from_one_without() -> None:
-    assert msgspec.structs.replace(Config(), versions={"pool": "v1alpha1"}) != Config()

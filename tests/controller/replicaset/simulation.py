@@ -1,6 +1,6 @@
 """A replica set on the fake API server. The real reconciler works on the set, with caches that may be stale."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,7 +21,6 @@ from controller.runtime.actions import Action, AnyResource, Outcome, Stage
 from controller.runtime.execute.refusals import Refusals
 from controller.runtime.result import Report
 from informers.meta import ObjectKey, controller_of
-from informers.store import Change
 from tests.builders import NOW, REPLICASETS, stored
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.caches import LaggingCache
@@ -76,8 +75,6 @@ class ReplicaSetSimulation:
         finalizers: bool = False,
         instant: bool = False,
         latency_s: float = 0.01,
-        vmi_handler: Callable[[Change[VirtualMachineInstance]], None] = lambda change: None,
-        set_handler: Callable[[Change[ReplicaSet]], None] = lambda change: None,
         history: int = 5,
     ) -> None:
         """If `finalizers` is true, a deleted VMI keeps KubeVirt's finalizer until the next call of `live_on`.
@@ -88,13 +85,11 @@ class ReplicaSetSimulation:
         self.key = key
         self.elapsed = timedelta()
         """The time since the simulation began. `advance` increases the time."""
-        self.clock: Callable[[], float] = lambda: 0.0
-        """Seconds that are added to `elapsed`, for a test that measures time with its event loop."""
         self.server = FakeApiServer(
             latency_s=latency_s, has_status=(REPLICASETS,), finalizers=held_by, now=lambda: self.now
         )
-        self.sets = LaggingCache(self.server, REPLICASETS, indexes=REPLICASET_INDEXES, handler=set_handler)
-        self.vmis = LaggingCache(self.server, VMIS, indexes=VMI_INDEXES, handler=vmi_handler)
+        self.sets = LaggingCache(self.server, REPLICASETS, indexes=REPLICASET_INDEXES)
+        self.vmis = LaggingCache(self.server, VMIS, indexes=VMI_INDEXES)
         self.revisions = LaggingCache(self.server, CONTROLLER_REVISIONS, indexes=REVISION_INDEXES)
         kept, rosters = RevisionCache(self.revisions.store, history), VMIRosters(self.vmis.store)
         rules = ReplicaSetRules(self.sets.store, self.vmis.store, REPLICASETS, VMIS, rosters, kept, burst)
@@ -123,7 +118,7 @@ class ReplicaSetSimulation:
 
     @property
     def now(self) -> datetime:
-        return NOW + self.elapsed + timedelta(seconds=self.clock())
+        return NOW + self.elapsed
 
     def seconds(self) -> float:
         return (self.now - NOW).total_seconds()
@@ -162,10 +157,6 @@ class ReplicaSetSimulation:
     def carry_out(self, stages: Sequence[Stage]) -> tuple[Outcome, ...]:
         """Carry out the stages of an earlier plan, in a synchronous test."""
         return run(self.process.carry_out(self.key, self.owner.metadata.uid, stages))
-
-    def crash_while_carrying_out(self, stages: Sequence[Stage], writes: int) -> None:
-        """Kill the process after this number of writes, and start a new process."""
-        run(self.process.kill_after(writes, self.process.carry_out(self.key, self.owner.metadata.uid, stages)))
 
     def snapshot(self) -> Snapshot:
         self.process.catch_up()

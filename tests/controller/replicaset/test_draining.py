@@ -18,12 +18,8 @@ from controller.kubevirt.annotations import (
 from controller.kubevirt.resources import VMIS
 from controller.replicas.draining import Mark
 from controller.replicaset.plan import plan
-from controller.replicaset.traits import erase
-from controller.replicaset.triggers import replicasets_of_vmi
 from controller.runtime.actions import Create, Delete, Patch
-from informers.store import Store, Updated
 from tests.builders import LABELS, NOW, replicaset, snapshot, vmi
-from tests.controller.replicaset.simulation import ReplicaSetSimulation
 
 DRAIN = {DRAIN_SECONDS: "60", ROLLING_UPDATE: "maxUnavailable=1", REPLACE_UNREADY_AFTER: "60"}
 END = NOW + timedelta(seconds=60)
@@ -90,32 +86,3 @@ def test_p26_the_label_changes_unless_the_set_would_release_the_vmi():
         todo = plan(snapshot(owner, [vmi("a", owner=owner, labels=labelled)]))
         [patch] = [each for each in todo.actions if isinstance(each, Patch) and each.resource is VMIS]
         assert json.loads(patch.body)["metadata"].get("labels") == labels
-
-
-@pytest.mark.parametrize("annotation", [DRAINING, DRAINED])
-def test_p26_a_mark_and_an_answer_are_traits_and_start_a_reconciliation(annotation: str):
-    plain, changed = made("a", {"vmherd.dev/protect": "false"}), made("a", {annotation: "true"})
-    assert erase(plain) != erase(changed)
-    sets: Store[Any] = Store()
-    sets.apply(replicaset())
-    assert [delay for _, delay in replicasets_of_vmi(Updated(plain, changed), sets)] == [0.0]
-
-
-def test_p26_a_rolling_update_drains_one_vmi_after_the_other_also_after_a_restart():
-    owner = replicaset(replicas=3, annotations=DRAIN)
-    simulation = ReplicaSetSimulation.of(owner, [vmi(f"v-{n}", owner=owner, labels=OLD) for n in range(3)])
-    left: list[str] = []
-    for number in range(40):
-        before = simulation.server.documents(VMIS)
-        marked = {name for name, each in before.items() if DRAINING in (each["metadata"].get("annotations") or {})}
-        assert len(marked) <= 1
-        for action in simulation.run_pass():
-            if isinstance(action, Delete) and action.resource is VMIS:
-                assert action.key.name in marked
-                left.append(action.key.name)
-        simulation.live_on()
-        simulation.advance(15)
-        if number % 5 == 0:
-            simulation.restart()
-    assert sorted(left) == ["v-0", "v-1", "v-2"]
-    assert len(simulation.active) == 3

@@ -5,12 +5,10 @@ import pytest
 from msgspec.structs import replace
 
 from controller.apimachinery.conditions import Condition, find_true
-from controller.kubevirt.annotations import EARLY_FAILURES, PROGRESS_DEADLINE, PROTECT, ROLLING_UPDATE, TEMPLATE_HASH
+from controller.kubevirt.annotations import PROGRESS_DEADLINE, PROTECT, ROLLING_UPDATE, TEMPLATE_HASH
 from controller.kubevirt.replicaset_types import ReplicaSetStatus
 from controller.replicaset.plan import plan
 from controller.replicaset.status import next_status
-from controller.replicaset.triggers import replicasets_of_vmi
-from informers.store import Store, Updated
 from tests import builders
 from tests.builders import LABELS, replicaset, seconds_ago, snapshot
 from tests.kstatus import kstatus_of
@@ -108,16 +106,6 @@ def test_r11_a_change_of_a_problems_message_changes_no_status():
     assert status_of(owner, vmi("web-a", owner, **STARTING, obstacle="try 8")) == first
 
 
-def test_r11_a_vmi_that_fails_again_and_again_is_named():
-    owner = replicaset(replicas=1)
-    trial = {EARLY_FAILURES: f'{{"failures":2,"since":"{seconds_ago(300).isoformat()}","at":null}}'}
-    failed = vmi("web-a", owner, phase="Failed", ready=None, annotations=trial, age_s=20, entered_s={"Failed": 5})
-    status = status_of(owner, failed)
-    assert (status.problem, status.printable_status) == ("web-a: CrashLoopBackOff", "Degraded")
-    stalled = replicaset(replicas=1, annotations={PROGRESS_DEADLINE: "300"})
-    assert seen(stalled, status_of(stalled, failed)) == ("Failed", "web-a: CrashLoopBackOff")
-
-
 def test_r11_the_set_is_reconciled_again_at_the_progress_deadline():
     owner = replicaset(replicas=1)
     assert plan(snapshot(owner, [vmi("web-a", owner, **{**STARTING, "age_s": 560})])).requeue_after_s == 40
@@ -142,21 +130,3 @@ def test_r11_a_set_that_wants_more_vmis_than_the_limit_is_stalled():
     owner = replicaset(replicas=2)
     limited = replace(snapshot(owner, [vmi("web-a", owner)]), max_replicas=1)
     assert find_true(next_status(limited, (), plan(limited).waits).conditions, "Stalled").reason == "ReplicasLimited"
-
-
-def test_r11_the_status_names_the_oldest_and_the_current_template():
-    owner = replicaset(replicas=3)
-    current = template_hash_of(owner)
-    older = [vmi("web-b", owner, hashed="v2"), vmi("web-c", owner, hashed="v1")]
-    status = status_of(owner, vmi("web-a", owner), *older)
-    assert (status.current_revision, status.update_revision) == ("v1", current)
-    assert status_of(owner, vmi("web-a", owner)).current_revision == current
-
-
-def test_r16_an_obstacle_of_a_vmi_triggers_its_set():
-    owner = replicaset()
-    sets = Store()
-    sets.apply(owner)
-    plain, broken, again = (vmi("web-a", owner, **STARTING, obstacle=each) for each in (None, "try 1", "try 2"))
-    assert [key.name for key, _ in replicasets_of_vmi(Updated(plain, broken), sets)] == [owner.metadata.name]
-    assert list(replicasets_of_vmi(Updated(broken, again), sets)) == []

@@ -18,7 +18,6 @@ from controller.kubevirt.annotations import (
     SCALE_IN,
     TEMPLATE_HASH,
 )
-from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.plan import plan
 from controller.replicaset.ranking import rank_for_removal
@@ -136,12 +135,6 @@ def test_p25_a_set_that_spares_running_vmis_deletes_only_finished_ones():
     assert todo.held == f"1 surplus VMIs stay until they have finished: {SCALE_IN} keeps them"
 
 
-def test_p24_busy_vmis_are_the_last_of_a_scale_in():
-    until = {BUSY_UNTIL: (NOW + timedelta(seconds=30)).isoformat()}
-    members = [vmi("a", ready=False, annotations=until), vmi("b", ready_for_s=9000), vmi("c", annotations=until)]
-    assert deleted(planned(*members, replicas=2)) == ["b"]
-
-
 def test_p20_a_limit_below_the_present_size_replaces_no_vmi():
     for changes, reason in (({"labels": OLD}, "UpdateHeld"), (UNREADY, "HealingHeld")):
         members = [vmi(f"v-{number}", **changes) for number in range(6)]
@@ -158,11 +151,6 @@ def test_p20_the_reason_of_a_replacement_is_judged_by_a_new_plan_after_a_conflic
     assert (delete.owner_uid, delete.version) == ("", "1")
     successor = msgspec.json.decode(delete.successor)
     assert (successor["kind"], successor["metadata"]["name"] == "a") == ("VirtualMachineInstance", False)
-
-
-def test_p20_a_scale_in_and_a_clean_up_need_no_successor():
-    todo = planned(vmi("a"), vmi("b", phase="Unknown"), replicas=0)
-    assert [(each.owner_uid, each.successor) for each in todo.actions] == [("uid-of-the-set", b"")] * 2
 
 
 def outdated_set(**changes: Any) -> ReplicaSetSimulation:
@@ -192,17 +180,6 @@ def test_p20_while_creates_are_refused_no_vmi_is_replaced_and_the_set_says_so(re
     simulation.advance(LONGEST_WAIT_S)
     simulation.run_pass()
     assert "v-0" not in [each.metadata.name for each in simulation.active]
-
-
-def test_p20_an_exactly_full_quota_does_not_hold_a_rolling_update():
-    simulation = outdated_set()
-    simulation.server.quota = {VMIS: 3}
-    for _ in range(20):
-        simulation.run_pass()
-        simulation.live_on()
-    assert [each for each in simulation.active if each.metadata.labels == OLD] == []
-    assert len(simulation.active) == 3
-    assert "UpdateHeld" not in simulation.reasons
 
 
 def test_p22_a_refused_note_is_a_failure_of_the_set_and_stops_no_other_write():

@@ -71,13 +71,6 @@ def test_nothing_is_written_while_a_set_is_deleted_or_unsettled(owner, settled, 
     assert reason in todo.held
 
 
-def test_a_set_that_needs_no_change_gets_an_empty_plan():
-    owner = replicaset()
-    assert plan(snapshot(owner, members(owner, 3))) == plan(snapshot(replicaset(replicas=0)))
-    assert plan(snapshot(owner, members(owner, 3))).stages == ()
-    assert plan(snapshot(owner, members(owner, 3))).held == ""
-
-
 def test_r2_an_orphan_is_adopted_after_the_set_was_confirmed_and_counts_at_once():
     owner = replicaset(replicas=3)
     todo = plan(snapshot(owner, [*members(owner, 1), vmi("orphan")]))
@@ -100,25 +93,6 @@ def test_r2_a_finished_member_whose_labels_do_not_match_is_released_and_not_dele
     assert [type(action) for action in todo.actions] == [Patch, Patch]
 
 
-def test_r2_a_member_that_is_being_deleted_is_not_released():
-    owner = replicaset(replicas=0)
-    assert plan(snapshot(owner, [vmi("stray", owner=owner, labels={}, deleting=True)])).actions == ()
-
-
-def test_r2_an_orphan_is_not_deleted_in_the_pass_that_adopts_it():
-    owner = replicaset(replicas=1)
-    todo = plan(snapshot(owner, [*members(owner, 1), vmi("orphan", ready=False)]))
-    assert names(todo, Delete) == []
-    assert "1 more deletes" in todo.held
-
-
-def test_r6_r2_a_surplus_after_an_adoption_deletes_the_member_that_ranks_first():
-    owner = replicaset(replicas=1)
-    todo = plan(snapshot(owner, [*members(owner, 1, ready=False), vmi("orphan")]))
-    assert names(todo, Patch) == ["orphan"]
-    assert names(todo, Delete) == ["vm-0"]
-
-
 def test_r3_r7_spent_members_are_replaced_first_and_then_deleted():
     owner = replicaset(replicas=3)
     spent = [
@@ -137,9 +111,3 @@ def test_r7_cleaning_up_and_scaling_in_share_the_burst():
     spent = [vmi(f"failed-{n}", owner=owner, phase="Failed") for n in range(5)]
     todo = plan(snapshot(owner, [*members(owner, 2), *spent], burst=4))
     assert names(todo, Delete) == ["vm-0", "vm-1", "failed-0", "failed-1"]
-
-
-def test_r7_a_failed_cleanup_does_not_block_later_stages():
-    owner = replicaset(replicas=0)
-    todo = plan(snapshot(owner, [vmi("failed", owner=owner, phase="Failed")]))
-    assert [stage.essential for stage in todo.stages] == [False]

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from controller.kubevirt.annotations import is_protected
-from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vmis import is_active, is_ready
 from controller.replicaset.intent import Rollout
 from controller.replicaset.plan import plan
@@ -15,7 +14,7 @@ from controller.replicaset.status import next_status, outcome_notices
 from controller.replicaset.traits import group_vmis
 from controller.runtime.actions import Confirm, Create, Delete, Patch
 from controller.runtime.status import status_patch
-from tests.builders import limits_of, replicaset, snapshot, vmi
+from tests.builders import limits_of, snapshot, vmi
 from tests.controller.replicaset.simulation import ReplicaSetSimulation
 from tests.strategies import snapshots, wild_replicasets
 
@@ -70,17 +69,6 @@ def test_r8_a_paused_set_plans_the_same_claims_and_nothing_else(seen):
     claims = [action for action in plan(seen).actions if isinstance(action, Confirm | Patch)]
     assert list(todo.actions) == claims
     assert todo.held == "paused"
-
-
-@given(st.integers(1, 30), st.data())
-def test_guarantee_5_a_cache_that_shows_only_a_part_of_a_burst_causes_no_duplicate(wanted, data):
-    owner = replicaset(replicas=wanted)
-    simulation = ReplicaSetSimulation.of(owner)
-    simulation.carry_out(plan(simulation.snapshot()).stages)
-    shown = data.draw(st.sets(st.sampled_from(sorted(simulation.server.documents(VMIS)))))
-    stale = snapshot(owner, [vmi for vmi in simulation.server.objects(VMIS) if vmi.metadata.name in shown])
-    simulation.carry_out(plan(stale).stages)
-    assert len(simulation.server.documents(VMIS)) == wanted
 
 
 @given(snapshots(rolling=True))

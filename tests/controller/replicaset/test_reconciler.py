@@ -6,8 +6,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from controller.kubevirt.resources import VMIS
-from controller.replicas.settings import PROGRESS_DEADLINE_S
-from controller.runtime.execute.refusals import FIRST_WAIT_S
 from controller.runtime.result import LOOK_AGAIN_S, After, AwaitChange, Retry
 from controller.runtime.settle.status_writer import ABSENT_S, SHORTEST_CONFLICT_S
 from informers.errors import TransportError
@@ -41,22 +39,6 @@ async def simulation_at_rest(*, replicas: int = 3, finalizers: bool = False) -> 
     return simulation
 
 
-async def test_a_set_gets_its_vmis_and_then_no_request_is_sent():
-    simulation = simulation_with_a_set(replicas=3)
-    assert await simulation.come_to_rest() == 2
-    assert len(simulation.active) == 3
-    assert simulation.sent("create") == 3
-    assert (simulation.reasons, simulation.owner.status.replicas) == (["SuccessfulCreate"] * 3, 3)
-    # The VMIs start. The next reconciliation is at the progress deadline.
-    assert (await simulation.reconcile()).result == After(PROGRESS_DEADLINE_S)
-
-
-async def test_a_key_without_a_set_causes_no_request():
-    simulation = ReplicaSetSimulation()
-    assert (await simulation.reconcile()).result == AwaitChange()
-    assert simulation.server.requests == []
-
-
 async def test_r9_while_the_cache_is_behind_nothing_is_created_and_the_status_is_written():
     simulation = simulation_with_a_set()
     await simulation.reconcile()
@@ -66,15 +48,6 @@ async def test_r9_while_the_cache_is_behind_nothing_is_created_and_the_status_is
     assert simulation.sent("create") == 3
     assert report.result == After(LOOK_AGAIN_S)
     assert (simulation.process.counts["stale"], simulation.owner.status.replicas) == (1, 2)
-
-
-async def test_r9_a_create_that_happened_is_not_sent_again_while_the_cache_is_behind():
-    simulation = simulation_with_a_set(replicas=1)
-    simulation.fail(Lost.AFTER, verb="create", times=1)
-    await simulation.reconcile()
-    await simulation.reconcile()
-    assert simulation.sent("create") == 1
-    assert simulation.sent("get") == 1
 
 
 async def test_r9_if_the_lookup_of_a_lost_create_fails_the_status_is_written_and_the_pass_is_retried():
@@ -91,40 +64,12 @@ async def test_r9_if_the_lookup_of_a_lost_create_fails_the_status_is_written_and
     assert simulation.owner.status.observed_generation == 2
 
 
-async def test_r10_a_full_quota_costs_one_request_per_pass_and_stays_in_the_status_until_it_is_raised():
-    simulation = simulation_with_a_set(replicas=3)
-    simulation.server.quota[VMIS] = 0
-    report = await simulation.reconcile()
-    assert isinstance(report.result, Retry)
-    assert "exceeded quota: few" in report.facts["failure"]
-    assert simulation.sent("create") == 1
-    assert "exceeded quota: few" in simulation.conditions["ReplicaFailure"]
-    assert simulation.reasons == ["FailedCreate"]
-    assert report.result.not_before_s == FIRST_WAIT_S
-    del simulation.server.quota[VMIS]
-    await simulation.come_to_rest()
-    assert len(simulation.active) == 0
-    simulation.advance(FIRST_WAIT_S)
-    await simulation.come_to_rest()
-    assert len(simulation.active) == 3
-    assert simulation.conditions.keys() == {"Reconciling"}
-
-
 async def test_r10_nothing_is_retried_in_a_namespace_that_is_being_deleted():
     simulation = simulation_with_a_set(replicas=3)
     simulation.server.terminating.add("default")
     report = await simulation.reconcile()
     assert report.result == AwaitChange()
     assert simulation.sent("create") == 1
-
-
-@pytest.mark.parametrize("fault", [UNREACHABLE, Lost.BEFORE])
-async def test_r10_a_server_that_does_not_answer_is_no_failure_of_the_set(fault):
-    simulation = simulation_with_a_set(replicas=3)
-    simulation.fail(fault, verb="create")
-    assert isinstance((await simulation.reconcile()).result, Retry)
-    assert simulation.reasons == []
-    assert simulation.conditions.keys() == {"Reconciling"}
 
 
 async def test_r1_an_invalid_spec_is_logged_and_reported_and_nothing_is_created():
@@ -200,16 +145,6 @@ async def test_r2_a_set_that_is_being_deleted_adopts_nothing_even_if_the_cache_i
     await simulation.reconcile()
     assert simulation.members == []
     assert simulation.sent("patch") == 0
-
-
-async def test_unanswered_writes_of_a_deleted_set_are_not_looked_up():
-    simulation = simulation_with_a_set(replicas=1)
-    simulation.fail(Lost.AFTER)
-    await simulation.reconcile()
-    simulation.server.remove(REPLICASETS, KEY)
-    simulation.sets.catch_up()
-    assert (await simulation.reconcile()).result == AwaitChange()
-    assert simulation.sent("get") == 0
 
 
 async def test_a_set_that_goes_during_a_pass_leaves_nothing_to_its_successor():

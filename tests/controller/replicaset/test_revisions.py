@@ -9,7 +9,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from controller.apimachinery.conditions import find_true
-from controller.kubevirt.annotations import ROLLING_UPDATE, TEMPLATE_HASH
+from controller.kubevirt.annotations import TEMPLATE_HASH
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS
 from controller.kubevirt.vm_types import ControllerRevision
@@ -32,7 +32,6 @@ from tests.builders import (
     history,
     replicaset,
     revision,
-    seconds_ago,
     snapshot,
     vmi,
 )
@@ -117,43 +116,6 @@ def test_r17_an_existing_set_writes_its_first_revision_in_its_turn_after_the_sta
     assert due.requeue_after_s is None
 
 
-def test_r17_a_set_that_is_as_young_as_the_controller_does_not_wait_for_its_turn():
-    owner, vmis = at_rest(1)
-    young = replace(owner, metadata=replace(owner.metadata, creation_timestamp=seconds_ago(80)))
-    assert len(plan(snapshot(young, vmis, history=history(since_s=20))).actions) == 1
-    assert plan(snapshot(young, vmis, history=history(since_s=10))).actions == ()
-
-
-def test_r17_the_first_revisions_of_many_sets_are_spread_over_five_minutes():
-    turns = [spread_s(f"{number:08x}-0000-4000-8000-000000000000") for number in range(5000)]
-    most = max(turns.count(second) for second in range(SPREAD_S))
-    assert 0 <= min(turns) <= max(turns) < SPREAD_S
-    assert most < 50
-
-
-def test_r17_a_new_template_is_stored_at_once_even_if_no_vmi_changes():
-    old, vmis = at_rest(1)
-    new = template(2)
-    todo = plan(snapshot(new, vmis, history=history(revision(old), since_s=0)))
-    assert names(todo.actions) == [f"testreplicaset-{template_hash_of(new)}"]
-
-
-def test_r17_a_new_template_is_stored_in_the_pass_that_begins_its_rolling_update():
-    old, vmis = at_rest(1)
-    new = template(2, annotations={ROLLING_UPDATE: "maxUnavailable=1"})
-    todo = plan(snapshot(new, vmis, history=history(revision(old))))
-    assert [type(action) for action in todo.actions] == [Create, Delete]
-
-
-def test_r17_scaling_and_an_earlier_template_create_no_revision():
-    known = history(revision(template(1)), revision(template(2)))
-    bigger = template(1, replicas=5)
-    scaling = plan(snapshot(bigger, members(bigger, *[template_hash_of(bigger)] * 3), history=known))
-    assert [action.resource for action in scaling.actions] == [VMIS] * 2
-    owner, vmis = at_rest(1)
-    assert plan(snapshot(owner, vmis, history=known)).actions == ()
-
-
 def test_r17_a_template_that_is_rolled_out_again_has_the_newest_number():
     owner = replace(template(1), metadata=replace(template(1).metadata, generation=3))
     vmis, first, second = members(owner, template_hash_of(template(2))), revision(template(1)), revision(template(2))
@@ -182,19 +144,6 @@ def test_r17_a_set_that_creates_nothing_now_creates_no_revision(owner: ReplicaSe
     assert plan(snapshot(owner, history=history())).actions == ()
 
 
-def test_r17_without_history_no_revision_is_written_and_none_is_deleted():
-    owner, vmis = at_rest(1)
-    assert plan(snapshot(owner, vmis)) == Plan()
-
-
-def test_r17_while_another_object_has_the_name_the_set_waits():
-    owner, vmis = at_rest(1)
-    taken = f"testreplicaset-{template_hash_of(owner)}"
-    assert plan(snapshot(owner, vmis, history=history(names=[taken]))).actions == ()
-    terminating = history(revision(owner, deleting=True), keep=0)
-    assert plan(snapshot(owner, vmis, history=terminating)).actions == ()
-
-
 def test_r17_a_set_with_a_very_long_name_keeps_a_history_and_finds_its_former_revisions():
     longest = template(1, name="x" * 243)
     [create] = of_revisions(plan(snapshot(longest, history=history())))
@@ -216,13 +165,6 @@ def test_r17_the_newest_unused_revisions_stay_and_those_that_vmis_use():
     [delete, _] = todo.actions
     assert isinstance(delete, Delete)
     assert (delete.uid, delete.version, delete.owner_uid) == (f"uid-{delete.key.name}", "1", owner.metadata.uid)
-
-
-def test_r17_a_pass_deletes_at_most_one_burst_of_revisions_and_none_beside_other_writes():
-    owner, vmis = at_rest(9)
-    known = history(*(revision(template(number)) for number in (1, 2, 3, 4, 9)), keep=0)
-    assert len(plan(snapshot(owner, vmis, history=known, burst=2)).actions) == 2
-    assert of_revisions(plan(snapshot(owner, vmis[:2], history=known))) == []
 
 
 def test_r17_revisions_of_an_earlier_set_of_the_same_name_are_deleted_if_no_owner_controls_them():
@@ -278,10 +220,6 @@ def test_r16_r17_a_revision_triggers_its_set_when_it_comes_goes_or_loses_its_own
     for change in (Added(made), Removed(made), Updated(made, orphan), Removed(orphan), Added(orphan)):
         assert list(replicasets_of_revision(change)) == wake
     assert list(replicasets_of_revision(Updated(made, changed(made, resource_version="2")))) == []
-
-
-def test_r16_r17_revisions_of_other_owners_trigger_no_set():
-    made = revision(template(1))
     [owner] = made.metadata.owner_references or ()
     foreign = changed(made, owner_references=(replace(owner, kind="StatefulSet"),))
     assert list(replicasets_of_revision(Added(foreign))) == []

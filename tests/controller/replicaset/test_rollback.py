@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from controller.apimachinery.conditions import Condition
 from controller.kubevirt.annotations import (
-    EARLY_FAILURES,
     PROGRESS_DEADLINE,
     READY_REVISION,
     ROLLBACK,
@@ -18,14 +17,10 @@ from controller.kubevirt.annotations import (
     ROLLING_UPDATE,
     TEMPLATE_HASH,
 )
-from controller.kubevirt.resources import VMIS
-from controller.replicaset.back_off import annotation_of
 from controller.replicaset.plan import plan
 from controller.replicaset.status import next_status
 from controller.runtime.actions import Create, Delete, Patch, Plan
-from informers.meta import ObjectKey
 from tests.builders import LABELS, history, replicaset, revision, seconds_ago, snapshot, vmi
-from tests.controller.replicaset.simulation import ReplicaSetSimulation
 from tests.strategies import template_hash_of
 
 ASKED = {ROLLBACK: "stalled", PROGRESS_DEADLINE: "300", ROLLING_UPDATE: "maxUnavailable=1"}
@@ -70,11 +65,6 @@ def test_p29_a_late_vmi_of_the_new_template_notes_the_return_before_any_step_bac
     assert [each.reason for each in todo.notices] == ["RolledBack"]
 
 
-def test_p29_a_refused_note_of_a_return_stops_no_scaling():
-    todo = plan(seen_with({**READY, ROLLED_BACK: "f00 to web-1"}, *halfway()[1:]))
-    assert [(type(each.actions[0]), each.essential) for each in todo.stages] == [(Patch, False), (Create, True)]
-
-
 def with_condition(member: Any, type_: str, status: str, reason: str | None = None) -> Any:
     others = (each for each in member.status.conditions if each.type != type_)
     changed = Condition(type=type_, status=status, reason=reason, last_transition_time=seconds_ago(LATE_S))
@@ -103,18 +93,6 @@ def test_p29_a_vmi_on_a_lost_node_hides_no_other_vmi(order: tuple[int, int]):
     hung, other = members(NEW_HASH, "c", "d", ready=False)
     stalled = [(hung, with_condition(other, "Ready", "False"))[each] for each in order]
     assert ROLLED_BACK in notes(plan(seen_with(READY, *members(OLD_HASH, "a"), *stalled)))
-
-
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_p29_no_revision_is_noted_as_ready_while_a_replacement_is_not_proven(order: tuple[int, int]):
-    labels = {**LABELS, TEMPLATE_HASH: NEW_HASH}
-    note = {EARLY_FAILURES: annotation_of(3, seconds_ago(2000), seconds_ago(1500))}
-    made = [
-        vmi(name, owner=NEW, labels=labels, annotations=note, ready_for_s=ready_s, age_s=ready_s + 10)
-        for name, ready_s in (("b", 700), ("c", 30))
-    ]
-    vmis = [*members(NEW_HASH, "a"), *(made[each] for each in order)]
-    assert READY_REVISION not in notes(plan(seen_with(READY, *vmis)))
 
 
 def test_p29_the_way_back_is_a_rolling_update_and_new_vmis_get_the_earlier_template():
@@ -154,25 +132,7 @@ def test_p29_the_ready_revision_is_noted_before_the_first_vmi_is_replaced_and_it
     assert f"{NAME}-{OLD_HASH}" not in {each.key.name for each in pruned}
 
 
-def test_p29_the_first_template_of_a_set_has_no_way_back_and_no_event_says_so():
-    assert plan(seen_with({}, *members(NEW_HASH, "a", "b", "c", ready=False))).notices == ()
-
-
 def test_p29_the_revision_to_return_to_is_kept_if_the_template_that_stalled_becomes_ready_too():
     known = history(*map(revision, (OLD, NEW)), keep=0)
     todo = plan(snapshot(of_template(2, **RETURNED), members(NEW_HASH, "a", "b", "c"), history=known))
     assert READY_REVISION not in notes(todo)
-
-
-def hostnames(simulation: ReplicaSetSimulation) -> list[str]:
-    return [each["spec"].get("hostname", "") for each in simulation.server.documents(VMIS).values()]
-
-
-def live_on(simulation: ReplicaSetSimulation) -> None:
-    """The guests of the template "broken" never become ready."""
-    simulation.live_on()
-    for name, document in simulation.server.documents(VMIS).items():
-        if document["spec"].get("hostname") == "broken":
-            unready = {"status": {"phase": "Scheduling", "conditions": [{"type": "Ready", "status": "False"}]}}
-            simulation.server.change(VMIS, ObjectKey("default", name), unready)
-    simulation.advance(60)

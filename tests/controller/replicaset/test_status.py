@@ -79,11 +79,6 @@ def test_r1_an_invalid_set_updates_observed_generation_and_keeps_the_last_valid_
     assert (status.replicas, status.updated_replicas) == (1, 0)
 
 
-def test_condition_times_are_whole_seconds():
-    (condition,) = status_of(replicaset(paused=True), now=NOW.replace(microsecond=123456)).conditions
-    assert condition.last_transition_time == NOW
-
-
 REASONS = {
     "r10 a refused create": ([Done(CREATE), Rejected(CREATE, QUOTA), Skipped(CREATE)], "FailedCreate"),
     "r10 a refused delete": ([Rejected(DELETE, Forbidden("no", code=403))], "FailedDelete"),
@@ -133,24 +128,15 @@ EVENTS = {
         Unknown(CREATE, WEBHOOK),
         ("FailedCreate", "Error creating virtual machine testh8998: failed calling webhook", True),
     ),
+    "already deleted": (Missing(DELETE), None),
+    "not tried": (Skipped(CREATE), None),
+    "answer lost": (Unknown(DELETE, LOST), None),
+    "adopted": (Done(ADOPT), None),
+    "confirmed": (Done(CONFIRM), None),
 }
 
 
 @pytest.mark.parametrize(("outcome", "expected"), EVENTS.values(), ids=EVENTS)
 def test_r12_each_create_and_delete_has_its_notice(outcome, expected):
-    (notice,) = outcome_notices([outcome])
-    assert (notice.reason, notice.message, notice.warning) == expected
-
-
-SILENT = {
-    "already deleted": Missing(DELETE),
-    "not tried": Skipped(CREATE),
-    "answer lost": Unknown(DELETE, LOST),
-    "adopted": Done(ADOPT),
-    "confirmed": Done(CONFIRM),
-}
-
-
-@pytest.mark.parametrize("outcome", SILENT.values(), ids=SILENT)
-def test_r12_other_outcomes_have_no_notice(outcome):
-    assert outcome_notices([outcome]) == ()
+    found = [(notice.reason, notice.message, notice.warning) for notice in outcome_notices([outcome])]
+    assert found == ([] if expected is None else [expected])

@@ -155,12 +155,6 @@ def test_a_pass_over_a_burst_of_starting_vmis_reads_no_vmi_one_by_one():
     assert counter.read == 0
 
 
-def test_a_scale_out_reads_no_vmi_one_by_one():
-    seen, counter = large_set(3000, wanted=6000, **STARTING)
-    assert len(plan(seen).actions) == seen.burst
-    assert counter.read == 0
-
-
 def test_the_scale_in_of_a_burst_reads_only_the_groups_that_lose_vmis():
     seen, counter = large_set(3000, wanted=0, **STARTING)
     chosen = [action for action in plan(seen).actions if isinstance(action, Delete)]
@@ -172,20 +166,3 @@ def test_the_status_reads_the_vmis_with_problems_once():
     seen, counter = large_set(1200, **{**LOST, "age_s": 5000})
     assert next_status(seen, ()).problem == "vm-0: Running, not ready"
     assert counter.read == 1200
-
-
-def test_ready_vmis_of_all_ages_have_one_group():
-    vmis = [vmi(f"vm-{each}", age_s=each, ready_for_s=each, entered_s={"Running": each}) for each in range(10)]
-    assert len(group_vmis(vmis).groups) == 1
-
-
-def test_vmis_of_all_ages_that_became_unready_in_one_second_have_one_group():
-    vmis = [vmi(f"vm-{each}", **{**LOST, "age_s": 4000 + each}) for each in range(10)]
-    assert len(group_vmis(vmis).groups) == 1
-
-
-def test_a_terminating_vmi_is_not_read():
-    seen, counter = large_set(1200, wanted=0, **{**STARTING, "deleting": True})
-    assert next_status(seen, ()).replicas == 0
-    assert plan(seen).actions == ()
-    assert counter.read == 0

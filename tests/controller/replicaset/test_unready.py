@@ -6,7 +6,6 @@ from controller.kubevirt.annotations import (
     EARLY_FAILURES,
     PROTECT,
     REPLACE_UNREADY_AFTER,
-    ROLLING_UPDATE,
     TEMPLATE_HASH,
 )
 from controller.kubevirt.resources import VMIS
@@ -14,10 +13,7 @@ from controller.replicaset.back_off import annotation_of, trial_of
 from controller.replicaset.plan import plan
 from controller.replicaset.status import outcome_notices
 from controller.runtime.actions import Create, Delete, Done
-from tests.builders import LABELS, REPLICASETS, replicaset, seconds_ago, snapshot, vmi
-from tests.controller.replicaset.launcher import Launcher, stays_unready
-from tests.controller.replicaset.simulation import ReplicaSetSimulation, replicaset_document
-from tests.fakes.virtual_time import run
+from tests.builders import LABELS, replicaset, seconds_ago, snapshot, vmi
 from tests.strategies import template_hash_of
 
 CURRENT = {**LABELS, TEMPLATE_HASH: template_hash_of(replicaset())}
@@ -91,10 +87,6 @@ def test_r4a_these_vmis_are_not_replaced(changes):
     assert deleted(planned(unready(**changes))) == []
 
 
-def test_r4a_a_replacement_that_is_not_ready_either_is_replaced_later():
-    assert histories(planned(unready(before=1, running_s=311))) == [2]
-
-
 def test_r4a_at_most_a_quarter_is_replaced_at_once_and_replacements_must_come_up_first():
     many = [unready(f"u-{number}") for number in range(8)]
     todo = planned(*many, replicas=8)
@@ -104,43 +96,6 @@ def test_r4a_at_most_a_quarter_is_replaced_at_once_and_replacements_must_come_up
     assert deleted(planned(*many[:6], *starting, replicas=8)) == []
 
 
-def test_r4a_vmis_that_were_never_replaced_come_first():
-    assert deleted(planned(unready("a", before=1, running_s=999), unready("b"), replicas=2)) == ["b"]
-
-
-def test_r4a_a_rollout_replaces_outdated_unready_vmis_itself():
-    owner = {ROLLING_UPDATE: "maxUnavailable=1"}
-    todo = planned(unready(labels={**LABELS, TEMPLATE_HASH: "older"}), annotations=owner)
-    assert [type(action) for action in todo.actions] == [Delete]
-
-
-def test_r4a_an_outdated_unready_vmi_is_replaced_from_the_present_template_without_a_history():
-    assert histories(planned(unready(labels={**LABELS, TEMPLATE_HASH: "older"}))) == [0]
-
-
-def test_r4a_surplus_vmis_are_not_created_again():
-    todo = planned(unready(), ready("a", annotations={PROTECT: "true"}), ready("b", annotations={PROTECT: "true"}))
-    assert histories(todo) == []
-
-
 @pytest.mark.parametrize("after", ["", "0", "-5", "soon", "1.5"])
 def test_r4a_a_malformed_time_replaces_nothing(after):
     assert planned(unready(), after=after).actions == ()
-
-
-def set_in_time(replicas: int, fate) -> Launcher:
-    simulation = ReplicaSetSimulation(latency_s=0)
-    document = replicaset_document(replicas=replicas)
-    document["metadata"]["annotations"] = {REPLACE_UNREADY_AFTER: "60"}
-    simulation.server.put(REPLICASETS, document)
-    return Launcher(simulation, fate)
-
-
-def test_r4a_a_set_that_is_never_ready_is_replaced_more_and_more_slowly():
-    launcher = set_in_time(8, stays_unready)
-    for _ in range(6):
-        before = len(launcher.created)
-        run(launcher.live(600))
-        assert len(launcher.simulation.active) == 8
-    assert len(launcher.created) - before <= 2 * 600 / 300
-    assert launcher.simulation.conditions.keys() == {"ReplicaBackOff", "Stalled"}

@@ -15,8 +15,8 @@ from controller.runtime.settle.cache_check import DOUBT_S, LEAVING_S, MAX_DOUBTS
 from controller.runtime.settle.expectations import LATE_S
 from informers.objects import PatchType
 from informers.store import StoreView
-from tests.controller.runtime.executor_setup import OWNER, ExecutorSetup, create, delete, document, key, kinds, patch
-from tests.controller.runtime.refusals import GONE, INVALID, QUOTA_FULL, UNREACHABLE
+from tests.controller.runtime.executor_setup import ExecutorSetup, create, delete, document, key, kinds, patch
+from tests.controller.runtime.refusals import GONE, INVALID, UNREACHABLE
 
 pytestmark = pytest.mark.looptime
 
@@ -162,16 +162,6 @@ async def test_an_object_that_changes_during_the_check_is_no_contradiction(setup
         assert informer.lists == []
 
 
-@pytest.mark.parametrize("refusal", [QUOTA_FULL, INVALID])
-async def test_a_create_that_the_server_refuses_is_no_doubt(setup, refusal):
-    async with checking(setup):
-        setup.fail(refusal, verb="create")
-        await setup.outcome_of(create("vm"))
-        sent = len(setup.sent)
-        await asyncio.sleep(CHECKED_S)
-        assert len(setup.sent) == sent
-
-
 async def test_a_patch_that_a_webhook_refuses_all_the_time_causes_no_list(setup):
     setup.add("vm")
     async with checking(setup) as informer:
@@ -235,11 +225,3 @@ async def test_creates_at_the_same_time_as_events_prove_no_restore(setup):
         setup.server.fault_for = lambda request: setup.add("other") and None
         assert kinds([await setup.outcome_of(create("vm"))]) == ["Done"]
         assert informer.lists == []
-
-
-async def test_without_informers_there_is_no_check(setup):
-    setup.check.doubt(VMIS, OWNER)
-    task = asyncio.create_task(setup.check.run(), name="check")
-    await asyncio.sleep(60)
-    task.cancel()
-    assert setup.sent == []

@@ -51,52 +51,6 @@ async def test_the_result_decides_when_the_key_is_reconciled_again(
     assert pauses(await worked_on(reports(*each), A, for_s=100), A) == pytest.approx(expected)
 
 
-async def test_a_key_that_is_queued_during_its_pass_is_reconciled_again_after_that_pass():
-    async def act(key: ObjectKey, call: int) -> Report:
-        await asyncio.sleep(1)
-        return Report(AwaitChange())
-
-    script = Script(act)
-    async with working(script, workers=4) as (queue, _):
-        for _ in range(5):
-            queue.add(A)
-            await asyncio.sleep(0.1)
-        await asyncio.sleep(10)
-    first, second = script.calls[A]
-    assert second - first == pytest.approx(1.0)
-
-
-async def test_a_success_resets_the_backoff():
-    script = Script(reports(NO, NO, NO, WELL, NO))
-    async with working(script) as (queue, _):
-        queue.add(A)
-        await asyncio.sleep(1)
-        queue.add(A)
-        await asyncio.sleep(0.012)
-    assert pauses(script, A)[4] == pytest.approx(0.005)
-
-
-async def test_a_lost_race_is_retried_with_backoff_and_does_not_count_as_an_error():
-    lost = Report(Retry("the object has been modified", lost_race=True), {"conflict": "modified"})
-    script = Script(reports(lost, lost, WELL))
-    with capture_logs() as lines:
-        async with working(script) as (queue, tally):
-            queue.add(A)
-            await asyncio.sleep(10)
-    assert len(script.calls[A]) == 3
-    assert tally.results == {"requeue": 2, "success": 1}
-    assert [line["log_level"] for line in lines] == ["info", "info", "debug"]
-
-
-async def test_a_failed_pass_is_a_warning_with_its_failure():
-    with capture_logs() as lines:
-        failed = Report(Retry("exceeded quota"), {"failure": "exceeded quota"})
-        await worked_on(reports(failed, WELL), A, for_s=10)
-    first, second = lines
-    assert (first["log_level"], first["failure"], first["result"]) == ("warning", "exceeded quota", "error")
-    assert second["log_level"] == "debug"
-
-
 async def test_the_same_failure_of_a_key_is_one_line_a_minute_and_another_failure_has_its_own():
     full, denied = (Report(Retry(text), {"failure": text}) for text in ("exceeded quota", "denied"))
     with capture_logs() as lines:

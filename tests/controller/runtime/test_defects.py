@@ -1,19 +1,15 @@
 """Rules that raise an exception that they should not raise. Only this one object is stalled."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from controller.pool.rules import PoolRules
 from controller.replicaset.rules import ReplicaSetRules
-from controller.runtime.result import AwaitChange, Report
 from informers.meta import ObjectKey
 from tests.builders import REPLICASETS, replicaset, vmi
 from tests.controller.replicaset.simulation import ReplicaSetSimulation
-from tests.controller.runtime.workers import A, B, Script, working
 from tests.fakes.requests import AnyResource
 from tests.fakes.virtual_time import run
 from tests.kstatus import KStatus, kstatus_of
@@ -81,25 +77,3 @@ def test_r11_an_unexpected_error_of_a_rule_makes_the_object_stalled_until_the_ru
     for counts in ("replicas", "readyReplicas"):
         assert stalled["status"].get(counts) == healthy.get(counts)
     assert reconcile() == healthy
-
-
-@pytest.mark.looptime
-async def test_a_traceback_is_logged_once_the_delays_grow_and_other_keys_go_on() -> None:
-    async def act(key: ObjectKey, call: int) -> Report:
-        if key == A:
-            raise OverflowError("date value out of range")
-        return Report(AwaitChange())
-
-    script = Script(act)
-    with capture_logs() as logs:
-        async with working(script) as (queue, tally):
-            queue.add(A)
-            for _ in range(3600):
-                queue.add(B)
-                await asyncio.sleep(1)
-    tracebacks = [line for line in logs if line.get("exc_info") and line["log_level"] != "debug"]
-    assert len(tracebacks) == 1
-    told = [line for line in logs if line["event"] == "reconciled" and line["log_level"] == "warning"]
-    assert {line["unexpected"] for line in told} == {"OverflowError('date value out of range')"}
-    assert len(script.calls[B]) == 3600
-    assert len(script.calls[A]) == tally.panics < 25

@@ -16,13 +16,12 @@ from controller.replicaset.rosters import VMIRosters
 from controller.replicaset.rules import ReplicaSetRules
 from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
 from controller.replicaset.status import next_status
-from controller.runtime.actions import Plan
-from controller.runtime.dry_run import LOOK_AGAIN_S, DryRunReconciler, forbid_writes
-from controller.runtime.result import LISTED, After, AwaitChange, Report
+from controller.runtime.dry_run import DryRunReconciler, forbid_writes
+from controller.runtime.result import LISTED, AwaitChange, Report
 from informers.errors import TransportError
 from informers.meta import ObjectKey
 from informers.store import Store
-from tests.builders import NOW, REPLICASETS, no_revisions, reference_to, replicaset, snapshot, stored, vmi
+from tests.builders import NOW, REPLICASETS, reference_to, replicaset, snapshot, stored, vmi
 from tests.fakes import stores
 
 
@@ -63,28 +62,12 @@ def lookout() -> Lookout:
     return Lookout()
 
 
-async def test_the_planned_actions_are_logged_and_counted(lookout):
-    lookout.show(replicaset(replicas=2))
-    report = await lookout.look()
-    assert report.facts["create_would"] == 2
-    assert report.facts["would_write_status"] is True
-    assert all(line.startswith("create virtualmachineinstances default/test") for line in report.facts["would"])
-    assert lookout.counted == {("replicaset", "create", "would"): 2}
-
-
 async def test_the_same_plan_is_logged_and_counted_once(lookout):
     lookout.show(replicaset(replicas=2))
     first = await lookout.look()
     assert first.facts
     assert [(await lookout.look()).facts for _ in range(3)] == [{}, {}, {}]
     assert lookout.counted.total() == 2
-
-
-async def test_a_different_plan_is_logged_again(lookout):
-    lookout.show(replicaset(replicas=2))
-    await lookout.look()
-    lookout.show(replicaset(replicas=3))
-    assert (await lookout.look()).facts["create_would"] == 3
 
 
 async def test_a_plan_that_returns_is_logged_again(lookout):
@@ -96,26 +79,6 @@ async def test_a_plan_that_returns_is_logged_again(lookout):
     assert await lookout.look() == Report(AwaitChange(), {})
     lookout.show(owner)
     assert (await lookout.look()).facts["create_would"] == 1
-
-
-async def test_a_plan_that_is_not_carried_out_is_not_repeated_in_a_loop(lookout):
-    lookout.show(replicaset(replicas=2))
-    assert [(await lookout.look()).result for _ in range(2)] == [AwaitChange(), AwaitChange()]
-
-
-@pytest.mark.parametrize(
-    ("wish_s", "pause"),
-    [(None, AwaitChange()), (0.5, After(LOOK_AGAIN_S)), (LOOK_AGAIN_S * 2, After(LOOK_AGAIN_S * 2))],
-)
-async def test_a_plan_that_waits_for_time_is_made_again_at_a_slow_rate(lookout, wish_s, pause):
-    class Waiting(ReplicaSetRules):
-        def plan(self, snapshot: Any) -> Plan:
-            return Plan(requeue_after_s=wish_s)
-
-    lookout.show(replicaset())
-    rules = Waiting(lookout.sets, lookout.vmis, REPLICASETS, VMIS, VMIRosters(lookout.vmis), no_revisions(), burst=250)
-    onlooker = DryRunReconciler(REPLICA_SETS, rules, now=lambda: NOW, instruments=lookout)
-    assert (await onlooker.reconcile(ObjectKey("default", "testreplicaset"))).result == pause
 
 
 async def test_a_long_plan_is_listed_in_part_and_counted_completely(lookout):

@@ -7,7 +7,6 @@ from itertools import pairwise
 import pytest
 
 from controller.kubevirt.resources import VMIS
-from controller.runtime.actions import Stage
 from controller.runtime.execute.executor import PARALLEL
 from tests.controller.runtime.executor_setup import confirm, creates, delete, document, key, kinds, patch
 from tests.controller.runtime.refusals import BUSY, GONE, IN_DOUBT, INVALID, UNREACHABLE
@@ -37,13 +36,6 @@ async def test_r4_a_full_quota_costs_one_request(setup):
     assert len(setup.sent) == 1
 
 
-async def test_r4_after_a_failed_create_the_rest_is_not_tried(setup):
-    setup.server.quota[VMIS] = 5
-    outcomes = await setup.carry_out(creates(20))
-    assert Counter(kinds(outcomes)) == {"Done": 5, "Rejected": 2, "Skipped": 13}
-    assert len(setup.sent) == 1 + 2 + 4
-
-
 async def test_a_stage_starts_when_the_one_before_it_has_succeeded(setup):
     uid = setup.add("old")
     ends: list[float] = []
@@ -64,21 +56,6 @@ async def test_nothing_is_tried_after_a_stage_that_failed(setup, fault: Fault):
     outcomes = await setup.carry_out(creates(1), [delete("old", uid)], creates(3)[1:])
     assert kinds(outcomes)[1:] == ["Skipped"] * 3
     assert setup.sent == ["create vm-000"]
-
-
-async def test_a_failed_stage_that_is_not_essential_does_not_end_the_plan(setup):
-    uid = setup.add("old")
-    setup.fail(INVALID, name="old")
-    outcomes = await setup.carry_out(Stage((delete("old", uid),), essential=False), creates(1))
-    assert kinds(outcomes) == ["Rejected", "Done"]
-
-
-async def test_outcomes_are_in_the_order_of_the_actions_although_creates_run_last(setup):
-    uid = setup.add("old")
-    first, second = creates(2)
-    outcomes = await setup.carry_out([first, delete("old", uid), second, patch("none")])
-    assert kinds(outcomes) == ["Done", "Done", "Done", "Missing"]
-    assert sorted(setup.sent[:2]) == ["delete old", "patch none"]
 
 
 @pytest.mark.parametrize(
@@ -103,13 +80,6 @@ async def test_r10_during_an_outage_the_remaining_deletes_are_not_tried(setup, f
     assert kinds(outcomes)[1:] == ["Skipped"] * (5 * PARALLEL - 1)
 
 
-async def test_an_empty_plan_sends_nothing(setup):
-    assert await setup.carry_out() == ()
-    assert await setup.carry_out([], []) == ()
-    assert setup.sent == []
-    assert setup.settled
-
-
 async def test_the_plan_continues_if_the_owner_is_confirmed(setup):
     assert kinds(await setup.carry_out([confirm(setup.add("web"), "web")], creates(1))) == ["Done", "Done"]
 
@@ -122,14 +92,6 @@ async def test_r2_nothing_is_done_if_the_server_has_another_owner_than_the_cache
     assert kinds(outcomes) == ["Rejected", "Skipped", "Skipped"]
     assert outcomes[0].message == "default/web was replaced by another object of the same name"
     assert setup.sent == ["get web"]
-
-
-async def test_r2_nothing_is_done_if_the_owner_is_being_deleted_on_the_server(setup):
-    uid = setup.add("web", finalizers=["some/finalizer"])
-    setup.server.remove(VMIS, key("web"))
-    outcomes = await setup.carry_out([confirm(uid, "web")], creates(1))
-    assert kinds(outcomes) == ["Rejected", "Skipped"]
-    assert outcomes[0].message == "default/web is being deleted"
 
 
 @pytest.mark.parametrize("fault", [GONE, BUSY, INVALID, UNREACHABLE, *IN_DOUBT])
@@ -154,9 +116,3 @@ async def test_a_cancelled_executor_sends_no_more_requests_and_leaves_no_task(se
     sent = len(setup.sent)
     await asyncio.sleep(10)
     assert len(setup.sent) == sent
-
-
-async def test_outcomes_are_counted(setup):
-    setup.server.quota[VMIS] = 1
-    await setup.carry_out([delete()], creates(3))
-    assert setup.tally == {("delete", "missing"): 1, ("create", "done"): 1, ("create", "rejected"): 2}

@@ -1,6 +1,7 @@
 """The outcome of a write for each answer of the server. Writes whose answer was lost are resolved later (R9)."""
 
 import asyncio
+from itertools import product
 
 import pytest
 from msgspec.structs import replace
@@ -10,7 +11,16 @@ from controller.runtime.actions import Action, AlreadyThere, Missing, Rejected
 from controller.runtime.execute.executor import LOOKUPS
 from controller.runtime.execute.refusals import FIRST_WAIT_S, LONGEST_WAIT_S
 from informers.errors import AlreadyExists, ApiError
-from tests.controller.runtime.executor_setup import OWNER, ExecutorSetup, create, delete, document, key, kinds, patch
+from tests.controller.runtime.executor_setup import (
+    OWNER_UID,
+    ExecutorSetup,
+    create,
+    delete,
+    document,
+    key,
+    kinds,
+    patch,
+)
 from tests.controller.runtime.refusals import (
     ANOTHER,
     ANOTHER_IN_STORAGE,
@@ -27,15 +37,6 @@ from tests.fakes.caches import LaggingCache
 from tests.fakes.requests import Fault, Lost, refusal
 
 pytestmark = pytest.mark.looptime
-
-
-@pytest.mark.parametrize("fault", [QUOTA_FULL, INVALID, BUSY, GONE, MODIFIED, UNREACHABLE])
-async def test_r10_a_rejected_create_has_the_message_of_the_server(setup, fault: ApiError):
-    setup.fail(fault)
-    outcome = await setup.outcome_of(create())
-    assert isinstance(outcome, Rejected)
-    assert (outcome.error, outcome.message) == (fault, str(fault))
-    assert setup.settled, "nothing was written, so nothing is awaited"
 
 
 @pytest.mark.parametrize("fault", IN_DOUBT)
@@ -79,47 +80,22 @@ async def test_r6_a_delete_does_not_change_another_object_of_the_same_name(setup
     assert setup.settled
 
 
-@pytest.mark.parametrize("fault", [MODIFIED, INVALID, BUSY, UNREACHABLE])
-@pytest.mark.parametrize("action", [delete(), patch()], ids=["delete", "patch"])
-async def test_other_errors_of_the_server_are_rejections(setup, action: Action, fault: ApiError):
+REFUSED = product((create(), delete(), patch()), (MODIFIED, INVALID, BUSY, UNREACHABLE, QUOTA_FULL))
+
+
+@pytest.mark.parametrize(("action", "fault"), [*REFUSED, (create(), GONE)])
+async def test_r10_a_rejected_write_has_the_message_of_the_server(setup, action: Action, fault: ApiError):
     setup.fail(fault)
     outcome = await setup.outcome_of(action)
     assert isinstance(outcome, Rejected)
-    assert outcome.error == fault
-
-
-async def test_a_patch_of_an_object_that_does_not_exist_is_missing():
-    assert await ExecutorSetup().outcome_of(patch()) == Missing(patch())
-
-
-async def test_r9_a_patch_of_an_older_version_is_rejected_and_changes_nothing(setup):
-    setup.add("vm")
-    outcome = await setup.outcome_of(patch(resourceVersion="1", labels={"a": "b"}))
-    assert kinds([outcome]) == ["Rejected"]
-    assert setup.server.objects(VMIS)[0].metadata.labels is None
+    assert (outcome.error, outcome.message) == (fault, str(fault))
+    assert setup.settled, "nothing was written, so nothing is awaited"
 
 
 async def test_r5_a_repeated_create_finds_its_object_and_makes_no_second_one(setup):
     setup.add("vm")
     assert await setup.outcome_of(create()) == AlreadyThere(create(), str(setup.server.version))
     assert setup.names == ["vm"]
-
-
-async def test_r5_a_repeated_create_finds_its_object_even_if_it_is_being_deleted(setup):
-    """The cache does not show the object yet. The key stays unsettled until the cache shows the object."""
-    setup.add("vm", finalizers=["some/finalizer"])
-    setup.server.remove(VMIS, key("vm"))
-    assert kinds([await setup.outcome_of(create())]) == ["AlreadyThere"]
-    assert not setup.settled
-    setup.cache.catch_up()
-    assert setup.settled
-
-
-async def test_a_create_is_rejected_if_another_owner_has_the_name(setup):
-    setup.add("vm", owner_uid="somebody-else")
-    outcome = await setup.outcome_of(create())
-    assert isinstance(outcome, Rejected)
-    assert isinstance(outcome.error, AlreadyExists)
 
 
 async def test_a_create_is_rejected_if_the_name_was_taken_and_is_free_again(setup):
@@ -150,66 +126,38 @@ async def lost(action: Action, *, happened: bool, setup: ExecutorSetup | None = 
     return setup
 
 
-async def test_r9_a_lost_create_that_happened_waits_for_the_cache():
-    setup = await lost(create(), happened=True)
+LOST: dict[str, tuple[str, bool, str, bool]] = {
+    # name: (verb, whether the write happened, what happens then, whether the cache is awaited)
+    "a create that happened": ("create", True, "", True),
+    "a create that happened and is being deleted": ("create", True, "deleted", True),
+    "a create that did not happen": ("create", False, "", False),
+    "a create of a name that another owner has": ("create", False, "taken", False),
+    "a delete that happened": ("delete", True, "", True),
+    "a delete that a finalizer holds": ("delete", True, "held", True),
+    "a delete whose name has a new object": ("delete", True, "made again", True),
+    "a delete that did not happen": ("delete", False, "", False),
+    "a patch of a deleted object": ("patch", True, "deleted", False),
+}
+
+
+@pytest.mark.parametrize(("verb", "happened", "then", "awaited"), LOST.values(), ids=LOST)
+async def test_r9_a_lost_write_is_looked_up_and_the_cache_is_awaited_if_it_happened(
+    setup, verb: str, happened: bool, then: str, awaited: bool
+):
+    if then == "held" or (verb, then) == ("create", "deleted"):
+        setup.server.finalizers = {VMIS: ["some/finalizer"]}
+    uid = "" if verb == "create" else setup.add("vm")
+    action = {"create": create(), "delete": delete("vm", uid), "patch": patch(labels={"a": "b"})}[verb]
+    await lost(action, happened=happened, setup=setup)
+    if then == "deleted":
+        setup.server.remove(VMIS, key("vm"))
+    elif then in ("taken", "made again"):
+        setup.server.put(VMIS, document("vm", owner_uid="somebody-else" if then == "taken" else OWNER_UID))
     assert await setup.resolve() is None
-    assert setup.unresolved == ()
-    assert not setup.settled
+    assert (setup.unresolved, setup.settled) == ((), not awaited)
     setup.cache.catch_up()
     assert setup.settled
     assert setup.sent == ["get vm"]
-
-
-@pytest.mark.parametrize("is_taken", [False, True], ids=["free", "another owner has the name"])
-async def test_r9_a_lost_create_that_did_not_happen_is_settled(is_taken: bool):
-    setup = await lost(create(), happened=False)
-    if is_taken:
-        setup.server.put(VMIS, document("vm", owner_uid="somebody-else"))
-    assert await setup.resolve() is None
-    assert setup.settled
-
-
-async def test_r9_a_lost_create_that_happened_and_is_being_deleted_waits_for_the_cache(setup):
-    setup.server.finalizers = {VMIS: ["some/finalizer"]}
-    await lost(create(), happened=True, setup=setup)
-    setup.server.remove(VMIS, key("vm"))
-    assert await setup.resolve() is None
-    assert not setup.settled
-    setup.cache.catch_up()
-    assert setup.settled
-
-
-async def test_r9_a_lost_create_that_the_cache_has_shown_is_not_asked_about():
-    setup = await lost(create(), happened=True)
-    setup.cache.catch_up()
-    assert await setup.resolve() is None
-    assert setup.settled
-    assert setup.sent == []
-
-
-@pytest.mark.parametrize("finalizers", [[], ["some/finalizer"]], ids=["at once", "later"])
-async def test_r9_a_lost_delete_that_happened_waits_for_the_cache(setup, finalizers: list[str]):
-    await lost(delete("vm", setup.add("vm", finalizers=finalizers)), happened=True, setup=setup)
-    assert await setup.resolve() is None
-    assert setup.unresolved == ()
-    assert not setup.settled
-    setup.cache.catch_up()
-    assert setup.settled
-
-
-async def test_r9_a_lost_delete_that_did_not_happen_is_settled(setup):
-    await lost(delete("vm", setup.add("vm")), happened=False, setup=setup)
-    assert await setup.resolve() is None
-    assert setup.settled
-
-
-async def test_r9_a_lost_delete_whose_name_has_a_new_object_waits_for_the_cache(setup):
-    await lost(delete("vm", setup.add("vm")), happened=True, setup=setup)
-    setup.server.put(VMIS, document("vm"))
-    assert await setup.resolve() is None
-    assert not setup.settled
-    setup.cache.catch_up(1)
-    assert setup.settled
 
 
 @pytest.mark.parametrize("happened", [True, False])
@@ -232,14 +180,6 @@ async def test_r9_after_a_lost_removal_of_a_finalizer_the_finalizer_may_be_remov
     assert setup.settled
 
 
-async def test_r9_a_lost_patch_of_a_deleted_object_is_settled(setup):
-    setup.add("vm")
-    await lost(patch(labels={"a": "b"}), happened=True, setup=setup)
-    setup.server.remove(VMIS, key("vm"))
-    assert await setup.resolve() is None
-    assert setup.settled
-
-
 @pytest.mark.parametrize("fault", [UNREACHABLE, INVALID, BUSY, *IN_DOUBT])
 async def test_r9_a_write_stays_unresolved_while_the_server_does_not_answer(fault: Fault):
     setup = await lost(create(), happened=True)
@@ -250,22 +190,6 @@ async def test_r9_a_write_stays_unresolved_while_the_server_does_not_answer(faul
     setup.heal()
     assert await setup.resolve() is None
     assert setup.unresolved == ()
-
-
-async def test_r9_an_unresolved_write_is_given_up_after_five_minutes():
-    setup = await lost(create(), happened=True)
-    setup.fail(INVALID)
-    await asyncio.sleep(299)
-    assert isinstance(await setup.resolve(), ApiError)
-    await asyncio.sleep(1)
-    assert await setup.resolve() is None
-    assert setup.settled
-
-
-async def test_unresolved_writes_of_an_earlier_owner_of_the_name_are_ignored():
-    setup = await lost(create(), happened=True)
-    assert await setup.executor.resolve(OWNER, "uid-of-the-next") is None
-    assert setup.sent == []
 
 
 async def with_lost_creates(count: int) -> ExecutorSetup:

@@ -15,7 +15,7 @@ from informers.errors import ApiError, Conflict
 from informers.objects import read_meta
 from tests.controller.runtime.executor_changes import FINALIZER, meddle, reference, when
 from tests.controller.runtime.executor_setup import OWNER_UID, ExecutorSetup, document, key, kinds
-from tests.controller.runtime.refusals import BUSY, INVALID, MODIFIED, QUOTA_FULL, UNREACHABLE
+from tests.controller.runtime.refusals import BUSY, INVALID, QUOTA_FULL, UNREACHABLE
 from tests.fakes.requests import Request, refusal
 
 pytestmark = pytest.mark.looptime
@@ -54,13 +54,6 @@ async def test_p10_a_vm_that_has_lost_the_finalizer_which_keeps_its_disks_is_not
     assert "deletionTimestamp" not in setup.server.document(VMIS, key("vm"))["metadata"]
 
 
-async def test_p10_a_vm_that_has_changed_and_still_has_the_finalizer_is_deleted():
-    setup, delete = with_member(finalizers=(FINALIZER,))
-    meddle(setup, VMIS, "vm")()
-    assert kinds([await setup.outcome_of(replace(delete, finalizer=FINALIZER))]) == ["Done"]
-    assert "deletionTimestamp" in setup.server.document(VMIS, key("vm"))["metadata"]
-
-
 async def test_g3_the_next_plan_waits_until_the_cache_shows_that_the_object_has_left():
     setup, delete = with_member()
     setup.server.change(VMIS, key("vm"), {"metadata": {"ownerReferences": []}})
@@ -86,13 +79,6 @@ async def test_g3_an_object_that_leaves_between_the_read_and_the_second_delete_i
     assert setup.names == ["vm"]
 
 
-async def test_a_member_that_another_client_deletes_first_is_missing():
-    setup, delete = with_member(finalizers=("some/finalizer",))
-    setup.server.remove(VMIS, key("vm"))
-    assert await setup.outcome_of(delete) == Missing(delete)
-    assert setup.sent == ["delete vm", "get vm"]
-
-
 async def test_a_member_that_changes_all_the_time_is_rejected_after_some_attempts():
     setup, delete = with_member()
     setup.server.fault_for = when("delete", meddle(setup, VMIS, "vm"), times=100)
@@ -106,14 +92,6 @@ async def test_a_failed_read_after_a_conflict_leaves_no_doubt_about_the_delete()
     setup.fail(UNREACHABLE, verb="get")
     assert kinds([await setup.outcome_of(delete)]) == ["Rejected"]
     assert setup.unresolved == ()
-
-
-async def test_a_conflict_of_a_delete_without_a_version_is_rejected():
-    setup, delete = with_member()
-    setup.fail(MODIFIED)
-    plain = Delete(resource=delete.resource, key=delete.key, uid=delete.uid, why="surplus")
-    assert kinds([await setup.outcome_of(plain)]) == ["Rejected"]
-    assert setup.sent == ["delete vm"]
 
 
 def with_vm() -> tuple[ExecutorSetup, Delete]:
@@ -171,16 +149,6 @@ async def test_p20_a_member_that_has_changed_is_judged_again():
     assert isinstance(outcome, Rejected)
     assert outcome.message == "default/vm is not deleted now: it is protected"
     assert setup.names == ["vm"]
-
-
-async def test_p20_the_judge_reads_the_other_objects_of_the_same_name():
-    setup, delete = with_member()
-    setup.executor = setup.new_executor(Judge((VMS,), kept_back))
-    meddle(setup, VMIS, "vm")()
-    setup.server.put(VMS, document("vm", annotations={"keep": "a snapshot is in progress"}))
-    assert kinds([await setup.outcome_of(delete)]) == ["Rejected"]
-    setup.server.remove(VMS, key("vm"))
-    assert kinds([await setup.outcome_of(delete)]) == ["Done"]
 
 
 async def test_p20_the_vm_is_judged_before_its_vmi_is_deleted():

@@ -1,15 +1,14 @@
 """A name is used again only after the disks of the earlier VM are gone or have no owner (P3, P10)."""
 
-import asyncio
 from collections import Counter
 
 import msgspec
 import pytest
 
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
-from controller.runtime.actions import Create, Done, Plan, Postponed, Rejected
+from controller.runtime.actions import Create, Done, Postponed
 from controller.runtime.execute.disk_check import FEW, LISTED_FOR_EACH
-from controller.runtime.result import LONGEST_POSTPONED_S, POSTPONED_S, After, Retry, postponed_s, result_of
+from controller.runtime.result import LONGEST_POSTPONED_S, POSTPONED_S, postponed_s
 from tests.controller.runtime.executor_changes import put_disk
 from tests.controller.runtime.executor_setup import OWNER_UID, ExecutorSetup, document, key
 from tests.controller.runtime.refusals import GONE
@@ -43,16 +42,6 @@ async def test_p3_a_create_waits_while_an_earlier_vm_of_the_same_name_owns_a_dis
     assert isinstance(await setup.outcome_of(action), Done)
 
 
-async def test_p3_a_create_waits_for_a_claim_that_an_earlier_vm_owns_without_a_data_volume(setup):
-    owner = {**OLD_VM, "controller": False}
-    claim = {"metadata": {"name": "disk", "namespace": "default", "ownerReferences": [owner]}}
-    setup.server.put(PVCS, claim)
-    action = create("vm-0", "disk")
-    assert isinstance(await setup.outcome_of(action), Postponed)
-    setup.server.remove(PVCS, key("disk"))
-    assert isinstance(await setup.outcome_of(action), Done)
-
-
 @pytest.mark.parametrize("owners", [(), ({**OLD_VM, "kind": "Other"},)], ids=["preserved", "owner of another kind"])
 async def test_p3_p10_a_create_does_not_wait_for_a_disk_that_no_vm_owns(setup, owners):
     put_disk(setup, *owners)
@@ -64,35 +53,6 @@ async def test_p21_a_disk_of_another_vm_is_never_reused(setup):
     outcome = await setup.outcome_of(create("vm-0", "disk"))
     assert isinstance(outcome, Postponed)
     assert outcome.reason.startswith("the disk disk belongs to other-3")
-
-
-async def test_p22_a_postponed_create_knows_how_long_it_has_waited(setup):
-    put_disk(setup, OLD_VM)
-    waits = []
-    for _ in range(3):
-        outcome = await setup.outcome_of(create("vm-0", "disk"))
-        assert isinstance(outcome, Postponed)
-        waits.append(round(outcome.waited_s))
-        await asyncio.sleep(20)
-    assert waits == [0, 20, 40]
-
-
-async def test_p3_a_create_waits_for_a_disk_that_is_being_deleted(setup):
-    setup.server.put(DATA_VOLUMES, {"metadata": {"name": "disk", "namespace": "default", "finalizers": ["cdi"]}})
-    await setup.server.delete(DATA_VOLUMES, key("disk"))
-    assert isinstance(await setup.outcome_of(create("vm-0", "disk")), Postponed)
-
-
-async def test_p3_a_postponed_create_does_not_delay_other_creates(setup):
-    put_disk(setup, OLD_VM)
-    actions = (create("vm-0", "disk"), *(create(f"vm-{number}") for number in range(1, 5)))
-    outcomes = await setup.carry_out(actions, [create("vm-9")])
-    assert [type(outcome) for outcome in outcomes] == [Postponed, *[Done] * 5]
-
-
-async def test_p4_a_create_without_disks_needs_no_extra_request(setup):
-    await setup.outcome_of(create())
-    assert [request.verb for request in setup.server.requests] == ["create"]
 
 
 def burst(number: int) -> list[Create]:
@@ -127,17 +87,6 @@ async def test_p3_in_a_burst_only_creates_whose_disks_belong_to_an_earlier_vm_wa
     waiting = [outcome.action.key.name for outcome in outcomes if isinstance(outcome, Postponed)]
     assert waiting == ["vm-7", "vm-8", "vm-9", "vm-11"]
     assert reads(setup) == ONE_BY_ONE + ONE_LIST
-
-
-async def test_a_few_disks_are_read_one_by_one(setup):
-    await setup.carry_out(burst(FEW))
-    assert reads(setup) == Counter({each: FEW for each in ONE_BY_ONE})
-
-
-async def test_p4_a_full_quota_costs_no_list_of_disks(setup):
-    setup.server.quota[VMS] = 0
-    await setup.carry_out(burst(100))
-    assert reads(setup) == ONE_BY_ONE
 
 
 async def test_a_list_of_disks_has_pages(setup, monkeypatch: pytest.MonkeyPatch):
@@ -180,19 +129,6 @@ async def test_p10_without_data_volumes_only_the_claims_are_asked_for(setup):
     assert reads(setup) == ONE_BY_ONE + ONE_LIST
 
 
-def test_a_postponed_create_is_retried_soon():
-    outcomes = (Postponed(create(), "a disk"), Done(create("vm-1")))
-    assert result_of(Plan(), outcomes, settled=True) == After(POSTPONED_S)
-    assert result_of(Plan(requeue_after_s=0.1), outcomes, settled=True) == After(0.1)
-    assert result_of(Plan(requeue_after_s=60), outcomes, settled=True) == After(POSTPONED_S)
-
-
 def test_p22_the_delay_of_a_postponed_create_grows_up_to_30_seconds():
     delays = [postponed_s(Postponed(create(), "a disk", waited_s)) for waited_s in (0, 2, 8, 60, 7200)]
     assert delays == [POSTPONED_S, POSTPONED_S, 2, 15, LONGEST_POSTPONED_S]
-
-
-def test_p22_a_postponed_create_beside_a_rejected_write_keeps_its_own_delay():
-    result = result_of(Plan(), (Postponed(create(), "a disk", 8), Rejected(create("vm-1"), FORBIDDEN)), settled=True)
-    assert isinstance(result, Retry)
-    assert result.also_after_s == 2

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -16,7 +15,6 @@ from controller.runtime.actions import Done, Missing, Patch, Rejected, RemoveOwn
 from controller.runtime.execute.read_and_patch import ATTEMPTS
 from controller.runtime.execute.refusals import FIRST_WAIT_S
 from informers.errors import Conflict
-from informers.meta import OwnerReference
 from informers.objects import PatchType
 from tests.controller.runtime.executor_changes import (
     FINALIZER,
@@ -60,21 +58,6 @@ async def test_a_change_is_given_up_after_four_conflicts(
 
 
 @each_change
-@pytest.mark.parametrize("fault", [BUSY, INVALID, UNREACHABLE])
-async def test_a_rejected_change_has_the_message_of_the_server(
-    setup, make: Callable[[], RemoveOwnerReference | ThreeWayMerge], fault: Fault
-):
-    put_vm(setup)
-    put_disk(setup, OWN)
-    setup.fail(fault, verb="patch")
-    outcome = await setup.outcome_of(make())
-    assert isinstance(outcome, Rejected)
-    assert outcome.error == fault
-    assert len(setup.sent) == 2
-    assert setup.settled
-
-
-@each_change
 @pytest.mark.parametrize("fault", [BUSY, UNREACHABLE, *IN_DOUBT])
 async def test_a_change_is_rejected_if_the_read_fails_because_nothing_was_written(
     setup, make: Callable[[], RemoveOwnerReference | ThreeWayMerge], fault: Fault
@@ -97,25 +80,6 @@ async def test_p12_only_the_differences_between_the_templates_are_written(setup)
     assert not setup.settled
     setup.cache.catch_up()
     assert setup.settled
-
-
-async def test_p12_a_vm_that_is_up_to_date_is_not_written_but_awaited(setup):
-    uid = put_vm(setup)
-    setup.server.change(VMIS, key("vm"), {"spec": {"template": 2}})
-    assert await setup.outcome_of(three_way_merge(uid)) == Done(three_way_merge(uid), str(setup.server.version))
-    assert setup.sent == ["get vm"]
-    assert not setup.settled, "the cache shows an older one, and would ask for the same again"
-    setup.cache.catch_up()
-    assert setup.settled
-
-
-async def test_p12_a_concurrent_change_by_another_writer_stays(setup):
-    uid = put_vm(setup)
-    setup.server.fault_for = when(
-        "patch", lambda: setup.server.change(VMIS, key("vm"), {"spec": {"own": "y"}}), times=2
-    )
-    assert kinds([await setup.outcome_of(three_way_merge(uid))]) == ["Done"]
-    assert spec_of(setup) == {"template": 2, "own": "y"}
 
 
 @pytest.mark.parametrize("moment", ["get", "patch"])
@@ -146,15 +110,6 @@ async def test_p12_a_vm_that_a_user_detached_since_the_plan_is_not_changed(
     setup.server.change(VMIS, key("vm"), {"metadata": {"ownerReferences": owners}})
     assert await setup.outcome_of(action) == Missing(action)
     assert spec_of(setup) == {"template": 1, "own": "x"}
-
-
-async def test_p12_a_vm_that_cannot_be_decoded_does_not_block_other_vms(setup):
-    uids = [put_vm(setup, f"vm-{number:03}") for number in range(120)]
-    actions = [three_way_merge(uid, f"vm-{number:03}") for number, uid in enumerate(uids)]
-    actions[0] = replace(actions[0], new=b'{"x":' * 5000 + b"1" + b"}" * 5000)
-    outcomes = await setup.carry_out(actions)
-    assert kinds(outcomes) == ["Rejected"] + ["Done"] * 119
-    assert outcomes[0].message.startswith("default/vm-000 cannot be read")
 
 
 async def test_p12_a_merge_that_fails_unexpectedly_does_not_stop_the_other_vms(setup, monkeypatch: pytest.MonkeyPatch):
@@ -188,18 +143,6 @@ async def test_p12_a_merge_whose_answer_is_lost_is_unresolved_until_the_server_i
     assert happened is (fault is Lost.AFTER or isinstance(fault, Garbled))
 
 
-async def test_p12_a_lost_merge_that_happened_waits_for_the_cache(setup):
-    uid = put_vm(setup)
-    setup.fail(Lost.AFTER, verb="patch")
-    await setup.outcome_of(three_way_merge(uid))
-    setup.heal()
-    assert await setup.resolve() is None
-    assert setup.unresolved == ()
-    assert not setup.settled
-    setup.cache.catch_up()
-    assert setup.settled
-
-
 @pytest.mark.parametrize("place", range(len(OTHERS) + 1))
 async def test_p10_one_reference_is_removed_and_the_others_are_unchanged(setup, place: int):
     put_disk(setup, *OTHERS[:place], OWN, *OTHERS[place:])
@@ -218,12 +161,6 @@ async def test_p10_a_disk_of_another_owner_is_not_changed(setup, owners: list[di
 async def test_p10_a_disk_that_does_not_exist_is_missing():
     """The API server answers 404 for a missing disk. If the cluster has no kind DataVolume, the answer is 404 too."""
     assert await ExecutorSetup().outcome_of(disown()) == Missing(disown())
-
-
-async def test_p10_a_disk_that_is_deleted_before_the_patch_is_missing(setup):
-    put_disk(setup, OWN)
-    setup.server.fault_for = when("patch", lambda: setup.server.remove(DATA_VOLUMES, key("disk")))
-    assert await setup.outcome_of(disown()) == Missing(disown())
 
 
 @pytest.mark.parametrize("times", range(1, ATTEMPTS))
@@ -288,16 +225,6 @@ def held(setup: ExecutorSetup) -> list[str]:
     return [vmi.metadata.name for vmi in setup.server.objects(VMIS) if FINALIZER in vmi.metadata.finalizers]
 
 
-async def test_p10_the_finalizer_of_a_vm_is_removed_after_its_disks_are_released(setup):
-    outcomes = await setup.carry_out(*leaving(setup, "a", "b"))
-    assert kinds(outcomes) == ["Done"] * 6
-    assert held(setup) == []
-    assert {request.verb for request in setup.server.requests[-2:]} == {"patch"}
-    for resource in (DATA_VOLUMES, PVCS):
-        assert [owners_of(setup, f"disk-{name}", resource) for name in "ab"] == [[], []]
-    assert [list(vmi.metadata.finalizers) for vmi in setup.server.objects(VMIS)] == [["example.org/theirs"]] * 2
-
-
 @pytest.mark.parametrize("fault", [INVALID, BUSY, MODIFIED, *IN_DOUBT])
 @pytest.mark.parametrize("resource", [DATA_VOLUMES, PVCS])
 async def test_p10_a_vm_whose_disk_cannot_be_released_keeps_its_finalizer_and_the_others_do_not(
@@ -315,24 +242,6 @@ async def test_p10_a_vm_whose_disk_cannot_be_released_keeps_its_finalizer_and_th
     assert held(setup) == ["b"]
 
 
-async def test_p10_a_disk_that_was_not_tried_blocks_its_vm_as_well(setup):
-    stages = leaving(setup, "a", "b")
-    setup.fail(INVALID, name="first")
-    first = Stage((disown("first"),))
-    setup.server.put(DATA_VOLUMES, {"metadata": {"name": "first", "namespace": "default", "ownerReferences": [OWN]}})
-    outcomes = await setup.carry_out(first, *stages)
-    assert kinds(outcomes) == ["Rejected"] + ["Skipped"] * 6
-    assert held(setup) == ["a", "b"]
-
-
-async def test_p10_disks_that_do_not_exist_block_no_vm(setup):
-    stages = leaving(setup, "a")
-    for resource in (DATA_VOLUMES, PVCS):
-        setup.server.remove(resource, key("disk-a"))
-    assert kinds(await setup.carry_out(*stages)) == ["Missing", "Missing", "Done"]
-    assert held(setup) == []
-
-
 async def test_p10_a_disk_that_cannot_be_released_blocks_no_patch_without_after_owner(setup):
     uid = setup.add("a", finalizers=[FINALIZER])
     put_disk(setup, reference(uid))
@@ -347,10 +256,3 @@ async def test_p6_a_finalizer_is_not_removed_by_its_index_alone(setup):
     setup.server.change(VMIS, key("a"), {"metadata": {"finalizers": [FINALIZER, "example.org/two"]}})
     assert kinds([await setup.outcome_of(patch)]) == ["Rejected"]
     assert setup.server.objects(VMIS)[0].metadata.finalizers == (FINALIZER, "example.org/two")
-
-
-def test_the_owner_reference_of_a_disk_has_all_fields_of_the_api():
-    """The patch replaces the list of owner references. A field of the API that the class `OwnerReference` lacks would
-    be lost with each patch.
-    """
-    assert set(OWN) == set(msgspec.to_builtins(msgspec.convert(OWN, OwnerReference)))

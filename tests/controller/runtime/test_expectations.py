@@ -1,7 +1,4 @@
-"""Expectations with the real store: writes that the store does not show yet (R9).
-
-The property test beside this file shows the rules for any order of writes and changes of the cache.
-"""
+"""Expectations with the real store: writes that the store does not show yet (R9)."""
 
 import pytest
 from msgspec.structs import replace
@@ -152,14 +149,3 @@ def test_r9_after_five_minutes_the_key_counts_as_settled_and_the_metric_counts_i
     assert setup.given_up == 1
     assert setup.settled()
     assert setup.given_up == 1, "what was given up is forgotten"
-
-
-def test_r9_the_store_does_not_confirm_a_lost_merge(setup):
-    """A newer version in the store does not prove that the server has done the merge. Another write may have made this
-    version.
-    """
-    setup.record(Unknown(rebased(), LOST))
-    setup.store.apply(an_object("vm", version="50"), scope="a")
-    assert setup.expectations.unresolved(OWNER, UID) == (rebased(),)
-    setup.expectations.resolve(OWNER, rebased(), None)
-    assert not setup.settled(), "it is this one doubt that is resolved, and not one like it"

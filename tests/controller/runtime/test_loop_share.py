@@ -2,13 +2,9 @@
 
 import asyncio
 from collections.abc import Generator
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from controller.assembly import Assembly, Parts, assemble_kinds
-from controller.config.settings import Config
 from controller.runtime.result import AwaitChange, Report
 from controller.runtime.workers.controller import Controller
 from controller.runtime.workers.loop_share import ALLOWANCE_S, MAX_NAMESPACES, SHARE, LoopShare, Usage
@@ -121,33 +117,3 @@ async def test_the_passes_of_a_greedy_namespace_are_delayed_and_those_of_others_
     assert len(greedy) == 40, "each key gets its pass"
     assert other == pytest.approx(0.5, abs=0.1)
     assert len([at for at in greedy if at <= 5]) * 0.2 <= ALLOWANCE_S + 5 * SHARE + 0.5
-
-
-@pytest.mark.looptime
-async def test_a_namespace_has_one_share_for_all_kinds() -> None:
-    cpu = Clock()
-    reconciler = Expensive(cpu)
-
-    def kind(name: str) -> Any:
-        def assemble(parts: Parts) -> Assembly:
-            queue: WorkQueue[ObjectKey] = WorkQueue(name)
-            for number in range(40):
-                queue.add(ObjectKey("greedy", f"{name}-{number}"))
-            controller = Controller(name, queue, reconciler, workers=1, instruments=Tally(), share=parts.share)
-            return Assembly(controller, None, tuple)  # type: ignore[arg-type]
-
-        return SimpleNamespace(module=lambda _: SimpleNamespace(CACHES={}, assemble=assemble))
-
-    nothing: Any = None
-    share = LoopShare(asyncio.get_running_loop().time, cpu)
-    parts = Parts(Config(), nothing, nothing, nothing, nothing, nothing, share)
-    assemblies, _ = assemble_kinds(parts, [kind("sets"), kind("pools")])
-    started = asyncio.get_running_loop().time()
-    async with asyncio.TaskGroup() as group:
-        for assembly in assemblies:
-            group.create_task(assembly.controller.run())
-        await asyncio.sleep(5)
-        for assembly in assemblies:
-            assembly.controller.queue.shut_down()
-    used_s = 0.2 * len([at for at, _ in reconciler.passes if at - started <= 5])
-    assert used_s <= ALLOWANCE_S + 5 * SHARE + 0.5

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.kubevirt.vm_types import VirtualMachine
-from controller.runtime.members.groups import Members, grouped
+from controller.runtime.members.groups import grouped
 from informers.meta import ObjectMeta
 
 
@@ -60,15 +60,3 @@ def test_members_are_left_out_by_their_uids(numbers, data):
     members = grouped(vms_of(numbers), digit_of).without({f"uid-{number}" for number in left_out})
     assert {vm.metadata.name for vm in members} == {str(number) for number in numbers - left_out}
     assert all(len(group) > 0 for group in members.groups)
-
-
-def test_two_parts_can_be_joined():
-    members = grouped(range(20), last_digit)
-    joined = members.where(lambda each: last_digit(each) < 5) + members.where(lambda each: last_digit(each) >= 5)
-    assert sorted(joined) == list(range(20))
-    assert joined + Members() is joined
-
-
-def test_there_is_no_empty_group():
-    assert grouped([], last_digit).groups == ()
-    assert not grouped([], last_digit)

@@ -21,7 +21,7 @@ from controller.runtime.workers.outage import (
 from informers.errors import ServerError, TooManyRequests, TransportError
 from informers.meta import ObjectKey
 from informers.workqueue import WorkQueue
-from tests.controller.runtime.workers import A, B, Script, pauses, reports, worked_on, working
+from tests.controller.runtime.workers import A, B, Script, working
 from tests.fakes.virtual_time import now
 
 pytestmark = pytest.mark.looptime(noop_cycles=1)  # no socket and no thread: the clock need not wait for either
@@ -106,20 +106,6 @@ async def test_the_next_outage_starts_with_short_delays():
     assert script.calls[A] == pytest.approx([70, 70.005])
 
 
-async def test_an_outage_does_not_count_towards_the_backoff_of_a_key():
-    script = gone_until(600, then=QUOTA_FULL)
-    async with working(script) as (queue, _):
-        queue.add(A)
-        await asyncio.sleep(610)
-    first, second, third = [at for at in script.calls[A] if at >= 600][:3]
-    assert [second - first, third - second] == pytest.approx([0.005, 0.010])
-
-
-async def test_an_outage_between_failures_of_a_key_does_not_shorten_its_backoff():
-    script = await worked_on(reports(*[QUOTA_FULL] * 4, REFUSED, QUOTA_FULL), A, for_s=0.2)
-    assert pauses(script, A)[4:6] == pytest.approx([0.005, 0.080])
-
-
 async def test_a_retry_after_is_respected_even_if_another_key_succeeds():
     async def act(key: ObjectKey, call: int) -> Report:
         if now() >= 10:
@@ -135,17 +121,6 @@ async def test_a_retry_after_is_respected_even_if_another_key_succeeds():
         await asyncio.sleep(100)
     assert script.calls[A] == pytest.approx([0, 60])
     assert 10 <= script.calls[B][-1] <= 10 + LONGEST_S
-
-
-async def test_a_key_that_succeeds_after_a_retry_after_starts_with_short_delays():
-    later = TooManyRequests("later", code=429, retry_after_s=0.001)
-    script = Script(reports(*[later] * 5, WELL, later))
-    async with working(script) as (queue, _):
-        queue.add(A)
-        await asyncio.sleep(1)
-        queue.add(A)
-        await asyncio.sleep(0.01)
-    assert script.calls[A][6:] == pytest.approx([1, 1.005])
 
 
 @pytest.mark.no_cover  # hours of the same few lines
@@ -193,18 +168,3 @@ async def test_five_hundred_hopeless_keys_do_not_delay_the_retry_of_another_key(
             await asyncio.sleep(1)
         passes = sum(map(len, script.calls.values())) - before - 100
     assert passes / 100 <= 30, "hopeless passes a second"
-
-
-async def test_a_pass_without_requests_does_not_show_that_the_server_answers():
-    async def act(key: ObjectKey, call: int) -> Report:
-        if key == A:
-            raise REFUSED
-        return Report(AwaitChange())
-
-    script = Script(act)
-    async with working(script) as (queue, _):
-        queue.add(A)
-        for _ in range(600):
-            queue.add(B)
-            await asyncio.sleep(0.1)
-    assert len(script.calls[A]) >= 60 / LONGEST_S

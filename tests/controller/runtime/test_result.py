@@ -14,7 +14,6 @@ from controller.runtime.actions import (
     Rejected,
     Skipped,
     Unknown,
-    waiting,
 )
 from controller.runtime.result import LOOK_AGAIN_S, After, AwaitChange, Result, Retry, facts_of, result_of, retry_after
 from informers import errors
@@ -55,10 +54,6 @@ def test_the_result_of_a_pass(plan: Plan, outcomes: tuple[Outcome, ...], expecte
     assert result_of(plan, outcomes, settled=True) == expected
 
 
-def test_a_pass_that_waits_for_the_cache_requests_a_requeue() -> None:
-    assert result_of(waiting("the cache is behind"), (), settled=False) == After(LOOK_AGAIN_S)
-
-
 @pytest.mark.parametrize(
     ("error", "outage"),
     [
@@ -96,29 +91,6 @@ def test_a_conflict_with_another_writer_is_no_failure() -> None:
         "delete_rejected": 1,
         "conflict": "the object has been modified",
     }
-
-
-def test_a_conflict_beside_a_failure_is_a_failure() -> None:
-    outcomes = (Rejected(DELETE, CHANGED), Rejected(CREATE, QUOTA))
-    result = result_of(Plan(), outcomes, settled=True)
-    assert isinstance(result, Retry)
-    assert not result.lost_race
-    assert facts_of(Plan(), outcomes)["failure"] == "exceeded quota"
-
-
-def test_facts_count_outcomes_and_name_the_first_failure() -> None:
-    outcomes = (Done(CREATE), Done(CREATE), Rejected(CREATE, QUOTA), Skipped(CREATE))
-    assert facts_of(Plan(), outcomes) == {
-        "create_done": 2,
-        "wrote": ["create virtualmachineinstances/a"] * 2,
-        "create_rejected": 1,
-        "create_skipped": 1,
-        "failure": "exceeded quota",
-    }
-
-
-def test_a_pass_that_did_nothing_has_no_facts() -> None:
-    assert facts_of(waiting("paused"), ()) == {}
 
 
 def test_an_error_outside_the_plan_is_retried_and_reported_after_the_failures_of_the_plan() -> None:

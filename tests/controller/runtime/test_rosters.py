@@ -17,8 +17,6 @@ from tests.builders import replicaset, vmi
 from tests.fakes import stores
 
 OWNER = replicaset("one", uid="uid-1")
-SUCCESSOR = replicaset("one", uid="uid-3")
-"""A later set with the same name."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -113,33 +111,6 @@ def test_another_thread_reads_a_group_while_the_roster_changes():
     finally:
         sys.setswitchinterval(interval)
     assert wrong == []
-
-
-def test_one_change_reads_one_vmi(monkeypatch):
-    vmis, found = full_store(100)
-    found.read(OWNER.metadata)
-    read: list[str] = []
-    monkeypatch.setattr(vmis, "by_index", lambda *_: pytest.fail("all VMIs are read"))
-    get = vmis.get
-    monkeypatch.setattr(vmis, "get", lambda key: read.append(key.name) or get(key))
-    vmis.apply(vmi("vm-42", owner=OWNER, ready=False, version="9"))
-    assert len(found.read(OWNER.metadata)) == 100
-    assert read == ["vm-42"]
-
-
-def test_a_set_with_the_name_of_a_deleted_set_has_only_its_own_members():
-    vmis, found = full_store(5)
-    found.read(OWNER.metadata)
-    assert len(found.read(SUCCESSOR.metadata)) == 0
-    for each in range(3):
-        vmis.apply(vmi(f"new-{each}", owner=SUCCESSOR, version="9"))
-    assert len(found.read(SUCCESSOR.metadata)) == 3
-
-
-def test_a_small_set_has_no_roster():
-    _, found = full_store(1)
-    assert len(found.read(OWNER.metadata)) == 1
-    assert len(found._rosters) == 0
 
 
 def test_a_deleted_set_has_no_roster():

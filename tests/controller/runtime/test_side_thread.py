@@ -16,21 +16,6 @@ from tests.pool_builders import pool, vm_spec
 from tests.pool_simulation import PoolSimulation
 
 
-async def test_the_event_loop_continues_during_a_plan_for_many_members():
-    released = threading.Event()
-    call = asyncio.create_task(SideThread().call(released.wait, 10.0, large=True))
-    await asyncio.sleep(0.01)
-    assert not call.done()
-    released.set()
-    was_released = await call
-    assert was_released
-
-
-async def test_the_plan_for_few_members_needs_no_other_thread():
-    thread = await SideThread().call(threading.get_ident, large=False)
-    assert thread == threading.get_ident()
-
-
 @pytest.mark.parametrize("few", [{}, {"members": LARGE - 1}, {"size": LARGE_BYTES - 1}])
 def test_members_and_bytes_decide_both(few: dict[str, int]):
     assert not is_large(**few)
@@ -42,11 +27,6 @@ async def test_there_is_one_plan_at_a_time():
     side = SideThread()
     threads = await asyncio.gather(*(side.call(threading.get_ident, large=True) for _ in range(10)))
     assert len(set(threads)) == 1
-
-
-async def test_an_exception_of_the_plan_reaches_the_caller():
-    with pytest.raises(ZeroDivisionError):
-        await SideThread().call(lambda: 1 // 0, large=True)
 
 
 def pool_at_rest(replicas: int) -> PoolSimulation:

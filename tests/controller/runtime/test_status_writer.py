@@ -4,7 +4,6 @@ import asyncio
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
 from controller.runtime.settle.expectations import Expectations
 from controller.runtime.settle.status_writer import ABSENT_S, SHORTEST_CONFLICT_S, StatusWriter
@@ -63,14 +62,6 @@ async def test_r11_the_next_status_waits_until_the_cache_shows_the_one_before(se
     assert setup.may_write()
 
 
-async def test_r11_a_status_for_an_older_version_is_not_written_and_not_awaited(setup):
-    setup.server.change(REPLICASETS, KEY, {"spec": {"replicas": 1}})
-    assert not await setup.write(3)
-    assert setup.replicas is None
-    setup.cache.catch_up()
-    assert setup.may_write()
-
-
 async def test_r11_after_a_conflict_the_next_status_from_the_same_version_is_written_later_and_later(setup):
     setup.server.change(REPLICASETS, KEY, {"spec": {"replicas": 1}})
     for pause_s in (1, 2, 4, 8, 16, 30, 30):
@@ -101,11 +92,6 @@ async def test_r11_no_status_is_written_for_a_set_that_is_gone_and_that_is_no_er
         setup.server.put(REPLICASETS, {"metadata": {"name": KEY.name, "namespace": KEY.namespace}, "spec": {}})
     assert not await setup.write(3)
     assert setup.replicas is None
-
-
-async def test_a_new_set_of_the_same_name_does_not_wait_for_the_status_of_the_old_set(setup):
-    await setup.write(3)
-    assert setup.writer.may_write(KEY, replace(setup.cache.store.get(KEY).metadata, uid="uid-of-the-next"))
 
 
 async def test_nothing_is_awaited_for_a_set_that_was_forgotten(setup):

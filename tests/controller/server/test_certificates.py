@@ -85,10 +85,6 @@ def names_of(certificate: x509.Certificate) -> list[str]:
     return [str(name.value) for name in found]
 
 
-def test_the_certificate_of_the_files_is_served(files: Files):
-    assert names_of(served_by(ServerTls(files.source))) == ["first.example"]
-
-
 def test_a_connection_after_a_change_gets_the_new_certificate(files: Files):
     tls = ServerTls(files.source)
     assert names_of(served_by(tls)) == ["first.example"]

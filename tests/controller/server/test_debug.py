@@ -102,16 +102,6 @@ async def test_the_pages_of_the_caches_show_versions_and_objects():
     assert json.loads(served["objects"]())["configmaps"]["watches"] == {WATCH: "9"}
 
 
-async def test_the_version_of_a_list_is_shown_after_all_handlers_have_received_its_changes():
-    informer = make_informer(ScriptedClient(page(*(config_map(f"m-{i}", 1) for i in range(600)), version=5)))
-    received: list[tuple[str, int]] = []
-    informer.add_handler(lambda _: received.append((informer.seen[WATCH], len(informer.store))))
-    async with following(informer):
-        await informer.synced.wait()
-        assert received == [("", 600)] * 600
-        assert informer.seen == {WATCH: "5"}
-
-
 async def test_a_queue_is_described_by_its_waiting_keys_and_its_longest_reconcile():
     kind = a_kind(Script(two_seconds))
     queue = kind.controller.queue

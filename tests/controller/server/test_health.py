@@ -74,11 +74,3 @@ async def test_a_process_is_ready_without_the_list_of_an_optional_kind_that_is_n
     required.synced.clear()
     required.missing = True
     assert checks["caches"]() is not None, "the process needs the list of the required kind"
-
-
-async def test_a_process_is_ready_after_the_first_lists():
-    informer = FakeInformer()
-    checks = ready_checks([informer])  # type: ignore[list-item]
-    assert checks["caches"]() == "waiting for the first list of virtualmachineinstances.kubevirt.io"
-    informer.synced.set()
-    assert checks["caches"]() is None

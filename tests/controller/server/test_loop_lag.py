@@ -38,13 +38,6 @@ async def monitored() -> AsyncIterator[SimulatedLoop]:
         task.cancel()
 
 
-async def test_an_idle_loop_is_measured_twice_a_second_and_has_no_lag():
-    async with monitored() as loop:
-        await asyncio.sleep(10)
-    assert loop.lags == [0] * 20
-    assert loop.monitor.check() is None
-
-
 async def test_a_block_at_the_time_of_a_measurement_is_recorded():
     async with monitored() as loop:
         loop.block(0.3)
@@ -71,14 +64,6 @@ async def test_a_loop_with_a_long_block_is_unhealthy_until_a_measurement_without
         assert loop.monitor.check() is None
 
 
-async def test_a_monitor_that_does_not_run_reports_nothing():
-    assert SimulatedLoop().monitor.check() is None
-    async with monitored() as stopped:
-        pass
-    stopped.block(60)
-    assert stopped.monitor.check() is None
-
-
 async def test_blocks_are_logged_at_most_once_a_minute():
     with capture_logs() as logs:
         async with monitored() as loop:
@@ -88,11 +73,3 @@ async def test_blocks_are_logged_at_most_once_a_minute():
     warnings = [line for line in logs if line["event"] == "event loop was blocked"]
     assert [line["log_level"] for line in warnings] == ["warning"] * 2
     assert warnings[0]["lag_s"] == 0.2
-
-
-async def test_a_small_lag_is_not_logged():
-    with capture_logs() as logs:
-        async with monitored() as loop:
-            loop.block(0.09)
-            await asyncio.sleep(1)
-    assert logs == []

@@ -130,12 +130,6 @@ def test_an_annotation_in_an_unknown_form_is_not_changed(annotation: str, why: s
         take_over(manager(annotation))
 
 
-def test_an_empty_annotation_has_no_steps() -> None:
-    before = manager(" ")
-    assert len(component_patches(operated(steps_after(before, take_over(before))))) == 1
-    assert undo_takeover(before) is None
-
-
 @pytest.mark.parametrize(
     ("owner", "name"),
     [

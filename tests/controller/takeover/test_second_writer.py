@@ -77,20 +77,6 @@ async def test_without_a_kubevirt_there_is_no_second_writer(absent):
     assert DEPLOYMENT not in cluster.asked
 
 
-async def test_a_running_virt_controller_is_reported_with_the_remedies():
-    line = await objection(Cluster())
-    assert "kubevirt/virt-controller has no --rs-controller-threads=0 --pool-controller-threads=0" in line
-    assert all(way in line for way in ("vmherd takeover", "--mode alongside", "--observe"))
-
-
-async def test_only_the_running_loop_is_reported_if_the_other_one_is_stopped():
-    cluster = Cluster()
-    cluster.by_path[DEPLOYMENT] = [deployment(RESTING[0])]
-    line = await objection(cluster)
-    assert "virtualmachinepools.pool.kubevirt.io" in line
-    assert "virtualmachineinstancereplicasets" not in line
-
-
 LATE, FOREIGN = written(ago=timedelta(minutes=11)), written(ago=timedelta(seconds=1), manager="vmherd")
 OF_SPEC = written(ago=timedelta(seconds=1), subresource="")
 ALONE: dict[str, tuple[dict[str, Any], list[str]]] = {

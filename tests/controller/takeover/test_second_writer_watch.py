@@ -6,7 +6,6 @@ While a second writer runs, vmherd writes nothing.
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
 
 import pytest
 from structlog.testing import capture_logs
@@ -21,13 +20,10 @@ from tests.controller.leaderelection.test_other_leader import live
 from tests.controller.takeover.test_second_writer import (
     DENIED,
     DEPLOYMENT,
-    KUBEVIRTS,
     NOW,
     RESTING,
-    SETS,
     Cluster,
     deployment,
-    written,
 )
 from tests.fakes.answers import Answering, Call
 
@@ -83,15 +79,6 @@ def resting() -> Cluster:
     return cluster
 
 
-async def test_while_kubevirts_loops_are_stopped_every_write_is_allowed():
-    async with watching(resting()) as (watch, told):
-        await asyncio.sleep(10 * INTERVAL_S)
-        watch.gate()
-        assert watch.ready() is None
-    assert told.notices == []
-    assert not any(told.metric)
-
-
 async def test_the_writes_stop_within_a_minute_after_the_loops_come_back_and_begin_again():
     cluster = resting()
     with capture_logs() as logs:
@@ -111,14 +98,6 @@ async def test_the_writes_stop_within_a_minute_after_the_loops_come_back_and_beg
     assert [notice.reason for notice in told.notices] == ["SecondWriter", "SecondWriterGone"]
     assert told.blocked == [False, False], "an Event is a write too"
     assert [entry["log_level"] for entry in logs] == ["error", "info"]
-
-
-async def test_a_status_that_virt_controller_writes_is_a_second_writer_if_its_deployment_is_hidden():
-    cluster = resting()
-    cluster.by_path |= {KUBEVIRTS: [DENIED], SETS: [written(ago=timedelta(seconds=30))]}
-    async with watching(cluster) as (watch, _):
-        await asyncio.sleep(1.5 * INTERVAL_S)
-        assert "wrote the status" in watch.reason
 
 
 @pytest.mark.parametrize(
@@ -186,12 +165,3 @@ async def test_the_loops_of_kubevirt_do_not_hide_another_vmherd():
         await asyncio.sleep(INTERVAL_S)
         assert watch.reason == "pod-1 already leads with the lease vmherd in namespace vmherd-system"
     assert len(told.notices) == 1
-
-
-async def test_a_process_that_no_longer_works_is_ready_again():
-    cluster = Cluster()
-    async with watching(cluster) as (watch, told):
-        await asyncio.sleep(1.5 * INTERVAL_S)
-        assert watch.reason
-    assert watch.reason == ""
-    assert told.metric[-1] is False

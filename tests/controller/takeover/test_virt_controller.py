@@ -140,15 +140,3 @@ def test_our_patch_is_recognized_in_another_spelling_and_position():
 def test_a_patch_that_is_not_json_is_not_ours():
     broken = {"resourceType": "Deployment", "resourceName": "virt-controller", "patch": "- op: add", "type": "json"}
     assert undo_takeover(read(kubevirt({"customizeComponents": {"patches": [broken]}}))) is None
-
-
-def test_a_patch_applies_only_to_the_version_that_was_read():
-    for change in (take_over, undo_takeover):
-        before = kubevirt({"customizeComponents": {"patches": [*OTHERS]}})
-        if change is undo_takeover:
-            before = patched(before, take_over(read(before)))
-        assert json.loads(change(read(before)) or b"")[0] == {
-            "op": "replace",
-            "path": "/metadata/resourceVersion",
-            "value": "7",
-        }

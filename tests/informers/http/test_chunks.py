@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, cast
 
-from informers.http.chunks import GATHER_S, SMALL, read_chunks
+from informers.http.chunks import GATHER_S, read_chunks
 from tests.fakes.virtual_time import run
 
 PIECE = b'{"type":"MODIFIED"}\n'
@@ -92,11 +92,6 @@ def test_a_piece_after_a_silence_arrives_at_once():
     chunks = read([(0.001, PIECE)] * 20 + [(1.0, PIECE), (0.5, PIECE)])
     (later, _), (last, _) = chunks[-2:]
     assert (round(later, 3), round(last, 3)) == (1.02, 1.52)
-
-
-def test_after_a_large_chunk_there_is_no_pause():
-    large = b"x" * SMALL
-    assert [chunk for _, chunk in read([(0.001, large)] * 30)] == [large] * 30
 
 
 def test_the_list_at_the_start_of_a_watch_is_read_without_pauses():

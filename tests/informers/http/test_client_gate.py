@@ -64,19 +64,6 @@ async def test_a_write_is_not_sent_if_the_gate_closes_while_it_waits_for_the_lim
     assert len(server.requests) == 1
 
 
-async def test_a_write_is_not_sent_if_the_gate_closes_while_the_connection_is_made(tmp_path: Path):
-    gate, server = Gate(), FaultServer()
-
-    def close() -> None:
-        gate.closed = True
-
-    async with client_of(server, tmp_path, gate=gate) as client:
-        server.connected = close
-        task = asyncio.create_task(expect_closed_after_connecting(client, server, gate))
-        await task
-    assert server.requests == []
-
-
 async def test_a_gate_that_is_set_later_also_forbids_retries(tmp_path: Path):
     gate = Gate()
 
@@ -106,10 +93,3 @@ async def test_a_write_is_not_sent_if_the_gate_closes_after_the_connection_is_ma
 async def expect_closed(client: ApiClient) -> None:
     with pytest.raises(GateClosed):
         await write(client)
-
-
-async def expect_closed_after_connecting(client: ApiClient, server: FaultServer, gate: Gate) -> None:
-    gate.closed = False
-    with pytest.raises(GateClosed):
-        await write(client)
-    assert server.connections == 1

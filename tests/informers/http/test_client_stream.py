@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from informers.errors import Gone, TransportError, Unauthorized
+from informers.errors import TransportError
 from informers.http.client import ApiClient
 from tests.informers.faultserver import FaultServer, answer, chunked, client_of, cut, hang
-from tests.informers.subjects import CONFIGMAPS, failure, key
+from tests.informers.subjects import CONFIGMAPS, key
 
 PATH = "/api/v1/configmaps"
 
@@ -19,20 +19,6 @@ async def read(client: ApiClient, *, idle_timeout_s: float = 5.0) -> bytes:
         async for chunk in chunks:
             received.append(chunk)
     return b"".join(received)
-
-
-async def test_a_watch_is_read_until_the_server_ends_it(tmp_path: Path):
-    server = FaultServer(chunked(b'{"type":', b'"ADDED"}\n', b"{}\n"))
-    async with client_of(server, tmp_path, tls=True) as client:
-        assert await read(client) == b'{"type":"ADDED"}\n{}\n'
-    assert server.requests[0].path == f"{PATH}?watch=1"
-    assert server.requests[0].headers["authorization"] == "Bearer secret"
-
-
-async def test_a_rejected_watch_raises_the_exception_of_its_code(tmp_path: Path):
-    async with client_of(FaultServer(answer(410, failure(410, "Expired", "too old"))), tmp_path) as client:
-        with pytest.raises(Gone, match="too old"):
-            await read(client)
 
 
 @pytest.mark.parametrize(
@@ -67,14 +53,6 @@ async def test_after_401_the_token_is_reloaded_for_a_watch(tmp_path: Path):
         token.write_text("new")
         assert await read(client) == b"{}\n"
     assert [request.headers["authorization"] for request in server.requests] == ["Bearer old", "Bearer new"]
-
-
-async def test_a_second_401_ends_the_watch(tmp_path: Path):
-    server = FaultServer(answer(401, failure(401, "Unauthorized")))
-    async with client_of(server, tmp_path) as client:
-        with pytest.raises(Unauthorized):
-            await read(client)
-    assert len(server.requests) == 2
 
 
 async def test_watches_do_not_count_as_requests_in_flight(tmp_path: Path):

@@ -59,17 +59,6 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_no_more_than_the_size_run_at_once():
-    async with asyncio.TaskGroup() as group:
-        work = Work(3, group)
-        await work.start(*[("", "")] * 5)
-        assert len(work.running) == 3
-        await work.end_one()
-        assert len(work.running) == 4
-        await work.end_all()
-    assert len(work.running) == 5
-
-
 async def test_one_key_leaves_slots_for_other_keys():
     async with asyncio.TaskGroup() as group:
         work = Work(10, group)
@@ -89,15 +78,6 @@ async def test_one_group_leaves_slots_for_other_groups():
         await work.start(("set", "s"))
         assert work.running[9:] == ["s"]
         await work.end_all()
-
-
-async def test_waiting_keys_have_their_turns_one_after_the_other():
-    async with asyncio.TaskGroup() as group:
-        work = Work(1, group)
-        await work.start(("", "first"))
-        await work.start(*[("pool", "big")] * 3, ("pool", "small"), ("set", "s"))
-        await work.end_all()
-    assert work.running == ["first", "big", "s", "small", "big", "big"]
 
 
 async def test_a_cancelled_waiter_does_not_lose_a_slot():

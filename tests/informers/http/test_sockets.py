@@ -12,7 +12,7 @@ import trustme
 from informers.http.client import open_client
 from informers.http.configuration import load_credentials
 from informers.http.sockets import OwnedSocket, open_socket
-from tests.informers.faultserver import FaultServer, client_of, tls_of, write_kubeconfig
+from tests.informers.faultserver import tls_of, write_kubeconfig
 
 ADDRESS = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", 0))
 
@@ -34,18 +34,6 @@ def test_a_collected_socket_leaves_its_descriptor_open():
     os.close(number)
 
 
-def test_close_closes_the_descriptor():
-    owned = open_socket(ADDRESS)
-    number = owned.fileno()
-    owned.close()
-    assert not is_open(number)
-
-
-def test_open_socket_uses_family_type_and_protocol_of_the_address():
-    with open_socket(ADDRESS) as made:
-        assert (made.family, made.type, made.proto) == ADDRESS[:3]
-
-
 def test_a_dead_server_is_detected_within_half_a_minute():
     with open_socket(ADDRESS) as made:
         assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
@@ -55,13 +43,6 @@ def test_a_dead_server_is_detected_within_half_a_minute():
         )
         assert idle + interval * probes <= 30
         assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
-
-
-async def test_the_client_connects_with_such_a_socket(tmp_path: Path):
-    before = len(alive())
-    async with client_of(FaultServer(), tmp_path) as client:
-        await client.request("GET", "/version")
-        assert len(alive()) == before + 1
 
 
 async def test_a_closed_client_has_no_connections_also_if_the_server_does_not_confirm_their_end(tmp_path: Path):

@@ -131,12 +131,6 @@ async def test_after_a_restore_of_etcd_the_cache_takes_over_the_older_state(sign
     assert [type(change) for change in changes] == [Added, Added, Removed, Updated, Added, Updated]
 
 
-async def test_the_delay_after_failed_lists_grows():
-    client = ScriptedClient(*[error(500)] * 8, page(A1, version=5))
-    await follow(client, seconds=170, chance=lambda: 0.999999)
-    assert gaps(client.times()[1:10]) == [1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0, 30.0]
-
-
 async def test_an_unreachable_server_is_tried_every_three_seconds_and_logged_once():
     client = ScriptedClient(
         page(A1, version=5), stream(end=LOST), *[REFUSED] * 7, page(A1, B2, version=6), stream(line("MODIFIED", A1))
@@ -168,14 +162,6 @@ async def test_a_lost_connection_resumes_the_watch_and_an_unreachable_server_lea
     assert informer.store.rewinds == 1
 
 
-async def test_a_new_reason_to_wait_is_logged():
-    client = ScriptedClient(page(version=5), REFUSED, REFUSED, error(403), error(403), page(version=6), stream())
-    with capture_logs() as logs:
-        await follow(client, seconds=30)
-    assert [entry["event"] for entry in logs] == ["waiting", "waiting", "following again"]
-    assert "403" in logs[1]["why"]
-
-
 async def test_the_informer_waits_for_a_resource_that_is_not_served():
     client = ScriptedClient(error(404), error(404), error(404), page(A1, version=5), stream(end=error(404)), error(404))
     informer = make_informer(client)
@@ -191,15 +177,6 @@ async def test_the_informer_waits_for_a_resource_that_is_not_served():
     events = [entry["event"] for entry in logs]
     waiting = "resource is not served, waiting for it"
     assert events == [waiting, "following again", waiting]
-
-
-async def test_an_answer_that_is_not_a_list_is_a_failure():
-    informer = make_informer(ScriptedClient(b"<html>hello</html>", page(A1, version=5)))
-    async with following(informer):
-        await asyncio.sleep(0.1)
-        assert "the list cannot be decoded" in informer.waiting_for
-        await asyncio.sleep(5)
-        assert informer.synced.is_set()
 
 
 async def test_a_too_deeply_nested_object_does_not_make_its_list_undecodable():

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from informers.errors import ApiError
 from informers.http.client import ApiClient, load_credentials, open_client
@@ -143,27 +142,6 @@ async def test_a_definition_can_be_created_later_deleted_and_created_again(
                 await asyncio.to_thread(kubectl, "delete", "crd", "widgets.tests.vmherd.dev")
                 await eventually(lambda: shown(informer) == set())
                 await eventually(lambda: informer.missing)
-
-
-async def test_a_missing_permission_is_logged_once_and_the_informer_recovers_when_it_is_granted(
-    control_plane: ControlPlane, namespace: str, kubectl: Kubectl, tmp_path: Path
-):
-    kubeconfig = control_plane.write_kubeconfig(tmp_path / "stranger", f"stranger-{namespace}")
-    async with client_with(kubeconfig) as client:
-        informer = SharedInformer(CONFIGMAPS, client, namespaces=(namespace,))
-        with capture_logs() as logs:
-            async with following(informer):
-                await eventually(lambda: "cannot" in informer.waiting_for)
-                await asyncio.sleep(3)
-                assert [entry["event"] for entry in logs] == ["waiting"]
-                await asyncio.to_thread(
-                    kubectl, "create", "role", "reader", "--verb=list,watch", "--resource=configmaps"
-                )
-                await asyncio.to_thread(
-                    kubectl, "create", "rolebinding", "reader", "--role=reader", f"--user=stranger-{namespace}"
-                )
-                await eventually(informer.synced.is_set)
-        assert [entry["event"] for entry in logs] == ["waiting", "following again"]
 
 
 async def _is_rejected(request: Any) -> bool:

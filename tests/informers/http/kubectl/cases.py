@@ -55,6 +55,11 @@ def case(name: str, text: str | None = None, **more: Any) -> Case:
     return Case(name, files, flags, **more)
 
 
+def asks(name: str, text: str) -> Case:
+    """A case for which kubectl asks its user for a name and a password."""
+    return case(name, text, differs=ASKS, ours=ANONYMOUS)
+
+
 def plugin(answer: Any = None, **settings: Any) -> dict[str, Any]:
     """A user with an exec plugin. It writes what it gets into the file `infos`, and prints its first argument."""
     status = {"token": f"{SECRET}-plugin"} if answer is None else answer

@@ -11,6 +11,7 @@ from tests.informers.http.kubectl.cases import (
     SECRET,
     TWO,
     Case,
+    asks,
     case,
     document,
     named,
@@ -116,7 +117,7 @@ FILES: Final = (
     case("cluster that is missing", document(clusters=[])),
     case("cluster that is not set", document(contexts=[{"name": "a", "context": {"user": "a"}}])),
     case("context that is null", document(contexts=[{"name": "a", "context": None}])),
-    case("entry without a name", document(users=[{"user": {"token": SECRET}}]), differs=ASKS, ours=ANONYMOUS),
+    asks("entry without a name", document(users=[{"user": {"token": SECRET}}])),
     case(
         "namespace that is no label",
         document(contexts=[{"name": "a", "context": {"cluster": "a", "user": "a", "namespace": "A/b"}}]),

@@ -15,30 +15,23 @@ from tests.informers.http.kubectl.cases import (
     plugin,
 )
 
+TOKEN: Final = {"--token": f"{SECRET}-flag"}
+SENT: Final = "https GET /version auth=Bearer s3cr3t-flag cn=None sni=None as=[]"
 FLAGS: Final = (
-    case("--token", flags={"--token": f"{SECRET}-flag"}),
-    case("--token beside an exec plugin", document(plugin()), flags={"--token": f"{SECRET}-flag"}, **RUN),
-    case(
-        "--token beside a client certificate",
-        document(CERTIFICATE),
-        flags={"--token": f"{SECRET}-flag"},
-        differs="an API server prefers the certificate, so kubectl's --token has no effect there",
-        ours="https GET /version auth=Bearer s3cr3t-flag cn=None sni=None as=[]",
-    ),
-    case(
-        "--token beside a token file",
-        document({"tokenFile": "token"}),
-        flags={"--token": f"{SECRET}-flag"},
-        files={"token": f"{SECRET}-file"},
-        differs="kubectl's --token has no effect beside a token file",
-        ours="https GET /version auth=Bearer s3cr3t-flag cn=None sni=None as=[]",
-    ),
-    case(
-        "--token beside a password",
-        document(BASIC),
-        flags={"--token": f"{SECRET}-flag"},
-        differs="the token replaces all credentials of the kubeconfig, the password too",
-        ours="https GET /version auth=Bearer s3cr3t-flag cn=None sni=None as=[]",
+    case("--token", flags=TOKEN),
+    case("--token beside an exec plugin", document(plugin()), flags=TOKEN, **RUN),
+    *(
+        case(f"--token beside {name}", document(user), flags=TOKEN, files=files, differs=why, ours=SENT)
+        for name, user, files, why in (
+            (
+                "a client certificate",
+                CERTIFICATE,
+                {},
+                "an API server prefers the certificate",
+            ),
+            ("a token file", {"tokenFile": "token"}, {"token": f"{SECRET}-file"}, "kubectl's flag has no effect"),
+            ("a password", BASIC, {}, "the token replaces all credentials of the kubeconfig, the password too"),
+        )
     ),
     case("--server", document(server="https://127.0.0.1:1"), flags={"--server": "$HTTPS/x"}),
     case("--context", TWO, flags={"--context": "b"}),

@@ -1,7 +1,7 @@
 """Users with exec plugins."""
 
 import json
-from typing import Final
+from typing import Any, Final
 
 from tests.informers.http.kubectl.cases import (
     BASIC,
@@ -10,123 +10,70 @@ from tests.informers.http.kubectl.cases import (
     RUN,
     SECRET,
     V1,
+    Case,
     case,
     credential,
     document,
     plugin,
 )
 
+
+def running(name: str, answer: Any = None, *, user: Any = None, flags: Any = None, **settings: Any) -> Case:
+    """A case whose user has the exec plugin of the folder. `user` are the other fields of the user."""
+    more = {"flags": flags} if flags else {}
+    return case(f"exec plugin {name}", document({**plugin(answer, **settings), **(user or {})}), **RUN, **more)
+
+
+BETA: Final = V1 + "beta1"
+CLUSTER: Final = {
+    "extensions": [{"name": "client.authentication.k8s.io/exec", "extension": {"audience": "web"}}],
+    "tls-server-name": "api.example.org",
+    "disable-compression": True,
+    "proxy-url": "$PROXY",
+}
+CERTIFICATE_TEXT: Final = {"clientCertificateData": "$CERT_TEXT"}
+PAIR: Final = {**CERTIFICATE_TEXT, "clientKeyData": "$KEY_TEXT"}
+PRINTS: Final = {"command": "sh", "args": ["-c", "printf '%s' \"$ANSWER\""]}
+TIMES: Final = {
+    "an expired token": "2020-01-01T00:00:00Z",
+    "a token that expires later": "2120-01-01T00:00:00+02:00",
+    "an unreadable time": "tomorrow",
+    "a time without a zone": "2120-01-01T00:00:00",
+    "a time that is null": None,
+}
+BESIDE: Final[dict[str, dict[str, Any]]] = {
+    "a token": {"token": SECRET},
+    "a password": BASIC,
+    "a client certificate": CERTIFICATE,
+    "an auth-provider": {"auth-provider": {"name": "oidc", "config": {}}},
+}
 EXEC: Final = (
-    case("exec plugin", document(plugin()), **RUN),
-    case(
-        "exec plugin of v1beta1",
-        document(
-            plugin(credential({"token": SECRET}, apiVersion=V1 + "beta1"), apiVersion=V1 + "beta1", interactiveMode="")
-        ),
-        **RUN,
-    ),
-    case("exec plugin of v1 without interactiveMode", document(plugin(interactiveMode="")), **RUN),
-    case("exec plugin of an unknown interactiveMode", document(plugin(interactiveMode="Often")), **RUN),
-    case("exec plugin of an unknown version", document(plugin(apiVersion="v9")), **RUN),
-    case("exec plugin without a command", document(plugin(command="")), **RUN),
-    case("exec plugin that needs a terminal", document(plugin(interactiveMode="Always")), **RUN),
+    running("alone"),
+    running("of v1beta1", credential({"token": SECRET}, apiVersion=BETA), apiVersion=BETA, interactiveMode=""),
+    running("of v1 without interactiveMode", interactiveMode=""),
+    running("of an unknown interactiveMode", interactiveMode="Often"),
+    running("of an unknown version", apiVersion="v9"),
+    running("without a command", command=""),
+    running("that needs a terminal", interactiveMode="Always"),
     case("exec plugin in a folder below", document(plugin(command="sub/plugin.sh")), files={"sub/plugin.sh": PLUGIN}),
     case("exec plugin in PATH", document(plugin(command="my-plugin.sh")), files={"bin/my-plugin.sh": PLUGIN}),
-    case("exec plugin by name in the folder", document(plugin(command="plugin.sh")), **RUN),
+    running("by name in the folder", command="plugin.sh"),
     case("exec plugin that is missing", document(plugin(command="./none"))),
     case("exec plugin that fails", document(plugin(command="false"))),
-    case(
-        "exec plugin with the cluster",
-        document(
-            plugin(provideClusterInfo=True),
-            cluster={
-                "extensions": [{"name": "client.authentication.k8s.io/exec", "extension": {"audience": "web"}}],
-                "tls-server-name": "api.example.org",
-                "disable-compression": True,
-                "proxy-url": "$PROXY",
-            },
-        ),
-        **RUN,
-    ),
-    case(
-        "exec plugin with the cluster of --server",
-        document(plugin(provideClusterInfo=True)),
-        flags={"--server": "$HTTPS/x"},
-        **RUN,
-    ),
-    case(
-        "exec plugin with a variable",
-        document(
-            plugin(
-                "",
-                command="sh",
-                args=["-c", "printf '%s' \"$ANSWER\""],
-                env=[{"name": "ANSWER", "value": credential({"token": SECRET})}],
-            )
-        ),
-    ),
-    case("exec plugin with a variable that is a number", document(plugin(env=[{"name": "X", "value": 1}])), **RUN),
-    case("exec plugin with a variable without a name", document(plugin(env=[{"value": "1"}])), **RUN),
-    case(
-        "exec plugin with a client certificate",
-        document(plugin({"clientCertificateData": "$CERT_TEXT", "clientKeyData": "$KEY_TEXT"})),
-        **RUN,
-    ),
-    case(
-        "exec plugin with a client certificate and a token",
-        document(plugin({"token": SECRET, "clientCertificateData": "$CERT_TEXT", "clientKeyData": "$KEY_TEXT"})),
-        **RUN,
-    ),
-    case(
-        "exec plugin with a certificate without a key", document(plugin({"clientCertificateData": "$CERT_TEXT"})), **RUN
-    ),
-    case(
-        "exec plugin with a token and a certificate without a key",
-        document(plugin({"token": SECRET, "clientCertificateData": "$CERT_TEXT"})),
-        **RUN,
-    ),
-    case("exec plugin with an empty status", document(plugin({})), **RUN),
-    case(
-        "exec plugin without a status",
-        document(plugin(json.dumps({"apiVersion": V1, "kind": "ExecCredential"}))),
-        **RUN,
-    ),
-    case("exec plugin that prints text", document(plugin("hello s3cr3t")), **RUN),
-    case("exec plugin of another kind", document(plugin(credential({"token": SECRET}, kind="Pod"))), **RUN),
-    case(
-        "exec plugin that prints another version",
-        document(plugin(credential({"token": SECRET}, apiVersion=V1 + "beta1"))),
-        **RUN,
-    ),
-    case(
-        "exec plugin with an expired token",
-        document(plugin({"token": SECRET, "expirationTimestamp": "2020-01-01T00:00:00Z"})),
-        **RUN,
-    ),
-    case(
-        "exec plugin with a token that expires later",
-        document(plugin({"token": SECRET, "expirationTimestamp": "2120-01-01T00:00:00+02:00"})),
-        **RUN,
-    ),
-    case(
-        "exec plugin with an unreadable time",
-        document(plugin({"token": SECRET, "expirationTimestamp": "tomorrow"})),
-        **RUN,
-    ),
-    case(
-        "exec plugin with a time without a zone",
-        document(plugin({"token": SECRET, "expirationTimestamp": "2120-01-01T00:00:00"})),
-        **RUN,
-    ),
-    case(
-        "exec plugin with a time that is null", document(plugin({"token": SECRET, "expirationTimestamp": None})), **RUN
-    ),
-    case("exec plugin beside a token", document({**plugin(), "token": SECRET}), **RUN),
-    case("exec plugin beside a password", document({**plugin(), **BASIC}), **RUN),
-    case("exec plugin beside a client certificate", document({**plugin(), **CERTIFICATE}), **RUN),
-    case(
-        "exec plugin beside an auth-provider",
-        document({**plugin(), "auth-provider": {"name": "oidc", "config": {}}}),
-        **RUN,
-    ),
+    case("exec plugin with the cluster", document(plugin(provideClusterInfo=True), cluster=CLUSTER), **RUN),
+    running("with the cluster of --server", provideClusterInfo=True, flags={"--server": "$HTTPS/x"}),
+    running("with a variable", "", env=[{"name": "ANSWER", "value": credential({"token": SECRET})}], **PRINTS),
+    running("with a variable that is a number", env=[{"name": "X", "value": 1}]),
+    running("with a variable without a name", env=[{"value": "1"}]),
+    running("with a client certificate", PAIR),
+    running("with a client certificate and a token", {"token": SECRET, **PAIR}),
+    running("with a certificate without a key", CERTIFICATE_TEXT),
+    running("with a token and a certificate without a key", {"token": SECRET, **CERTIFICATE_TEXT}),
+    running("with an empty status", {}),
+    running("without a status", json.dumps({"apiVersion": V1, "kind": "ExecCredential"})),
+    running("that prints text", "hello s3cr3t"),
+    running("of another kind", credential({"token": SECRET}, kind="Pod")),
+    running("that prints another version", credential({"token": SECRET}, apiVersion=BETA)),
+    *(running(f"with {name}", {"token": SECRET, "expirationTimestamp": time}) for name, time in TIMES.items()),
+    *(running(f"beside {name}", user=user) for name, user in BESIDE.items()),
 )
