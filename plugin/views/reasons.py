@@ -156,11 +156,11 @@ def _lost_nodes(situation: Situation) -> list[str]:
 
 def _held(situation: Situation, *, plans: bool) -> Iterable[str]:
     """Return what waits. `plans` is False if vmherd does not work on the object, so its plan holds nothing."""
-    blocked, held = reason_of(situation), situation.plan.held
+    blocked = reason_of(situation)
     yield from filter(None, (blocked, situation.left_out))
-    if plans and held and held not in blocked and not situation.is_deleting:
-        texts = (f"{each.text}{_limit(situation) if each.why is Why.OTHERS else ''}" for each in situation.plan.waits)
-        yield "; ".join(texts)
+    waits = [each for each in situation.plan.waits if each.until is None and each.text not in blocked]
+    if plans and waits and not situation.is_deleting:
+        yield "; ".join(f"{each.text}{_limit(situation) if each.why is Why.OTHERS else ''}" for each in waits)
 
 
 def _failures(situation: Situation) -> Iterable[str]:
@@ -210,7 +210,8 @@ def _next(plan: Plan, upcoming: Sequence[Upcoming]) -> Iterable[str]:
     if len(actions) > LISTED:
         yield f"and {len(actions) - LISTED} more writes"
     yield from (each.text for each in upcoming if each.is_write)
-    others = [each.text for each in upcoming if not each.is_write]
+    others = [each.text for each in plan.waits if each.until is not None]
+    others += [each.text for each in upcoming if not each.is_write]
     if others:
         yield "; ".join(others)
 

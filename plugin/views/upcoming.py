@@ -1,4 +1,4 @@
-"""What the controller does later if no object changes: Events, writes, the stall and the healing, each with its time.
+"""What the controller does later if no object changes: Events, writes and the stall, each with its time.
 
 The controller's own functions give these times. The plan of a snapshot says when the controller looks again. Then the
 same functions run on the same snapshot with this later time. So there is no second formula for a deadline or a delay.
@@ -12,17 +12,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.apimachinery.conditions import find_true, with_timezone
-from controller.kubevirt.vm_types import VirtualMachine
-from controller.kubevirt.vms import BROKEN_STATES, is_deleting, is_ready, printable_status_of, start_failures_of
-from controller.pool.healing.failing import FailingVM, failing_vms
-from controller.pool.healing.heal import HEALING_HELD
-from controller.pool.healing.records import read_records
 from controller.pool.health import plan_progress as pool_progress
 from controller.pool.members.situation import Situation as PoolSituation
 from controller.pool.members.situation import situation_of
 from controller.pool.members.snapshot import Snapshot as PoolSnapshot
 from controller.pool.plan import plan as plan_pool
-from controller.pool.spec.policies import Healing
 from controller.pool.status import next_status as pool_status
 from controller.replicas.conditions import REPLICA_FAILURE, STALLED
 from controller.replicas.kstatus import plan_deadline
@@ -35,7 +29,6 @@ from controller.replicaset.snapshot import Snapshot as SetSnapshot
 from controller.replicaset.status import next_status as set_status
 from controller.runtime.actions import Action, Plan, join, label_of
 from controller.runtime.dry_run import reported_actions
-from controller.runtime.waits import Why
 from informers.ratelimit import LONGEST_ITEM_DELAY_S
 from plugin.views.situation import not_yet_tried
 from plugin.views.tables import short
@@ -66,7 +59,6 @@ def upcoming_of(snapshot: Any) -> tuple[Upcoming, ...]:
     match snapshot:
         case PoolSnapshot() if isinstance(pool := situation_of(snapshot), PoolSituation):
             found = _later(snapshot, plan_pool, pool_status, pool_progress(pool))
-            found += _unblocked(snapshot, found, _healings(pool))
         case SetSnapshot() if isinstance(owner := set_situation(snapshot), SetSituation):
             found = _later(snapshot, plan_set, set_status, set_progress(owner))
         case _:
@@ -149,45 +141,3 @@ def _repeated_writes(status: Any) -> Iterator[Upcoming]:
     if find_true(status.conditions if status is not None else None, REPLICA_FAILURE) is not None:
         pause = short(LONGEST_ITEM_DELAY_S)
         yield Upcoming(seconds=None, text=f"the failed write is repeated, after a growing pause of at most {pause}")
-
-
-def _healings(situation: PoolSituation) -> list[Upcoming]:
-    """Return when the VMs of a pool will be healed: after more failed starts, or at a time."""
-    snapshot, intent = situation.snapshot, situation.intent
-    if not intent.heals:
-        return []
-    failing = failing_vms(situation, read_records(situation))
-    by_uid = {each.machine.metadata.uid: each for each in failing}
-    found = []
-    for vm in (each.vm for each in situation.members):
-        text, seconds = _healing(snapshot, intent.healing, vm, by_uid.get(vm.metadata.uid))
-        if text:
-            found.append(Upcoming(seconds=seconds, text=f"healing of {vm.metadata.name} {text}"))
-    found.sort(key=lambda each: (each.seconds is None, each.seconds or 0, each.text))
-    more = len(found) - LISTED
-    return [*found[:LISTED], *([Upcoming(seconds=None, text=f"healing of {more} more VMs")] if more > 0 else [])]
-
-
-def _unblocked(snapshot: PoolSnapshot, later: Iterable[Upcoming], healings: Iterable[Upcoming]) -> list[Upcoming]:
-    """Return the healings that come before the controller holds healing back because too many VMs fail."""
-    if any(each.why is Why.FEWER for each in plan_pool(snapshot).waits):
-        return []
-    held = min((each.seconds for each in later if each.seconds and each.text.startswith(HEALING_HELD)), default=None)
-    return [each for each in healings if held is None or (each.seconds is not None and each.seconds < held)]
-
-
-def _healing(
-    snapshot: PoolSnapshot, healing: Healing | None, vm: VirtualMachine, failing: FailingVM | None
-) -> tuple[str, float | None]:
-    """Return when this VM will be healed, and the seconds until the time. Return "" if no healing is in sight."""
-    if failing is not None and failing.due <= snapshot.now:
-        return "", None  # the plan has the healing already
-    texts, seconds, failures = [], None, start_failures_of(vm)
-    starts = failures or printable_status_of(vm) in BROKEN_STATES
-    if healing is not None and failures < healing.threshold and starts and not is_ready(vm) and not is_deleting(vm):
-        texts.append(f"at {healing.threshold} failed starts (now {failures})")
-    if failing is not None:
-        seconds = (failing.due - snapshot.now).total_seconds()
-        again = f" ({failing.healed} healings before)" if failing.healed else ""
-        texts.append(f"in {short(seconds)}{again}")
-    return ", or at the latest ".join(texts), seconds
