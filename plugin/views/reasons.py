@@ -6,11 +6,10 @@ from shlex import quote
 
 from msgspec import Struct
 
-from controller.kubevirt.annotations import MOST_DISRUPTIVE, PROTECT, RECREATE, TAKEOVER
+from controller.kubevirt.annotations import MOST_DISRUPTIVE, PROTECT, RECREATE
 from controller.kubevirt.busy import time_of
 from controller.kubevirt.resources import DISRUPTION_BUDGETS
 from controller.leaderelection.lease import Lease
-from controller.pool.rollout.brake import PROCEED
 from controller.runtime.actions import Plan
 from controller.runtime.dry_run import dry_run_report
 from controller.runtime.waits import Why
@@ -226,9 +225,6 @@ def _advice(situation: Situation, *, keeps_templates: bool) -> Iterable[str]:
         return
     if situation.is_paused:
         yield f"kubectl vmherd rollout resume {this}"
-        return
-    if situation.takeover_held:
-        yield f"kubectl annotate --overwrite {this} {TAKEOVER}={PROCEED}"
         return
     broken = any(each.is_updated and each.problem for each in situation.members)
     can_return = keeps_templates or situation.identity.member == "VM"
