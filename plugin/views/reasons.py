@@ -180,13 +180,12 @@ def _limit(situation: Situation) -> str:
 
 
 def _causes(situation: Situation, now: datetime) -> Iterable[str]:
-    member = situation.identity.member
     broken = [each for each in situation.members if each.problem]
     for each in broken[:LISTED]:
         since = f" since {age(each.unready_since, now)}" if each.unready_since is not None else ""
         yield f"{each.name}: {each.status}{since} ({each.problem})"
     if len(broken) > LISTED:
-        yield f"and {len(broken) - LISTED} more {member}s are not ready"
+        yield f"and {len(broken) - LISTED} more {situation.identity.member}s are not ready"
     for each in [each for each in situation.members if each.finalizers][:LISTED]:
         yield f"{each.name}: {each.status}, it waits for the finalizers {', '.join(each.finalizers)}"
     protected = [name for each in situation.plan.waits if each.why is Why.PROTECTION for name in each.names]
