@@ -111,7 +111,6 @@ for lazy in (
     Lazy("ui", "plugin.commands.ui", "show all replica sets and pools in the browser, live"),
     Lazy("plan", "plugin.commands.plan", "print what the controller would write next"),
     Lazy("scale", "plugin.commands.scale", "set the number of VMs; --dry-run=client names the VMs that leave"),
-    Lazy("drain", "plugin.commands.drain", "evict the VMs of a node within the limits of pools and sets"),
     Lazy("detach", "plugin.commands.membership:detach", "take VMs out of their pool or set"),
     Lazy("adopt", "plugin.commands.membership:adopt", "give VMIs to a replica set"),
     Lazy("protect", "plugin.commands.marks:protect", "keep VMs at every scale-in"),

@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem, ShellComplete
 
 from plugin.cli import plugin, verb_first, without_rich
 from plugin.flags import CONNECTION, flags_of
-from plugin.verbs import A_NODE, ARGUMENTS, FLAGS, MEMBERS, OBJECTS, flags_of_verb
+from plugin.verbs import ARGUMENTS, FLAGS, MEMBERS, OBJECTS, flags_of_verb
 
 NO_SPACE: Final = 2
 NO_FILES: Final = 4
@@ -108,10 +108,8 @@ def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items
     """Return names of objects. If the names need a type and the type is incomplete, return types."""
     verb, arguments = ctx.command.name or "", _arguments(ctx)
     kind = ARGUMENTS.get(verb)
-    if kind is None or (kind == A_NODE and arguments):
+    if kind is None:
         return []
-    if kind == A_NODE:
-        return named(ctx, "nodes", incomplete)
     if kind != OBJECTS:
         return typed(ctx, incomplete, ("vm", "vmi") if kind == MEMBERS else ("vmi",))
     if arguments and "/" not in arguments[0]:

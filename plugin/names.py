@@ -20,8 +20,7 @@ ANY_VERSION: Final = "0"
 NAMESPACES: Final = Resource(
     PartialObject, group="", version="v1", plural="namespaces", kind="Namespace", namespaced=False
 )
-NODES: Final = Resource(PartialObject, group="", version="v1", plural="nodes", kind="Node", namespaced=False)
-OTHER_TYPES: Final[Mapping[str, Resource[Any]]] = {"namespaces": NAMESPACES, "nodes": NODES, "vm": VMS, "vmi": VMIS}
+OTHER_TYPES: Final[Mapping[str, Resource[Any]]] = {"namespaces": NAMESPACES, "vm": VMS, "vmi": VMIS}
 
 
 async def read(flags: Flags, type_: str, types: Mapping[str, tuple[Kind[Any], str]]) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from controller.commands.shared_options import SERVICE_OPTIONS, TAKEOVER_OPTIONS
 from controller.config.types import Integer, duration
 from plugin.flags import ALL_NAMESPACES, JSON, NAME, SELECTOR, WIDE, WRITES, YAML, output
 
-OBJECTS, MEMBERS, VMIS_ONLY, A_NODE = "objects", "members", "vmis", "nodes"
+OBJECTS, MEMBERS, VMIS_ONLY = "objects", "members", "vmis"
 
 LEASE_NAME: Final = "vmherd"
 MOST: Final = 2**31 - 1
@@ -84,11 +84,6 @@ FLAGS: Final[Mapping[str, tuple[click.Option, ...]]] = {
         SELECTOR,
         *_CHANGES,
     ),
-    "drain": (
-        click.Option(["--timeout", "timeout_s"], default="0", type=duration(), help="the longest wait; 0 is no limit"),
-        _switch("force", "also evict VMIs that nothing starts again"),
-        *WRITES,
-    ),
     "detach": _CHANGES,
     "adopt": (click.Option(["--to"], required=True, metavar="vmirs/NAME", help="the set that adopts"), *_CHANGES),
     "protect": _CHANGES,
@@ -123,5 +118,4 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(FLAGS.keys() - {"takeover", "ui", "version"}, OBJECTS),
     **dict.fromkeys(("detach", "protect", "unprotect", "busy", "remove"), MEMBERS),
     "adopt": VMIS_ONLY,
-    "drain": A_NODE,
 }

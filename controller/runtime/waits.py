@@ -1,5 +1,6 @@
 """Waits: what a plan leaves out, and why. Status, Events, metrics and the plugin read them, and parse no text (P31)."""
 
+from datetime import datetime
 from enum import Enum, auto
 
 from msgspec import Struct
@@ -29,13 +30,15 @@ class Why(Enum):
 class Wait(Struct, frozen=True, kw_only=True):
     """Writes that a plan leaves out for one reason. `text` is a sentence about them.
 
-    `names` are the first members that wait, or that others wait for. `stall` is the reason of the condition `Stalled`,
+    `names` are the first members that wait, or that others wait for. If the first of them is written at a known time,
+    this time is `until`. `stall` is the reason of the condition `Stalled`,
     or "". `remedy` is a command that ends the wait, in which `{this}` stands for the set or pool, or "".
     """
 
     text: str
     why: Why = Why.TIME
     names: tuple[str, ...] = ()
+    until: datetime | None = None
     stall: str = ""
     remedy: str = ""
 

@@ -15,7 +15,7 @@ from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import is_deleting, is_ready, revision_of, stopped_by
 from controller.pool.members.ledger import member_stuck_since, outage_of
-from controller.pool.members.machine import Machine, Machines, vmi_revision_of
+from controller.pool.members.machine import Machine, vmi_revision_of
 from controller.pool.members.revisions import Revisions, read_revisions
 from controller.pool.members.select import allows
 from controller.pool.members.situation import Situation as PoolSituation
@@ -30,7 +30,6 @@ from controller.pool.spec.policies import Strategy
 from controller.pool.status import next_status
 from controller.pool.substitutes import lost_problem
 from informers.meta import annotations_of
-from plugin.views.disks import disk_steps
 from plugin.views.problems import problem_of_vm, status_of_vm
 from plugin.views.situation import Member, Situation, finalizers_of, marks_of, not_yet_tried, situation_in_plan
 
@@ -38,57 +37,50 @@ PLAIN = 10**9
 
 
 def situation_of_pool(snapshot: Snapshot) -> Situation:
-    owner = snapshot.owner
-    plan = plan_pool(snapshot)
+    plan, found, owner = plan_pool(snapshot), situation_of(snapshot), snapshot.owner
     status = next_status(snapshot, not_yet_tried(plan), plan.waits)
-    found = situation_of(snapshot)
-    situation = None if isinstance(found, FieldError) else found
-    intent = situation.intent if situation is not None else None
-    revisions = read_revisions(snapshot, intent.template) if intent is not None else None
+    pool = None if isinstance(found, FieldError) else found
+    wanted = pool.intent.replicas if pool is not None else owner.spec.replicas or 0
     machines = sorted(snapshot.members, key=lambda each: (_place(snapshot.ordinal_of(each)), each.metadata.name))
-    since = {
-        each.metadata.name: start
-        for each in machines
-        if (start := member_stuck_since(snapshot.revisions, each)) is not None
-    }
-    wanted = intent.replicas if intent is not None else owner.spec.replicas or 0
-    step = waiting_step(situation) if situation is not None else ""
-    members = tuple(_member(snapshot, revisions, each, since.get(each.metadata.name), situation) for each in machines)
-    if situation is not None and step:
-        later = {each.metadata.name for each in machines if not situation.is_above_partition(each)}
-        members = tuple(
-            _in_later_step(each) if each.name in later and not each.is_updated else each for each in members
-        )
-    bridged = situation.bridged if situation is not None else 0
-    left_out = _left_out(situation) if situation is not None else 0
-    staying = _staying(snapshot)
-    outage = outage_of(staying, snapshot.now, intent.min_ready_s if intent is not None else 0)
-    target = wanted - left_out
-    updated = status.updated_replicas or 0
+    fields = _of_valid(pool, status.updated_replicas or 0) if pool is not None else {}
+    in_steps = bool(fields.get("step"))
+    revisions = read_revisions(snapshot, pool.intent.template) if pool is not None else None
     return situation_in_plan(
         POOLS,
         snapshot.pools.group,
         snapshot,
         status,
-        since,
-        plan=plan,
-        wanted=wanted,
-        updated=updated,
-        target=target,
-        unavailable=outage.number - bridged + max(wanted - len(staying), 0),
-        bridged=bridged,
-        most_unavailable=situation.most_unavailable if situation is not None else None,
-        percentage=limit if isinstance(limit := owner.spec.max_unavailable, str) else "",
-        revision=revision_number(snapshot, status.update_revision or "") if intent is not None else "",
-        old_revision=revision_number(snapshot, status.current_revision or ""),
-        members=members,
-        invalid=found.message if isinstance(found, FieldError) else "",
-        by_hand=_by_hand(situation, revisions) if updated < target else "",
-        left_out=_why_left_out(snapshot, left_out),
-        step=step,
-        takeover_held=is_takeover_held(owner.metadata),
-        recreation_held=any(each.needs_user and MOST_DISRUPTIVE in each.reason for each in disk_steps(snapshot)),
+        **{
+            "plan": plan,
+            "wanted": wanted,
+            "target": wanted,
+            "updated": status.updated_replicas or 0,
+            "unavailable": max(wanted - (status.ready_replicas or 0), 0),
+            "percentage": limit if isinstance(limit := owner.spec.max_unavailable, str) else "",
+            "revision": revision_number(snapshot, status.update_revision or "") if pool is not None else "",
+            "old_revision": revision_number(snapshot, status.current_revision or ""),
+            "members": tuple(_member(snapshot, revisions, each, pool, in_steps=in_steps) for each in machines),
+            "invalid": found.message if isinstance(found, FieldError) else "",
+        }
+        | fields,
     )
+
+
+def _of_valid(pool: PoolSituation, updated: int) -> dict[str, Any]:
+    """Return the fields that the situation of a valid pool shows."""
+    intent, outdated = pool.intent, pool.members.where(lambda each: _stays_outdated(pool, each))
+    excluded = sum(not (allows(intent.update.selection, each.vm) and pool.is_in_steps(each)) for each in outdated)
+    target, steps = intent.replicas - excluded, pending_steps(pool)
+    return {
+        "target": target,
+        "unavailable": outage_of(pool.staying, pool.now, intent.min_ready_s).number + max(-pool.surplus, 0),
+        "bridged": pool.bridged,
+        "most_unavailable": pool.most_unavailable,
+        "by_hand": _by_hand(pool, has_steps=bool(steps)) if updated < target else "",
+        "left_out": _why_left_out(pool, excluded),
+        "step": waiting_step(pool),
+        "recreation_held": any(each.needs_user and MOST_DISRUPTIVE in each.reason for each in steps),
+    }
 
 
 def revision_number(snapshot: Snapshot, name: str) -> str:
@@ -103,50 +95,35 @@ def _place(ordinal: int | None) -> int:
     return PLAIN if ordinal is None else ordinal
 
 
-def _left_out(situation: PoolSituation) -> int:
-    """Return the number of outdated members that all steps of the partition or the update selectors leave out."""
-    return sum(
-        not is_updated(situation.revisions, each)
-        and not (allows(situation.intent.update.selection, each.vm) and situation.is_in_steps(each))
-        for each in _staying(situation.snapshot)
-    )
+def _stays_outdated(pool: PoolSituation, machine: Machine) -> bool:
+    return not is_deleting(machine.vm) and not is_updated(pool.revisions, machine)
 
 
-def _why_left_out(snapshot: Snapshot, number: int) -> str:
+def _why_left_out(pool: PoolSituation, number: int) -> str:
     if not number:
         return ""
-    partition = annotations_of(snapshot.owner.metadata).get(PARTITION)
+    partition = annotations_of(pool.pool).get(PARTITION)
     reason = f"{PARTITION} is {partition}" if partition is not None else "spec.updateStrategy does not select them"
     return f"update: {number} outdated VMs stay outdated, because {reason}"
 
 
-def _by_hand(situation: PoolSituation | None, revisions: Revisions | None) -> str:
-    if situation is None or revisions is None:
+def _by_hand(pool: PoolSituation, *, has_steps: bool) -> str:
+    revisions = read_revisions(pool.snapshot, pool.intent.template)
+    outdated = sum(not is_deleting(each.vm) and not is_updated(revisions, each) for each in pool.members)
+    if not outdated or pool.surplus < 0:
         return ""
-    intent, staying = situation.intent, _staying(situation.snapshot)
-    outdated = [each for each in staying if not is_updated(revisions, each)]
-    if not outdated or len(staying) < intent.replicas:
-        return ""
-    if is_takeover_held(situation.pool):
+    if is_takeover_held(pool.pool):
         return "its first update waits for the annotation vmherd.dev/takeover=proceed"
-    number = f"{len(outdated)} VMs are outdated"
-    if intent.update.strategy is Strategy.UNMANAGED:
-        return f"{number}, and spec.updateStrategy unmanaged leaves them so"
-    if intent.update.strategy is Strategy.OPPORTUNISTIC and not pending_steps(situation):
-        return f"{number} until a user restarts them: spec.updateStrategy is opportunistic"
+    match pool.intent.update.strategy:
+        case Strategy.UNMANAGED:
+            return f"{outdated} VMs are outdated, and spec.updateStrategy unmanaged leaves them so"
+        case Strategy.OPPORTUNISTIC if not has_steps:
+            return f"{outdated} VMs are outdated until a user restarts them: spec.updateStrategy is opportunistic"
     return ""
 
 
-def _staying(snapshot: Snapshot) -> Machines:
-    return snapshot.members.where(lambda each: not is_deleting(each.vm))
-
-
 def _member(
-    snapshot: Snapshot,
-    revisions: Revisions | None,
-    machine: Machine,
-    since: datetime | None,
-    situation: PoolSituation | None,
+    snapshot: Snapshot, revisions: Revisions | None, machine: Machine, pool: PoolSituation | None, *, in_steps: bool
 ) -> Member:
     vm, vmi = machine.vm, machine.vmi
     found = member_of(
@@ -156,9 +133,13 @@ def _member(
         revision=_revision(snapshot, revision_of(vm)),
         running_revision=_revision(snapshot, vmi_revision_of(vmi)) if vmi is not None else "",
         is_updated=revisions is not None and is_updated(revisions, machine),
-        unready_since=since,
+        unready_since=member_stuck_since(snapshot.revisions, machine),
     )
-    lost = lost_problem(situation, machine) if situation is not None else None
+    if pool is None:
+        return found
+    if in_steps and not found.is_updated and not pool.is_above_partition(machine):
+        found = replace(found, note=", ".join(filter(None, (found.note, "waits for a later step"))))
+    lost = lost_problem(pool, machine)
     return replace(found, problem=lost.detail, lost_node=found.node) if lost is not None else found
 
 
@@ -178,10 +159,6 @@ def member_of(vm: VirtualMachine, vmi: VirtualMachineInstance | None, now: datet
         stopped=stopped_by(vm),
         **fields,
     )
-
-
-def _in_later_step(member: Member) -> Member:
-    return replace(member, note=", ".join(filter(None, (member.note, "waits for a later step"))))
 
 
 def _revision(snapshot: Snapshot, name: str) -> str:

@@ -6,11 +6,10 @@ from shlex import quote
 
 from msgspec import Struct
 
-from controller.kubevirt.annotations import MOST_DISRUPTIVE, PROTECT, RECREATE, TAKEOVER
+from controller.kubevirt.annotations import MOST_DISRUPTIVE, PROTECT, RECREATE
 from controller.kubevirt.busy import time_of
 from controller.kubevirt.resources import DISRUPTION_BUDGETS
 from controller.leaderelection.lease import Lease
-from controller.pool.rollout.brake import PROCEED
 from controller.runtime.actions import Plan
 from controller.runtime.dry_run import dry_run_report
 from controller.runtime.waits import Why
@@ -156,11 +155,11 @@ def _lost_nodes(situation: Situation) -> list[str]:
 
 def _held(situation: Situation, *, plans: bool) -> Iterable[str]:
     """Return what waits. `plans` is False if vmherd does not work on the object, so its plan holds nothing."""
-    blocked, held = reason_of(situation), situation.plan.held
+    blocked = reason_of(situation)
     yield from filter(None, (blocked, situation.left_out))
-    if plans and held and held not in blocked and not situation.is_deleting:
-        texts = (f"{each.text}{_limit(situation) if each.why is Why.OTHERS else ''}" for each in situation.plan.waits)
-        yield "; ".join(texts)
+    waits = [each for each in situation.plan.waits if each.until is None and each.text not in blocked]
+    if plans and waits and not situation.is_deleting:
+        yield "; ".join(f"{each.text}{_limit(situation) if each.why is Why.OTHERS else ''}" for each in waits)
 
 
 def _failures(situation: Situation) -> Iterable[str]:
@@ -181,13 +180,12 @@ def _limit(situation: Situation) -> str:
 
 
 def _causes(situation: Situation, now: datetime) -> Iterable[str]:
-    member = situation.identity.member
     broken = [each for each in situation.members if each.problem]
     for each in broken[:LISTED]:
         since = f" since {age(each.unready_since, now)}" if each.unready_since is not None else ""
         yield f"{each.name}: {each.status}{since} ({each.problem})"
     if len(broken) > LISTED:
-        yield f"and {len(broken) - LISTED} more {member}s are not ready"
+        yield f"and {len(broken) - LISTED} more {situation.identity.member}s are not ready"
     for each in [each for each in situation.members if each.finalizers][:LISTED]:
         yield f"{each.name}: {each.status}, it waits for the finalizers {', '.join(each.finalizers)}"
     protected = [name for each in situation.plan.waits if each.why is Why.PROTECTION for name in each.names]
@@ -210,7 +208,8 @@ def _next(plan: Plan, upcoming: Sequence[Upcoming]) -> Iterable[str]:
     if len(actions) > LISTED:
         yield f"and {len(actions) - LISTED} more writes"
     yield from (each.text for each in upcoming if each.is_write)
-    others = [each.text for each in upcoming if not each.is_write]
+    others = [each.text for each in plan.waits if each.until is not None]
+    others += [each.text for each in upcoming if not each.is_write]
     if others:
         yield "; ".join(others)
 
@@ -225,9 +224,6 @@ def _advice(situation: Situation, *, keeps_templates: bool) -> Iterable[str]:
         return
     if situation.is_paused:
         yield f"kubectl vmherd rollout resume {this}"
-        return
-    if situation.takeover_held:
-        yield f"kubectl annotate --overwrite {this} {TAKEOVER}={PROCEED}"
         return
     broken = any(each.is_updated and each.problem for each in situation.members)
     can_return = keeps_templates or situation.identity.member == "VM"

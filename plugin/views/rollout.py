@@ -54,11 +54,10 @@ def progress_of(situation: Situation, *, pinned: int = 0) -> Progress:
 
 
 def first_wait(situation: Situation) -> str:
-    """Return what a rollout without a problem waits for: a controller, or the first VM that is not ready, or ""."""
-    if not situation.is_observed:
-        return f"no controller has seen it; see kubectl vmherd why {situation.identity.short}/{situation.identity.name}"
-    waits = [f"{each.name}: {each.status}, {each.problem}" for each in situation.members if each.problem]
-    return waits[0] if waits else ""
+    """Return what a rollout without a problem waits for: a controller, or ""."""
+    if situation.is_observed:
+        return ""
+    return f"no controller has seen it; see kubectl vmherd why {situation.identity.short}/{situation.identity.name}"
 
 
 def _judge(situation: Situation, pinned: int) -> tuple[State, str]:

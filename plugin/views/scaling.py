@@ -1,41 +1,33 @@
 """What a new number of replicas would change: the VMs that leave or come, and what happens to disks.
 
-The controller's own functions choose these VMs. Their input is a snapshot with the new number of replicas.
+The plans of the controller say who leaves. Their input is a snapshot with the new number of replicas, and then the same
+snapshot without the VMs that have left, until no VM leaves.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.apimachinery.field_error import FieldError
 from controller.kubevirt import vmis, vms
-from controller.kubevirt.annotations import PROTECT, REMOVE, is_marked, is_protected
-from controller.kubevirt.delicate import delicate_reason, reason_to_spare_vmi
-from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.annotations import DRAIN_SECONDS, POOL_FINALIZER, PROTECT, REMOVE, is_marked, is_protected
 from controller.kubevirt.vms import disk_names_of, has_finished
 from controller.pool.healing.finished import plan_replacements
-from controller.pool.leaving.claims import by_name
-from controller.pool.members.machine import Machine, Machines
-from controller.pool.members.select import choose_for_removal
+from controller.pool.leaving.claims import by_name, lacking_finalizer
+from controller.pool.members.machine import Machine
 from controller.pool.members.situation import situation_of
 from controller.pool.members.snapshot import Snapshot as PoolSnapshot
 from controller.pool.plan import plan as plan_pool
-from controller.pool.scale import may_leave
-from controller.pool.spec.intent import Intent as PoolIntent
-from controller.pool.spec.policies import Strategy
-from controller.pool.substitutes import choose_leavers
+from controller.pool.spec.policies import Strategy, keeps_disks
 from controller.replicas.settings import deletion_cost, read_settings
 from controller.replicaset.plan import plan as plan_set
-from controller.replicaset.ranking import rank_for_removal
-from controller.replicaset.situation import situation_of as set_situation
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
-from controller.runtime.actions import Create, Plan
-from controller.runtime.members.groups import Member, Members, one_by_one
-from informers.meta import ObjectMeta, annotations_of
-
-T = TypeVar("T", bound=Member)
+from controller.runtime.actions import Cause, Create, Delete, Plan
+from controller.runtime.members.groups import one_by_one
+from controller.runtime.waits import Why
+from informers.meta import annotations_of
 
 LISTED = 10
 """The largest number of names in one line."""
@@ -49,7 +41,9 @@ class Leaving(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=T
 
 
 class ScalePreview(Struct, frozen=True, kw_only=True, rename="camel"):
-    """`held` says why the controller does not scale now. `drain` says how long the VMs that run may stay."""
+    """`staying` are the VMs that are protected, and those that would leave if nothing stopped them. `held` says why the
+    controller does not scale now. `drain` says how long the VMs that run may stay.
+    """
 
     leaving: tuple[Leaving, ...] = ()
     staying: tuple[Leaving, ...] = ()
@@ -61,7 +55,28 @@ class ScalePreview(Struct, frozen=True, kw_only=True, rename="camel"):
 
 def preview(snapshot: PoolSnapshot | SetSnapshot) -> ScalePreview:
     """Return what the controller would do about the number of VMs of the object in the snapshot."""
-    return _of_pool(snapshot) if isinstance(snapshot, PoolSnapshot) else _of_set(snapshot)
+    plan_of: Any = plan_pool if isinstance(snapshot, PoolSnapshot) else plan_set
+    left: Any = _without_delay(snapshot)
+    first = plan = plan_of(left)
+    gone: dict[str, Any] = {}
+    leaving: list[Leaving] = []
+    held = plan
+    while causes := _leavers(left, plan):
+        gone |= {each.metadata.uid: each for each in left.members if each.metadata.uid in causes}
+        leaving += [Leaving(name=gone[uid].metadata.name, why=why or _why(gone[uid])) for uid, why in causes.items()]
+        held, left = plan, replace(left, members=left.members.without(causes))
+        plan = plan_of(left)
+    drain = read_settings(snapshot.owner.metadata).drain if gone else None
+    return ScalePreview(
+        leaving=tuple(leaving),
+        staying=tuple(_staying(left, held)) if gone or held.waits else (),
+        creating=_created(first),
+        disks=_disks(snapshot, gone.values()) if isinstance(snapshot, PoolSnapshot) else "",
+        drain=f"VMs that run leave when they have drained, after at most {drain.total_seconds():.0f} s"
+        if drain
+        else "",
+        held=held.held,
+    )
 
 
 def with_replicas(snapshot: Any, replicas: int) -> Any:
@@ -71,10 +86,9 @@ def with_replicas(snapshot: Any, replicas: int) -> Any:
 def preview_lines(given: ScalePreview) -> list[str]:
     lines = []
     if given.leaving:
-        line = f"would leave:  {_texts(given.leaving)}"
-        lines.append(line + (f"     stays though next: {_texts(given.staying)}" if given.staying else ""))
-    elif given.staying:
-        lines.append(f"stays though next: {_texts(given.staying)}")
+        lines.append(f"would leave:  {_texts(given.leaving)}")
+    if given.staying:
+        lines.append(f"would stay:   {_texts(given.staying)}")
     if given.creating:
         lines.append(f"would create: {_listed(given.creating)}")
     if given.disks:
@@ -94,93 +108,46 @@ def with_owner(snapshot: Any, owner: Any) -> Any:
     return replace(snapshot, owner=owner)
 
 
-def _of_pool(snapshot: PoolSnapshot) -> ScalePreview:
-    situation, plan, now = situation_of(snapshot), plan_pool(snapshot), snapshot.now
-    if isinstance(situation, FieldError) or snapshot.owner.spec.paused:
-        return ScalePreview(held=plan.held)
-    intent = situation.intent
-    if situation.surplus <= 0 or intent.scale_in.strategy is not Strategy.PROACTIVE:
-        return ScalePreview(creating=_created(plan), held=plan.held)
-    # VMs that have finished or failed leave before the scale-in chooses (P15, P25).
-    doomed = plan_replacements(situation).uids
-    first = [each for each in by_name(situation.members) if each.metadata.uid in doomed]
-    leaving = sorted(first, key=lambda each: not has_finished(each.vm, each.vmi))[: situation.surplus]
-    staying, surplus, _ = choose_leavers(replace(situation, doomed=doomed))
-
-    def rank(members: Machines) -> Sequence[Machine]:
-        return choose_for_removal(snapshot, intent.scale_in.selection, may_leave(intent, members)).ranked
-
-    def why(each: Machine) -> str:
-        return _why(each.metadata, vms.is_ready(each.vm))
-
-    def reason_of(each: Machine) -> str:
-        return delicate_reason(each.vm, each.vmi, now)
-
-    shown = _scale_in(snapshot, staying, max(surplus, 0), rank=rank, why=why, reason_of=reason_of)
-    causes = ((each, "finished" if has_finished(each.vm, each.vmi) else "failed") for each in leaving)
-    shown = replace(shown, leaving=(*_names(causes), *shown.leaving))
-    names = {each.name for each in shown.leaving}
-    gone = [each.vm for each in situation.members if each.metadata.name in names]
-    return replace(shown, disks=_disks(snapshot, intent, gone))
+def _without_delay(snapshot: Any) -> Any:
+    """Return the snapshot with VMs that leave at once: they need not drain, and have the finalizer that keeps disks."""
+    meta = snapshot.owner.metadata
+    annotations = {name: text for name, text in annotations_of(meta).items() if name != DRAIN_SECONDS}
+    snapshot = replace(snapshot, owner=replace(snapshot.owner, metadata=replace(meta, annotations=annotations)))
+    if isinstance(snapshot, PoolSnapshot) and any(lacking_finalizer(snapshot, snapshot.members)):
+        return replace(snapshot, members=one_by_one(map(_with_finalizer, snapshot.members)))
+    return snapshot
 
 
-def _of_set(snapshot: SetSnapshot) -> ScalePreview:
-    situation, plan, now = set_situation(snapshot), plan_set(snapshot), snapshot.now
-    if isinstance(situation, FieldError) or snapshot.owner.spec.paused:
-        return ScalePreview(held=plan.held)
-    if situation.missing >= 0 or situation.intent.settings.spares_running:
-        return ScalePreview(creating=_created(plan), held=plan.held)
-    return _scale_in(
-        snapshot,
-        situation.active,
-        -situation.missing,
-        rank=lambda members: rank_for_removal(members, now),
-        why=lambda each: _why(each.metadata, vmis.is_ready(each)),
-        reason_of=lambda each: reason_to_spare_vmi(each, now),
-    )
+def _with_finalizer(machine: Machine) -> Machine:
+    meta = replace(machine.metadata, finalizers=(*(machine.metadata.finalizers or ()), POOL_FINALIZER))
+    return replace(machine, vm=replace(machine.vm, metadata=meta))
 
 
-def _scale_in(
-    snapshot: Any,
-    members: Members[T],
-    surplus: int,
-    *,
-    rank: Callable[[Members[T]], Sequence[T]],
-    why: Callable[[T], str],
-    reason_of: Callable[[T], str],
-) -> ScalePreview:
-    """Return which of the members leave. `rank` returns those that may be deleted, in the order of deletion. `why` says
-    why one is among the first, and `reason_of` says why it stays for now.
+def _leavers(snapshot: Any, plan: Plan) -> dict[str, str]:
+    """Return the UIDs of the members that leave with this plan for good, the first first, each with the cause or "".
+
+    A VM that fails comes back if the pool has not too many VMs (P15).
     """
-    chosen = rank(members)[:surplus]
-    unmarked = rank(one_by_one(map(_unprotected, members)))[:surplus]
-    names = {each.metadata.name for each in unmarked}
-    protected = [(each, PROTECT) for each in members if is_protected(each.metadata) and each.metadata.name in names]
-    leaving = [(each, why(each)) for each in chosen if not reason_of(each)]
-    held = [(each, reason) for each in chosen if (reason := reason_of(each))]
-    missing = surplus - len(chosen)
-    return ScalePreview(
-        leaving=_names(leaving),
-        staying=_names([*protected, *held]),
-        drain=_drain(snapshot.owner.metadata) if leaving else "",
-        held=f"{missing} surplus virtual machines may not be deleted" if missing > 0 else "",
-    )
+    chosen = [each.uid for each in plan.actions if isinstance(each, Delete) and each.cause is Cause.UNSPECIFIED]
+    if isinstance(snapshot, SetSnapshot):
+        active = {each.metadata.uid for each in snapshot.members if vmis.is_active(each)}
+        return {uid: "" for uid in chosen if uid in active}
+    machines, pool = {each.metadata.uid: each for each in snapshot.members}, situation_of(snapshot)
+    left = {uid: each for uid in chosen if (each := machines.get(uid)) is not None}
+    causes = {uid: "finished" if has_finished(each.vm, each.vmi) else "" for uid, each in left.items()}
+    owner = snapshot.owner
+    is_idle = owner.spec.paused or owner.metadata.deletion_timestamp is not None
+    if isinstance(pool, FieldError) or is_idle or pool.target.stranded or pool.surplus <= len(causes):
+        return causes
+    doomed = plan_replacements(pool).uids - causes.keys()
+    failing = [uid for each in by_name(pool.members) if (uid := each.metadata.uid) in doomed]
+    return {**dict.fromkeys(failing[: pool.surplus - len(causes)], "failed"), **causes}
 
 
-def _drain(owner: ObjectMeta) -> str:
-    time = read_settings(owner).drain
-    return f"VMs that run leave when they have drained, after at most {time.total_seconds():.0f} s" if time else ""
-
-
-def _names(reasons: Iterable[tuple[Member, str]]) -> tuple[Leaving, ...]:
-    return tuple(Leaving(name=each.metadata.name, why=why) for each, why in reasons)
-
-
-def _unprotected(each: Any) -> Any:
-    if isinstance(each, Machine):
-        return replace(each, vm=_unprotected(each.vm))
-    annotations = {name: text for name, text in annotations_of(each.metadata).items() if name != PROTECT}
-    return replace(each, metadata=replace(each.metadata, annotations=annotations))
+def _staying(snapshot: Any, plan: Plan) -> Iterator[Leaving]:
+    protected = (each.metadata.name for each in snapshot.members if is_protected(each.metadata))
+    yield from (Leaving(name=each, why=PROTECT) for each in protected)
+    yield from (Leaving(name=name) for each in plan.waits if each.why is Why.USER for name in each.names)
 
 
 def _created(plan: Plan) -> tuple[str, ...]:
@@ -190,24 +157,24 @@ def _created(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def _why(meta: ObjectMeta, is_ready: bool) -> str:
-    cost = deletion_cost(meta)
+def _why(member: Any) -> str:
+    vm, cost = getattr(member, "vm", member), deletion_cost(member.metadata)
     texts = [
-        REMOVE if is_marked(meta, REMOVE) else "",
-        "" if is_ready else "not ready",
+        REMOVE if is_marked(member.metadata, REMOVE) else "",
+        "" if (vms if isinstance(member, Machine) else vmis).is_ready(vm) else "not ready",
         f"deletion cost {cost}" if cost else "",
     ]
     return ", ".join(text for text in texts if text)
 
 
-def _disks(snapshot: PoolSnapshot, intent: PoolIntent, leaving: Collection[VirtualMachine]) -> str:
-    if not any(map(disk_names_of, leaving)):
+def _disks(snapshot: PoolSnapshot, gone: Iterable[Machine]) -> str:
+    if not any(disk_names_of(each.vm) for each in gone):
         return ""
-    if not intent.scale_in.preserve:
+    spec = snapshot.owner.spec
+    if not keeps_disks(spec):
         return "deleted with their VMs"
-    strategy = snapshot.owner.spec.scale_in_strategy
-    block = getattr(strategy, intent.scale_in.strategy.value) if strategy is not None else None
-    return f"kept (statePreservation {block.state_preservation})" if block is not None else "kept"
+    blocks = (getattr(spec.scale_in_strategy, each.value) for each in Strategy)
+    return f"kept (statePreservation {next(filter(None, blocks)).state_preservation})"
 
 
 def _texts(machines: Iterable[Leaving]) -> str:

@@ -38,9 +38,8 @@ def situation_of_set(snapshot: Snapshot) -> Situation:
     # While KubeVirt's own controller runs the set, no VMI has a hash, and vmherd has noted no template.
     is_known = ADOPTED_TEMPLATE in annotations_of(owner.metadata) or any(map(has_hash, active))
     template = intent.template if intent is not None and (is_known or not active) else None
-    since = {vmi.metadata.name: vmi_stuck_since(vmi, snapshot.now) for vmi in active if not is_ready(vmi)}
     ordered = sorted(snapshot.members, key=lambda vmi: (_created(vmi), vmi.metadata.name))
-    members = tuple(_member(vmi, template, since.get(vmi.metadata.name), snapshot.now) for vmi in ordered)
+    members = tuple(_member(vmi, template, snapshot.now) for vmi in ordered)
     updated = (status.updated_replicas or 0) if template is not None else 0
     by_hand = _by_hand(snapshot, intent, template, active) if updated < len(active) else ""
     rollout = situation.rollout if situation is not None else None
@@ -49,7 +48,6 @@ def situation_of_set(snapshot: Snapshot) -> Situation:
         snapshot.replicasets.group,
         snapshot,
         status,
-        since,
         plan=plan,
         wanted=wanted,
         updated=updated,
@@ -101,7 +99,7 @@ def _percentage(owner: ReplicaSet) -> str:
     return found[1] if found is not None else ""
 
 
-def _member(vmi: VirtualMachineInstance, template: Template | None, since: datetime | None, now: datetime) -> Member:
+def _member(vmi: VirtualMachineInstance, template: Template | None, now: datetime) -> Member:
     return Member(
         kind="vmi",
         name=vmi.metadata.name,
@@ -114,7 +112,7 @@ def _member(vmi: VirtualMachineInstance, template: Template | None, since: datet
         node=node_of(vmi),
         created=vmi.metadata.creation_timestamp,
         problem=problem_of_vmi(vmi),
-        unready_since=since,
+        unready_since=vmi_stuck_since(vmi, now) if is_active(vmi) and not is_ready(vmi) else None,
         finalizers=finalizers_of(vmi.metadata),
         note=marks_of(vmi, now),
     )

@@ -4,7 +4,7 @@ The values come from the controller's own functions, so they are the controller'
 `situations` has one function for each kind.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from itertools import chain
 from typing import Any, Final
@@ -20,11 +20,10 @@ from controller.pool.failures import VIRTUAL_MACHINE_FAILURE
 from controller.replicas.conditions import REPLICA_BACK_OFF, REPLICA_FAILURE, STALLED
 from controller.replicas.draining import mark_of, time_text
 from controller.replicas.kstatus import PROGRESS_DEADLINE_EXCEEDED
-from controller.replicas.settings import read_settings
 from controller.runtime.actions import Outcome, Plan, Skipped
 from controller.runtime.waits import Why
 from informers.meta import KubeObject, ObjectMeta
-from plugin.views.tables import printable, short
+from plugin.views.tables import printable
 
 DELETING: Final = "Deleting"
 
@@ -93,12 +92,11 @@ class Situation(Struct, frozen=True, kw_only=True):
     `target` is the number of members that the rollout will update. A partition or update selectors make it smaller
     than `wanted`, and `left_out` says so. `step` is the present step of an update in steps, or "".
     `most_unavailable` is None if no rollout limits the unavailable members, and `percentage` is this limit if a
-    user wrote it in percent. `by_hand` says why outdated members stay outdated until a user acts. `takeover_held`
-    is True if the first update after a takeover waits for the user. `recreation_held` is True if an update waits
-    for leave to delete VMs with their disks. `stalled` says which member does not become ready in time. `failures`
-    are the failures that the status reports, such as a full quota. `found` is the first problem, as the field
-    `problem` of the status names it. `finalizers` are those of an object that is being deleted. `wrong` are the
-    wrong annotations (P23). `bridged` is the number of lost VMs in whose place another VM exists (P28).
+    user wrote it in percent. `by_hand` says why outdated members stay outdated until a user acts. `recreation_held`
+    is True if an update waits for leave to delete VMs with their disks. `stalled` says what the condition says.
+    `failures` are the failures that the status reports, such as a full quota. `found` is the first problem, as the
+    field `problem` of the status names it. `finalizers` are those of an object that is being deleted. `wrong` are
+    the wrong annotations (P23). `bridged` is the number of lost VMs in whose place another VM exists (P28).
     """
 
     identity: Identity
@@ -124,7 +122,6 @@ class Situation(Struct, frozen=True, kw_only=True):
     by_hand: str = ""
     left_out: str = ""
     step: str = ""
-    takeover_held: bool = False
     recreation_held: bool = False
     stalled: str = ""
     failures: tuple[str, ...] = ()
@@ -175,13 +172,9 @@ def situation_of_owner(kind: Kind[Any], group: str, owner: Any, **fields: Any) -
     )
 
 
-def situation_in_plan(
-    kind: Kind[Any], group: str, snapshot: Any, status: Any, since: Mapping[str, datetime], **fields: Any
-) -> Situation:
-    """Return a situation with what the object, its snapshot and its plan show. `fields` has the other fields.
-
-    `status` is the status that the controller would write with the plan. `since` maps each member that is not ready to
-    the time when this state began.
+def situation_in_plan(kind: Kind[Any], group: str, snapshot: Any, status: Any, **fields: Any) -> Situation:
+    """Return a situation with what the object, its snapshot and its plan show. `fields` has the other fields. `status`
+    is the status that the controller would write with the plan.
     """
     before = snapshot.owner.status
     return situation_of_owner(
@@ -194,8 +187,7 @@ def situation_in_plan(
         found=printable(status.problem or ""),
         # With an invalid spec, the controller tries no write. A failure in the status is then an old one.
         failures=failures_of(*(each.conditions for each in (status, before) if each and not fields["invalid"])),
-        stalled=stall_of(status.conditions, fields["members"], since, snapshot.now)
-        or _known_stall(snapshot.owner, fields["members"], since, snapshot.now),
+        stalled=stall_of(status.conditions) or _known_stall(snapshot.owner, fields["members"]),
         wrong=tuple(each.text for each in snapshot.wrong_annotations),
         **fields,
     )
@@ -252,44 +244,20 @@ def is_observed(meta: ObjectMeta, observed: int | None) -> bool:
     return observed is None or meta.generation is None or observed >= meta.generation
 
 
-def stall_message(conditions: Iterable[Condition] | None) -> str:
-    """Return the message of the condition `Stalled`, or "" if the condition is absent."""
+def stall_of(conditions: Iterable[Condition] | None) -> str:
+    """Return what the condition `Stalled` says, or "" if the condition is absent."""
     stalled = find_true(conditions, STALLED)
-    return printable(stalled.message or stalled.reason or STALLED) if stalled is not None else ""
+    return f"stalled: {printable(stalled.message or stalled.reason or STALLED)}" if stalled is not None else ""
 
 
-def stall_of(
-    conditions: Iterable[Condition] | None, members: Iterable[Member], since: Mapping[str, datetime], now: datetime
-) -> str:
-    """Return what the condition `Stalled` says, or "" if the condition is absent.
-
-    `since` maps each member that is not ready to the time when this state began. If the condition names such a member,
-    the text has the waiting time and the state of the member.
-    """
-    message = stall_message(conditions)
-    if not message:
-        return ""
-    named = next((each for each in members if message.startswith(f"{each.name}: ") and each.name in since), None)
-    if named is None:
-        return f"stalled: {message}"
-    problem = f" ({named.problem})" if named.problem else ""
-    waited = now - since[named.name]
-    return f"stalled for {short(waited.total_seconds())}: {named.name} {named.status}{problem}"
-
-
-def _known_stall(owner: Any, members: Iterable[Member], since: Mapping[str, datetime], now: datetime) -> str:
+def _known_stall(owner: Any, members: Iterable[Member]) -> str:
     """Return what the controller has written about the progress deadline of a member, or "" if that is outdated.
 
     The controller remembers for longer than the objects tell how long a member of a crash loop has not been ready.
     """
-    conditions = owner.status.conditions if owner.status is not None else None
-    stalled = find_true(conditions, STALLED)
+    stalled = find_true(owner.status.conditions if owner.status is not None else None, STALLED)
     if stalled is None or stalled.reason != PROGRESS_DEADLINE_EXCEEDED:
         return ""
-    if not is_observed(owner.metadata, owner.status.observed_generation):
-        return ""
-    late = now - read_settings(owner.metadata).deadline
-    found = {
-        name: min(start, late) for name, start in since.items() if stall_message(conditions).startswith(f"{name}: ")
-    }
-    return stall_of(conditions, members, found, now) if found else ""
+    text, down = stall_of((stalled,)), (each.name for each in members if each.unready_since is not None)
+    is_new = is_observed(owner.metadata, owner.status.observed_generation)
+    return text if is_new and any(text.startswith(f"stalled: {name}: ") for name in down) else ""

@@ -10,7 +10,7 @@ from controller.replicas.wrong_annotations import with_hints, wrong_on
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
 from plugin.views.pools import situation_of_pool
 from plugin.views.sets import situation_of_set
-from plugin.views.situation import Member, Situation, failures_of, situation_of_owner, stall_message
+from plugin.views.situation import Member, Situation, failures_of, situation_of_owner, stall_of
 from plugin.views.tables import printable
 
 
@@ -62,7 +62,7 @@ def situation_from_status(
         members=members,
         failures=failures_of(conditions),
         found=printable(problem) or _problem(status),
-        stalled=f"stalled: {stall}" if (stall := stall_message(conditions)) else "",
+        stalled=stall_of(conditions),
         wrong=tuple(each.text for each in with_hints(wrong_on(owner.metadata, place))),
     )
 
@@ -86,7 +86,7 @@ def _word(status: Any, wanted: int, total: int, ready: int, *, paused: bool) -> 
     said = word_of(getattr(status, "printable_status", None), conditions)
     if said:
         return said
-    if stall_message(conditions):
+    if stall_of(conditions):
         return "Degraded"
     if paused:
         return "Paused"

@@ -1,41 +1,33 @@
-"""What the controller does later if no object changes: Events, writes, the stall and the healing, each with its time.
+"""What the controller does later if no object changes: Events, writes and the stall, each with its time.
 
 The controller's own functions give these times. The plan of a snapshot says when the controller looks again. Then the
 same functions run on the same snapshot with this later time. So there is no second formula for a deadline or a delay.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.apimachinery.conditions import find_true, with_timezone
-from controller.kubevirt.vm_types import VirtualMachine
-from controller.kubevirt.vms import BROKEN_STATES, is_deleting, is_ready, printable_status_of, start_failures_of
-from controller.pool.healing.failing import FailingVM, failing_vms
-from controller.pool.healing.heal import HEALING_HELD
-from controller.pool.healing.records import read_records
+from controller.apimachinery.field_error import FieldError
 from controller.pool.health import plan_progress as pool_progress
-from controller.pool.members.situation import Situation as PoolSituation
-from controller.pool.members.situation import situation_of
+from controller.pool.members.situation import situation_of as pool_situation
 from controller.pool.members.snapshot import Snapshot as PoolSnapshot
 from controller.pool.plan import plan as plan_pool
-from controller.pool.spec.policies import Healing
 from controller.pool.status import next_status as pool_status
 from controller.replicas.conditions import REPLICA_FAILURE, STALLED
 from controller.replicas.kstatus import plan_deadline
 from controller.replicas.settings import read_settings
 from controller.replicaset.health import plan_progress as set_progress
 from controller.replicaset.plan import plan as plan_set
-from controller.replicaset.situation import Situation as SetSituation
 from controller.replicaset.situation import situation_of as set_situation
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
 from controller.replicaset.status import next_status as set_status
 from controller.runtime.actions import Action, Plan, join, label_of
 from controller.runtime.dry_run import reported_actions
-from controller.runtime.waits import Why
 from informers.ratelimit import LONGEST_ITEM_DELAY_S
 from plugin.views.situation import not_yet_tried
 from plugin.views.tables import short
@@ -48,9 +40,6 @@ LISTED: Final = 3
 SHORTEST: Final = timedelta(milliseconds=1)
 
 
-Planner: TypeAlias = Callable[[Any], Plan]
-
-
 class Upcoming(Struct, frozen=True, kw_only=True, rename="camel"):
     """Something that happens in `seconds` if nothing changes. `seconds` is None if the time is not known."""
 
@@ -59,65 +48,61 @@ class Upcoming(Struct, frozen=True, kw_only=True, rename="camel"):
     is_write: bool = False
 
 
-def upcoming_of(snapshot: Any) -> tuple[Upcoming, ...]:
-    """Return what the controller does later with this object, the earliest first."""
-    if snapshot.owner.spec.paused or snapshot.owner.metadata.deletion_timestamp is not None:
-        return ()
-    match snapshot:
-        case PoolSnapshot() if isinstance(pool := situation_of(snapshot), PoolSituation):
-            found = _later(snapshot, plan_pool, pool_status, pool_progress(pool))
-            found += _unblocked(snapshot, found, _healings(pool))
-        case SetSnapshot() if isinstance(owner := set_situation(snapshot), SetSituation):
-            found = _later(snapshot, plan_set, set_status, set_progress(owner))
-        case _:
-            return ()
-    found += _repeated_writes(snapshot.owner.status)
-    return tuple(sorted(found, key=lambda each: (each.seconds is None, each.seconds or 0)))
-
-
-def _later(
-    snapshot: Any, plan_of: Planner, status_of: Callable[[Any, Any, Any], Any], progress: Plan
-) -> list[Upcoming]:
-    """Return the new Events, the new writes and the stall of the plans at later times.
-
-    The search ends with the first new write, because the write changes an object. `progress` asks for a reconciliation
-    when the object becomes stalled because of a VM.
+def upcoming_of(snapshot: PoolSnapshot | SetSnapshot) -> tuple[Upcoming, ...]:
+    """Return what the controller does later with this object, the earliest first: the new Events, the new writes and
+    the stall of the plans at later times. The search for writes ends with the first, because it changes an object.
     """
-    deadline = join((progress, _failure_deadline(snapshot)))
-    now = plan_of(snapshot)
-    events = {notice.reason for notice in now.notices}
-    actions = set(map(_identity, reported_actions(now)))
-    is_stalled = _is_stalled(status_of(snapshot, not_yet_tried(now), now.waits))
+    owner = snapshot.owner
+    if (
+        owner.spec.paused
+        or owner.metadata.deletion_timestamp is not None
+        or isinstance(_situation(snapshot), FieldError)
+    ):
+        return ()
     found: list[Upcoming] = []
-    has_writes = False
-    for at, plan in _plans(snapshot, now, plan_of, deadline):
-        seconds = (at - snapshot.now).total_seconds()
+    looks = _looks(snapshot)
+    _, now, status = next(looks)
+    events, actions = {each.reason for each in now.notices}, set(map(_identity, reported_actions(now)))
+    is_stalled, has_writes = find_true(status.conditions, STALLED) is not None, False
+    if find_true(status.conditions, REPLICA_FAILURE) is not None:
+        text = f"the failed write is repeated, after a growing pause of at most {short(LONGEST_ITEM_DELAY_S)}"
+        found.append(Upcoming(seconds=None, text=text))
+    for seconds, plan, status in looks:
         added = [each for each in reported_actions(plan) if _identity(each) not in actions]
         if added and not has_writes:
             found += _writes(added, seconds)
             has_writes = True
-        fresh = [each.reason for each in plan.notices if each.reason not in events and not added]
-        found += [Upcoming(seconds=seconds, text=f"{reason} in {short(seconds)}") for reason in dict.fromkeys(fresh)]
+        fresh = dict.fromkeys(each.reason for each in plan.notices if each.reason not in events and not added)
+        found += [Upcoming(seconds=seconds, text=f"{reason} in {short(seconds)}") for reason in fresh]
         events.update(fresh)
-        if not is_stalled and _is_stalled(status_of(replace(snapshot, now=at), not_yet_tried(plan), plan.waits)):
+        if not is_stalled and find_true(status.conditions, STALLED) is not None:
             is_stalled = True
             found += [] if fresh else [Upcoming(seconds=seconds, text=f"Stalled in {short(seconds)}")]
-    return found
+    return tuple(sorted(found, key=lambda each: (each.seconds is None, each.seconds or 0)))
 
 
-def _plans(snapshot: Any, plan: Plan, plan_of: Planner, deadline: Plan) -> Iterator[tuple[datetime, Plan]]:
-    """Yield the plans at the next times at which the controller looks, and the plan at the deadline."""
-    due = deadline.requeue_after_s
-    end = snapshot.now + timedelta(seconds=due) if due is not None else None
-    at = snapshot.now
+def _looks(snapshot: Any) -> Iterator[tuple[float, Plan, Any]]:
+    """Yield the plan and the status now, at the next times at which the controller looks, and at the time at which the
+    object becomes stalled. The first value is the time from now in seconds.
+    """
+    plan_of: Any = plan_pool if isinstance(snapshot, PoolSnapshot) else plan_set
+    status_of: Any = pool_status if isinstance(snapshot, PoolSnapshot) else set_status
+
+    def look(at: datetime) -> tuple[float, Plan, Any]:
+        later = replace(snapshot, now=at)
+        plan = plan_of(later)
+        return (at - snapshot.now).total_seconds(), plan, status_of(later, not_yet_tried(plan), plan.waits)
+
+    deadline = _deadline(snapshot)
+    at, end = snapshot.now, snapshot.now + timedelta(seconds=deadline) if deadline is not None else None
     for _ in range(ROUNDS):
+        seconds, plan, status = look(at)
+        yield seconds, plan, status
         if plan.requeue_after_s is None or plan.requeue_after_s > HORIZON_S:
             break
         at += max(timedelta(seconds=plan.requeue_after_s), SHORTEST)
-        plan = plan_of(replace(snapshot, now=at))
-        yield at, plan
     if end is not None and end > at:
-        yield end, plan_of(replace(snapshot, now=end))
+        yield look(end)
 
 
 def _identity(action: Action) -> tuple[str, str, object]:
@@ -125,69 +110,20 @@ def _identity(action: Action) -> tuple[str, str, object]:
 
 
 def _writes(actions: list[Action], seconds: float) -> Iterable[Upcoming]:
-    for each in actions[:LISTED]:
-        text = f"in {short(seconds)}: {label_of(type(each))} {each.resource.plural} {each.key}: {each.why}"
-        yield Upcoming(seconds=seconds, text=text, is_write=True)
-    if len(actions) > LISTED:
-        text = f"in {short(seconds)}: {len(actions) - LISTED} more writes"
-        yield Upcoming(seconds=seconds, text=text, is_write=True)
+    texts = [f"{label_of(type(each))} {each.resource.plural} {each.key}: {each.why}" for each in actions[:LISTED]]
+    texts += [f"{len(actions) - LISTED} more writes"] if len(actions) > LISTED else []
+    return (Upcoming(seconds=seconds, text=f"in {short(seconds)}: {text}", is_write=True) for text in texts)
 
 
-def _is_stalled(status: Any) -> bool:
-    return find_true(status.conditions, STALLED) is not None
+def _situation(snapshot: Any) -> Any:
+    return pool_situation(snapshot) if isinstance(snapshot, PoolSnapshot) else set_situation(snapshot)
 
 
-def _failure_deadline(snapshot: Any) -> Plan:
-    """Return a plan that asks for a reconciliation when a failed write makes the object stalled."""
+def _deadline(snapshot: Any) -> float | None:
+    """Return the seconds until a VM or a failed write makes the object stalled, or None."""
     status, meta = snapshot.owner.status, snapshot.owner.metadata
     failure = find_true(status.conditions if status is not None else None, REPLICA_FAILURE)
     since = with_timezone(failure.last_transition_time) if failure is not None else None
-    return plan_deadline([since], snapshot.now, read_settings(meta).deadline)
-
-
-def _repeated_writes(status: Any) -> Iterator[Upcoming]:
-    if find_true(status.conditions if status is not None else None, REPLICA_FAILURE) is not None:
-        pause = short(LONGEST_ITEM_DELAY_S)
-        yield Upcoming(seconds=None, text=f"the failed write is repeated, after a growing pause of at most {pause}")
-
-
-def _healings(situation: PoolSituation) -> list[Upcoming]:
-    """Return when the VMs of a pool will be healed: after more failed starts, or at a time."""
-    snapshot, intent = situation.snapshot, situation.intent
-    if not intent.heals:
-        return []
-    failing = failing_vms(situation, read_records(situation))
-    by_uid = {each.machine.metadata.uid: each for each in failing}
-    found = []
-    for vm in (each.vm for each in situation.members):
-        text, seconds = _healing(snapshot, intent.healing, vm, by_uid.get(vm.metadata.uid))
-        if text:
-            found.append(Upcoming(seconds=seconds, text=f"healing of {vm.metadata.name} {text}"))
-    found.sort(key=lambda each: (each.seconds is None, each.seconds or 0, each.text))
-    more = len(found) - LISTED
-    return [*found[:LISTED], *([Upcoming(seconds=None, text=f"healing of {more} more VMs")] if more > 0 else [])]
-
-
-def _unblocked(snapshot: PoolSnapshot, later: Iterable[Upcoming], healings: Iterable[Upcoming]) -> list[Upcoming]:
-    """Return the healings that come before the controller holds healing back because too many VMs fail."""
-    if any(each.why is Why.FEWER for each in plan_pool(snapshot).waits):
-        return []
-    held = min((each.seconds for each in later if each.seconds and each.text.startswith(HEALING_HELD)), default=None)
-    return [each for each in healings if held is None or (each.seconds is not None and each.seconds < held)]
-
-
-def _healing(
-    snapshot: PoolSnapshot, healing: Healing | None, vm: VirtualMachine, failing: FailingVM | None
-) -> tuple[str, float | None]:
-    """Return when this VM will be healed, and the seconds until the time. Return "" if no healing is in sight."""
-    if failing is not None and failing.due <= snapshot.now:
-        return "", None  # the plan has the healing already
-    texts, seconds, failures = [], None, start_failures_of(vm)
-    starts = failures or printable_status_of(vm) in BROKEN_STATES
-    if healing is not None and failures < healing.threshold and starts and not is_ready(vm) and not is_deleting(vm):
-        texts.append(f"at {healing.threshold} failed starts (now {failures})")
-    if failing is not None:
-        seconds = (failing.due - snapshot.now).total_seconds()
-        again = f" ({failing.healed} healings before)" if failing.healed else ""
-        texts.append(f"in {short(seconds)}{again}")
-    return ", or at the latest ".join(texts), seconds
+    progress_of: Any = pool_progress if isinstance(snapshot, PoolSnapshot) else set_progress
+    writes = plan_deadline([since], snapshot.now, read_settings(meta).deadline)
+    return join((progress_of(_situation(snapshot)), writes)).requeue_after_s

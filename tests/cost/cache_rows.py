@@ -31,7 +31,6 @@ from controller.replicaset.triggers import replicasets_of_vmi
 from controller.runtime.status import status_patch
 from informers.meta import ObjectKey
 from informers.store import Added, Removed, Store, Updated
-from plugin.views.draining import Budget, Evictee, choose, loss_lines
 from plugin.views.edits import Edit, json_patch
 from plugin.views.pools import visible_members
 from plugin.views.situations import situation_from_status
@@ -186,13 +185,6 @@ def cleanup_of_many_pools(n: int) -> Call:
     owners = [pools.pool(f"web{number}", uid=f"uid-{number}") for number in range(n)]
     machines = [pools.vm(f"web{number}-0", owner=each) for number, each in enumerate(owners)]
     return lambda: plan_cleanup(owners, machines, pools.POOLS, force=False)
-
-
-@row(20, 2_000)
-def evictions_from_a_node(n: int) -> Call:
-    evictees = [Evictee(namespace="a", name=each, uid=each, owner=each[-1]) for each in map(str, range(n))]
-    budgets = {str(number): Budget(1, 0) for number in range(10)}
-    return lambda: [choose(evictees, budgets, {"1"}), loss_lines(evictees, budgets, width=100)]
 
 
 @row(12, 500)

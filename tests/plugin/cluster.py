@@ -1,6 +1,6 @@
 """A cluster in memory for the commands of the plugin, with a fixed clock."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -17,7 +17,6 @@ from informers.errors import ApiError, Forbidden
 from informers.meta import ObjectKey
 from informers.resource import Resource
 from plugin.cli import main
-from plugin.commands.drain import NODES, PODS
 from plugin.connection import Session
 from plugin.flags import Flags
 from tests.builders import NOW
@@ -52,8 +51,6 @@ class Cluster:
                 LEASES,
                 KUBEVIRTS,
                 DEPLOYMENTS,
-                NODES,
-                PODS,
                 SERVICES,
                 EVENTS,
             ),
@@ -66,8 +63,6 @@ class Cluster:
         self.is_read_only = False
         self.writes: list[tuple[str, str, Mapping[str, str], Any]] = []
         self.on_read: list[Any] = []
-        self.evictions: list[str] = []
-        self.on_eviction: Callable[[str], None] = lambda pod: None
 
     def put(self, resource: Resource[Any], *objects: Any) -> None:
         for each in objects:
@@ -114,10 +109,6 @@ class Cluster:
         return msgspec.json.encode({**page, "items": items})
 
     async def _answer(self, method: str, path: str, **more: Any) -> bytes:
-        if path.endswith("/eviction"):
-            self.evictions.append(path.split("/")[-2])
-            self.on_eviction(self.evictions[-1])
-            return b"{}"
         if path.count("/") == 3 and path.startswith("/apis/"):
             served = (*self.served, *((KUBEVIRTS,) if self.has_kubevirt else ()))
             plurals = [each.plural for each in served if each.group_path == path]

@@ -18,7 +18,6 @@ from controller.runtime.reconciler import WARNED
 from controller.takeover.virt_controller import DEPLOYMENTS, VIRT_CONTROLLER
 from informers.errors import StatusError
 from informers.meta import ObjectKey
-from plugin.commands.drain import CREATED_BY, NODE_LABEL, NODES, PODS
 from tests import builders, pool_builders
 from tests.builders import NOW
 from tests.fakes.rules import wire
@@ -221,41 +220,6 @@ def server_with_an_error(cluster: Cluster) -> None:
     cluster.answer_with(StatusError("etcd is down", code=500, reason="InternalError"))
 
 
-def node(cluster: Cluster, name: str = "node-1") -> None:
-    cluster.server.put(NODES, {"metadata": {"name": name, "namespace": ""}, "spec": {}})
-
-
-def put_pod(cluster: Cluster, name: str, uid: str) -> None:
-    cluster.server.change(VMIS, ObjectKey("default", name), {"metadata": {"labels": {NODE_LABEL: "node-1"}}})
-    cluster.server.put(PODS, {"metadata": {"name": f"pod-{name}", "namespace": "default", "labels": {CREATED_BY: uid}}})
-
-
-def pool_on_one_node(cluster: Cluster, number: int = 3) -> None:
-    """A pool whose VMs all run on node-1, with their Pods. One VM may be unavailable."""
-    node(cluster)
-    pool = pool_builders.pool(replicas=number, maxUnavailable=1)
-    vms = pool_builders.vms(pool, *range(number))
-    vmis = [pool_builders.vmi(vm) for vm in vms]
-    cluster.put_pool(pool, vms, vmis, [pool_builders.revision(pool)])
-    for vmi in vmis:
-        put_pod(cluster, vmi.metadata.name, vmi.metadata.uid)
-
-
-def set_on_one_node(cluster: Cluster) -> None:
-    """A set without a rolling update. So one VMI at a time may be unavailable."""
-    node(cluster)
-    herds.replica_set(cluster, updated=2, rolls=False)
-    for number in range(2):
-        put_pod(cluster, f"test{number}", f"uid-of-test{number}")
-
-
-def vmi_alone_on_a_node(cluster: Cluster) -> None:
-    node(cluster)
-    cluster.put(VMIS, builders.vmi("alone", labels={NODE_LABEL: "node-1"}))
-    put_pod(cluster, "alone", "uid-alone")
-    cluster.on_eviction = lambda pod: cluster.server.remove(VMIS, ObjectKey("default", "alone"))
-
-
 OFFLINE: Final = {"scaleInStrategy": {"proactive": {"statePreservation": "Offline"}}}
 RECORDING: Final = Path(__file__).parents[1] / "recordings" / "kubevirt-pool-revision.json"
 
@@ -345,9 +309,5 @@ SCENES: Final[Mapping[str, Setup]] = {
         behind_kubevirt(partial(herds.replica_set, outdated=1, updated=1)), "kubevirts"
     ),
     "error-of-the-server": server_with_an_error,
-    "drain-pool": pool_on_one_node,
-    "drain-set": set_on_one_node,
-    "drain-alone": vmi_alone_on_a_node,
-    "drain-nothing": node,
 }
 """For each scene, a function that fills the cluster. The golden file of the scene has the commands."""

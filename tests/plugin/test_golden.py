@@ -1,6 +1,6 @@
 """The output of commands as files in `golden`: the state of each pool and set, and scenes of several commands.
 
-Lines of stderr begin with `! `, and requests that write and evictions begin with `> `. A scene runs the commands in its
+Lines of stderr begin with `! `, and requests that write begin with `> `. A scene runs the commands in its
 file. The command `GOLDEN=write pytest tests/plugin/test_golden.py` writes the output again: read the difference before
 you commit it.
 """
@@ -13,27 +13,25 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from plugin.commands.drain import NODES
 from tests.plugin import states
 from tests.plugin.cluster import Cluster, Shell
 from tests.plugin.scenes import SCENES
 
 GOLDEN = Path(__file__).with_name("golden")
-COMMANDS = 420
+COMMANDS = 413
 """The number of commands in all golden files. A scene reads its commands from its file, so none may get lost there."""
 
 LOOKING = ("tree {}", "why {}", "rollout status {} --watch=false")
 
 
 def transcript(shell: Shell, *lines: str) -> str:
-    """The commands with their output, with the writes and evictions, and with the exit code if it is not 0."""
+    """The commands with their output, with the writes, and with the exit code if it is not 0."""
     text = ""
     for line in lines:
-        before, evicted = len(shell.cluster.writes), len(shell.cluster.evictions)
+        before = len(shell.cluster.writes)
         code, out, err = shell(line)
         errors = "".join(f"! {each}\n" for each in err.splitlines())
         writes = "".join(f"> {written(*each)}\n" for each in shell.cluster.writes[before:])
-        writes += "".join(f"> evict {each}\n" for each in shell.cluster.evictions[evicted:])
         text += f"$ kubectl vmherd {line}\n{out}{errors}{writes}" + (f"[exit code {code}]\n" if code else "") + "\n"
     return text
 
@@ -79,7 +77,6 @@ def test_no_scene_and_no_command_is_lost():
 
 def test_wrong_words(cluster: Cluster, shell: Shell):
     states.pool_rollout(cluster)
-    cluster.server.put(NODES, {"metadata": {"name": "node-1"}})
     replay("wrong-words", shell)
 
 
@@ -102,7 +99,7 @@ def test_few_permissions(cluster: Cluster, shell: Shell, plural: str):
 def test_no_cluster(capsys: pytest.CaptureFixture[str]):
     shell = Shell(Cluster(), capsys)
     there = " --server=http://127.0.0.1:1"
-    lines = ("list", "tree vmpool/web", "scale vmpool/web --replicas=1", "protect vm/web-0", "drain node-1", "version")
+    lines = ("list", "tree vmpool/web", "scale vmpool/web --replicas=1", "protect vm/web-0", "version")
     text = transcript(shell, *(line + there for line in lines)).replace(there, "")
     compare("no-cluster", re.sub(r"vmherd \S+ \(Python [\d.]+\)", "vmherd <version> (Python <version>)", text))
 
@@ -145,6 +142,5 @@ def test_names_for_scripts(cluster: Cluster, shell: Shell):
 @pytest.mark.parametrize("scene", SCENES)
 def test_a_scene(cluster: Cluster, shell: Shell, monkeypatch: pytest.MonkeyPatch, scene: str):
     monkeypatch.setattr("plugin.commands.marks.MARKS_SEEN_S", 0)
-    monkeypatch.setattr("plugin.commands.drain.INTERVAL_S", 0.01)
     SCENES[scene](cluster)
     replay(f"scene-{scene}", shell)

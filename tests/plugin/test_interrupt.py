@@ -27,7 +27,7 @@ def start(*words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize("line", ["rollout status vmpool/web", "drain node-1", "takeover --undo", "list -A"])
+@pytest.mark.parametrize("line", ["rollout status vmpool/web", "takeover --undo", "list -A"])
 def test_ctrl_c_while_a_command_waits_for_the_server(silent_server: tuple[socket.socket, str], line: str):
     server, url = silent_server
     process = start(*line.split(), f"--server={url}")

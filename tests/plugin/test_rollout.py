@@ -89,7 +89,7 @@ def test_a_stall_that_only_the_controller_knows_ends_a_rollout(
     }
     herds.pool_in_update(cluster, status={"observedGeneration": observed, "conditions": [stalled]})
     assert shell("rollout status vmpool/web --watch=false")[0] == code
-    says = "stalled for 10m: web-1 ImagePullBackOff (Back-off pulling image)" in shell.output("why vmpool/web")
+    says = "stalled: web-1: Starting" in shell.output("why vmpool/web")
     assert says == bool(code)
 
 

@@ -34,7 +34,7 @@ def test_the_preview_names_the_vms_that_the_controller_deletes(policy: str, repl
     assert len(deletes) == 6 - replicas
 
 
-def test_the_preview_of_a_set_follows_its_ranking():
+def test_the_preview_of_a_set_follows_its_plans():
     owner = builders.replicaset(replicas=3)
     vmis = [
         builders.vmi("a", owner=owner, annotations={"vmherd.dev/deletion-cost": "-1"}),
@@ -44,7 +44,7 @@ def test_the_preview_of_a_set_follows_its_ranking():
     given = preview(with_replicas(set_snapshot(owner, vmis), 1))
     assert [(each.name, each.why) for each in given.leaving] == [("a", "deletion cost -1"), ("c", "")]
     assert [each.name for each in given.staying] == ["b"]
-    assert preview(with_replicas(set_snapshot(owner, vmis), 0)).held == "1 surplus virtual machines may not be deleted"
+    assert preview(with_replicas(set_snapshot(owner, vmis), 0)).held == "1 surplus VMIs are protected"
     assert len(preview(with_replicas(set_snapshot(owner, vmis), 5)).creating) == 2
 
 
@@ -73,3 +73,25 @@ def test_the_preview_knows_that_healing_takes_the_surplus():
     assert [(each.name, each.why) for each in preview(snapshot).leaving] == [("web-2", "failed")]
     both = preview(with_replicas(snapshot, 1)).leaving
     assert [(each.name, each.why) for each in both] == [("web-2", "failed"), ("web-0", "")]
+
+
+def test_the_preview_needs_as_many_plans_as_the_controller():
+    pool = pool_builders.pool(replicas=7)
+    vms = [pool_builders.vm(f"web-{n}", owner=pool, ready=n != 3) for n in range(7)]
+    at_once = pool_builders.snapshot(pool, vms)
+    in_parts = pool_builders.snapshot(pool, vms, burst=2)
+    assert preview(with_replicas(in_parts, 1)) == preview(with_replicas(at_once, 1))
+    owner = builders.replicaset(replicas=7)
+    snapshot = set_snapshot(owner, [builders.vmi(name, owner=owner, node=f"node-{name < 'c'}") for name in "abcdefg"])
+    assert preview(with_replicas(replace(snapshot, burst=2), 1)) == preview(with_replicas(snapshot, 1))
+
+
+def test_vms_leave_although_they_must_drain_and_get_a_finalizer_before():
+    keeps = {"proactive": {"statePreservation": "Offline"}}
+    pool = pool_builders.pool(replicas=1, scaleInStrategy=keeps, annotations={"vmherd.dev/drain-seconds": "60"})
+    vms = pool_builders.vms(pool, 0, 1, 2, finalizers=(), spec=pool_builders.vm_spec(disks=("data",)))
+    snapshot = pool_builders.snapshot(pool, vms, vmis=[pool_builders.vmi(each, phase="Running") for each in vms])
+    given = preview(snapshot)
+    assert (len(given.leaving), given.held) == (2, "")
+    assert given.disks == "kept (statePreservation Offline)"
+    assert preview(replace(snapshot, owner=replace(pool, spec=replace(pool.spec, paused=True)))).leaving == ()

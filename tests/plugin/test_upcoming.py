@@ -56,10 +56,11 @@ async def test_a_rollout_stalls_at_the_time_of_why_and_not_before(cluster: Clust
 async def test_a_vm_is_healed_at_the_time_of_why_and_not_before(cluster: Cluster):
     states.POOLS["before-healing"](cluster)
     snapshot = await snapshot_of(cluster, POOLS, "web")
-    healing = upcoming_of(snapshot)[0]
-    assert healing == Upcoming(seconds=240, text="healing of web-1 at 3 failed starts (now 1), or at the latest in 4m")
+    [wait] = plan_pool(snapshot).waits
+    assert wait.text == "healing: web-1 fails, and is replaced at 2026-08-01T12:04:00Z"
+    assert (wait.names, wait.until) == (("web-1",), snapshot.now + timedelta(seconds=240))
     assert plan_after(snapshot, 240, plan_pool).held.startswith("healing: failed virtual machines are replaced")
-    assert plan_after(snapshot, 239, plan_pool).held == ""
+    assert plan_after(snapshot, 239, plan_pool).waits == (wait,)
 
 
 @pytest.mark.parametrize("state", ["paused", "deleted", "invalid", "at-rest"])

@@ -12,7 +12,6 @@ from plugin.views.scaling import preview, with_replicas
 from plugin.views.upcoming import upcoming_of
 
 _WRITE: Final = re.compile(r"in \S+: (\w+) (\w+) [^/ ]+/([^:]+): ")
-_HEALING: Final = re.compile(r"healing of (\S+) in ")
 
 
 class Foretold(Struct, frozen=True):
@@ -35,11 +34,15 @@ def foretold_of(at: float, owner: str, snapshot: Any, plan: Plan) -> Iterator[Fo
     written = frozenset(f"{each.resource.plural}/{each.key.name}" for each in plan.actions)
     due = at + (plan.requeue_after_s if plan.requeue_after_s is not None else 1e9)
     yield Foretold(at, owner, "plan", written, due)
+    for wait in plan.waits:
+        if wait.until is not None:
+            yield Foretold(
+                at, owner, "why", frozenset(wait.names[:1]), at + (wait.until - snapshot.now).total_seconds()
+            )
     for each in upcoming_of(snapshot):
-        found = _WRITE.match(each.text), _HEALING.match(each.text)
-        name = found[0][3] if found[0] else found[1][1] if found[1] else ""
-        if name and each.seconds is not None:
-            yield Foretold(at, owner, "why", frozenset({name}), at + each.seconds)
+        found = _WRITE.match(each.text)
+        if found and each.seconds is not None:
+            yield Foretold(at, owner, "why", frozenset({found[3]}), at + each.seconds)
 
 
 def foretold_scale(at: float, owner: str, snapshot: Any, plan: Plan, replicas: int) -> Foretold | None:
@@ -47,7 +50,7 @@ def foretold_scale(at: float, owner: str, snapshot: Any, plan: Plan, replicas: i
     if [*reported_actions(plan)] or plan.held:
         return None
     shown = preview(with_replicas(snapshot, replicas))
-    if shown.held or shown.staying:
+    if shown.held:
         return None
     names = frozenset(each.name for each in shown.leaving)
     return Foretold(at, owner, "scale", names, at, len(shown.creating))

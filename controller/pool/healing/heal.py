@@ -36,7 +36,7 @@ from controller.pool.members.notes import MAX_ENTRIES, Record
 from controller.pool.members.situation import Situation
 from controller.pool.rollout.successors import successor_of
 from controller.replicas.conditions import machines_wait
-from controller.replicas.draining import HEALING, is_draining, must_drain
+from controller.replicas.draining import HEALING, is_draining, must_drain, time_text
 from controller.replicas.progress import wake_at
 from controller.runtime.actions import Cause, Notice, Plan, Stage, join, waiting
 from controller.runtime.waits import Why
@@ -76,20 +76,33 @@ def plan_healing(situation: Situation) -> HealingPlan:
         next_times.append(recovering.until)
     curable, obstacles = _split_due(situation, [each for each in failing if each.due <= snapshot.now])
     parts = [obstacles, wake_at(next_times, snapshot.now)]
-    if not curable:
-        return HealingPlan(join(parts))
     limit = intent.max_unhealthy.of(len(members) + recovering.absent)
     unhealthy = len(certain) + recovering.number + len(situation.known_lost)
     if unhealthy > limit:
-        return HealingPlan(join([*parts, _too_many(situation, unhealthy, limit)]))
+        return HealingPlan(join([*parts, *([_too_many(situation, unhealthy, limit)] if curable else [])]))
     max_healed = min(situation.most_unavailable, MAX_ENTRIES)
     slots = max(min(max_healed - recovering.number, snapshot.limits.burst), 0)
     chosen = curable[:slots]
     left = len(curable) - len(chosen)
     held = f"healing: {machines_wait(left)} until others are available" if left else ""
     parts += [_heal(situation, chosen, records), waiting(held, Why.OTHERS)]
+    parts += [_wait_for_next(situation, failing)] if len(curable) < slots else []
     uids, due = (frozenset(each.machine.metadata.uid for each in vms) for vms in (chosen, curable))
     return HealingPlan(join(parts), uids, due)
+
+
+def _wait_for_next(situation: Situation, failing: list[FailingVM]) -> Plan:
+    """Return a plan that says which VM is healed next, and when. VMs that may not be deleted now are left out."""
+    later = sorted((each for each in failing if each.due > situation.now), key=lambda each: (each.due, each.ordinal))
+    obstacles = ((each, healing_obstacle(situation, each.machine, _own_disks(each.machine.vm))) for each in later)
+    first = next((each for each, obstacle in obstacles if not obstacle), None)
+    if first is None:
+        return Plan()
+    name, number = first.machine.metadata.name, first.healed
+    before = f" ({number} healing{'' if number == 1 else 's'} before)" if number else ""
+    more = f", and {len(later) - 1} more later" if len(later) > 1 else ""
+    text = f"healing: {name} fails, and is replaced at {time_text(first.due)}{before}{more}"
+    return waiting(text, names=(name,), until=first.due)
 
 
 def _split_due(situation: Situation, due: list[FailingVM]) -> tuple[list[FailingVM], Plan]:
