@@ -8,9 +8,8 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from conformance.api import Api, condition_of, controller_of, is_terminating
+from conformance.api import Api, condition_of, controller_of, describe, is_terminating, require
 from conformance.case import Document, Skip, Unmet
-from conformance.expectations import describe, require
 from conformance.templates import HOLD, vmi_spec
 from informers.errors import ApiError, StatusError
 

@@ -22,8 +22,7 @@ from sandbox import conformance
 from sandbox.binaries import PROGRAMS, BinariesUnavailable, find_binaries
 from sandbox.controlplane import ControlPlaneError
 from sandbox.crds import CrdError
-from sandbox.home import Home, HomeError
-from sandbox.running import SandboxError, Simulate, interruptible, run_sandbox
+from sandbox.running import Home, HomeError, SandboxError, Simulate, interruptible, run_sandbox
 from sandbox.settings import DEFAULT, Detail, SimulationSettings, simulation_options
 
 OK, INTERRUPTED = 0, 130

@@ -66,7 +66,7 @@ class ControlPlaneError(Exception):
 
 
 class ControlPlane:
-    """A control plane that keeps its files in one directory. The docstring of `sandbox.home` lists these files."""
+    """A control plane that keeps its files in one directory. The docstring of `sandbox.running` lists these files."""
 
     def __init__(
         self,

@@ -28,8 +28,15 @@ from informers.meta import KubeObject, ObjectKey
 from informers.resource import Resource
 from informers.store import ALL_NAMESPACES, Change, Removed
 from sandbox import behavior, vm_behavior
-from sandbox.claim_behavior import claim_step, persistent_volume_step
-from sandbox.claims import CLAIMS, PERSISTENT_VOLUMES, PersistentVolume, SimulatedClaim, waiting_phase
+from sandbox.claims import (
+    CLAIMS,
+    PERSISTENT_VOLUMES,
+    PersistentVolume,
+    SimulatedClaim,
+    claim_step,
+    persistent_volume_step,
+    waiting_phase,
+)
 from sandbox.conditions import is_controlled_by
 from sandbox.datavolumes import DATA_VOLUMES, SUCCEEDED, SimulatedDataVolume, phase_of_volume, volume_step
 from sandbox.kind_simulator import KindSimulator, subject_of
@@ -37,11 +44,10 @@ from sandbox.launchers.simulator import LauncherSimulator
 from sandbox.settings import DEFAULT, Detail, SimulationSettings, simulation_options
 from sandbox.step import NextStep, Step
 from sandbox.virt_api import server
-from sandbox.virt_api.account import create_token
-from sandbox.vm_revisions import REVISIONS, SimulatedRevision
+from sandbox.virt_api.registration import create_token
 from sandbox.vm_status import RelatedObjects
 from sandbox.vmis import VMIS, Reason, SimulatedVMI
-from sandbox.vms import VMS, SimulatedVM
+from sandbox.vms import REVISIONS, VMS, SimulatedRevision, SimulatedVM
 
 USER_AGENT = "vmherd-simulator"
 WORKERS = 16

@@ -17,9 +17,8 @@ from sandbox.claims import SimulatedClaim
 from sandbox.conditions import Conditions, is_controlled_by, updated, without
 from sandbox.datavolumes import FAILED, SUCCEEDED, SimulatedDataVolume, phase_of_volume
 from sandbox.settings import SimulationSettings
-from sandbox.vm_revisions import SimulatedRevision
 from sandbox.vmis import UNSCHEDULED_PHASES, Reason, SimulatedVMI
-from sandbox.vms import ChangeRequest, SimulatedVM, StartFailure, VMStatus
+from sandbox.vms import ChangeRequest, SimulatedRevision, SimulatedVM, StartFailure, VMStatus
 
 BACKOFF_S: Final = 10
 LONGEST_BACKOFF_S: Final = 300

@@ -1,10 +1,9 @@
 """Cases about the disks that a pool makes, changed disk templates, and VMs that must not be deleted."""
 
-from conformance.api import owners_of, uids_by_name
+from conformance.api import owners_of, require, uids_by_name
 from conformance.case import Cases, Document, Kind, Origin, Requirement
 from conformance.cases.pool_healing import until_failing
 from conformance.cases.pool_scaling import proactive
-from conformance.expectations import require
 from conformance.namespace import BOOT_S
 from conformance.pools import Pools
 from conformance.templates import FAILING, FAILING_DISK, data_volume_template

@@ -1,8 +1,7 @@
 """Cases about the membership and the content of a pool's VMs."""
 
-from conformance.api import labels_of, owners_of
+from conformance.api import labels_of, owners_of, require
 from conformance.case import Cases, Document, Kind, Origin
-from conformance.expectations import require
 from conformance.namespace import BOOT_S
 from conformance.pools import LABELS, Pools
 from conformance.templates import HOLD, POOL_FINALIZER

@@ -2,10 +2,9 @@
 
 import asyncio
 
-from conformance.api import labels_of, owners_of, uids_by_name, uids_of
+from conformance.api import labels_of, owners_of, require, uids_by_name, uids_of
 from conformance.case import Cases, Document, Kind, Origin
 from conformance.cases.shared_scaling import annotate
-from conformance.expectations import require
 from conformance.namespace import STOPPED_S
 from conformance.pools import Pools
 

@@ -2,9 +2,8 @@
 
 import asyncio
 
-from conformance.api import controller_of, is_ready, labels_of, owners_of
+from conformance.api import controller_of, is_ready, labels_of, owners_of, require
 from conformance.case import Cases, Document, Kind, Origin, Skip
-from conformance.expectations import require
 from conformance.namespace import BOOT_S, STOPPED_S, CaseNamespace
 from conformance.templates import FAILING
 

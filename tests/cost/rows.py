@@ -21,7 +21,7 @@ from controller.kubevirt.pool_types import Pool
 from controller.pool.spec.intent import parse_intent as parse_pool
 from controller.pool.spec.template import describe_difference, disk_change, larger_disks
 from controller.replicaset.intent import parse_intent as parse_set
-from informers import errors, nesting
+from informers import errors, resource
 from informers.http import warnings
 from informers.watch.parser import WatchParser
 from tests import builders
@@ -313,7 +313,7 @@ DOCUMENTS: Final = {
 def deep_values(n: int, kind: str) -> Call:
     first, middle, last = DOCUMENTS[kind]
     document = f"{first * n}{middle}{last * n}".encode()
-    return lambda: nesting.cut_deep_values(document)
+    return lambda: resource.cut_deep_values(document)
 
 
 @row(25, 2_000, "lines", "chunks", "errors", "broken lines")

@@ -13,16 +13,14 @@ from informers.meta import ObjectKey, ObjectMeta
 from informers.objects import PatchType
 from informers.resource import Resource
 from sandbox import behavior, vm_behavior
-from sandbox.claim_behavior import claim_step, persistent_volume_step
-from sandbox.claims import CLAIMS, PERSISTENT_VOLUMES, PROTECTION
+from sandbox.claims import CLAIMS, PERSISTENT_VOLUMES, PROTECTION, claim_step, persistent_volume_step
 from sandbox.conditions import is_controlled_by
 from sandbox.datavolumes import DATA_VOLUMES, volume_step
 from sandbox.settings import DEFAULT, SimulationSettings
 from sandbox.step import Change, Create, Delete, Patch, Step
-from sandbox.vm_revisions import REVISIONS
 from sandbox.vm_status import RelatedObjects
 from sandbox.vmis import VMIS
-from sandbox.vms import VMS
+from sandbox.vms import REVISIONS, VMS
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.requests import Document
 from tests.fakes.virtual_time import run
