@@ -20,7 +20,7 @@ import sys
 import termios
 import tty
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -30,13 +30,12 @@ from rich.layout import Layout
 from rich.live import Live
 
 from sandbox.binaries import BinariesUnavailable
-from sandbox.controlplane import ControlPlaneError
-from sandbox.crds import CrdError
+from sandbox.controlplane import ControlPlaneError, CrdError
 from sandbox.demo.cluster import DemoCluster, DemoFailed, running_cluster
 from sandbox.demo.experiments import EXPERIMENTS, POOL, POOL_EXAMPLE, SET, SET_EXAMPLE, Command
 from sandbox.demo.hints import LINES, OTHER_KEYS, QUIT, TREE, draw_hints, joined, lines_to_paste, screen
 from sandbox.demo.once import run_once
-from sandbox.demo.runner import Runner, as_process, environment, running_experiments
+from sandbox.demo.runner import Runner, as_process, environment
 from sandbox.demo.tables import draw
 from sandbox.kubectl import KubectlFailed, KubectlMissing, kubectl_path, run_kubectl
 from sandbox.running import handle_signals
@@ -52,7 +51,7 @@ def watch(cluster: DemoCluster) -> None:
     for example in (SET_EXAMPLE, POOL_EXAMPLE):
         print(run_kubectl(cluster.kubeconfig, "apply", "-f", str(example)), end="", flush=True)
     console = Console()
-    with keyboard() as keys, running_experiments(cluster.kubeconfig) as runner:
+    with keyboard() as keys, closing(Runner(cluster.kubeconfig)) as runner:
         key = ""
         while key != QUIT:
             if key in OTHER_KEYS:

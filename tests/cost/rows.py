@@ -23,7 +23,7 @@ from controller.pool.spec.template import describe_difference, disk_change, larg
 from controller.replicaset.intent import parse_intent as parse_set
 from informers import errors, resource
 from informers.http import warnings
-from informers.watch.parser import WatchParser
+from informers.watch.parser import WatchParser, decode_page
 from tests import builders
 from tests import pool_builders as pools
 from tests.cost.meter import Call
@@ -330,6 +330,12 @@ def watch(n: int, kind: str) -> Call:
     )
     parser = WatchParser(pools.POOLS)
     return lambda: [parser.feed(chunk) for chunk in chunks]
+
+
+@row(25, 2_000)
+def page_with_broken_objects(n: int) -> Call:
+    body = msgspec.json.encode({"items": [{"metadata": {"name": 1}} for _ in range(n)]})
+    return lambda: decode_page(pools.POOLS, body)
 
 
 def note(n: int) -> str:
