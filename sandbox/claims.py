@@ -2,19 +2,8 @@
 
 All functions of this module are pure.
 
-A PVC is bound at once: it gets a PersistentVolume of its own, which lives as long as the PVC. With the annotation
-`sim.vmherd.dev/waiting-phase`, the PVC is bound when a VMI uses it. A deleted PVC stays while a VMI uses it.
-
-The API server decides whether the request of a PVC may grow: the PVC must be bound, and its storage class must have
-`allowVolumeExpansion: true`. The growth has these states, with the same fields as in a real cluster:
-
-1. The condition Resizing. It lasts for the time in the annotation `sim.vmherd.dev/resize-after`.
-2. The PersistentVolume has the new size. A PVC with the volumeMode Filesystem has the condition
-   FileSystemResizePending until a running VMI uses it, because the kubelet grows the file system.
-3. `status.capacity` has the new size, and the conditions are gone.
-
-The annotation `sim.vmherd.dev/resize` of a PVC has the value `hang` or `fail`. The PVC then stays in state 1. With
-`fail`, the PVC gets the condition ControllerResizeError.
+docs/sandbox.md describes how a PVC is bound and grows. A deleted PVC stays while a VMI uses it. The API server decides
+whether the request of a PVC may grow.
 """
 
 from collections.abc import Collection, Iterable

@@ -7,16 +7,8 @@ adopts an existing PVC without a controller. The DataVolume succeeds when the PV
 annotation `sim.vmherd.dev/ready-after` is over. Before that, the DataVolume is in phase Pending or ImportInProgress.
 Very short phases are not written.
 
-The PVC has the size and the storage class of the DataVolume. With the field `storage`, its default volumeMode is Block,
-as with a StorageProfile that prefers Block. With `storage` and Filesystem, the size includes CDI's overhead. A
-DataVolume does not change when its PVC grows.
-
-The annotation `sim.vmherd.dev/waiting-phase` of a DataVolume simulates a storage class with the volumeBindingMode
-WaitForFirstConsumer. Until a VMI uses the PVC, the PVC is unbound, and the DataVolume stays in the phase from the
-annotation.
-
-A DataVolume with CDI's annotation `cdi.kubevirt.io/storage.deleteAfterCompletion: "true"` is deleted after it has
-succeeded. The owners of the DataVolume then own its PVC.
+docs/sandbox.md describes the size of the PVC, and the DataVolumes that wait for a VMI or are deleted after their
+success. A DataVolume does not change when its PVC grows.
 """
 
 from datetime import datetime

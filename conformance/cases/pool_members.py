@@ -78,11 +78,7 @@ async def release(pools: Pools) -> None:
     await pools.made(2)
     await pools.api.merge(f"{pools.vm_path}/pool-0", {"metadata": {"labels": {"app": "other"}}})
     await pools.until_names(1, 2)
-    await pools.until_equal("pool-0 without an owner", lambda: owners(pools, "pool-0"), [])
-
-
-async def owners(pools: Pools, vm: str) -> list[Document]:
-    return owners_of(await pools.vm(vm))
+    await pools.until("pool-0 without an owner", lambda: pools.vm("pool-0"), lambda vm: not owners_of(vm))
 
 
 @cases.add("P2")

@@ -5,14 +5,12 @@ import re
 
 from conformance.api import labels_of, owners_of, require, uids_of
 from conformance.case import Cases, Document, Kind, Origin, Skip
-from conformance.namespace import BOOT_S, STOPPED_S
+from conformance.namespace import BOOT_S, SEEN_S, STOPPED_S
 from conformance.replica_sets import LABELS, NAME, ReplicaSets
 from conformance.templates import vmi_template
 
 cases: Cases[ReplicaSets] = Cases(Kind.SETS)
 SUFFIX = "[a-z0-9]{5}"
-SEEN_S = 1.0
-"""The time in which a controller sees a new object, in seconds. It decides from its cache, which may be behind."""
 
 
 @cases.add("R5")
@@ -42,15 +40,21 @@ async def adopt_orphan(sets: ReplicaSets) -> None:
     require("no other VMI", (await sets.vmis()).keys() == found.keys(), await sets.vmis())
 
 
+async def released(sets: ReplicaSets, before: dict[str, Document]) -> str:
+    """Change the labels of one of these VMIs, and wait for its replacement. Return the name of the VMI."""
+    leaving = min(before)
+    await sets.api.merge(f"{sets.vmi_path}/{leaving}", {"metadata": {"labels": {"app": "other"}}})
+    await sets.until(
+        "a replacement", sets.members, lambda seen: len(seen) == len(before) and leaving not in seen, within_s=STOPPED_S
+    )
+    return leaving
+
+
 @cases.add("R2")
 async def release(sets: ReplicaSets) -> None:
     """A VMI whose labels no longer match is released and replaced."""
     before = await sets.made(2)
-    leaving = min(before)
-    await sets.api.merge(f"{sets.vmi_path}/{leaving}", {"metadata": {"labels": {"app": "other"}}})
-    await sets.until(
-        "a replacement", sets.members, lambda seen: len(seen) == 2 and leaving not in seen, within_s=STOPPED_S
-    )
+    leaving = await released(sets, before)
     after = (await sets.vmis()).get(leaving)
     require(f"that {leaving} stays without an owner", after and not owners_of(after), after and owners_of(after))
     kept = labels_of(after or {})
@@ -61,11 +65,7 @@ async def release(sets: ReplicaSets) -> None:
 @cases.add("R2")
 async def readopt(sets: ReplicaSets) -> None:
     """A released VMI is adopted again if its labels match again."""
-    leaving = min(await sets.made(1))
-    await sets.api.merge(f"{sets.vmi_path}/{leaving}", {"metadata": {"labels": {"app": "other"}}})
-    await sets.until(
-        "a replacement", sets.members, lambda seen: len(seen) == 1 and leaving not in seen, within_s=STOPPED_S
-    )
+    leaving = await released(sets, await sets.made(1))
     await sets.scale(2)
     await sets.until_members(2)
     await sets.api.merge(f"{sets.vmi_path}/{leaving}", {"metadata": {"labels": LABELS}})
@@ -181,7 +181,9 @@ async def empty_selector(sets: ReplicaSets) -> None:
     """A set with an empty selector adopts no VMI."""
     await sets.make_vmi("bystander", {"app": "bystander"})
     if not await sets.refused("an empty selector", sets.document(0, selector={})):
-        await sets.stays("the bystander", sets.vmis, lambda seen: [*seen] == ["bystander"] and no_owner(seen))
+        await sets.stays(
+            "the bystander", sets.vmis, lambda seen: [*seen] == ["bystander"] and not owners_of(seen["bystander"])
+        )
 
 
 @cases.add("R1")
@@ -191,7 +193,3 @@ async def missing_domain(sets: ReplicaSets) -> None:
     template["spec"]["not-a-domain"] = template["spec"].pop("domain")
     refused = await sets.refused("a template without a domain", sets.document(0, template=template), "domain")
     require("a refusal of a template without a domain", refused, "the set was created")
-
-
-def no_owner(vmis: dict[str, Document]) -> bool:
-    return not any(vmi["metadata"].get("ownerReferences") for vmi in vmis.values())

@@ -1,14 +1,8 @@
 """Simulates the nodes of VMIs, and live migrations between them. All functions of this module are pure.
 
-If the condition Ready of a node is False or Unknown, the node does not answer. Its VMIs stay in the phase Running and
-are not ready, without a reason. After `TOLERATION_S`, Kubernetes deletes their Pods, which stay Terminating. If the
-node answers again, its Pods end. If the Node object is deleted, or the node has the taint out-of-service, the Pods
-disappear, and the VMIs fail.
-
-A migration is a VirtualMachineInstanceMigration. A user creates it, or KubeVirt creates it for a VMI that must leave
-its node (`status.evacuationNodeName`). The migration creates a second Pod on another node. While the migration runs,
-`status.migrationState` of the VMI has no `endTimestamp`. The VMI keeps its name and its UID. A finished migration ends
-a hot-plug of CPUs or memory.
+docs/sandbox.md describes a lost node and a migration. A node does not answer if its condition Ready is False or
+Unknown. A user creates a migration, or KubeVirt creates it for a VMI that must leave its node
+(`status.evacuationNodeName`). While the migration runs, `status.migrationState` of the VMI has no `endTimestamp`.
 """
 
 from collections.abc import Iterable, Mapping
