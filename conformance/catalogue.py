@@ -9,19 +9,17 @@ from conformance.cases import (
     pool_disks,
     pool_healing,
     pool_members,
-    pool_reports,
     pool_scaling,
     pool_updates,
     set_members,
-    set_reports,
     set_scaling,
     shared_reports,
     shared_scaling,
 )
 
 MODULES: Final = (
-    *(shared_scaling, shared_reports, set_scaling, set_members, set_reports),
-    *(pool_scaling, pool_members, pool_updates, pool_disks, pool_healing, pool_reports),
+    *(shared_scaling, shared_reports, set_scaling, set_members),
+    *(pool_scaling, pool_members, pool_updates, pool_disks, pool_healing),
 )
 CASES: Final[tuple[Case, ...]] = tuple(case for kind in Kind for module in MODULES for case in module.cases.of(kind))
 

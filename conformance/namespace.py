@@ -8,9 +8,8 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from conformance.api import Api, condition_of, controller_of, is_terminating
+from conformance.api import Api, condition_of, controller_of, describe, is_terminating, require
 from conformance.case import Document, Skip, Unmet
-from conformance.expectations import describe, require
 from conformance.templates import HOLD, vmi_spec
 from informers.errors import ApiError, StatusError
 
@@ -25,6 +24,12 @@ STOPPED_S = 60.0
 
 BOOT_S = 180.0
 """The time limit for changes that need a VM to start or to stop."""
+
+SEEN_S = 1.1
+"""The time in which a controller sees a change. It decides from its cache, which may be behind.
+
+Creation times are whole seconds, so two objects that are created with this pause also have different creation times.
+"""
 
 QUIET_S = 3.0
 """The observation time for a state that must not change."""
@@ -234,9 +239,6 @@ class CaseNamespace(ABC):
 
     async def scale(self, replicas: int, name: str = "") -> None:
         await self.change({"spec": {"replicas": replicas}}, name)
-
-    async def scale_by_subresource(self, replicas: int) -> None:
-        await self.api.merge(self.path(subresource="scale"), {"spec": {"replicas": replicas}})
 
     async def autoscale(self, replicas: int) -> None:
         reference = {"apiVersion": self.subject.api_version, "kind": self.subject.kind, "name": self.name}

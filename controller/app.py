@@ -40,9 +40,8 @@ from controller.runtime.workers.loop_share import LoopShare
 from controller.server.authorization import Reviewer
 from controller.server.certificates import Certificate, FileCertificate, SelfSignedCertificate
 from controller.server.debug import debug_pages
-from controller.server.health import live_checks, ready_checks
+from controller.server.health import LoopMonitor, live_checks, ready_checks
 from controller.server.http import BindError, HttpServer, Secure
-from controller.server.loop_lag import LoopMonitor
 from controller.takeover.second_writer import SecondWriterWatch
 from controller.version import PROGRAM, revision, version
 from informers.http.client import ApiClient

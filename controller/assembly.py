@@ -19,7 +19,7 @@ from controller.events.recorder import EventRecorder, ref_of
 from controller.kinds import Kind
 from controller.kubevirt.resources import DISRUPTION_BUDGETS
 from controller.leaderelection.own_thread import Elected, elected_in_own_thread
-from controller.metrics.objects import figures_of
+from controller.metrics.objects import Figures
 from controller.metrics.page import SetFigures
 from controller.metrics.registry import Metrics
 from controller.replicas.catalogue import without_foreign_annotations
@@ -265,10 +265,9 @@ def assemble(
         publish=publish_about,
     )
     owners.add_handler(on_removal(partial(parts.metrics.owner_gone, kind.kind)))
-    group = rules.resource.group
-    figures = partial(figures_of, kind.kind, group, rolls_out=rules.rolls_out, max_unavailable=rules.max_unavailable)
+    figures = Figures(kind.kind, rules.resource.group, rules.parse_intent)
     waiting = (expectations, of_status)
-    return Assembly(controller, owners, lambda: figures(owners.store.values()), waiting, rules.parse_intent)
+    return Assembly(controller, owners, lambda: figures.read(owners.store.values()), waiting, rules.parse_intent)
 
 
 def _writer(

@@ -9,7 +9,6 @@ kubernetes_asyncio. A name that needs one of these packages is imported at its f
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from informers.backoff import Backoff
 from informers.errors import (
     AlreadyExists,
     ApiError,
@@ -38,7 +37,7 @@ from informers.meta import (
     version_number,
 )
 from informers.objects import PatchType
-from informers.ratelimit import ItemBackoff, MaxOf, RateLimiter, TokenBucket, default_rate_limiter
+from informers.ratelimit import Backoff, ItemBackoff, MaxOf, RateLimiter, TokenBucket, default_rate_limiter
 from informers.resource import Resource
 from informers.store import ALL_NAMESPACES, Added, Change, Indexes, Removed, Store, StoreView, Updated
 

@@ -5,17 +5,59 @@ The types of this module are immutable and have only the fields that the program
 `labels_of` and `annotations_of` never return None.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from copy import copy
 from datetime import datetime
 from functools import cache
 from sys import intern
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from informers.sharing import shared, shared_map
+T = TypeVar("T")
+H = TypeVar("H", bound=Hashable)
+
+# Equal values of different objects become one Python object, so a cache with many similar objects needs less memory.
+# For a text that many objects contain, `sys.intern` does this. No reader changes these values.
+
+MOST_VALUES: Final = 1024
+"""The maximum number of remembered values. When there are more, all are forgotten.
+
+Similar objects are usually neighbours, in a list and in a burst of events. So a small number is enough.
+"""
+
+MOST_ITEMS: Final = 16
+"""Values with more items are not remembered, so that the remembered values need little memory."""
+
+_values: dict[Hashable, Any] = {}
+
+
+def shared(items: tuple[H, ...]) -> tuple[H, ...]:
+    """Return an earlier tuple that is equal to this tuple, if it is still remembered."""
+    return items if len(items) > MOST_ITEMS else _remembered(items, items)
+
+
+def shared_map(texts: Mapping[str, str]) -> Mapping[str, str]:
+    """Return an earlier mapping with the same items in the same order, if it is still remembered."""
+    if len(texts) > MOST_ITEMS:
+        return texts
+    key = tuple(texts.items())
+    known: Mapping[str, str] | None = _values.get(key)
+    if known is not None:
+        return known
+    return _remembered(key, {name: intern(value) for name, value in key})
+
+
+def _remembered(key: Hashable, value: T) -> T:
+    known: T | None = _values.get(key)
+    if known is not None:
+        return known
+    if len(_values) >= MOST_VALUES:
+        _values.clear()
+    _values[key] = value
+    return value
+
 
 NO_LABELS: Mapping[str, str] = {}
 

@@ -12,8 +12,7 @@ from msgspec import Struct
 
 from informers.errors import TransportError
 from informers.meta import ObjectKey, ObjectMeta
-from informers.nesting import cut_deep_values
-from informers.resource import PartialObject, Resource
+from informers.resource import PartialObject, Resource, cut_deep_values
 
 T = TypeVar("T")
 

@@ -1,13 +1,25 @@
-"""This module defines the fields of PersistentVolumeClaims (PVCs) and PersistentVolumes that the simulator reads."""
+"""PersistentVolumeClaims (PVCs) and PersistentVolumes: the fields that the simulator reads, and their simulation.
 
-from collections.abc import Iterable
-from typing import Final
+All functions of this module are pure.
+
+docs/sandbox.md describes how a PVC is bound and grows. A deleted PVC stays while a VMI uses it. The API server decides
+whether the request of a PVC may grow.
+"""
+
+from collections.abc import Collection, Iterable
+from datetime import datetime
+from fractions import Fraction
+from typing import Any, Final
 
 from msgspec import Struct
 
-from controller.apimachinery.conditions import Condition
+from controller.apimachinery.conditions import Condition, find_condition
+from controller.apimachinery.quantities import parse_quantity
 from informers.meta import ObjectKey, ObjectMeta, annotations_of
 from informers.resource import Resource
+from sandbox.conditions import Conditions, updated, without
+from sandbox.settings import SimulationSettings, read_settings
+from sandbox.step import Change, Create, Delete, Patch, Step, creation, patch_of
 from sandbox.vmis import SimulatedVMI
 
 PROTECTION: Final = "kubernetes.io/pvc-protection"
@@ -136,3 +148,142 @@ def waiting_phase(meta: ObjectMeta) -> str:
 
 def is_used(users: Iterable[SimulatedVMI]) -> bool:
     return any(not vmi.is_final for vmi in users)
+
+
+RESIZING: Final = "Resizing"
+FILE_SYSTEM_PENDING: Final = "FileSystemResizePending"
+FAILED: Final = "ControllerResizeError"
+_CONDITIONS: Final = (RESIZING, FILE_SYSTEM_PENDING, FAILED)
+
+_PENDING_MESSAGE: Final = "Waiting for user to (re-)start a pod to finish file system resize of volume on node."
+_FAILED_MESSAGE: Final = (
+    "failed to expand pvc with rpc error: code = OutOfRange desc = the requested size exceeds the limit of the storage"
+)
+
+
+def claim_step(
+    claim: SimulatedClaim, volume: PersistentVolume | None, users: Collection[SimulatedVMI], now: datetime
+) -> Step:
+    """Return the step that binds or grows the PVC, or that removes the protection finalizer of a deleted, unused PVC.
+
+    `volume` is the PersistentVolume that the PVC names, or None. `users` are the VMIs that refer to the PVC.
+    """
+    meta, spec = claim.metadata, claim.wanted
+    if meta.deletion_timestamp is not None:
+        finalizers = meta.finalizers or ()
+        if PROTECTION not in finalizers or is_used(users):
+            return Step()
+        left = [name for name in finalizers if name != PROTECTION]
+        return Step(write=patch_of(meta, versioned=True, metadata={"finalizers": left}))
+    settings = read_settings(annotations_of(meta))
+    if claim.is_bound:
+        return _growth(claim, volume, users, settings, now)
+    if (waiting_phase(meta) and not is_used(users)) or settings.behavior == "never-ready":
+        return Step()
+    if not spec.volume_name:
+        # The binder writes the name of the volume before the status.
+        return Step(write=patch_of(meta, versioned=True, spec={"volumeName": f"pvc-{meta.uid}"}))
+    if volume is not None and volume.claim.uid != meta.uid:
+        return Step()  # the volume of a deleted PVC with this name goes first
+    status = ClaimStatus(phase="Bound", access_modes=spec.access_modes, capacity=spec.requests)
+    return Step(effects=() if volume is not None else (_new_volume(claim),), write=_status_patch(claim, status))
+
+
+def persistent_volume_step(volume: PersistentVolume, claim: SimulatedClaim | None) -> Step:
+    """Return the step that binds the volume, or that deletes a volume whose PVC is gone.
+
+    `claim` is the PVC with the name in the volume's `claimRef`, or None. Volumes of other drivers are left alone.
+    """
+    meta = volume.metadata
+    if volume.spec.csi is None or volume.spec.csi.driver != DRIVER:
+        return Step()
+    if meta.deletion_timestamp is not None:
+        return Step(write=patch_of(meta, metadata={"finalizers": []}) if meta.finalizers else None)
+    if claim is None or claim.metadata.uid != volume.claim.uid:
+        return Step(effects=(Delete(PERSISTENT_VOLUMES, meta.name, meta.uid),))
+    if claim.is_bound and (volume.status is None or volume.status.phase != "Bound"):
+        return Step(write=patch_of(meta, "status", status={"phase": "Bound"}))
+    return Step()
+
+
+def _new_volume(claim: SimulatedClaim) -> Create:
+    spec, meta = claim.wanted, claim.metadata
+    claim_of_volume = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": meta.namespace}
+    return creation(
+        PERSISTENT_VOLUMES,
+        {"name": spec.volume_name, "annotations": {"pv.kubernetes.io/provisioned-by": DRIVER}},
+        spec={
+            "accessModes": spec.access_modes,
+            "capacity": {"storage": spec.size or DEFAULT_SIZE},
+            "claimRef": {**claim_of_volume, "name": meta.name, "uid": meta.uid},
+            "csi": {"driver": DRIVER, "volumeHandle": spec.volume_name},
+            "persistentVolumeReclaimPolicy": "Delete",
+            "storageClassName": spec.storage_class_name,
+            "volumeMode": spec.volume_mode,
+        },
+    )
+
+
+def is_growing(claim: SimulatedClaim) -> bool:
+    wanted, present = _parsed(claim.wanted.size), _size(claim.told.capacity)
+    return claim.is_bound and wanted is not None and present is not None and wanted > present
+
+
+def _growth(
+    claim: SimulatedClaim,
+    volume: PersistentVolume | None,
+    users: Collection[SimulatedVMI],
+    settings: SimulationSettings,
+    now: datetime,
+) -> Step:
+    size = claim.wanted.size
+    if size is None or not is_growing(claim):
+        return Step()
+    conditions = claim.told.conditions or ()
+    began = find_condition(conditions, RESIZING)
+    if began is None or _size(claim.told.allocated_resources) != _parsed(size):
+        status = _status((*without(conditions, *_CONDITIONS), _condition(RESIZING, now)), "ControllerResizeInProgress")
+        return Step(write=_status_patch(claim, status | {"allocatedResources": {"storage": size}}))
+    if settings.resize == "hang":
+        return Step()
+    left_s = settings.resize_after_s - (now - (began.last_transition_time or now)).total_seconds()
+    if left_s > 0:
+        return Step(after_s=left_s)
+    if settings.resize == "fail":
+        return Step(write=_refusal(claim, conditions, now))
+    grown: tuple[Change, ...] = ()
+    if volume is not None and _size(volume.spec.capacity) != _parsed(size):
+        patch = patch_of(volume.metadata, spec={"capacity": {"storage": size}})
+        grown = (Change(PERSISTENT_VOLUMES, volume.metadata.name, patch),)
+    if claim.wanted.volume_mode != BLOCK and not any(vmi.phase == "Running" for vmi in users):
+        pending = updated(without(conditions, FAILED), _condition(FILE_SYSTEM_PENDING, now, _PENDING_MESSAGE))
+        write = _status_patch(claim, _status(pending, "NodeResizePending")) if pending != conditions else None
+        return Step(effects=grown, write=write)
+    finished = _status(without(conditions, *_CONDITIONS), None) | {"capacity": {"storage": size}}
+    return Step(effects=grown, write=_status_patch(claim, finished))
+
+
+def _refusal(claim: SimulatedClaim, conditions: Conditions, now: datetime) -> Patch | None:
+    failed = updated(conditions, _condition(FAILED, now, _FAILED_MESSAGE))
+    return _status_patch(claim, _status(failed, "ControllerResizeInfeasible")) if failed != conditions else None
+
+
+def _status_patch(claim: SimulatedClaim, status: ClaimStatus | dict[str, Any]) -> Patch:
+    return patch_of(claim.metadata, "status", versioned=True, status=status)
+
+
+def _status(conditions: Conditions, state: str | None) -> dict[str, Any]:
+    """Return the fields of the status. `state` is the progress of the resize, or None if the resize has finished."""
+    return {"conditions": conditions, "allocatedResourceStatuses": {"storage": state} if state else None}
+
+
+def _condition(type_: str, now: datetime, message: str | None = None) -> Condition:
+    return Condition(type=type_, status="True", message=message, last_transition_time=now)
+
+
+def _size(requests: Requests | None) -> Fraction | None:
+    return _parsed(requests.storage) if requests is not None else None
+
+
+def _parsed(size: str | int | float | None) -> Fraction | None:
+    return parse_quantity(size) if size is not None else None

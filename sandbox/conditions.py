@@ -33,11 +33,6 @@ def without(conditions: Conditions, *types: str) -> Conditions:
     return tuple(condition for condition in conditions if condition.type not in types)
 
 
-def is_controlled_by(meta: ObjectMeta, owner: ObjectMeta) -> bool:
-    reference = controller_of(meta)
-    return reference is not None and reference.uid == owner.uid
-
-
 def can_be_adopted(meta: ObjectMeta) -> bool:
     return controller_of(meta) is None and meta.deletion_timestamp is None
 

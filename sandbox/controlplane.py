@@ -14,20 +14,109 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from string import Template
-from typing import Final
+from typing import Any, Final
 
 import yaml
 from msgspec import Struct, structs
 
-from sandbox import audit, crds
+from sandbox import audit
 from sandbox.admin import Admin, Rejected, Unanswered
 from sandbox.audit import AuditLevel
 from sandbox.binaries import Binaries
 from sandbox.pki import ADMIN_GROUP, Identity, Pki, kubeconfig
 from sandbox.processes import Child, Spawner, free_ports
+
+PROJECT = Path(__file__).parent.parent
+CRD_DIRECTORIES = (PROJECT / "manifests" / "crds", Path(__file__).parent / "crds")
+SERVED_TIMEOUT_S = 30.0
+CHECKED = ("Established", "NamesAccepted", "NonStructuralSchema")
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+class CrdError(Exception):
+    """Raised if CRDs cannot be installed. `str()` returns the reason.
+
+    Causes are an invalid file, a CRD that the API server rejects or does not serve, and a server that does not answer.
+    """
+
+
+def install_definitions(kubeconfig: Path, directories: Iterable[Path]) -> None:
+    """Apply every CRD in these directories.
+
+    Return when discovery lists all kinds. Raises CrdError. A second call with the same CRDs changes nothing. A
+    directory that does not exist is skipped.
+    """
+    admin = Admin(kubeconfig)
+    definitions = [definition for directory in directories for definition in _definitions(directory)]
+    try:
+        for definition in definitions:
+            admin.apply(f"{DEFINITIONS}/{name_of(definition)}", definition)
+        wait_until_served(admin, definitions)
+    except Rejected as error:
+        raise CrdError(f"{name_of(definition)}: {error}") from error
+    except Unanswered as error:
+        raise CrdError(f"the API server does not answer: {error}") from error
+
+
+def _definitions(directory: Path) -> Iterator[dict[str, Any]]:
+    for path in sorted(directory.glob("*.yaml")):
+        try:
+            documents = list(yaml.safe_load_all(path.read_text()))
+        except yaml.YAMLError as error:
+            raise CrdError(f"{path}: {error}") from error
+        for document in documents:
+            if isinstance(document, dict) and document.get("kind") == "CustomResourceDefinition":
+                yield document
+
+
+def wait_until_served(admin: Admin, definitions: Iterable[dict[str, Any]]) -> None:
+    """Wait until discovery lists all kinds of these CRDs.
+
+    Raises CrdError after SERVED_TIMEOUT_S seconds. Discovery lists a kind shortly after its CRD has the condition
+    Established.
+    """
+    missing = {served for definition in definitions for served in _served_versions(definition)}
+    deadline = time.monotonic() + SERVED_TIMEOUT_S
+    while missing := missing - _discovered(admin, {group_version for group_version, _ in missing}):
+        if time.monotonic() > deadline:
+            names = ", ".join(sorted(f"{plural} ({version})" for version, plural in missing))
+            raise CrdError(f"not served after {SERVED_TIMEOUT_S:g} s: {names}; {_failure_reason(admin)}")
+        time.sleep(0.05)
+
+
+def _served_versions(definition: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the group with its version, and the plural, of each version that the API server should serve."""
+    spec = definition["spec"]
+    for version in spec["versions"]:
+        if version["served"]:
+            yield f"{spec['group']}/{version['name']}", spec["names"]["plural"]
+
+
+def _discovered(admin: Admin, group_versions: Iterable[str]) -> set[tuple[str, str]]:
+    discovered: set[tuple[str, str]] = set()
+    for group_version in group_versions:
+        with suppress(Rejected):
+            resources = admin.get(f"/apis/{group_version}")["resources"]
+            discovered.update((group_version, resource["name"]) for resource in resources)
+    return discovered
+
+
+def _failure_reason(admin: Admin) -> str:
+    for definition in admin.get(DEFINITIONS)["items"]:
+        for condition in definition.get("status", {}).get("conditions", ()):
+            bad = "True" if condition["type"] == "NonStructuralSchema" else "False"
+            if condition["status"] == bad and condition["type"] in CHECKED:
+                return f"{name_of(definition)}: {condition.get('message', condition['type'])}"
+    return "the API server gives no reason"
+
+
+def name_of(definition: dict[str, Any]) -> str:
+    return str(definition["metadata"]["name"])
+
 
 FLAGS: Final[Mapping[str, Sequence[str]]] = yaml.safe_load(Path(__file__).with_name("flags.yaml").read_text())
 """The flags of each component. They have placeholders for the ports, the directory and the admission plugins."""
@@ -66,14 +155,14 @@ class ControlPlaneError(Exception):
 
 
 class ControlPlane:
-    """A control plane that keeps its files in one directory. The docstring of `sandbox.home` lists these files."""
+    """A control plane that keeps its files in one directory. The docstring of `sandbox.running` lists these files."""
 
     def __init__(
         self,
         directory: Path,
         binaries: Binaries,
         *,
-        crd_directories: Iterable[Path] = crds.CRD_DIRECTORIES,
+        crd_directories: Iterable[Path] = CRD_DIRECTORIES,
         admission_plugins: Iterable[str] = (),
         audit_level: AuditLevel = "Metadata",
         ports: Callable[[int], list[int]] = free_ports,
@@ -185,11 +274,11 @@ class ControlPlane:
         self.start_component(APISERVER)
         # Install the CRDs while the API server still creates its roles.
         self._wait_for(APISERVER, READY_FOR_CRDS)
-        crds.install(self.kubeconfig, self._crd_directories)
+        install_definitions(self.kubeconfig, self._crd_directories)
         self._wait_for(APISERVER, "/readyz")
         try:
             install_storage_classes(self.kubeconfig)
-            if crds.CRD_DIRECTORIES[0] in self._crd_directories:
+            if CRD_DIRECTORIES[0] in self._crd_directories:
                 install_user_roles(self.kubeconfig)
         except (Unanswered, Rejected) as error:
             raise ControlPlaneError(f"{APISERVER} does not store the StorageClasses or roles: {error}") from error
@@ -237,7 +326,7 @@ def install_storage_classes(kubeconfig: Path) -> None:
 
 
 USER_ROLES: Final = (
-    crds.PROJECT / "manifests" / "controller" / "rbac.yaml",
+    PROJECT / "manifests" / "controller" / "rbac.yaml",
     Path(__file__).with_name("user_roles.yaml"),
 )
 AGGREGATED: Final = "rbac.authorization.k8s.io/aggregate-to-"

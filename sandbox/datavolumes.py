@@ -7,16 +7,8 @@ adopts an existing PVC without a controller. The DataVolume succeeds when the PV
 annotation `sim.vmherd.dev/ready-after` is over. Before that, the DataVolume is in phase Pending or ImportInProgress.
 Very short phases are not written.
 
-The PVC has the size and the storage class of the DataVolume. With the field `storage`, its default volumeMode is Block,
-as with a StorageProfile that prefers Block. With `storage` and Filesystem, the size includes CDI's overhead. A
-DataVolume does not change when its PVC grows.
-
-The annotation `sim.vmherd.dev/waiting-phase` of a DataVolume simulates a storage class with the volumeBindingMode
-WaitForFirstConsumer. Until a VMI uses the PVC, the PVC is unbound, and the DataVolume stays in the phase from the
-annotation.
-
-A DataVolume with CDI's annotation `cdi.kubevirt.io/storage.deleteAfterCompletion: "true"` is deleted after it has
-succeeded. The owners of the DataVolume then own its PVC.
+docs/sandbox.md describes the size of the PVC, and the DataVolumes that wait for a VMI or are deleted after their
+success. A DataVolume does not change when its PVC grows.
 """
 
 from datetime import datetime
@@ -28,7 +20,7 @@ from msgspec import Struct
 from controller.apimachinery.conditions import Condition
 from controller.apimachinery.owner_references import controller_reference
 from controller.apimachinery.quantities import parse_quantity
-from informers.meta import ObjectMeta, annotations_of
+from informers.meta import ObjectMeta, annotations_of, is_controlled_by
 from informers.resource import Resource
 from sandbox.behavior import SHORTEST_VISIBLE_S, creation_time
 from sandbox.claims import (
@@ -43,7 +35,7 @@ from sandbox.claims import (
     SimulatedClaim,
     waiting_phase,
 )
-from sandbox.conditions import adoption, can_be_adopted, is_controlled_by
+from sandbox.conditions import adoption, can_be_adopted
 from sandbox.settings import RESIZE, RESIZE_AFTER, SimulationSettings, read_settings
 from sandbox.step import Change, Create, Delete, Patch, Step, creation, patch_of
 
@@ -93,7 +85,7 @@ def is_handed_over(claim: SimulatedClaim | None, owner: ObjectMeta) -> bool:
 
     The VM becomes the controller of the PVC when CDI deletes a succeeded DataVolume.
     """
-    return claim is not None and is_controlled_by(claim.metadata, owner)
+    return claim is not None and is_controlled_by(claim.metadata, owner.uid)
 
 
 def volume_step(volume: SimulatedDataVolume, claim: SimulatedClaim | None, now: datetime, first_seen: datetime) -> Step:
@@ -119,7 +111,7 @@ def volume_step(volume: SimulatedDataVolume, claim: SimulatedClaim | None, now: 
     if waiting and not claim.is_bound:
         write = _volume_status_patch(volume, waiting, now) if phase != waiting else None
         return Step(write=write)
-    usable = claim.is_bound and is_controlled_by(claim.metadata, meta)
+    usable = claim.is_bound and is_controlled_by(claim.metadata, meta.uid)
     left_s = settings.ready_after_s - (now - creation_time(meta, first_seen)).total_seconds()
     wanted = _phase(settings, usable=usable, left_s=left_s)
     # Do not write a very short phase. Pending is written only after the duration `ready-after`. The PVC may be bound

@@ -15,13 +15,12 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 import structlog
-from msgspec import Struct
 
 from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, TransportError
 from informers.http.client import ApiClient
 from informers.informer import SharedInformer
 from informers.meta import KubeObject, ObjectKey, annotations_of, version_number
-from informers.objects import PatchType
+from informers.objects import PatchType, read_meta
 from informers.ratelimit import ItemBackoff
 from informers.resource import Resource
 from informers.store import Added, Change, Removed, Updated
@@ -42,19 +41,6 @@ Normally, an event of a watch starts the check. If the watch is broken, this eve
 """
 
 Informers = Mapping[Resource[Any], SharedInformer[Any]]
-
-
-class _Meta(Struct, rename="camel"):
-    uid: str = ""
-    resource_version: str = ""
-    deletion_timestamp: str | None = None
-
-
-class _Written(Struct):
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
-
-
-_decode_written = msgspec.json.Decoder(_Written).decode
 
 
 class KindSimulator(Generic[T]):
@@ -195,7 +181,7 @@ class KindSimulator(Generic[T]):
     async def _may_adopt(self, key: ObjectKey) -> bool:
         cached = self._store.get(key)
         try:
-            fresh = _decode_written(await self._client.get(self._resource, key)).metadata
+            fresh = read_meta(await self._client.get(self._resource, key))
         except NotFound:
             return False
         return cached is not None and fresh.uid == cached.metadata.uid and fresh.deletion_timestamp is None
@@ -221,7 +207,7 @@ class KindSimulator(Generic[T]):
 
         If the object was deleted immediately, the response has no resource version and is ignored.
         """
-        version = version_number(_decode_written(answer).metadata.resource_version)
+        version = version_number(read_meta(answer).resource_version)
         if version is not None and self._store.get(key) is not None:
             self._written.setdefault(key, {})[resource] = version
 

@@ -1,11 +1,7 @@
 """This module decides about the effect of a changed VM spec on a running VMI.
 
-All functions of this module are pure. KubeVirt applies some changes to the running VMI: more CPU sockets, more memory,
-another node selector, another affinity, and other tolerations. For each other change of the template, the VM gets the
-condition RestartRequired. As in KubeVirt, a difference without an effect, such as `1Gi` and `1024Mi`, is not a change.
-
-The simulator does not expand instance types: if `instancetype` or `preference` changes, the VM needs a restart. The
-simulator does not change the VMI's resource requests when CPUs or memory are added.
+All functions of this module are pure. docs/sandbox.md has the changes that reach a running VMI. As in KubeVirt, a
+difference without an effect, such as `1Gi` and `1024Mi`, is not a change.
 """
 
 from typing import Any, Final, TypeAlias

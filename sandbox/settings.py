@@ -7,7 +7,7 @@ behavior `fail`. The annotations `resize` and `resize-after` belong to a PVC, or
 its new PVC.
 
 The annotations `time-scale` and `detail` are annotations of a VM's template. If they are absent, the defaults of the
-simulator apply.
+simulator apply. README.md and docs/sandbox.md have the meaning of each annotation.
 
 If the value of an annotation cannot be parsed, the default is used and a warning is returned.
 """
@@ -28,8 +28,6 @@ For a DataVolume, the duration ends with the phase Succeeded.
 """
 
 BEHAVIOR: Final = "sim.vmherd.dev/behavior"
-"""The annotation with the behavior of the simulated object. The value is one of `Behavior`."""
-
 SHUTDOWN_AFTER: Final = "sim.vmherd.dev/shutdown-after"
 """The annotation with the time from the deletion of a VMI to its end.
 
@@ -39,21 +37,8 @@ needs 30 seconds.
 """
 
 TIME_SCALE: Final = "sim.vmherd.dev/time-scale"
-"""The annotation with a factor for KubeVirt's waiting times.
-
-The value is a number from 0 to 1. With 0.05, the backoff after a failed start is 20 times shorter than in KubeVirt.
-"""
-
 DETAIL: Final = "sim.vmherd.dev/detail"
-"""The annotation with the level of detail of the simulator's writes. The value is one of `Detail`.
-
-With `full`, the simulator writes each state of KubeVirt. With `short`, the simulator leaves out states that do not
-last.
-"""
-
 RESIZE: Final = "sim.vmherd.dev/resize"
-"""The annotation with the result of a resize of a PVC. The value is one of `Resize`."""
-
 RESIZE_AFTER: Final = "sim.vmherd.dev/resize-after"
 Resize: TypeAlias = Literal["normal", "hang", "fail"]
 RESIZES: Final[tuple[Resize, ...]] = get_args(Resize)

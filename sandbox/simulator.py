@@ -24,24 +24,29 @@ import msgspec
 from controller.apimachinery.indexes import by_owner_uid
 from informers.http.client import ApiClient, ConfigurationError, load_credentials, open_client
 from informers.informer import SharedInformer
-from informers.meta import KubeObject, ObjectKey
+from informers.meta import KubeObject, ObjectKey, is_controlled_by
 from informers.resource import Resource
 from informers.store import ALL_NAMESPACES, Change, Removed
 from sandbox import behavior, vm_behavior
-from sandbox.claim_behavior import claim_step, persistent_volume_step
-from sandbox.claims import CLAIMS, PERSISTENT_VOLUMES, PersistentVolume, SimulatedClaim, waiting_phase
-from sandbox.conditions import is_controlled_by
+from sandbox.claims import (
+    CLAIMS,
+    PERSISTENT_VOLUMES,
+    PersistentVolume,
+    SimulatedClaim,
+    claim_step,
+    persistent_volume_step,
+    waiting_phase,
+)
 from sandbox.datavolumes import DATA_VOLUMES, SUCCEEDED, SimulatedDataVolume, phase_of_volume, volume_step
 from sandbox.kind_simulator import KindSimulator, subject_of
 from sandbox.launchers.simulator import LauncherSimulator
 from sandbox.settings import DEFAULT, Detail, SimulationSettings, simulation_options
 from sandbox.step import NextStep, Step
 from sandbox.virt_api import server
-from sandbox.virt_api.account import create_token
-from sandbox.vm_revisions import REVISIONS, SimulatedRevision
+from sandbox.virt_api.registration import create_token
 from sandbox.vm_status import RelatedObjects
 from sandbox.vmis import VMIS, Reason, SimulatedVMI
-from sandbox.vms import VMS, SimulatedVM
+from sandbox.vms import REVISIONS, VMS, SimulatedRevision, SimulatedVM
 
 USER_AGENT = "vmherd-simulator"
 WORKERS = 16
@@ -174,7 +179,7 @@ class _Cluster:
         elif not all(claim.is_bound for claim in claims.values()) or self._is_populating(vmi):
             obstacle = ""
         vm = self._vms.store.get(vmi.metadata.key)
-        vm_exists = vm is not None and is_controlled_by(vmi.metadata, vm.metadata)
+        vm_exists = vm is not None and is_controlled_by(vmi.metadata, vm.metadata.uid)
         return behavior.next_step(vmi, now, first_seen, obstacle, vm_exists=vm_exists, defaults=self._defaults)
 
     def _is_populating(self, vmi: SimulatedVMI) -> bool:

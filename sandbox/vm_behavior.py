@@ -30,7 +30,6 @@ from sandbox.datavolumes import DATA_VOLUMES, is_handed_over, phase_of_volume
 from sandbox.live_update import Update, update_for
 from sandbox.settings import BEHAVIOR, DEFAULT, SimulationSettings, read_settings
 from sandbox.step import Change, Delete, Effect, Step, patch_of
-from sandbox.vm_revisions import record_start, spec_in, start_revision
 from sandbox.vm_status import (
     PROVISIONED,
     START,
@@ -44,7 +43,18 @@ from sandbox.vm_status import (
 )
 from sandbox.vmi_status import vmi_patch
 from sandbox.vmis import CONTROLLER_FINALIZER, OBSERVED_VERSIONS, VMIS, SimulatedVMI, is_observed
-from sandbox.vms import GENERATION, VMS, SimulatedVM, create, finalizer_patch, start, status_patch
+from sandbox.vms import (
+    GENERATION,
+    VMS,
+    SimulatedVM,
+    create,
+    finalizer_patch,
+    record_start,
+    spec_in,
+    start,
+    start_revision,
+    status_patch,
+)
 
 NO_DATA_VOLUMES: Final = (
     "FailedCreate",

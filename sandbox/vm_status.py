@@ -13,13 +13,13 @@ import msgspec
 from msgspec import Struct
 
 from controller.apimachinery.conditions import Condition
+from informers.meta import is_controlled_by
 from sandbox.claims import SimulatedClaim
-from sandbox.conditions import Conditions, is_controlled_by, updated, without
+from sandbox.conditions import Conditions, updated, without
 from sandbox.datavolumes import FAILED, SUCCEEDED, SimulatedDataVolume, phase_of_volume
 from sandbox.settings import SimulationSettings
-from sandbox.vm_revisions import SimulatedRevision
 from sandbox.vmis import UNSCHEDULED_PHASES, Reason, SimulatedVMI
-from sandbox.vms import ChangeRequest, SimulatedVM, StartFailure, VMStatus
+from sandbox.vms import ChangeRequest, SimulatedRevision, SimulatedVM, StartFailure, VMStatus
 
 BACKOFF_S: Final = 10
 LONGEST_BACKOFF_S: Final = 300
@@ -65,7 +65,7 @@ class Situation(Struct, frozen=True):
     @property
     def own_vmi(self) -> SimulatedVMI | None:
         vmi = self.related.vmi
-        return vmi if vmi is not None and is_controlled_by(vmi.metadata, self.vm.metadata) else None
+        return vmi if vmi is not None and is_controlled_by(vmi.metadata, self.vm.metadata.uid) else None
 
     @property
     def lacks_data_volumes(self) -> bool:

@@ -1,6 +1,6 @@
 """The fields of a VirtualMachine that the simulator reads, and functions that return patches and manifests of VMs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -12,7 +12,7 @@ from controller.apimachinery.conditions import Condition
 from controller.apimachinery.owner_references import controller_reference
 from informers.meta import ObjectMeta
 from informers.resource import Resource
-from sandbox.step import Create, Patch, creation, patch_of
+from sandbox.step import Create, Delete, Effect, Patch, creation, patch_of
 from sandbox.vmi_status import initial_status
 from sandbox.vmis import CONTROLLER_FINALIZER, OBSERVED_VERSIONS, VMIS, Volume, decode_domain, is_observed
 from sandbox.vmis import FINALIZER as VMI_FINALIZER
@@ -215,3 +215,44 @@ def create(
         "finalizers": finalizers,
     }
     return creation(resource, meta, spec=template.spec, **fields)
+
+
+class SimulatedRevision(Struct, frozen=True):
+    """The ControllerRevision that KubeVirt creates at each start of a VM, with the VM's spec at that time.
+
+    The VM controller compares this spec with later specs. Some differences take effect only after a restart of the VM.
+    """
+
+    metadata: ObjectMeta = ObjectMeta()
+    revision: int = 0
+    data: Raw = Raw(b"{}")
+
+
+REVISIONS: Final = Resource(
+    SimulatedRevision, group="apps", version="v1", plural="controllerrevisions", kind="ControllerRevision"
+)
+
+
+def record_start(vm: SimulatedVM, revisions: Mapping[str, SimulatedRevision]) -> Iterator[Effect]:
+    """The effects create the ControllerRevision for the VM's generation and delete the revisions of earlier starts."""
+    name = vm.revision_name
+    for other in _of_starts(vm, revisions.values()):
+        if other.metadata.name != name:
+            yield Delete(REVISIONS, other.metadata.name, other.metadata.uid)
+    if name not in revisions:
+        meta = {"name": name, "ownerReferences": [controller_reference(VMS, vm.metadata)]}
+        yield creation(REVISIONS, meta, data={"spec": vm.spec}, revision=vm.generation)
+
+
+def start_revision(vm: SimulatedVM, revisions: Mapping[str, SimulatedRevision]) -> SimulatedRevision | None:
+    return max(_of_starts(vm, revisions.values()), key=lambda each: each.revision, default=None)
+
+
+def spec_in(revision: SimulatedRevision) -> dict[str, Any]:
+    spec: dict[str, Any] = msgspec.json.decode(revision.data).get("spec") or {}
+    return spec
+
+
+def _of_starts(vm: SimulatedVM, revisions: Iterable[SimulatedRevision]) -> Iterator[SimulatedRevision]:
+    prefix = f"revision-start-vm-{vm.metadata.uid}-"
+    return (revision for revision in revisions if revision.metadata.name.startswith(prefix))

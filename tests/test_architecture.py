@@ -124,7 +124,8 @@ def test_a_setting_that_is_read_is_found(source: str):
 
 def test_only_one_module_imports_the_library_that_loads_credentials():
     assert not [path for path in sources(*PACKAGES) if "kubernetes_asyncio" in modules_imported_by(path)]
-    assert [path.name for path in sources(*PACKAGES) if '"kubernetes_asyncio' in path.read_text()] == ["loaders.py"]
+    naming = [path.name for path in sources(*PACKAGES) if '"kubernetes_asyncio' in path.read_text()]
+    assert naming == ["configuration.py"]
 
 
 def modules_imported_by(path: Path) -> set[str]:

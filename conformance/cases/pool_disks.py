@@ -1,10 +1,9 @@
 """Cases about the disks that a pool makes, changed disk templates, and VMs that must not be deleted."""
 
-from conformance.api import owners_of, uids_by_name
+from conformance.api import owners_of, require, uids_by_name
 from conformance.case import Cases, Document, Kind, Origin, Requirement
 from conformance.cases.pool_healing import until_failing
 from conformance.cases.pool_scaling import proactive
-from conformance.expectations import require
 from conformance.namespace import BOOT_S
 from conformance.pools import Pools
 from conformance.templates import FAILING, FAILING_DISK, data_volume_template
@@ -131,10 +130,6 @@ async def uids(pools: Pools) -> dict[str, str]:
     return uids_by_name({**await pools.vms(), **await pools.data_volumes()})
 
 
-async def vm_uids(pools: Pools) -> dict[str, str]:
-    return uids_by_name(await pools.vms())
-
-
 async def change_disk(pools: Pools, name: str) -> None:
     """Give the pool's template a disk of this name in place of its disk."""
     spec = pools.template(disks=[name], running=True)["spec"]
@@ -219,12 +214,12 @@ async def protect_healing(pools: Pools) -> None:
     """Neither healing nor a scale-in deletes a VM with vmherd.dev/protect."""
     template = protected(pools.template(running=True, annotations=FAILING))
     await pools.made(1, template=template, autohealing={"startUpFailureThreshold": 1})
-    before = await vm_uids(pools)
+    before = uids_by_name(await pools.vms())
     await until_failing(pools, "pool-0", 2)
     await pools.until_told("HealingHeld")
     await pools.scale(0)
     await pools.until_told("ProtectedFromDeletion")
-    await pools.stays("the same VM", lambda: vm_uids(pools), lambda seen: seen == before)
+    await pools.stays("the same VM", pools.vms, lambda seen: uids_by_name(seen) == before)
 
 
 @cases.add("P13 P21", requires=(Requirement.CDI, Requirement.SIMULATOR))
@@ -233,7 +228,12 @@ async def disk_repair(pools: Pools) -> None:
     template = pools.template(disks=["data"], running=True)
     template["spec"]["dataVolumeTemplates"][0]["metadata"]["annotations"] = FAILING_DISK
     await pools.made(1, template=template)
-    await pools.until_equal("a VM with DataVolumeError", lambda: state(pools), "DataVolumeError", within_s=BOOT_S)
+    await pools.until(
+        "a VM with DataVolumeError",
+        lambda: pools.vm("pool-0"),
+        lambda vm: (vm.get("status") or {}).get("printableStatus") == "DataVolumeError",
+        within_s=BOOT_S,
+    )
     await change_disk(pools, "fresh")
     await pools.until_ready(1)
     await pools.until("the disk fresh-0", pools.data_volumes, lambda seen: "fresh-0" in seen)
@@ -243,10 +243,6 @@ async def size(pools: Pools) -> object:
     """Return the size of the disk in the spec of the VM."""
     [disk] = (await pools.vm("pool-0"))["spec"]["dataVolumeTemplates"]
     return disk["spec"]["storage"]["resources"]["requests"]["storage"]
-
-
-async def state(pools: Pools) -> object:
-    return ((await pools.vm("pool-0")).get("status") or {}).get("printableStatus")
 
 
 def is_grown(claim: Document | None, uid: str) -> bool:

@@ -1,10 +1,10 @@
-"""Cases about autohealing. A VM fails to start because of the test annotations `FAILING`, or because its
-PersistentVolumeClaim is missing.
+"""Cases about autohealing, pause and reports of pools.
+
+A VM fails to start because of the test annotations `FAILING`, or because its PersistentVolumeClaim is missing.
 """
 
-from conformance.api import is_terminating, uids_of
+from conformance.api import is_terminating, require, uids_of
 from conformance.case import Cases, Document, Kind, Origin, Requirement
-from conformance.expectations import require
 from conformance.pools import LABELS, Pools
 from conformance.templates import FAILING, LOST
 
@@ -88,3 +88,38 @@ async def substitute_lost(pools: Pools) -> None:
     await pools.api.merge(f"{pools.vmi_path}/pool-0", {"metadata": {"annotations": LOST}})
     after = await pools.until_names(0, 1, 2)
     require("that pool-0 and pool-1 stay", uids_of(before) <= uids_of(after), after)
+
+
+@cases.add("P17")
+async def pause_update(pools: Pools) -> None:
+    """A paused pool updates no VM."""
+    await pools.made(1)
+    await pools.pause()
+    await pools.relabel_template({"release": "two"})
+    await pools.stays(
+        "VMs without the new label",
+        pools.members,
+        lambda seen: not any("release" in vm["metadata"]["labels"] for vm in seen.values()),
+    )
+
+
+@cases.add("P18")
+async def events(pools: Pools) -> None:
+    """Events report created, updated and deleted VMs."""
+    await pools.made(2)
+    await pools.until_told("SuccessfulCreate")
+    await pools.relabel_template({"release": "two"})
+    await pools.until_told("SuccessfulUpdate")
+    await pools.scale(1)
+    await pools.until_told("SuccessfulDelete")
+
+
+@cases.add("P7")
+async def ready_count(pools: Pools) -> None:
+    """status.readyReplicas counts only VMs that run."""
+    await pools.make(2, template=pools.template(running=True))
+    await pools.until_ready(2)
+    await pools.api.merge(f"{pools.vm_path}/pool-0", {"spec": {"runStrategy": "Halted"}})
+    await pools.until_equal("2 VMs, 1 of them ready", pools.counts, (2, 1), within_s=90)
+    await pools.api.merge(f"{pools.vm_path}/pool-0", {"spec": {"runStrategy": "Always"}})
+    await pools.until_ready(2)

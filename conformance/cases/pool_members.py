@@ -1,8 +1,7 @@
 """Cases about the membership and the content of a pool's VMs."""
 
-from conformance.api import labels_of, owners_of
+from conformance.api import labels_of, owners_of, require
 from conformance.case import Cases, Document, Kind, Origin
-from conformance.expectations import require
 from conformance.namespace import BOOT_S
 from conformance.pools import LABELS, Pools
 from conformance.templates import HOLD, POOL_FINALIZER
@@ -79,11 +78,7 @@ async def release(pools: Pools) -> None:
     await pools.made(2)
     await pools.api.merge(f"{pools.vm_path}/pool-0", {"metadata": {"labels": {"app": "other"}}})
     await pools.until_names(1, 2)
-    await pools.until_equal("pool-0 without an owner", lambda: owners(pools, "pool-0"), [])
-
-
-async def owners(pools: Pools, vm: str) -> list[Document]:
-    return owners_of(await pools.vm(vm))
+    await pools.until("pool-0 without an owner", lambda: pools.vm("pool-0"), lambda vm: not owners_of(vm))
 
 
 @cases.add("P2")

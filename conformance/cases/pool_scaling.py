@@ -2,18 +2,13 @@
 
 import asyncio
 
-from conformance.api import labels_of, owners_of, uids_by_name, uids_of
+from conformance.api import labels_of, owners_of, require, uids_by_name, uids_of
 from conformance.case import Cases, Document, Kind, Origin
 from conformance.cases.shared_scaling import annotate
-from conformance.expectations import require
-from conformance.namespace import STOPPED_S
+from conformance.namespace import SEEN_S, STOPPED_S
 from conformance.pools import Pools
 
 cases: Cases[Pools] = Cases(Kind.POOLS)
-BETWEEN_CREATES_S = 1.1
-"""The time between the creation of two VMs, in seconds. Creation times are whole seconds. After this pause, the next VM
-has a different creation time.
-"""
 
 
 def proactive(policy: str, **more: Document) -> Document:
@@ -52,7 +47,7 @@ async def taken_name(pools: Pools) -> None:
     require("no owner and no new label of the other VM", same, kept["metadata"])
     await pools.delete_vm("pool-1")
     await pools.until("no VM pool-1", pools.vms, lambda seen: "pool-1" not in seen, within_s=STOPPED_S)
-    await asyncio.sleep(BETWEEN_CREATES_S)  # a controller decides from its cache, which may be behind
+    await asyncio.sleep(SEEN_S)
     await pools.scale(4)
     await pools.until_names(0, 1, 2, 3)
 
@@ -104,10 +99,10 @@ async def keeps(pools: Pools, *ordinals: int) -> None:
 async def of_different_age(pools: Pools, policy: str) -> None:
     """Make a pool whose VMs were created in the order 1, 2, 0."""
     before = await pools.made(2, scaleInStrategy=proactive(policy))
-    await asyncio.sleep(BETWEEN_CREATES_S)
+    await asyncio.sleep(SEEN_S)
     await pools.scale(3)
     await pools.until_names(0, 1, 2)
-    await asyncio.sleep(BETWEEN_CREATES_S)
+    await asyncio.sleep(SEEN_S)
     await pools.delete_vm("pool-0")
     await pools.until_new("pool-0", before)
 
@@ -122,7 +117,7 @@ async def scale_in_selector(pools: Pools) -> None:
     await pools.until(
         "the label on pool-1", lambda: pools.vm("pool-1"), lambda vm: "spare" in vm["metadata"].get("labels", {})
     )
-    await asyncio.sleep(BETWEEN_CREATES_S)  # a controller decides from its cache, which may be behind
+    await asyncio.sleep(SEEN_S)
     await pools.scale(2)
     await pools.until_names(0, 2)
 
@@ -130,9 +125,7 @@ async def scale_in_selector(pools: Pools) -> None:
 @cases.add("P9")
 async def scale_in_opportunistic(pools: Pools) -> None:
     """With opportunistic scale-in, the pool deletes no VM."""
-    before = await pools.made(3, scaleInStrategy={"opportunistic": {}})
-    await pools.scale(1)
-    await pools.stays("3 VMs", pools.members, lambda seen: seen.keys() == before.keys())
+    await check_nothing_leaves(pools, "opportunistic")
 
 
 @cases.add("P9", origin=Origin.VMHERD)
@@ -149,7 +142,11 @@ async def scale_in_opportunistic_delete(pools: Pools) -> None:
 @cases.add("P9")
 async def scale_in_unmanaged(pools: Pools) -> None:
     """With unmanaged scale-in, the pool deletes no VM."""
-    before = await pools.made(3, scaleInStrategy={"unmanaged": {}})
+    await check_nothing_leaves(pools, "unmanaged")
+
+
+async def check_nothing_leaves(pools: Pools, strategy: str) -> None:
+    before = await pools.made(3, scaleInStrategy={strategy: {}})
     await pools.scale(1)
     await pools.stays("3 VMs", pools.members, lambda seen: seen.keys() == before.keys())
 

@@ -2,9 +2,8 @@
 
 import asyncio
 
-from conformance.api import is_ready, is_terminating, labels_of, uids_by_name, uids_of
+from conformance.api import is_ready, is_terminating, labels_of, require, uids_by_name, uids_of
 from conformance.case import Cases, Document, Kind, Origin, Requirement, Unmet
-from conformance.expectations import require
 from conformance.namespace import BOOT_S
 from conformance.pools import NAME, Pools
 

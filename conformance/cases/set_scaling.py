@@ -1,8 +1,7 @@
 """Cases about the number of VMIs of a replica set."""
 
-from conformance.api import is_ready, is_terminating, labels_of, uids_of
+from conformance.api import is_ready, is_terminating, labels_of, require, uids_of
 from conformance.case import Cases, Document, Kind, Origin, Requirement
-from conformance.expectations import require
 from conformance.namespace import BOOT_S
 from conformance.replica_sets import ReplicaSets
 from conformance.templates import FAILING, FINISHING, NEVER_READY, UNKNOWN

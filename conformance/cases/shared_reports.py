@@ -5,8 +5,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from conformance.api import require
 from conformance.case import Cases, Kind
-from conformance.expectations import require
 from conformance.namespace import QUIET_S, CaseNamespace
 
 cases: Cases[CaseNamespace] = Cases(Kind.SETS, Kind.POOLS)

@@ -2,15 +2,12 @@
 
 import asyncio
 
-from conformance.api import controller_of, is_ready, labels_of, owners_of
+from conformance.api import controller_of, is_ready, labels_of, owners_of, require
 from conformance.case import Cases, Document, Kind, Origin, Skip
-from conformance.expectations import require
-from conformance.namespace import BOOT_S, STOPPED_S, CaseNamespace
+from conformance.namespace import BOOT_S, SEEN_S, STOPPED_S, CaseNamespace
 from conformance.templates import FAILING
 
 cases: Cases[CaseNamespace] = Cases(Kind.SETS, Kind.POOLS)
-SEEN_S = 1.1
-"""The time in which a controller sees a change, in seconds. It decides from its cache, which may be behind."""
 
 
 @cases.add("R3 R4 R11", "P4 P7")
@@ -93,7 +90,7 @@ async def scale_subresource(space: CaseNamespace) -> None:
     """The subresource scale changes the number of {member}s, as kubectl scale."""
     await space.made(1)
     for replicas in (3, 2, 0):
-        await space.scale_by_subresource(replicas)
+        await space.api.merge(space.path(subresource="scale"), {"spec": {"replicas": replicas}})
         await space.until_members(replicas)
 
 

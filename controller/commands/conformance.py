@@ -23,8 +23,7 @@ from conformance.catalogue import CASES, select
 from conformance.cluster import GROUPS as KIND_GROUPS
 from conformance.cluster import Cluster, changes_running_vms, expands_claims, find_subject, serves
 from conformance.namespace import Conditions
-from conformance.namespaces import Namespaces
-from conformance.runner import Setup, find_reconcilers, run_cases
+from conformance.runner import Namespaces, Setup, find_reconcilers, run_cases
 from controller.commands.command import CommandFailed, carry_out
 from controller.config.modes import Mode
 from controller.config.options import Command, Listed, Option, Switch, chosen, complain

@@ -27,8 +27,8 @@ from typing import Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from controller.apimachinery.meanings import Made, Meanings
 from controller.apimachinery.quantities import parse_quantity
+from controller.apimachinery.three_way_merge import Made, Meanings
 
 Json: TypeAlias = object
 """A decoded JSON value, or None if the field is absent."""

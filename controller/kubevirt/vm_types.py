@@ -13,8 +13,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import force_setattr
 
 from controller.apimachinery.conditions import Condition, with_shared_texts
-from informers.meta import ObjectMeta
-from informers.sharing import shared_map
+from informers.meta import ObjectMeta, shared_map
 
 READY: Final = "Ready"
 FAILURE: Final = "Failure"

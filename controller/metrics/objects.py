@@ -18,11 +18,12 @@ from typing import Any, NamedTuple, TypeAlias
 from msgspec import Struct
 
 from controller.apimachinery.conditions import Condition
-from controller.apimachinery.field_error import INVALID_SPEC
+from controller.apimachinery.field_error import INVALID_SPEC, FieldError
 from controller.kinds import KINDS, Kind
 from controller.kubevirt.annotations import is_takeover_held
 from controller.kubevirt.resources import VMIS, VMS
 from controller.replicas.conditions import REPLICA_BACK_OFF, REPLICA_FAILURE, STALLED
+from informers.meta import ObjectKey
 from informers.resource import Resource
 
 
@@ -273,41 +274,51 @@ def _escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
-def figures_of(
-    kind: str,
-    group: str,
-    owners: Iterable[Any],
-    *,
-    rolls_out: Callable[[Any], bool],
-    max_unavailable: Callable[[Any], int | None],
-) -> Iterable[SetFigures]:
-    """Yield the values that the metrics page shows for each replica set or pool.
+class Figures:
+    """Reads the values that the metrics page shows for each replica set or pool of a kind.
 
-    The sets and pools are immutable, so any thread may iterate the result. The function `rolls_out` returns True if a
-    set or pool replaces all its outdated VMs or VMIs automatically. The function `max_unavailable` returns the number
-    of replicas that may be unavailable at the same time, or None.
+    `parse` is `Rules.parse_intent`. A spec is parsed again only after the spec or an annotation has changed. Otherwise
+    a page of ten thousand pools would take 0.2 s more.
     """
-    for owner in owners:
-        meta, spec, status = owner.metadata, owner.spec, owner.status
-        desired, ready = 1 if spec.replicas is None else spec.replicas, (status and status.ready_replicas) or 0
-        yield SetFigures(
-            kind=kind,
-            group=group,
-            namespace=meta.namespace,
-            name=meta.name,
-            uid=meta.uid,
-            created=meta.creation_timestamp,
-            generation=meta.generation,
-            desired=desired,
-            paused=bool(spec.paused),
-            rolls_out=rolls_out(owner),
-            takeover_held=is_takeover_held(meta),
-            current=(status and status.replicas) or 0,
-            ready=ready,
-            max_unavailable=max_unavailable(owner) if ready < desired else None,
-            updated=status.updated_replicas if status else None,
-            observed_generation=status.observed_generation if status else None,
-            conditions=(status and status.conditions) or (),
-            # The status of another kind may have no printableStatus.
-            printable_status=getattr(status, "printable_status", None) or "",
-        )
+
+    def __init__(self, kind: str, group: str, parse: Callable[[Any], Any | FieldError]) -> None:
+        self._kind = kind
+        self._group = group
+        self._parse = parse
+        self._parsed: dict[ObjectKey, tuple[object, bool, int | None]] = {}
+        """For each object of the last page: what was parsed, and the two results that the page shows."""
+
+    def read(self, owners: Iterable[Any]) -> Iterator[SetFigures]:
+        """The sets and pools are immutable, so any thread may iterate the result, but only one thread at a time."""
+        before, self._parsed = self._parsed, {}
+        for owner in owners:
+            meta, spec, status = owner.metadata, owner.spec, owner.status
+            parsed = before.get(meta.key)
+            if parsed is None or parsed[0] != (spec, meta.annotations):
+                intent = self._parse(owner)
+                shown = (False, None) if isinstance(intent, FieldError) else (intent.rolls_out, intent.most_unavailable)
+                parsed = ((spec, meta.annotations), *shown)
+            self._parsed[meta.key] = parsed
+            _, rolls_out, most_unavailable = parsed
+            desired, ready = 1 if spec.replicas is None else spec.replicas, (status and status.ready_replicas) or 0
+            yield SetFigures(
+                kind=self._kind,
+                group=self._group,
+                namespace=meta.namespace,
+                name=meta.name,
+                uid=meta.uid,
+                created=meta.creation_timestamp,
+                generation=meta.generation,
+                desired=desired,
+                paused=bool(spec.paused),
+                rolls_out=rolls_out,
+                takeover_held=is_takeover_held(meta),
+                current=(status and status.replicas) or 0,
+                ready=ready,
+                max_unavailable=most_unavailable if ready < desired else None,
+                updated=status.updated_replicas if status else None,
+                observed_generation=status.observed_generation if status else None,
+                conditions=(status and status.conditions) or (),
+                # The status of another kind may have no printableStatus.
+                printable_status=getattr(status, "printable_status", None) or "",
+            )

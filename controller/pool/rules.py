@@ -27,7 +27,7 @@ from controller.pool.members.snapshot import (
     strays_of,
 )
 from controller.pool.rollout.live import LiveChanges
-from controller.pool.spec import intent
+from controller.pool.spec.intent import parse_intent
 from controller.replicas.disruption_budget import BudgetCache
 from controller.replicas.revisions import delete_revisions
 from controller.runtime.actions import Delete, Patch, Plan, Restart
@@ -70,9 +70,7 @@ class PoolRules(Struct, frozen=True):
     next_status = staticmethod(status.next_status)
     transition_notices = staticmethod(status.transition_notices)
     outcome_notices = staticmethod(status.outcome_notices)
-    rolls_out = staticmethod(intent.rolls_out)
-    max_unavailable = staticmethod(intent.max_unavailable)
-    parse_intent = staticmethod(intent.parse_intent)
+    parse_intent = staticmethod(parse_intent)
 
     stores: Stores
     resource: Resource[Pool]

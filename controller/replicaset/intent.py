@@ -59,6 +59,11 @@ class Intent(Struct, frozen=True, kw_only=True):
     rolling: RollingUpdate | None
     rolls_out: bool
 
+    @property
+    def most_unavailable(self) -> int | None:
+        """The number of VMIs that a rolling update may make unavailable at the same time, or None."""
+        return self.rolling.at(self.replicas).max_unavailable if self.rolling is not None else None
+
     def limits_at(self, wanted: int) -> Rollout | None:
         return self.rolling.at(wanted) if self.rolling is not None else None
 
@@ -74,23 +79,13 @@ def parse_intent(owner: ReplicaSet) -> Intent | FieldError:
         selector=selector,
         template=template,
         settings=read_settings(owner.metadata),
-        rolling=_parse_rolling(owner.metadata),
-        rolls_out=rolls_out(owner),
+        rolling=parse_rolling(owner.metadata),
+        rolls_out=ROLLING_UPDATE in annotations_of(owner.metadata),
     )
 
 
-def rolls_out(owner: ReplicaSet) -> bool:
-    """Return True if the set has the rolling-update annotation. Such a set replaces all its outdated VMIs."""
-    return ROLLING_UPDATE in annotations_of(owner.metadata)
-
-
-def max_unavailable(owner: ReplicaSet) -> int | None:
-    """Return the `maxUnavailable` of the rolling-update annotation, or None if it is absent or invalid."""
-    rolling = _parse_rolling(owner.metadata)
-    return rolling.at(1 if owner.spec.replicas is None else owner.spec.replicas).max_unavailable if rolling else None
-
-
-def _parse_rolling(meta: ObjectMeta) -> RollingUpdate | None:
+def parse_rolling(meta: ObjectMeta) -> RollingUpdate | None:
+    """Return the rolling-update annotation of a set, or None if it is absent or invalid."""
     text = setting(meta, ROLLING_UPDATE)
     if text is None:
         return None

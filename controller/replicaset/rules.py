@@ -11,9 +11,10 @@ from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicas.disruption_budget import BudgetCache
 from controller.replicas.revisions import delete_revisions
-from controller.replicaset import intent, status
 from controller.replicaset import plan as plans
+from controller.replicaset import status
 from controller.replicaset.history import RevisionCache
+from controller.replicaset.intent import parse_intent
 from controller.replicaset.revisions import ORPHANED
 from controller.replicaset.rosters import VMIRosters
 from controller.replicaset.snapshot import ORPHAN_NAMESPACE, Snapshot
@@ -46,9 +47,7 @@ class ReplicaSetRules(Struct, frozen=True):
     next_status = staticmethod(status.next_status)
     transition_notices = staticmethod(status.transition_notices)
     outcome_notices = staticmethod(status.outcome_notices)
-    rolls_out = staticmethod(intent.rolls_out)
-    max_unavailable = staticmethod(intent.max_unavailable)
-    parse_intent = staticmethod(intent.parse_intent)
+    parse_intent = staticmethod(parse_intent)
 
     owners: StoreView[ReplicaSet]
     vmis: StoreView[VirtualMachineInstance]

@@ -118,14 +118,13 @@ class Rules(Protocol[S]):
 
     def outcome_notices(self, outcomes: Iterable[Outcome]) -> tuple[Notice, ...]: ...
 
-    def rolls_out(self, owner: Any) -> bool:
-        """Return True if the controller replaces all outdated VMs or VMIs without a request by the user."""
-
-    def max_unavailable(self, owner: Any) -> int | None:
-        """Return how many replicas may be unavailable at the same time, or None if the spec has no valid limit."""
-
     def parse_intent(self, owner: Any) -> Any | FieldError:
-        """Return the parsed spec, or its first error."""
+        """Return the parsed spec, or its first error.
+
+        The metrics page reads two fields of a parsed spec. `rolls_out` is True if the controller replaces all outdated
+        VMs or VMIs without a request by the user. `most_unavailable` is the number of replicas that may be unavailable
+        at the same time, or None.
+        """
 
 
 async def prepare(rules: Rules[Any], key: ObjectKey, *, now: datetime) -> None:

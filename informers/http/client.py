@@ -24,13 +24,11 @@ import structlog
 from aiohttp.connector import NEEDS_CLEANUP_CLOSED
 
 from informers.errors import StatusError, TransportError, Unauthorized, from_response
-from informers.http.chunks import read_chunks
 from informers.http.configuration import Credentials, load_credentials
 from informers.http.fairness import FairSlots
 from informers.http.gate import Gate, GatedBody, GatedConnector
 from informers.http.kubeconfig import ConfigurationError
-from informers.http.sockets import open_socket
-from informers.http.transport import report_lost_connection, transport_error
+from informers.http.transport import open_socket, read_chunks, report_lost_connection, transport_error
 from informers.http.warnings import collect
 from informers.instruments import NO_INSTRUMENTS, Instruments
 from informers.meta import ObjectKey
@@ -194,7 +192,7 @@ class ApiClient:
         may_pause: Callable[[], bool] = lambda: False,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open a watch and yield an iterator over its data in chunks. The iterator ends when the server ends the watch.
-        While `may_pause` returns True, a busy watch is read less often (see `informers.http.chunks`).
+        While `may_pause` returns True, a busy watch is read less often (see `read_chunks`).
 
         Raise ApiError if the watch cannot be opened or if the connection is lost. Raise TimeoutError during the
         iteration if no data arrives for `idle_timeout_s` seconds.

@@ -8,8 +8,12 @@ package. Each function raises ConfigurationError if it fails. The message of the
 import asyncio
 import os
 import ssl
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from importlib import import_module
+from importlib.util import find_spec, module_from_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote
 
@@ -17,16 +21,66 @@ import structlog
 
 from informers.http.exec_plugin import run_plugin
 from informers.http.kubeconfig import (
+    Certificates,
     Chosen,
     Cluster,
     ConfigurationError,
     NoKubeconfig,
     Overrides,
+    Pem,
+    Server,
     User,
+    parse_server,
+    read_file,
     read_kubeconfig,
+    tls_context,
 )
-from informers.http.loaders import import_loaders
-from informers.http.server import Certificates, Pem, Server, parse_server, read_file, tls_context
+
+PACKAGE: Final = "kubernetes_asyncio"
+CLIENT: Final = f"{PACKAGE}.client"
+
+
+def import_loaders() -> tuple[ModuleType, ModuleType]:
+    """Return the modules `kubernetes_asyncio.config` and `kubernetes_asyncio.client`.
+
+    A normal import of kubernetes_asyncio also imports its generated client: 830 modules and 34 MB of classes. The
+    `__init__` modules of both packages only import the generated client, so they are not run. If a later version cannot
+    be imported in this way, the whole package is imported.
+
+    The client module may be incomplete, but has the class `Configuration`. The loaders store their results in an
+    instance of this class. Raise ImportError if kubernetes_asyncio is not installed.
+    """
+    if PACKAGE not in sys.modules:
+        try:
+            _prepare_packages()
+            return import_module(f"{PACKAGE}.config"), sys.modules[CLIENT]
+        except (ImportError, AttributeError):
+            for name in list(_imported()):
+                del sys.modules[name]
+    return import_module(f"{PACKAGE}.config"), import_module(CLIENT)
+
+
+def _prepare_packages() -> None:
+    """Register the packages in `PACKAGE` and `CLIENT` without running their `__init__`. Define the names that the
+    loaders read from `CLIENT`.
+
+    After this call, the modules inside both packages can be imported. Raise ImportError if a package is not installed.
+    """
+    for name in (PACKAGE, CLIENT):
+        spec = find_spec(name)
+        if spec is None:
+            raise ImportError(f"no {name}")
+        sys.modules[name] = module_from_spec(spec)
+    client = sys.modules[CLIENT]
+    vars(sys.modules[PACKAGE])["client"] = client
+    configuration = import_module(f"{CLIENT}.configuration").Configuration
+    # The loaders use ApiClient only in functions that the project does not call.
+    vars(client).update(Configuration=configuration, ApiClient=object)
+
+
+def _imported() -> Iterator[str]:
+    return (name for name in sys.modules if name == PACKAGE or name.startswith(f"{PACKAGE}."))
+
 
 kube_config, kube_client = import_loaders()
 

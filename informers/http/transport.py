@@ -1,11 +1,63 @@
-"""This module converts exceptions of aiohttp and the operating system to TransportError."""
+"""The transport of the client: its sockets, the reads of a watch in chunks, and the errors of aiohttp and the system.
+
+The garbage collector does not close the sockets. Only a call of `close` closes them. This is necessary because of a bug
+of uvloop (MagicStack/uvloop, 653 and 738):
+
+1. When Python's garbage collector frees a socket object, Python closes its file descriptor.
+2. uvloop uses the same file descriptor and closes it at the end of the connection. Normally, uvloop then tells the
+   socket object that the descriptor is closed.
+3. If the server resets a connection before the connection is complete, uvloop does not tell the socket object. A server
+   that crashes resets all its new connections.
+4. The operating system may give the number of the closed descriptor to another connection. When the socket object is
+   freed later, Python closes this other connection by mistake. After that, every new connection with this number fails
+   until the process ends.
+
+The sockets also detect a server that has lost its power or its network. Without this detection, a watch stays open
+until its idle timeout. A silent connection is probed after `KEEPALIVE_IDLE_S` seconds. If sent data stays
+unacknowledged for `USER_TIMEOUT_S` seconds, the connection ends.
+"""
 
 import asyncio
 import os
+import socket
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
 
 import aiohttp
 
 from informers.errors import TransportError
+
+KEEPALIVE_IDLE_S = 15
+KEEPALIVE_INTERVAL_S = 5
+KEEPALIVE_PROBES = 3
+USER_TIMEOUT_S = 30
+
+_OPTIONS = (
+    ("TCP_KEEPIDLE", KEEPALIVE_IDLE_S),
+    ("TCP_KEEPINTVL", KEEPALIVE_INTERVAL_S),
+    ("TCP_KEEPCNT", KEEPALIVE_PROBES),
+    ("TCP_USER_TIMEOUT", USER_TIMEOUT_S * 1000),
+)
+"""The TCP options by name. A system may lack some of them."""
+
+
+class OwnedSocket(socket.socket):
+    """A socket whose file descriptor stays open when the garbage collector frees the socket object."""
+
+    def __del__(self) -> None:
+        # This method replaces the finalizer of `socket.socket`, which would close the file descriptor.
+        self.detach()
+
+
+def open_socket(address: tuple[int, int, int, str, Any]) -> OwnedSocket:
+    """Return a new socket without a connection. `address` is one result of `getaddrinfo`."""
+    family, kind, protocol, _, _ = address
+    made = OwnedSocket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _OPTIONS:
+        if hasattr(socket, name):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return made
 
 
 def transport_error(error: Exception, host: str, *, sent: bool = True) -> TransportError:
@@ -63,3 +115,54 @@ def report_lost_connection(answer: aiohttp.ClientResponse) -> None:
 
     if closed is not None:
         closed.add_done_callback(fail)
+
+
+GATHER_S = 0.02
+"""The pause in seconds. A change on a busy watch is read so much later at most."""
+
+BUSY_S = 2 * GATHER_S
+"""A watch is busy if the time between two chunks is shorter, in seconds."""
+
+SMALL = 1 << 16
+"""A chunk with fewer bytes is small. After a larger chunk, there is no pause."""
+
+
+async def read_chunks(
+    answer: aiohttp.ClientResponse, host: str, *, idle_timeout_s: float, may_pause: Callable[[], bool]
+) -> AsyncGenerator[bytes, None]:
+    """Yield the data of the answer until its end. While `may_pause` returns False, there are no pauses.
+
+    If a watch sends small pieces of data often, the reader pauses for `GATHER_S` after each piece. A few large reads
+    need less CPU than many small ones. The first two pieces after a silence are never delayed.
+
+    Raise TransportError if the connection is lost, and TimeoutError if no data arrives for `idle_timeout_s` seconds.
+    """
+    loop = asyncio.get_running_loop()
+    received = float("-inf")
+    try:
+        while True:
+            # aiohttp has a timeout for reads too, but cancels it after some errors. So each read has a timeout here.
+            async with asyncio.timeout(idle_timeout_s):
+                chunk = await answer.content.readany()
+            if not chunk:
+                return
+            before, received = received, loop.time()
+            yield chunk
+            if received - before < BUSY_S and len(chunk) < SMALL and may_pause():
+                await _gather(answer)
+    except TimeoutError:
+        raise
+    except (aiohttp.ClientError, OSError) as error:
+        raise transport_error(error, host) from error
+
+
+async def _gather(answer: aiohttp.ClientResponse) -> None:
+    """Read nothing for `GATHER_S` seconds, and let the system collect the data."""
+    transport = answer.connection.transport if answer.connection is not None else None
+    if transport is None or transport.is_closing():
+        return
+    transport.pause_reading()
+    try:
+        await asyncio.sleep(GATHER_S)
+    finally:
+        transport.resume_reading()

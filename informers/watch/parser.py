@@ -1,4 +1,4 @@
-"""This module converts the bytes of a watch to events. It does no I/O.
+"""This module converts the bytes of a watch to events, and those of a list to pages. It does no I/O.
 
 A watch is a stream of JSON objects, one on each line. The network cuts the stream into chunks at arbitrary bytes.
 `WatchParser.feed` takes a chunk and returns the events that this chunk completes. Each object is decoded directly
@@ -13,8 +13,7 @@ from msgspec import Raw, Struct
 
 from informers.errors import Status, StatusError, TransportError, from_status
 from informers.meta import KubeObject, ObjectMeta
-from informers.nesting import WHY, cut_deep_values
-from informers.resource import UNDECODABLE, Resource
+from informers.resource import TOO_DEEP, UNDECODABLE, WHY, Resource, cut_deep_values, decode_raw_page
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -69,6 +68,15 @@ class Undecodable(Struct, frozen=True):
     meta: ObjectMeta | None = None
     deleted: bool = False
     partial: Any = None
+
+
+class PageRead(Struct, Generic[T], frozen=True):
+    """A page of a list was read. `token` is the continue token of the next page, or "" if this page is the last one."""
+
+    objects: tuple[T, ...]
+    version: str
+    token: str = ""
+    undecodable: tuple[Undecodable, ...] = ()
 
 
 Event: TypeAlias = Applied[T] | Deleted[T] | Bookmark | WatchError | Undecodable
@@ -206,3 +214,28 @@ def identify(raw: Raw) -> ObjectMeta | None:
 def _bookmark(raw: Raw) -> Bookmark:
     meta = _decode_bookmark(raw).metadata
     return Bookmark(meta.resource_version, (meta.annotations or {}).get(INITIAL_EVENTS_END) == "true")
+
+
+def decode_page(resource: Resource[T], body: bytes) -> PageRead[T]:
+    """Decode a page of a list. Raise one of UNDECODABLE if the page is not a list."""
+    try:
+        page = resource.decode_page(body)
+    except UNDECODABLE:
+        return _decode_each(resource, body)
+    return PageRead(page.items or (), page.metadata.resource_version or "", page.metadata.continue_ or "")
+
+
+def _decode_each(resource: Resource[T], body: bytes) -> PageRead[T]:
+    page = decode_raw_page(cut_deep_values(body))
+    objects: list[T] = []
+    rejected: list[Undecodable] = []
+    for item in page.items or ():
+        if TOO_DEEP in bytes(item):
+            rejected.append(undecodable(resource, item, WHY))
+            continue
+        try:
+            objects.append(resource.decode(item))
+        except UNDECODABLE as error:
+            rejected.append(undecodable(resource, item, str(error)))
+    meta = page.metadata
+    return PageRead(tuple(objects), meta.resource_version or "", meta.continue_ or "", tuple(rejected))

@@ -17,11 +17,11 @@ from typing import Generic, NamedTuple, TypeVar, assert_never
 import structlog
 from msgspec import Struct
 
-from informers.backoff import Backoff
 from informers.errors import ApiError, TransportError
 from informers.http.client import ApiClient
 from informers.instruments import Instruments
 from informers.meta import KubeObject, ObjectKey, ObjectMeta
+from informers.ratelimit import Backoff
 from informers.resource import UNDECODABLE, Resource
 from informers.store import Change, Replacement, Store
 from informers.watch.effects import (
@@ -37,9 +37,7 @@ from informers.watch.effects import (
     Skip,
     Uncollect,
 )
-from informers.watch.pages import decode_page
-from informers.watch.params import watch_params
-from informers.watch.parser import WatchParser
+from informers.watch.parser import WatchParser, decode_page
 from informers.watch.watch_state import (
     Checking,
     Ended,
@@ -59,6 +57,7 @@ from informers.watch.watch_state import (
     listing,
     reason_of_end,
     streaming,
+    watch_params,
     watching,
 )
 

@@ -15,7 +15,7 @@ resource, the cache keeps its contents. An answer 404 does not prove the deletio
 the server sends the deletion events before it stops serving the resource.
 """
 
-from typing import Any, Generic, TypeAlias, TypeVar, assert_never
+from typing import Any, TypeAlias, TypeVar, assert_never
 
 from msgspec import Struct
 
@@ -48,7 +48,7 @@ from informers.watch.effects import (
     Uncollect,
     WatchEffect,
 )
-from informers.watch.parser import Applied, Bookmark, Deleted, Event, Undecodable, WatchError
+from informers.watch.parser import Applied, Bookmark, Deleted, Event, PageRead, Undecodable, WatchError
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -132,15 +132,6 @@ State: TypeAlias = Listing | Streaming | Watching | Checking | Waiting
 
 
 # Inputs
-
-
-class PageRead(Struct, Generic[T], frozen=True):
-    """A page of a list was read. `token` is the continue token of the next page, or "" if this page is the last one."""
-
-    objects: tuple[T, ...]
-    version: str
-    token: str = ""
-    undecodable: tuple[Undecodable, ...] = ()
 
 
 class Ended(Struct, frozen=True):
@@ -374,3 +365,20 @@ def _is_replay(meta: ObjectMeta, state: Watching) -> bool:
 
 def _watching_from(version: str, state: Watching) -> Watching:
     return Watching(version) if version else state
+
+
+MIN_WATCH_S, MAX_WATCH_S = 300, 600
+"""Shortest and longest duration of a watch in seconds.
+
+For each watch, the reflector asks the server to end the watch after a random time in this range. So the watches of many
+clients do not start again at the same time.
+"""
+
+
+def watch_params(state: Streaming | Watching, chance: float) -> dict[str, str]:
+    """Return the parameters of the watch for a state. `chance` in [0, 1) selects the duration of the watch."""
+    timeout_s = MIN_WATCH_S + round(chance * (MAX_WATCH_S - MIN_WATCH_S))
+    params = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(timeout_s)}
+    if isinstance(state, Watching):
+        return {**params, "resourceVersion": state.version}
+    return {**params, "sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}

@@ -12,7 +12,7 @@ from controller.kubevirt.normal_form import VMI_TEMPLATE, differences
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmis import is_active
 from controller.replicas.settings import read_settings
-from controller.replicaset.intent import Intent, max_unavailable, parse_intent
+from controller.replicaset.intent import Intent, parse_intent, parse_rolling
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import parse_template, template_in
 from informers.meta import labels_of
@@ -85,7 +85,7 @@ def staying_vmis(snapshot: Snapshot, entry: Entry) -> int | None:
 
 def is_rolled_out(snapshot: Snapshot) -> bool:
     """Return True if the set has a valid rolling-update annotation."""
-    return max_unavailable(snapshot.owner) is not None
+    return parse_rolling(snapshot.owner.metadata) is not None
 
 
 def staying_note(name: str, staying: int | None, *, flags: str = "") -> str:

@@ -10,20 +10,168 @@ The exit code is 0 only if every step finished within its time limit.
 At the end, the demo stops all its processes and removes all its files.
 """
 
+import os
+import re
+import select
+import shutil
 import signal
+import subprocess
 import sys
+import termios
+import tty
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 from typing import NoReturn
 
 import click
 from rich.console import Console
+from rich.layout import Layout
+from rich.live import Live
 
 from sandbox.binaries import BinariesUnavailable
-from sandbox.controlplane import ControlPlaneError
-from sandbox.crds import CrdError
-from sandbox.demo.cluster import DemoFailed, running_cluster
+from sandbox.controlplane import ControlPlaneError, CrdError
+from sandbox.demo.cluster import DemoCluster, DemoFailed, running_cluster
+from sandbox.demo.experiments import EXPERIMENTS, POOL, POOL_EXAMPLE, SET, SET_EXAMPLE, Command
+from sandbox.demo.hints import LINES, OTHER_KEYS, QUIT, TREE, draw_hints, joined, lines_to_paste, screen
 from sandbox.demo.once import run_once
-from sandbox.demo.watch import watch
-from sandbox.kubectl import KubectlFailed, KubectlMissing
+from sandbox.demo.runner import Runner, as_process, environment
+from sandbox.demo.tables import draw
+from sandbox.kubectl import KubectlFailed, KubectlMissing, kubectl_path, run_kubectl
+from sandbox.running import handle_signals
+
+REFRESH_S = 0.5
+
+
+def watch(cluster: DemoCluster) -> None:
+    """Apply the example objects and show their state, until the user presses q.
+
+    Raises KubectlFailed if an object cannot be applied, DemoFailed if a component ends by itself, or KeyboardInterrupt.
+    """
+    for example in (SET_EXAMPLE, POOL_EXAMPLE):
+        print(run_kubectl(cluster.kubeconfig, "apply", "-f", str(example)), end="", flush=True)
+    console = Console()
+    with keyboard() as keys, closing(Runner(cluster.kubeconfig)) as runner:
+        key = ""
+        while key != QUIT:
+            if key in OTHER_KEYS:
+                _page(cluster, key)
+                key = _next_key(keys)
+            else:
+                key = _screen(cluster, console, keys, runner, first=key)
+    if not keys.is_open:
+        return
+    for verb in ("tree", "why"):
+        print()
+        run_plugin(cluster, verb)
+    print("\nstopping everything", flush=True)
+
+
+def _screen(cluster: DemoCluster, console: Console, keys: "Keyboard", runner: Runner, *, first: str) -> str:
+    """Show the tables, and run the experiments of the pressed keys. Return the first key that is no experiment.
+
+    The key `first` was pressed before, or is empty.
+    """
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        try:
+            pressed = first
+            while keys.is_open:
+                for key in pressed:
+                    if key in OTHER_KEYS:
+                        return key
+                    if key in EXPERIMENTS:
+                        runner.press(EXPERIMENTS[key])
+                live.update(_picture(cluster, console, runner), refresh=True)
+                pressed = keys.read(REFRESH_S)
+        except KeyboardInterrupt:
+            handle_signals(signal.SIG_IGN)  # the terminal is put in order first
+            raise
+    return QUIT
+
+
+def _next_key(keys: "Keyboard") -> str:
+    print("\nPress any key to go back.", flush=True)
+    while keys.is_open:
+        if pressed := keys.read(None):
+            return pressed[0]
+    return QUIT
+
+
+def _picture(cluster: DemoCluster, console: Console, runner: Runner) -> Layout:
+    width, height = console.size
+    hints = draw_hints(runner.report, width=width, height=height, kubeconfig=cluster.kubeconfig)
+    free = height - len(hints.plain.splitlines())
+    return screen(draw(cluster.view(), width=width, height=free), hints)
+
+
+def _page(cluster: DemoCluster, key: str) -> None:
+    print()
+    if key == LINES:
+        print("\n".join(lines_to_paste(cluster.kubeconfig, _missing_path(), cluster.metrics_port)))
+    else:
+        run_plugin(cluster, "tree" if key == TREE else "why")
+
+
+def _missing_path() -> str:
+    """Return the directories of kubectl and of the plugin that PATH does not have, in the form of PATH."""
+    ours = {"kubectl": Path(kubectl_path()).parent, "kubectl-vmherd": Path(sys.executable).parent}
+    return ":".join(dict.fromkeys(str(folder) for program, folder in ours.items() if not shutil.which(program)))
+
+
+def run_plugin(cluster: DemoCluster, verb: str, subjects: Sequence[str] = (POOL, SET)) -> None:
+    command: Command = ("kubectl", "vmherd", verb, *subjects)
+    print(f"$ {joined([command])}", flush=True)
+    subprocess.run(as_process(command), env=environment(cluster.kubeconfig), stdin=subprocess.DEVNULL, check=False)
+
+
+CHUNK = 1024
+
+PASTED = 8
+"""The number of characters at once from which the input is a pasted text. A user cannot press so many keys at once."""
+
+ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|O.|.)?", re.DOTALL)
+"""The input of keys that are no characters, such as the arrow keys."""
+
+
+class Keyboard:
+    """The keys of the terminal. `is_open` is False after the terminal is closed."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.is_open = True
+
+    def read(self, within_s: float | None) -> str:
+        """Wait for keys at most `within_s` seconds, or without a limit. Return the keys, or "" if there are none."""
+        if not select.select([self._descriptor], [], [], within_s)[0]:
+            return ""
+        try:
+            data = os.read(self._descriptor, CHUNK)
+        except OSError:
+            data = b""
+        self.is_open = bool(data)
+        return keys_in(data.decode(errors="replace"))
+
+
+def keys_in(text: str) -> str:
+    """Return the characters of keys, as lower case. A pasted text has no keys."""
+    characters = ESCAPES.sub("", text)
+    return "" if len(characters) > PASTED else characters.lower()
+
+
+@contextmanager
+def keyboard() -> Iterator[Keyboard]:
+    """Read keys without Enter and without an echo. Ctrl-C still interrupts, and Ctrl-Z does not stop the demo."""
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    tty.setcbreak(descriptor)
+    now = termios.tcgetattr(descriptor)
+    now[6][termios.VSUSP] = bytes([os.fpathconf(descriptor, "PC_VDISABLE")])
+    termios.tcsetattr(descriptor, termios.TCSANOW, now)
+    try:
+        yield Keyboard(descriptor)
+    finally:
+        with suppress(termios.error):  # the terminal is closed
+            termios.tcsetattr(descriptor, termios.TCSAFLUSH, before)
 
 
 @click.command("demo")

@@ -5,9 +5,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 from msgspec import structs
@@ -35,7 +34,7 @@ def environment(kubeconfig: Path) -> Mapping[str, str]:
 
 
 class Runner:
-    """Runs experiments in the order of the keys. Only `running_experiments` creates instances."""
+    """Runs experiments in the order of the keys. `close` ends the present command."""
 
     def __init__(self, kubeconfig: Path) -> None:
         self._environment = environment(kubeconfig)
@@ -115,12 +114,3 @@ class Runner:
 def one_line(text: str) -> str:
     """Return the last line of a text that is not empty, or ""."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
-
-
-@contextmanager
-def running_experiments(kubeconfig: Path) -> Iterator[Runner]:
-    runner = Runner(kubeconfig)
-    try:
-        yield runner
-    finally:
-        runner.close()

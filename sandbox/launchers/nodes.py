@@ -1,22 +1,38 @@
-"""This module simulates the nodes of VMIs. All functions of this module are pure.
+"""Simulates the nodes of VMIs, and live migrations between them. All functions of this module are pure.
 
-If the condition Ready of a node is False or Unknown, the node does not answer. Its VMIs stay in the phase Running and
-are not ready, without a reason. After `TOLERATION_S`, Kubernetes deletes their Pods, which stay Terminating. If the
-node answers again, its Pods end. If the Node object is deleted, or the node has the taint out-of-service, the Pods
-disappear, and the VMIs fail.
+docs/sandbox.md describes a lost node and a migration. A node does not answer if its condition Ready is False or
+Unknown. A user creates a migration, or KubeVirt creates it for a VMI that must leave its node
+(`status.evacuationNodeName`). While the migration runs, `status.migrationState` of the VMI has no `endTimestamp`.
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 from zlib import crc32
 
-from informers.meta import ObjectMeta
-from sandbox.launchers.objects import PODS, Node, Pod, is_responsive, is_schedulable
-from sandbox.launchers.pods import end_of
-from sandbox.step import Delete, Step
+import msgspec
+
+from informers.meta import ObjectMeta, labels_of
+from sandbox.conditions import without
+from sandbox.launchers.pods import (
+    MIGRATION_UID,
+    MIGRATIONS,
+    PODS,
+    Fields,
+    Migration,
+    Node,
+    Pod,
+    end_of,
+    is_responsive,
+    is_schedulable,
+    new_pod,
+    phase_of,
+    status_of,
+    suffix,
+)
+from sandbox.step import Change, Delete, Patch, Step, creation, patch_of
 from sandbox.vmi_status import state_patch
-from sandbox.vmis import Reason, SimulatedVMI, VMIState
+from sandbox.vmis import FINAL_PHASES, NODE_LABEL, VMIS, CpuTopology, Memory, Reason, SimulatedVMI, VMIState
 
 UNRESPONSIVE: Final = "NodeUnresponsive"
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
@@ -86,3 +102,113 @@ def new_node(name: str, now: datetime) -> dict[str, Any]:
     addresses = [{"type": "Hostname", "address": name}]
     status = {"conditions": [condition], "capacity": CAPACITY, "allocatable": CAPACITY, "addresses": addresses}
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status}
+
+
+EVACUATION: Final = "kubevirt.io/evacuationMigration"
+"""The annotation of a migration whose purpose is to empty a node. The value is the node."""
+
+CPU_CHANGE: Final = "HotVCPUChange"
+MEMORY_CHANGE: Final = "HotMemoryChange"
+
+DURATION_S: Final = 1.0
+Pods = Iterable[Pod]
+
+
+def evacuation_step(vmi: SimulatedVMI) -> Step | None:
+    wanted = vmi.told.evacuation_node_name
+    if not wanted or wanted != vmi.node or vmi.is_migrating or not vmi.is_active:
+        return None
+    last = str(vmi.migration.get("endTimestamp") or "")
+    name = f"kubevirt-evacuation-{suffix(vmi.metadata.uid + wanted + last)}"
+    body = creation(
+        MIGRATIONS, {"name": name, "annotations": {EVACUATION: wanted}}, spec={"vmiName": vmi.metadata.name}
+    )
+    return Step(effects=(body,))
+
+
+def migration_step(
+    migration: Migration, vmi: SimulatedVMI | None, pods: Pods, nodes: Mapping[str, Node], now: datetime
+) -> Step:
+    """Return the next step for a migration. `vmi` is the VMI of the migration, and `pods` are the VMI's Pods."""
+    if phase_of(migration) in FINAL_PHASES:
+        return Step()
+    if vmi is None or not vmi.is_active or migration.metadata.deletion_timestamp is not None:
+        return Step(write=_phase(migration, "Failed", now))
+    state, uid = vmi.migration, migration.metadata.uid
+    if state.get("migrationUid") == uid:
+        return _run(migration, vmi, state, now)
+    if vmi.is_migrating or vmi.phase != "Running":
+        return Step(write=_phase(migration, "Pending", now)) if not phase_of(migration) else Step()
+    if vmi.has("LiveMigratable", "False"):
+        return Step(write=_phase(migration, "Failed", now))
+    targets = [pod for pod in pods if labels_of(pod.metadata).get(MIGRATION_UID) == uid]
+    if not targets:
+        node = target_for(vmi, nodes)
+        if node:
+            pod = new_pod(vmi, node=node, migration_uid=uid)
+            return Step(effects=(pod,), write=_phase(migration, "Scheduling", now))
+        return Step(write=_phase(migration, "Pending", now)) if not phase_of(migration) else Step()
+    [target] = targets
+    if phase_of(target) != "Running":
+        return Step()
+    source = next((pod.metadata.name for pod in pods if pod.spec.node_name == vmi.node), "")
+    begun = {
+        "migrationUid": uid,
+        "mode": "PreCopy",
+        "sourceNode": vmi.node,
+        "sourcePod": source,
+        "targetNode": target.spec.node_name,
+        "targetPod": target.metadata.name,
+        "startTimestamp": now,
+        # A JSON merge patch keeps the fields of the last migration, except those that are null.
+        "endTimestamp": None,
+        "completed": None,
+    }
+    change = patch_of(vmi.metadata, status={"migrationState": begun})
+    return Step(effects=(Change(VMIS, vmi.metadata.name, change),), write=_phase(migration, "Running", now))
+
+
+def _run(migration: Migration, vmi: SimulatedVMI, state: Mapping[str, Any], now: datetime) -> Step:
+    if state.get("endTimestamp"):
+        return Step(write=_phase(migration, "Succeeded", now))
+    started = msgspec.convert(state["startTimestamp"], datetime, strict=False)
+    left_s = (started + timedelta(seconds=DURATION_S) - now).total_seconds()
+    if left_s > 0:
+        return Step(after_s=left_s)
+    target = state["targetNode"]
+    ended = {"endTimestamp": now, "completed": True}
+    plugged = hotplug_result(vmi)
+    # A merge patch replaces all conditions, so the API server rejects the patch if the VMI has changed.
+    change = patch_of(
+        vmi.metadata,
+        versioned=bool(plugged),
+        metadata={"labels": {NODE_LABEL: target}},
+        status={"nodeName": target, "evacuationNodeName": None, "migrationState": ended, **plugged},
+    )
+    return Step(effects=(Change(VMIS, vmi.metadata.name, change),), write=_phase(migration, "Succeeded", now))
+
+
+def hotplug_result(vmi: SimulatedVMI) -> Fields:
+    """Return the status fields that change when a migration ends and applies a hot-plug.
+
+    The result is {} if no hot-plug is in progress.
+    """
+    has_cpus, has_memory = vmi.condition(CPU_CHANGE), vmi.condition(MEMORY_CHANGE)
+    if not has_cpus and not has_memory:
+        return {}
+    fields: Fields = {"conditions": without(vmi.conditions, CPU_CHANGE, MEMORY_CHANGE)}
+    if has_cpus:
+        fields["currentCPUTopology"] = CpuTopology.of(vmi.domain.cpu)
+    memory = vmi.domain.memory
+    if has_memory and memory is not None and memory.guest is not None:
+        fields["memory"] = Memory(guest_current=str(memory.guest), guest_requested=str(memory.guest))
+    return fields
+
+
+def _phase(migration: Migration, phase: str, now: datetime) -> Patch:
+    transition = {"phase": phase, "phaseTransitionTimestamp": now}
+    status = {
+        "phase": phase,
+        "phaseTransitionTimestamps": [*(status_of(migration).phase_transition_timestamps or ()), transition],
+    }
+    return patch_of(migration.metadata, "status", status=status)

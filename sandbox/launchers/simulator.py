@@ -11,10 +11,10 @@ from informers.meta import ObjectKey, ObjectMeta
 from informers.resource import Resource
 from informers.store import Change
 from sandbox.kind_simulator import KindSimulator, subject_of
-from sandbox.launchers import migrations, nodes, pods
-from sandbox.launchers.objects import MIGRATIONS, NODES, PODS, Migration, Node, Pod, uid_of_vmi
+from sandbox.launchers import nodes, pods
+from sandbox.launchers.pods import MIGRATIONS, NODES, PODS, Migration, Node, Pod, uid_of_vmi
 from sandbox.step import Step
-from sandbox.virt_api.account import apply
+from sandbox.virt_api.registration import apply
 from sandbox.vmis import NODES as NODE_NAMES
 from sandbox.vmis import VMIS, SimulatedVMI
 
@@ -79,7 +79,7 @@ class LauncherSimulator:
     def vmi_step(self, vmi: SimulatedVMI, now: datetime) -> Step:
         return (
             nodes.vmi_step(vmi, self._nodes_by_name(), self._pods_of(vmi), now)
-            or migrations.evacuation_step(vmi)
+            or nodes.evacuation_step(vmi)
             or pods.vmi_step(vmi, self._pods_of(vmi))
         )
 
@@ -97,7 +97,7 @@ class LauncherSimulator:
     def _migration_step(self, migration: Migration, now: datetime, _: datetime) -> Step:
         vmi = self._vmis.store.get(ObjectKey(migration.metadata.namespace, migration.spec.vmi_name))
         existing = self._pods_of(vmi) if vmi is not None else ()
-        return migrations.migration_step(migration, vmi, existing, self._nodes_by_name(), now)
+        return nodes.migration_step(migration, vmi, existing, self._nodes_by_name(), now)
 
     def _pods_of(self, vmi: SimulatedVMI) -> tuple[Pod, ...]:
         return self._pods.store.by_index(_BY_VMI, vmi.metadata.uid)

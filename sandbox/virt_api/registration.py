@@ -1,11 +1,19 @@
-"""This module reads the objects that register virt-api with kube-apiserver."""
+"""The objects that register virt-api with kube-apiserver, and the service account of the simulator."""
 
+import asyncio
 import base64
+import json
 from pathlib import Path
 from string import Template
 from typing import Any, Final
 
+import msgspec
+import structlog
 import yaml
+
+from informers.errors import ApiError
+from informers.http.client import ApiClient
+from sandbox.admin import APPLY
 
 Fields = dict[str, Any]
 
@@ -58,3 +66,33 @@ def names_port(document: Fields, port: int) -> bool:
     if "webhooks" in document:
         return all(f":{port}/" in webhook["clientConfig"]["url"] for webhook in document["webhooks"])
     return bool(document["spec"]["service"]["port"] == port)
+
+
+log = structlog.get_logger()
+
+RETRY_S: Final = 1.0
+TOKEN_LIFETIME_S: Final = 365 * 24 * 3600
+
+
+async def apply(client: ApiClient, path: str, document: dict[str, Any]) -> None:
+    """Apply an object with server-side apply. Repeat the request until kube-apiserver accepts the object."""
+    parameters = {"fieldManager": "vmherd-sandbox", "force": "true"}
+    while True:
+        try:
+            body = msgspec.json.encode(document)
+            await client.request("PATCH", path, params=parameters, body=body, content_type=APPLY)
+        except ApiError as error:
+            log.warning("an object of the simulator is not accepted", path=path, why=str(error))
+            await asyncio.sleep(RETRY_S)
+        else:
+            return
+
+
+async def create_token(client: ApiClient) -> str:
+    made = objects()["account"]
+    for path, document in made.items():
+        await apply(client, path, document)
+    spec = {"expirationSeconds": TOKEN_LIFETIME_S}
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+    answer = json.loads(await client.request("POST", f"{next(iter(made))}/token", body=json.dumps(body).encode()))
+    return str(answer["status"]["token"])

@@ -23,12 +23,21 @@ from informers.errors import ApiError, Conflict, Invalid, NotFound
 from informers.http.client import ApiClient
 from informers.meta import ObjectKey
 from informers.objects import PatchType
-from sandbox.launchers.objects import PODS
+from sandbox.launchers.pods import PODS
 from sandbox.virt_api import admission, registration
-from sandbox.virt_api.account import RETRY_S, apply
 from sandbox.virt_api.admission import Verdict, mutate, validate
-from sandbox.virt_api.answers import Failure, bad_request, conflict, internal_error, not_found
-from sandbox.virt_api.lifecycle import SUBRESOURCES, JsonPatch, Request, decide
+from sandbox.virt_api.lifecycle import (
+    SUBRESOURCES,
+    Failure,
+    JsonPatch,
+    Request,
+    bad_request,
+    conflict,
+    decide,
+    internal_error,
+    not_found,
+)
+from sandbox.virt_api.registration import RETRY_S, apply
 from sandbox.vmis import VMIS
 from sandbox.vms import VMS
 

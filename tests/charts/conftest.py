@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.binaries import Binaries
-from sandbox.controlplane import ControlPlane
-from sandbox.crds import CRD_DIRECTORIES
+from sandbox.controlplane import CRD_DIRECTORIES, ControlPlane
 from tests.charts.releases import Site, bare_plane
 from tests.checkov import CheckovMissing, find_or_install
 from tests.cluster import skip_or_fail

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.binaries import Binaries
-from sandbox.controlplane import ControlPlane
-from sandbox.crds import CRD_DIRECTORIES
+from sandbox.controlplane import CRD_DIRECTORIES, ControlPlane
 from tests.charts.releases import Site, bare_plane
 from tests.charts.test_live import released
 from tests.controlplane.documents import owner_uid, vm_template

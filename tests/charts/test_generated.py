@@ -16,10 +16,10 @@ from controller.preflight.permissions import optional_permissions, permissions_n
 from tests.cluster import Kubectl
 from tests.command_line import parse
 from tests.helm import Helm, container, of_kind, only, run_flags
-from tools.chart import about, rules, schema
+from tools.chart import generated, rules, schema
 from tools.chart.generated import CHART, ROOT, base_files, chart_files
 from tools.chart.helm import MAJORS, find_helm
-from tools.chart.values import Uncommented, Value, read_values
+from tools.chart.schema import Uncommented, Value, read_values
 from tools.release.project import read_project
 
 
@@ -129,15 +129,15 @@ def test_the_schema_refuses_unknown_names_in_every_section() -> None:
 
 def test_a_chart_without_an_icon_is_found() -> None:
     with pytest.raises(ValueError, match="no line with an icon"):
-        about.with_icon("name: vmherd\n", b"")
+        generated.with_icon("name: vmherd\n", b"")
 
 
 def test_the_version_and_the_address_of_the_chart_come_from_pyproject() -> None:
     known = replace(read_project(ROOT), version="1.2.3", home="https://example.com/x")
-    changed = yaml.safe_load(about.with_facts((CHART / "Chart.yaml").read_text(), known))
+    changed = yaml.safe_load(generated.with_facts((CHART / "Chart.yaml").read_text(), known))
     assert (changed["version"], changed["appVersion"], changed["home"]) == ("1.2.3", "1.2.3", known.home)
     assert (changed["sources"], [each["url"] for each in changed["maintainers"]]) == ([known.home], [known.home])
-    assert "\nARG VERSION=1.2.3\n" in about.dockerfile((ROOT / "Dockerfile").read_text(), known)
+    assert "\nARG VERSION=1.2.3\n" in generated.dockerfile((ROOT / "Dockerfile").read_text(), known)
 
 
 def test_the_packaged_chart_shows_its_readme_and_its_metadata(helm: Helm, tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_the_packaged_chart_shows_its_readme_and_its_metadata(helm: Helm, tmp_pa
     [package] = tmp_path.glob("vmherd-*.tgz")
     assert helm("show", "readme", str(package)).stdout.strip() == (CHART / "README.md").read_text().strip()
     shown = yaml.safe_load(helm("show", "chart", str(package)).stdout)
-    picture = base64.b64decode(shown["icon"].removeprefix(about.PREFIX))
+    picture = base64.b64decode(shown["icon"].removeprefix(generated.ICON_PREFIX))
     assert picture == (ROOT / "charts" / "icon.svg").read_bytes()
     assert ElementTree.fromstring(picture).tag == "{http://www.w3.org/2000/svg}svg"
     assert shown["sources"]

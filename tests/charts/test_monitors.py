@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sandbox import crds
-from sandbox.controlplane import ControlPlane
+from sandbox.controlplane import ControlPlane, install_definitions
 from tests.charts.releases import Site
 from tests.charts.scraping import definitions
 from tests.cluster import Kubectl
@@ -55,7 +54,7 @@ MONITORS = {
 @pytest.fixture(scope="module")
 def operators(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     directory = definitions(tmp_path_factory.mktemp("kinds") / "operator")
-    crds.install(plane.kubeconfig, [directory])
+    install_definitions(plane.kubeconfig, [directory])
     yield
     Kubectl(plane.kubeconfig)("delete", "--filename", str(directory))
 

@@ -15,7 +15,7 @@ from tests.command_line import parse
 from tests.helm import REGISTRY, RUNBOOK, Helm, container, of_kind, only, run_flags
 from tools.chart.generated import CHART
 from tools.chart.helm import MAJORS
-from tools.chart.values import read_values
+from tools.chart.schema import read_values
 
 KUBEVIRT = "kubevirt.io/v1/KubeVirt"
 VALUES = {value.name: value.default for value in read_values((CHART / "values.yaml").read_text())}

@@ -12,10 +12,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sandbox import crds
 from sandbox.binaries import Binaries
-from sandbox.controlplane import ControlPlane
-from sandbox.crds import CRD_DIRECTORIES
+from sandbox.controlplane import CRD_DIRECTORIES, ControlPlane, install_definitions
 from tests.charts.releases import Site, bare_plane
 from tests.charts.scraping import Monitoring, dashboards, definitions, ports, run_pod, running, store_certificate
 from tests.cluster import skip_or_fail
@@ -46,7 +44,7 @@ def monitored_plane(
     """A control plane with KubeVirt's VMs and the Prometheus operator's kinds, without the project's kinds."""
     kinds = definitions(tmp_path_factory.mktemp("kinds") / "operator")
     with bare_plane(control_plane_binaries, CRD_DIRECTORIES[1]) as plane:
-        crds.install(plane.kubeconfig, [kinds])
+        install_definitions(plane.kubeconfig, [kinds])
         yield plane
 
 

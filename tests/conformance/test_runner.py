@@ -8,8 +8,7 @@ import pytest
 from conformance.case import Case, Check, Kind, Origin, Requirement, Result, Skip, Status, Unmet
 from conformance.cluster import Cluster
 from conformance.namespace import CaseNamespace, Conditions
-from conformance.namespaces import GONE_S, LABEL, Namespaces
-from conformance.runner import Setup, run_case, run_cases
+from conformance.runner import GONE_S, LABEL, Namespaces, Setup, run_case, run_cases
 from conformance.templates import HOLD, POOL_FINALIZER
 from informers.errors import StatusError
 from tests.conformance.stored_objects import NAMESPACES, SUBJECT, StoredObjects

@@ -17,8 +17,7 @@ CONTRACT: Final = "decisions are pure"
 ALSO_PURE: Final = (
     "informers.errors",
     "informers.meta",
-    "informers.nesting",
-    "informers.sharing",
+    "informers.resource",
     "informers.http.warnings",
     "informers.watch.parser",
 )

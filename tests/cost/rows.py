@@ -21,9 +21,9 @@ from controller.kubevirt.pool_types import Pool
 from controller.pool.spec.intent import parse_intent as parse_pool
 from controller.pool.spec.template import describe_difference, disk_change, larger_disks
 from controller.replicaset.intent import parse_intent as parse_set
-from informers import errors, nesting
+from informers import errors, resource
 from informers.http import warnings
-from informers.watch.parser import WatchParser
+from informers.watch.parser import WatchParser, decode_page
 from tests import builders
 from tests import pool_builders as pools
 from tests.cost.meter import Call
@@ -313,7 +313,7 @@ DOCUMENTS: Final = {
 def deep_values(n: int, kind: str) -> Call:
     first, middle, last = DOCUMENTS[kind]
     document = f"{first * n}{middle}{last * n}".encode()
-    return lambda: nesting.cut_deep_values(document)
+    return lambda: resource.cut_deep_values(document)
 
 
 @row(25, 2_000, "lines", "chunks", "errors", "broken lines")
@@ -330,6 +330,12 @@ def watch(n: int, kind: str) -> Call:
     )
     parser = WatchParser(pools.POOLS)
     return lambda: [parser.feed(chunk) for chunk in chunks]
+
+
+@row(25, 2_000)
+def page_with_broken_objects(n: int) -> Call:
+    body = msgspec.json.encode({"items": [{"metadata": {"name": 1}} for _ in range(n)]})
+    return lambda: decode_page(pools.POOLS, body)
 
 
 def note(n: int) -> str:

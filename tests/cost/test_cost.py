@@ -30,7 +30,8 @@ UNMEASURED = {
     "controller/takeover/virt_controller.py": {
         *("active_loops", "_arguments_of", "is_stopped", "stop_patch", "take_over", "undo_takeover"),
     },
-    # One number, one error, one object with a few conditions, or one key of an index.
+    # One number, one error, one path, one object with a few conditions, or one key of an index.
+    "informers/resource.py": {"Resource.path"},
     "controller/apimachinery/quantities.py": {"seconds"},
     "controller/replicas/kstatus.py": {"text_of_defect"},
     "controller/kubevirt/live_updates.py": {"_is_changing"},

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from informers.backoff import Backoff
+from informers.ratelimit import Backoff
 
 
 def longest(**kwargs: float) -> Backoff:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from informers.nesting import DEEPEST, TOO_DEEP, cut_deep_values
 from informers.objects import read_meta
+from informers.resource import DEEPEST, TOO_DEEP, cut_deep_values
 
 MARK = json.loads(TOO_DEEP)
 VALUES = st.recursive(

@@ -14,7 +14,8 @@ from structlog.testing import capture_logs
 
 from informers.store import Added, Change, Removed, Replacement, Store, Updated
 from informers.watch.effects import Collect, Commit
-from informers.watch.watch_state import Listing, PageRead, Waiting, Watching, listing
+from informers.watch.parser import PageRead
+from informers.watch.watch_state import Listing, Waiting, Watching, listing
 from tests.informers.scripted import ScriptedClient, following, make_informer, stream
 from tests.informers.subjects import ConfigMap, config_map, failure, line, page
 

@@ -1,8 +1,7 @@
 from msgspec.json import encode
 
-from informers import sharing
-from informers.meta import ObjectMeta
-from informers.sharing import MOST_ITEMS, MOST_VALUES, shared, shared_map
+from informers import meta as metas
+from informers.meta import MOST_ITEMS, MOST_VALUES, ObjectMeta, shared, shared_map
 from tests.builders import seconds_ago
 from tests.informers.subjects import CONFIGMAPS
 
@@ -37,4 +36,4 @@ def test_a_large_value_is_not_remembered():
 def test_the_number_of_remembered_values_is_limited():
     for number in range(2 * MOST_VALUES):
         assert shared((str(number),)) == (str(number),)
-    assert len(sharing._values) <= MOST_VALUES
+    assert len(metas._values) <= MOST_VALUES

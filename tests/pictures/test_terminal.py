@@ -9,7 +9,7 @@ import pytest
 from rich.text import Text
 
 from tools.pictures import __main__ as command
-from tools.pictures.run import Shots, svg, width_of
+from tools.pictures.__main__ import Shots, svg, width_of
 
 
 def test_a_picture_is_svg_that_loads_nothing_from_the_internet() -> None:

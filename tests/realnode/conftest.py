@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.binaries import Binaries
-from sandbox.crds import CRD_DIRECTORIES
+from sandbox.controlplane import CRD_DIRECTORIES
 from tests.charts.releases import Site
 from tests.cluster import skip_or_fail
 from tests.controlplane.programs import simulator

@@ -5,8 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sandbox import crds
-from sandbox.crds import CRD_DIRECTORIES
+from sandbox.controlplane import CRD_DIRECTORIES, install_definitions
 from tests.charts.releases import KUBEVIRTS
 from tests.charts.test_hooks import helm_runs, left_of_hooks
 from tests.controlplane.documents import FINALIZER, finalizers_of, open_definition
@@ -69,7 +68,7 @@ KUBEVIRT = {"apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": {"na
 
 def test_the_hook_of_the_takeover_mode_waits_for_kubevirt_before_the_pods_start(bare: Release) -> None:
     site = bare.site
-    crds.install(site.plane.kubeconfig, [CRD_DIRECTORIES[0]])
+    install_definitions(site.plane.kubeconfig, [CRD_DIRECTORIES[0]])
     site.kubectl.apply(open_definition("KubeVirt", KUBEVIRTS, "v1"))
     eventually(lambda: KUBEVIRTS in site.served(), what="the kind KubeVirt is served")
     virt_controller = document("virt-controller")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sandbox import crds
+from sandbox.controlplane import install_definitions
 from tests.charts.scraping import Monitoring, definitions, store_certificate
 from tests.charts.test_scraping import AUTHORITY, OFTEN, VERIFIED
 from tests.controlplane.waits import eventually
@@ -59,7 +59,7 @@ def test_a_pod_works_with_no_rights_on_a_read_only_root(
 
 def test_prometheus_scrapes_both_pods_and_sees_which_one_leads(bare: Release, tmp_path: Path) -> None:
     program, site = prometheus_program(), bare.site
-    crds.install(site.plane.kubeconfig, [definitions(tmp_path / "operator")])
+    install_definitions(site.plane.kubeconfig, [definitions(tmp_path / "operator")])
     eventually(lambda: "servicemonitors.monitoring.coreos.com" in site.served(), what="ServiceMonitors are served")
     store_certificate(site, "certificate", server=f"vmherd-metrics.{site.namespace}.svc")
     bare.install(metrics={**VERIFIED, "serviceMonitor": {**OFTEN, "tlsConfig": AUTHORITY}})

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tools.release import __main__ as release
-from tools.release import archives, plugin
+from tools.release import packages, plugin
 from tools.release.project import ROOT, Commit, read_project, section
 
 PROJECT = read_project(ROOT)
@@ -81,7 +81,7 @@ def test_times_modes_and_users_have_no_influence_on_an_archive(tmp_path: Path) -
             (directory / name).write_text(name)
             (directory / name).chmod(mode | more)
             os.utime(directory / name, (number, number))
-        made.append(archives.tar_gz(directory, COMMIT.time))
+        made.append(packages.tar_gz(directory, COMMIT.time))
     assert made[0] == made[1]
     with tarfile.open(fileobj=io.BytesIO(made[0])) as archive:
         assert [(each.name, each.mode, each.mtime) for each in archive] == [

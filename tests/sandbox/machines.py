@@ -9,20 +9,17 @@ from typing import Any
 
 import msgspec
 
-from informers.meta import ObjectKey, ObjectMeta
+from informers.meta import ObjectKey, ObjectMeta, is_controlled_by
 from informers.objects import PatchType
 from informers.resource import Resource
 from sandbox import behavior, vm_behavior
-from sandbox.claim_behavior import claim_step, persistent_volume_step
-from sandbox.claims import CLAIMS, PERSISTENT_VOLUMES, PROTECTION
-from sandbox.conditions import is_controlled_by
+from sandbox.claims import CLAIMS, PERSISTENT_VOLUMES, PROTECTION, claim_step, persistent_volume_step
 from sandbox.datavolumes import DATA_VOLUMES, volume_step
 from sandbox.settings import DEFAULT, SimulationSettings
 from sandbox.step import Change, Create, Delete, Patch, Step
-from sandbox.vm_revisions import REVISIONS
 from sandbox.vm_status import RelatedObjects
 from sandbox.vmis import VMIS
-from sandbox.vms import VMS
+from sandbox.vms import REVISIONS, VMS
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.requests import Document
 from tests.fakes.virtual_time import run
@@ -181,7 +178,7 @@ class Machines:
         revisions = self._decoded(REVISIONS)
         return RelatedObjects(
             vmi=self._decoded(VMIS).get(vm.name),
-            revisions={name: each for name, each in revisions.items() if is_controlled_by(each.metadata, vm)},
+            revisions={name: each for name, each in revisions.items() if is_controlled_by(each.metadata, vm.uid)},
             volumes=self._decoded(DATA_VOLUMES),
             claims=self._decoded(CLAIMS),
             serves_data_volumes=self.serves_data_volumes,

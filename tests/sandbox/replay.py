@@ -12,9 +12,8 @@ from typing import Any, Final
 
 from informers.resource import Resource
 from sandbox.settings import BEHAVIOR, SimulationSettings
-from sandbox.vm_revisions import REVISIONS
 from sandbox.vmis import VMIS
-from sandbox.vms import VMS
+from sandbox.vms import REVISIONS, VMS
 from tests.fakes.garbage import collect_garbage
 from tests.fakes.requests import Document
 from tests.sandbox.machines import Machines

@@ -15,9 +15,8 @@ import pytest
 from controller import logs
 from sandbox import commands, simulator
 from sandbox.binaries import PROGRAMS, Binaries
-from sandbox.home import Home
 from sandbox.processes import is_running
-from sandbox.running import Simulate
+from sandbox.running import Home, Simulate
 from sandbox.settings import SimulationSettings
 from tests.cluster import Kubectl
 from tests.sandbox.patience import commands_about, processes_about, wait_for

@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from controller.kinds import POOLS
-from sandbox.conformance import under_own_group, with_status
+from sandbox.commands import under_own_group, with_status
 
 
 def definition() -> dict[str, Any]:

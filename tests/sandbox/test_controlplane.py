@@ -12,8 +12,7 @@ import pytest
 from sandbox.admin import Admin, Rejected
 from sandbox.audit import read_records
 from sandbox.binaries import PROGRAMS, Binaries
-from sandbox.controlplane import ControlPlane, ControlPlaneError
-from sandbox.crds import CrdError
+from sandbox.controlplane import ControlPlane, ControlPlaneError, CrdError
 from sandbox.processes import free_ports
 from tests.cluster import Kubectl
 from tests.controlplane.documents import vm_document, vmi_document

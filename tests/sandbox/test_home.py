@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.home import Home, HomeError, Occupied, State
+from sandbox.running import Home, HomeError, Occupied, State
 
 
 @pytest.fixture

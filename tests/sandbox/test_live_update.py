@@ -6,9 +6,8 @@ import pytest
 
 from sandbox import live_update
 from sandbox.live_update import merge_patch_for
-from sandbox.vm_revisions import REVISIONS
 from sandbox.vmis import VMIS
-from sandbox.vms import VMS
+from sandbox.vms import REVISIONS, VMS
 from tests.fakes.requests import Document
 from tests.sandbox.machines import Machines, vm_document
 

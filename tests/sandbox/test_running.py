@@ -12,8 +12,7 @@ import pytest
 from sandbox import controlplane, running
 from sandbox.admin import Rejected
 from sandbox.controlplane import APISERVER, DEFAULT_ACCOUNT, ETCD, MANAGER, ControlPlane
-from sandbox.home import Home
-from sandbox.running import SIGNALS, interruptible, run_sandbox
+from sandbox.running import SIGNALS, Home, interruptible, run_sandbox
 
 
 class NoProcesses:

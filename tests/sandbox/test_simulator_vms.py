@@ -19,11 +19,11 @@ from informers.informer import SharedInformer
 from informers.meta import ObjectKey
 from informers.objects import PatchType
 from informers.resource import Resource
-from sandbox import crds, simulator
+from sandbox import simulator
 from sandbox.audit import read_records
 from sandbox.binaries import Binaries
 from sandbox.claims import CLAIMS
-from sandbox.controlplane import APISERVER, ControlPlane
+from sandbox.controlplane import APISERVER, CRD_DIRECTORIES, ControlPlane, install_definitions
 from sandbox.datavolumes import DATA_VOLUMES
 from sandbox.settings import BEHAVIOR, DEFAULT, READY_AFTER, SHUTDOWN_AFTER, TIME_SCALE, SimulationSettings
 from sandbox.vmis import VMIS, VMIState
@@ -35,7 +35,7 @@ from tests.sandbox.patience import until
 
 PATIENCE_S = 60.0
 
-OWN_CRDS = crds.CRD_DIRECTORIES[-1]
+OWN_CRDS = CRD_DIRECTORIES[-1]
 
 
 class Scene:
@@ -226,7 +226,7 @@ async def test_data_volumes_are_used_as_soon_as_their_kind_is_served(plane_witho
         await scene.create(VMS, vm_document("waiting", disks=["a"]))
         await scene.until_it_is("Running", "plain")
         await scene.until_it_is("Stopped", "waiting")
-        await asyncio.to_thread(crds.install, plane.kubeconfig, [OWN_CRDS])
+        await asyncio.to_thread(install_definitions, plane.kubeconfig, [OWN_CRDS])
         await scene.until_it_is("Running", "waiting")
         await scene.until(lambda: scene.get(DATA_VOLUMES, "a") is not None)
 

@@ -6,7 +6,7 @@ from html import unescape
 from typing import Any
 
 from controller.kinds import Kind
-from controller.metrics.objects import families_of, figures_of, render
+from controller.metrics.objects import Figures, families_of, render
 from controller.runtime.status import status_patch
 from plugin.ui.pages import fleet_page, object_page
 from plugin.views.reasons import Reason
@@ -22,7 +22,7 @@ def disagreement(kind: Kind[Any], rules: Any, snapshot: Any, situation: Situatio
     status = owner.status
     if status is None or status_patch(owner, rules.next_status(snapshot, (), rules.plan(snapshot).waits)) is not None:
         return ""
-    figures = figures_of(kind.kind, "", [owner], rolls_out=rules.rolls_out, max_unavailable=rules.max_unavailable)
+    figures = Figures(kind.kind, "", rules.parse_intent).read([owner])
     page = render(families_of([figures], {}), openmetrics=False)
     gauges = {name: int(number) for name, number in _GAUGE.findall(page)}
     for name, told, why in (

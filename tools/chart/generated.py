@@ -15,7 +15,9 @@ This module writes none of these files; `python -m tools.chart` writes them. The
 other generated files. So Helm renders a temporary copy of the chart, in which the generated files are up to date.
 """
 
+import base64
 import json
+import re
 import shutil
 import subprocess
 import tempfile
@@ -26,10 +28,56 @@ from typing import Any
 import yaml
 
 from controller.kinds import KINDS
-from tools.chart import about, kinds, policies, rules, schema
-from tools.chart.values import read_values
+from tools.chart import kinds, policies, rules, schema
+from tools.chart.schema import Default, Value, read_values
 from tools.generated import ROOT
-from tools.release.project import read_project
+from tools.reference.markdown import code, table
+from tools.release.project import Project, read_project
+
+ICON_PREFIX = "data:image/svg+xml;base64,"
+MARKER = "@VERSION@"
+
+
+def with_icon(about: str, picture: bytes) -> str:
+    """Return the text of `Chart.yaml` with this picture as its icon. Raises ValueError if the text has no icon."""
+    return _replaced(about, r"^icon: .*$", f"icon: {ICON_PREFIX}{base64.b64encode(picture).decode()}", "icon")
+
+
+def with_facts(about: str, known: Project) -> str:
+    for field in ("version", "appVersion"):
+        about = _replaced(about, rf"^{field}: .*$", f"{field}: {known.version}", field)
+    about = _replaced(about, r"^home: .*$", f"home: {known.home}", "address of the project")
+    about = _replaced(about, r"(?<=^sources:\n)  - .*$", f"  - {known.home}", "address of the source")
+    return _replaced(about, r"^    url: .*$", f"    url: {known.home}", "address of a maintainer")
+
+
+def dockerfile(text: str, known: Project) -> str:
+    return _replaced(text, r"^ARG VERSION=.*$", f"ARG VERSION={known.version}", "ARG VERSION")
+
+
+def _replaced(text: str, line: str, new: str, name: str) -> str:
+    changed, count = re.subn(line, lambda _: new, text, flags=re.MULTILINE)
+    if count != 1:
+        raise ValueError(f"there is no line with an {name}" if not count else f"there are {count} lines with an {name}")
+    return changed
+
+
+VALUES = "<!-- values -->\n"
+LONGEST_DEFAULT = 60
+
+
+def readme(prose: str, values: Iterable[Value]) -> str:
+    before, marker, after = prose.partition(VALUES)
+    if not marker:
+        raise ValueError(f"tools/chart/README.md.in has no line {VALUES.strip()}")
+    rows = [(code(value.name), _shown(value.default), value.text) for value in values]
+    return before + table(("value", "default", "description"), rows) + after
+
+
+def _shown(default: Default) -> str:
+    shown = json.dumps(default)
+    return code(shown) if len(shown) <= LONGEST_DEFAULT else "see `values.yaml`"
+
 
 CHART = ROOT / "charts" / "vmherd"
 SOURCES = Path(__file__).parent
@@ -52,13 +100,11 @@ def chart_files() -> dict[Path, str]:
         CHART / "templates" / "_annotations.tpl": policies.template(),
         CHART / "files" / "dashboards" / "fleet.json": fleet_dashboard((SOURCES / "fleet.json.in").read_text()),
         CHART / "values.schema.json": schema.document(values),
-        CHART / "Chart.yaml": about.with_icon(
-            about.with_facts((CHART / "Chart.yaml").read_text(), known), (ROOT / "charts" / "icon.svg").read_bytes()
+        CHART / "Chart.yaml": with_icon(
+            with_facts((CHART / "Chart.yaml").read_text(), known), (ROOT / "charts" / "icon.svg").read_bytes()
         ),
-        CHART / "README.md": about.readme(
-            (SOURCES / "README.md.in").read_text().replace(about.MARKER, known.version), values
-        ),
-        ROOT / "Dockerfile": about.dockerfile((ROOT / "Dockerfile").read_text(), known),
+        CHART / "README.md": readme((SOURCES / "README.md.in").read_text().replace(MARKER, known.version), values),
+        ROOT / "Dockerfile": dockerfile((ROOT / "Dockerfile").read_text(), known),
     }
 
 

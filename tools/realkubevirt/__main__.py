@@ -13,8 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sandbox.binaries import cache_directory
-from tools.realkubevirt.build import build
-from tools.realkubevirt.cluster import running_kubevirt
+from tools.realkubevirt.cluster import build, running_kubevirt
 
 
 def main() -> int:

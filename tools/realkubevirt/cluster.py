@@ -1,5 +1,7 @@
 """A cluster with a real node on which KubeVirt's own operator installs KubeVirt."""
 
+import json
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,9 +13,54 @@ from sandbox.binaries import find_binaries
 from sandbox.controlplane import APISERVER, MANAGER, ControlPlane
 from tests.cluster import running_plane
 from tests.controlplane.waits import eventually
+from tests.packages import program_or_skip
+from tests.realnode.image import Image, buildah
 from tests.realnode.isolation import Isolation, isolation
 from tests.realnode.node import NAME, Node, NodePlane, Programs
-from tools.realkubevirt import build
+
+KUBEVIRT: Final = "localhost/virt-operator:1"
+"""The image of all components but virt-handler. virt-operator refuses another name."""
+
+HANDLER: Final = "localhost/virt-handler:1"
+"""The same files. virt-handler runs as root."""
+
+GUESTS: Final = ("guest", "guest-that-ends")
+QEMU_USER: Final = "107"
+SCRIPT: Final = Path(__file__).with_name("image.sh")
+
+
+def build(source: Path, work: Path, version: str) -> None:
+    """Build the images into buildah's storage. The first time takes half an hour on two cores."""
+    program_or_skip("debootstrap", "debootstrap")
+    work.mkdir(parents=True, exist_ok=True)
+    (work / "version").write_text(version)
+    # In a mount namespace of its own, a killed build leaves no mount behind.
+    subprocess.run(["unshare", "--mount", str(SCRIPT), str(source.resolve()), str(work.resolve())], check=True)
+    _commit(KUBEVIRT, work / "tree", user=QEMU_USER)
+    _commit(HANDLER, KUBEVIRT, user="0")
+    for name in GUESTS:
+        for tag in (1, 2):  # two names of one disk, for updates
+            _commit(f"localhost/{name}:{tag}", work / "guest" / name, user=QEMU_USER)
+
+
+def images() -> list[Image]:
+    names = (KUBEVIRT, HANDLER, *(f"localhost/{name}:{tag}" for name in GUESTS for tag in (1, 2)))
+    return [Image(name, {}) for name in names]
+
+
+def installation(work: Path, version: str) -> list[dict[str, Any]]:
+    done = subprocess.run([str(work / "install"), version, HANDLER, KUBEVIRT], capture_output=True, check=True)
+    return list(json.loads(done.stdout)["items"])
+
+
+def _commit(name: str, content: Path | str, *, user: str) -> None:
+    container = buildah("from", "scratch" if isinstance(content, Path) else content).strip()
+    if isinstance(content, Path):
+        buildah("copy", "--quiet", container, f"{content}/", "/")
+    path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    buildah("config", "--user", user, "--env", f"PATH={path}", container)
+    buildah("commit", "--quiet", "--rm", container, name)
+
 
 INSTALLED_WITHIN_S: Final = 600
 
@@ -57,14 +104,14 @@ def running_kubevirt(work: Path, version: str) -> Iterator[Node]:
         with isolation(directory) as place:
             node = KubeVirtNode(plane, place, programs)
             node.start()
-            for image in build.images():
+            for image in images():
                 node.load(image)
             _install(node, work, version)
             yield node
 
 
 def _install(node: Node, work: Path, version: str) -> None:
-    node.kubectl.apply(*_documents("namespace.yaml"), *build.installation(work, version))
+    node.kubectl.apply(*_documents("namespace.yaml"), *installation(work, version))
     # KubeVirt's components run on nodes of the control plane.
     node.kubectl("label", "node", NAME, "node-role.kubernetes.io/control-plane=")
     node.kubectl.apply(*_documents("kubevirt.yaml"))

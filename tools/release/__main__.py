@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tools.chart.helm import HelmMissing
 from tools.release import packages, plugin
-from tools.release.archives import extract
+from tools.release.packages import extract
 from tools.release.project import ROOT, Commit, Failed, Project, Refused, check, read_project, run
 
 LOCKS = {"image": "requirements-run.txt", "plugin": "requirements-plugin.txt"}

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from tools.release.archives import tar_gz
+from tools.release.packages import tar_gz
 from tools.release.project import Project, run
 
 NAME = "kubectl-vmherd"
@@ -33,7 +33,7 @@ COMPILED = "msgspec"
 
 OLDEST_MACOS = "11.0"
 UNUSED = ("client/api", "client/models", "dynamic", "leaderelection", "stream", "utils", "watch")
-"""The generated client of kubernetes_asyncio: 25 MB that the project does not use (see `informers.http.loaders`)."""
+"""The generated client of kubernetes_asyncio: 25 MB that the project does not use (see `import_loaders`)."""
 
 LEFT_OUT = shutil.ignore_patterns(".lock", "bin", "RECORD", "INSTALLER", "REQUESTED", "*.c", "*.h", "*.pyx", "*.pxd")
 """What an installer writes, and sources in C."""

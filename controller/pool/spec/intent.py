@@ -13,18 +13,18 @@ from controller.kubevirt.annotations import (
     MAX_UNHEALTHY,
     MIN_READY,
     MOST_DISRUPTIVE,
-    PARTITION,
     SUBSTITUTE_LOST_AFTER,
     TAKEOVER,
     is_marked,
 )
 from controller.kubevirt.limits import check_spec
-from controller.kubevirt.pool_types import Pool, UpdateStrategy
+from controller.kubevirt.pool_types import Pool
 from controller.pool.spec.one_shot import replaces_finished
 from controller.pool.spec.partition import PartitionStep, parse_partition
 from controller.pool.spec.policies import (
     Healing,
     ScaleIn,
+    Strategy,
     Update,
     parse_healing,
     parse_scale_in,
@@ -72,6 +72,18 @@ class Intent(Struct, frozen=True, kw_only=True):
         replaces_unready = self.settings.replace_unready_after is not None
         return self.healing is not None or replaces_unready or self.replaces_finished
 
+    @property
+    def rolls_out(self) -> bool:
+        """Return True if the pool updates all outdated VMs automatically, without update selectors and a partition."""
+        chosen = self.update.selection
+        selects = chosen.labels is not None or chosen.nodes is not None
+        return self.update.strategy is Strategy.PROACTIVE and not selects and not self.steps
+
+    @property
+    def most_unavailable(self) -> int:
+        """The number of VMs that may be unavailable at the same time."""
+        return self.max_unavailable.of(self.replicas)
+
 
 def parse_intent(owner: Pool) -> Intent | FieldError:
     spec = owner.spec
@@ -113,25 +125,6 @@ def _with_policies(
         substitute_lost_after=time_limit(owner.metadata, SUBSTITUTE_LOST_AFTER),
         takeover=annotations_of(owner.metadata).get(TAKEOVER, ""),
     )
-
-
-def rolls_out(owner: Pool) -> bool:
-    """Return True if the pool updates all outdated VMs automatically.
-
-    This needs the proactive update strategy, without update selectors and without a partition.
-    """
-    strategy = owner.spec.update_strategy or UpdateStrategy()
-    if PARTITION in annotations_of(owner.metadata) or strategy.opportunistic or strategy.unmanaged:
-        return False
-    policy = strategy.proactive.selection_policy if strategy.proactive is not None else None
-    return policy is None or policy.selectors is None
-
-
-def max_unavailable(owner: Pool) -> int | None:
-    """Return how many VMs may be unavailable at the same time, or None if the field is invalid."""
-    wanted = 1 if owner.spec.replicas is None else owner.spec.replicas
-    amount = _parse_max_unavailable(owner.spec.max_unavailable)
-    return None if isinstance(amount, FieldError) else amount.of(wanted)
 
 
 def _parse_max_unavailable(value: int | str | None) -> Amount | FieldError:

@@ -7,10 +7,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.kubevirt.annotations import ROLLING_UPDATE
-from controller.metrics.objects import SetFigures, figures_of
+from controller.metrics.objects import Figures, SetFigures
 from controller.metrics.registry import Metrics
-from controller.pool.spec.intent import max_unavailable as pool_limit
-from controller.replicaset.intent import max_unavailable as set_limit
+from controller.pool.spec.intent import parse_intent as parse_pool
+from controller.replicaset.intent import parse_intent as parse_set
 from controller.runtime.actions import Notice
 from informers.meta import ObjectKey
 from tests.builders import replicaset
@@ -103,7 +103,7 @@ def test_only_objects_that_lack_ready_replicas_show_them_with_their_limit():
 )
 def test_the_limit_of_a_pool_is_its_max_unavailable(spec: dict[str, Any], limit: int | None):
     owner = pool(**{"replicas": 8, **spec})
-    [found] = figures_of(POOL, "pool.kubevirt.io", [owner], rolls_out=bool, max_unavailable=pool_limit)
+    [found] = Figures(POOL, "pool.kubevirt.io", parse_pool).read([owner])
     assert found.max_unavailable == limit
 
 
@@ -119,5 +119,5 @@ def test_the_limit_of_a_pool_is_its_max_unavailable(spec: dict[str, Any], limit:
 )
 def test_the_limit_of_a_set_is_that_of_its_rolling_update(allowance: str, replicas: int | None, limit: int | None):
     owner = replicaset(replicas=replicas, annotations={ROLLING_UPDATE: allowance} if allowance else None)
-    [found] = figures_of(SET, "kubevirt.io", [owner], rolls_out=bool, max_unavailable=set_limit)
+    [found] = Figures(SET, "kubevirt.io", parse_set).read([owner])
     assert found.max_unavailable == limit

@@ -2,27 +2,24 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from controller.apimachinery.conditions import Condition
 from controller.kubevirt.annotations import PARTITION
 from controller.kubevirt.pool_types import POOL_KIND as POOL
-from controller.kubevirt.pool_types import PoolSpec, PoolStatus, SelectionPolicy, Selectors, UpdateBlock, UpdateStrategy
+from controller.kubevirt.pool_types import PoolStatus
 from controller.kubevirt.replicaset_types import ReplicaSetStatus
-from controller.metrics.objects import MachineTally, SetFigures, families_of, figures_of, render
+from controller.metrics.objects import Figures, MachineTally, SetFigures, families_of, render
 from controller.metrics.registry import Metrics
-from controller.pool.spec.intent import rolls_out as pool_rolls_out
-from controller.replicaset.intent import rolls_out as set_rolls_out
+from controller.pool.spec.intent import parse_intent as parse_pool
+from controller.replicaset.intent import parse_intent as parse_set
 from informers.meta import ObjectMeta
 from tests.builders import NOW, replicaset
 from tests.pool_builders import pool
 
 SET = "VirtualMachineInstanceReplicaSet"
-
-
-def no_limit(_: object) -> None:
-    return None
 
 
 def make(kind: str = POOL, **fields: Any) -> SetFigures:
@@ -127,13 +124,14 @@ def test_the_figures_of_a_pool_are_those_of_its_spec_and_status():
         conditions=conditions,
     )
     meta = ObjectMeta(name="web", namespace="shop", uid="u1", generation=7, creation_timestamp=NOW)
-    owner = type(pool())(metadata=meta, spec=PoolSpec(replicas=5, paused=True), status=status)
-    [figures] = figures_of(POOL, "example.org", [owner], rolls_out=pool_rolls_out, max_unavailable=no_limit)
+    owner = replace(pool(replicas=5, paused=True, maxUnavailable=2), metadata=meta, status=status)
+    [figures] = Figures(POOL, "example.org", parse_pool).read([owner])
     assert figures == make(
         uid="u1",
         group="example.org",
         paused=True,
         rolls_out=True,
+        max_unavailable=2,
         generation=7,
         observed_generation=6,
         created=NOW,
@@ -144,7 +142,7 @@ def test_the_figures_of_a_pool_are_those_of_its_spec_and_status():
 
 def test_a_status_without_updated_replicas_gives_no_such_gauge():
     owner = type(replicaset())(metadata=ObjectMeta(name="a"), status=ReplicaSetStatus(replicas=3))
-    [figures] = figures_of(SET, "kubevirt.io", [owner], rolls_out=set_rolls_out, max_unavailable=no_limit)
+    [figures] = Figures(SET, "kubevirt.io", parse_set).read([owner])
     assert (figures.desired, figures.current, figures.updated) == (1, 3, None)
 
 
@@ -152,21 +150,23 @@ def test_a_status_without_updated_replicas_gives_no_such_gauge():
     ("strategy", "annotations", "rolls"),
     [
         (None, {}, True),
-        (UpdateStrategy(), {}, True),
-        (UpdateStrategy(proactive=UpdateBlock()), {}, True),
-        (UpdateStrategy(opportunistic=UpdateBlock()), {}, False),
-        (UpdateStrategy(unmanaged=UpdateBlock()), {}, False),
-        (UpdateStrategy(proactive=UpdateBlock(SelectionPolicy(sort_policy="Newest"))), {}, True),
-        (UpdateStrategy(proactive=UpdateBlock(SelectionPolicy(selectors=Selectors()))), {}, False),
+        ({}, {}, True),
+        ({"proactive": {}}, {}, True),
+        ({"opportunistic": {}}, {}, False),
+        ({"unmanaged": {}}, {}, False),
+        ({"proactive": {"selectionPolicy": {"sortPolicy": "Newest"}}}, {}, True),
+        ({"proactive": {"selectionPolicy": {"selectors": {}}}}, {}, True),
+        ({"proactive": {"selectionPolicy": {"selectors": {"labelSelector": {}}}}}, {}, False),
+        ({"proactive": {"selectionPolicy": {"selectors": {"nodeSelectorRequirementMatcher": []}}}}, {}, False),
         (None, {PARTITION: "2"}, False),
+        ({"neither": {}, "proactive": {}, "unmanaged": {}}, {}, False),
     ],
 )
 def test_a_pool_rolls_out_unless_its_update_strategy_keeps_outdated_vms(
-    strategy: UpdateStrategy | None, annotations: dict[str, str], rolls: bool
+    strategy: dict[str, Any] | None, annotations: dict[str, str], rolls: bool
 ):
-    meta = ObjectMeta(name="web", namespace="shop", annotations=annotations)
-    owner = type(pool())(metadata=meta, spec=PoolSpec(update_strategy=strategy))
-    [figures] = figures_of(POOL, "pool.kubevirt.io", [owner], rolls_out=pool_rolls_out, max_unavailable=no_limit)
+    owner = pool(namespace="shop", annotations=annotations, updateStrategy=strategy)
+    [figures] = Figures(POOL, "pool.kubevirt.io", parse_pool).read([owner])
     assert figures.rolls_out == rolls
     assert shown(figures)[f"vmherd_rolls_out{{kind={POOL},name=web,namespace=shop}}"] == rolls
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from controller.kubevirt.resources import VMIS
-from controller.server.health import SILENT_FOR_S, STUCK_FOR_S, live_checks, ready_checks
-from controller.server.loop_lag import LoopMonitor
+from controller.server.health import SILENT_FOR_S, STUCK_FOR_S, LoopMonitor, live_checks, ready_checks
 from informers.meta import ObjectKey
 from informers.workqueue import WorkQueue
 

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 import pytest
 from structlog.testing import capture_logs
 
-from controller.server.loop_lag import LoopMonitor
+from controller.server.health import LoopMonitor
 
 pytestmark = pytest.mark.looptime
 

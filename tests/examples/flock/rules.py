@@ -48,11 +48,5 @@ class FlockRules(NamedTuple):
     def outcome_notices(self, outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
         return outcome_notices(outcomes)
 
-    def rolls_out(self, owner: Flock) -> bool:
-        return False
-
-    def max_unavailable(self, owner: Flock) -> int | None:
-        return None
-
     def parse_intent(self, owner: Flock) -> Flock:
         return owner

@@ -25,3 +25,6 @@ class Flock(Struct, frozen=True, gc=False):
     metadata: ObjectMeta = ObjectMeta()
     spec: FlockSpec = FlockSpec()
     status: FlockStatus | None = None
+
+    rolls_out = False
+    most_unavailable = None

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from informers.nesting import cut_deep_values
+from informers.resource import cut_deep_values
 from sandbox.admin import Admin
 from sandbox.audit import AuditRecord, read_records
 from sandbox.controlplane import ControlPlane

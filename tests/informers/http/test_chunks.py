@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, cast
 
-from informers.http.chunks import GATHER_S, read_chunks
+from informers.http.transport import GATHER_S, read_chunks
 from tests.fakes.virtual_time import run
 
 PIECE = b'{"type":"MODIFIED"}\n'

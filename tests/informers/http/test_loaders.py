@@ -1,5 +1,5 @@
-"""`informers.http.loaders` imports kubernetes_asyncio without its generated client. If this import fails,
-`informers.http.loaders` imports the whole package.
+"""`informers.http.configuration` imports kubernetes_asyncio without its generated client. If this import fails,
+`informers.http.configuration` imports the whole package.
 
 Each test starts a new process, because a process keeps its imported modules.
 """

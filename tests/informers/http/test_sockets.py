@@ -11,7 +11,7 @@ import trustme
 
 from informers.http.client import open_client
 from informers.http.configuration import load_credentials
-from informers.http.sockets import OwnedSocket, open_socket
+from informers.http.transport import OwnedSocket, open_socket
 from tests.informers.faultserver import tls_of, write_kubeconfig
 
 ADDRESS = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", 0))

@@ -6,7 +6,7 @@ import termios
 
 import pytest
 
-from sandbox.demo.watch import Keyboard, keyboard, keys_in
+from sandbox.demo.command import Keyboard, keyboard, keys_in
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from sandbox.demo import runner as module
 from sandbox.demo.experiments import Command, Experiment
 from sandbox.demo.hints import Report
-from sandbox.demo.runner import Runner, environment, one_line, running_experiments
+from sandbox.demo.runner import Runner, environment, one_line
 from tests.sandbox.patience import wait_for
 
 
@@ -27,7 +27,7 @@ def experiment(name: str, *lines: str) -> Experiment:
 
 @contextmanager
 def running(directory: Path) -> Iterator[Runner]:
-    with running_experiments(directory / "kubeconfig") as runner:
+    with closing(Runner(directory / "kubeconfig")) as runner:
         yield runner
 
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from controller.apimachinery.conditions import Condition
-from sandbox.launchers import migrations, nodes, pods
-from sandbox.launchers.objects import PODS, Migration, Node, NodeSpec, Pod
+from sandbox.launchers import nodes, pods
+from sandbox.launchers.pods import PODS, Migration, Node, NodeSpec, Pod
 from sandbox.step import Change, Create, Delete, Patch, Step
 from sandbox.virt_api.admission import Verdict, judge_eviction
 from sandbox.vmis import VMIS, SimulatedVMI
@@ -233,15 +233,15 @@ def migration(phase: str = "") -> Migration:
 
 def migrate(subject: SimulatedVMI | None, *launchers: Pod, phase: str = "", now: datetime = NOW) -> Step:
     both = named(node("node01"), node("node02"))
-    return migrations.migration_step(migration(phase), subject, launchers, both, now)
+    return nodes.migration_step(migration(phase), subject, launchers, both, now)
 
 
 def test_a_vmi_that_must_leave_its_node_gets_a_migration() -> None:
-    step = migrations.evacuation_step(vmi(evacuationNodeName="node01"))
+    step = nodes.evacuation_step(vmi(evacuationNodeName="node01"))
     assert step is not None
     assert created(step)["spec"] == {"vmiName": "web"}
-    assert migrations.evacuation_step(vmi()) is None
-    assert migrations.evacuation_step(vmi(evacuationNodeName="node01", migrationState={"migrationUid": "m"})) is None
+    assert nodes.evacuation_step(vmi()) is None
+    assert nodes.evacuation_step(vmi(evacuationNodeName="node01", migrationState={"migrationUid": "m"})) is None
 
 
 def test_a_migration_creates_a_pod_on_another_node() -> None:
@@ -264,8 +264,8 @@ def test_a_migration_begins_when_the_target_pod_runs() -> None:
 def test_a_migration_ends_on_the_target_node() -> None:
     state = {"migrationUid": "m1", "startTimestamp": NOW.isoformat(), "targetNode": "node02", "targetPod": "target"}
     moving = vmi(migrationState=state, evacuationNodeName="node01")
-    assert migrate(moving, phase="Running").after_s == migrations.DURATION_S
-    step = migrate(moving, phase="Running", now=NOW + timedelta(seconds=migrations.DURATION_S))
+    assert migrate(moving, phase="Running").after_s == nodes.DURATION_S
+    step = migrate(moving, phase="Running", now=NOW + timedelta(seconds=nodes.DURATION_S))
     [change] = step.effects
     assert isinstance(change, Change)
     changed = body(change.patch)
@@ -279,7 +279,7 @@ def finished(domain: dict[str, Any], *conditions: dict[str, str]) -> dict[str, A
     """The patch of a SimulatedVMI when its migration has ended."""
     state = {"migrationUid": "m1", "startTimestamp": NOW.isoformat(), "targetNode": "node02", "targetPod": "target"}
     moving = vmi(domain=domain, migrationState=state, conditions=[READY, *conditions])
-    [change] = migrate(moving, phase="Running", now=NOW + timedelta(seconds=migrations.DURATION_S)).effects
+    [change] = migrate(moving, phase="Running", now=NOW + timedelta(seconds=nodes.DURATION_S)).effects
     assert isinstance(change, Change)
     return body(change.patch)
 

@@ -4,8 +4,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from sandbox.virt_api.answers import Failure
-from sandbox.virt_api.lifecycle import Answer, Request, decide
+from sandbox.virt_api.lifecycle import Answer, Failure, Request, decide
 
 UID = "0b5f6d1e"
 CHANGES = "/status/stateChangeRequests"
