@@ -39,6 +39,7 @@ UNMEASURED = {
     "controller/kubevirt/vms.py": {"became_ready_at", "is_start_requested"},
     "controller/kubevirt/problems.py": {"terminating_problem"},
     "controller/replicas/conditions.py": {"pause_notices", "without_failure"},
+    "controller/replicas/releases.py": {"_delay_after"},
     "controller/replicaset/history.py": {"by_former_set"},
     "controller/replicaset/snapshot.py": {"by_required_label"},
     "controller/pool/members/snapshot.py": {"by_former_pool_namespace"},
