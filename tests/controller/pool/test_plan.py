@@ -11,15 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from controller.apimachinery.conditions import EARLIEST, LATEST, with_timezone
-from controller.kubevirt.annotations import (
-    BUSY_UNTIL,
-    DRAIN_SECONDS,
-    DRAINING,
-    HEALED,
-    SUBSTITUTE_LOST_AFTER,
-    TAKEOVER,
-    UNREADY,
-)
+from controller.kubevirt import annotations as names
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.pool.members.snapshot import Limits
 from controller.pool.plan import plan
@@ -178,7 +170,7 @@ def test_p1_any_pool_that_decodes_gets_a_plan_and_a_status(owner, settled, delet
 ENDS = ("0001-01-01T00:00:00+14:00", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59-14:00", "9999-12-31T23:59:59Z")
 TIMES = st.sampled_from([*ENDS, "2026-01-01T00:00:00Z"])
 INTEGERS = st.one_of(st.sampled_from([0, -1, 250_000_000_000, 2**63 - 1, -(2**63)]), st.integers())
-SECONDS = {SUBSTITUTE_LOST_AFTER: "2147483647", DRAIN_SECONDS: "2147483647"}
+SECONDS = {names.SUBSTITUTE_LOST_AFTER: "2147483647", names.DRAIN_SECONDS: "2147483647"}
 
 
 @given(st.datetimes(timezones=st.none() | st.just(UTC)))
@@ -198,9 +190,9 @@ def test_no_time_and_no_number_of_a_vm_or_vmi_stops_the_plan_of_a_pool(
 ) -> None:
     spec = vm_spec()
     spec["template"]["spec"]["terminationGracePeriodSeconds"] = number
-    notes = {HEALED: f'{{"0":["uid-web-0",1,"{times[0]}"]}}', UNREADY: f'{{"0":["u","{times[1]}"]}}'}
+    notes = {names.HEALED: f'{{"0":["uid-web-0",1,"{times[0]}"]}}', names.UNREADY: f'{{"0":["u","{times[1]}"]}}'}
     owner = pool(spec=vm_spec(image="v2"), generation=2, annotations={**SECONDS, **notes})
-    marks = {BUSY_UNTIL: times[2], DRAINING: f"update until {times[3][:19]}Z of uid-web-0"}
+    marks = {names.BUSY_UNTIL: times[2], names.DRAINING: f"update until {times[3][:19]}Z of uid-web-0"}
     member = vm("web-0", owner=owner, spec=spec, revision="web-1", annotations=marks)
     instance = with_times(vmi(member, ready=False, reason="PodTerminating" if terminating else None), times)
     seen = snapshot(owner, [member], vmis=[VMIS.decode(instance)])
@@ -241,13 +233,13 @@ def seen(owner, machines, *, kept=OLD, takes_over=True, **more):
 
 
 def to_take_over(mark=None, spec=NEW, **fields):
-    annotations = {TAKEOVER: mark} if mark is not None else None
+    annotations = {names.TAKEOVER: mark} if mark is not None else None
     return pool(generation=2, spec=spec, annotations=annotations, **fields)
 
 
 def marks(todo):
     bodies = [json.loads(each.body) for each in todo.actions if isinstance(each, Patch) and each.is_note]
-    return [body["metadata"]["annotations"][TAKEOVER] for body in bodies]
+    return [body["metadata"]["annotations"][names.TAKEOVER] for body in bodies]
 
 
 def changes(todo):
@@ -276,7 +268,7 @@ def test_an_update_that_would_change_vms_is_held_and_an_event_says_so(spec, cons
     assert notice.reason == "TakeoverHeld"
     assert f"3 virtual machines would be {consequence}" in notice.message
     assert "web-1 differs in spec." in notice.message
-    assert f"{TAKEOVER}=proceed" in notice.message
+    assert f"{names.TAKEOVER}=proceed" in notice.message
     assert todo.held.startswith("takeover: ")
 
 

@@ -6,14 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.kubevirt.annotations import (
-    MIN_READY,
-    PARTITION,
-    PARTITION_REVISION,
-    PARTITION_STEP,
-    PROGRESS_DEADLINE,
-    REVISION_NAME,
-)
+from controller.kubevirt import annotations as names
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.pool.members.ledger import outage_of
 from controller.pool.plan import plan
@@ -53,10 +46,10 @@ def test_p12_a_merge_compares_the_old_and_the_new_template_with_indexes():
     [_, change, *_] = plan(during_update(owner, vms(owner, 0, 1, 2), before=before, current=False)).actions
     old, new = json.loads(change.old), json.loads(change.new)
     assert change.uid == "uid-web-0"
-    assert [each["metadata"]["labels"][REVISION_NAME] for each in (old, new)] == ["web-1", "web-2"]
+    assert [each["metadata"]["labels"][names.REVISION_NAME] for each in (old, new)] == ["web-1", "web-2"]
     for shape, image, name in ((old, "v1", "web-1"), (new, "v2", "web-2")):
         inner = shape["spec"]["template"]
-        assert inner["metadata"]["labels"][REVISION_NAME] == name
+        assert inner["metadata"]["labels"][names.REVISION_NAME] == name
         assert inner["spec"]["volumes"][0]["containerDisk"]["image"] == image
         assert shape["spec"]["dataVolumeTemplates"][0]["metadata"]["name"] == "data-0"
     assert set(old) == set(new) == {"metadata", "spec"}
@@ -90,7 +83,7 @@ def test_p13_if_the_vmi_template_is_the_same_only_the_label_is_patched():
     patches = plan(during_update(owner, machines, vmis=old_vmis(machines))).actions
     assert [(each.resource, each.key.name) for each in patches] == [(VMIS, f"web-{n}") for n in range(3)]
     assert all(isinstance(each, Patch) for each in patches)
-    assert json.loads(patches[0].body) == {"metadata": {"uid": "uid-web-0", "labels": {REVISION_NAME: "web-2"}}}
+    assert json.loads(patches[0].body) == {"metadata": {"uid": "uid-web-0", "labels": {names.REVISION_NAME: "web-2"}}}
 
 
 def test_p13_if_the_vmi_template_differs_or_is_not_known_the_vmi_is_deleted():
@@ -141,7 +134,7 @@ def created(todo):
     bodies = {each.key.name: json.loads(each.body) for each in todo.actions if isinstance(each, Create)}
     return {
         name: (
-            body["metadata"]["labels"][REVISION_NAME],
+            body["metadata"]["labels"][names.REVISION_NAME],
             body["spec"]["template"]["spec"]["volumes"][0]["containerDisk"]["image"],
         )
         for name, body in bodies.items()
@@ -149,20 +142,20 @@ def created(todo):
 
 
 def test_p14_a_vm_that_is_created_below_the_partition_gets_the_revision_of_the_status():
-    owner = updated_pool(replicas=3, annotations={PARTITION: "2"}, status={"currentRevision": "web-1"})
+    owner = updated_pool(replicas=3, annotations={names.PARTITION: "2"}, status={"currentRevision": "web-1"})
     expected = {"web-0": ("web-1", "v1"), "web-1": ("web-1", "v1"), "web-2": ("web-2", "v2")}
     assert created(plan(during_update(owner, ()))) == expected
 
 
 def test_p14_if_no_vm_is_left_below_the_partition_a_new_vm_gets_the_noted_revision():
-    owner = updated_pool(replicas=3, annotations={PARTITION: "1"})
+    owner = updated_pool(replicas=3, annotations={names.PARTITION: "1"})
     machines = (*vms(owner, 0), *new_vms(owner, 1, 2))
     [note] = plan(during_update(owner, machines)).actions
     assert isinstance(note, Patch)
     noted = json.loads(note.body)["metadata"]["annotations"]
-    assert noted == {PARTITION_REVISION: "web-1"}
+    assert noted == {names.PARTITION_REVISION: "web-1"}
 
-    owner = updated_pool(replicas=3, annotations={PARTITION: "1", **noted})
+    owner = updated_pool(replicas=3, annotations={names.PARTITION: "1", **noted})
     assert created(plan(during_update(owner, new_vms(owner, 1, 2)))) == {"web-0": ("web-1", "v1")}
     assert plan(during_update(owner, machines)).actions == ()
 
@@ -192,7 +185,7 @@ def plan_beside(of_vm, of_vmi, *, most=1, **fields):
 
 STOPPED = {"strategy": "Halted", "ready": False, "printable": "Stopped"}
 LEAVING = {"deleting": True, "finalizers": ("x",)}
-MIN_READY_60 = {"annotations": {MIN_READY: "60"}}
+MIN_READY_60 = {"annotations": {names.MIN_READY: "60"}}
 
 BESIDE = {
     # name: (fields of the VM, fields of its VMI, fields of the pool, restarted VMs, seconds to the next reconciliation)
@@ -219,7 +212,7 @@ def test_p14_unavailable_vms_take_a_turn(of_vm, of_vmi, fields, expected, next_s
 def test_p14_ordinals_below_the_partition_are_not_restarted_and_an_invalid_partition_stops_the_rollout(
     partition, expected
 ):
-    todo = plan_beside({}, {"revision": "web-1"}, most=4, annotations={PARTITION: partition})
+    todo = plan_beside({}, {"revision": "web-1"}, most=4, annotations={names.PARTITION: partition})
     assert restarted(todo) == expected
     assert expected or todo.actions == ()
     assert [notice.reason for notice in todo.notices] == ([] if expected else ["InvalidAnnotation"])
@@ -246,7 +239,7 @@ def test_p14_a_vm_that_the_same_pass_heals_counts_towards_the_limit():
 
 
 def test_p14_a_stalled_rollout_gives_one_event_at_its_deadline():
-    owner = limited_pool(annotations={PROGRESS_DEADLINE: "120"})
+    owner = limited_pool(annotations={names.PROGRESS_DEADLINE: "120"})
     machines = new_vms(owner, 0, 1, 2, 3)
 
     def after(seconds):
@@ -263,7 +256,7 @@ def test_p14_a_stalled_rollout_gives_one_event_at_its_deadline():
 
 
 def test_p14_a_ready_time_in_the_future_counts_as_now():
-    owner = limited_pool(annotations={MIN_READY: "60"})
+    owner = limited_pool(annotations={names.MIN_READY: "60"})
     machines = new_vms(owner, 0)
     ahead = during_update(owner, machines, vmis=[vmi(machines[0], ready=True, ready_for_s=-3600)])
     far = during_update(
@@ -277,7 +270,7 @@ STEPS = "75%,50%:10m,0"
 
 
 def stepped(text: str = STEPS, replicas: int = 4, **more: Any) -> Any:
-    annotations = {PARTITION: text, PARTITION_REVISION: "web-1", **more}
+    annotations = {names.PARTITION: text, names.PARTITION_REVISION: "web-1", **more}
     return limited_pool(replicas, replicas=replicas, annotations=annotations)
 
 
@@ -297,7 +290,7 @@ def stepped(text: str = STEPS, replicas: int = 4, **more: Any) -> Any:
 def test_p14_a_percentage_keeps_the_vms_with_the_lowest_ordinals_but_not_all(
     text: str, ordinals: Any, partitions: list[int]
 ):
-    steps = parse_partition(pool(annotations={PARTITION: text}).metadata)
+    steps = parse_partition(pool(annotations={names.PARTITION: text}).metadata)
     assert [each.partition_of(list(ordinals), list(ordinals)) for each in steps] == partitions
 
 
@@ -311,7 +304,7 @@ def seen_in(owner: Any, updated: range, *, ready_for_s: int = 1800, ready: bool 
 
 def step_of(owner: Any, step: int, since_s: float | None = None) -> dict[str, str]:
     since = NOW - timedelta(seconds=since_s) if since_s is not None else None
-    return {PARTITION_STEP: step_note(owner.metadata, intent_of(owner).template.digest, step, since)}
+    return {names.PARTITION_STEP: step_note(owner.metadata, intent_of(owner).template.digest, step, since)}
 
 
 def test_p14_the_next_step_is_noted_when_the_vms_of_the_step_are_ready_and_begins_after_that():
@@ -321,7 +314,7 @@ def test_p14_the_next_step_is_noted_when_the_vms_of_the_step_are_ready_and_begin
     [notice] = todo.notices
     assert (notice.reason, notice.message) == ("RolloutStep", "step 2 of 3 of the update begins")
     [note] = todo.actions
-    assert step_of(stepped(), 2)[PARTITION_STEP].encode() in note.body
+    assert step_of(stepped(), 2)[names.PARTITION_STEP].encode() in note.body
     assert merged(plan(seen_in(stepped(**step_of(stepped(), 2)), range(3, 4)))) == ["web-2"]
 
 
