@@ -177,9 +177,3 @@ def test_decoded_types_are_not_tracked_by_the_garbage_collector(module: ModuleTy
     structs = [each for each in values if issubclass(each, msgspec.Struct) and each is not msgspec.Struct]
     assert len(structs) > 5
     assert [each for each in structs if each.__struct_config__.gc] == []
-
-
-def revision(owner_kind: str) -> bytes:
-    owner = {"apiVersion": "x/v1", "kind": owner_kind, "name": "web", "uid": "u", "controller": True}
-    metadata = {"name": "web-1", "ownerReferences": [owner]}
-    return msgspec.json.encode({"metadata": metadata, "revision": 7, "data": {"replicas": 3}})
