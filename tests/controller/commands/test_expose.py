@@ -54,6 +54,29 @@ def listening(*ports: dict[str, Any], network: str = "default", networks: Any = 
     return json.dumps(spec).encode()
 
 
+def test_the_command_of_the_user_guide_makes_the_service_of_the_user_guide():
+    owner = builders.replicaset("vmi-ephemeral", match_labels={"special": "a"}, template_labels={"special": "a"})
+    assert service(owner) == {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": "vmiservice",
+            "namespace": "default",
+            "ownerReferences": [
+                {
+                    "apiVersion": "kubevirt.io/v1",
+                    "kind": "VirtualMachineInstanceReplicaSet",
+                    "name": "vmi-ephemeral",
+                    "uid": "uid-of-the-set",
+                    "controller": True,
+                    "blockOwnerDeletion": False,
+                }
+            ],
+        },
+        "spec": {"selector": {"special": "a"}, "ports": [{"port": 27017, "targetPort": 22}]},
+    }
+
+
 def test_a_pools_service_selects_by_the_labels_of_vmis_and_not_of_vms():
     owner = pool_builders.pool(labels={"app": "web", "of": "vm"}, spec=pool_builders.vm_spec(labels={"of": "vmi"}))
     made = service(owner)

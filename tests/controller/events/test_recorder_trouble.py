@@ -29,6 +29,19 @@ async def test_an_event_is_retried_after_a_temporary_error(error: Exception):
     assert setup.drops == {}
 
 
+async def test_an_outage_of_twenty_seconds_loses_no_event():
+    async with recording() as setup:
+        setup.outage = TransportError("connection refused", sent=False)
+        setup.recorder.publish(ref(), [created("web1"), created("web2")])
+        await asyncio.sleep(20)
+        setup.outage = None
+        await setup.sent()
+    assert [message for message, _ in setup.counts()] == [
+        "Created virtual machine: web1",
+        "Created virtual machine: web2",
+    ]
+
+
 async def test_a_namespace_whose_webhook_fails_delays_no_other():
     async with recording(queue_size=10) as setup:
         setup.server.fault_for = lambda r: ServerError("webhook", code=500) if r.key.namespace == "bad" else None

@@ -1,5 +1,6 @@
 """Functions that read one VM, and the bytes that a cached VM needs."""
 
+from datetime import timedelta
 from types import ModuleType
 from typing import Any
 
@@ -10,6 +11,7 @@ from controller.kubevirt import pool_types, vm_types, vms
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import AfterStop
+from tests.builders import NOW
 
 SINCE = "2026-08-01T11:30:00Z"
 
@@ -17,6 +19,11 @@ SINCE = "2026-08-01T11:30:00Z"
 def vm(spec: Any = None, status: Any = None, **metadata: object) -> VirtualMachine:
     document = {"metadata": {"name": "vm-0", "namespace": "default", **metadata}, "spec": spec, "status": status}
     return VMS.decode(msgspec.json.encode(document))
+
+
+def ready(status: str, since: str | None = SINCE) -> dict[str, object]:
+    condition = {"type": "Ready", "status": status, "lastTransitionTime": since}
+    return {"conditions": [{"type": "Paused", "status": "True"}, condition]}
 
 
 @pytest.mark.parametrize("spec", [None, {}, {"template": None}, {"template": {"metadata": None, "spec": None}}])
@@ -52,6 +59,22 @@ def test_p6_finalizers_show_what_blocks_the_removal_of_a_vm(
     assert vms.is_deleting(one) is deleting
     assert vms.has_pool_finalizer(one) is held
     assert vms.is_deleting_with_disks(one) is with_disks
+
+
+@pytest.mark.parametrize(
+    ("condition", "minutes"),
+    [
+        (ready("False"), 30),
+        (ready("True"), None),
+        (ready("Unknown"), None),
+        (ready("False", None), 60),
+        (ready("False", SINCE.rstrip("Z")), 30),
+    ],
+    ids=["not ready", "ready", "unknown", "without a time since the creation", "a time without a zone is UTC"],
+)
+def test_p15_how_long_a_vm_is_unready(condition: Any, minutes: int | None):
+    one = vm(status=condition, creationTimestamp="2026-08-01T11:00:00Z")
+    assert vms.unready_since(one) == (None if minutes is None else NOW - timedelta(minutes=minutes))
 
 
 @pytest.mark.parametrize(
@@ -154,9 +177,3 @@ def test_decoded_types_are_not_tracked_by_the_garbage_collector(module: ModuleTy
     structs = [each for each in values if issubclass(each, msgspec.Struct) and each is not msgspec.Struct]
     assert len(structs) > 5
     assert [each for each in structs if each.__struct_config__.gc] == []
-
-
-def revision(owner_kind: str) -> bytes:
-    owner = {"apiVersion": "x/v1", "kind": owner_kind, "name": "web", "uid": "u", "controller": True}
-    metadata = {"name": "web-1", "ownerReferences": [owner]}
-    return msgspec.json.encode({"metadata": metadata, "revision": 7, "data": {"replicas": 3}})

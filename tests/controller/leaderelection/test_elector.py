@@ -184,6 +184,8 @@ async def test_a_lease_that_another_process_has_taken_is_not_released():
     assert server.record["holderIdentity"] == "b"
 
 
+# With these times, rounding makes the standby wake just before the lease expires. A sleep for the remaining time has
+# then no effect on the clock of the loop.
 @pytest.mark.parametrize("joined_at_s", [0.4918, 2.903, 2.9167])
 async def test_a_standby_has_no_busy_loop_shortly_before_the_lease_expires(joined_at_s):
     pauses = 0

@@ -114,6 +114,12 @@ def test_a_candidate_waits_for_exactly_one_duration_after_the_last_change_of_a_h
         assert not isinstance(decision(observed, now + after), Wait)
 
 
+def test_a_takeover_increments_the_transitions():
+    taken = claim(Take(lease("other", lease_transitions=6)), identity="me", duration_s=15.0, now=NOON)
+    assert (taken.holder_identity, taken.lease_transitions) == ("me", 7)
+    assert taken.acquire_time == taken.renew_time
+
+
 def test_a_fraction_of_a_second_is_rounded_up_so_that_standbys_wait_longer():
     assert claim(Create(), identity="me", duration_s=2.5, now=NOON).lease_duration_seconds == 3
 

@@ -121,3 +121,9 @@ def test_the_limit_of_a_set_is_that_of_its_rolling_update(allowance: str, replic
     owner = replicaset(replicas=replicas, annotations={ROLLING_UPDATE: allowance} if allowance else None)
     [found] = Figures(SET, "kubevirt.io", parse_set).read([owner])
     assert found.max_unavailable == limit
+
+
+def test_the_limit_is_read_only_while_replicas_lack():
+    owner = pool(replicas=1, status={"replicas": 1, "readyReplicas": 1})
+    [found] = figures_of(POOL, "pool.kubevirt.io", [owner], rolls_out=bool, max_unavailable=lambda _: 1 // 0)
+    assert found.max_unavailable is None

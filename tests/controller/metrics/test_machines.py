@@ -107,6 +107,13 @@ def test_a_vm_that_is_deleted_because_it_fails_is_a_healing():
     assert setup.counts.tallies() == {TALLY: MachineTally(started=0, stopped=1, healed=1)}
 
 
+def test_a_pool_has_a_tally_of_the_successful_actions_on_its_vms():
+    setup = MetricsSetup()
+    setup.count(Done(create()), Done(create()), Rejected(create(), NO), Done(delete()), Done(delete(VMIS)))
+    setup.count(Done(create()))
+    assert setup.counts.tallies() == {TALLY: MachineTally(started=3, stopped=1)}
+
+
 def test_the_tally_of_a_deleted_pool_is_removed():
     setup = MetricsSetup()
     setup.count(Done(create()))

@@ -140,6 +140,11 @@ def test_the_figures_of_a_pool_are_those_of_its_spec_and_status():
     )
 
 
+def test_the_figures_of_a_set_without_a_status():
+    [figures] = figures_of(SET, "kubevirt.io", [replicaset()], rolls_out=bool, max_unavailable=no_limit)
+    assert (figures.current, figures.ready, figures.updated, figures.observed_generation) == (0, 0, None, None)
+
+
 def test_a_status_without_updated_replicas_gives_no_such_gauge():
     owner = type(replicaset())(metadata=ObjectMeta(name="a"), status=ReplicaSetStatus(replicas=3))
     [figures] = Figures(SET, "kubevirt.io", parse_set).read([owner])

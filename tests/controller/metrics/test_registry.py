@@ -131,6 +131,14 @@ def test_the_age_of_unsettled_writes_is_asked_for_at_each_scrape():
     assert [setup.scrape()[name], setup.scrape()[name]] == [5, 7]
 
 
+def test_the_lease_is_one_for_its_holder_and_zero_for_a_standby():
+    setup = RegistrySetup()
+    setup.metrics.leading("vmherd", master=False)
+    assert setup.scrape()['leader_election_master_status{name="vmherd"}'] == 0
+    setup.metrics.leading("vmherd", master=True)
+    assert setup.scrape()['leader_election_master_status{name="vmherd"}'] == 1
+
+
 def test_the_worst_lag_counts_from_the_last_scrape():
     setup = RegistrySetup()
     for lag in (0.002, 0.3, 0.01):

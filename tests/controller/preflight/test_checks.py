@@ -2,7 +2,8 @@
 fixed answers.
 """
 
-from typing import Any
+import asyncio
+from typing import Any, NamedTuple
 
 import pytest
 from structlog.testing import capture_logs
@@ -39,99 +40,79 @@ NOT_ALLOWED = Forbidden("no", code=403)
 REJECTED = Unauthorized("Unauthorized", code=401)
 MISSING = f"the cluster has no {SETS}.kubevirt.io in version v1: run 'kubectl apply -f manifests/crds/'"
 
-CASES: dict[str, tuple[dict[str, Any], Config | None, list[str], tuple[float, float]]] = {
-    # name: (answers, configuration, beginnings of the problems, least and greatest time)
-    "no problem": ({}, None, [], (0, 1)),
-    "a server that comes up in time": (
-        {"/version": [REFUSED, ServerError("starting", code=500), REFUSED, {}]},
-        None,
-        [],
-        (3, 4),
+REFUSES = "the API server does not accept the credentials (Unauthorized)"
+
+
+class Row(NamedTuple):
+    """`expected` are the beginnings of the problems. They are known between `least_s` and `most_s`."""
+
+    answers: dict[str, Any]
+    expected: tuple[str, ...] = ()
+    least_s: float = 0
+    most_s: float = 1
+    config: Config | None = None
+
+
+def unanswered(why: str) -> tuple[str, ...]:
+    return (f"the API server does not answer: {why}",)
+
+
+CASES = {
+    "no problem": Row({}),
+    "a server that comes up in time": Row(
+        {"/version": [REFUSED, ServerError("starting", code=500), REFUSED, {}]}, least_s=3, most_s=4
     ),
-    "a server that does not answer": (
-        {"/version": [REFUSED]},
-        None,
-        ["the API server does not answer: connection refused"],
-        (10, 12),
+    "a server that does not answer": Row({"/version": [REFUSED]}, unanswered("connection refused"), 10, 12),
+    "a refused token is not tried again": Row({"/version": [REJECTED]}, (REFUSES,)),
+    "a token that is rejected after the version": Row({ACCESS_REVIEWS: [REJECTED]}, (REFUSES,)),
+    "a forbidden version is an answer": Row({"/version": [NOT_ALLOWED]}),
+    "no API server": Row(
+        {DISCOVERY: [b"<html>welcome</html>"]}, unanswered("its address returns data that is not from an API server")
     ),
-    "a refused token is not tried again": (
-        {"/version": [REJECTED]},
-        None,
-        ["the API server does not accept the credentials (Unauthorized)"],
-        (0, 1),
+    "a cluster that forbids the permission check": Row({ACCESS_REVIEWS: [NOT_ALLOWED]}),
+    "a server that fails during the checks": Row(
+        {ACCESS_REVIEWS: [ServerError("etcdserver: no leader", code=500)]}, unanswered("etcdserver: no leader")
     ),
-    "a token that is rejected after the version": (
-        {ACCESS_REVIEWS: [REJECTED]},
-        None,
-        ["the API server does not accept the credentials (Unauthorized)"],
-        (0, 1),
-    ),
-    "a forbidden version is an answer": ({"/version": [NOT_ALLOWED]}, None, [], (0, 1)),
-    "no API server": (
-        {DISCOVERY: [b"<html>welcome</html>"]},
-        None,
-        ["the API server does not answer: its address returns data that is not from an API server"],
-        (0, 1),
-    ),
-    "a cluster that forbids the permission check": ({ACCESS_REVIEWS: [NOT_ALLOWED]}, None, [], (0, 1)),
-    "a server that fails during the checks": (
-        {ACCESS_REVIEWS: [ServerError("etcdserver: no leader", code=500)]},
-        None,
-        ["the API server does not answer: etcdserver: no leader"],
-        (0, 1),
-    ),
-    "a kind that is not installed": ({DISCOVERY: [UNSERVED]}, None, [MISSING], (0, 1)),
-    "all kinds are missing": (
+    "a kind that is not installed": Row({DISCOVERY: [UNSERVED]}, (MISSING,)),
+    "all kinds are missing": Row(
         {DISCOVERY: [not_found()]},
-        None,
-        [MISSING, *(f"the cluster has no {each['name']}.kubevirt.io in version v1" for each in MACHINES)],
-        (0, 2),
+        (MISSING, *(f"the cluster has no {each['name']}.kubevirt.io in version v1" for each in MACHINES)),
+        most_s=2,
     ),
-    "a kind that was just applied": (
-        {DISCOVERY: [UNSERVED, UNSERVED, SERVED], DEFINITION: [{"status": {"conditions": None}}]},
-        None,
-        [],
-        (2, 3),
+    "a kind that was just applied": Row(
+        {DISCOVERY: [UNSERVED, UNSERVED, SERVED], DEFINITION: [{"status": {"conditions": None}}]}, least_s=2, most_s=3
     ),
-    "a definition that may not be read": (
-        {DISCOVERY: [UNSERVED], DEFINITION: [NOT_ALLOWED]},
-        None,
-        [MISSING],
-        (10, 12),
+    "a definition that may not be read": Row(
+        {DISCOVERY: [UNSERVED], DEFINITION: [NOT_ALLOWED]}, (MISSING,), least_s=10, most_s=12
     ),
-    "a definition that is not established": (
+    "a definition that is not established": Row(
         {DISCOVERY: [UNSERVED], DEFINITION: [{"status": {"conditions": [NAMES_TAKEN]}}]},
-        None,
-        [f'the cluster does not serve {SETS}.kubevirt.io in version v1 ("vmirs" is already in use)'],
-        (10, 12),
+        (f'the cluster does not serve {SETS}.kubevirt.io in version v1 ("vmirs" is already in use)',),
+        least_s=10,
+        most_s=12,
     ),
-    "the group of the configuration": (
+    "the group of the configuration": Row(
         {"/apis/vmherd.dev/v1": [not_found()]},
-        Config(replicaset_group="vmherd.dev"),
-        [f"the cluster has no {SETS}.vmherd.dev"],
-        (0, 1),
+        (f"the cluster has no {SETS}.vmherd.dev",),
+        config=Config(replicaset_group="vmherd.dev"),
     ),
-    "a version that appears after the choice": (
+    "a version that appears after the choice": Row(
         {POOL_DISCOVERY: [not_found()], OLD_POOL_DISCOVERY: [{"resources": [{"name": POOLS}]}]},
-        None,
-        [
+        (
             f"the cluster does not serve {POOLS}.pool.kubevirt.io in version v1beta1 "
-            "(it serves version v1alpha1, which the next start uses)"
-        ],
-        (0, 1),
+            "(it serves version v1alpha1, which the next start uses)",
+        ),
     ),
 }
 
 
-@pytest.mark.parametrize(("answers", "config", "expected", "times"), CASES.values(), ids=CASES)
-async def test_the_problems_and_the_time_until_they_are_known(
-    answers: dict[str, Any], config: Config | None, expected: list[str], times: tuple[float, float]
-):
+@pytest.mark.parametrize("row", CASES.values(), ids=CASES)
+async def test_the_problems_and_the_time_until_they_are_known(row: Row):
     server = Answers()
-    server.by_path |= answers
-    found = [str(problem) for problem in await problems(server, config)]
-    assert [problem[: len(start)] for problem, start in zip(found, expected, strict=True)] == expected
-    assert times[0] <= now() < times[1]
+    server.by_path |= row.answers
+    found = [str(problem) for problem in await problems(server, row.config)]
+    assert [problem[: len(start)] for problem, start in zip(found, row.expected, strict=True)] == list(row.expected)
+    assert row.least_s <= now() < row.most_s
 
 
 async def test_all_missing_permissions_are_reported_together_by_resource():
@@ -143,6 +124,13 @@ async def test_all_missing_permissions_are_reported_together_by_resource():
         'missing permission: patch leases.coordination.k8s.io "vmherd" in namespace default; '
         "grant it to herder with a role",
     ]
+
+
+async def test_a_permission_that_is_denied_once_is_checked_again():
+    server = Answers()
+    server.denied = {("create", "virtualmachineinstances")}
+    asyncio.get_running_loop().call_later(0.5, server.denied.clear)
+    assert await problems(server) == ()
 
 
 async def test_a_cluster_without_pools_is_reported_and_does_not_stop_the_start():

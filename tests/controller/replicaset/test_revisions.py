@@ -32,6 +32,7 @@ from tests.builders import (
     history,
     replicaset,
     revision,
+    seconds_ago,
     snapshot,
     vmi,
 )
@@ -114,6 +115,13 @@ def test_r17_an_existing_set_writes_its_first_revision_in_its_turn_after_the_sta
     due = plan(snapshot(owner, vmis, history=history(since_s=turn_s)))
     assert names(due.actions) == [f"testreplicaset-{template_hash_of(owner)}"]
     assert due.requeue_after_s is None
+
+
+def test_r17_a_set_that_is_as_young_as_the_controller_does_not_wait_for_its_turn():
+    owner, vmis = at_rest(1)
+    young = replace(owner, metadata=replace(owner.metadata, creation_timestamp=seconds_ago(80)))
+    assert len(plan(snapshot(young, vmis, history=history(since_s=20))).actions) == 1
+    assert plan(snapshot(young, vmis, history=history(since_s=10))).actions == ()
 
 
 def test_r17_a_template_that_is_rolled_out_again_has_the_newest_number():

@@ -132,6 +132,10 @@ def test_p29_the_ready_revision_is_noted_before_the_first_vmi_is_replaced_and_it
     assert f"{NAME}-{OLD_HASH}" not in {each.key.name for each in pruned}
 
 
+def test_p29_the_first_template_of_a_set_has_no_way_back_and_no_event_says_so():
+    assert plan(seen_with({}, *members(NEW_HASH, "a", "b", "c", ready=False))).notices == ()
+
+
 def test_p29_the_revision_to_return_to_is_kept_if_the_template_that_stalled_becomes_ready_too():
     known = history(*map(revision, (OLD, NEW)), keep=0)
     todo = plan(snapshot(of_template(2, **RETURNED), members(NEW_HASH, "a", "b", "c"), history=known))

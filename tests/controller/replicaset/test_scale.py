@@ -134,6 +134,13 @@ def test_r6_surplus_vmis_are_deleted_by_uid():
     assert (delete.key.name, delete.uid) == ("vm-0", "uid-vm-0")
 
 
+def test_r6_no_more_than_the_burst_is_deleted_in_a_pass_and_the_plan_says_so():
+    owner = replicaset(replicas=0)
+    todo = plan(snapshot(owner, members(owner, 10), burst=4))
+    assert len(todo.actions) == 4
+    assert todo.held == "6 more deletes wait for the next pass"
+
+
 def test_r6_protected_vmis_stay_and_one_notice_reports_it():
     owner = replicaset(replicas=1, generation=7)
     todo = plan(snapshot(owner, [*members(owner, 3, annotations={PROTECT: "true"}), vmi("other", owner=owner)]))

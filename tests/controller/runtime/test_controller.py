@@ -34,7 +34,7 @@ async def test_an_exception_is_a_failure_of_its_key_and_is_retried_with_backoff(
     assert tally.busy == 0
 
 
-NO, WELL = Report(Retry("no")), Report(AwaitChange())
+WELL = Report(AwaitChange())
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,39 @@ async def test_a_change_of_a_slow_key_does_not_end_its_wait() -> None:
         assert len(process.calls[SLOW]) == 2
 
 
+async def test_slow_keys_run_one_at_a_time_and_take_no_workers_place() -> None:
+    process = Process()
+    process.slow[SLOWER] = 5.0
+    async with process.working():
+        process.queue.add(SLOW)
+        process.queue.add(SLOWER)
+        await asyncio.sleep(2 * TAKES_S + 1)
+        assert process.share.quarantined() == 2
+        for _ in range(300):
+            process.queue.add(QUICK)
+            asked = now()
+            await asyncio.sleep(1)
+            assert process.calls[QUICK][-1] == pytest.approx(asked, abs=0.1)
+    assert process.most_slow == 1
+    assert min(len(process.calls[SLOW]), len(process.calls[SLOWER])) >= 4
+
+
+async def test_each_slow_pass_is_an_event_of_its_object() -> None:
+    process = Process()
+    async with process.working():
+        process.queue.add(SLOW)
+        process.queue.add(QUICK)
+        await asyncio.sleep(20)
+    assert [(key, each.reason, each.message) for key, each in process.events] == [
+        (
+            SLOW,
+            "Quarantined",
+            f"its reconciliation kept the controller busy for 1.1 s without a pause, so the next one is in {wait} s",
+        )
+        for wait in (10, 20)
+    ]
+
+
 async def test_a_slow_request_task_counts_as_a_stretch_of_its_key_and_not_for_the_share_of_its_namespace() -> None:
     process = Process()
 

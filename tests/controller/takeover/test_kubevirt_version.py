@@ -40,6 +40,13 @@ async def test_an_unsupported_kubevirt_is_a_warning():
     assert (line["log_level"], line["found"], line["oldest"]) == ("warning", "v1.2.3", "1.3")
 
 
+@pytest.mark.parametrize("version", ["v1.3.0", "v1.9.0-rc.0", "v2.0.0", "", "devel", "v0.0.0-master+abc"])
+async def test_a_supported_or_unknown_version_of_kubevirt_is_not_mentioned(version: str):
+    with capture_logs() as lines:
+        assert await problems(with_version(version, *STOPPED), Config(mode="takeover")) == ()
+    assert lines == []
+
+
 async def test_a_kubevirt_without_the_flag_for_pools_cannot_be_taken_over():
     found = await problems(with_version("v0.48.1", *STOPPED), Config(mode="takeover"))
     [problem] = found

@@ -165,3 +165,12 @@ async def test_the_loops_of_kubevirt_do_not_hide_another_vmherd():
         await asyncio.sleep(INTERVAL_S)
         assert watch.reason == "pod-1 already leads with the lease vmherd in namespace vmherd-system"
     assert len(told.notices) == 1
+
+
+async def test_a_process_that_no_longer_works_is_ready_again():
+    cluster = Cluster()
+    async with watching(cluster) as (watch, told):
+        await asyncio.sleep(1.5 * INTERVAL_S)
+        assert watch.reason
+    assert watch.reason == ""
+    assert told.metric[-1] is False

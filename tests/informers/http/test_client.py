@@ -113,6 +113,14 @@ async def test_a_request_is_repeated_after_429_and_503_with_retry_after(tmp_path
     assert len(server.requests) == 3
 
 
+async def test_the_client_waits_for_retry_after(tmp_path: Path):
+    server = FaultServer(answer(429, retry_after="1"), answer(200, b"done"))
+    async with client_of(server, tmp_path) as client:
+        started = asyncio.get_running_loop().time()
+        await client.get(CONFIGMAPS, key("a"))
+        assert asyncio.get_running_loop().time() - started >= 1
+
+
 async def test_the_fourth_429_is_raised(tmp_path: Path):
     server = FaultServer(answer(429, failure(429, "TooManyRequests", "busy"), retry_after="0"))
     async with client_of(server, tmp_path) as client:
@@ -241,6 +249,34 @@ async def test_cookies_are_not_kept(tmp_path: Path):
         await client.get(CONFIGMAPS, key("a"))
         await client.get(CONFIGMAPS, key("a"))
     assert "cookie" not in server.requests[1].headers
+
+
+class RequestCounter:
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, str]] = []
+        self.retries: list[tuple[str, str]] = []
+        self.seconds: list[float] = []
+
+    def request_finished(self, *, verb: str, host: str, code: str, seconds: float) -> None:
+        assert host.startswith("127.0.0.1:")
+        self.requests.append((verb, code))
+        self.seconds.append(seconds)
+
+    def request_retried(self, *, verb: str, host: str, code: str) -> None:
+        self.retries.append((verb, code))
+
+
+async def test_each_sent_request_is_reported_with_its_code(tmp_path: Path):
+    counted = RequestCounter()
+    server = FaultServer(answer(429, retry_after="0"), answer(201), answer(404), cut)
+    async with client_of(server, tmp_path, instruments=counted) as client:
+        await write(client)
+        for request in (client.get(CONFIGMAPS, key("a")), write(client)):
+            with pytest.raises((NotFound, TransportError)):
+                await request
+    assert counted.requests == [("POST", "429"), ("POST", "201"), ("GET", "404"), ("POST", "<error>")]
+    assert counted.retries == [("POST", "429")], "a 404 and a lost connection are not repeated"
+    assert all(0 <= seconds < 60 for seconds in counted.seconds)
 
 
 async def test_a_cancelled_request_does_not_count_as_in_flight(tmp_path: Path):

@@ -98,179 +98,146 @@ class Row(NamedTuple):
     cached: str = "8"
 
 
+W8, W9, C8, MORE, LIST, STREAM = Watching("8"), Watching("9"), Checking("8"), Listing("more"), Listing(), Streaming()
+INCOMPLETE = Waiting(LIST, why="the watch ended before the streaming list was complete")
+
+
+def unserved(then: Listing | Streaming) -> Waiting:
+    return Waiting(then, why=str(NOT_SERVED), missing=True)
+
+
+def older(then: Listing | Streaming) -> Waiting:
+    return Waiting(then, why="the list is older than the cache", at_least_s=1.0, backoff=False)
+
+
+def too_large(at_least_s: float) -> Waiting:
+    return Waiting(C8, why="too large", at_least_s=at_least_s, backoff=False)
+
+
 ROWS = {
     # A list by pages
-    "a page that is not the last": Row(
-        Listing(), PageRead((A5, B6), "9", "more"), Listing("more"), (Collect((A5, B6)),)
-    ),
-    "the last page": Row(Listing("more"), PageRead((A5,), "9"), Watching("9"), (Collect((A5,)), Commit("9"))),
-    "an empty list": Row(Listing(), PageRead((), "9"), Watching("9"), (Collect(()), Commit("9"))),
-    "the very first list": Row(Listing(), PageRead((), "1"), Watching("1"), (Collect(()), Commit("1")), cached=""),
-    "a list as old as the cache": Row(Listing(), PageRead((), "8"), Watching("8"), (Collect(()), Commit("8"))),
-    "a list older than the cache": Row(
-        Listing(),
-        PageRead((A5,), "7"),
-        Waiting(Listing(older=1), why="the list is older than the cache", at_least_s=1.0, backoff=False),
-    ),
-    "the fifth list older than the cache": Row(
-        Listing(older=4),
-        PageRead((A5,), "7"),
-        Waiting(Listing(older=5), why="the list is older than the cache", at_least_s=1.0, backoff=False),
-    ),
+    "a page that is not the last": Row(LIST, PageRead((A5, B6), "9", "more"), MORE, (Collect((A5, B6)),)),
+    "the last page": Row(MORE, PageRead((A5,), "9"), W9, (Collect((A5,)), Commit("9"))),
+    "an empty list": Row(LIST, PageRead((), "9"), W9, (Collect(()), Commit("9"))),
+    "the very first list": Row(LIST, PageRead((), "1"), Watching("1"), (Collect(()), Commit("1")), cached=""),
+    "a list as old as the cache": Row(LIST, PageRead((), "8"), W8, (Collect(()), Commit("8"))),
+    "a list older than the cache": Row(LIST, PageRead((A5,), "7"), older(Listing(older=1))),
+    "the fifth list older than the cache": Row(Listing(older=4), PageRead((A5,), "7"), older(Listing(older=5))),
     "the sixth list older than the cache": Row(
         Listing(older=5), PageRead((A5,), "7"), Watching("7"), (Collect((A5,)), Commit("7", rewound=True))
     ),
-    "a newer list after older ones": Row(
-        Listing(older=5), PageRead((A5,), "9"), Watching("9"), (Collect((A5,)), Commit("9"))
-    ),
+    "a newer list after older ones": Row(Listing(older=5), PageRead((A5,), "9"), W9, (Collect((A5,)), Commit("9"))),
     "the first page of several after older lists": Row(
         Listing(older=5), PageRead((A5,), "7", "more"), Listing("more", older=5), (Collect((A5,)),)
     ),
-    "a list without a version": Row(
-        Listing(), PageRead((A5,), ""), Waiting(Listing(), why="the list has no resourceVersion")
-    ),
+    "a list without a version": Row(LIST, PageRead((A5,), ""), Waiting(LIST, why="the list has no resourceVersion")),
     "an object of a page that cannot be decoded": Row(
-        Listing(),
+        LIST,
         PageRead((A5,), "9", "", (Undecodable("bad", META9),)),
-        Watching("9"),
+        W9,
         (Collect((A5,)), Skip("bad", META9), Keep(META9), Commit("9")),
     ),
     "an object of a page with an unreadable field": Row(
-        Listing(),
+        LIST,
         PageRead((A5,), "9", "", (Undecodable("bad", META9, partial=PARTIAL9),)),
-        Watching("9"),
+        W9,
         (Collect((A5,)), Skip("bad", META9, partial=True), Collect((PARTIAL9,)), Commit("9")),
     ),
     "an object of a page that cannot be identified": Row(
-        Listing(), PageRead((), "9", "more", (Undecodable("bad"),)), Listing("more"), (Collect(()), Skip("bad", None))
+        LIST, PageRead((), "9", "more", (Undecodable("bad"),)), MORE, (Collect(()), Skip("bad", None))
     ),
-    "page token expired": Row(Listing("more"), Failed(EXPIRED), Waiting(Listing(), why="")),
-    "connection lost between pages": Row(Listing("more"), Failed(LOST), after(LOST, Listing("more"))),
-    "server busy between pages": Row(Listing("more"), Failed(BUSY), after(BUSY, Listing("more"), at_least_s=7)),
-    "resource not served between pages": Row(
-        Listing("more"), Failed(NOT_SERVED), Waiting(Listing(), why=str(NOT_SERVED), missing=True)
-    ),
-    "list: connection refused": Row(Listing(), Failed(REFUSED), cheap_after(REFUSED, Listing())),
-    "connection refused between pages": Row(Listing("more"), Failed(REFUSED), cheap_after(REFUSED, Listing("more"))),
-    "list: server crashed": Row(Listing(), Failed(CRASHED), after(CRASHED, Listing())),
-    "list forbidden": Row(Listing(), Failed(FORBIDDEN), after(FORBIDDEN, Listing())),
-    "list of a resource that is not served": Row(
-        Listing(), Failed(NOT_SERVED), Waiting(Listing(), why=str(NOT_SERVED), missing=True)
-    ),
-    "a Retry-After of a day": Row(
-        Listing(), Failed(LONG_RETRY_AFTER), after(LONG_RETRY_AFTER, Listing(), at_least_s=300)
-    ),
+    "page token expired": Row(MORE, Failed(EXPIRED), Waiting(LIST, why="")),
+    "connection lost between pages": Row(MORE, Failed(LOST), after(LOST, MORE)),
+    "server busy between pages": Row(MORE, Failed(BUSY), after(BUSY, MORE, at_least_s=7)),
+    "resource not served between pages": Row(MORE, Failed(NOT_SERVED), unserved(LIST)),
+    "list: connection refused": Row(LIST, Failed(REFUSED), cheap_after(REFUSED, LIST)),
+    "connection refused between pages": Row(MORE, Failed(REFUSED), cheap_after(REFUSED, MORE)),
+    "list: server crashed": Row(LIST, Failed(CRASHED), after(CRASHED, LIST)),
+    "list forbidden": Row(LIST, Failed(FORBIDDEN), after(FORBIDDEN, LIST)),
+    "list of a resource that is not served": Row(LIST, Failed(NOT_SERVED), unserved(LIST)),
+    "a Retry-After of a day": Row(LIST, Failed(LONG_RETRY_AFTER), after(LONG_RETRY_AFTER, LIST, at_least_s=300)),
     # A streaming list
-    "an object of a streaming list": Row(Streaming(), Applied(A5), Streaming(), (Collect((A5,)),)),
-    "deleted during a streaming list": Row(Streaming(), Deleted(A9), Streaming(), (Uncollect(A9.metadata),)),
+    "an object of a streaming list": Row(STREAM, Applied(A5), STREAM, (Collect((A5,)),)),
+    "deleted during a streaming list": Row(STREAM, Deleted(A9), STREAM, (Uncollect(A9.metadata),)),
     "deleted during a streaming list, undecodable": Row(
-        Streaming(), Undecodable("bad", META9, deleted=True), Streaming(), (Uncollect(META9),)
+        STREAM, Undecodable("bad", META9, deleted=True), STREAM, (Uncollect(META9),)
     ),
     "undecodable in a streaming list": Row(
-        Streaming(), Undecodable("bad", META9), Streaming(), (Skip("bad", META9), Keep(META9))
+        STREAM, Undecodable("bad", META9), STREAM, (Skip("bad", META9), Keep(META9))
     ),
     "an unreadable field in a streaming list": Row(
-        Streaming(),
+        STREAM,
         Undecodable("bad", META9, partial=PARTIAL9),
-        Streaming(),
+        STREAM,
         (Skip("bad", META9, partial=True), Collect((PARTIAL9,))),
     ),
-    "the streaming list is complete": Row(Streaming(), Bookmark("9", initial_end=True), Watching("9"), (Commit("9"),)),
-    "a streaming list older than the cache": Row(
-        Streaming(),
-        Bookmark("7", initial_end=True),
-        Waiting(Streaming(older=1), why="the list is older than the cache", at_least_s=1.0, backoff=False),
-    ),
+    "the streaming list is complete": Row(STREAM, Bookmark("9", initial_end=True), W9, (Commit("9"),)),
+    "a streaming list older than the cache": Row(STREAM, Bookmark("7", initial_end=True), older(Streaming(older=1))),
     "the sixth streaming list older than the cache": Row(
         Streaming(older=5), Bookmark("7", initial_end=True), Watching("7"), (Commit("7", rewound=True),)
     ),
-    "streaming lists are not supported": Row(Streaming(), Failed(NOT_SUPPORTED), Listing(), GIVE_UP),
-    "the parameter is rejected": Row(Streaming(), Failed(BAD_REQUEST), Listing(), GIVE_UP),
-    "the parameter is ignored": Row(Streaming(), Bookmark("9"), Listing(), GIVE_UP),
-    "a streaming list ends with a server error": Row(Streaming(), WatchError(CRASHED), Listing(), GIVE_UP),
-    "streaming list: connection refused": Row(Streaming(), Failed(REFUSED), cheap_after(REFUSED, Streaming())),
-    "streaming list: connection lost": Row(Streaming(), Failed(LOST), after(LOST, Listing())),
-    "streaming list: server crashed": Row(Streaming(), Failed(CRASHED), after(CRASHED, Listing())),
-    "streaming list: server slow": Row(Streaming(), WatchError(SLOW), after(SLOW, Listing())),
-    "streaming list: server busy": Row(Streaming(), Failed(BUSY), after(BUSY, Streaming(), at_least_s=7)),
-    "streaming list: forbidden": Row(Streaming(), Failed(FORBIDDEN), after(FORBIDDEN, Streaming())),
-    "streaming list: not served": Row(
-        Streaming(), Failed(NOT_SERVED), Waiting(Streaming(), why=str(NOT_SERVED), missing=True)
-    ),
-    "streaming list: expired": Row(Streaming(), WatchError(EXPIRED), Waiting(Streaming(), why="")),
-    "streaming list: ended early": Row(
-        Streaming(),
-        Ended(30),
-        Waiting(Listing(), why="the watch ended before the streaming list was complete"),
-    ),
-    "streaming list: silent": Row(
-        Streaming(), Silent(), Waiting(Listing(), why="the watch ended before the streaming list was complete")
-    ),
+    "streaming lists are not supported": Row(STREAM, Failed(NOT_SUPPORTED), LIST, GIVE_UP),
+    "the parameter is rejected": Row(STREAM, Failed(BAD_REQUEST), LIST, GIVE_UP),
+    "the parameter is ignored": Row(STREAM, Bookmark("9"), LIST, GIVE_UP),
+    "a streaming list ends with a server error": Row(STREAM, WatchError(CRASHED), LIST, GIVE_UP),
+    "streaming list: connection refused": Row(STREAM, Failed(REFUSED), cheap_after(REFUSED, STREAM)),
+    "streaming list: connection lost": Row(STREAM, Failed(LOST), after(LOST, LIST)),
+    "streaming list: server crashed": Row(STREAM, Failed(CRASHED), after(CRASHED, LIST)),
+    "streaming list: server slow": Row(STREAM, WatchError(SLOW), after(SLOW, LIST)),
+    "streaming list: server busy": Row(STREAM, Failed(BUSY), after(BUSY, STREAM, at_least_s=7)),
+    "streaming list: forbidden": Row(STREAM, Failed(FORBIDDEN), after(FORBIDDEN, STREAM)),
+    "streaming list: not served": Row(STREAM, Failed(NOT_SERVED), unserved(STREAM)),
+    "streaming list: expired": Row(STREAM, WatchError(EXPIRED), Waiting(STREAM, why="")),
+    "streaming list: ended early": Row(STREAM, Ended(30), INCOMPLETE),
+    "streaming list: silent": Row(STREAM, Silent(), INCOMPLETE),
     # A watch
-    "an object was added or modified": Row(Watching("8"), Applied(A9), Watching("9"), (Apply(A9),)),
-    "an object was deleted": Row(Watching("8"), Deleted(A9), Watching("9"), (Remove(A9),)),
-    "an old event": Row(Watching("8"), Applied(A5), Watching("8")),
-    "an old deletion": Row(Watching("8"), Deleted(A5), Watching("8")),
-    "a repeated event": Row(Watching("9"), Deleted(A9), Watching("9")),
-    "an object without a version": Row(Watching("8"), Applied(UNVERSIONED), Watching("8"), (Apply(UNVERSIONED),)),
-    "bookmark": Row(Watching("8"), Bookmark("20"), Watching("20"), (Advance("20"),)),
+    "an object was added or modified": Row(W8, Applied(A9), W9, (Apply(A9),)),
+    "an object was deleted": Row(W8, Deleted(A9), W9, (Remove(A9),)),
+    "an old event": Row(W8, Applied(A5), W8),
+    "an old deletion": Row(W8, Deleted(A5), W8),
+    "a repeated event": Row(W9, Deleted(A9), W9),
+    "an object without a version": Row(W8, Applied(UNVERSIONED), W8, (Apply(UNVERSIONED),)),
+    "bookmark": Row(W8, Bookmark("20"), Watching("20"), (Advance("20"),)),
     "an old bookmark": Row(
-        Watching("8"), Bookmark("5"), Waiting(Streaming(), why="a bookmark is older than the cache", at_least_s=1.0)
+        W8, Bookmark("5"), Waiting(STREAM, why="a bookmark is older than the cache", at_least_s=1.0)
     ),
-    "a bookmark without a version": Row(Watching("8"), Bookmark(""), Watching("8")),
-    "undecodable": Row(Watching("8"), Undecodable("bad", META9), Watching("9"), (Skip("bad", META9),)),
+    "a bookmark without a version": Row(W8, Bookmark(""), W8),
+    "undecodable": Row(W8, Undecodable("bad", META9), W9, (Skip("bad", META9),)),
     "a field is unreadable": Row(
-        Watching("8"),
-        Undecodable("bad", META9, partial=PARTIAL9),
-        Watching("9"),
-        (Skip("bad", META9, partial=True), Apply(PARTIAL9)),
+        W8, Undecodable("bad", META9, partial=PARTIAL9), W9, (Skip("bad", META9, partial=True), Apply(PARTIAL9))
     ),
-    "a field is unreadable, in an old event": Row(
-        Watching("9"), Undecodable("bad", META9, partial=PARTIAL9), Watching("9")
-    ),
-    "undecodable and old": Row(Watching("8"), Undecodable("bad", META5), Watching("8")),
-    "undecodable without an identity": Row(Watching("8"), Undecodable("bad"), Watching("8"), (Skip("bad", None),)),
-    "an undecodable object was deleted": Row(
-        Watching("8"), Undecodable("bad", META9, deleted=True), Watching("9"), (Drop(META9),)
-    ),
-    "clean end": Row(Watching("8"), Ended(400), Watching("8")),
+    "a field is unreadable, in an old event": Row(W9, Undecodable("bad", META9, partial=PARTIAL9), W9),
+    "undecodable and old": Row(W8, Undecodable("bad", META5), W8),
+    "undecodable without an identity": Row(W8, Undecodable("bad"), W8, (Skip("bad", None),)),
+    "an undecodable object was deleted": Row(W8, Undecodable("bad", META9, deleted=True), W9, (Drop(META9),)),
+    "clean end": Row(W8, Ended(400), W8),
     "ended immediately after its start": Row(
-        Watching("8"), Ended(0.1), Waiting(Watching("8"), why="the watch ended immediately after its start")
+        W8, Ended(0.1), Waiting(W8, why="the watch ended immediately after its start")
     ),
-    "silence": Row(Watching("8"), Silent(), Checking("8")),
-    "after silence, the server has the version": Row(Checking("8"), PageRead((A9,), "9", "more"), Watching("8")),
-    "after silence, the server has gone back": Row(Checking("8"), PageRead((A5,), "7", "more"), Streaming()),
-    "after silence, no answer": Row(Checking("8"), Failed(REFUSED), cheap_after(REFUSED, Checking("8"))),
-    "expired, in the stream": Row(Watching("8"), WatchError(EXPIRED), Waiting(Streaming(), why="")),
-    "expired, in the answer": Row(Watching("8"), Failed(EXPIRED), Waiting(Streaming(), why="")),
-    "version too large": Row(
-        Watching("8"), Failed(TOO_NEW), Waiting(Checking("8"), why="too large", at_least_s=2, backoff=False)
-    ),
-    "version too large, in the stream": Row(
-        Watching("8"), WatchError(TOO_NEW), Waiting(Checking("8"), why="too large", at_least_s=2, backoff=False)
-    ),
+    "silence": Row(W8, Silent(), C8),
+    "after silence, the server has the version": Row(C8, PageRead((A9,), "9", "more"), W8),
+    "after silence, the server has gone back": Row(C8, PageRead((A5,), "7", "more"), STREAM),
+    "after silence, no answer": Row(C8, Failed(REFUSED), cheap_after(REFUSED, C8)),
+    "expired, in the stream": Row(W8, WatchError(EXPIRED), Waiting(STREAM, why="")),
+    "expired, in the answer": Row(W8, Failed(EXPIRED), Waiting(STREAM, why="")),
+    "version too large": Row(W8, Failed(TOO_NEW), too_large(2)),
+    "version too large, in the stream": Row(W8, WatchError(TOO_NEW), too_large(2)),
     "version too large, without a hint": Row(
-        Watching("8"),
-        Failed(ServerTimeout("too large", code=504, causes=("ResourceVersionTooLarge",))),
-        Waiting(Checking("8"), why="too large", at_least_s=1, backoff=False),
+        W8, Failed(ServerTimeout("too large", code=504, causes=("ResourceVersionTooLarge",))), too_large(1)
     ),
-    "connection lost": Row(Watching("8"), Failed(LOST), cheap_after(LOST, Watching("8"))),
-    "connection refused": Row(Watching("8"), Failed(REFUSED), cheap_after(REFUSED, Streaming())),
-    "busy": Row(Watching("8"), Failed(BUSY), after(BUSY, Watching("8"), at_least_s=7)),
-    "busy, in the stream": Row(Watching("8"), WatchError(BUSY), after(BUSY, Watching("8"), at_least_s=7)),
-    "down": Row(Watching("8"), Failed(DOWN), after(DOWN, Streaming(), at_least_s=3)),
-    "crashed": Row(Watching("8"), Failed(CRASHED), cheap_after(CRASHED, Watching("8"))),
-    "down, in the stream": Row(Watching("8"), WatchError(DOWN), cheap_after(DOWN, Watching("8"), at_least_s=3)),
-    "crashed, in the stream": Row(Watching("8"), WatchError(CRASHED), after(CRASHED, Streaming())),
-    "some other error, in the stream": Row(
-        Watching("8"), WatchError(Conflict("odd", code=409)), Waiting(Streaming(), why="odd")
-    ),
-    "permission removed": Row(Watching("8"), Failed(FORBIDDEN), after(FORBIDDEN, Watching("8"))),
-    "token rejected": Row(Watching("8"), Failed(UNAUTHORIZED), after(UNAUTHORIZED, Watching("8"))),
-    "version rejected": Row(Watching("8"), Failed(BAD_REQUEST), after(BAD_REQUEST, Streaming())),
-    "definition removed": Row(
-        Watching("8"), Failed(NOT_SERVED), Waiting(Streaming(), why=str(NOT_SERVED), missing=True)
-    ),
+    "connection lost": Row(W8, Failed(LOST), cheap_after(LOST, W8)),
+    "connection refused": Row(W8, Failed(REFUSED), cheap_after(REFUSED, STREAM)),
+    "busy": Row(W8, Failed(BUSY), after(BUSY, W8, at_least_s=7)),
+    "busy, in the stream": Row(W8, WatchError(BUSY), after(BUSY, W8, at_least_s=7)),
+    "down": Row(W8, Failed(DOWN), after(DOWN, STREAM, at_least_s=3)),
+    "crashed": Row(W8, Failed(CRASHED), cheap_after(CRASHED, W8)),
+    "down, in the stream": Row(W8, WatchError(DOWN), cheap_after(DOWN, W8, at_least_s=3)),
+    "crashed, in the stream": Row(W8, WatchError(CRASHED), after(CRASHED, STREAM)),
+    "some other error, in the stream": Row(W8, WatchError(Conflict("odd", code=409)), Waiting(STREAM, why="odd")),
+    "permission removed": Row(W8, Failed(FORBIDDEN), after(FORBIDDEN, W8)),
+    "token rejected": Row(W8, Failed(UNAUTHORIZED), after(UNAUTHORIZED, W8)),
+    "version rejected": Row(W8, Failed(BAD_REQUEST), after(BAD_REQUEST, STREAM)),
+    "definition removed": Row(W8, Failed(NOT_SERVED), unserved(STREAM)),
 }
 
 
