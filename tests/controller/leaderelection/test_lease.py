@@ -4,8 +4,10 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from controller.leaderelection.lease import (
+    SETTINGS,
     Create,
     Lease,
     LeaseSpec,
@@ -146,6 +148,13 @@ def test_a_patch_has_the_uid_the_version_and_only_the_fields_that_it_sets():
         "metadata": {"uid": "u1", "resourceVersion": "7"},
         "spec": {"holderIdentity": ""},
     }
+
+
+def test_a_patch_has_the_settings_only_if_they_change():
+    patch = json.loads(change_body(lease(version=7), LeaseSpec(), "", "{}"))
+    assert patch["metadata"]["annotations"] == {SETTINGS: "{}"}
+    known = structs.replace(lease(version=7), metadata=ObjectMeta(annotations={SETTINGS: "{}"}))
+    assert "annotations" not in json.loads(change_body(known, LeaseSpec(), "", "{}"))["metadata"]
 
 
 def test_the_body_of_a_create_is_a_complete_lease():
