@@ -22,7 +22,7 @@ from prometheus_client import CollectorRegistry
 
 from controller import logs
 from controller.assembly import Assembly, OpenClient, Parts, Platform, assemble_kinds
-from controller.config.settings import Config
+from controller.config.settings import Config, published
 from controller.events.recorder import EventRecorder, announce
 from controller.kinds import KINDS
 from controller.leaderelection.elector import ElectionImpossible, LeaderElector, LeaseLost, new_identity
@@ -244,6 +244,7 @@ def _elector(
         renew_deadline_s=config.renew_deadline_s,
         retry_period_s=config.retry_period_s,
         note=lambda inherited: share.note(inherited, monitor.away_s()),
+        settings=published(config),
     )
 
 

@@ -15,28 +15,30 @@ from msgspec.structs import replace
 from controller.apimachinery.indexes import OWNER_UID
 from controller.assembly import BUDGET_CACHE, Cache
 from controller.config.modes import Mode
-from controller.config.settings import Config
+from controller.config.settings import Config, read_published
 from controller.kinds import POOLS, Kind
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DISRUPTION_BUDGETS, VMIS, VMS
 from controller.kubevirt.vm_types import ControllerRevision
+from controller.leaderelection.lease import SETTINGS
+from controller.leaderelection.other_leader import leases_named
 from controller.pool.members.rosters import own_vmi
 from controller.pool.rollout.live import LiveChanges
 from controller.pool.rules import PoolRules
 from controller.preflight.rollout_strategy import updates_live
 from controller.preflight.versions import served_resource
-from controller.replicas.disruption_budget import OFF
 from controller.replicas.revisions import hash_of_set_revision
 from controller.replicas.settings import asks_for_budget, read_settings
 from controller.runtime.actions import AnyResource
 from controller.runtime.reconciler import Rules
 from controller.takeover.discovery import Absent, Found, Installation, find_kubevirt, is_served, raw_items
 from informers.errors import Forbidden, NotFound
-from informers.meta import KubeObject, ObjectKey, controller_of
+from informers.meta import KubeObject, ObjectKey, annotations_of, controller_of
 from informers.resource import Resource
 from informers.store import Store
 from plugin import clock
 from plugin.connection import Failed, Session
 from plugin.subjects import Subject, did_you_mean
+from plugin.verbs import LEASE_NAME
 from plugin.views.edits import Document
 from plugin.views.pools import visible_members
 from plugin.views.situation import Member, Situation
@@ -86,6 +88,7 @@ class Reader:
         self._namespace = namespace
         self._once = once
         self._kubevirt: Installation | None = None
+        self._published: tuple[Config, ...] = ()
         self._resources: dict[tuple[str, str], Resource[Any]] = {}
         self._stores: dict[tuple[object, ...], Store[Any]] = {}
         self._seen: Mapping[AnyResource, Store[Any]] = {}
@@ -224,8 +227,8 @@ class Reader:
         caches = {cached: cache for cached, cache in module.CACHES.items() if has_returned or not cache.is_optional}
         stores = {cached: await self._store(cached, cache, namespace) for cached, cache in caches.items()}
         self._seen = stores
-        keeps_budgets = not any(OFF in (each.status.problem or "") for each in owners if each.status is not None)
-        if keeps_budgets and any(asks_for_budget(each.metadata) for each in owners):
+        config = await self._config(kind, resource)
+        if config.disruption_budgets and any(asks_for_budget(each.metadata) for each in owners):
             budgets = await self._store(DISRUPTION_BUDGETS, BUDGET_CACHE, namespace)
             # Without permission to read them, nothing is said about budgets.
             stores |= {DISRUPTION_BUDGETS: budgets} if DISRUPTION_BUDGETS.name not in self.missing else {}
@@ -234,7 +237,6 @@ class Reader:
         held: Store[Any] = Store(indexes=module.OWNER_CACHE.indexes)
         for owner in owners:
             held.apply(owner)
-        config = replace(await self._config(kind, resource), disruption_budgets=keeps_budgets)
         rules: Rules[Any] = module.rules_of(config, resource, held, stores)
         return replace(rules, live=LiveChanges(self._is_live)) if isinstance(rules, PoolRules) else rules
 
@@ -242,16 +244,18 @@ class Reader:
         return isinstance(self._kubevirt, Found) and all(map(updates_live, self._kubevirt.kubevirts))
 
     async def _config(self, kind: Kind[Any], resource: Resource[Any]) -> Config:
-        """Return the controller's settings: the defaults, and the mode that fits the cluster and the API group.
-
-        If KubeVirt is in the cluster and serves this API group, the mode is `takeover`. In this mode, the first update
-        of a pool waits until a user allows the update.
+        """Return the settings that the leader of the API group has published on its lease. Without a lease that can be
+        read, return the defaults with the mode that fits the cluster: `takeover` if KubeVirt serves the API group too.
         """
         if self._kubevirt is None:
             self._kubevirt = await find_kubevirt(self._client)
+            self._published = await published_settings(self._client)
+        for each in self._published:
+            if each.group_of(kind) == resource.group:
+                return each
         is_there = not isinstance(self._kubevirt, Absent)
         mode = Mode.TAKEOVER if is_there and resource.group == kind.group else Mode.STANDALONE
-        return Config(mode=mode.value)
+        return Config(mode=mode.value, disruption_budgets=True)
 
     async def _store(self, resource: Resource[Any], cache: Cache, namespace: str) -> Store[Any]:
         """Return a cache with the objects of a resource. If the user may not read them, the cache is empty."""
@@ -282,3 +286,13 @@ class Reader:
 def snapshot_of(rules: Rules[Any], key: ObjectKey) -> Any:
     """Return the snapshot of one object at the present time. All writes count as seen, because the caches are new."""
     return rules.take_snapshot(key, now=clock.now(), settled=True)
+
+
+async def published_settings(client: Session) -> tuple[Config, ...]:
+    """Return the settings on the leases of controllers, or nothing if the user may not read leases. Raise ApiError."""
+    try:
+        leases = await leases_named(client, LEASE_NAME)
+    except Forbidden:
+        return ()
+    texts = (annotations_of(each.metadata).get(SETTINGS, "") for each in leases)
+    return tuple(found for text in texts if (found := read_published(text)) is not None)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
+import msgspec
 from msgspec import Struct, defstruct, structs
 
 from controller.config.modes import Mode
@@ -123,6 +124,25 @@ class Config(KindGroups, frozen=True, kw_only=True):
 
 
 DEFAULTS = Config()
+
+PUBLISHED = (
+    *("mode", "burst", "max_replicas", "revision_history", "disruption_budgets"),
+    *(kind.group_setting for kind in KINDS),
+)
+"""The settings that plans depend on. The leader publishes them, so that the plugin makes the same plans."""
+
+
+def published(config: Config) -> str:
+    return msgspec.json.encode({name: getattr(config, name) for name in PUBLISHED}).decode()
+
+
+def read_published(text: str) -> Config | None:
+    """Return the settings that a leader has published, or None if this version cannot read them."""
+    try:
+        values = msgspec.json.decode(text)
+        return msgspec.convert({name: values[name] for name in PUBLISHED}, Config)
+    except (ValueError, KeyError, TypeError):  # msgspec's errors are ValueErrors
+        return None
 
 
 def _option(field: str, type: click.ParamType[Any], help: str, unset: str = "") -> Option:

@@ -133,15 +133,16 @@ class LeaderElector:
         retry_period_s: float = 2.0,
         chance: Callable[[], float] = random,
         note: Callable[[str], str] = lambda _inherited: "",
+        settings: str = "",
     ) -> None:
         """`connect` opens a client for the lease alone, so that other requests do not delay a renewal. `elected` calls
         it, because a client belongs to one loop. `clock` goes on during a callback, and while the machine sleeps.
 
         `note` returns the text for the annotation `QUARANTINE`. Its argument is the text of the last leader if this
-        process takes the lease, and else "". `wall_clock` returns the times that are written to the lease. Only users
-        read these times, and no decision depends on them. `report` is called at the creation and at each change, with
-        True if this process holds the lease. `chance` returns a random number from 0 to 1. This number varies the
-        pauses between requests.
+        process takes the lease, and else "". `settings` is the text for the annotation `SETTINGS`. `wall_clock` returns
+        the times that are written to the lease. Only users read these times, and no decision depends on them. `report`
+        is called at the creation and at each change, with True if this process holds the lease. `chance` returns a
+        random number from 0 to 1. This number varies the pauses between requests.
         """
         if not lease_duration_s > renew_deadline_s > retry_period_s * RETRY_JITTER > 0:
             raise ValueError(f"required: lease_duration_s > renew_deadline_s > {RETRY_JITTER} * retry_period_s > 0")
@@ -158,6 +159,7 @@ class LeaderElector:
         self._retry_period_s = retry_period_s
         self._chance = chance
         self._note = note
+        self._settings = settings
 
         self._attempt_s = min(max(renew_deadline_s * ATTEMPT_SHARE, SHORTEST_ATTEMPT_S), renew_deadline_s / 2)
 
@@ -361,7 +363,7 @@ class LeaderElector:
 
     async def _write(self, lease: Lease, spec: LeaseSpec, note: str | None = None) -> None:
         path = LEASES.path(self._namespace, self._name)
-        body = change_body(lease, spec, note)
+        body = change_body(lease, spec, note, self._settings if note is not None else "")
         answer = await self._client.request("PATCH", path, body=body, content_type=PatchType.MERGE.value)
         self._observe(LEASES.decode(answer))
 

@@ -28,6 +28,9 @@ from informers.resource import Resource
 QUARANTINE: Final = "vmherd.dev/quarantine"
 """The annotation of a lease with the sets and pools that keep the leader busy, as `kind/namespace/name` with commas."""
 
+SETTINGS: Final = "vmherd.dev/settings"
+"""The annotation of a lease with the settings of the leader that plans depend on, as JSON (`settings.published`)."""
+
 
 class LeaseSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The record in a lease. The times in a record are only information for users."""
@@ -166,14 +169,18 @@ def creation_body(namespace: str, name: str, spec: LeaseSpec) -> bytes:
     )
 
 
-def change_body(lease: Lease, spec: LeaseSpec, note: str | None = None) -> bytes:
-    """Return a merge patch of the spec, and of the annotation `QUARANTINE` if `note` is another text.
+def change_body(lease: Lease, spec: LeaseSpec, note: str | None = None, settings: str = "") -> bytes:
+    """Return a merge patch of the spec, and of the annotations `QUARANTINE` and `SETTINGS` if their texts change. None
+    and "" change no annotation.
 
     The patch succeeds only if the lease has not changed since it was read.
     """
     metadata: dict[str, object] = {"uid": lease.metadata.uid, "resourceVersion": lease.metadata.resource_version}
-    if note is not None and note != lease.note:
-        metadata["annotations"] = {QUARANTINE: note or None}
+    changed = {QUARANTINE: note or None} if note is not None and note != lease.note else {}
+    if settings and settings != annotations_of(lease.metadata).get(SETTINGS):
+        changed[SETTINGS] = settings
+    if changed:
+        metadata["annotations"] = changed
     return msgspec.json.encode({"metadata": metadata, "spec": spec})
 
 

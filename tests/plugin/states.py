@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from controller.config.settings import Config, published
 from controller.kubevirt.annotations import (
     BUSY_UNTIL,
     DRAIN_SECONDS,
@@ -27,7 +28,7 @@ from controller.kubevirt.annotations import (
     TEMPLATE_HASH,
 )
 from controller.kubevirt.resources import VMIS, VMS
-from controller.leaderelection.lease import LEASES
+from controller.leaderelection.lease import LEASES, SETTINGS
 from controller.replicaset.back_off import annotation_of
 from controller.replicaset.intent import Intent, parse_intent
 from informers.meta import ObjectKey
@@ -44,11 +45,14 @@ QUOTA: Final = 'virtualmachines.kubevirt.io "web-2" is forbidden: exceeded quota
 DENIED: Final = "admission webhook \"policy.example.org\" denied the request: no label 'team'"
 
 
-def lease(cluster: Cluster, *, renewed_s: float = 2, holder: str = "vmherd-7c9f") -> None:
-    """Store a lease that its holder renewed `renewed_s` seconds ago."""
+def lease(
+    cluster: Cluster, *, renewed_s: float = 2, holder: str = "vmherd-7c9f", settings: Config | None = None
+) -> None:
+    """Store a lease that its holder renewed `renewed_s` seconds ago. `settings` are those of the holder."""
     renewed = (NOW - timedelta(seconds=renewed_s)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
-    metadata = {"name": "vmherd", "namespace": "vmherd-system", "uid": "lease"}
+    annotations = {SETTINGS: published(settings)} if settings is not None else {}
+    metadata = {"name": "vmherd", "namespace": "vmherd-system", "uid": "lease", "annotations": annotations}
     cluster.server.put(LEASES, {"metadata": metadata, "spec": spec})
 
 

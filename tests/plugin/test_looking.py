@@ -3,6 +3,7 @@
 import pytest
 
 from controller.apimachinery.label_selectors import LabelSelector
+from controller.config.settings import Config
 from controller.kubevirt.annotations import DISRUPTION_BUDGET
 from controller.kubevirt.resources import (
     CONTROLLER_REVISIONS,
@@ -11,11 +12,12 @@ from controller.kubevirt.resources import (
     DisruptionBudget,
     DisruptionBudgetSpec,
 )
+from controller.leaderelection.lease import LEASES, SETTINGS
 from controller.replicas.disruption_budget import OFF
 from informers.meta import ObjectKey, ObjectMeta
 from plugin.views import pools
 from tests import pool_builders
-from tests.plugin import herds
+from tests.plugin import herds, states
 from tests.plugin.cluster import POOL, Cluster, Shell
 
 WEB = ObjectKey("default", "web")
@@ -43,7 +45,7 @@ BUDGET_CASES = {
     "none": (False, "", "", "next     create poddisruptionbudgets default/virtualmachinepool-web"),
     "unknown": (False, "web-0: CrashLoopBackOff", "", ", if the controller runs with --disruption-budgets"),
     "foreign": (True, "", "", "PodDisruptionBudget other covers the same Pods"),
-    "off": (True, f"annotation has no effect: {OFF}", "", OFF),
+    "off": (True, "", "", OFF),
     "hidden": (True, "", DISRUPTION_BUDGETS.plural, ""),
 }
 
@@ -57,11 +59,25 @@ def test_p27_why_says_what_becomes_of_the_disruption_budget(
     if is_beside:
         spec = DisruptionBudgetSpec(min_available=1, selector=LabelSelector(match_labels=pool_builders.LABELS))
         cluster.put(DISRUPTION_BUDGETS, DisruptionBudget(ObjectMeta(name="other", namespace="default"), spec))
+    states.lease(cluster, settings=Config(disruption_budgets=told != OFF))
     cluster.forbidden = {forbidden}
     _, answer, err = shell("why vmpool/web")
     assert told in answer
     assert ("budget" in answer) == bool(told)
     assert ("cannot list them" in err) == bool(forbidden)
+
+
+def test_the_plans_have_the_settings_of_the_leader(cluster: Cluster, shell: Shell):
+    herds.pool_at_rest(cluster)
+    line = "scale vmpool/web --replicas=9 --dry-run=client"
+    assert shell.output(line).startswith("would create: web-2, web-3, web-4, web-5, web-6, web-7, web-8\n")
+    states.lease(cluster, settings=Config(max_replicas=5, burst=2))
+    assert shell.output(line).startswith("would create: web-2, web-3\nheld: 1 more creates wait for the next pass")
+    cluster.forbidden = {"leases"}
+    assert "web-8" in shell.output(line)
+    cluster.forbidden = set()
+    cluster.server.change(LEASES, ObjectKey("vmherd-system", "vmherd"), {"metadata": {"annotations": {SETTINGS: "{}"}}})
+    assert "web-8" in shell.output(line)
 
 
 def test_an_object_for_which_the_rules_fail_has_a_sentence_and_the_others_are_shown(

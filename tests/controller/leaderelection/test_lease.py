@@ -4,8 +4,10 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from controller.leaderelection.lease import (
+    SETTINGS,
     Create,
     Lease,
     LeaseSpec,
@@ -129,3 +131,10 @@ def test_a_patch_has_the_uid_the_version_and_only_the_fields_that_it_sets():
         "metadata": {"uid": "u1", "resourceVersion": "7"},
         "spec": {"holderIdentity": ""},
     }
+
+
+def test_a_patch_has_the_settings_only_if_they_change():
+    patch = json.loads(change_body(lease(version=7), LeaseSpec(), "", "{}"))
+    assert patch["metadata"]["annotations"] == {SETTINGS: "{}"}
+    known = structs.replace(lease(version=7), metadata=ObjectMeta(annotations={SETTINGS: "{}"}))
+    assert "annotations" not in json.loads(change_body(known, LeaseSpec(), "", "{}"))["metadata"]
