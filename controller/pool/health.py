@@ -33,7 +33,7 @@ from controller.kubevirt.vms import (
     start_failures_of,
 )
 from controller.pool.failures import start_failure_of
-from controller.pool.healing.records import count_recovering, read_records
+from controller.pool.healing.failing import count_recovering, read_records
 from controller.pool.leaving.claims import lacking_finalizer
 from controller.pool.members.ledger import member_stuck_since, member_unready_since
 from controller.pool.members.machine import Machine, Machines

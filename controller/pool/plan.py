@@ -29,7 +29,7 @@ from msgspec.structs import replace
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
 from controller.kubevirt.vms import is_deleting, is_meant_to_run, revision_of, stopped_by
 from controller.pool.healing.downtime_note import plan_unready_note
-from controller.pool.healing.finished import plan_replacements
+from controller.pool.healing.heal import plan_replacements
 from controller.pool.health import plan_progress
 from controller.pool.leaving.claims import (
     by_name,
@@ -55,12 +55,10 @@ from controller.pool.spec.policies import keeps_disks
 from controller.pool.substitutes import plan_lost, plan_marks
 from controller.replicas.disruption_budget import Numbers, with_budget
 from controller.replicas.draining import HEALING, UPDATE, drain_first
-from controller.replicas.progress import wake_at
+from controller.replicas.notes import plan_limit, undecodable_notices, wake_at
 from controller.replicas.releases import plan_row
-from controller.replicas.replica_limit import plan_limit
 from controller.replicas.revisions import roll_out_again
 from controller.replicas.rollback import hold_return, plan_notes, plan_return
-from controller.replicas.undecodable import undecodable_notices
 from controller.replicas.wrong_annotations import with_wrong_annotations
 from controller.runtime.actions import Notice, Plan, join, waiting
 from controller.runtime.waits import Why

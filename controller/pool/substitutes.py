@@ -15,15 +15,13 @@ from controller.kubevirt.problems import Problem
 from controller.kubevirt.resources import VMS
 from controller.pool.leaving.claims import by_name
 from controller.pool.leaving.deletes import MAX_NOTICES
-from controller.pool.members.ledger import outage_of
-from controller.pool.members.lost import is_known_loss, lost_at, lost_members, lost_since
+from controller.pool.members.ledger import is_known_loss, lost_at, lost_members, lost_since, outage_of
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.situation import Situation
 from controller.pool.members.unready_periods import STEADY
 from controller.replicas.conditions import machines_wait
 from controller.replicas.draining import time_text
-from controller.replicas.notes import plan_note
-from controller.replicas.progress import wake_at
+from controller.replicas.notes import plan_note, wake_at
 from controller.runtime.actions import Notice, Plan, join, waiting
 
 SUBSTITUTES_HELD: Final = "SubstitutesHeld"

@@ -23,7 +23,7 @@ from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import template_labels_of
-from controller.replicas.progress import wake_at
+from controller.replicas.notes import wake_at
 from controller.runtime.actions import AnyResource, Cause, Delete, Notice, Patch, Plan, Restart, Stage, join, waiting
 from controller.runtime.members.groups import Member, Members
 from informers.meta import ObjectMeta, annotations_of, labels_of

@@ -1,11 +1,24 @@
-"""Notes: annotations that the controller writes on a set, a pool or a VM, so that a restart forgets nothing."""
+"""The parts of a plan that both kinds have: notes, times to look again, the progress deadline, the limit of replicas,
+and Events about fields that cannot be read.
 
-from collections.abc import Mapping
+Notes are annotations that the controller writes on a set, a pool or a VM, so that a restart forgets nothing.
+
+Without the limit of replicas, a wrong number, for example 2147483647, would fill the API server's storage, and one very
+large object would delay all other objects.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
-from controller.runtime.actions import AnyResource, Notice, Patch, Plan, Stage
+from controller.apimachinery.conditions import with_timezone
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.runtime.actions import AnyResource, Notice, Patch, Plan, Stage, waiting
+from controller.runtime.waits import Why
 from informers.meta import ObjectMeta
 from informers.objects import PatchType
 
@@ -32,3 +45,89 @@ def plan_note(
     patch = note_patch(resource, meta, changes, why)
     notices = (replace(notice, after=patch),) if notice is not None else ()
     return Plan(stages=(Stage((patch,), essential=essential),), notices=notices)
+
+
+REPLICAS_LIMITED: Final = "ReplicasLimited"
+
+
+def limited(wanted: int, existing: int, most: int) -> int:
+    """Return the number of replicas to create and keep. The argument `most` is the limit, and 0 means no limit.
+
+    The limit stops only the creation of replicas. If more replicas exist than the limit allows, the existing replicas
+    stay.
+    """
+    return min(wanted, max(most, existing)) if most else wanted
+
+
+def plan_limit(owner: ObjectMeta, wanted: int, existing: int, most: int) -> Plan:
+    """If the number `wanted` exceeds the limit `most`, return a plan with a notice. Otherwise return an empty plan.
+
+    The notice is sent once for each generation of the set or pool. The set or pool is stalled when as many replicas
+    exist as the limit allows.
+    """
+    if not most or wanted <= most:
+        return Plan()
+    message = f"spec.replicas is {wanted}: at most {most} are created (--max-replicas)"
+    notice = Notice(reason=REPLICAS_LIMITED, message=message, once=f"generation-{owner.generation}")
+    stall = REPLICAS_LIMITED if most <= existing < wanted else ""
+    return replace(waiting(message, Why.USER, stall=stall), notices=(notice,))
+
+
+UNDECODABLE: Final = "UndecodableVirtualMachine"
+
+MAX_NOTICES: Final = 10
+
+
+def undecodable_notices(
+    objects: Iterable[VirtualMachine | VirtualMachineInstance], now: datetime
+) -> tuple[Notice, ...]:
+    """Return an Event for each undecodable object, at most `MAX_NOTICES`."""
+    found = sorted((each for each in objects if each.undecodable), key=lambda each: each.metadata.name)
+    return tuple(_notice(each, now) for each in found[:MAX_NOTICES])
+
+
+def _notice(each: VirtualMachine | VirtualMachineInstance, now: datetime) -> Notice:
+    meta = each.metadata
+    is_vm = isinstance(each, VirtualMachine)
+    created = with_timezone(meta.creation_timestamp) or now
+    doublings = max(int((now - created).total_seconds()), 0).bit_length()
+    effect = "not healed, updated or scaled in" if is_vm else "not ready, and not deleted"
+    name = f"virtual machine {'' if is_vm else 'instance '}{meta.name}"
+    return Notice(
+        reason=UNDECODABLE,
+        message=f"{name} has a field that cannot be decoded ({each.undecodable}): it is {effect}",
+        once=f"{meta.uid} {doublings}",
+    )
+
+
+def wake_at(times: Iterable[datetime], now: datetime) -> Plan:
+    first = min(times, default=None)
+    return Plan(requeue_after_s=(first - now).total_seconds() if first is not None else None)
+
+
+def watch_progress(
+    progress: Plan, stuck: Sequence[tuple[datetime, str]], deadline: timedelta, *, now: datetime, template: str
+) -> Plan:
+    """Return the plan, with a notice if a VM that blocks the rollout has exceeded the deadline.
+
+    If no VM has reached the deadline yet, the returned plan asks for a new reconciliation at the deadline. `stuck` has
+    one entry for each VM that blocks the rollout, for example because it has the new template and is not ready. Each
+    entry has the time at which the VM became unready, and the VM's name.
+    """
+    if not stuck:
+        return progress
+    since, name = min(stuck)
+    remaining = deadline - (now - since)
+    if remaining > timedelta():
+        # The clock of a node may be ahead of our clock. So the wait is never longer than the deadline.
+        wake_s = min(remaining, deadline).total_seconds()
+        return replace(progress, requeue_after_s=min(wake_s, progress.requeue_after_s or wake_s))
+    stalled = Notice(
+        reason="RolloutStalled",
+        message=(
+            f"{len(stuck)} virtual machines block the rollout because they are not ready, {name} for longer than "
+            f"{int(deadline.total_seconds())} seconds; no more are replaced until they are"
+        ),
+        once=f"stalled {template}",
+    )
+    return replace(progress, notices=(*progress.notices, stalled))

@@ -18,8 +18,7 @@ from controller.apimachinery.label_selectors import Selector
 from controller.kubevirt.annotations import RELEASED
 from controller.kubevirt.busy import time_of
 from controller.replicas.draining import time_text
-from controller.replicas.notes import plan_note
-from controller.replicas.progress import wake_at
+from controller.replicas.notes import plan_note, wake_at
 from controller.runtime.actions import AnyResource, Notice, Plan, join, waiting
 from controller.runtime.members.groups import Member
 from controller.runtime.waits import Why

@@ -25,8 +25,7 @@ from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import has_terminating_pod, is_out_of_reach
 from controller.replicas.kstatus import Health, Stall, Word, is_overdue
-from controller.replicas.notes import plan_note
-from controller.replicas.progress import wake_at
+from controller.replicas.notes import plan_note, wake_at
 from controller.replicas.settings import Settings
 from controller.replicas.target import Target
 from controller.runtime.actions import Notice, Plan, join, waiting

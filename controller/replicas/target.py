@@ -5,7 +5,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from controller.kubevirt.limits import Template
-from controller.replicas.replica_limit import limited
+from controller.replicas.notes import limited
 
 T = TypeVar("T", bound=Template)
 

@@ -35,10 +35,8 @@ from controller.kubevirt.vmis import is_ready
 from controller.replicas.conditions import held_reason
 from controller.replicas.disruption_budget import Numbers, with_budget
 from controller.replicas.draining import SCALE_IN, UPDATE, drain_first, guest_of_vmi
-from controller.replicas.progress import wake_at
-from controller.replicas.replica_limit import plan_limit
+from controller.replicas.notes import plan_limit, undecodable_notices, wake_at
 from controller.replicas.rollback import hold_return, plan_notes, plan_return
-from controller.replicas.undecodable import undecodable_notices
 from controller.replicas.wrong_annotations import with_wrong_annotations
 from controller.replicaset.back_off import message_of
 from controller.replicaset.claims import plan_claims

@@ -20,7 +20,7 @@ from controller.kubevirt.delicate import reason_to_spare_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import entered, is_ready, ready_since, unready_since
 from controller.replicas.draining import is_draining
-from controller.replicas.progress import watch_progress
+from controller.replicas.notes import watch_progress
 from controller.replicaset.back_off import PROVEN_AFTER, failing_since, is_proven, trial_of
 from controller.replicaset.intent import Rollout
 from controller.replicaset.ranking import rank_for_removal

@@ -11,7 +11,7 @@ from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.annotations import is_protected
 from controller.kubevirt.delicate import reason_to_spare_vmi
 from controller.kubevirt.vmis import is_active, is_deleting, is_spent
-from controller.replicas.replica_limit import limited
+from controller.replicas.notes import limited
 from controller.replicas.rollback import rolled_out, usable_template
 from controller.replicas.target import Target
 from controller.replicaset.back_off import BackOff, Creates, choose_creates, find_back_off

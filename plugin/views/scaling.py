@@ -14,7 +14,7 @@ from controller.apimachinery.field_error import FieldError
 from controller.kubevirt import vmis, vms
 from controller.kubevirt.annotations import DRAIN_SECONDS, POOL_FINALIZER, PROTECT, REMOVE, is_marked, is_protected
 from controller.kubevirt.vms import disk_names_of, has_finished
-from controller.pool.healing.finished import plan_replacements
+from controller.pool.healing.heal import plan_replacements
 from controller.pool.leaving.claims import by_name, lacking_finalizer
 from controller.pool.members.machine import Machine
 from controller.pool.members.situation import situation_of

@@ -46,11 +46,11 @@ UNMEASURED = {
     "controller/pool/status.py": {"_failure_notices"},
     "controller/pool/rollout/live.py": {"restart_due"},
     "controller/pool/members/unready_periods.py": {"_first_down", "_noted_recovery", "_noted_since"},
-    "controller/pool/healing/records.py": {"pause_after", "record_patch"},
+    "controller/pool/healing/failing.py": {"pause_after", "record_patch"},
     "controller/events/correlator.py": {"SpamFilter.admit", "SpamFilter._evict"},
     # One loop over the members, the names or the revisions, in a rare state.
     "controller/replicas/disruption_budget.py": {"wakes_of_budget"},
-    "controller/replicas/undecodable.py": {"_notice"},
+    "controller/replicas/notes.py": {"_notice"},
     "controller/replicaset/rosters.py": {"_Reader.names"},
     "controller/pool/leaving/holds.py": {"_list"},
     "controller/pool/members/rosters.py": {"PoolReader.names"},

@@ -33,8 +33,7 @@ from controller.pool.members.unready_periods import (
 )
 from controller.pool.rollout.steps import is_updated
 from controller.pool.spec.policies import Strategy
-from controller.replicas.notes import plan_note
-from controller.replicas.progress import wake_at
+from controller.replicas.notes import plan_note, wake_at
 from controller.runtime.actions import Plan
 from informers.meta import annotations_of
 

@@ -31,7 +31,7 @@ from controller.pool.members.machine import ends_of_work
 from controller.pool.members.revisions import delete_orphaned
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.policies import keeps_disks
-from controller.replicas.progress import wake_at
+from controller.replicas.notes import wake_at
 from controller.runtime.actions import Notice, Patch, Plan, Stage, join, waiting
 from informers.objects import PatchType
 

@@ -11,8 +11,7 @@ from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.annotations import PARTITION_REVISION
 from controller.kubevirt.vms import is_deleting, revision_of
 from controller.pool.leaving.claims import Claims, choose_claims
-from controller.pool.members.ledger import outage_of, should_run
-from controller.pool.members.lost import count_substitutes, known_losses, lost_members
+from controller.pool.members.ledger import count_substitutes, known_losses, lost_members, outage_of, should_run
 from controller.pool.members.machine import Machine, Machines, vmi_revision_of
 from controller.pool.members.revisions import Revisions, read_revisions, template_of
 from controller.pool.members.select import allows

@@ -17,9 +17,8 @@ from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import has_pool_finalizer
 from controller.pool.members.machine import Machine, Machines
-from controller.pool.spec.intent import Intent, parse_intent
+from controller.pool.spec.intent import Intent, one_shot_problems, parse_intent
 from controller.pool.spec.naming import ordinal_of, parse_name
-from controller.pool.spec.one_shot import one_shot_problems
 from controller.replicas.catalogue import Place
 from controller.replicas.disruption_budget import Budgets, useless_budget
 from controller.replicas.revisions import by_former_pool_uid

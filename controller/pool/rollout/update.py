@@ -35,7 +35,7 @@ from controller.pool.rollout.successors import note_recreations, successor_of
 from controller.pool.spec.indexing import encode_shape
 from controller.replicas.conditions import machines_wait
 from controller.replicas.kstatus import is_overdue
-from controller.replicas.progress import wake_at, watch_progress
+from controller.replicas.notes import wake_at, watch_progress
 from controller.runtime.actions import (
     Cause,
     Delete,

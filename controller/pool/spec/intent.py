@@ -1,5 +1,6 @@
 """The parsed form of a pool's spec. If the spec is invalid, the parser returns the first error in the spec (P1)."""
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
@@ -8,24 +9,28 @@ from msgspec import Struct
 from controller.apimachinery.field_error import FieldError, quoted
 from controller.apimachinery.label_selectors import Selector
 from controller.apimachinery.quantities import Amount, parse_amount
+from controller.apimachinery.raw_json import text_of, value_at
 from controller.kubevirt.annotations import (
     INDEX_SYSPREP,
     MAX_UNHEALTHY,
     MIN_READY,
     MOST_DISRUPTIVE,
+    REPLACE_FINISHED,
+    SCALE_IN,
     SUBSTITUTE_LOST_AFTER,
     TAKEOVER,
     is_marked,
 )
 from controller.kubevirt.limits import check_spec
-from controller.kubevirt.pool_types import Pool
-from controller.pool.spec.one_shot import replaces_finished
+from controller.kubevirt.pool_types import Pool, PoolSpec
+from controller.kubevirt.vms import ONCE
 from controller.pool.spec.partition import PartitionStep, parse_partition
 from controller.pool.spec.policies import (
     Healing,
     ScaleIn,
     Strategy,
     Update,
+    keeps_disks,
     parse_healing,
     parse_scale_in,
     parse_update,
@@ -34,6 +39,38 @@ from controller.pool.spec.template import FIELD, Template, parse_template
 from controller.replicas.settings import Settings, read_settings, time_limit
 from controller.replicas.wrong_annotations import setting
 from informers.meta import annotations_of
+
+
+def replaces_finished(owner: Pool) -> bool:
+    """Return True if the pool asks for the replacement of finished VMs, and nothing speaks against it."""
+    return is_marked(owner.metadata, REPLACE_FINISHED) and not _obstacle(owner.spec)
+
+
+def one_shot_problems(owner: Pool) -> Iterator[str]:
+    """Yield why the pool cannot do what its annotations for one-shot pools ask for."""
+    obstacle = _obstacle(owner.spec)
+    if obstacle and is_marked(owner.metadata, REPLACE_FINISHED):
+        yield f"annotation {REPLACE_FINISHED} has no effect: {obstacle}"
+    elif SCALE_IN in annotations_of(owner.metadata) and (strategy := _strategy_of(owner.spec)) != ONCE:
+        yield f"annotation {SCALE_IN} keeps every VM: {_unfit(strategy)}"
+
+
+def _obstacle(spec: PoolSpec) -> str:
+    strategy = _strategy_of(spec)
+    if strategy != ONCE:
+        return _unfit(strategy)
+    return "statePreservation keeps the disks, and a new VM would use the disks of the finished one" * keeps_disks(spec)
+
+
+def _unfit(strategy: str) -> str:
+    return f"the run strategy of the template is {quoted(strategy)}, and only VMs with {quoted(ONCE)} finish"
+
+
+def _strategy_of(spec: PoolSpec) -> str:
+    template = spec.virtual_machine_template
+    # If the template cannot be read, the pool is invalid, and P1 reports it.
+    return (text_of(value_at(template.spec, "runStrategy")) or "") if template is not None else ""
+
 
 MAX_UNHEALTHY_DEFAULT: Final = Amount(50, percent=True)
 

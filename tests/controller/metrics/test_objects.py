@@ -141,7 +141,7 @@ def test_the_figures_of_a_pool_are_those_of_its_spec_and_status():
 
 
 def test_the_figures_of_a_set_without_a_status():
-    [figures] = figures_of(SET, "kubevirt.io", [replicaset()], rolls_out=bool, max_unavailable=no_limit)
+    [figures] = Figures(SET, "kubevirt.io", parse_set).read([replicaset()])
     assert (figures.current, figures.ready, figures.updated, figures.observed_generation) == (0, 0, None, None)
 
 

@@ -11,9 +11,8 @@ from controller.kubevirt.resources import VMS
 from controller.pool.plan import plan
 from controller.pool.plan import plan as plan_of_pool
 from controller.pool.status import next_status as status_of_pool
-from controller.replicas.progress import watch_progress
+from controller.replicas.notes import plan_limit, watch_progress
 from controller.replicas.releases import RELEASE_DELAY, is_young
-from controller.replicas.replica_limit import plan_limit
 from controller.replicas.settings import read_settings
 from controller.replicas.target import Target
 from controller.runtime.actions import Notice, Patch, Plan, waiting

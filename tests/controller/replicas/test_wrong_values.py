@@ -18,7 +18,7 @@ from controller.pool.plan import plan as plan_pool
 from controller.pool.status import next_status as next_pool_status
 from controller.pool.status import next_status as pool_status
 from controller.replicas.catalogue import BY_NAME, CATALOGUE, HIGHEST, OPAQUE, Place, without_foreign_annotations
-from controller.replicas.undecodable import UNDECODABLE, undecodable_notices
+from controller.replicas.notes import UNDECODABLE, undecodable_notices
 from controller.replicas.wrong_annotations import MAX_NOTICES, is_valid, with_hints, wrong_on
 from controller.replicaset.plan import plan as plan_set
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
