@@ -86,7 +86,7 @@ def test_crds_are_installed_while_the_api_server_creates_its_roles(
 ) -> None:
     server, ticks = SlowServer(), itertools.count()
     monkeypatch.setattr(controlplane, "Admin", lambda _: server)
-    monkeypatch.setattr(controlplane.crds, "install", server.install)
+    monkeypatch.setattr(controlplane, "install_definitions", server.install)
     monkeypatch.setattr(controlplane, "install_storage_classes", lambda _: server.steps.append(CLASSES))
     monkeypatch.setattr(controlplane, "install_user_roles", lambda _: server.steps.append(ROLES))
     monkeypatch.setattr(controlplane, "time", SimpleNamespace(monotonic=lambda: next(ticks), sleep=lambda _: None))
