@@ -27,7 +27,7 @@ from controller.replicaset.snapshot import Snapshot as SetSnapshot
 from controller.runtime.actions import Cause, Create, Delete, Plan
 from controller.runtime.members.groups import one_by_one
 from controller.runtime.waits import Why
-from informers.meta import annotations_of
+from informers.meta import ObjectMeta, annotations_of
 
 LISTED = 10
 """The largest number of names in one line."""
@@ -66,15 +66,13 @@ def preview(snapshot: PoolSnapshot | SetSnapshot) -> ScalePreview:
         leaving += [Leaving(name=gone[uid].metadata.name, why=why or _why(gone[uid])) for uid, why in causes.items()]
         held, left = plan, replace(left, members=left.members.without(causes))
         plan = plan_of(left)
-    drain = read_settings(snapshot.owner.metadata).drain if gone else None
+    wanted = 1 if snapshot.owner.spec.replicas is None else snapshot.owner.spec.replicas
     return ScalePreview(
         leaving=tuple(leaving),
-        staying=tuple(_staying(left, held)) if gone or held.waits else (),
+        staying=tuple(_staying(left, held)) if gone or len(left.members) > wanted else (),
         creating=_created(first),
         disks=_disks(snapshot, gone.values()) if isinstance(snapshot, PoolSnapshot) else "",
-        drain=f"VMs that run leave when they have drained, after at most {drain.total_seconds():.0f} s"
-        if drain
-        else "",
+        drain=_drain(snapshot.owner.metadata) if gone else "",
         held=held.held,
     )
 
@@ -106,6 +104,11 @@ def with_owner(snapshot: Any, owner: Any) -> Any:
     if owner.spec != before.spec and meta.generation == before.metadata.generation:
         owner = replace(owner, metadata=replace(meta, generation=(meta.generation or 0) + 1))
     return replace(snapshot, owner=owner)
+
+
+def _drain(owner: ObjectMeta) -> str:
+    time = read_settings(owner).drain
+    return f"VMs that run leave when they have drained, after at most {time.total_seconds():.0f} s" if time else ""
 
 
 def _without_delay(snapshot: Any) -> Any:

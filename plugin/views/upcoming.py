@@ -52,12 +52,8 @@ def upcoming_of(snapshot: PoolSnapshot | SetSnapshot) -> tuple[Upcoming, ...]:
     """Return what the controller does later with this object, the earliest first: the new Events, the new writes and
     the stall of the plans at later times. The search for writes ends with the first, because it changes an object.
     """
-    owner = snapshot.owner
-    if (
-        owner.spec.paused
-        or owner.metadata.deletion_timestamp is not None
-        or isinstance(_situation(snapshot), FieldError)
-    ):
+    is_paused, deleted = snapshot.owner.spec.paused, snapshot.owner.metadata.deletion_timestamp
+    if is_paused or deleted is not None or isinstance(_situation(snapshot), FieldError):
         return ()
     found: list[Upcoming] = []
     looks = _looks(snapshot)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.kubevirt.annotations import HEALED, MAX_UNHEALTHY, REPLACE_UNREADY_AFTER
+from controller.kubevirt.annotations import HEALED, MAX_UNHEALTHY, PROTECT, REPLACE_UNREADY_AFTER
 from controller.kubevirt.vms import BROKEN_STATES
 from controller.runtime.actions import Delete, Plan
 from informers.objects import PatchType
@@ -53,6 +53,21 @@ def test_p15_a_vm_in_a_broken_state_is_healed_after_the_minimum_failing_time(sta
         f"healing: {state}, and it has not been ready for 300 s, the limit is 300 s; "
         "it failed to start 0 times in a row, the limit is 3"
     )
+
+
+def test_p15_a_wait_names_the_next_healing_and_its_time():
+    owner = healing_pool(healed={0: entry("earlier", 2, 5), 1: entry("earlier", 1, 5)})
+    machines = (*vms(owner, 0, **FAILING), *vms(owner, *range(2, 6)))
+    [wait] = announce(owner, *machines).waits
+    assert wait.text == f"healing: web-0 fails, and is replaced at {at(-15)} (2 healings before)"
+    assert (wait.names, wait.until) == (("web-0",), NOW + timedelta(seconds=15))
+    sooner = vms(owner, 1, **FAILING)
+    [wait] = announce(owner, *machines, *sooner).waits
+    assert wait.text == f"healing: web-1 fails, and is replaced at {at(-5)} (1 healing before), and 1 more later"
+    protected = vms(owner, 1, **FAILING, annotations={PROTECT: "true"})
+    assert announce(owner, *machines, *protected).waits[0].names == ("web-0",)
+    blocked = annotated(owner, MAX_UNHEALTHY, 1)
+    assert announce(blocked, *machines, *sooner).waits == ()
 
 
 OTHER_STATES = ("Starting", "Provisioning", "Stopped", "Running", "Unschedulable", None)
