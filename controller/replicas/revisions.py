@@ -119,12 +119,12 @@ def create_revision(
     """Return the action that creates a revision of a set or pool. `data` has the template.
 
     `worked` is the last revision whose members were ready, or "". The new revision names it, so it stays while the new
-    one is current.
+    one is current. A revision names no revision if it is itself the one that worked.
 
     The number of the revision is the generation of its owner. `roll_out_again` changes it.
     """
     meta = owner.metadata
-    annotations = {**annotations, **({READY_REVISION: worked} if worked else {})}
+    annotations = {**annotations, **({READY_REVISION: worked} if worked not in ("", name) else {})}
     body = {
         "apiVersion": CONTROLLER_REVISIONS.api_version,
         "kind": CONTROLLER_REVISIONS.kind,

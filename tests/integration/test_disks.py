@@ -157,27 +157,16 @@ def everything(pools: PoolNamespace) -> list[dict[str, str]]:
     return [uids(each) for each in (pools.vms(), pools.vmis(), pools.data_volumes(), pools.claims())]
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "words"),
-    [
-        (
-            {"storageClassName": FIXED_SIZE},
-            {"storageClassName": FIXED_SIZE, "size": "2Gi"},
-            ("the storageclass that provisions the pvc must support resize",),
-        ),
-        ({}, {"size": "500Mi"}, ("a disk cannot become smaller", "root-0", f"{MOST_DISRUPTIVE}=recreate")),
-    ],
-    ids=["a-class-that-cannot-expand", "a-smaller-disk"],
-)
-def test_p21_a_size_that_the_disk_cannot_get_holds_the_update(
-    pools: PoolNamespace, before: dict[str, str], after: dict[str, str], words: tuple[str, ...]
-) -> None:
+def test_p21_a_size_that_the_disk_cannot_get_holds_the_update(pools: PoolNamespace) -> None:
+    before = {"storageClassName": FIXED_SIZE}
+    after = {**before, "size": "2Gi"}
+    reason = "the storageclass that provisions the pvc must support resize"
     pools.make(2, template=with_disk(**before))
     pools.wait_ready(2)
     kept = everything(pools)
     pools.change_template(with_disk(**after))
-    reacts(lambda: all(word in pools.status().get("problem", "") for word in words), what="the reason")
-    reacts(lambda: any(words[0] in each for each in pools.messages("UpdateHeld")), what="an Event")
+    reacts(lambda: reason in pools.status().get("problem", ""), what="the reason")
+    reacts(lambda: any(reason in each for each in pools.messages("UpdateHeld")), what="an Event")
     pools.settle()
     assert everything(pools) == kept
     assert {claim["spec"]["resources"]["requests"]["storage"] for claim in pools.claims().values()} == {"1Gi"}
