@@ -21,6 +21,7 @@ EVENT_GAP_S: Final = 2
 UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 HOLDER: Final = re.compile(rf"\S+_{UUID.pattern}")
 DURATION: Final = re.compile(r"\b(since|in|renewed) ((?:\d+[dhms])+)\b")
+TIME: Final = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 AGE: Final = "3m"
 
 
@@ -34,7 +35,7 @@ def clean_objects(view: View) -> View:
 
 
 def clean_text(text: str) -> str:
-    return DURATION.sub(_rounded, HOLDER.sub(f"demo_{ID}", text))
+    return TIME.sub("2026-01-01T00:05:00Z", DURATION.sub(_rounded, HOLDER.sub(f"demo_{ID}", text)))
 
 
 def _rounded(found: re.Match[str]) -> str:
