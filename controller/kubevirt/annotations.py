@@ -135,6 +135,13 @@ start. The value contains the number of VMIs that failed in a row before this VM
 failed VMI (R4a).
 """
 
+OWN_NOTES: Final = (DRAINING, DRAINED, SUBSTITUTE, EARLY_FAILURES)
+"""What vmherd writes on a member, with the answer to its mark. A member that leaves loses it (R2, P2)."""
+
+
+def own_notes(meta: ObjectMeta) -> tuple[str, ...]:
+    return tuple(each for each in OWN_NOTES if meta.annotations is not None and each in meta.annotations)
+
 
 def is_marked(meta: ObjectMeta, annotation: str) -> bool:
     return meta.annotations is not None and meta.annotations.get(annotation) == "true"

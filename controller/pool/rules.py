@@ -96,7 +96,7 @@ class PoolRules(Struct, frozen=True):
         return Snapshot(
             owner=owner,
             members=members,
-            strays=strays_of(owner.metadata, stores.vms, self.resource),
+            strays=strays_of(owner.metadata, stores, self.resource),
             revisions=revisions_of(owner.metadata, stores.revisions, OWNER_UID),
             orphaned_revisions=revisions_of(owner.metadata, stores.revisions, FORMER_POOL_UID),
             taken=NamesInUse(stores.vms, key.namespace),
@@ -114,7 +114,7 @@ class PoolRules(Struct, frozen=True):
         self.rosters.forget(key)
         self.live.forget(key)
         pool = ObjectMeta(namespace=key.namespace, name=key.name)
-        of_vms = plan_strays(strays_of(pool, self.stores.vms, self.resource), burst=self.limits.burst)
+        of_vms = plan_strays(strays_of(pool, self.stores, self.resource), burst=self.limits.burst)
         orphaned = orphaned_revisions_of(key, self.stores)
         of_revisions = delete_revisions(orphaned, "its pool does not exist any more", burst=self.limits.burst)
         return Plan(stages=(*of_vms.stages, *of_revisions))

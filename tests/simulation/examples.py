@@ -53,6 +53,13 @@ _ACTS: Final[dict[str, tuple[Act, ...]]] = {
     ),
 }
 
+
+def _left(kind: str, what: str, *args: Any) -> tuple[Act, ...]:
+    """A scale-in, and during its drains members leave in another way."""
+    drains = birth(kind, in_service=True, annotations={names.DRAIN_SECONDS: "250"})
+    return (drains, _act(50, "scale", kind, "web", 1), *(_act(60, what, kind, "web", *each) for each in args))
+
+
 _MENDED: Final[dict[str, tuple[Act, ...]]] = {
     "what_waits_is_told": (
         birth("set", annotations={names.ROLLING_UPDATE: "maxSurge=1,maxUnavailable=0"}),
@@ -121,6 +128,10 @@ _MENDED: Final[dict[str, tuple[Act, ...]]] = {
         _act(40, "template", "pool", "web", "v2"),
         _refusal(64, "patch virtualmachines", 30),
     ),
+    "nothing_of_ours_is_left-released": _left("pool", "relabel", (0,), (1,), (2,)),
+    "nothing_of_ours_is_left-detached": _left("pool", "detach", (0,), (0,), (0,)),
+    "nothing_of_ours_is_left-released-vmi": _left("set", "relabel", (0,), (1,), (2,)),
+    "nothing_of_ours_is_left-orphaned-vmi": _left("set", "delete_owner", ("Orphan",)),
     "an_undo_returns_to_the_template_before": (
         birth("set", annotations=_ROLLING),
         _act(40, "template", "set", "web", "v2"),
