@@ -35,7 +35,7 @@ from controller.runtime.actions import (
     Unknown,
     label_of,
 )
-from controller.runtime.result import is_final, is_outage
+from controller.runtime.result import LONGEST_WAIT_OF_ERROR_S, is_final, is_outage
 from informers.errors import AlreadyExists, ApiError, Conflict, Invalid, ServerError, Unauthorized
 from informers.meta import ObjectKey
 from informers.objects import PatchType
@@ -44,8 +44,7 @@ FIRST_WAIT_S: Final = 10.0
 LONGEST_WAIT_S: Final = 300.0
 
 FIRST_WAIT_OF_ERROR_S: Final = 1.0
-LONGEST_WAIT_OF_ERROR_S: Final = 30.0
-"""The waits after an error of the server, such as 500 because a webhook does not answer. It may end by itself soon."""
+"""The first wait after an error of the server (see `LONGEST_WAIT_OF_ERROR_S`)."""
 
 _FAILED_TEST: Final = "the server rejected our request due to an error in our request"
 """The API server's message if a test in a JSON patch fails. A policy answers with its own words."""
