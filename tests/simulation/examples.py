@@ -60,6 +60,12 @@ def _left(kind: str, what: str, *args: Any) -> tuple[Act, ...]:
     return (drains, _act(50, "scale", kind, "web", 1), *(_act(60, what, kind, "web", *each) for each in args))
 
 
+def _ended_unseen(kind: str, plural: str) -> tuple[Act, ...]:
+    """A deletion in the foreground that a silent watch does not show."""
+    owner = birth(kind, annotations={names.DISRUPTION_BUDGET: "1"})
+    return (owner, _act(40, "fault", "silent", 1.0, 1.0, plural), _act(42, "delete_owner", kind, "web", "Foreground"))
+
+
 _MENDED: Final[dict[str, tuple[Act, ...]]] = {
     "what_waits_is_told": (
         birth("set", annotations={names.ROLLING_UPDATE: "maxSurge=1,maxUnavailable=0"}),
@@ -128,6 +134,8 @@ _MENDED: Final[dict[str, tuple[Act, ...]]] = {
         _act(40, "template", "pool", "web", "v2"),
         _refusal(64, "patch virtualmachines", 30),
     ),
+    "a_refusal_is_not_hammered-unseen": _ended_unseen("pool", "virtualmachinepools"),
+    "a_refusal_is_not_hammered-unseen-set": _ended_unseen("set", "virtualmachineinstancereplicasets"),
     "nothing_of_ours_is_left-released": _left("pool", "relabel", (0,), (1,), (2,)),
     "nothing_of_ours_is_left-detached": _left("pool", "detach", (0,), (0,), (0,)),
     "nothing_of_ours_is_left-released-vmi": _left("set", "relabel", (0,), (1,), (2,)),

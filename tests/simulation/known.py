@@ -17,7 +17,6 @@ class Known(NamedTuple):
 
 
 STATIC_DISK: Final = "a disk that a user made is taken over and deleted with the VM"
-UNSEEN_END: Final = "a set that is being deleted makes its revision again and again while its watch is silent"
 LATE_NOTE: Final = "a note of a pool is written only when something else wakes the pool"
 FLAPPING: Final = "the mark of a drain is set and removed in turn, without a pause"
 UNUSED: Final = "an undo returns to a template that was undone and that no VM has had"
@@ -26,7 +25,6 @@ NEXT_STEP: Final = "after the note of a step, the next step begins only when som
 MEMORY: Final = "the controller remembers since when a VM is not ready, and the plugin cannot: it tells a later healing"
 
 KNOWN: Final = (
-    Known("a_refusal_is_not_hammered", "^create controllerrevisions .* times in [0-9]+ s: $", UNSEEN_END),
     Known("a_refusal_is_not_hammered", "^patch virtualmachines .* times in [0-9]+ s: $", FLAPPING),
     Known("why_tells_what_comes_next", "was not, although its healing was noted$", NOTED),
     Known("the_plan_is_what_happens_next", "^(patch|delete) virtualmachine.* nothing, with .*replace-un", MEMORY),
