@@ -52,7 +52,7 @@ UNMEASURED = {
     "controller/replicas/disruption_budget.py": {"wakes_of_budget"},
     "controller/replicas/notes.py": {"_notice"},
     "controller/replicaset/rosters.py": {"_Reader.names"},
-    "controller/pool/leaving/holds.py": {"_list"},
+    "controller/pool/leaving/gates.py": {"_list"},
     "controller/pool/members/revisions.py": {"ready_revisions"},
     "controller/pool/members/rosters.py": {"PoolReader.names"},
     "controller/pool/plan.py": {"_without_missing"},
