@@ -49,7 +49,7 @@ from controller.pool.rollout.rollback import rollout_of
 from controller.pool.rollout.steps import pending_step
 from controller.pool.rollout.successors import count_missing
 from controller.pool.rollout.update import pending_steps, plan_update
-from controller.pool.scale import is_scale_out_refused, plan_scale
+from controller.pool.scale import is_scale_out_refused, plan_scale, unowned_vms
 from controller.pool.spec.intent import Intent
 from controller.pool.spec.policies import keeps_disks
 from controller.pool.substitutes import plan_lost, plan_marks
@@ -176,6 +176,8 @@ def _scaling_allows_update(situation: Situation, scaling: Plan) -> bool:
     and a VM is terminating, a scale-in is still running. If no VM is terminating, surplus VMs do not block an update,
     because the scale-in policy may keep them (P8, P9).
     """
+    if unowned_vms(situation):
+        return False
     if scaling.stages:
         return is_scale_out_refused(situation)
     members = situation.members
