@@ -1,4 +1,4 @@
-"""The plan of one reconciliation of a pool, with the rules P1 to P16.
+"""The plan of one reconciliation of a pool.
 
 `plan` is a pure function. It returns a plan for every snapshot, and always the same plan for the same snapshot. If
 nothing has to change, the plan is empty. The stages do these steps, in this order:
@@ -13,8 +13,8 @@ nothing has to change, the plan is empty. The stages do these steps, in this ord
    rejects new VMs, for example because of a quota, the update does not wait for the missing members.
 6. They delete old revisions (P11), if no other step writes anything.
 
-At the end, VMs that must drain before they leave are marked, and are neither deleted nor restarted yet (P26). The
-disruption budget is kept before all these steps (P27).
+VMs that must drain before they leave are marked instead, before all these steps (P26). The disruption budget is kept
+before that (P27).
 
 If the pool is invalid or paused, the plan only removes the pool finalizer from VMs that leave. So users can still
 delete VMs. If the pool is paused, the plan also corrects the finalizers of members. If the caches do not show all

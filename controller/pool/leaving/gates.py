@@ -3,7 +3,8 @@
 One table has the gates of each way to leave, and of the changes that come before. A VM passes the gates of its way in
 the order of the table. The first gate that says no gives the reason, and the VM stays. Three gates follow for every
 way: the room of the step that asks, the drain (`replicas.draining`), and the executor. It asks whether the server would
-accept the successor, and judges the VM again from the objects on the server.
+accept the successor, and judges the VM again from the objects on the server. A scale-in, which chooses among groups of
+VMs, asks for the gates of SURPLUS itself (`members.select`). A protection stops deletes, and no restarts.
 """
 
 from collections.abc import Callable, Mapping
