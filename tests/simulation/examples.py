@@ -45,12 +45,6 @@ _ACTS: Final[dict[str, tuple[Act, ...]]] = {
         birth("pool", replicas=5, annotations={names.REPLACE_UNREADY_AFTER: "30"}),
         *(_act(50 + each, "accident", "pool", "web", each, "hang") for each in range(5)),
     ),
-    "a_disk_of_a_user_stays": (
-        birth("pool", replicas=1, disks=("d",)),
-        _act(30, "static_claim", "pool", "web", 1),
-        _act(40, "scale", "pool", "web", 2),
-        _act(80, "scale", "pool", "web", 0),
-    ),
 }
 
 
@@ -67,6 +61,12 @@ def _ended_unseen(kind: str, plural: str) -> tuple[Act, ...]:
 
 
 _MENDED: Final[dict[str, tuple[Act, ...]]] = {
+    "a_disk_of_a_user_stays": (
+        birth("pool", replicas=1, disks=("d",)),
+        _act(30, "static_claim", "pool", "web", 1),
+        _act(40, "scale", "pool", "web", 2),
+        _act(80, "scale", "pool", "web", 0),
+    ),
     "what_waits_is_told": (
         birth("set", annotations={names.ROLLING_UPDATE: "maxSurge=1,maxUnavailable=0"}),
         _act(40, "protect_all", "set", "web"),

@@ -16,7 +16,6 @@ class Known(NamedTuple):
     fault: str
 
 
-STATIC_DISK: Final = "a disk that a user made is taken over and deleted with the VM"
 LATE_NOTE: Final = "a note of a pool is written only when something else wakes the pool"
 FLAPPING: Final = "the mark of a drain is set and removed in turn, without a pause"
 UNUSED: Final = "an undo returns to a template that was undone and that no VM has had"
@@ -30,7 +29,6 @@ KNOWN: Final = (
     Known("the_plan_is_what_happens_next", "^(patch|delete) virtualmachine.* nothing, with .*replace-un", MEMORY),
     Known("the_plan_is_what_happens_next", r"names \['virtualmachinepools/\w+'\], and nothing", LATE_NOTE),
     Known("the_plan_is_what_happens_next", "^the plan names .* nothing is written, with .*partition", NEXT_STEP),
-    Known("a_disk_of_a_user_stays", "of a user was deleted", STATIC_DISK),
 )
 
 

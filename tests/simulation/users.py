@@ -283,6 +283,16 @@ class Users(Weather):
             for kind in ("pool", "set"):
                 for name in sorted(self._world.everywhere(resource_of(kind))):
                     self._make_reachable(kind, name)
+            self._remove_spare_disks()
+
+    def _remove_spare_disks(self) -> None:
+        """Delete the disks that no VM has or wants: a pool that keeps no disks does not use them."""
+        vms = self._world.everywhere(VMS).values()
+        wanted = {each["metadata"]["name"] for vm in vms for each in vm["spec"].get("dataVolumeTemplates") or ()}
+        for resource in (DATA_VOLUMES, PVCS):
+            for each in self._world.everywhere(resource).values():
+                if not each["metadata"].get("ownerReferences") and each["metadata"]["name"] not in wanted:
+                    self._server.remove(resource, _key(each))
 
     def _clear(self, resource: AnyResource, member: Document) -> None:
         marks = dict.fromkeys(_MARKS)

@@ -23,6 +23,7 @@ from controller.kubevirt.delicate import PROTECTED, needs_manual_recovery
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, RESTART, VM_REQUESTS, VMIS, VMS
 from controller.kubevirt.vms import AfterStop, after_stop, is_deleting, revision_of
 from controller.pool.leaving.deletes import MAX_NOTICES, replacement_of
+from controller.pool.leaving.disks import kept_label, reusable_disks, usable_disks
 from controller.pool.members.ledger import member_stuck_since, outage_of
 from controller.pool.members.machine import Machine
 from controller.pool.members.revisions import plan_revision
@@ -32,7 +33,7 @@ from controller.pool.rollout.effects import effect_of
 from controller.pool.rollout.live import late_change, most_live_changes
 from controller.pool.rollout.steps import PendingStep, Step, is_updated, pending_step
 from controller.pool.rollout.successors import note_recreations, successor_of
-from controller.pool.spec.indexing import encode_shape
+from controller.pool.spec.indexing import encode_shape, own_disks
 from controller.replicas.conditions import machines_wait
 from controller.replicas.kstatus import is_overdue
 from controller.replicas.notes import wake_at, watch_progress
@@ -214,7 +215,7 @@ def _stages(situation: Situation, steps: list[PendingStep]) -> tuple[Stage, ...]
     patched or deleted must not delay other VMs.
     """
     merges = tuple(_spec_update(situation, each) for each in steps if each.step is Step.UPDATE)
-    expansions = tuple(expansion for each in steps for expansion in _expansions(each))
+    expansions = tuple(expansion for each in steps for expansion in _expansions(situation, each))
     changes = tuple(_change_of_vmi(each) for each in steps if each.step in (Step.RELABEL, Step.RESTART))
     recreated = [each for each in steps if each.step is Step.RECREATE]
     deletes = tuple(_recreation(situation, each) for each in recreated)
@@ -226,7 +227,7 @@ def _stages(situation: Situation, steps: list[PendingStep]) -> tuple[Stage, ...]
     )
 
 
-def _expansions(pending: PendingStep) -> Iterator[ExpandClaim]:
+def _expansions(situation: Situation, pending: PendingStep) -> Iterator[ExpandClaim]:
     vm = pending.machine.metadata
     for name, (old_size, size) in pending.sizes.items():
         yield ExpandClaim(
@@ -238,6 +239,7 @@ def _expansions(pending: PendingStep) -> Iterator[ExpandClaim]:
             owner_uid=vm.uid,
             source=DATA_VOLUMES,
             why=f"the pool's template has the size {size}, the size before was {old_size}",
+            usable=None if situation.intent.adopts_disks else (kept_label(situation.pool.name),),
         )
 
 
@@ -289,6 +291,7 @@ def _spec_update(situation: Situation, pending: PendingStep) -> ThreeWayMerge:
     vm, revisions = pending.machine.vm, situation.revisions
     ordinal, name = situation.snapshot.ordinal_of(vm) or 0, revision_of(vm)
     past = revisions.templates.get(name)
+    known, disks = (own_disks(each, ordinal) for each in (past or revisions.template, revisions.template))
     return ThreeWayMerge(
         resource=VMS,
         key=vm.metadata.key,
@@ -298,6 +301,8 @@ def _spec_update(situation: Situation, pending: PendingStep) -> ThreeWayMerge:
         new=encode_shape(revisions.template, ordinal, revisions.current),
         why=f"{effect_of(pending)}, from revision {name or '(not known)'} to {revisions.current}",
         owner_uid=situation.pool.uid,
+        reusable_disks=reusable_disks(vm.metadata, [each for each in disks if each not in known]),
+        usable=usable_disks(situation.intent, situation.pool.name),
     )
 
 
