@@ -1,7 +1,6 @@
 """The objects of a large cluster: VMIs of replica sets, VMs of pools with their VMIs, and the revisions of both.
 
-The `number` of an object gives its texts, such as its name and its owner. Status and metadata are like those that
-KubeVirt 1.9 writes.
+Status and metadata are like those that KubeVirt 1.9 writes.
 """
 
 import re
