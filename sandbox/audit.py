@@ -1,7 +1,6 @@
-"""This module reads the audit log of the API server. The log has one line for each request that the server answered.
+"""This module reads the audit log of the API server, which has one line for each request that the server answered.
 
-The API server may write the line of a request a moment after it has sent the response. The line of a watch is written
-when the watch ends.
+The line may be written a moment after the response. The line of a watch is written when the watch ends.
 """
 
 from collections.abc import Iterator, Mapping
@@ -73,10 +72,7 @@ class AuditRecord(Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def credential(self) -> str:
-        """Return the ID of the request's token or certificate, or "" if the record contains no ID.
-
-        The ID distinguishes programs with the same user name but different tokens or certificates.
-        """
+        """The ID of the token or certificate, or "". It distinguishes programs with the same user name."""
         return next(iter(self.user.extra.get(_CREDENTIAL, ())), "")
 
     @property
@@ -97,10 +93,7 @@ class AuditRecord(Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def name(self) -> str:
-        """Return the name of the object, or "" if the URL contains no name.
-
-        The URL of a list, a watch and most create requests contains no name.
-        """
+        """The name of the object, or "" if the URL contains none, as for lists, watches and most creates."""
         return self.object_ref.name
 
     @property

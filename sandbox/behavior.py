@@ -106,10 +106,7 @@ def _follow_timeline(vmi: SimulatedVMI, settings: SimulationSettings, now: datet
 
 
 def _is_reached(vmi: SimulatedVMI, state: VMIState) -> bool:
-    """Return True if the VMI has this state.
-
-    If the state has no condition Ready, the condition Ready of the VMI is not compared.
-    """
+    """Return True if the VMI has this state. The condition Ready counts only if the state has it."""
     current = vmi.state
     if current is None or state.unready_reason != Reason.CONDITION_MISSING:
         return current == state
@@ -155,9 +152,9 @@ def _terminate(
 ) -> Step:
     """Return the next step for a VMI that is being deleted: the guest shuts down, then the finalizers are removed.
 
-    The shutdown begins with the condition Ready=False and the reason PodTerminating. It lasts
-    `settings.shutdown_after_s` seconds. A VMI without a node or in a final phase has no shutdown. If the VM of the VMI
-    exists, the finalizer of the VM controller stays, because the simulated VM controller removes it.
+    The shutdown begins with the condition Ready=False and the reason PodTerminating. A VMI without a node or in a final
+    phase has no shutdown. If its VM exists, the finalizer of the VM controller stays, because the simulated VM
+    controller removes it.
     """
     is_full, phase = settings.detail == "full", vmi.phase
     of_others = tuple(name for name in vmi.finalizers if name not in (FINALIZER, CONTROLLER_FINALIZER))
@@ -245,10 +242,9 @@ def _timeline_start(vmi: SimulatedVMI, first_seen: datetime) -> datetime:
 
 
 def creation_time(meta: ObjectMeta, first_seen: datetime) -> datetime:
-    """Return the latest possible creation time of an object.
+    """Return the latest possible creation time of an object, because the API server drops the fractions of a second.
 
-    The API server stores creation times without fractions of a second. So the object may have been created up to one
-    second after the stored time. `first_seen` is the time at which the simulator first saw the object.
+    `first_seen` is the time at which the simulator first saw the object.
     """
     created = meta.creation_timestamp
     return first_seen if created is None else min(first_seen, created + timedelta(seconds=1))
@@ -257,10 +253,7 @@ def creation_time(meta: ObjectMeta, first_seen: datetime) -> datetime:
 def _unseen_transitions(
     vmi: SimulatedVMI, states: tuple[TimedState, ...], current: TimedState, began: datetime
 ) -> Iterator[PhaseTransition]:
-    """Yield a transition for each past phase that the VMI's phase history does not contain.
-
-    The states of the timeline have the past phases and their times.
-    """
+    """Yield a transition for each past phase of the timeline that the VMI's phase history does not contain."""
     known = {transition.phase for transition in vmi.history} | {current.state.phase}
     for timed in states:
         if timed.at_s < current.at_s and timed.state.phase not in known:

@@ -27,10 +27,7 @@ WAITING: Final = ("WaitForFirstConsumer", "PendingPopulation")
 """The phases of a DataVolume that waits for a VMI. CDI uses PendingPopulation for storage with volume populators."""
 
 WAITING_PHASE: Final = "sim.vmherd.dev/waiting-phase"
-"""The annotation with the phase in which a DataVolume waits.
-
-Its PVC has the annotation too. The value is one of `WAITING`.
-"""
+"""The annotation of a DataVolume and its PVC with the phase in which the DataVolume waits, one of `WAITING`."""
 
 BLOCK: Final = "Block"
 
@@ -47,10 +44,7 @@ class Resources(Struct, frozen=True, omit_defaults=True):
 
 
 class ClaimSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The spec of a PVC, or the field `pvc` or `storage` of a DataVolume's spec.
-
-    In a DataVolume, every field is optional.
-    """
+    """The spec of a PVC, or the field `pvc` or `storage` of a DataVolume's spec, where every field is optional."""
 
     access_modes: tuple[str, ...] | None = None
     resources: Resources | None = None
@@ -190,9 +184,9 @@ def claim_step(
 
 
 def persistent_volume_step(volume: PersistentVolume, claim: SimulatedClaim | None) -> Step:
-    """Return the step that binds the volume, or that deletes a volume whose PVC is gone.
+    """Return the step that binds a volume of this driver, or that deletes it because its PVC is gone.
 
-    `claim` is the PVC with the name in the volume's `claimRef`, or None. Volumes of other drivers are left alone.
+    `claim` is the PVC with the name in the volume's `claimRef`, or None.
     """
     meta = volume.metadata
     if volume.spec.csi is None or volume.spec.csi.driver != DRIVER:

@@ -15,11 +15,10 @@ Conditions: TypeAlias = tuple[Condition, ...]
 
 
 def updated(conditions: Conditions, new: Condition) -> Conditions:
-    """Return the list with the new condition.
+    """Return the list with the new condition, like KubeVirt's `UpdateCondition`.
 
-    If the list has no condition of this type, the new condition is added. If the status or the reason has changed, the
-    new condition replaces the old condition. Otherwise the list does not change, even if the message has changed.
-    KubeVirt's `UpdateCondition` does the same.
+    The new condition replaces one of its type only if the status or the reason has changed, not for a new message
+    alone.
     """
     present = find_condition(conditions, new.type)
     if present is None:
@@ -40,9 +39,6 @@ def can_be_adopted(meta: ObjectMeta) -> bool:
 def adoption(
     child: Resource[Any], meta: ObjectMeta, resource: Resource[Any], owner: ObjectMeta, *, checked: bool = False
 ) -> Change:
-    """Return the change that makes `owner`, of the kind `resource`, the controller of an object of the kind `child`.
-
-    If `checked` is True, the owner is read from the API server before.
-    """
+    """Return the change that makes `owner` the controller of `child`. With `checked`, the owner is first read again."""
     patch = Patch(adoption_patch(meta, controller_reference(resource, owner)))
     return Change(child, meta.name, patch, adopts=checked)

@@ -81,18 +81,14 @@ def phase_of_volume(volume: SimulatedDataVolume) -> str:
 
 
 def is_handed_over(claim: SimulatedClaim | None, owner: ObjectMeta) -> bool:
-    """Return True if the VM `owner` controls the PVC.
-
-    The VM becomes the controller of the PVC when CDI deletes a succeeded DataVolume.
-    """
+    """Return True if the VM `owner` controls the PVC, as after CDI has deleted a succeeded DataVolume."""
     return claim is not None and is_controlled_by(claim.metadata, owner.uid)
 
 
 def volume_step(volume: SimulatedDataVolume, claim: SimulatedClaim | None, now: datetime, first_seen: datetime) -> Step:
-    """Return the next step of CDI for this DataVolume.
+    """Return the next step of CDI for this DataVolume. `claim` is the PVC with its name, or None.
 
-    `claim` is the PVC with the name of the DataVolume, or None. `first_seen` is the time at which the simulator first
-    saw the DataVolume.
+    `first_seen` is the time at which the simulator first saw the DataVolume.
     """
     meta = volume.metadata
     if meta.deletion_timestamp is not None:
@@ -162,10 +158,7 @@ def _new_claim(volume: SimulatedDataVolume) -> Create:
 
 
 def with_overhead(size: str | int | float) -> str | int | float:
-    """Return the size of a PVC with a file system whose file has room for a disk of this size.
-
-    As in CDI, the result is a number of bytes.
-    """
+    """Return the size of a file system with room for a disk of this size, as CDI does: in bytes."""
     parsed = parse_quantity(size)
     if parsed is None:
         return size

@@ -22,10 +22,7 @@ class KubectlFailed(Exception):
 
 
 def kubectl_path() -> str:
-    """Return the path of kubectl. Raises KubectlMissing.
-
-    The kubectl in the directory of this Python is preferred, because it has the version of the control plane.
-    """
+    """Return the path of kubectl, first of the one beside this Python. Raises KubectlMissing."""
     beside = Path(sys.executable).parent / "kubectl"
     found = str(beside) if beside.exists() else shutil.which("kubectl")
     if found is None:

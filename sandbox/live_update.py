@@ -1,7 +1,6 @@
-"""This module decides about the effect of a changed VM spec on a running VMI.
+"""This module decides about the effect of a changed VM spec on a running VMI. It is pure.
 
-All functions of this module are pure. docs/sandbox.md has the changes that reach a running VMI. As in KubeVirt, a
-difference without an effect, such as `1Gi` and `1024Mi`, is not a change.
+docs/sandbox.md has the changes that reach a running VMI. As in KubeVirt, `1Gi` and `1024Mi` do not differ.
 """
 
 from typing import Any, Final, TypeAlias
@@ -26,10 +25,7 @@ LESS_MEMORY: Final = "memory updated in template spec to a value lower than what
 TOO_MUCH_MEMORY: Final = "memory updated in template spec to a value higher than what's available"
 
 MAX_HOTPLUG_RATIO: Final = 4
-"""The default maximum of CPU sockets and memory, as a multiple of the values at the start.
-
-KubeVirt has the same default.
-"""
+"""KubeVirt's default maximum of CPU sockets and memory, as a multiple of the values at the start."""
 
 SMALLEST_PLUGGABLE: Final = 1024**3
 """The minimum memory of a guest in bytes for memory hotplug."""

@@ -1,7 +1,4 @@
-"""This module starts child processes that end with their parent, and stops processes.
-
-The module works only on Linux.
-"""
+"""Starts child processes that end with their parent, and stops processes. It works only on Linux."""
 
 import os
 import random
@@ -29,9 +26,7 @@ _POLL_S = 0.02
 
 
 def with_death_signal(command: Sequence[str]) -> list[str]:
-    """Return a command that runs `command` in a process. If the thread that started this process ends, the kernel kills
-    the process.
-    """
+    """Return a command that runs `command`, but which the kernel kills if the thread that started it ends."""
     return [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), *command]
 
 
@@ -84,10 +79,9 @@ class Child:
 
 
 class Spawner:
-    """An object that starts child processes from its own thread. `close` kills the child processes that still run.
+    """Starts child processes from its own thread. `close` kills those that still run.
 
-    The kernel kills a child process when the child's parent *thread* ends. Worker threads of an event loop end with the
-    event loop, so they must not start children.
+    The kernel kills a child when its parent *thread* ends, and worker threads of an event loop end with the loop.
     """
 
     def __init__(self) -> None:
@@ -110,10 +104,9 @@ class Spawner:
 
 
 def stop_process(pid: int, *, grace_s: float = 20.0) -> None:
-    """Stop a process, which need not be a child of the caller, and wait until it has ended.
+    """Stop any process with SIGTERM, after `grace_s` seconds with SIGKILL, and wait for its end.
 
-    Send SIGTERM, and send SIGKILL after `grace_s` seconds. Raises PermissionError if the process belongs to another
-    user.
+    Raises PermissionError if the process belongs to another user.
     """
     for number in (signal.SIGTERM, signal.SIGKILL):
         give_up = time.monotonic() + grace_s

@@ -1,7 +1,4 @@
-"""This module makes the programs in a cache that several processes share, and shows the progress of a long task.
-
-Each program is made once, and the cache never contains an incomplete program.
-"""
+"""Makes the programs in a cache that several processes share, and shows the progress of a long task."""
 
 import fcntl
 import os
@@ -20,8 +17,7 @@ def print_line(line: str) -> None:
 def progress_display(title: str, *, total: int, unit: str) -> Iterator[Callable[[int], None]]:
     """Print the title, and show the progress on a terminal while the block runs.
 
-    Yield a function that the block calls with the number of completed units. `total` is the number of all units, or 0
-    if the number is not known.
+    Yield a function that takes the number of completed units out of `total`, which is 0 if it is not known.
     """
     print_line(title)
     if not sys.stderr.isatty():
@@ -57,10 +53,7 @@ def provide(item: Path, make: Callable[[Path], None], *, program: str = "") -> P
 
 
 def _make(item: Path, make: Callable[[Path], None]) -> None:
-    """Let `make` write a file or a folder, which then takes the place of the item. A file is made executable.
-
-    What an interrupted process left behind is removed.
-    """
+    """Let `make` write a file or a folder beside the item, and move it there. A file is made executable."""
     scratch = item.with_name(f".incomplete-{item.name}")
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()

@@ -42,10 +42,7 @@ class Releases(Struct, frozen=True):
         return " and ".join(str(urlsplit(url).hostname) for url in (self.kubernetes, self.etcd))
 
     def fetch(self, program: str, target: Path) -> None:
-        """Download one program and write it to `target`.
-
-        Raises DownloadError. After an error, the file must not be used, because it may be incomplete or wrong.
-        """
+        """Download one program to `target`. After a DownloadError, the file may be incomplete or wrong."""
         try:
             arch = architecture()
             if program == "etcd":
@@ -79,20 +76,14 @@ OFFICIAL = Releases(
 
 
 def architecture() -> str:
-    """Return the architecture of this machine as the releases name it: `amd64` or `arm64`.
-
-    Raises ValueError if there is no release for this machine.
-    """
+    """Return `amd64` or `arm64`, as the releases name this machine. Raises ValueError for any other."""
     if platform.system() != "Linux" or platform.machine() not in _MACHINES:
         raise ValueError(f"there is no release for {platform.system()} on {platform.machine()}")
     return _MACHINES[platform.machine()]
 
 
 def _read(url: str) -> str:
-    """Download a small text file and return its text. If the host does not answer in time, raise TimeoutError.
-
-    The request runs in a separate thread, because the timeout of a request does not limit the DNS lookup.
-    """
+    """Download a small text file. Raises TimeoutError in time, for which a thread is needed during the DNS lookup."""
     results: list[bytes | Exception] = []
 
     def read() -> None:
@@ -136,9 +127,6 @@ def _checksum_of(name: str, text: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Return a short text for an error.
-
-    If a urllib exception contains another error, the text describes the other error.
-    """
+    """Return a short text for an error, that of the inner error if there is one."""
     reason = getattr(error, "reason", None)
     return str(getattr(reason, "strerror", None) or reason or error or type(error).__name__)

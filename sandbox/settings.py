@@ -22,10 +22,7 @@ from msgspec import Struct, structs
 from controller.config.types import seconds_in
 
 READY_AFTER: Final = "sim.vmherd.dev/ready-after"
-"""The annotation with the duration from the creation of a VMI to the condition Ready.
-
-For a DataVolume, the duration ends with the phase Succeeded.
-"""
+"""The annotation with the duration from the creation of a VMI to Ready, or of a DataVolume to Succeeded."""
 
 BEHAVIOR: Final = "sim.vmherd.dev/behavior"
 SHUTDOWN_AFTER: Final = "sim.vmherd.dev/shutdown-after"
@@ -76,10 +73,7 @@ _QUOTED_LENGTH: Final = 64
 
 
 class SimulationSettings(Struct, frozen=True, kw_only=True):
-    """The settings of one object. `warnings` has a text for each annotation whose value cannot be parsed.
-
-    If `shutdown_after_s` is 0, the finalizers of a deleted VMI are removed at once.
-    """
+    """The settings of one object. `warnings` has a text for each annotation whose value cannot be parsed."""
 
     behavior: Behavior = "normal"
     ready_after_s: float = READY_AFTER_S
@@ -97,10 +91,9 @@ DEFAULT: Final = SimulationSettings()
 def read_settings(
     annotations: Mapping[str, str], *, grace_s: int = 0, defaults: SimulationSettings = DEFAULT
 ) -> SimulationSettings:
-    """Parse the annotations of an object and return the settings.
+    """Parse the annotations of an object. `defaults` are the settings of an object without annotations.
 
-    `grace_s` is the termination grace period of the object in seconds, or 0 if the object has no grace period.
-    `defaults` are the settings of an object without annotations.
+    `grace_s` is the termination grace period of the object in seconds, or 0 if it has none.
     """
     texts = tuple(annotations.get(name) for name in _ANNOTATIONS)
     return _parse(texts, grace_s, defaults) if any(text is not None for text in texts) else defaults

@@ -50,10 +50,7 @@ from sandbox.vms import REVISIONS, VMS, SimulatedRevision, SimulatedVM
 
 USER_AGENT = "vmherd-simulator"
 WORKERS = 16
-"""The number of workers for each kind. Each worker sends one request at a time.
-
-The number is small, because many workers slow down the controller under test.
-"""
+"""The number of workers, and so of parallel requests, for each kind. More would slow down the controller."""
 
 STARTING_POLL_S = 0.05
 T = TypeVar("T", bound=KubeObject)
@@ -137,10 +134,7 @@ class _Cluster:
             self._simulators += self._launchers.simulators
 
     async def run(self, workers: int) -> None:
-        """Run all informers and simulators until the task is cancelled.
-
-        The simulators start after the informers have listed all existing objects.
-        """
+        """Run all informers, and then all simulators, until the task is cancelled."""
         async with asyncio.TaskGroup() as group:
             informers = self._informers.values()
             for informer in informers:

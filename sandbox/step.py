@@ -21,10 +21,7 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class Patch(Struct, frozen=True):
-    """A JSON merge patch for one object.
-
-    The body contains the object's UID, so that the patch never changes a new object with the same name.
-    """
+    """A JSON merge patch for one object. Its body has the UID, so it never changes a new object of the same name."""
 
     body: bytes
     subresource: str = ""
@@ -38,10 +35,9 @@ def patch_of(
     metadata: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> Patch:
-    """Return the patch of the object with the metadata `meta`. `metadata` and `fields` are the changes.
+    """Return the patch of the object `meta` with the changes `metadata` and `fields`.
 
-    A merge patch replaces a list as a whole. If `versioned` is True, the API server rejects the patch if the object has
-    changed in the meantime.
+    With `versioned`, as needed to replace a list, the API server rejects the patch if the object has changed.
     """
     version = {"resourceVersion": meta.resource_version} if versioned else {}
     return Patch(
@@ -78,10 +74,9 @@ class Change(Struct, frozen=True):
 
 
 class Delete(Struct, frozen=True):
-    """The deletion of another object in the same namespace. If the other object has another UID than `uid`, nothing is
-    done.
+    """The deletion of another object in the same namespace, if it still has this UID.
 
-    `grace_s` is the grace period in seconds, or None for the object's own grace period.
+    `grace_s` is the grace period in seconds, or None for the object's own.
     """
 
     resource: Resource[Any]
@@ -96,8 +91,7 @@ Effect: TypeAlias = Create | Change | Delete
 class Step(Struct, frozen=True, kw_only=True):
     """The next action for one object. `effects` change other objects, and `write` then patches the object itself.
 
-    `after_s` is the number of seconds until the next call of the behavior. With None, the next call waits for a change.
-    `after_s` is used only in steps without `effects` and `write`.
+    A step without both has the seconds until the next call of the behavior in `after_s`, or None to wait for a change.
     """
 
     effects: tuple[Effect, ...] = ()
@@ -106,7 +100,4 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 NextStep: TypeAlias = Callable[[T, datetime, datetime], Step]
-"""A function that returns the next step for an object of one kind.
-
-The arguments are the object, the current time, and the time when the simulator first saw the object.
-"""
+"""Returns the next step for an object, from it, the current time, and the time when it was first seen."""

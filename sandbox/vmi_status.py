@@ -147,10 +147,7 @@ def vmi_patch(
 
 
 def detail_patch(vmi: SimulatedVMI) -> Patch | None:
-    """Return KubeVirt's next patch of a VMI in phase Scheduling, or None.
-
-    virt-controller first writes the QoS class of the Pod, then the node of the Pod.
-    """
+    """Return KubeVirt's next patch of a VMI in phase Scheduling: first the QoS class, then the node."""
     status = vmi.told
     if vmi.phase != "Scheduling":
         return None
@@ -163,10 +160,7 @@ def detail_patch(vmi: SimulatedVMI) -> Patch | None:
 
 
 def hotplug_patch(vmi: SimulatedVMI) -> Patch | None:
-    """Return the patch with the condition for hotplugged CPUs or memory, or None.
-
-    The condition stays until a migration of the VMI has finished.
-    """
+    """Return the patch with the condition for hotplugged CPUs or memory, which a migration ends, or None."""
     conditions = vmi.conditions
     for type_, is_needed in (("HotVCPUChange", _has_new_sockets(vmi)), ("HotMemoryChange", _has_new_memory(vmi))):
         if is_needed:
@@ -214,10 +208,7 @@ def _launcher_fields(vmi: SimulatedVMI, *, detailed: bool, has_node: bool) -> di
 
 
 def _node_fields(vmi: SimulatedVMI, *, runs: bool) -> dict[str, Any]:
-    """Return the status fields about the node.
-
-    If the guest runs, also return the IP address and the migration method.
-    """
+    """Return the status fields about the node, and about the address and migration if the guest runs."""
     fields: dict[str, Any] = {}
     names = _interfaces(vmi)
     if vmi.told.node_name is None:
@@ -263,8 +254,7 @@ def _conditions(
 def _ready(state: VMIState, vmi: SimulatedVMI, history: Iterable[PhaseTransition], now: datetime) -> Condition:
     """Return the condition Ready.
 
-    As in KubeVirt, the condition of a ready VMI is a copy of the Pod's condition. The Pod is ready before the guest
-    runs. So the condition has the time of the phase Scheduled.
+    As in KubeVirt, it is a copy of the Pod's condition, so it has the time of the phase Scheduled.
     """
     if state.unready_reason == Reason.NO_ANSWER:
         return Condition(type="Ready", status="False", last_transition_time=now)

@@ -44,10 +44,7 @@ REFRESH_S = 0.5
 
 
 def watch(cluster: DemoCluster) -> None:
-    """Apply the example objects and show their state, until the user presses q.
-
-    Raises KubectlFailed if an object cannot be applied, DemoFailed if a component ends by itself, or KeyboardInterrupt.
-    """
+    """Apply the example objects and show their state, until the user presses q. Raises KubectlFailed or DemoFailed."""
     for example in (SET_EXAMPLE, POOL_EXAMPLE):
         print(run_kubectl(cluster.kubeconfig, "apply", "-f", str(example)), end="", flush=True)
     console = Console()
@@ -68,10 +65,7 @@ def watch(cluster: DemoCluster) -> None:
 
 
 def _screen(cluster: DemoCluster, console: Console, keys: "Keyboard", runner: Runner, *, first: str) -> str:
-    """Show the tables, and run the experiments of the pressed keys. Return the first key that is no experiment.
-
-    The key `first` was pressed before, or is empty.
-    """
+    """Show the tables, and run the experiments of the pressed keys, `first` first. Return the first other key."""
     with Live(console=console, screen=True, auto_refresh=False) as live:
         try:
             pressed = first

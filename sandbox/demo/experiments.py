@@ -41,10 +41,7 @@ def changed_vm(name: str, annotations: Any) -> tuple[Command, ...]:
 
 
 UPDATE: Final = merge_patch("vmpool", POOL_NAME, pool_template({READY_AFTER: "2s", BEHAVIOR: None}))
-"""The command that changes the pool's template.
-
-With the new template, each VM needs two seconds to boot, and its image is good. The pool restarts all VMs.
-"""
+"""Changes the pool's template to a good image that boots in two seconds. The pool restarts all VMs."""
 
 BAD_IMAGE: Final = merge_patch("vmpool", POOL_NAME, pool_template({BEHAVIOR: "image-error"}))
 FAIL: Final = changed_vm(BROKEN, {BEHAVIOR: "fail"})

@@ -81,10 +81,7 @@ def target_for(vmi: SimulatedVMI, nodes: Mapping[str, Node]) -> str:
 
 
 def node_for(vmi: ObjectMeta, nodes: Mapping[str, Node]) -> str:
-    """Return a schedulable node for the VMI, or "" if no node is schedulable.
-
-    All nodes get about the same number of VMIs.
-    """
+    """Return a schedulable node for the VMI, or "". All nodes get about the same number of VMIs."""
     names = sorted(name for name, node in nodes.items() if is_schedulable(node))
     return names[crc32(vmi.uid.encode()) % len(names)] if names else ""
 
@@ -189,10 +186,7 @@ def _run(migration: Migration, vmi: SimulatedVMI, state: Mapping[str, Any], now:
 
 
 def hotplug_result(vmi: SimulatedVMI) -> Fields:
-    """Return the status fields that change when a migration ends and applies a hot-plug.
-
-    The result is {} if no hot-plug is in progress.
-    """
+    """Return the status fields that change when a migration ends and applies a hot-plug, or {}."""
     has_cpus, has_memory = vmi.condition(CPU_CHANGE), vmi.condition(MEMORY_CHANGE)
     if not has_cpus and not has_memory:
         return {}

@@ -91,10 +91,7 @@ Document = Mapping[str, Any]
 
 
 class Verdict(Struct, frozen=True):
-    """The answer to an eviction. `denial` is "" if the Pod may be evicted.
-
-    If `is_marked` is True, the VMI gets `status.evacuationNodeName`. KubeVirt then migrates the VMI.
-    """
+    """The answer to an eviction, with a `denial` or "". A VMI that `is_marked` gets `status.evacuationNodeName`."""
 
     denial: str = ""
     is_marked: bool = False

@@ -96,10 +96,7 @@ def _default_spec(spec: Fields, new_uuid: Callable[[], str]) -> None:
 
 
 def _default_resources(domain: Fields) -> None:
-    """Set a missing CPU request to the CPU limit.
-
-    Set a missing guest memory to the memory request, or else to the memory limit.
-    """
+    """Set a missing CPU request to its limit, and a missing guest memory to the memory request or limit."""
     resources, memory = domain["resources"], _child(domain, "memory")
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
     if _amount(limits.get("cpu")) and not _amount(requests.get("cpu")):
@@ -171,10 +168,7 @@ def _without_empty_metadata(document: Fields) -> Fields:
 
 
 def _default_machine(spec: Fields) -> Fields:
-    """Set the architecture and the machine type, and return the domain.
-
-    KubeVirt stores the fields `devices` and `resources` of the domain even if they are empty.
-    """
+    """Set the architecture and machine type, and return the domain, with `devices` and `resources` even if empty."""
     _set_missing(spec, "architecture", ARCHITECTURE)
     domain = _child(spec, "domain")
     _child(domain, "devices")
@@ -224,10 +218,7 @@ _SMALLEST_DECIMAL: Final = Fraction(1, 1000**3)
 
 
 def canonical(value: Any) -> Any:
-    """Return the canonical form of a quantity.
-
-    A quantity with an exponent, or a value that is not a quantity, is returned unchanged.
-    """
+    """Return the canonical form of a quantity. One with an exponent, or another value, is not changed."""
     amount = parse_quantity(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
     text = str(value)
     if amount is None or "e" in text or "E" in text.rstrip("Ei"):

@@ -166,7 +166,7 @@ SUBRESOURCES: Final = tuple(_DECISIONS)
 
 
 def _requests(vm: Document, *changes: Operation) -> Answer:
-    """Return the patch that adds these requests. The patch fails if the VM got other requests in the meantime.
+    """Return the patch that adds these requests and fails if there are new ones.
 
     A stop request replaces all present requests. Any other request is rejected while requests are present.
     """

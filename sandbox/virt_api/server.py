@@ -49,19 +49,13 @@ REQUESTHEADER = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-a
 """The ConfigMap in which kube-apiserver publishes the CA of its front proxy certificate."""
 
 LARGEST_REVIEW = 8 << 20
-"""The largest size of a request in bytes.
-
-An admission review contains the object twice: before and after the change.
-"""
+"""The largest size of a request in bytes: an admission review contains the object twice."""
 
 TEST_FAILED = "jsonpatch test operation does not apply"
 
 
 async def run(client: ApiClient, *, webhooks: bool) -> None:
-    """Serve and register virt-api until the task is cancelled. `client` must have administrator rights.
-
-    If `webhooks` is True, also serve KubeVirt's webhooks.
-    """
+    """Serve virt-api, and with `webhooks` KubeVirt's webhooks, until cancelled. `client` is an administrator."""
     authority = trustme.CA(organization_name="vmherd sandbox virt-api")
     front_proxy_ca = await _front_proxy_ca(client)
     async with (
@@ -232,8 +226,7 @@ def _answer(failure: Failure) -> web.Response:
 async def _registered(client: ApiClient, authority: trustme.CA, port: int, *, webhooks: bool) -> AsyncIterator[None]:
     """Register the server while the block runs.
 
-    At the end, the registrations are removed, because the server no longer answers. If a registration stayed,
-    kube-apiserver would reject all writes of VMs, and the deletion of namespaces would never finish.
+    A registration that stayed would reject all writes of VMs, and no deletion of a namespace would finish.
     """
     objects = registration.objects(port, authority.cert_pem.bytes())
     registrations = objects["api"] | (objects["webhooks"] if webhooks else {})
