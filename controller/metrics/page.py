@@ -49,10 +49,7 @@ class Page(Collector):
         yield from self._live
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
-        """Return the text of the page in the format that the `Accept` header requests, and the content type.
-
-        Any thread may call this method. Call it only once, because it consumes iterators of the page.
-        """
+        """Return the text in the format of the `Accept` header, and the content type. Call it once, in any thread."""
         # None of our names needs an escape, but the escaping schemes `dots` and `values` would change our names.
         # The scheme `underscores` does not change our names.
         encode, content_type = choose_encoder(_OTHER_ESCAPING.sub("escaping=underscores", accept))
@@ -73,10 +70,7 @@ def gauge(name: str, help_text: str, label: str, values: Mapping[str, float]) ->
 
 
 def queue_ages(queues: Iterable[WorkQueue[Any]], now: float) -> Iterator[Metric]:
-    """Yield two gauges of the time, in seconds, that workers have spent on unfinished keys.
-
-    Only these gauges show a worker that hangs, because the other metrics count a key at the end of its processing.
-    """
+    """Yield two gauges of the seconds that workers have spent on unfinished keys: only these show a hanging worker."""
     labels = ["name", "controller"]
     unfinished = GaugeMetricFamily(
         "workqueue_unfinished_work_seconds",
