@@ -88,24 +88,18 @@ class SharedInformer(Generic[T]):
 
     @property
     def seen(self) -> Mapping[str, str]:
-        """For the URL path of each watch, the last resourceVersion whose changes all handlers have received.
+        """The last resourceVersion whose changes all handlers have received, by the URL path of the watch.
 
-        The version is "" before the first list, and while the changes of a list are sent to the handlers.
+        It is "" before the first list, and while the changes of a list are sent to the handlers.
         """
         return {reflector.path: reflector.seen for reflector in self._reflectors}
 
     def silent_s(self, now: float) -> float:
-        """Return the seconds since data last arrived. If there are several watches, return the longest time of a watch.
-
-        The argument `now` is the time of the event loop.
-        """
+        """Return the seconds since data last arrived, of the most silent watch. `now` is the time of the event loop."""
         return max(reflector.silent_s(now) for reflector in self._reflectors)
 
     def add_handler(self, handler: Handler[T]) -> None:
-        """Add a handler. Call this method before `run`.
-
-        A handler that is added later does not receive the objects of the existing cache.
-        """
+        """Add a handler before `run`: a later one would not receive the objects of the existing cache."""
         self._handlers.append(handler)
 
     def relist(self, why: str, *, namespace: str = ALL_NAMESPACES, restored: bool = False) -> None:

@@ -26,10 +26,7 @@ class Added(Struct, Generic[T], frozen=True):
 
 
 class Updated(Struct, Generic[T], frozen=True):
-    """An object has changed. If `only_version` is True, only its resourceVersion has changed, as far as its type shows.
-
-    The type of a resource has only the fields that the program reads. So most updates change only the version.
-    """
+    """An object has changed. If `only_version` is True, no field that its type shows has changed, as usually."""
 
     old: T
     new: T
@@ -55,17 +52,14 @@ class StoreView(Protocol[T_co]):
     def __len__(self) -> int: ...
 
     def version(self, namespace: str = ALL_NAMESPACES) -> str:
-        """Return the last resourceVersion that the store received from the watch for this namespace.
+        """Return the last resourceVersion of a list, an event or a bookmark that the watch of this namespace sent.
 
-        The version may come from a list, an event or a bookmark. Return "" before the first list is complete, or if no
-        watch covers the namespace.
+        Return "" before the first list is complete, or if no watch covers the namespace.
         """
 
     @property
     def rewinds(self) -> int:
-        """Return how many times the server was restored from a backup. Each time, all earlier resourceVersions become
-        invalid.
-        """
+        """How many times the server was restored from a backup, which makes all earlier resourceVersions invalid."""
 
     def follow(self, follower: "Follower[Any]") -> None:
         """Call the follower with each change, in the same step in which readers see the change."""
@@ -182,10 +176,9 @@ class Replacement(Generic[T]):
             self.shard.drop(key)
 
     def keep(self, meta: ObjectMeta) -> None:
-        """Add the cached state of an object to the new list.
+        """Add the cached state, because the list has the object, but not decodable.
 
-        The reflector calls this method if the server's list has the object in a version that cannot be decoded. Do
-        nothing if the cache has no object with the same key and UID.
+        Do nothing if the cache has no object with the same key and UID.
         """
         cached, listed = self.old.objects.get(meta.key), self.shard.objects.get(meta.key)
         if cached is None or cached.metadata.uid != meta.uid:
@@ -217,11 +210,9 @@ class Replacement(Generic[T]):
 
 
 class Store(Generic[T]):
-    """The cached objects of one resource.
+    """The cached objects of one resource. `scopes` are the watched namespaces, or `("",)` for all.
 
-    `scopes` contains the watched namespaces, or is `("",)` for all namespaces. `indexes` maps the name of each index to
-    a function that returns the index values of an object. Every write calls these functions. They must not raise an
-    exception for any object that can be decoded.
+    `indexes` maps the name of each index to a function of an object, called at each write, that must not raise.
     """
 
     def __init__(self, *, indexes: Indexes[T] | None = None, scopes: Iterable[str] = (ALL_NAMESPACES,)) -> None:
@@ -306,10 +297,7 @@ class Store(Generic[T]):
             self._versions[scope] = version
 
     def _drop(self, meta: ObjectMeta, scope: str) -> T | None:
-        """Remove an object and return its cached state.
-
-        Return None if the cache does not have the object or has a newer version of the object.
-        """
+        """Remove an object and return its cached state, or None if the cache has none, or a newer version."""
         shard = self._shards[scope]
         cached = shard.objects.get(meta.key)
         self.advance(meta.resource_version, scope=scope)

@@ -48,9 +48,7 @@ MAX_TRIES = 4
 """Largest number of attempts for one request if the server answers with 429 or 503."""
 
 LONGEST_RETRY_AFTER_S = 10.0
-"""The longest Retry-After, in seconds, for which the client waits. After a longer Retry-After, the request fails at
-once.
-"""
+"""The longest Retry-After, in seconds, for which the client waits. After a longer one, the request fails."""
 
 READ_BUFFER = 1 << 17  # bytes; in one turn of the event loop, a watch decodes up to two buffers: about 60 VMIs
 _NO_LIMIT, NO_ANSWER = nullcontext(), "<error>"
@@ -173,8 +171,7 @@ class ApiClient:
     ) -> bytes:
         """Delete the object and return the body of the answer. Raise ApiError if the request fails.
 
-        `uid` and `version` are preconditions, and an empty text means no precondition. The server answers with Conflict
-        if the object has another UID or resourceVersion.
+        `uid` and `version` are preconditions or "". If they are wrong, the error is Conflict.
         """
         conditions = (("uid", uid), ("resourceVersion", version))
         given = ",".join(f'"{field}":"{value}"' for field, value in conditions if value)
@@ -313,10 +310,7 @@ class ApiClient:
             raise TransportError(str(error), sent=False) from error
 
     async def _renew(self, rejected: str | None) -> bool:
-        """Load the credentials again, because the server answered 401 to a request with the token `rejected`.
-
-        Return True if the request should be repeated. Return False if the credentials cannot be loaded.
-        """
+        """Load the credentials again after a 401 for the token `rejected`. Return True if a repeat may succeed."""
         try:
             await self._credentials.renew(rejected)
         except ConfigurationError as error:

@@ -61,10 +61,9 @@ def import_loaders() -> tuple[ModuleType, ModuleType]:
 
 
 def _prepare_packages() -> None:
-    """Register the packages in `PACKAGE` and `CLIENT` without running their `__init__`. Define the names that the
-    loaders read from `CLIENT`.
+    """Register `PACKAGE` and `CLIENT` without running their `__init__`, with the names that the loaders need.
 
-    After this call, the modules inside both packages can be imported. Raise ImportError if a package is not installed.
+    Then the modules inside can be imported. Raise ImportError if a package is not installed.
     """
     for name in (PACKAGE, CLIENT):
         spec = find_spec(name)
@@ -90,10 +89,7 @@ DEFAULT_KUBECONFIG = Path("~/.kube/config")
 POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 RENEWAL_INTERVAL_S = 5.0
-"""Shortest time between two reloads of the credentials in seconds.
-
-Without this limit, each rejected request could run the exec plugin again.
-"""
+"""Shortest time between two reloads of the credentials, so that not each rejected request runs the exec plugin."""
 
 TRUST_CHECK_INTERVAL_S = 60.0
 HEADER: Final = "!#$&'*+^`|"
@@ -148,10 +144,7 @@ class Credentials:
         self.notice = f"{self.host} gets no credentials, because http is not encrypted" if loaded.withheld else ""
 
     async def authorization(self) -> str | None:
-        """Return the value of the Authorization header, or None if a client certificate identifies the client.
-
-        Raise ConfigurationError if the token has to be refreshed and the refresh fails.
-        """
+        """Return the Authorization header, or None with a client certificate. Raise ConfigurationError."""
         configuration = self._loaded.token
         if configuration.refresh_api_key_hook is not None:
             try:
@@ -163,19 +156,18 @@ class Credentials:
     async def renew(self, rejected: str | None) -> None:
         """Load the credentials again, because the server rejected the token `rejected`.
 
-        Do nothing if `rejected` is not the current token. Do nothing for `RENEWAL_INTERVAL_S` seconds after the last
-        reload. So several rejected requests cause only one reload.
+        Do nothing if it is not the current token, or within `RENEWAL_INTERVAL_S` after the last reload. So several
+        rejected requests cause only one reload.
 
-        Raise ConfigurationError if the credentials cannot be loaded. In this case the old credentials stay in use.
+        Raise ConfigurationError if they cannot be loaded. Then the old credentials stay in use.
         """
         if _token_of(self._loaded.token) == rejected:
             await self._reload_once()
 
     async def refresh_trust(self) -> None:
-        """Load the certificate files again if one of them has changed since the last check.
+        """Load the certificate files again if one has changed, at most once in `TRUST_CHECK_INTERVAL_S` seconds.
 
-        A check happens at most once in `TRUST_CHECK_INTERVAL_S` seconds. If the new files cannot be used, the old TLS
-        context stays in use, and the next check tries again.
+        If they cannot be used, the old TLS context stays in use, and the next check tries again.
         """
         now = asyncio.get_running_loop().time()
         if now - self._checked_at < TRUST_CHECK_INTERVAL_S:
@@ -184,10 +176,7 @@ class Credentials:
         await self._follow_files(self._loaded)
 
     async def renew_trust(self, distrusted: ssl.SSLContext | bool) -> bool:
-        """Load the certificates again, because the TLS context `distrusted` does not trust the server.
-
-        Return True if another TLS context is in use now.
-        """
+        """Load the certificates again, because `distrusted` does not trust the server. Return whether they are new."""
         if self.ssl is distrusted:
             try:
                 await self._reload_once()
@@ -377,9 +366,6 @@ def _impersonation(user: User) -> Iterator[tuple[str, str]]:
 
 
 def _token_of(configuration: Any) -> str | None:
-    """Return the token with its scheme, such as "Bearer ...", or None if the configuration has no token.
-
-    Spaces and newlines around the token are removed, because a token file often ends with a newline.
-    """
+    """Return the token with its scheme, such as "Bearer ...", or None. A token file often ends with a newline."""
     token: str = configuration.api_key.get("BearerToken") or ""
     return token.strip() or None

@@ -21,10 +21,7 @@ _REWRITE: Final[ContextVar[Callable[[str], str]]] = ContextVar("rewrite of warni
 
 @contextmanager
 def collected_warnings() -> Iterator[ValuesView[str]]:
-    """Yield a view. Each new warning about a request of this task, or of a task that it starts, is added to the view.
-
-    The view has at most `MOST` texts. The same text is added once.
-    """
+    """Yield a view of the warnings about requests of this task and of its tasks: each text once, at most `MOST`."""
     texts: dict[str, str] = {}
     token = _COLLECTED.set(texts)
     try:

@@ -68,16 +68,10 @@ T = TypeVar("T", bound=KubeObject)
 PAGE_SIZE = 500
 PAGE_TIMEOUT_S = 60.0
 COMPARE_SLICE = 250
-"""Number of objects in a slice.
-
-The reflector compares a slice with the old list and sends the slice's changes to the handlers. Then other tasks run.
-"""
+"""Number of objects that are compared and sent to the handlers before other tasks run."""
 
 IDLE_TIMEOUT_S = 120.0
-"""The reflector closes a watch if no data arrives for this time in seconds.
-
-The server sends a bookmark about once a minute, even if no object changes.
-"""
+"""A watch without data for this time is closed. The server sends a bookmark about once a minute."""
 
 MAX_LOGGED_OBJECTS = 1000
 """Largest number of undecodable objects that are logged. Further undecodable objects are counted, but not logged."""
@@ -90,9 +84,9 @@ class _Doubt(Struct, frozen=True):
 
 
 class _Round(NamedTuple, Generic[T]):
-    """One list, from its first request to its end. A list that begins again has a new round.
+    """One list, from its first request to its end. It settles `doubt`, the last doubt before its first request.
 
-    The list settles `doubt`, the last doubt before its first request. `reason` is its reason, as a label for metrics.
+    `reason` is a label for metrics.
     """
 
     replacement: Replacement[T]
@@ -149,10 +143,7 @@ class Reflector(Generic[T]):
         """The resourceVersion of the last logged error for each undecodable object."""
 
     def silent_s(self, now: float) -> float:
-        """Return the seconds since data last arrived.
-
-        If no data have arrived yet, return the seconds since the start of `run`, or 0 before the start.
-        """
+        """Return the seconds since data last arrived, or else since the start of `run`, or 0 before the start."""
         return 0.0 if self._last_progress is None else now - self._last_progress
 
     @property
@@ -229,11 +220,7 @@ class Reflector(Generic[T]):
             return Failed(TransportError(f"the list cannot be decoded: {error}", sent=True))
 
     async def _follow(self, state: Streaming | Watching, round_: _Round[T]) -> State:
-        """Open a watch, read its events, and return the next state.
-
-        The method returns when the watch ends. The method also returns when the next state has no watch, for example
-        Waiting.
-        """
+        """Open a watch, read its events, and return the next state at its end, or as soon as a state has no watch."""
         loop = asyncio.get_running_loop()
         started, current = loop.time(), state
         parser = WatchParser(self._resource)
@@ -270,10 +257,7 @@ class Reflector(Generic[T]):
         return await self._enter(self._next(current, end), round_)
 
     async def _next_chunk(self, chunks: AsyncIterator[bytes], state: State) -> bytes:
-        """Return the next data of a watch, or b"" at its end.
-
-        Raise TimeoutError if no data arrives for too long, or if there is a doubt about the cache of a watch.
-        """
+        """Return the next data of a watch, or b"" at its end. Raise TimeoutError if it is silent or doubted."""
         if not isinstance(state, Watching):
             return await anext(chunks, b"")
         if self._doubt is not None:
