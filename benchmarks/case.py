@@ -29,9 +29,7 @@ class Measure(Struct, frozen=True):
 
 
 class Setting(Struct, frozen=True):
-    """One round of a case: its size, an empty directory, the controller (a shell command, or "" for vmherd), and
-    whether the phases that only wait are short.
-    """
+    """One round: its size, an empty directory, the controller (a shell command or ""), and whether waits are short."""
 
     size: int
     directory: Path

@@ -57,10 +57,9 @@ class Running:
 def running_controller(
     kubeconfig: Path, log: Path, *, against: str = "", stalls: Path | None = None, flags: Sequence[str] = ()
 ) -> Iterator[Running]:
-    """Run the controller while the block runs.
+    """Run vmherd with these flags, or the shell command `against`, while the block runs.
 
-    `against` is a shell command that runs another controller. With `stalls`, vmherd runs in `benchmarks.watched`.
-    `flags` are flags of `vmherd run`.
+    With `stalls`, vmherd runs in `benchmarks.watched`.
     """
     other = ["/usr/bin/env", f"KUBECONFIG={kubeconfig}", "sh", "-c", against]
     with running_process(other if against else [*_vmherd(kubeconfig, stalls), *flags], log) as running:

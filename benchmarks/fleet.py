@@ -1,7 +1,4 @@
-"""The objects of a large cluster: VMIs of replica sets, VMs of pools with their VMIs, and the revisions of both.
-
-Status and metadata are like those that KubeVirt 1.9 writes.
-"""
+"""The objects of a large cluster, with status and metadata like those that KubeVirt 1.9 writes."""
 
 import re
 from collections.abc import Callable

@@ -53,9 +53,7 @@ def _cases(members: int) -> dict[str, Callable[[], Made]]:
 
 
 def _pool_rules(members: int, *, starting: bool = False, **changes: str) -> Made:
-    """Return a pool of VMs. With `starting`, they have no status and no VMIs yet. `changes` are other texts of the
-    pool.
-    """
+    """Return a pool of VMs with these changes, if `starting` without statuses and VMIs yet."""
     shapes = fleet.shapes(fleet.Size(1, 1, 1, members))
     machines = _decoded(VMS, shapes["VM of a pool"])
     instances = _decoded(VMIS, shapes["VMI of a VM"])
