@@ -5,6 +5,7 @@ The line may be written a moment after the response. The line of a watch is writ
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from operator import attrgetter
 from pathlib import Path
 from string import Template
 from typing import Any, Final, Literal, TypeAlias
@@ -67,38 +68,19 @@ class AuditRecord(Struct, frozen=True, kw_only=True, rename="camel"):
     """The body of the response as JSON, or empty. Only the level "RequestResponse" records the body."""
 
     @property
-    def username(self) -> str:
-        return self.user.username
-
-    @property
     def credential(self) -> str:
         """The ID of the token or certificate, or "". It distinguishes programs with the same user name."""
         return next(iter(self.user.extra.get(_CREDENTIAL, ())), "")
 
-    @property
-    def group(self) -> str:
-        return self.object_ref.api_group
+    username = property(attrgetter("user.username"))
+    group = property(attrgetter("object_ref.api_group"))
+    resource = property(attrgetter("object_ref.resource"))
+    subresource = property(attrgetter("object_ref.subresource"))
+    namespace = property(attrgetter("object_ref.namespace"))
+    name = property(attrgetter("object_ref.name"))
+    """The name of the object, or "" if the URL contains none, as for lists, watches and most creates."""
 
-    @property
-    def resource(self) -> str:
-        return self.object_ref.resource
-
-    @property
-    def subresource(self) -> str:
-        return self.object_ref.subresource
-
-    @property
-    def namespace(self) -> str:
-        return self.object_ref.namespace
-
-    @property
-    def name(self) -> str:
-        """The name of the object, or "" if the URL contains none, as for lists, watches and most creates."""
-        return self.object_ref.name
-
-    @property
-    def code(self) -> int:
-        return self.response_status.code
+    code = property(attrgetter("response_status.code"))
 
 
 _decode = msgspec.json.Decoder(AuditRecord).decode

@@ -9,6 +9,7 @@ thread renders the page, so that the formatting of thousands of lines does not b
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -26,27 +27,20 @@ _END = b"# EOF\n"
 _OTHER_ESCAPING = re.compile(r"escaping\s*=\s*(dots|values)\b")
 
 
+@dataclass(frozen=True)
 class Page(Collector):
     """A snapshot of all series: the series in the registry, and the series whose values are read at each scrape."""
 
-    def __init__(
-        self,
-        registry: CollectorRegistry,
-        live: Sequence[Metric],
-        figures: Sequence[Iterable[SetFigures]],
-        tallies: Tallies,
-        held: Held,
-    ) -> None:
-        self._registry = registry
-        self._live = live
-        self._figures = figures
-        self._tallies = tallies
-        self._held = held
+    registry: CollectorRegistry
+    live: Sequence[Metric]
+    figures: Sequence[Iterable[SetFigures]]
+    tallies: Tallies
+    held: Held
 
     def collect(self) -> Iterator[Metric]:
         """Yield all series except the series of single objects. Any thread may call this method."""
-        yield from self._registry.collect()
-        yield from self._live
+        yield from self.registry.collect()
+        yield from self.live
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """Return the text in the format of the `Accept` header, and the content type. Call it once, in any thread."""
@@ -54,7 +48,7 @@ class Page(Collector):
         # The scheme `underscores` does not change our names.
         encode, content_type = choose_encoder(_OTHER_ESCAPING.sub("escaping=underscores", accept))
         openmetrics = content_type.startswith("application/openmetrics-text")
-        objects = render(families_of(self._figures, self._tallies, self._held), openmetrics=openmetrics).encode()
+        objects = render(families_of(self.figures, self.tallies, self.held), openmetrics=openmetrics).encode()
         counted = encode(self)
         if openmetrics:
             return counted.removesuffix(_END) + objects + _END, content_type

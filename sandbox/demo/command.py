@@ -22,7 +22,6 @@ import tty
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import NoReturn
 
 import click
 from rich.console import Console
@@ -32,21 +31,20 @@ from rich.live import Live
 from sandbox.binaries import BinariesUnavailable
 from sandbox.controlplane import ControlPlaneError, CrdError
 from sandbox.demo.cluster import DemoCluster, DemoFailed, running_cluster
-from sandbox.demo.experiments import EXPERIMENTS, POOL, POOL_EXAMPLE, SET, SET_EXAMPLE, Command
+from sandbox.demo.experiments import EXPERIMENTS, POOL, POOL_EXAMPLE, SET, SET_EXAMPLE, Command, apply_command
 from sandbox.demo.hints import LINES, OTHER_KEYS, QUIT, TREE, draw_hints, joined, lines_to_paste, screen
-from sandbox.demo.once import run_once
+from sandbox.demo.once import output_of, run_once
 from sandbox.demo.runner import Runner, as_process, environment
 from sandbox.demo.tables import draw
-from sandbox.kubectl import KubectlFailed, KubectlMissing, kubectl_path, run_kubectl
+from sandbox.kubectl import KubectlMissing, kubectl_path
 from sandbox.running import handle_signals
 
 REFRESH_S = 0.5
 
 
 def watch(cluster: DemoCluster) -> None:
-    """Apply the example objects and show their state, until the user presses q. Raises KubectlFailed or DemoFailed."""
-    for example in (SET_EXAMPLE, POOL_EXAMPLE):
-        print(run_kubectl(cluster.kubeconfig, "apply", "-f", str(example)), end="", flush=True)
+    """Apply the example objects and show their state, until the user presses q. Raises DemoFailed."""
+    print(output_of(cluster, apply_command(SET_EXAMPLE, POOL_EXAMPLE)), end="", flush=True)
     console = Console()
     with keyboard() as keys, closing(Runner(cluster.kubeconfig)) as runner:
         key = ""
@@ -175,13 +173,13 @@ def command(*, once: bool) -> int:
 
     Keys scale, update, break and heal them. The exit code is 0, 1 if a step failed, or 130 after Ctrl-C with --once.
     """
-    signal.signal(signal.SIGTERM, _interrupt)
-    signal.signal(signal.SIGHUP, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
     try:
         _run(once=once)
     except KeyboardInterrupt:
         return 130 if once else 0
-    except (BinariesUnavailable, ControlPlaneError, CrdError, DemoFailed, KubectlFailed, KubectlMissing) as error:
+    except (BinariesUnavailable, ControlPlaneError, CrdError, DemoFailed, KubectlMissing) as error:
         raise click.ClickException(f"demo: {error}") from error
     return 0
 
@@ -196,7 +194,3 @@ def _run(*, once: bool) -> None:
             run_once(cluster)
         else:
             watch(cluster)
-
-
-def _interrupt(*_: object) -> NoReturn:
-    raise KeyboardInterrupt

@@ -11,18 +11,16 @@ from fractions import Fraction
 from typing import Any, Final
 
 from controller.apimachinery.quantities import parse_quantity
+from sandbox.live_update import MAX_HOTPLUG_RATIO
+from sandbox.vmi_status import RUNTIME_USER
+from sandbox.vmis import FINALIZER
 
 ARCHITECTURE: Final = "amd64"
 MACHINE: Final = "q35"
 CPU_MODEL: Final = "host-model"
 EVICTION_STRATEGY: Final = "None"
 DISK_BUS: Final = "sata"
-RUNTIME_USER: Final = 107
-FINALIZER: Final = "kubevirt.io/foregroundDeleteVirtualMachine"
 PCI_TOPOLOGY: Final = ("kubevirt.io/pci-topology-version", "v3")
-
-HOTPLUG_RATIO: Final = 4
-"""The maximum of sockets and memory of a running VMI, as a multiple of the values at boot."""
 
 MOST_VCPUS: Final = 512
 LEAST_HOTPLUG_MEMORY: Final = 1 << 30
@@ -109,7 +107,7 @@ def _default_resources(domain: Fields) -> None:
     guest_bytes = _amount(memory.get("guest"))
     hotpluggable = guest_bytes >= LEAST_HOTPLUG_MEMORY and not guest_bytes % MEMORY_BLOCK
     if "maxGuest" not in memory and hotpluggable and not domain.get("launchSecurity"):
-        memory["maxGuest"] = binary(guest_bytes * HOTPLUG_RATIO)
+        memory["maxGuest"] = binary(guest_bytes * MAX_HOTPLUG_RATIO)
 
 
 def _default_cpu(domain: Fields) -> None:
@@ -120,7 +118,7 @@ def _default_cpu(domain: Fields) -> None:
     _set_missing(cpu, "model", CPU_MODEL)
     if not cpu.get("maxSockets"):
         sockets, vcpus = cpu.get("sockets", 0), cpu.get("cores", 0) * cpu.get("threads", 0)
-        most = sockets * HOTPLUG_RATIO
+        most = sockets * MAX_HOTPLUG_RATIO
         cpu["maxSockets"] = max(MOST_VCPUS // vcpus, sockets) if most * vcpus > MOST_VCPUS else most
 
 
