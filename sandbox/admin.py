@@ -49,11 +49,9 @@ _PATIENCE = _Patience(
 
 
 class Admin:
-    """An HTTP client that uses the client certificate in the kubeconfig of a sandbox. Several threads can use it at the
-    same time.
+    """An HTTP client with the certificate in a kubeconfig, for several threads and with reused connections.
 
-    Connections are reused, because a TLS handshake needs more CPU time than a small request. Proxy settings are
-    ignored.
+    Proxy settings are ignored. A TLS handshake would need more CPU time than a small request.
     """
 
     def __init__(self, kubeconfig: Path) -> None:

@@ -89,13 +89,10 @@ _START = b'{"kind":"Event","apiVersion":"audit.k8s.io/'
 
 
 def read_records(log: Path, since: int = 0) -> Iterator[AuditRecord]:
-    """Yield the records of the log from position `since` (in bytes). An incomplete record is skipped.
+    """Yield the records of the log from position `since` (in bytes), but no incomplete ones.
 
-    If a server is killed, its last record may be incomplete. The next server writes its first record into the same
-    line.
-
-    The position may be in the middle of a line, because the server writes a line in pieces. Then the reading begins
-    with the next line.
+    The last record of a killed server may be incomplete, and its line may go on with the first record of the next. The
+    position may be in the middle of a line, because the server writes a line in pieces.
     """
     with log.open("rb") as lines:
         if since:

@@ -63,11 +63,9 @@ def next_step(
     vm_exists: bool = False,
     defaults: SimulationSettings = DEFAULT,
 ) -> Step:
-    """Return the next step for this VMI.
+    """Return the next step for this VMI. `first_seen` is when this simulator first saw it, exactly.
 
-    `first_seen` is the time at which this simulator first saw the VMI. This time can be more exact than the creation
-    time, which the API server stores in whole seconds. `obstacle` is None, or the reason why the VMI waits for a node.
-    It is empty if all PVCs exist and one of them is not bound. `vm_exists` is True if the VMI's VM exists.
+    `obstacle` is None, or the reason why the VMI waits for a node: "" if all PVCs exist and one of them is not bound.
     """
     grace_s = vmi.wanted.termination_grace_period_seconds or 0
     settings = read_settings(annotations_of(vmi.metadata), grace_s=grace_s, defaults=defaults)
@@ -114,10 +112,9 @@ def _is_reached(vmi: SimulatedVMI, state: VMIState) -> bool:
 
 
 def _position(states: tuple[TimedState, ...], current: VMIState | None) -> int:
-    """Return the position of the current state in the timeline.
+    """Return the position of the current state in the timeline, or -1 for a new VMI.
 
-    Return -1 for a new VMI. If the state is missing in the timeline, return the first position with the same phase. If
-    the phase is missing too, return the last position.
+    For an unknown state, return the first position with the same phase, or else the last position.
     """
     if current is None:
         return -1
@@ -242,10 +239,7 @@ def _timeline_start(vmi: SimulatedVMI, first_seen: datetime) -> datetime:
 
 
 def creation_time(meta: ObjectMeta, first_seen: datetime) -> datetime:
-    """Return the latest possible creation time of an object, because the API server drops the fractions of a second.
-
-    `first_seen` is the time at which the simulator first saw the object.
-    """
+    """Return the latest possible creation time, at most `first_seen`: the API server drops fractions of a second."""
     created = meta.creation_timestamp
     return first_seen if created is None else min(first_seen, created + timedelta(seconds=1))
 

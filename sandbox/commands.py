@@ -98,10 +98,7 @@ def down(*, directory: Path) -> None:
 
 
 def sandbox_up(directory: Path, *, detach: bool = False, settings: SimulationSettings | None = DEFAULT) -> int:
-    """Start a sandbox and return the exit code when it has ended; with `detach`, when it is ready.
-
-    Without `settings`, no simulator runs. Raises click.ClickException after a failure.
-    """
+    """Return the exit code when the sandbox has ended, or is ready with `detach`. Raises click.ClickException."""
     home = Home(directory)
     started = time.monotonic()
     was_ready = False
@@ -253,10 +250,9 @@ def _running_cluster(mode: str) -> Iterator[Path]:
 
 
 def prepare(plane: ControlPlane, mode: str) -> None:
-    """Add a KubeVirt object, and change the CRDs of replica sets and pools as the controller's mode requires.
+    """Add a KubeVirt object, and change the CRDs as the controller's mode requires.
 
-    With `alongside`, vmherd's own API groups get these CRDs. With `takeover`, the CRDs have only KubeVirt's status
-    fields, and the API server removes all others.
+    With `alongside`, vmherd's own API groups get CRDs. With `takeover`, the CRDs have only KubeVirt's status fields.
     """
     admin = Admin(plane.kubeconfig)
     added = []

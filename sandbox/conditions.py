@@ -1,7 +1,4 @@
-"""This module changes conditions, and decides about owners, in the same way as KubeVirt and CDI.
-
-A time that is not known is left out of a condition. KubeVirt stores `null` instead.
-"""
+"""Changes conditions, and decides about owners, as KubeVirt and CDI do. An unknown time is left out, not `null`."""
 
 from typing import Any, TypeAlias
 
@@ -15,11 +12,7 @@ Conditions: TypeAlias = tuple[Condition, ...]
 
 
 def updated(conditions: Conditions, new: Condition) -> Conditions:
-    """Return the list with the new condition, like KubeVirt's `UpdateCondition`.
-
-    The new condition replaces one of its type only if the status or the reason has changed, not for a new message
-    alone.
-    """
+    """Return the list with the new condition if its status or reason is new (KubeVirt's `UpdateCondition`)."""
     present = find_condition(conditions, new.type)
     if present is None:
         return (*conditions, new)

@@ -42,10 +42,7 @@ class CrdError(Exception):
 
 
 def install_definitions(kubeconfig: Path, directories: Iterable[Path]) -> None:
-    """Apply every CRD in these directories, and wait until discovery lists all kinds. Raises CrdError.
-
-    A directory that does not exist is skipped.
-    """
+    """Apply every CRD in the directories that exist, and wait until all kinds are served. Raises CrdError."""
     admin = Admin(kubeconfig)
     definitions = [definition for directory in directories for definition in _definitions(directory)]
     try:

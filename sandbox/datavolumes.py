@@ -1,11 +1,8 @@
-"""This module simulates DataVolumes as CDI runs them, and their PersistentVolumeClaims (PVCs).
+"""This module simulates DataVolumes as CDI runs them, and their PersistentVolumeClaims (PVCs). It is pure.
 
-All functions of this module are pure.
-
-For each DataVolume, a PVC with the same name is created. The DataVolume is the controller of the PVC. The DataVolume
-adopts an existing PVC without a controller. The DataVolume succeeds when the PVC is bound and the duration in the
-annotation `sim.vmherd.dev/ready-after` is over. Before that, the DataVolume is in phase Pending or ImportInProgress.
-Very short phases are not written.
+Each DataVolume creates a PVC of its name, or adopts one without a controller. It succeeds when the PVC is bound and the
+duration `sim.vmherd.dev/ready-after` is over, and is Pending or ImportInProgress before. Very short phases are not
+written.
 
 docs/sandbox.md describes the size of the PVC, and the DataVolumes that wait for a VMI or are deleted after their
 success. A DataVolume does not change when its PVC grows.
@@ -86,10 +83,7 @@ def is_handed_over(claim: SimulatedClaim | None, owner: ObjectMeta) -> bool:
 
 
 def volume_step(volume: SimulatedDataVolume, claim: SimulatedClaim | None, now: datetime, first_seen: datetime) -> Step:
-    """Return the next step of CDI for this DataVolume. `claim` is the PVC with its name, or None.
-
-    `first_seen` is the time at which the simulator first saw the DataVolume.
-    """
+    """Return the next step of CDI. `claim` is the PVC of its name or None. `first_seen` is an exact time."""
     meta = volume.metadata
     if meta.deletion_timestamp is not None:
         return Step()

@@ -1,8 +1,4 @@
-"""This module builds programs from source with Go, such as those of the control plane.
-
-The Go module in `sandbox/kube` pins the versions of the control plane's programs. Go has its own caches, so it
-downloads and compiles each package only once. If a build is interrupted, all its processes are killed.
-"""
+"""Builds programs from source with Go, which has its own caches. `sandbox/kube` pins the control plane."""
 
 import os
 import re

@@ -67,23 +67,13 @@ class KindSimulator(Generic[T]):
             self.name, limiter=ItemBackoff(initial_s=RETRY_FROM_S, maximum_s=RETRY_TO_S)
         )
         self._first_seen: dict[ObjectKey, datetime] = {}
-        """The time at which this simulator first saw each object in the store.
-
-        After a restart of the simulator, the time is later than before. The simulated behaviors also work with the
-        later time.
-        """
+        """The time at which this simulator, since its start, first saw each object in the store."""
 
         self._written: dict[ObjectKey, dict[Resource[Any], int]] = {}
-        """The writes that may not be in the caches yet.
-
-        For each simulated object and each written resource, the value is the resource version of the last write.
-        """
+        """The resource version of the last write of each object to each resource, if not yet in the caches."""
 
         self._logged_warnings: set[str] = set()
-        """The warnings that were logged.
-
-        Each warning is logged only once, because all objects of a template have the same warning.
-        """
+        """Each warning is logged once, because all objects of a template have the same."""
 
     async def run(self, workers: int) -> None:
         async with asyncio.TaskGroup() as group:
@@ -210,10 +200,7 @@ class KindSimulator(Generic[T]):
                 )
 
     def _log_failure(self, key: ObjectKey, error: Exception) -> None:
-        """Log the failure, unless the last attempt for the object failed too.
-
-        The informer logs failed connections. Conflicts and failed writes into a terminating namespace are expected.
-        """
+        """Log the first failure of an object, if it is no conflict, lost connection or terminating namespace."""
         expected = isinstance(error, Conflict | TransportError) or (
             isinstance(error, Forbidden) and error.namespace_terminating
         )

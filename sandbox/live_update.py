@@ -36,8 +36,8 @@ _PLACEMENT: Final = ("nodeSelector", "affinity", "tolerations")
 class Update(Struct, frozen=True):
     """The effect of a new VM spec on a running VMI.
 
-    `restart_message` is the message of the condition RestartRequired, or "" if no restart is needed. `patch` is the
-    patch of the VMI. `failure` is the reason and the message of the condition Failure.
+    `restart_message` is that of the condition RestartRequired, or "". `patch` is the patch of the VMI. `failure` is the
+    reason and the message of the condition Failure.
     """
 
     restart_message: str = ""

@@ -104,10 +104,7 @@ class Spawner:
 
 
 def stop_process(pid: int, *, grace_s: float = 20.0) -> None:
-    """Stop any process with SIGTERM, after `grace_s` seconds with SIGKILL, and wait for its end.
-
-    Raises PermissionError if the process belongs to another user.
-    """
+    """Stop any process, after `grace_s` seconds with SIGKILL, and wait for its end. Raises PermissionError."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         give_up = time.monotonic() + grace_s
         if is_running(pid):
@@ -125,10 +122,9 @@ def is_running(pid: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return `count` different ports on loopback that are free now. Two processes do not get the same port.
+    """Return ports on loopback that no other process gets and that are not ephemeral.
 
-    Ephemeral ports are avoided, because the kernel gives these ports to clients. A client could take the port of a
-    stopped server.
+    The kernel gives ephemeral ports to clients. A client could take the port of a stopped server.
     """
     ports = _candidate_ports()
     candidates = iter(random.sample(ports, k=len(ports)))
@@ -143,10 +139,9 @@ def _candidate_ports() -> range:
 
 
 def _reserve(port: int) -> bool:
-    """Return False if the port is in use, or if a process has just got it and does not listen yet.
+    """Return False if the port is in use, or is reserved by the name of an abstract Unix socket.
 
-    A reservation is an abstract Unix socket with a name. The kernel gives a name only once, and frees it at the end of
-    the process.
+    The kernel gives such a name only once, and frees it at the end of the process.
     """
     with socket.socket(socket.AF_UNIX) as reservation, socket.socket() as probe:
         try:

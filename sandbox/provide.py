@@ -15,10 +15,7 @@ def print_line(line: str) -> None:
 
 @contextmanager
 def progress_display(title: str, *, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-    """Print the title, and show the progress on a terminal while the block runs.
-
-    Yield a function that takes the number of completed units out of `total`, which is 0 if it is not known.
-    """
+    """Yield a function that shows the number of completed units out of `total` (0 if unknown) on a terminal."""
     print_line(title)
     if not sys.stderr.isatty():
         yield lambda _: None
@@ -37,10 +34,10 @@ def is_program(path: Path) -> bool:
 
 
 def provide(item: Path, make: Callable[[Path], None], *, program: str = "") -> Path:
-    """Return the path of a program in the cache. If the program is missing, `make` writes it to the given path.
+    """Return the path of a program in the cache. If it is missing, `make` writes it to the given path.
 
-    The item is the program itself, or a folder that contains `program`. If several processes call this function for the
-    same item, only one of them makes the item, and the others wait. An error of `make` leaves nothing in the cache.
+    The item is the program, or a folder that contains `program`. One process at a time makes an item. An error leaves
+    nothing in the cache.
     """
     found = item / program
     if is_program(found):

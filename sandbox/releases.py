@@ -1,7 +1,6 @@
-"""This module downloads the control plane's programs from the official releases and verifies their checksums.
+"""Downloads the programs from the official releases over HTTPS, and verifies the checksums of the same release.
 
-The versions in this module equal the versions in `sandbox/kube/go.mod`. The checksum of a file is downloaded over HTTPS
-from the same release. Without internet access, a download fails within seconds.
+The versions are those in `sandbox/kube/go.mod`. Without internet access, a download fails within seconds.
 """
 
 import hashlib

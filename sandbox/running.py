@@ -113,9 +113,9 @@ class Home:
                 log.unlink()
 
     def evict(self) -> State | None:
-        """Stop the sandbox in this directory, remove its files, and return its state, or None if no sandbox ran.
+        """Stop and remove the sandbox, and return its state, or None if none runs.
 
-        Raises HomeError if no sandbox ever ran in the directory, or if another user runs the sandbox.
+        Raises HomeError if no sandbox ever ran in the directory, or if another user runs it.
         """
         if not self._lock.is_file():
             raise HomeError(f"there is no sandbox in {self.directory}")
@@ -187,11 +187,10 @@ class Interrupter:
 def run_sandbox(
     home: Home, *, simulate: Simulate | None, on_ready: Callable[[], None], interrupter: Interrupter
 ) -> None:
-    """Run the sandbox until a signal comes. Call this function inside `Home.occupied` and `interruptible`.
+    """Run the sandbox until a signal comes, inside `Home.occupied` and `interruptible`.
 
-    `on_ready` is called when the sandbox is ready. If `simulate` is None, no virtual machines are simulated. Raises
-    BinariesUnavailable, ControlPlaneError or CrdError if the sandbox does not start. Raises SandboxError if a component
-    ends by itself. Raises KeyboardInterrupt if a signal comes before the sandbox is ready.
+    Raises BinariesUnavailable, ControlPlaneError or CrdError if it does not start, SandboxError if a component ends,
+    and KeyboardInterrupt if a signal comes before it is ready.
     """
     plane: ControlPlane | None = None
     try:

@@ -26,11 +26,10 @@ READY_AFTER: Final = "sim.vmherd.dev/ready-after"
 
 BEHAVIOR: Final = "sim.vmherd.dev/behavior"
 SHUTDOWN_AFTER: Final = "sim.vmherd.dev/shutdown-after"
-"""The annotation with the time from the deletion of a VMI to its end.
+"""The annotation with the time from the deletion of a VMI to its end, by default 0 seconds.
 
-The default is 0 seconds. If the VMI simulates the behavior slow-shutdown, the default is the spec's
-`terminationGracePeriodSeconds`, but at most 30 seconds. If `terminationGracePeriodSeconds` is 0 or missing, such a VMI
-needs 30 seconds.
+With slow-shutdown, the default is the spec's `terminationGracePeriodSeconds`, but at most 30 seconds, and 30 seconds if
+it is 0 or missing.
 """
 
 TIME_SCALE: Final = "sim.vmherd.dev/time-scale"
@@ -91,10 +90,7 @@ DEFAULT: Final = SimulationSettings()
 def read_settings(
     annotations: Mapping[str, str], *, grace_s: int = 0, defaults: SimulationSettings = DEFAULT
 ) -> SimulationSettings:
-    """Parse the annotations of an object. `defaults` are the settings of an object without annotations.
-
-    `grace_s` is the termination grace period of the object in seconds, or 0 if it has none.
-    """
+    """Parse the annotations of an object whose termination grace period is `grace_s` seconds, or 0."""
     texts = tuple(annotations.get(name) for name in _ANNOTATIONS)
     return _parse(texts, grace_s, defaults) if any(text is not None for text in texts) else defaults
 

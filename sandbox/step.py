@@ -1,10 +1,8 @@
-"""This module defines the type `Step`: the next action of the simulator for one simulated object.
+"""Defines `Step`: the next action of the simulator for one simulated object.
 
-A behavior is a pure function. Its input is one object, the related objects and the current time. Its result is one
-`Step`. The loop in `sandbox.kind_simulator` calls the behavior and executes the step. The loop calls the behavior again
-after a change of one of these objects, after the delay of the step, or after a failure. After a write, the next call
-waits until the caches contain the write. A behavior stores no data, so a restarted simulator continues from the state
-of the cluster.
+A behavior is a pure function of one object, the related objects and the current time that returns one `Step`. The loop
+in `sandbox.kind_simulator` executes the step. It calls the behavior again after a change, after the delay of the step
+or after a failure, and after a write only when the caches contain it.
 """
 
 from collections.abc import Callable, Mapping
@@ -62,9 +60,8 @@ def creation(resource: Resource[Any], metadata: Mapping[str, Any], **fields: Any
 class Change(Struct, frozen=True):
     """A patch of another object in the same namespace. If the other object no longer exists, nothing is done.
 
-    If `adopts` is True, the patch makes the simulated object the owner of the other object. Before such a patch, the
-    simulated object is read from the API server, because the cache may be out of date. If the simulated object is being
-    deleted, the patch is not sent. KubeVirt does the same.
+    If `adopts` is True, the simulated object becomes the owner of the other object. It is then first read from the API
+    server, and nothing is sent if it is being deleted, as in KubeVirt.
     """
 
     resource: Resource[Any]
@@ -74,10 +71,7 @@ class Change(Struct, frozen=True):
 
 
 class Delete(Struct, frozen=True):
-    """The deletion of another object in the same namespace, if it still has this UID.
-
-    `grace_s` is the grace period in seconds, or None for the object's own.
-    """
+    """The deletion of another object in the namespace, if it has this UID. `grace_s` is None for its own period."""
 
     resource: Resource[Any]
     name: str

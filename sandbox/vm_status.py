@@ -1,8 +1,4 @@
-"""This module computes the status of a VM in the same way as KubeVirt.
-
-All functions of this module are pure. The status depends on the VM, on its VMI, on its storage and on the current time.
-If nothing has changed since the last write, the new status equals the old status.
-"""
+"""Computes the status of a VM as KubeVirt does, from the VM, its VMI, its storage and the current time. It is pure."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -25,8 +21,7 @@ BACKOFF_S: Final = 10
 LONGEST_BACKOFF_S: Final = 300
 """The longest wait in seconds after a failed start.
 
-As in KubeVirt, the wait is BACKOFF_S times the square of the number of failed starts, plus up to 50 %. The time scale
-of the simulation shortens the wait.
+As in KubeVirt, the wait is BACKOFF_S times the square of the failed starts, plus up to 50 %, times the time scale.
 """
 
 RESTART_REQUIRED: Final = "RestartRequired"
@@ -42,10 +37,7 @@ _OWN_CONDITIONS: Final = frozenset({"Ready", "Failure", RESTART_REQUIRED})
 
 
 class RelatedObjects(Struct, frozen=True, kw_only=True):
-    """The existing objects that are related to a VM: its VMI, and the DataVolumes, PVCs and revisions by name.
-
-    `serves_data_volumes` is True if the CRD of DataVolumes is installed.
-    """
+    """The objects that are related to a VM, by name, and whether the CRD of DataVolumes is installed."""
 
     vmi: SimulatedVMI | None = None
     volumes: Mapping[str, SimulatedDataVolume] = {}
@@ -73,10 +65,9 @@ class Situation(Struct, frozen=True):
 class Pass(Struct, frozen=True, kw_only=True):
     """The actions and findings of one run of the VM controller, before the run writes the VM's status.
 
-    The field `starts` is True if the run creates the VMI. The field `stops` is True if the run deletes the VMI.
-    `generation` is the VM generation in the VMI's annotation, or None if the VM has no VMI. `restart_message` is the
-    message of the condition RestartRequired. The value "" means that no restart is needed. The value None leaves the
-    condition unchanged. `failure` is the reason and the message of the condition Failure.
+    The run creates the VMI if `starts`, and deletes it if `stops`. `generation` is that in the VMI's annotation, or
+    None. `restart_message` is that of the condition RestartRequired, "" if no restart is needed, and None if nothing
+    changes. `failure` is the reason and the message of the condition Failure.
     """
 
     starts: bool = False

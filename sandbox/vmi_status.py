@@ -1,11 +1,9 @@
 """This module builds the patches that write the state of a VMI.
 
-KubeVirt's VMIs have no status subresource, so a patch of the status is sent to the object itself. A patch contains the
-complete list of conditions, because a JSON merge patch replaces lists.
-
-In KubeVirt, several programs write to a VMI. If the setting `detail` (an annotation or an option) is `full`, the
-simulator sends each of these writes as a separate patch. If it is `short`, one patch contains all writes up to the next
-state that lasts.
+KubeVirt's VMIs have no status subresource, so a patch of the status is sent to the object itself. It has all
+conditions, because a JSON merge patch replaces lists. In KubeVirt, several programs write to a VMI. If the setting
+`detail` (an annotation or an option) is `full`, each of these writes is a separate patch. If it is `short`, one patch
+contains all writes up to the next state that lasts.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -101,9 +99,8 @@ def state_patch(
 ) -> Patch:
     """Return the patch that writes this state to the VMI. `reason` is the new reason in the status, or "".
 
-    `unseen` are earlier phases that were not written. The patch adds these phases to the phase history. If `finalizers`
-    differ from the VMI's finalizers, the patch replaces the whole list. Such a patch contains the resource version. If
-    `detailed` is True, the patch leaves out the fields that `detail_patch` writes separately.
+    It adds the phases `unseen`, which were not written, to the phase history. Other `finalizers` than the VMI's replace
+    the whole list, for this resource version. If `detailed`, the fields of `detail_patch` are left out.
     """
     status: dict[str, Any] = {"reason": reason} if reason else {}
     history = vmi.history
@@ -252,10 +249,7 @@ def _conditions(
 
 
 def _ready(state: VMIState, vmi: SimulatedVMI, history: Iterable[PhaseTransition], now: datetime) -> Condition:
-    """Return the condition Ready.
-
-    As in KubeVirt, it is a copy of the Pod's condition, so it has the time of the phase Scheduled.
-    """
+    """Return the condition Ready, a copy of the Pod's as in KubeVirt, so with the time of the phase Scheduled."""
     if state.unready_reason == Reason.NO_ANSWER:
         return Condition(type="Ready", status="False", last_transition_time=now)
     if state.unready_reason:

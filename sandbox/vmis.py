@@ -35,11 +35,7 @@ FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
 
 class Reason(StrEnum):
-    """The reasons in the conditions of a VMI.
-
-    `CONDITION_MISSING` stands for a VMI with a phase and no condition Ready, `NO_ANSWER` for Ready=False without a
-    reason.
-    """
+    """The reasons in conditions, or in place of Ready: it is missing, or False without a reason (`NO_ANSWER`)."""
 
     CONDITION_MISSING = "VMIConditionMissing"
     NO_ANSWER = "False"
@@ -161,11 +157,10 @@ class VMISpec(Struct, frozen=True, rename="camel"):
 
 
 class VMIState(Struct, frozen=True):
-    """The visible state of a VMI. The VMI is ready if `unready_reason` is empty.
+    """The visible state of a VMI. It is ready if `unready_reason` is empty.
 
-    `problem` is the reason why the VMI cannot start or is paused, or "". If no node is suitable, the reason is in the
-    condition PodScheduled=False. The reason of a pause is in the condition Paused=True. Any other reason is in the
-    condition Synchronized=False.
+    `problem` is the reason why the VMI cannot start or is paused, or "": it is in the condition PodScheduled=False if
+    no node is suitable, in Paused=True during a pause, and else in Synchronized=False.
     """
 
     phase: str

@@ -168,10 +168,7 @@ def finalizer_patch(vm: SimulatedVM, *, finalizer: bool) -> Patch:
 
 
 def status_patch(vm: SimulatedVM, status: VMStatus) -> Patch:
-    """Return the patch that writes this status.
-
-    It has the VM's resource version, because the API server ignores the UID in a patch of the status.
-    """
+    """Return the patch that writes this status of this version, because the server ignores the UID."""
     return patch_of(vm.metadata, "status", versioned=True, status=status)
 
 
@@ -206,10 +203,7 @@ def create(
 
 
 class SimulatedRevision(Struct, frozen=True):
-    """The ControllerRevision that KubeVirt creates at each start of a VM, with the VM's spec at that time.
-
-    The VM controller compares this spec with later specs. Some differences take effect only after a restart of the VM.
-    """
+    """The ControllerRevision of a start of a VM, with its spec at that time, which later specs are compared with."""
 
     metadata: ObjectMeta = ObjectMeta()
     revision: int = 0

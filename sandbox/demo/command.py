@@ -1,13 +1,11 @@
-"""This module has the command `vmherd demo`, which shows on a local control plane how vmherd works.
+"""`vmherd demo` shows on a local control plane how vmherd works. Its processes and files are gone at the end.
 
-Without options, the demo needs a terminal. The demo applies a replica set and a pool, and shows their state in tables.
-Keys start experiments, and the tables show their effect. The user can also paste the same commands into another
-terminal. The key q ends the demo with the plugin's view of the objects, and Ctrl-C ends the demo at once.
+On a terminal, the demo shows a replica set and a pool in tables. Keys start experiments, whose commands the user can
+also paste into another terminal. The key q ends the demo with the plugin's view of the objects, and Ctrl-C ends it at
+once.
 
-With `--once`, the demo needs no terminal. It applies the same objects, and makes the experiments one after the other.
-The exit code is 0 only if every step finished within its time limit.
-
-At the end, the demo stops all its processes and removes all its files.
+With `--once`, the demo makes the experiments one after the other. The exit code is 0 only if every step finished within
+its time limit.
 """
 
 import os

@@ -1,7 +1,4 @@
-"""This module has the example objects and the experiments of the demo. A user starts each experiment with a key.
-
-An experiment is a list of commands that can be repeated. So keys can be pressed at any time, in any order, and twice.
-"""
+"""The example objects, and the experiments, each with a key. All commands can be repeated, in any order."""
 
 import json
 from collections.abc import Mapping

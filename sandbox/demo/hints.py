@@ -1,6 +1,4 @@
-"""This module draws the lines below the demo's tables: the last experiment, and the keys. It also has the lines that a
-user can paste into another terminal. All functions of this module are pure.
-"""
+"""Draws the last experiment, the keys, and the lines to paste into another terminal. This module is pure."""
 
 import shlex
 import textwrap

@@ -1,8 +1,7 @@
-"""Simulates the nodes of VMIs, and live migrations between them. All functions of this module are pure.
+"""Simulates the nodes of VMIs, and live migrations between them, as docs/sandbox.md says. This module is pure.
 
-docs/sandbox.md describes a lost node and a migration. A node does not answer if its condition Ready is False or
-Unknown. A user creates a migration, or KubeVirt creates it for a VMI that must leave its node
-(`status.evacuationNodeName`). While the migration runs, `status.migrationState` of the VMI has no `endTimestamp`.
+A node whose condition Ready is False or Unknown does not answer. A user creates a migration, or KubeVirt for a VMI that
+must leave its node (`status.evacuationNodeName`). Until its end, `status.migrationState` has no `endTimestamp`.
 """
 
 from collections.abc import Iterable, Mapping

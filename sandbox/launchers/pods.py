@@ -1,9 +1,7 @@
-"""This module simulates the virt-launcher Pod of each VMI. All functions of this module are pure.
+"""This module simulates the virt-launcher Pod of each VMI. It is pure.
 
-The Pod is created when the VMI is scheduled, and has the VMI's node, address and readiness. When the VMI ends, the Pod
-ends. If a user deletes or evicts the Pod of a VMI, the VMI ends.
-
-In a real cluster, the direction is the opposite: the VMI gets its node, address and readiness from the Pod.
+The Pod is created when the VMI is scheduled, and has its node, address and readiness. In a real cluster, the VMI gets
+them from the Pod. If one of the two ends, the other ends, too.
 """
 
 import zlib

@@ -28,10 +28,7 @@ InformerOf: TypeAlias = Callable[..., SharedInformer[Any]]
 
 
 class LauncherSimulator:
-    """The simulators of Pods and migrations, with their own informers.
-
-    `informers` is the table of all informers. The simulator of VMIs asks `vmi_step` for steps with Pods and nodes.
-    """
+    """The simulators of Pods and migrations. They add their informers to the table `informers` of all."""
 
     def __init__(
         self,

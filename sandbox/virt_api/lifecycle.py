@@ -1,7 +1,7 @@
-"""This module decides what virt-api does for the subresources `start`, `stop` and `restart` of a VM.
+"""Decides what virt-api does for the subresources `start`, `stop` and `restart` of a VM. It is pure.
 
-All functions of this module are pure. The result is the list of patches to send, or a `Failure`. A patch of the
-status adds requests to `status.stateChangeRequests`. virt-controller, or the simulator, acts on these requests.
+The result is the list of patches to send, or a `Failure`. A patch of the status adds requests to
+`status.stateChangeRequests`, on which virt-controller or the simulator acts.
 """
 
 from collections.abc import Mapping

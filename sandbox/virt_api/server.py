@@ -1,8 +1,7 @@
-"""This module serves KubeVirt's aggregated API `subresources.kubevirt.io/v1` and its webhooks on loopback.
+"""Serves KubeVirt's aggregated API `subresources.kubevirt.io/v1` and its webhooks on loopback.
 
-kube-apiserver authenticates and authorizes each request. It sends the request to this server with its front proxy
-certificate. The server accepts subresource requests only with this certificate. The server stores nothing: it reads the
-VM and its VMI, and patches the VM.
+Subresource requests are accepted only from kube-apiserver with its front proxy certificate, which authorizes them. The
+server stores nothing: it reads the VM and its VMI, and patches the VM.
 """
 
 import asyncio
@@ -224,10 +223,7 @@ def _answer(failure: Failure) -> web.Response:
 
 @asynccontextmanager
 async def _registered(client: ApiClient, authority: trustme.CA, port: int, *, webhooks: bool) -> AsyncIterator[None]:
-    """Register the server while the block runs.
-
-    A registration that stayed would reject all writes of VMs, and no deletion of a namespace would finish.
-    """
+    """Register the server while the block runs. A registration that stayed would block all writes of VMs."""
     objects = registration.objects(port, authority.cert_pem.bytes())
     registrations = objects["api"] | (objects["webhooks"] if webhooks else {})
     for path, document in (objects["service"] | registrations).items():
