@@ -162,10 +162,7 @@ def from_response(code: int, body: bytes, *, retry_after: str | None = None) -> 
 
 
 def from_status(status: Status, *, code: int | None = None, retry_after: str | None = None) -> StatusError:
-    """Return the error for a Status in an HTTP answer with this code, or in an ERROR event with `code` None.
-
-    Then the code in the Status is used, or else 500.
-    """
+    """Return the error for a Status with this code, or in an ERROR event with its own code, or else 500."""
     number = code or status.code or 500
     details = status.details or StatusDetails()
     reason = status.reason or ""
@@ -181,8 +178,7 @@ def from_status(status: Status, *, code: int | None = None, retry_after: str | N
 def without_dumps(message: str) -> str:
     """Return the message with "{...}" in place of a dump of an object, and without control characters.
 
-    A webhook may quote an object with passwords. All text after the beginning of a dump is left out, because the
-    message may be cut off.
+    A webhook may quote an object with passwords. The dump may be cut off, so all text after its beginning is left out.
     """
     return _CONTROL.sub(" ", _DUMP.sub("{...}", message[:_LONGEST_READ]))
 

@@ -165,10 +165,7 @@ LONGEST_NUMBER = 100
 
 
 def version_number(resource_version: str) -> int | None:
-    """Return the resourceVersion as a number, or None.
-
-    Each write to a resource increases its version, so two versions of one resource can be compared (KEP-5504).
-    """
+    """Return the resourceVersion as a number, which each write to the resource increases (KEP-5504), or None."""
     is_number = resource_version.isascii() and resource_version.isdigit() and len(resource_version) < LONGEST_NUMBER
     return int(resource_version) if is_number else None
 

@@ -60,8 +60,7 @@ _decode_versioned = msgspec.json.Decoder(_Versioned).decode
 def read_meta(answer: bytes) -> ObjectMeta:
     """Decode the metadata of the object in an answer.
 
-    Raise TransportError with `sent=True` if it is none: a proxy may have answered, and the server may have carried out
-    the request.
+    Raise TransportError with `sent=True` if a proxy may have answered: the server may have carried out the request.
     """
     return _read(_decode_object, answer).metadata
 

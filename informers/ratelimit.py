@@ -94,8 +94,7 @@ class ItemBackoff(RateLimiter[K]):
 class TokenBucket(RateLimiter[Hashable]):
     """Limits the attempts of all keys together: `burst` at once, and then `rate_per_s` in a second.
 
-    The caller of `reserve` or `delay` waits for the returned number of seconds, which grows with each call if the
-    bucket is empty.
+    The caller waits for the returned seconds. If the bucket is empty, they grow with each call.
     """
 
     def __init__(self, *, rate_per_s: float = 10.0, burst: int = 100) -> None:

@@ -51,11 +51,7 @@ T = TypeVar("T", bound=KubeObject)
 Wire: TypeAlias = bytes | msgspec.Raw
 
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""The exceptions that the decoder raises.
-
-DecodeError means invalid JSON or a field of the wrong type. UnicodeDecodeError means that a text is not UTF-8.
-RecursionError means that the JSON is nested too deeply.
-"""
+"""The exceptions of the decoder: invalid JSON or a wrong type, a text that is not UTF-8, and too deep JSON."""
 
 
 class ListMeta(Struct, frozen=True):
@@ -85,12 +81,12 @@ class PartialObject(Struct, frozen=True):
 class Resource(Generic[T]):
     """One resource of the API, such as `Resource(VMI, group="kubevirt.io", version="v1", plural=..., kind=...)`.
 
-    `type_` is a frozen Struct with only the fields that the program reads. Create each resource once, as a constant.
-    Two `Resource` objects are never equal, even with equal attributes.
+    `type_` is a frozen Struct with only the fields that the program reads. Create each resource once, as a constant:
+    two `Resource` objects are never equal.
 
-    If `partial` is True, an object with an unreadable field is decoded as an object that has only metadata. Readers of
-    the cache then know its labels, its owner and its deletion. The type needs a field `undecodable`, which is "" or
-    contains the decoder's message. Without `partial`, an object with an unreadable field is skipped.
+    An object with an unreadable field is skipped. If `partial` is True, it is decoded with only its metadata instead,
+    so readers know its labels, its owner and its deletion. The type then needs a field `undecodable` for the decoder's
+    message, or "".
     """
 
     def __init__(

@@ -1,13 +1,10 @@
 """A simple HTTP client for the API server. The client sends and returns bytes and raises an ApiError for each failure.
 
-One client uses one aiohttp session with explicit timeouts. The client ignores the proxy settings of the environment.
+A client uses one aiohttp session with explicit timeouts and without the proxy settings of the environment.
 
-A write first waits until fewer than `max_inflight` writes are running. If several writes wait,
-`informers.http.fairness` selects the next one. Reads and watches do not wait. The reported duration of a write includes
-the waiting time.
-
-Before a write, the client calls the gate, a function that can forbid the write. The connection is open then, but no
-byte of the request has been sent.
+A write first waits until fewer than `max_inflight` writes are running, in the order of `informers.http.fairness`. Its
+reported duration includes the wait. Reads and watches do not wait. Then the client calls the gate, a function that can
+forbid the write. The connection is open then, but no byte of the request has been sent.
 
 The section "Client" of docs/informers.md lists its promises, and the only three cases in which it repeats a request.
 """
@@ -169,10 +166,7 @@ class ApiClient:
         propagation: str = "Background",
         version: str = "",
     ) -> bytes:
-        """Delete the object and return the body of the answer. Raise ApiError if the request fails.
-
-        `uid` and `version` are preconditions or "". If they are wrong, the error is Conflict.
-        """
+        """Delete the object and return the body of the answer. Raise ApiError, or Conflict for a wrong precondition."""
         conditions = (("uid", uid), ("resourceVersion", version))
         given = ",".join(f'"{field}":"{value}"' for field, value in conditions if value)
         options = f'"propagationPolicy":"{propagation}","preconditions":{{{given}}}'
@@ -188,11 +182,10 @@ class ApiClient:
         idle_timeout_s: float,
         may_pause: Callable[[], bool] = lambda: False,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open a watch and yield an iterator over its data in chunks. The iterator ends when the server ends the watch.
-        While `may_pause` returns True, a busy watch is read less often (see `read_chunks`).
+        """Open a watch and yield an iterator over its data in chunks, until the server ends the watch.
 
-        Raise ApiError if the watch cannot be opened or if the connection is lost. Raise TimeoutError during the
-        iteration if no data arrives for `idle_timeout_s` seconds.
+        While `may_pause` returns True, a busy watch is read less often (see `read_chunks`). Raise ApiError if the watch
+        cannot be opened or is lost, and TimeoutError if no data arrives for `idle_timeout_s` seconds.
         """
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
         token = await self._token()
@@ -328,12 +321,10 @@ async def open_client(
     max_inflight: int | None = 50,
     gate: Gate | None = None,
 ) -> AsyncIterator[ApiClient]:
-    """Open a client with its own session. Close the client at the end of the `async with` block.
+    """Open a client with its own session for the `async with` block. Clients can share one `Credentials` object.
 
     `max_inflight` is the largest number of writes at the same time; None means no limit. A lease needs a client without
     a limit: renewals must not wait.
-
-    Several clients can share one `Credentials` object. Then they load the certificates and the token only once.
     """
     connector = GatedConnector(
         limit=0,

@@ -1,8 +1,7 @@
-"""This module loads the address of a cluster and the credentials for it.
+"""This module loads the address of a cluster and the credentials for it. Its errors have one line.
 
-`informers.http.kubeconfig` reads kubeconfigs, and `informers.http.exec_plugin` runs exec plugins. kubernetes_asyncio
-makes the Authorization header, and reads and refreshes the token of a Pod. The project uses nothing else of that
-package. Each function raises ConfigurationError if it fails. The message of the error is one line.
+kubernetes_asyncio makes the Authorization header, and reads and refreshes the token of a Pod. The project uses nothing
+else of that package. Each function raises ConfigurationError if it fails.
 """
 
 import asyncio
@@ -43,12 +42,11 @@ CLIENT: Final = f"{PACKAGE}.client"
 def import_loaders() -> tuple[ModuleType, ModuleType]:
     """Return the modules `kubernetes_asyncio.config` and `kubernetes_asyncio.client`.
 
-    A normal import of kubernetes_asyncio also imports its generated client: 830 modules and 34 MB of classes. The
-    `__init__` modules of both packages only import the generated client, so they are not run. If a later version cannot
-    be imported in this way, the whole package is imported.
+    The `__init__` modules of both packages only import the generated client, 830 modules and 34 MB of classes, so they
+    are not run. If a later version cannot be imported in this way, the whole package is imported.
 
-    The client module may be incomplete, but has the class `Configuration`. The loaders store their results in an
-    instance of this class. Raise ImportError if kubernetes_asyncio is not installed.
+    The client module may be incomplete, but has the class `Configuration`, in which the loaders store their results.
+    Raise ImportError if kubernetes_asyncio is not installed.
     """
     if PACKAGE not in sys.modules:
         try:
@@ -61,10 +59,7 @@ def import_loaders() -> tuple[ModuleType, ModuleType]:
 
 
 def _prepare_packages() -> None:
-    """Register `PACKAGE` and `CLIENT` without running their `__init__`, with the names that the loaders need.
-
-    Then the modules inside can be imported. Raise ImportError if a package is not installed.
-    """
+    """Register `PACKAGE` and `CLIENT` without their `__init__`, so their modules can be imported. Raise ImportError."""
     for name in (PACKAGE, CLIENT):
         spec = find_spec(name)
         if spec is None:
@@ -122,9 +117,9 @@ class Loaded(NamedTuple):
 class Credentials:
     """The address of an API server, a TLS context for it, and a token that is refreshed before it expires.
 
-    `load_credentials` creates the instances. Any number of clients of one event loop can share one instance.
-    `refresh_trust` looks for changed certificate files once a minute, and `renew_trust` looks for them at once. If
-    the server does not get the credentials, `notice` is a sentence that says so, else "".
+    `load_credentials` creates the instances, which all clients of an event loop can share. `refresh_trust` looks for
+    changed certificate files once a minute, and `renew_trust` at once. `notice` is a sentence if the server does not
+    get the credentials, else "".
     """
 
     def __init__(self, loaded: Loaded, reload: Callable[[], Awaitable[Loaded]]) -> None:
@@ -223,16 +218,14 @@ async def load_credentials(
     kubeconfig: str = "", context: str = "", *, cluster: str = "", user: str = "", server: str = "", token: str = "",
     as_user: str = "", as_groups: Sequence[str] = (),
 ) -> Credentials:  # fmt: skip
-    """Load the credentials from the first source that is set, and return them.
+    """Load the credentials from the first source that is set. Raise ConfigurationError if it cannot be used.
 
     The sources are, in this order: the path `kubeconfig`, the variable KUBECONFIG, the Pod's service account (in a
-    cluster only), and the file ~/.kube/config. `context` selects a context of the kubeconfig. If `context` is "", the
-    current context of the kubeconfig is used. The other arguments have the meaning of kubectl's flags.
+    cluster only), and the file ~/.kube/config. `context` selects a context of the kubeconfig, or "" the current one.
+    The other arguments have the meaning of kubectl's flags.
 
     A `server` replaces the address of the source. It gets no credentials of the Pod, and needs no kubeconfig. A `token`
     replaces all credentials of the source, a client certificate included.
-
-    Raise ConfigurationError if the source cannot be used.
     """
     overrides = Overrides(context, cluster, user, server, token, as_user, tuple(as_groups))
     load = _choose_source(kubeconfig, overrides)
@@ -303,7 +296,7 @@ async def _load(chosen: Chosen, source: str) -> Loaded:
 
 
 async def _with_credentials(loaded: Loaded, cluster: Cluster, user: User, pem: Pem) -> Loaded:
-    """Add the settings of TLS and the credentials. Run the exec plugin if the user has no other credentials.
+    """Add TLS and the credentials, those of the exec plugin only if the user has no others.
 
     The sources of the order are `config.go` and `round_trippers.go` of client-go.
     """

@@ -46,10 +46,7 @@ def is_interactive() -> bool:
 
 
 async def run_plugin(plugin: Exec, cluster: Cluster, authority: bytes) -> Status:
-    """Return the credentials that the plugin prints. `authority` is the CA in PEM format.
-
-    Raise ConfigurationError if the plugin fails, hangs or prints something else.
-    """
+    """Return the credentials that the plugin prints. `authority` is the CA. Raise ConfigurationError if it fails."""
     interactive = is_interactive() and mode_of(plugin) != "Never"
     spec: dict[str, Any] = {"interactive": interactive}
     if plugin.get("provideClusterInfo"):

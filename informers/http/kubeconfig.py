@@ -241,10 +241,7 @@ Pem: TypeAlias = tuple[bytes, bytes, bytes]
 
 
 class Server(NamedTuple):
-    """The `url` of an API server, with http(s), host and path, and without a slash at its end.
-
-    `login` is the value of the Authorization header for the user in the address, or "".
-    """
+    """The `url` of an API server without a final slash, and the Authorization header `login` for its user, or ""."""
 
     url: str
     login: str = ""
@@ -256,10 +253,7 @@ class Server(NamedTuple):
 
 
 def parse_server(address: str, source: str) -> Server:
-    """Read an address such as `HTTPS://host:6443/path/` from `source`. Raise ConfigurationError.
-
-    The query and the fragment are removed, as in kubectl.
-    """
+    """Read an address such as `HTTPS://host:6443/path/` without its query. Raise ConfigurationError."""
     try:
         parts = urlsplit(address)
         host, port = parts.hostname or "", parts.port

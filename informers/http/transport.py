@@ -126,8 +126,8 @@ async def read_chunks(
 ) -> AsyncGenerator[bytes, None]:
     """Yield the data of the answer until its end. While `may_pause` returns False, there are no pauses.
 
-    If a watch sends small pieces of data often, the reader pauses for `GATHER_S` after each piece. A few large reads
-    need less CPU than many small ones. The first two pieces after a silence are never delayed.
+    If a watch sends small pieces often, the reader pauses for `GATHER_S` after each but the first two after a silence,
+    because a few large reads need less CPU.
 
     Raise TransportError if the connection is lost, and TimeoutError if no data arrives for `idle_timeout_s` seconds.
     """

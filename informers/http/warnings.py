@@ -1,7 +1,6 @@
 """Reads the `Warning` headers of answers, and collects their texts for the code that sends the requests.
 
-The API server warns about a write that it carries out: it drops an unknown field, or serves a deprecated version. An
-admission webhook can warn, too.
+The API server warns about an unknown field that it drops or a deprecated version. A webhook can warn, too.
 """
 
 import re

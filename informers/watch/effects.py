@@ -24,10 +24,7 @@ class Keep(Struct, frozen=True):
 
 
 class Commit(Struct, frozen=True):
-    """Make the complete list with this version visible to readers.
-
-    `rewound` is True if it is older than the cache, because the server was restored from a backup.
-    """
+    """Make the complete list with this version visible, which is older than the cache if `rewound`."""
 
     version: str
     rewound: bool = False

@@ -1,8 +1,7 @@
 """This module converts the bytes of a watch to events, and those of a list to pages. It does no I/O.
 
-A watch is a stream of JSON objects, one on each line. The network cuts the stream into chunks at arbitrary bytes.
-`WatchParser.feed` takes a chunk and returns the events that this chunk completes. Each object is decoded directly
-into the type of the resource. JSON fields that the type does not have are skipped.
+A watch is a stream of JSON objects, one on each line, which the network cuts at arbitrary bytes. Each object is decoded
+directly into the type of the resource, without the JSON fields that the type does not have.
 """
 
 from collections.abc import Mapping

@@ -1,13 +1,10 @@
-"""A reflector lists and watches one scope of one resource and updates the store.
+"""A reflector lists and watches one scope of one resource, a namespace or all, and updates the store.
 
-A scope is one namespace, or all namespaces. `informers.watch.watch_state` decides each step. This module only sends the
-requests and applies the effects to the store.
+`informers.watch.watch_state` decides each step. This module only sends the requests and applies the effects to the
+store, until its task is cancelled. Failures of the server or the network do not stop it.
 
-A reflector runs until its task is cancelled. Failures of the server or the network do not stop the reflector.
-
-The reflector does not block the event loop for long. It decodes one page or one chunk of data at a time. It compares a
-new list with the old list in slices and lets other tasks run between two slices. Readers see the complete new list
-before the comparison begins.
+The reflector does not block the event loop for long. It decodes one page or one chunk of data at a time, and compares a
+new list with the old list in slices between which other tasks run. Readers see the complete new list before.
 """
 
 import asyncio
@@ -84,10 +81,7 @@ class _Doubt(Struct, frozen=True):
 
 
 class _Round(NamedTuple, Generic[T]):
-    """One list, from its first request to its end. It settles `doubt`, the last doubt before its first request.
-
-    `reason` is a label for metrics.
-    """
+    """One list, from its first request to its end, with a `reason` for metrics and the last `doubt` that it settles."""
 
     replacement: Replacement[T]
     doubt: _Doubt | None
@@ -97,9 +91,8 @@ class _Round(NamedTuple, Generic[T]):
 class Reflector(Generic[T]):
     """A loop that keeps one scope of one resource in the store up to date.
 
-    `emit` is called with each change. `completed` is called after all changes of a complete list were emitted.
-    `transform` is called with each object before the object is stored, and returns the object to store. If it returns
-    None, the store does not contain the object. `chance` returns a random number in [0, 1).
+    `emit` is called with each change, and `completed` after all changes of a complete list. For `transform`, see
+    `SharedInformer`. `chance` returns a random number in [0, 1).
     """
 
     def __init__(
@@ -155,7 +148,7 @@ class Reflector(Generic[T]):
         """Close the watch and list again, because the cache contradicts the server. Return at once.
 
         `restored` is True if the server was restored from a backup. If the first list is not complete yet, do nothing.
-        A list that has begun before this call does not settle the contradiction.
+        A list that has begun before does not settle the contradiction.
         """
         if not self.listed:
             return
