@@ -7,10 +7,8 @@ import pytest
 
 from tests.faults.proxy.actions import (
     Action,
-    Corrupt,
     CrashAfter,
     CrashBefore,
-    Delay,
     Hang,
     LoseAnswer,
     Refuse,
@@ -37,15 +35,14 @@ async def test_without_a_rule_the_request_and_the_answer_keep_their_bytes() -> N
         assert set(head.splitlines()[1:]) == sent | added | {b"Content-Length: 8"}
 
 
-@pytest.mark.parametrize("retry_after", ["", "7", "Fri, 31 Dec 2027 23:59:59 GMT", "soon"])
-async def test_a_refused_request_gets_a_status_object_and_never_reaches_the_server(retry_after: str) -> None:
+async def test_a_refused_request_gets_a_status_object_and_never_reaches_the_server() -> None:
     async with proxied() as (server, proxy), connected(proxy) as client:
-        number = proxy.add(Rule(ANY, Refuse(429, retry_after=retry_after), times=2))
+        number = proxy.add(Rule(ANY, Refuse(429, retry_after="7"), times=2))
         for _ in range(2):
             client.ask(THINGS, "POST", b"{}")
             status, head, body = await client.answer()
             assert (status, json.loads(body)["reason"]) == (429, "TooManyRequests")
-            assert (b"Retry-After: " + retry_after.encode() in head) == bool(retry_after)
+            assert b"Retry-After: 7" in head
         assert not server.requests
         client.ask(THINGS, "POST", b"{}")
         assert (await client.answer())[0] == 200
@@ -60,7 +57,6 @@ async def test_a_refused_request_gets_a_status_object_and_never_reaches_the_serv
         (LoseAnswer(hang=True), ("silence",), 1, (0, 200)),
         (Hang(), ("silence",), 0, (0, 0)),
         (Reset(), ("reset",), 0, (0, 0)),
-        (Delay(answer_s=0.1), ("silence", "answer"), 1, (200, 200)),
         (CrashAfter(), ("silence", "crash after 1"), 1, (0, 200)),
         (CrashBefore(), ("silence", "crash after 0"), 0, (0, 0)),
     ],
@@ -76,8 +72,6 @@ async def test_a_fault_decides_what_the_client_sees_and_whether_the_request_reac
         for seen in client_sees:
             if seen == "silence":
                 assert await client.silent()
-            elif seen == "answer":
-                assert (await client.answer())[0] == 200
             elif seen == "reset":
                 with pytest.raises(ConnectionResetError):
                     await client.rest()
@@ -85,25 +79,6 @@ async def test_a_fault_decides_what_the_client_sees_and_whether_the_request_reac
                 assert crashes == [seen]
         assert len(server.requests) == requests
         assert [(d.code, d.server_code) for d in proxy.decisions(number)] == [codes]
-
-
-@pytest.mark.parametrize(
-    ("how", "expected"),
-    [
-        ("not JSON", b"<html>"),
-        ("half JSON", b'\r\n\r\n{"kind":'),
-        ("wrong JSON", b'\r\n\r\n["an array"'),
-        ("content type", b"Content-Type: text/html"),
-        ("chunk size", b"\r\n\r\nnot a number\r\n"),
-        ("content length", b"Content-Length: 1016"),
-    ],
-)
-async def test_a_corrupted_answer_is_sent_after_the_server_has_done_the_work(how: str, expected: bytes) -> None:
-    async with proxied() as (server, proxy), connected(proxy) as client:
-        proxy.add(Rule(ANY, Corrupt(how)))  # type: ignore[arg-type]
-        client.ask(THINGS, "POST", b"{}")
-        assert expected in await client.rest()
-        assert len(server.requests) == 1
 
 
 async def test_a_crash_before_a_write_keeps_the_write_from_the_server_and_silences_all_connections() -> None:

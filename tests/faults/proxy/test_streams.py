@@ -9,7 +9,6 @@ import pytest
 from tests.faults.proxy.actions import (
     Coalesce,
     CutWatch,
-    Dribble,
     EndWatch,
     FailWatch,
     HoldWatch,
@@ -65,7 +64,6 @@ OPEN, HELD, COMPLETE, RESET = "open", "held", "complete", "reset"
         (Rule(Match("watch", "others"), HoldWatch()), [A, BOOKMARK, CHANGED, B], OPEN),
         (Rule(WATCH, HoldWatch()), [], HELD),
         (Rule(WATCH, HoldWatch(), after=2), [A, BOOKMARK, CHANGED], HELD),
-        (Rule(WATCH, Dribble(1), after=1), [A, *(bytes([each]) for each in BOOKMARK + CHANGED + B)], OPEN),
         (Rule(WATCH, RepeatEvent(), after=2), [A, BOOKMARK, CHANGED, 2 * B], OPEN),
         (Rule(WATCH, EndWatch()), [], COMPLETE),
         (Rule(WATCH, EndWatch(clean=False)), [], RESET),
