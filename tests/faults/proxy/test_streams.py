@@ -12,7 +12,6 @@ from tests.faults.proxy.actions import (
     EndWatch,
     FailWatch,
     HoldWatch,
-    LagWatch,
     OmitEvents,
     RepeatEvent,
     ReplayWatch,
@@ -92,14 +91,6 @@ async def test_a_rule_decides_what_the_client_sees_of_a_watch_and_how_it_ends(
             with pytest.raises(ConnectionResetError):
                 await client.rest()
         assert len(proxy.decisions(number)) == (rule.match.resource != "others")
-
-
-async def test_a_lagging_watch_sends_each_event_late() -> None:
-    async with watching() as (server, proxy, client):
-        proxy.add(Rule(WATCH, LagWatch(0.15)))
-        await server.send(event("ADDED", "a"))
-        assert await client.silent(0.1)
-        assert await line(client) == event("ADDED", "a")
 
 
 async def test_coalesced_events_are_the_last_state_of_each_object() -> None:
