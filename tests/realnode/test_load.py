@@ -1,6 +1,4 @@
-"""The chart's limits on a real node: memory and CPU for the largest set, and what the kernel, the API server and the
-Pods' network allow. A real Prometheus finds the Pods by the release's ServiceMonitor.
-"""
+"""The chart's limits on a real node: memory and CPU for the largest set, and what the kernel allows."""
 
 import os
 from typing import Any
