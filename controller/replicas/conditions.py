@@ -51,7 +51,7 @@ def true_condition(status: Any, type_: str) -> Condition | None:
 
 
 def transitions(old: Any, new: Any, *, paused: Notice, resumed: Notice) -> tuple[Notice, ...]:
-    """Return the notices about a pause or its end (R8, P17) and a missed progress deadline, if the statuses differ in it.
+    """Return the notices about a pause or its end (R8, P17) and a missed deadline, if the two statuses differ in it.
 
     The cause of each other stall has an Event of its own.
     """
