@@ -1,12 +1,11 @@
 """This program simulates KubeVirt and CDI on a cluster that has no real virtual machines.
 
-    python -m sandbox.simulator --kubeconfig FILE
+python -m sandbox.simulator --kubeconfig FILE
 
-Each simulated kind has a `KindSimulator`. A `KindSimulator` has a behavior: a function that returns the next step for
-an object of the kind. The behavior reads related objects, such as the VMI and the disks of a VM, from the caches of the
-other kinds. When a related object changes, the behavior is called again. All state is in the cluster, so the simulator
-can be stopped, killed and started again at any time. The simulator continues after a restart of the API server. If the
-CRD of a kind is installed later, the simulation of the kind starts then.
+Each kind has a `KindSimulator` with a behavior, a function that returns the next step for an object. It reads related
+objects from the caches of the other kinds, and is called again when one of them changes. All state is in the cluster,
+so the simulator can be killed and started again at any time. If the CRD of a kind is installed later, its simulation
+starts then.
 """
 
 import asyncio
@@ -31,8 +30,10 @@ from sandbox import behavior, vm_behavior
 from sandbox.claims import (
     CLAIMS,
     PERSISTENT_VOLUMES,
+    STORAGE_CLASSES,
     PersistentVolume,
     SimulatedClaim,
+    StorageClass,
     claim_step,
     persistent_volume_step,
     waiting_phase,
@@ -50,10 +51,7 @@ from sandbox.vms import REVISIONS, VMS, SimulatedRevision, SimulatedVM
 
 USER_AGENT = "vmherd-simulator"
 WORKERS = 16
-"""The number of workers for each kind. Each worker sends one request at a time.
-
-The number is small, because many workers slow down the controller under test.
-"""
+"""The number of workers, and so of parallel requests, for each kind. More would slow down the controller."""
 
 STARTING_POLL_S = 0.05
 T = TypeVar("T", bound=KubeObject)
@@ -74,13 +72,11 @@ async def run(
 ) -> None:
     """Simulate the objects in these namespaces until the task is cancelled.
 
-    `defaults` are the settings of objects without annotations. If `virt_api` is True, serve the subresources of VMs in
-    the whole cluster. If `virt_api` and `webhooks` are True, also serve KubeVirt's webhooks. The webhooks treat users
-    and KubeVirt differently. So the simulator needs its own service account in this case. If `launchers` is True, also
-    simulate the virt-launcher Pods of VMIs, their nodes, and migrations.
+    With `virt_api`, serve the subresources of VMs in the whole cluster, and with `webhooks` KubeVirt's webhooks, which
+    treat users and KubeVirt differently: the simulator then has its own service account. With `launchers`, simulate the
+    virt-launcher Pods of VMIs, their nodes, and migrations.
 
-    Raises ConfigurationError if the kubeconfig cannot be used. If the API server does not answer, the simulator waits
-    for the API server.
+    Raises ConfigurationError. Without an answer of the API server, the simulator waits.
     """
     credentials = await load_credentials(os.fspath(kubeconfig))
     async with AsyncExitStack() as stack:
@@ -114,7 +110,8 @@ class _Cluster:
         self._claims: SharedInformer[SimulatedClaim] = informer_of(CLAIMS)
         self._disks: SharedInformer[PersistentVolume] = informer_of(PERSISTENT_VOLUMES)
         self._revisions: SharedInformer[SimulatedRevision] = informer_of(REVISIONS, owner=by_owner_uid)
-        watched = (self._vms, self._vmis, self._volumes, self._claims, self._disks, self._revisions)
+        self._classes: SharedInformer[StorageClass] = informer_of(STORAGE_CLASSES)
+        watched = (self._vms, self._vmis, self._volumes, self._claims, self._disks, self._revisions, self._classes)
         self._informers: dict[Resource[Any], SharedInformer[Any]] = {each.resource: each for each in watched}
         self._simulators: list[KindSimulator[Any]] = []
 
@@ -131,16 +128,14 @@ class _Cluster:
         self._volume_simulator = simulator_of(DATA_VOLUMES, self._volume_step, self._on_volume_change)
         self._claim_simulator = simulator_of(CLAIMS, self._claim_step, self._on_claim_change)
         self._disk_simulator = simulator_of(PERSISTENT_VOLUMES, self._disk_step, self._on_disk_change)
+        self._classes.add_handler(lambda _: self._claim_simulator.enqueue_all())
         self._launchers: LauncherSimulator | None = None
         if launchers:
             self._launchers = LauncherSimulator(client, informer_of, self._informers, self._vmi_simulator)
             self._simulators += self._launchers.simulators
 
     async def run(self, workers: int) -> None:
-        """Run all informers and simulators until the task is cancelled.
-
-        The simulators start after the informers have listed all existing objects.
-        """
+        """Run all informers, and then all simulators, until the task is cancelled."""
         async with asyncio.TaskGroup() as group:
             informers = self._informers.values()
             for informer in informers:
@@ -192,7 +187,8 @@ class _Cluster:
 
     def _claim_step(self, claim: SimulatedClaim, now: datetime, _: datetime) -> Step:
         users = self._vmis.store.by_index(_STORAGE, str(claim.metadata.key))
-        return claim_step(claim, self._disks.store.get(claim.volume_key), users, now)
+        has_class = self._classes.store.get(ObjectKey("", claim.wanted.storage_class_name or "")) is not None
+        return claim_step(claim, self._disks.store.get(claim.volume_key), users, now, has_class=has_class)
 
     def _disk_step(self, disk: PersistentVolume, _now: datetime, _first_seen: datetime) -> Step:
         if ALL_NAMESPACES not in self._namespaces and disk.claim.namespace not in self._namespaces:

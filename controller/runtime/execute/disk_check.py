@@ -44,10 +44,7 @@ _decode_page: Final = msgspec.json.Decoder(Page[PartialObject]).decode
 
 
 async def metadata_pages(client: ObjectClient, place: Place) -> AsyncIterator[Page[PartialObject]]:
-    """Yield the pages of a list that has only the metadata of each object.
-
-    Raise ApiError if a request fails, and one of UNDECODABLE if an answer is not a list.
-    """
+    """Yield the pages of a list with only the metadata. Raise ApiError, or one of UNDECODABLE if it is no list."""
     token = ""
     while True:
         page = _decode_page(await client.list_metadata(*place, limit=PAGE, continue_=token))
@@ -76,10 +73,9 @@ class DiskCheck:
         self._listed: dict[Place, Mapping[str, ObjectMeta] | None] = {}
 
     async def obstacle(self, create: Create | ThreeWayMerge) -> str:
-        """Return the reason why the create, or the change that adds disks, must wait, or "".
+        """Return the reason why the create or change must wait, or "". Raise ApiError if a disk cannot be read.
 
-        It waits if a disk belongs to another object of the same kind, is being deleted, or has no owner and may not be
-        used. Raise ApiError if a disk cannot be read.
+        A disk belongs to another object of the same kind, is being deleted, or has no owner and may not be used.
         """
         uid = create.uid if isinstance(create, ThreeWayMerge) else None
         lists, self._is_first = not self._is_first, False
