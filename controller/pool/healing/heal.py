@@ -197,7 +197,7 @@ def _too_many(situation: Situation, failing: int, limit: int) -> Plan:
     longest unready period recovers.
     """
     periods = [period for each in situation.members if (period := open_period(each)) is not None]
-    first = min(((period.since, period.uid) for period in periods), default="")
+    first = min(((each.since, each.uid) for each in periods), default="")
     text = f"{failing} virtual machines fail at the same time, the limit is {limit}"
     notice = Notice(
         reason=HEALING_HELD,
