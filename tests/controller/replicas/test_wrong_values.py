@@ -112,11 +112,13 @@ def test_p15_the_time_in_which_an_object_is_unreadable_does_not_count_as_unready
     hours = [NOW + timedelta(hours=number) for number in range(3)]
     assert next_period(None, strange, hours[0]) is None
     period = next_period(None, readable, hours[1])
-    assert period is not None and period.since == unready_at
+    assert period is not None
+    assert period.since == unready_at
     period = next_period(period, strange, hours[1] + timedelta(minutes=1))
     period = next_period(period, strange, hours[2])
     period = next_period(period, readable, hours[2])
-    assert period is not None and period.since == unready_at
+    assert period is not None
+    assert period.since == unready_at
 
 
 def test_p10_a_terminating_vm_whose_disks_are_unreadable_keeps_its_finalizer_and_its_pool_waits():
