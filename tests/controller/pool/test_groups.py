@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from controller.kubevirt import annotations as names
+from controller.pool.members.machine import Machine
+from controller.pool.members.revisions import ready_revisions
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.members.traits import erase
 from controller.pool.members.unready_periods import UnreadyPeriod
@@ -171,6 +173,13 @@ def test_a_plan_from_groups_is_the_plan_from_single_vms_in_any_order(seen, rando
     shuffled = replace(seen, members=grouped(members, erase))
     assert plan(shuffled) == plan(seen)
     assert next_status(shuffled, ()) == next_status(seen, ())
+
+
+def test_a_vm_that_crashed_a_moment_ago_is_not_in_the_group_of_steady_vms():
+    machines = [Machine(each, vmi(each, ready_for_s=5)) for each in vms(pool(), 0, 1)]
+    crashed = replace(machines[1], downtime=period_of(machines[1], ready_at=seconds_ago(5), crashes=True))
+    seen = replace(snapshot(pool()), members=grouped([machines[0], crashed], erase))
+    assert list(ready_revisions(seen)) == list(ready_revisions(alone(seen))) == [("web-1", 1)]
 
 
 STARTING = {"ready": False, "ready_for_s": 4, "age_s": 5, "printable": "Starting"}
