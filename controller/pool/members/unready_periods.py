@@ -88,7 +88,8 @@ class Observation(Struct, frozen=True, gc=False):
 
     @property
     def is_up(self) -> bool:
-        return self.vmi is not None and vmis.is_ready(self.vmi) and vmis.is_active(self.vmi)
+        """Return True if the VMI is ready. If the VM says so, and there is no VMI, the cache of the VMIs is old."""
+        return vms.is_ready(self.vm) if self.vmi is None else vmis.is_ready(self.vmi) and vmis.is_active(self.vmi)
 
     @property
     def is_stopping(self) -> bool:

@@ -93,6 +93,13 @@ def test_p15_the_note_gives_the_age_after_a_restart_of_the_controller(noted_s, h
     assert [seen.see(seconds, **changes) for seconds, changes, _ in history] == [age for *_, age in history]
 
 
+def test_p15_a_ready_vm_without_a_vmi_is_not_unready_because_the_cache_of_the_vmis_is_old():
+    downtimes, [machine] = Downtimes(), vms(OWNER, 0)
+    for seconds in (0, 400):
+        seen = snapshot(OWNER, [machine], vmis=[], now=NOW + timedelta(seconds=seconds), downtimes=downtimes)
+        assert [member_stuck_since(seen.revisions, each) for each in seen.members] == [None]
+
+
 def test_p14_a_vm_that_crashed_is_available_after_thirty_seconds():
     history = History()
     for seconds, ready in ((0, False), (10, True), (12, False), (15, True)):
