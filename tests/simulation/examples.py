@@ -41,10 +41,6 @@ _RETURN: Final = {names.ROLLBACK: "stalled", names.PROGRESS_DEADLINE: "20"}
 _ROLLING: Final = {names.ROLLING_UPDATE: "maxUnavailable=1"}
 
 _ACTS: Final[dict[str, tuple[Act, ...]]] = {
-    "why_tells_what_comes_next": (
-        birth("pool", replicas=5, annotations={names.REPLACE_UNREADY_AFTER: "30"}),
-        *(_act(50 + each, "accident", "pool", "web", each, "hang") for each in range(5)),
-    ),
     "a_disk_of_a_user_stays": (
         birth("pool", replicas=1, disks=("d",)),
         _act(30, "static_claim", "pool", "web", 1),
@@ -54,6 +50,10 @@ _ACTS: Final[dict[str, tuple[Act, ...]]] = {
 }
 
 _MENDED: Final[dict[str, tuple[Act, ...]]] = {
+    "why_tells_what_comes_next": (
+        birth("pool", replicas=5, annotations={names.REPLACE_UNREADY_AFTER: "30"}),
+        *(_act(50 + each, "accident", "pool", "web", each, "hang") for each in range(5)),
+    ),
     "what_waits_is_told": (
         birth("set", annotations={names.ROLLING_UPDATE: "maxSurge=1,maxUnavailable=0"}),
         _act(40, "protect_all", "set", "web"),

@@ -18,21 +18,10 @@ class Known(NamedTuple):
 
 STATIC_DISK: Final = "a disk that a user made is taken over and deleted with the VM"
 UNSEEN_END: Final = "a set that is being deleted makes its revision again and again while its watch is silent"
-LATE_NOTE: Final = "a note of a pool is written only when something else wakes the pool"
-FLAPPING: Final = "the mark of a drain is set and removed in turn, without a pause"
-UNUSED: Final = "an undo returns to a template that was undone and that no VM has had"
-NOTED: Final = "a healing is noted, and then held because others fail, so the VM stays and counts as healed"
-NEXT_STEP: Final = "after the note of a step, the next step begins only when something else wakes the pool"
-MEMORY: Final = "the controller remembers since when a VM is not ready, and the plugin cannot: it tells a later healing"
 STRAY_MARK: Final = "a VM that is released while it drains keeps the mark"
 
 KNOWN: Final = (
     Known("a_refusal_is_not_hammered", "^create controllerrevisions .* times in [0-9]+ s: $", UNSEEN_END),
-    Known("a_refusal_is_not_hammered", "^patch virtualmachines .* times in [0-9]+ s: $", FLAPPING),
-    Known("why_tells_what_comes_next", "was not, although its healing was noted$", NOTED),
-    Known("the_plan_is_what_happens_next", "^(patch|delete) virtualmachine.* nothing, with .*replace-un", MEMORY),
-    Known("the_plan_is_what_happens_next", r"names \['virtualmachinepools/\w+'\], and nothing", LATE_NOTE),
-    Known("the_plan_is_what_happens_next", "^the plan names .* nothing is written, with .*partition", NEXT_STEP),
     Known("a_disk_of_a_user_stays", "of a user was deleted", STATIC_DISK),
     Known("nothing_of_ours_is_left", "still has vmherd.dev/draining", STRAY_MARK),
 )
