@@ -127,6 +127,13 @@ _MENDED: Final[dict[str, tuple[Act, ...]]] = {
         _act(80, "undo", "set", "web"),
         _act(130, "template", "set", "web", "v3"),
     ),
+    "an_undo_returns_to_the_template_before-undone": (
+        birth("pool"),
+        _act(40, "template", "pool", "web", "v2"),
+        _act(40.4, "undo", "pool", "web"),
+        _act(90, "template", "pool", "web", "v3"),
+        *(_act(at, "undo", "pool", "web") for at in (140, 141, 200, 250)),
+    ),
 }
 """The stories of faults that are mended. They violate no sentence."""
 
