@@ -165,7 +165,8 @@ def next_period(previous: UnreadyPeriod | None, seen: Observation | None, now: d
         known = known if is_same else replace(known, up_since=None)
     if seen.is_up:
         return _recovering(known, seen, now)
-    since = shown_since(seen.vm, seen.vmi, now) or now
+    is_behind = seen.vmi is None and known is not None and known.revision not in ("", seen.revision)
+    since = (None if is_behind else shown_since(seen.vm, seen.vmi, now)) or now  # the VM still tells of its last VMI
     period = UnreadyPeriod(seen.uid, since.astimezone(UTC).replace(microsecond=0), seen.revision)
     if known is not None and not has_ended(known, now) and _continues(known, seen):
         crashes = known.crashes or known.up_since is not None

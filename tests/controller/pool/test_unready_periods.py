@@ -100,6 +100,14 @@ def test_p15_a_ready_vm_without_a_vmi_is_not_unready_because_the_cache_of_the_vm
         assert [member_stuck_since(seen.revisions, each) for each in seen.members] == [None]
 
 
+def test_p29_the_time_of_a_new_template_begins_when_the_vmi_of_the_old_one_is_gone():
+    downtimes, [machine] = Downtimes(), vms(OWNER, 0, ready=False, ready_for_s=40, revision="web-2")
+    old = vmi(machine, ready=False, ready_for_s=40, revision="web-1")
+    snapshot(OWNER, [machine], vmis=[old], downtimes=downtimes)
+    seen = snapshot(OWNER, [machine], vmis=[], now=NOW + timedelta(seconds=20), downtimes=downtimes)
+    assert [member_stuck_since(seen.revisions, each) for each in seen.members] == [seen.now]
+
+
 def test_p14_a_vm_that_crashed_is_available_after_thirty_seconds():
     history = History()
     for seconds, ready in ((0, False), (10, True), (12, False), (15, True)):
