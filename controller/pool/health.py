@@ -40,7 +40,6 @@ from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.select import allows
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.members.unready_periods import down_of
 from controller.pool.rollout.live import late_change
 from controller.pool.rollout.steps import is_updated, pending_step
 from controller.pool.spec.policies import Strategy
@@ -197,7 +196,7 @@ def _problem(machine: Machine, since: datetime | None, *, overdue: bool) -> Prob
         return Problem(name, failure.reason or failure.type, text_of(failure), since)
     if state in BROKEN_STATES:
         return Problem(name, problem_state(state), cause_text_of_vm(vm, vmi), since)
-    crashes = machine.downtime is not None and down_of(machine.downtime).crashes
+    crashes = machine.downtime is not None and machine.downtime.crashes
     if not is_ready(vm) and (start_failures_of(vm) or crashes):
         return Problem(name, CRASH_LOOP, "", since)
     booting = state in STARTING or is_ready(vm) or (vmi is not None and is_booting(vmi, member_unready_since(machine)))

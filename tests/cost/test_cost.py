@@ -45,7 +45,7 @@ UNMEASURED = {
     "controller/pool/members/snapshot.py": {"by_former_pool_namespace"},
     "controller/pool/status.py": {"_failure_notices"},
     "controller/pool/rollout/live.py": {"restart_due"},
-    "controller/pool/members/unready_periods.py": {"_first_down", "_noted_recovery", "_noted_since"},
+    "controller/pool/members/unready_periods.py": {"_recovering"},
     "controller/pool/healing/failing.py": {"pause_after", "record_patch"},
     "controller/events/correlator.py": {"SpamFilter.admit", "SpamFilter._evict"},
     # One loop over the members, the names or the revisions, in a rare state.

@@ -5,6 +5,7 @@ At a moment, the caches of the controllers do not matter: the judge reads the se
 
 import traceback
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from random import Random
 from typing import Any, Final
 
@@ -73,6 +74,7 @@ class Moment(Struct, frozen=True):
     silence: str = ""
     undo: str = ""
     refusal: str = ""
+    oversleeps: str = ""
     error: str = ""
 
 
@@ -151,7 +153,30 @@ def _look(world: Any, kind: Kind[Any], resource: AnyResource, key: ObjectKey, ow
         silence=_silence(world, resource, snapshot, owner, situation, reasons),
         undo=_wrong_undo(world, kind, key, snapshot),
         refusal=_untold_refusal(world, key, owner),
+        oversleeps=_oversleeps(world, rules, snapshot, plan),
     )
+
+
+LATER_S: Final = (1.0, 4.0, 12.0, 40.0, 120.0, 400.0, 1200.0)
+
+
+def _oversleeps(world: Any, rules: Any, snapshot: Any, plan: Plan) -> str:
+    """A later plan writes something, if nothing but the time changes, and this plan does not ask for a pass by then."""
+    if plan.actions:
+        return ""
+    for seconds in LATER_S:
+        if plan.requeue_after_s is not None and seconds > plan.requeue_after_s:
+            return ""
+        later = rules.take_snapshot(snapshot.key, now=snapshot.now + timedelta(seconds=seconds), settled=True)
+        written = [
+            f"{label_of(type(each))} {each.resource.plural}/{each.key.name}" for each in rules.plan(later).actions
+        ]
+        if written:
+            why = next(iter(rules.plan(later).actions)).why
+            return (
+                f"{written} after {seconds:.0f} s ({why}), and the plan asks for a pass after {plan.requeue_after_s} s"
+            )
+    return ""
 
 
 def preview_of_scale(world: Any, kind: Kind[Any], resource: AnyResource, key: ObjectKey, to: int) -> Foretold | None:
@@ -255,8 +280,9 @@ def _untold_refusal(world: Any, key: ObjectKey, owner: Document) -> str:
     lasting = [each for kind in ("refuse", "quota", "webhook") for each in world.faults.now(kind, now)]
     if not any(each.start < now - QUIET_S for each in lasting):
         return ""
-    changes = (each for each in reversed(world.server.changes) if each.actor == "user" and each.key == key)
-    written = next((each.at for each in changes), 0.0)  # after it, the controller may want something else
+    changes = (each for each in reversed(world.server.changes) if each.key == key)
+    # After a write of a user, and after a return, the controller may want something else.
+    written = next((each.at for each in changes if each.actor == "user" or _begins_return(each)), 0.0)
     tries: dict[tuple[str, str, str], list[float]] = {}
     for asked in world.server.asked:
         if asked.at < written or asked.dry_run or asked.resource is EVENTS or asked.subresource == "status":
@@ -273,7 +299,20 @@ def _untold_refusal(world: Any, key: ObjectKey, owner: Document) -> str:
     return ""
 
 
-REFUSED_WORDS: Final = ("denied by a policy", "exceeded quota", "forbidden", "denied the request")
+def _begins_return(change: Change) -> bool:
+    before, after = (
+        ((each or {}).get("metadata") or {}).get("annotations") or {} for each in (change.before, change.after)
+    )
+    return names.ROLLED_BACK in after and names.ROLLED_BACK not in before
+
+
+REFUSED_WORDS: Final = (
+    "denied by a policy",
+    "exceeded quota",
+    "forbidden",
+    "denied the request",
+    "conversion webhook failed",
+)
 
 
 # What waits

@@ -3,10 +3,11 @@
 The traits are a VM with its VMI and its unready period, without what differs from VM to VM: names, UIDs, the node, the
 names of disks, the numbers of generations.
 
-Most VMs of a large pool are *steady*: they run, they are ready, and no work on them is pending. Their traits have no
-times. So steady VMs with the same revision and labels have equal traits. The traits of other VMs have all states and
-times that a decision reads. These times have whole seconds. So the VMs that start or fail in the same second are in one
-group. Two kinds of VMs are alone in their groups: VMs that are being deleted, and VMs with an annotation of vmherd.
+Most VMs of a large pool are *steady*: they run, they have been ready for a while, and no work on them is pending. Their
+traits have no times. So steady VMs with the same revision and labels have equal traits. The traits of other VMs have
+all states and times that a decision reads. These times have whole seconds. So the VMs that start or fail in the same
+second are in one group. Two kinds of VMs are alone in their groups: VMs that are being deleted, and VMs with an
+annotation of vmherd.
 """
 
 from functools import lru_cache
@@ -65,7 +66,7 @@ def erase(machine: Machine) -> Machine | None:
     is_unusual = parse_name(vm.metadata.name) is None or vm.spec is None or vm.undecodable
     if is_unusual or is_deleting(vm) or _is_annotated(vm):
         return None
-    steady = is_steady(vm, vmi)
+    steady = downtime is None and is_steady(vm, vmi)
     return Machine(
         _erase_vm(vm, vmi, steady=steady),
         _erase_vmi(vmi, steady=steady) if vmi is not None else None,
