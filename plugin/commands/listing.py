@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 import msgspec
 
-from informers.meta import ObjectKey
+from informers.resource import Resource
 from plugin import clock
 from plugin.command import Subjects, on_objects
 from plugin.commands.watching import Table, check_watch
@@ -18,8 +19,8 @@ from plugin.printing import note, notes_about_missing, print_answers, print_line
 from plugin.reading import Reader, Target, snapshot_of
 from plugin.subjects import EVERY_TYPE, Subject, parse_subjects
 from plugin.views.listing import list_lines, row_of, sorted_by, tree_lines
-from plugin.views.situation import Situation
-from plugin.views.situations import situation_from_status, situation_of
+from plugin.views.situation import Situation, situation_from_status
+from plugin.views.situations import situation_of
 
 
 @on_objects(
@@ -64,22 +65,23 @@ async def command(session: Session, subjects: Subjects, sort_by: str | None, wat
 
 async def read_situations(reader: Reader, targets: Iterable[Target], namespace: str) -> list[Situation]:
     """Return the situations from the statuses. The VMs are read only for objects whose status has no counters."""
-    found, uncounted = [], []
+    found, uncounted = [], dict[Resource[Any], list[Target]]()
     for target in targets:
         if getattr(target.owner.status, "updated_replicas", None) is None:
-            uncounted.append(target)
+            uncounted.setdefault(target.resource, []).append(target)
         else:
-            found.append(situation_from_status(target.kind, target.resource.group, target.owner))
-    for resource in {target.resource: None for target in uncounted}:
-        group = [target for target in uncounted if target.resource is resource]
-        rules = await reader.rules(group[0].kind, resource, [each.owner for each in group], namespace)
+            found.append(_from_status(target))
+    for resource, group in uncounted.items():
+        kind = group[0].kind
+        rules = await reader.rules(kind, resource, [each.owner for each in group], namespace)
         for each in group:
-            key: ObjectKey = each.key
-            if rules is None:
-                found.append(situation_from_status(each.kind, resource.group, each.owner))
-            else:
-                found.append(situation_of(each.kind, resource.group, snapshot_of(rules, key)))
+            counted = situation_of(kind, resource.group, snapshot_of(rules, each.key)) if rules is not None else None
+            found.append(counted or _from_status(each))
     return found
+
+
+def _from_status(target: Target) -> Situation:
+    return situation_from_status(target.kind, target.resource.group, target.owner, target.owner.status)
 
 
 @on_objects(

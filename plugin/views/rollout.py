@@ -48,7 +48,7 @@ def progress_of(situation: Situation, *, pinned: int = 0) -> Progress:
         wanted=situation.wanted,
         updated=situation.updated,
         ready=situation.ready,
-        unavailable=situation.unavailable,
+        unavailable=situation.wanted - situation.available,
         problem=problem,
     )
 
@@ -83,9 +83,9 @@ def _judge(situation: Situation, pinned: int) -> tuple[State, str]:
     surplus = situation.total - situation.bridged - situation.wanted
     if surplus > 0:
         return State.WAITING, f"{waiting} {surplus} old {member}s are pending termination..."
-    available = situation.wanted - situation.unavailable
-    if situation.total < situation.wanted or situation.unavailable > 0:
-        return State.WAITING, f"{waiting} {max(available, 0)} of {situation.wanted} updated {member}s are available..."
+    if situation.total < situation.wanted or situation.available < situation.wanted:
+        done = f"{situation.available} of {situation.wanted} updated {member}s are available"
+        return State.WAITING, f"{waiting} {done}..."
     if situation.target < situation.wanted:
         return State.DONE, f"partitioned roll out complete: {situation.target} new {member}s have been updated..."
     stops = f", but {situation.stops}" if situation.stops else ""

@@ -58,7 +58,7 @@ def recreation_veto(situation: Situation, vm: VirtualMachine, disks: Collection[
         return "it needs new disks, and spec.updateStrategy deletes no virtual machine: delete it"
     if not starts_after_creation(vm):
         return "it needs new disks, and its run strategy does not start a new virtual machine: delete it"
-    why = _forbidden(situation)
+    why = forbids_recreation(situation)
     if not why:
         return PROTECTED if is_protected(vm.metadata) else _limit_obstacle(situation.snapshot)
     return (
@@ -67,7 +67,7 @@ def recreation_veto(situation: Situation, vm: VirtualMachine, disks: Collection[
     )
 
 
-def _forbidden(situation: Situation) -> str:
+def forbids_recreation(situation: Situation) -> str:
     intent = situation.intent
     if intent.most_disruptive == RECREATE:
         return ""
