@@ -27,7 +27,7 @@ from plugin.ui.pages import object_page
 from plugin.ui.server import serving
 from plugin.ui.watches import Changes
 from plugin.views.reasons import Reason
-from plugin.views.situations import situation_from_status
+from plugin.views.situation import situation_from_status
 from tests import pool_builders
 from tests.plugin import herds
 from tests.plugin.cluster import POOL, Cluster
@@ -150,7 +150,8 @@ async def test_texts_in_objects_are_no_markup(cluster: Cluster, site: Open):
             text = await page.text(place)
             assert "alert(1)" in text
             assert not re.search(r"<script>|<img|\u202e|data: x\n", text)
-    situation = situation_from_status(POOLS, POOL.group, pool_builders.pool())
+    owner = pool_builders.pool()
+    situation = situation_from_status(POOLS, POOL.group, owner, owner.status)
     happened = dict.fromkeys(("type", "reason", "message", "lastTimestamp"), HOSTILE)
     main = object_page(situation, [Reason(topic=HOSTILE, text=HOSTILE)], [happened], [HOSTILE])
     assert not re.search(r"<script>|<img|\u202e|\n", main)
