@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from controller.apimachinery.field_error import FieldError
 from controller.kinds import POOLS
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import PARTITION, RECREATE, RESTART, is_takeover_held
+from controller.kubevirt.annotations import PARTITION, is_takeover_held
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.problems import cause_text_of_vm
 from controller.kubevirt.vm_types import VirtualMachine
@@ -20,11 +20,9 @@ from controller.kubevirt.vms import (
     is_ready,
     printable_status_of,
     revision_of,
-    starts_after_creation,
     stopped_by,
 )
 from controller.pool.health import find_troubles
-from controller.pool.leaving.holds import forbids_recreation
 from controller.pool.members.ledger import member_stuck_since, outage_of
 from controller.pool.members.machine import Machine, vmi_revision_of
 from controller.pool.members.revisions import Revisions, read_revisions
@@ -33,9 +31,8 @@ from controller.pool.members.situation import Situation as PoolSituation
 from controller.pool.members.situation import situation_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.plan import plan as plan_pool
-from controller.pool.rollout.live import forbids_restart
 from controller.pool.rollout.partition_steps import waiting_step
-from controller.pool.rollout.steps import PendingStep, Step, is_updated
+from controller.pool.rollout.steps import is_updated
 from controller.pool.rollout.successors import count_missing
 from controller.pool.rollout.update import pending_steps
 from controller.pool.spec.naming import ordinal_of
@@ -91,17 +88,8 @@ def _of_valid(pool: PoolSituation, updated: int) -> dict[str, Any]:
         "by_hand": _by_hand(pool, has_steps=bool(steps)) if updated < target else "",
         "left_out": _why_left_out(pool, excluded),
         "step": waiting_step(pool),
-        "allows": next(filter(None, (_action_to_allow(pool, each) for each in steps if each.needs_user)), ""),
         "subject": next(iter([*subjects, *sorted(each.metadata.name for each in pool.known_lost)]), ""),
     }
-
-
-def _action_to_allow(pool: PoolSituation, held: PendingStep) -> str:
-    """Return the most disruptive action that the user has to allow for this step, or "" if other things hold it."""
-    if held.step is not Step.RECREATE:
-        return RESTART if forbids_restart(pool.intent) else ""
-    may_recreate = pool.intent.update.strategy is Strategy.PROACTIVE and starts_after_creation(held.machine.vm)
-    return RECREATE if may_recreate and forbids_recreation(pool) else ""
 
 
 def revision_number(snapshot: Snapshot, name: str, otherwise: str = "") -> str:

@@ -6,9 +6,10 @@ from shlex import quote
 
 from msgspec import Struct
 
-from controller.kubevirt.annotations import MOST_DISRUPTIVE, PROTECT
+from controller.kubevirt.annotations import PROTECT
 from controller.kubevirt.busy import time_of
 from controller.leaderelection.lease import Lease
+from controller.pool.rollout.update import UPDATE_HELD
 from controller.replicas.draining import time_text
 from controller.runtime.actions import Plan
 from controller.runtime.dry_run import dry_run_report
@@ -242,11 +243,10 @@ def _advice(situation: Situation, *, keeps_templates: bool) -> Iterable[str]:
         yield f"kubectl vmherd rollout resume {this}"
         return
     broken = any(each.is_updated and each.problem for each in situation.members)
+    held = any(each.stall == UPDATE_HELD for each in situation.plan.waits)
     can_return = keeps_templates or situation.identity.member == "VM"
-    if can_return and situation.updated < situation.target and (broken or situation.allows) and not situation.by_hand:
+    if can_return and situation.updated < situation.target and (broken or held) and not situation.by_hand:
         yield f"kubectl vmherd rollout undo {this}"
-    if situation.allows:
-        yield f"kubectl annotate --overwrite {this} {MOST_DISRUPTIVE}={situation.allows}"
     if any(is_full_quota(each) for each in situation.failures.values()):
         yield "kubectl describe resourcequota"
     for each in situation.plan.waits:

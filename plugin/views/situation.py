@@ -100,8 +100,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     than `wanted`, and `left_out` says so. `step` is the present step of an update in steps, or "".
     `most_unavailable` is None if no rollout limits the unavailable members, and `percentage` is this limit if a
     user wrote it in percent. `unavailable` is the number that the plan compares with this limit. `by_hand` says why
-    outdated members stay outdated until a user acts. `allows` is the value of the annotation
-    `vmherd.dev/most-disruptive-action` with which a held update goes on, or "". `stall` is the condition `Stalled`.
+    outdated members stay outdated until a user acts. `stall` is the condition `Stalled`.
     `failures` are the messages of the failure conditions by type, such as a full quota. `found` is the first problem,
     as the field `problem` of the status names it, and `subject` the member that it is about, or "". `finalizers` are
     those of an object that is being deleted. `wrong` are the wrong annotations, and `wrong_in_short` the line about
@@ -132,7 +131,6 @@ class Situation(Struct, frozen=True, kw_only=True):
     by_hand: str = ""
     left_out: str = ""
     step: str = ""
-    allows: str = ""
     stall: Condition | None = None
     failures: Mapping[str, str] = {}
     found: str = ""

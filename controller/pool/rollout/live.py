@@ -15,12 +15,11 @@ from typing import Final
 
 from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import MOST_DISRUPTIVE, RECREATE, RESTART, REVISION_NAME
+from controller.kubevirt.annotations import REVISION_NAME
 from controller.kubevirt.live_updates import Verdict, restart_required, verdict_of, why_unfinished
 from controller.kubevirt.vms import revision_of
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.situation import Situation
-from controller.pool.spec.intent import Intent
 from controller.pool.spec.template import Template
 from informers.meta import ObjectKey, labels_of
 
@@ -83,17 +82,6 @@ def restart_due(situation: Situation, machine: Machine) -> datetime:
     seen = (situation.snapshot.live or {}).get(machine.metadata.uid, now)
     told = with_timezone(condition.last_transition_time) if condition is not None else None
     return min(seen, told or now) + SETTLING
-
-
-def forbids_restart(intent: Intent) -> str:
-    """Return the reason why an update of this pool must not restart VMs, or ""."""
-    cap = intent.most_disruptive
-    if cap in (None, RESTART, RECREATE):
-        return ""
-    return (
-        f"it needs a restart, and the annotation {MOST_DISRUPTIVE}={cap} forbids it; annotate the pool with "
-        f"{MOST_DISRUPTIVE}={RESTART} to allow it"
-    )
 
 
 def most_live_changes(situation: Situation) -> int:

@@ -72,7 +72,11 @@ def test_p2_the_next_reconciliation_comes_when_the_first_young_vm_may_be_release
     changed = {"labels": {"app": "changed"}}
     machines = (*vms(owner, 0), *vms(owner, 1, age_s=20, **changed), *vms(owner, 2, age_s=5, **changed))
     todo = plan(snapshot(owner, machines))
-    assert (todo.actions, todo.held, todo.requeue_after_s) == ((), "the release of web-1 waits, and 1 more", DELAY_S - 20)
+    assert (todo.actions, todo.held, todo.requeue_after_s) == (
+        (),
+        "the release of web-1 waits, and 1 more",
+        DELAY_S - 20,
+    )
 
 
 OWNER = ObjectMeta(name="huge", namespace="ns", generation=7)
