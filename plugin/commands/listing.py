@@ -60,7 +60,7 @@ async def command(session: Session, subjects: Subjects, sort_by: str | None, wat
         async def look() -> Table:
             return partial(table, await read())
 
-        await watch_table(look)
+        await watch_table(partial(table, situations), look)
 
 
 async def read_situations(reader: Reader, targets: Iterable[Target], namespace: str) -> list[Situation]:
@@ -107,7 +107,7 @@ async def tree(session: Session, named: tuple[Subject | MemberName, ...], watch:
         return lambda now: [line for each in situations for line in table(each, now)]
 
     if watch:
-        await watch_table(look)
+        await watch_table(await look(), look)
     reader = Reader(session, session.scope, once=True)
     situations = await read(reader)
     shown = [(each, named_members(each, members)) for each in situations]

@@ -89,12 +89,14 @@ async def _last_progress(rollout: Rollout, flags: Flags, *, watch: bool) -> Prog
     with ExitStack() as stack:
         screen = Screen(stack, vanishes=True) if not flags.output else None
 
-        def show(look: Look, silence: str) -> None:
+        async def show(look: Look, silence: str) -> None:
             if screen is not None:
-                screen.show(partial(_lines, look, live=screen.is_live), silence)
+                await screen.show(partial(_lines, look, live=screen.is_live), silence)
 
-        is_last = lambda look: not watch or look.progress.state is not State.WAITING  # noqa: E731
-        progress = (await follow(rollout.look, show, is_last=is_last)).progress
+        def is_last(look: Look) -> bool:
+            return not watch or look.progress.state is not State.WAITING
+
+        progress = (await follow(await rollout.look(), rollout.look, show, is_last=is_last)).progress
     if progress.state is State.FAILED:
         if flags.output:
             _print_results(flags, [progress])

@@ -1,7 +1,7 @@
-"""The loop of `list -w`, `tree -w` and `rollout status`: a live picture on a terminal, and elsewhere one line for each
-change.
+"""The loop of all views that live on: `list -w`, `tree -w`, `rollout status` and the page.
 
-While the server does not answer, the last picture stays, and a line says since when there is no answer.
+While the server does not answer, the last picture stays, and a line says since when there is no answer. A terminal
+shows a live picture. Elsewhere, one line is printed for each change.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from typing import Final, TypeAlias, TypeVar
 
 import click
 
+from controller.running import leaf_errors, running
 from informers.errors import ApiError, is_transient
 from plugin import clock, printing
 from plugin.flags import WIDE, Flags
@@ -52,7 +53,7 @@ class Screen:
         console, self.is_live = Console(highlight=False, force_terminal=True), True
         self._area = stack.enter_context(Live(console=console, auto_refresh=False, transient=vanishes))
 
-    def show(self, table: Table, silence: str = "") -> None:
+    async def show(self, table: Table, silence: str = "") -> None:
         """`silence` says since when the server does not answer, or is ""."""
         if self.is_live:
             from rich.text import Text  # noqa: PLC0415
@@ -69,48 +70,56 @@ class Screen:
         self._is_silent = bool(silence)
 
 
-async def watch(look: Callable[[], Awaitable[Table]]) -> None:
-    """Show a table until a look fails or the user ends the command. Raise what `look` raises."""
+async def watch(found: Table, look: Callable[[], Awaitable[Table]]) -> None:
+    """Show a table, until a look fails or the user ends the command. Raise what `look` raises."""
     with ExitStack() as stack:
-        await follow(look, Screen(stack).show, is_last=lambda _: False)
+        await follow(found, look, Screen(stack).show)
+
+
+async def pause() -> None:
+    await sleep(INTERVAL_S)
 
 
 async def follow(
-    look: Callable[[], Awaitable[T]], show: Callable[[T, str], None], *, is_last: Callable[[T], bool]
+    found: T,
+    look: Callable[[], Awaitable[T]],
+    show: Callable[[T, str], Awaitable[None]],
+    *,
+    is_last: Callable[[T], bool] = lambda _: False,
+    pause: Callable[[], Awaitable[None]] = pause,
 ) -> T:
-    """Look again and again, and show each result, until the last one. Return it.
+    """Show what is found, and look again after each pause. Return the last find. Raise what `look` raises.
 
-    Raise what the first look raises. Later, a failure that may end by itself does not end the loop.
+    While the server does not answer, each second shows the last find and since when. A failure that may end by itself
+    counts as no answer.
     """
-    found = await look()
     while True:
-        show(found, "")
+        await show(found, "")
         if is_last(found):
             return found
-        await sleep(INTERVAL_S)
+        await pause()
         found = await _answer(look, partial(show, found))
 
 
-async def _answer(look: Callable[[], Awaitable[T]], show: Callable[[str], None]) -> T:
-    """Look until the server answers. While it does not, show since when, and the last failure."""
-    loop, failures = asyncio.get_running_loop(), list[ApiError]()
+async def _answer(look: Callable[[], Awaitable[T]], show: Callable[[str], Awaitable[None]]) -> T:
+    loop, failure = asyncio.get_running_loop(), ""
     started = loop.time()
 
-    def tick() -> None:
-        silent, why = loop.time() - started, f": {failures[-1]}" if failures else ""
-        if failures or silent >= SILENT_S:
-            show(f"no answer since {short(silent)}{why}")
-        timers[0] = loop.call_later(INTERVAL_S, tick)
-
-    timers = [loop.call_later(INTERVAL_S, tick)]
-    try:
+    async def tell() -> None:
         while True:
-            try:
-                return await look()
-            except ApiError as error:
-                if not is_transient(error):
-                    raise
-                failures.append(error)
             await asyncio.sleep(INTERVAL_S)
-    finally:
-        timers[0].cancel()
+            if failure or loop.time() - started >= SILENT_S:
+                await show(f"no answer since {short(loop.time() - started)}{failure}")
+
+    try:
+        async with running(tell()):
+            while True:
+                try:
+                    return await look()
+                except ApiError as error:
+                    if not is_transient(error):
+                        raise
+                    failure = f": {error}"
+                await asyncio.sleep(INTERVAL_S)
+    except ExceptionGroup as errors:
+        raise leaf_errors(errors)[0] from errors

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from controller.events.event import EVENTS
-from informers.errors import ApiError, Forbidden
+from informers.errors import ApiError, Forbidden, is_transient
 from informers.http.client import ConfigurationError
 from plugin.commands.listing import read_situations
 from plugin.commands.why import explain, leader_in
@@ -30,11 +30,16 @@ class Look(Struct, frozen=True):
     is_error: bool = False
 
 
-async def look(session: Session, root: str, place: Mapping[str, str]) -> Look:
-    """Return the main part of a page. `place` is empty for the page of all objects, or names one object."""
+async def look_at(session: Session, root: str, place: Mapping[str, str]) -> Look:
+    """Return the main part of a page. `place` is empty for the page of all objects, or names one object.
+
+    Raise an ApiError that may end by itself.
+    """
     try:
         return Look(await (_object(session, place) if place else _fleet(session, root)))
     except (ApiError, ConfigurationError, click.ClickException, msgspec.DecodeError) as error:
+        if isinstance(error, ApiError) and is_transient(error):
+            raise
         line = error.message if isinstance(error, click.ClickException) else describe(error)
         return Look(error_page(line), is_error=True)
 

@@ -37,7 +37,7 @@ def document(root: str, place: str, title: str, main: Content) -> str:
         tag("link", rel="stylesheet", href=f"{root}style.css"),
         tag("script", src=f"{root}script.js", defer=""),
     )
-    lost = tag("p", "The connection to kubectl vmherd ui is lost: what follows may be old.", class_="lost")
+    lost = tag("p", class_="lost", role="status")
     header = tag("header", tag("a", "vmherd", href=root), tag("span", "read only"))
     body = tag("body", header, lost, tag("main", main), data_live=f"{root}live/{place}")
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
