@@ -27,12 +27,11 @@ FIRST_LIVE: Final = (1, 6)
 
 
 class RolloutStrategy:
-    """The rollout strategy of KubeVirt, as the cluster shows it now.
+    """The rollout strategy of KubeVirt, as the cluster shows it now. One log line tells of each change.
 
-    `is_live` is True if KubeVirt changes running VMIs. It is False if the controller may not read the KubeVirt object.
-    One log line tells of each change.
-    If a read fails, the last known strategy stays. Before the first answer, it is True: with `Stage` too, KubeVirt asks
-    for each restart, so a live change that an earlier process began is not cut short by a restart.
+    `is_live` is False if the controller may not read the KubeVirt object. If a read fails, the last known strategy
+    stays. Before the first answer, it is True: with `Stage` too, KubeVirt asks for each restart, so a live change that
+    an earlier process began is not cut short by a restart.
     """
 
     def __init__(self, client: Requests, namespace: str = "") -> None:

@@ -20,9 +20,9 @@ from controller.kubevirt.problems import text_of
 from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.failures import VIRTUAL_MACHINE_FAILURE
 from controller.replicas.catalogue import Place
-from controller.replicas.conditions import REPLICA_BACK_OFF, REPLICA_FAILURE, STALLED
+from controller.replicas.conditions import DEADLINE, REPLICA_BACK_OFF, REPLICA_FAILURE, STALLED
 from controller.replicas.draining import mark_of, time_text
-from controller.replicas.kstatus import MESSAGES, PROGRESS_DEADLINE_EXCEEDED, texts_of, word_of
+from controller.replicas.kstatus import MESSAGES, texts_of, word_of
 from controller.replicas.wrong_annotations import Wrong, problem_of, with_hints, wrong_on
 from controller.runtime.actions import Outcome, Plan, Skipped
 from controller.runtime.waits import Why
@@ -231,7 +231,7 @@ def situation_in_plan(kind: Kind[Any], group: str, snapshot: Any, plan: Plan, st
         **fields,
     )
     noted = find_true(before.conditions if before is not None else None, STALLED)
-    if situation.stall is not None or noted is None or noted.reason != PROGRESS_DEADLINE_EXCEEDED:
+    if situation.stall is not None or noted is None or noted.reason != DEADLINE:
         return situation
     # The controller remembers for longer than the objects tell since when a member of a crash loop is not ready.
     is_down = any(each.unready_since is not None for each in situation.members)
