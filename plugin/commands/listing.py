@@ -10,11 +10,12 @@ import msgspec
 from informers.resource import Resource
 from plugin import clock
 from plugin.command import Subjects, on_objects
-from plugin.commands.watching import Table, check_watch
-from plugin.commands.watching import watch as watch_table
+from plugin.commands.watching import Picture, check_watch
+from plugin.commands.watching import watch as watch_pictures
 from plugin.connection import Session
 from plugin.flags import FOR_PROGRAMS, NAME, WIDE
 from plugin.members import MemberName, named_members, owners_of, parse_shown
+from plugin.other_writer import warning_about_status
 from plugin.printing import note, notes_about_missing, print_answers, print_lines, print_table, print_value, width
 from plugin.reading import Reader, Target, snapshot_of
 from plugin.subjects import EVERY_TYPE, Subject, parse_subjects
@@ -35,16 +36,25 @@ async def command(session: Session, subjects: Subjects, sort_by: str | None, wat
     check_watch(flags, watch=watch)
     reader = Reader(session, namespace)
 
-    async def read() -> list[Situation]:
+    async def read() -> tuple[list[Situation], str]:
         targets = await (reader.visible_targets if subjects is EVERY_TYPE else reader.targets)(subjects, flags.selector)
-        return sorted_by(sort_by, await read_situations(reader, targets, namespace))
+        warning = await warning_about_status(session, targets)
+        return sorted_by(sort_by, await read_situations(reader, targets, namespace)), warning
 
     def table(situations: list[Situation], now: datetime) -> list[str]:
         wide = flags.output == WIDE
         return list_lines(situations, now, all_namespaces=not namespace, wide=wide, width=0 if wide else width())
 
-    situations = await read()
+    def picture(situations: list[Situation], warning: str) -> Picture:
+        return Picture(partial(table, situations), warning)
+
+    async def look() -> Picture:
+        return picture(*await read())
+
+    situations, warning = await read()
     rows = [row_of(each) for each in situations]
+    if warning and not watch:
+        note(f"Warning: {warning}")
     if flags.output in FOR_PROGRAMS:
         print_value(rows, flags.output)
     elif flags.output == NAME:
@@ -56,11 +66,7 @@ async def command(session: Session, subjects: Subjects, sort_by: str | None, wat
         print_table(table(situations, clock.now()))
     notes_about_missing(reader.missing.values())
     if watch:
-
-        async def look() -> Table:
-            return partial(table, await read())
-
-        await watch_table(partial(table, situations), look)
+        await watch_pictures(picture(situations, warning), look)
 
 
 async def read_situations(reader: Reader, targets: Iterable[Target], namespace: str) -> list[Situation]:
@@ -95,21 +101,25 @@ async def tree(session: Session, named: tuple[Subject | MemberName, ...], watch:
     check_watch(session.flags, watch=watch)
     subjects, members = await owners_of(session, named)
 
-    async def read(reader: Reader) -> list[Situation]:
-        return [await reader.situation(each) for each in await reader.some_targets(subjects, session.flags.selector)]
-
     def table(situation: Situation, now: datetime) -> list[str]:
         some, edge = named_members(situation, members), 0 if output == WIDE else width()
         return tree_lines(situation, some, now, all_namespaces=not session.scope, width=edge)
 
-    async def look() -> Table:
-        situations = await read(Reader(session, session.scope, once=True))
-        return lambda now: [line for each in situations for line in table(each, now)]
+    async def read() -> tuple[Reader, list[Situation], str]:
+        reader = Reader(session, session.scope, once=True)
+        targets = await reader.some_targets(subjects, session.flags.selector)
+        situations = [await reader.situation(each) for each in targets]
+        return reader, situations, await warning_about_status(session, targets)
+
+    async def look() -> Picture:
+        _, situations, warning = await read()
+        return Picture(lambda now: [line for each in situations for line in table(each, now)], warning)
 
     if watch:
-        await watch_table(await look(), look)
-    reader = Reader(session, session.scope, once=True)
-    situations = await read(reader)
+        await watch_pictures(await look(), look)
+    reader, situations, warning = await read()
+    if warning:
+        note(f"Warning: {warning}")
     shown = [(each, named_members(each, members)) for each in situations]
     if output == NAME:
         for each, some in shown:

@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 
 from controller.kinds import POOLS
 from plugin.command import Subjects, on_objects
-from plugin.commands.watching import Screen, follow
+from plugin.commands.watching import Picture, Screen, follow
 from plugin.connection import Failed, Session
 from plugin.flags import NAME, Flags
-from plugin.other_writer import KUBEVIRT_REPLACES_NONE, UNKNOWN, other_writer
+from plugin.other_writer import KUBEVIRT_REPLACES_NONE, UNKNOWN, other_writer, warning_about_status
 from plugin.printing import notes_about_missing, print_answers, print_lines, width
 from plugin.reading import Reader, Target
 from plugin.views.rollout import Progress, State, behind_kubevirt, first_wait, live_line, progress_of
@@ -26,11 +26,12 @@ TIMED_OUT: Final = "error: timed out waiting for the condition"
 
 
 class Look(NamedTuple):
-    """A look at a rollout, `seconds` after the first one."""
+    """A look at a rollout, `seconds` after the first one. `warning` says that the status is old, or is ""."""
 
     situation: Situation
     progress: Progress
     seconds: float
+    warning: str
 
 
 class Rollout:
@@ -52,7 +53,8 @@ class Rollout:
             situation = behind_kubevirt(situation, f"{KUBEVIRT_REPLACES_NONE} ({evidence})")
         progress = progress_of(situation, pinned=self._revision)
         self.problem = progress.problem or first_wait(situation)
-        return Look(situation, progress, asyncio.get_running_loop().time() - self._started)
+        seconds = asyncio.get_running_loop().time() - self._started
+        return Look(situation, progress, seconds, await warning_about_status(self._session, [self._target]))
 
     async def _evidence(self) -> str:
         """Return the evidence that KubeVirt's own controller works on the set, or "". The answer is kept for a time."""
@@ -91,7 +93,7 @@ async def _last_progress(rollout: Rollout, flags: Flags, *, watch: bool) -> Prog
 
         async def show(look: Look, silence: str) -> None:
             if screen is not None:
-                await screen.show(partial(_lines, look, live=screen.is_live), silence)
+                await screen.show(Picture(partial(_lines, look, live=screen.is_live), look.warning), silence)
 
         def is_last(look: Look) -> bool:
             return not watch or look.progress.state is not State.WAITING

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from datetime import datetime
 from functools import partial
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import click
 
@@ -18,7 +18,7 @@ from controller.running import leaf_errors, running
 from informers.errors import ApiError, is_transient
 from plugin import clock, printing
 from plugin.flags import WIDE, Flags
-from plugin.printing import coloured_table, note, print_lines
+from plugin.printing import clean, coloured_table, note, print_lines
 from plugin.views.tables import short
 
 INTERVAL_S: Final = 1.0
@@ -26,8 +26,16 @@ SILENT_S: Final = 5.0
 """A look that takes longer counts as no answer."""
 
 T = TypeVar("T")
-Table: TypeAlias = Callable[[datetime], list[str]]
-"""A function that returns the lines of a picture. The time is the present for the ages in it."""
+
+
+class Picture(NamedTuple):
+    """`lines` returns the lines at a time, which is the present for the ages in them. `warning` comes first, or is "".
+
+    The words of a warning before " since " do not change.
+    """
+
+    lines: Callable[[datetime], list[str]]
+    warning: str = ""
 
 
 def check_watch(flags: Flags, *, watch: bool) -> None:
@@ -40,7 +48,7 @@ class Screen:
     """Shows one picture after the other. With `vanishes`, the last picture on a terminal is removed at the end."""
 
     def __init__(self, stack: ExitStack, *, vanishes: bool = False) -> None:
-        self._started, self._known, self._is_silent = clock.now(), set[str](), False
+        self._started, self._known, self._warned = clock.now(), set[str](), list[str]()
         self.is_live = False
         if not printing.is_terminal():
             return
@@ -53,24 +61,28 @@ class Screen:
         console, self.is_live = Console(highlight=False, force_terminal=True), True
         self._area = stack.enter_context(Live(console=console, auto_refresh=False, transient=vanishes))
 
-    async def show(self, table: Table, silence: str = "") -> None:
+    async def show(self, picture: Picture, silence: str = "") -> None:
         """`silence` says since when the server does not answer, or is ""."""
+        warnings = list(filter(None, (silence, picture.warning)))
         if self.is_live:
             from rich.text import Text  # noqa: PLC0415
 
-            lines = [*coloured_table(table(clock.now())), *([silence] if silence else [])]
+            lines = [*(f"Warning: {clean(each)}" for each in warnings), *coloured_table(picture.lines(clock.now()))]
             self._area.update(Text.from_ansi("\n".join(lines)), refresh=True)
             return
+        subjects = [each.partition(" since ")[0] for each in warnings]
+        for each, subject in zip(warnings, subjects, strict=True):
+            if subject not in self._warned:
+                note(f"Warning: {each}")
+        self._warned = subjects
         # Compared at the same time and without the padding, only a real change is new.
-        shown = [" ".join(line.split()) for line in table(self._started)]
-        print_lines(line for line, same in zip(table(clock.now()), shown, strict=True) if same not in self._known)
+        shown = [" ".join(line.split()) for line in picture.lines(self._started)]
+        new = zip(picture.lines(clock.now()), shown, strict=True)
+        print_lines(line for line, same in new if same not in self._known)
         self._known = set(shown)
-        if silence and not self._is_silent:
-            note(f"Warning: {silence}")
-        self._is_silent = bool(silence)
 
 
-async def watch(found: Table, look: Callable[[], Awaitable[Table]]) -> None:
+async def watch(found: Picture, look: Callable[[], Awaitable[Picture]]) -> None:
     """Show a table, until a look fails or the user ends the command. Raise what `look` raises."""
     with ExitStack() as stack:
         await follow(found, look, Screen(stack).show)

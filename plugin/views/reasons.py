@@ -42,10 +42,18 @@ class Reason(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Leader(Struct, frozen=True, kw_only=True):
-    """The controller's lease. `is_alive` is False if no controller renews it."""
+    """The controller's lease. `is_alive` is False if no controller renews it. `since` is then the time of the last
+    renewal, or "" if there is no lease.
+    """
 
     is_alive: bool
     text: str
+    since: str = ""
+
+    @property
+    def warning(self) -> str:
+        """The text that the status is old, or ""."""
+        return f"no controller is at work since {self.since}: the status is of that time or older" if self.since else ""
 
 
 def summary_of(situation: Situation, *, all_namespaces: bool = False) -> str:
@@ -104,7 +112,7 @@ def reasons_of(
     starting = [each for each in situation.members if not (each.is_ready or each.is_deleting or each.stopped)]
     if starting and {topic for topic, _ in lines} <= {"leader"}:
         lines.append(("cause", f"{listed([each.name for each in starting])}: {starting[0].status}, not ready"))
-    if not other_writer:
+    if not other_writer and (leader is None or not leader.since):
         lines += [("next", text) for text in _next(situation.plan, upcoming, now)]
     if leader is not None and leader.is_alive and not other_writer:
         lines.append(("leader", leader.text))
@@ -135,17 +143,18 @@ def why_lines(
 
 def leader_of(leases: Iterable[Lease], now: datetime) -> Leader:
     """Return the controller whose lease was renewed recently. If there is no such lease, say so."""
-    dead = "no controller has a lease"
+    dead = Leader(is_alive=False, text="no controller has a lease")
     for lease in leases:
         renewed = time_of(lease.record.renew_time or "")
-        if not lease.holder or renewed is None:
+        if renewed is None:
             continue
         passed = (now - renewed).total_seconds()
-        text = f"{lease.holder} (lease {lease.metadata.key}, renewed {short(passed)} ago)"
-        if passed <= 2 * (lease.record.lease_duration_seconds or USUAL_LEASE_S):
+        text = f"{lease.holder or 'has released it'} (lease {lease.metadata.key}, renewed {short(passed)} ago)"
+        if lease.holder and passed <= 2 * (lease.record.lease_duration_seconds or USUAL_LEASE_S):
             return Leader(is_alive=True, text=text)
-        dead = f"no controller renews the lease: the last one was {text}"
-    return Leader(is_alive=False, text=dead)
+        text = f"no controller renews the lease: the last one {'was ' if lease.holder else ''}{text}"
+        dead = Leader(is_alive=False, text=text, since=time_text(renewed))
+    return dead
 
 
 def _lost_nodes(situation: Situation) -> list[str]:

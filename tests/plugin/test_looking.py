@@ -1,5 +1,7 @@
 """`kubectl vmherd list, tree, why`: texts of others in the output. The golden files have the usual output."""
 
+import re
+
 import pytest
 
 from controller.apimachinery.label_selectors import LabelSelector
@@ -120,3 +122,25 @@ def test_an_object_for_which_the_rules_fail_has_a_sentence_and_the_others_are_sh
     lines = shell("list")[1].splitlines()
     assert any(each.startswith("vmirs/testreplicaset") for each in lines)
     assert any(each.startswith("vmpool/web") for each in lines)
+
+
+@pytest.mark.parametrize("line", ["list", "tree vmpool/web", "rollout status vmpool/web --watch=false"])
+def test_without_a_controller_each_view_warns_since_when_the_status_is_old(cluster: Cluster, shell: Shell, line: str):
+    states.pool_rollout(cluster)
+    assert "no controller" not in shell(line)[2]
+    states.lease(cluster)
+    assert "no controller" not in shell(line)[2]
+    states.lease(cluster, renewed_s=600)
+    told = r"Warning: no controller is at work since [-0-9T:]+Z: the status is of that time or older"
+    assert re.fullmatch(told, shell(line)[2].splitlines()[0])
+    cluster.install_kubevirt()
+    assert "no controller" not in shell(line)[2]
+
+
+def test_without_a_controller_why_says_so_first_and_foretells_nothing(cluster: Cluster, shell: Shell):
+    states.pool_rollout(cluster)
+    assert "is replaced in 4m" in shell.output("why")
+    states.lease(cluster, renewed_s=600)
+    answer = shell.output("why")
+    assert answer.startswith("leader: no controller renews the lease: the last one was vmherd-7c9f ")
+    assert "  next " not in answer
