@@ -14,9 +14,9 @@ from plugin.flags import NAME, Flags
 from plugin.other_writer import KUBEVIRT_REPLACES_NONE, UNKNOWN, other_writer, warning_about_status
 from plugin.printing import notes_about_missing, print_answers, print_lines, width
 from plugin.reading import Reader, Target
-from plugin.views.rollout import Progress, State, behind_kubevirt, first_wait, live_line, progress_of
+from plugin.views.listing import tree_lines
+from plugin.views.rollout import Progress, State, behind_kubevirt, first_wait, progress_of
 from plugin.views.situation import Situation
-from plugin.views.tables import shortened
 
 CHECK_S: Final = 30.0
 """The time between two checks whether KubeVirt's own controller works on a set that waits."""
@@ -26,11 +26,10 @@ TIMED_OUT: Final = "error: timed out waiting for the condition"
 
 
 class Look(NamedTuple):
-    """A look at a rollout, `seconds` after the first one. `warning` says that the status is old, or is ""."""
+    """A look at a rollout. `warning` says that the status is old, or is ""."""
 
     situation: Situation
     progress: Progress
-    seconds: float
     warning: str
 
 
@@ -40,7 +39,6 @@ class Rollout:
     def __init__(self, session: Session, reader: Reader, target: Target, revision: int) -> None:
         self._session, self._reader, self._target, self._revision = session, reader, target, revision
         self._check_at, self._other_writer = 0.0, ""
-        self._started = asyncio.get_running_loop().time()
         self.problem = ""
 
     async def look(self) -> Look:
@@ -53,8 +51,7 @@ class Rollout:
             situation = behind_kubevirt(situation, f"{KUBEVIRT_REPLACES_NONE} ({evidence})")
         progress = progress_of(situation, pinned=self._revision)
         self.problem = progress.problem or first_wait(situation)
-        seconds = asyncio.get_running_loop().time() - self._started
-        return Look(situation, progress, seconds, await warning_about_status(self._session, [self._target]))
+        return Look(situation, progress, await warning_about_status(self._session, [self._target]))
 
     async def _evidence(self) -> str:
         """Return the evidence that KubeVirt's own controller works on the set, or "". The answer is kept for a time."""
@@ -110,7 +107,7 @@ async def _last_progress(rollout: Rollout, flags: Flags, *, watch: bool) -> Prog
 
 def _lines(look: Look, now: datetime, *, live: bool) -> list[str]:
     if live:
-        return [shortened(live_line(look.situation, look.seconds), width())]
+        return tree_lines(look.situation, look.situation.members, now, width=width())
     return [look.progress.message] if look.progress.state is not State.FAILED else []
 
 

@@ -8,10 +8,6 @@ from enum import StrEnum
 from msgspec import Struct, structs
 
 from plugin.views.situation import Situation
-from plugin.views.tables import short
-
-BAR = 12
-"""The number of characters of the progress bar."""
 
 
 class State(StrEnum):
@@ -101,20 +97,3 @@ def behind_kubevirt(situation: Situation, why: str) -> Situation:
     is_known = any(member.revision for member in situation.members)
     unknown = situation.by_hand if not is_known else ""
     return structs.replace(situation, by_hand="; ".join(filter(None, (unknown, why))))
-
-
-def live_line(situation: Situation, seconds: float) -> str:
-    done = round(BAR * situation.updated / situation.target) if situation.target else BAR
-    parts = [situation.identity.name]
-    if situation.revisions:
-        parts.append(f"rev {situation.revisions}")
-    parts += [
-        ("#" * min(done, BAR)).ljust(BAR, "."),
-        f"{situation.updated}/{situation.target} updated",
-        f"{situation.ready} ready",
-    ]
-    if situation.most_unavailable is not None:
-        parts.append(f"{situation.unavailable}/{situation.most_unavailable} unavailable")
-    parts += ["paused"] if situation.is_paused else []
-    parts += [situation.step] if situation.step else []
-    return "  ".join([*parts, short(seconds), *filter(None, [situation.problem])])
