@@ -107,6 +107,25 @@ def test_while_the_server_says_nothing_the_last_picture_stays(
     assert out.count("web") > 1
 
 
+def test_the_timeout_of_a_rollout_ends_also_while_the_server_says_nothing(
+    cluster: Cluster, shell: Shell, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("plugin.commands.watching.INTERVAL_S", 0.02)
+    states.pool_rollout(cluster)
+
+    async def hang(method: str, path: str, **more: Any) -> bytes:
+        await asyncio.sleep(60)
+        return b""
+
+    async def first_pause(seconds: float) -> None:
+        monkeypatch.setattr(cluster, "request", hang)
+
+    monkeypatch.setattr("plugin.commands.watching.sleep", first_pause)
+    said = "error: timed out waiting for the condition: web-1: ImagePullBackOff, Back-off pulling image"
+    code, _, err = shell("rollout status vmpool/web --timeout=1s")
+    assert (code, err) == (1, f"{said}\n")
+
+
 def test_a_document_cannot_be_watched(shell: Shell):
     assert "--watch shows a table" in shell.error("list -w -o json", 2)
 
