@@ -70,7 +70,6 @@ UNMEASURED = {
     "plugin/views/set_history.py": {"staying_vmis"},
     "plugin/views/steering.py": {"restart_edits"},
     "plugin/views/tables.py": {"coloured_column"},
-    "plugin/views/upcoming.py": {"_writes"},
 }
 """The pure functions with a loop that no row executes, by file, with the reason."""
 
