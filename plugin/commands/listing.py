@@ -36,11 +36,6 @@ async def command(session: Session, subjects: Subjects, sort_by: str | None, wat
     check_watch(flags, watch=watch)
     reader = Reader(session, namespace)
 
-    async def read() -> tuple[list[Situation], str]:
-        targets = await (reader.visible_targets if subjects is EVERY_TYPE else reader.targets)(subjects, flags.selector)
-        warning = await warning_about_status(session, targets)
-        return sorted_by(sort_by, await read_situations(reader, targets, namespace)), warning
-
     def table(situations: list[Situation], now: datetime) -> list[str]:
         wide = flags.output == WIDE
         return list_lines(situations, now, all_namespaces=not namespace, wide=wide, width=0 if wide else width())
@@ -49,9 +44,9 @@ async def command(session: Session, subjects: Subjects, sort_by: str | None, wat
         return Picture(partial(table, situations), warning)
 
     async def look() -> Picture:
-        return picture(*await read())
+        return picture(*await read_fleet(session, reader, subjects, sort_by))
 
-    situations, warning = await read()
+    situations, warning = await read_fleet(session, reader, subjects, sort_by)
     rows = [row_of(each) for each in situations]
     if warning and not watch:
         note(f"Warning: {warning}")
@@ -69,7 +64,17 @@ async def command(session: Session, subjects: Subjects, sort_by: str | None, wat
         await watch_pictures(picture(situations, warning), look)
 
 
-async def read_situations(reader: Reader, targets: Iterable[Target], namespace: str) -> list[Situation]:
+async def read_fleet(
+    session: Session, reader: Reader, subjects: Subjects, sort_by: str | None = None
+) -> tuple[list[Situation], str]:
+    """Return the situations of these objects in the order of a column, and the warning that they are old, or ""."""
+    read = reader.visible_targets if subjects is EVERY_TYPE else reader.targets
+    targets = await read(subjects, session.flags.selector)
+    warning = await warning_about_status(session, targets)
+    return sorted_by(sort_by, await _situations(reader, targets, session.scope)), warning
+
+
+async def _situations(reader: Reader, targets: Iterable[Target], namespace: str) -> list[Situation]:
     """Return the situations from the statuses. The VMs are read only for objects whose status has no counters."""
     found, uncounted = [], dict[Resource[Any], list[Target]]()
     for target in targets:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from controller.events.event import EVENTS
 from informers.errors import ApiError, Forbidden, is_transient
 from informers.http.client import ConfigurationError
-from plugin.commands.listing import read_situations
+from plugin.commands.listing import read_fleet
 from plugin.commands.why import explain
 from plugin.connection import Session, describe
 from plugin.other_writer import leader_in, warning_about_status
@@ -18,7 +18,6 @@ from plugin.server_warnings import server_warnings
 from plugin.subjects import EVERY_TYPE, parse_subjects
 from plugin.ui.html import Markup
 from plugin.ui.pages import Event, error_page, fleet_page, last_of, object_page
-from plugin.views.listing import sorted_by
 
 MOST_EVENTS = 20
 
@@ -46,13 +45,11 @@ async def look_at(session: Session, root: str, place: Mapping[str, str]) -> Look
 
 async def _fleet(session: Session, root: str) -> Markup:
     reader = Reader(session, session.scope, once=True)
-    targets = await reader.visible_targets(EVERY_TYPE, session.flags.selector)
-    if not targets and reader.missing:
+    situations, warning = await read_fleet(session, reader, EVERY_TYPE)
+    if not situations and reader.missing:
         raise reader.refusal()
-    if not targets:
+    if not situations:
         await reader.check_served(EVERY_TYPE)
-    situations = sorted_by(None, await read_situations(reader, targets, session.scope))
-    warning = await warning_about_status(session, targets)
     return fleet_page(root, session.scope, situations, reader.missing.values(), warning)
 
 
