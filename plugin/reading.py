@@ -41,8 +41,8 @@ from plugin.subjects import Subject, did_you_mean
 from plugin.verbs import LEASE_NAME
 from plugin.views.edits import Document
 from plugin.views.pools import visible_members
-from plugin.views.situation import Member, Situation
-from plugin.views.situations import situation_from_status, situation_of
+from plugin.views.situation import Member, Situation, situation_from_status
+from plugin.views.situations import situation_of
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -177,8 +177,8 @@ class Reader:
     def situation_in(self, target: Target, snapshot: Any) -> Situation:
         """Without a snapshot, use the object's status, and the VMs that the user may read."""
         if snapshot is None:
-            members = self._visible_members(target)
-            return situation_from_status(target.kind, target.resource.group, target.owner, members)
+            owner, members = target.owner, self._visible_members(target)
+            return situation_from_status(target.kind, target.resource.group, owner, owner.status, members=members)
         return situation_of(target.kind, target.resource.group, snapshot)
 
     def _visible_members(self, target: Target) -> tuple[Member, ...]:

@@ -66,11 +66,10 @@ UNMEASURED = {
     "plugin/views/listing.py": {"sorted_by"},
     "plugin/views/membership.py": {"owner_kind", "controller", "detach_edits", "adopt_edits"},
     "plugin/views/reasons.py": {"member_line", "is_well", "leader_of"},
-    "plugin/views/rollout.py": {"behind_kubevirt", "live_line"},
+    "plugin/views/rollout.py": {"behind_kubevirt"},
     "plugin/views/set_history.py": {"staying_vmis"},
     "plugin/views/steering.py": {"restart_edits"},
     "plugin/views/tables.py": {"coloured_column"},
-    "plugin/views/upcoming.py": {"_writes"},
 }
 """The pure functions with a loop that no row executes, by file, with the reason."""
 

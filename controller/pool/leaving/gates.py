@@ -9,7 +9,7 @@ VMs, asks for the gates of SURPLUS itself (`members.select`). A protection stops
 
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from controller.kubevirt.annotations import MOST_DISRUPTIVE, RECREATE, RESTART, is_protected
 from controller.kubevirt.delicate import PROTECTED, delicate_reason
@@ -51,12 +51,23 @@ class Way(Enum):
     LABELS = auto()
 
 
-def stop_of(situation: Situation, machine: Machine, way: Way) -> tuple[str, bool]:
-    """Return the reason why the VM must not go this way now, or "", and whether it waits until a user acts."""
+class Stop(NamedTuple):
+    """The reason why a VM must not go a way now, or "". With `needs_user`, it waits until a user acts. `remedy` is the
+    command that lets it go, as in a `Wait`, or "".
+    """
+
+    reason: str = ""
+    needs_user: bool = False
+    remedy: str = ""
+
+
+def stop_of(situation: Situation, machine: Machine, way: Way) -> Stop:
     for gate in GATES[way]:
         if reason := gate(situation, machine):
-            return reason, gate in _OF_USERS
-    return "", False
+            allowed = _ALLOWS.get(gate)
+            remedy = f"kubectl annotate --overwrite {{this}} {MOST_DISRUPTIVE}={allowed}" if allowed else ""
+            return Stop(reason, gate in _OF_USERS, remedy)
+    return Stop()
 
 
 def _protection(_: Situation, machine: Machine) -> str:
@@ -162,6 +173,9 @@ GATES: Final[Mapping[Way, tuple[Gate, ...]]] = {
 
 _OF_USERS: Final = frozenset({_strategy, _run_strategy, _disks_to_keep, _protection, _limit, _cap})
 """The gates that wait until a user acts. The others end by themselves."""
+
+_ALLOWS: Final[Mapping[Gate, str]] = {_disks_to_keep: RECREATE, _cap: RESTART}
+"""The gates that one value of the annotation opens."""
 
 
 def own_disks_of(machine: Machine) -> tuple[str, ...]:

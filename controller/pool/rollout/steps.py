@@ -59,8 +59,8 @@ class PendingStep(Struct, frozen=True, kw_only=True):
     gets a new template. `live` is true for a VM with a live change that has not ended, or that begins with the step.
     `due` is the time at which a LIVE step is judged again, or None. `begun` is true if the VM already has the spec of
     the current template. `reason` says why the step must wait, or is "" if the step can start. `needs_user` is true if
-    the step waits until a user acts. `lost_disks` are the disks that are deleted with the VM. `sizes` are the old and
-    the new sizes of the claims that are expanded before the step, by name.
+    the step waits until a user acts, and `remedy` is the command for it, or "". `lost_disks` are the disks that are
+    deleted with the VM. `sizes` are the old and the new sizes of the claims that are expanded before the step, by name.
     """
 
     machine: Machine
@@ -72,6 +72,7 @@ class PendingStep(Struct, frozen=True, kw_only=True):
     begun: bool = False
     reason: str = ""
     needs_user: bool = False
+    remedy: str = ""
     lost_disks: tuple[str, ...] = ()
     sizes: Mapping[str, tuple[str, str]] = {}
 
@@ -118,8 +119,8 @@ def pending_step(situation: Situation, machine: Machine) -> PendingStep | None:
 
 def _stopped(situation: Situation, step: PendingStep, way: Way) -> PendingStep:
     """Return the step with the reason why it must wait."""
-    reason, needs_user = stop_of(situation, step.machine, way)
-    return replace(step, reason=reason, needs_user=needs_user)
+    stop = stop_of(situation, step.machine, way)
+    return replace(step, reason=stop.reason, needs_user=stop.needs_user, remedy=stop.remedy)
 
 
 def _step_of(situation: Situation, machine: Machine) -> PendingStep | None:

@@ -10,6 +10,7 @@ its own (P13).
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from heapq import nsmallest
+from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -53,6 +54,9 @@ from controller.runtime.actions import (
 from controller.runtime.waits import Wait, Why
 from informers.meta import ObjectKey, controller_of
 from informers.objects import PatchType
+
+UPDATE_HELD: Final = "UpdateHeld"
+"""The reason of the Events about VMs whose update waits, and of the stall if it waits for a user."""
 
 
 class Allowance(Struct, frozen=True):
@@ -270,7 +274,8 @@ def _waits(situation: Situation, choice: Choice) -> Iterator[Wait]:
             text=f"update: {first.machine.metadata.name} waits: {first.reason}{others}",
             why=Why.PROTECTION if first.reason == PROTECTED else Why.USER,
             names=tuple(each.machine.metadata.name for each in held),
-            stall="UpdateHeld" if first.needs_user else "",
+            stall=UPDATE_HELD if first.needs_user else "",
+            remedy=first.remedy,
         )
 
 
@@ -278,7 +283,7 @@ def _held_notices(held: list[PendingStep]) -> tuple[Notice, ...]:
     """Return an Event for each VM whose update waits, at most `MAX_NOTICES`. Each reason is reported once for a VM."""
     return tuple(
         Notice(
-            reason="UpdateHeld",
+            reason=UPDATE_HELD,
             message=f"{each.machine.metadata.name} is not updated now: {each.reason}",
             warning=needs_manual_recovery(each.machine.vm),
             once=f"{each.machine.metadata.uid} {lasting(each.reason)}",
