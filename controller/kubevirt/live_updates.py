@@ -13,31 +13,62 @@ from enum import Enum, auto
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from controller.apimachinery.conditions import Condition, find_condition, find_true
 from controller.kubevirt import vmis
 from controller.kubevirt.delicate import delicate_reason_of_vmi
-from controller.kubevirt.normal_form import VMI_SPEC, GoType, Json, Path, encoded, normal_form, value_at, without
+from controller.kubevirt.normal_form import (
+    VM_SPEC,
+    VMI_SPEC,
+    GoType,
+    Json,
+    Path,
+    differences,
+    encoded,
+    normal_form,
+    value_at,
+)
 from controller.kubevirt.vm_types import FAILURE, IN_SYNC, RESTART_REQUIRED, VirtualMachine
 from controller.kubevirt.vmi_types import CPU_CHANGE, LIVE_MIGRATABLE, MEMORY_CHANGE, VirtualMachineInstance
 
-LIVE_FIELDS: Final = (
-    ("domain", "cpu", "sockets"),
-    ("domain", "memory", "guest"),
-    ("nodeSelector",),
-    ("affinity",),
-    ("tolerations",),
-)
-"""The paths in the spec of a VMI template that KubeVirt can change while the VMI runs.
+SIZES: Final = (("domain", "cpu", "sockets"), ("domain", "memory", "guest"))
+"""The paths in the spec of a VMI that KubeVirt changes with a live migration."""
 
-KubeVirt can also change some networks and volumes. The controller restarts VMs for such changes.
-"""
+PLACEMENT: Final = (("nodeSelector",), ("affinity",), ("tolerations",))
+"""The paths in the spec of a VMI that KubeVirt changes at once. docs/live-changes.md has what it does with others."""
+
+LIVE_FIELDS: Final = (*SIZES, *PLACEMENT)
+
+NO_METHOD: Final = "the KubeVirt object does not have LiveMigrate in its workloadUpdateMethods"
+
+_PARTS_OF_VMI: Final = ("template", "instancetype", "preference")
 
 _STATUS_OF: Final = {
     ("domain", "cpu", "sockets"): ("currentCPUTopology", "sockets"),
     ("domain", "memory", "guest"): ("memory", "guestRequested"),
 }
 """Where the status of a VMI has the value that the guest has now."""
+
+
+class RolloutSettings(Struct, frozen=True):
+    """What the KubeVirt object says about changes of VMs that run.
+
+    `changes` is true if KubeVirt gives a change to the running VMI where it can. `migrates` is true if it starts the
+    live migrations that such changes need.
+    """
+
+    changes: bool = False
+    migrates: bool = False
+
+
+class Change(Enum):
+    """What a new VM spec is for a running VMI: nothing new, fields of `PLACEMENT`, `SIZES` too, or other fields."""
+
+    NONE = auto()
+    PLACEMENT = auto()
+    SIZE = auto()
+    OTHER = auto()
 
 
 class Verdict(Enum):
@@ -86,17 +117,27 @@ def why_unfinished(vm: VirtualMachine, vmi: VirtualMachineInstance) -> str:
         failure = synced if synced is not None and synced.status == "False" else find_true(told, FAILURE)
         why = f": {failure.message or failure.reason}" if failure is not None else ""
         return f"KubeVirt has not applied its new spec yet{why}"
-    conditions = vmi.status.conditions if vmi.status is not None else None
-    blocked = find_condition(conditions, LIVE_MIGRATABLE)
-    why = f", and it cannot migrate: {blocked.message or blocked.reason}" if blocked is not None else ""
-    return f"{delicate_reason_of_vmi(vmi)}{why}"
+    return delicate_reason_of_vmi(vmi)
 
 
-def without_live_fields(spec: Json) -> Json:
-    """Return the spec of a VMI template without the fields that KubeVirt can change in a running VMI."""
-    for path in LIVE_FIELDS:
-        spec = without(spec, path)
-    return spec
+def change_between(old: Json, new: Json) -> Change:
+    """Compare two VM specs. The run strategy and the dataVolumeTemplates are no part of a VMI."""
+    paths = [each for each in differences(old, new, VM_SPEC) if each.startswith(_PARTS_OF_VMI)]
+    if not paths:
+        return Change.NONE
+    if all(_is_in(each, PLACEMENT) for each in paths):
+        return Change.PLACEMENT
+    return Change.SIZE if all(_is_in(each, LIVE_FIELDS) for each in paths) else Change.OTHER
+
+
+def why_not(change: Change, rollout: RolloutSettings, vmi: VirtualMachineInstance) -> str:
+    """Return the reason why KubeVirt does not end this change of the running VMI, or ""."""
+    if change is not Change.SIZE:
+        return ""
+    if not rollout.migrates:
+        return NO_METHOD
+    blocked = find_condition(vmi.status.conditions if vmi.status is not None else None, LIVE_MIGRATABLE)
+    return f"it cannot migrate: {blocked.message or blocked.reason}" if blocked is not None else ""
 
 
 def unapplied(vm: bytes, vmi: bytes) -> str:
@@ -115,6 +156,11 @@ def unapplied(vm: bytes, vmi: bytes) -> str:
         if wanted is not None and not (_has(has, wanted, type_) and _has(guest, wanted, type_)):
             return f"the running instance does not have {'.'.join(path)} of its template yet"
     return ""
+
+
+def _is_in(path: str, parents: tuple[Path, ...]) -> bool:
+    heads = [f"template.spec.{'.'.join(each)}" for each in parents]
+    return any(path == each or path.startswith((f"{each}.", f"{each}[")) for each in heads)
 
 
 def _is_changing(vmi: VirtualMachineInstance) -> bool:

@@ -20,7 +20,10 @@ KUBEVIRT = {
     "apiVersion": "kubevirt.io/v1",
     "kind": "KubeVirt",
     "metadata": {"name": "kubevirt", "namespace": "default"},
-    "spec": {"configuration": {"vmRolloutStrategy": "LiveUpdate"}},
+    "spec": {
+        "configuration": {"vmRolloutStrategy": "LiveUpdate"},
+        "workloadUpdateStrategy": {"workloadUpdateMethods": ["LiveMigrate"]},
+    },
 }
 MASQUERADE = {"interfaces": [{"name": "default", "masquerade": {}}]}
 

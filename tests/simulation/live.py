@@ -10,13 +10,17 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
-from controller.kubevirt.live_updates import without_live_fields
+from controller.kubevirt.live_updates import LIVE_FIELDS
+from controller.kubevirt.normal_form import without
 from controller.kubevirt.resources import VMIS
 from informers.meta import ObjectKey
 from tests.fakes.requests import Document
 from tests.simulation.server import SimulatedServer
 
 LIVE_UPDATE, STAGE = "LiveUpdate", "Stage"
+NO_METHODS: Final = "LiveUpdate, without LiveMigrate"
+"""KubeVirt's default: it starts no migration, so more CPU sockets never end."""
+
 RESTART: Final = "RestartRequired"
 OTHER_FIELD: Final = "a non-live-updatable field was changed in the template spec"
 FEWER_SOCKETS: Final = "Reduction of CPU socket count requires a restart"
@@ -54,7 +58,7 @@ class LiveUpdates:
         old = self._started.get(vmi["metadata"]["uid"], new)
         if self.strategy == STAGE:
             return OTHER_FIELD if old != new else ""
-        if without_live_fields(old) != without_live_fields(new):
+        if _others(old) != _others(new):
             return OTHER_FIELD
         wanted, has = _sockets(new), _sockets(vmi["spec"])
         if wanted < has:
@@ -66,7 +70,9 @@ class LiveUpdates:
             change["domain"] = {"cpu": {"sockets": wanted}}
             conditions = [*(vmi["status"].get("conditions") or []), {"type": "HotVCPUChange", "status": "True"}]
             self._api.change(VMIS, key, {"status": {"conditions": conditions}})
-            self._after(self._chance.uniform(2, 8), self._finish, key, vmi["metadata"]["uid"], wanted)
+            took = self._chance.uniform(2, 8)
+            if self.strategy != NO_METHODS:
+                self._after(took, self._finish, key, vmi["metadata"]["uid"], wanted)
         if change:
             self._api.change(VMIS, key, {"spec": change})
         return ""
@@ -77,6 +83,12 @@ class LiveUpdates:
         if vmi is not None and vmi["metadata"]["uid"] == uid:
             kept = [each for each in vmi["status"].get("conditions") or () if each["type"] != "HotVCPUChange"]
             self._api.change(VMIS, key, {"status": {"conditions": kept, "currentCPUTopology": {"sockets": sockets}}})
+
+
+def _others(spec: Any) -> Any:
+    for path in LIVE_FIELDS:
+        spec = without(spec, path)
+    return spec
 
 
 def _sockets(spec: Document) -> Any:

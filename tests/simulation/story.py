@@ -14,7 +14,7 @@ from controller.kubevirt import annotations as names
 from tests.simulation import features
 from tests.simulation.guests import BAD, GOOD, JOB, SICK
 from tests.simulation.kubevirt import NODES
-from tests.simulation.live import LIVE_UPDATE, STAGE
+from tests.simulation.live import LIVE_UPDATE, NO_METHODS, STAGE
 from tests.simulation.world import BEGIN, Options
 
 BUSY_FROM_S, BUSY_UNTIL_S = 20.0, 330.0
@@ -60,7 +60,7 @@ def make_story(seed: int) -> Story:
         budgets=chance.random() < 0.9,
         standby=chance.random() < 0.5,
         max_replicas=chance.choice((40, 40, 8)),
-        rollout=chance.choice(("", LIVE_UPDATE, LIVE_UPDATE, STAGE)),
+        rollout=chance.choice(("", LIVE_UPDATE, NO_METHODS, STAGE)),
         takeover=chance.random() < 0.1,
         elsewhere=chance.choice(("", "", "web", "db")),
     )

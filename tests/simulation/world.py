@@ -31,6 +31,7 @@ from tests.fakes.requests import AnyResource, Document
 from tests.simulation.faults import Faults
 from tests.simulation.foretold import Foretold
 from tests.simulation.kubevirt import GUEST_FINALIZER, SimulatedKubeVirt
+from tests.simulation.live import LIVE_UPDATE
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import Network
 from tests.simulation.replica import Replica, follow_tasks, until_ended
@@ -117,9 +118,13 @@ class World:
             for each in NAMESPACES[: 2 if options.elsewhere else 1]
         }
         if options.rollout:
-            configuration = {"configuration": {"vmRolloutStrategy": options.rollout}}
-            metadata = {"name": "kubevirt", "namespace": "kubevirt"}
-            self.server.put(KUBEVIRTS, {"metadata": metadata, "spec": configuration})
+            strategy = options.rollout.partition(",")[0]
+            methods = ["LiveMigrate"] if options.rollout == LIVE_UPDATE else []
+            spec = {
+                "configuration": {"vmRolloutStrategy": strategy},
+                "workloadUpdateStrategy": {"workloadUpdateMethods": methods},
+            }
+            self.server.put(KUBEVIRTS, {"metadata": {"name": "kubevirt", "namespace": "kubevirt"}, "spec": spec})
         config = Config(
             kubeconfig=str(KUBECONFIG),
             mode="takeover" if options.takeover else "standalone",

@@ -33,7 +33,7 @@ from controller.pool.members.ledger import should_run
 from controller.pool.members.machine import Machine, vmi_revision_of
 from controller.pool.members.revisions import Revisions
 from controller.pool.members.situation import Situation
-from controller.pool.rollout.live import forbids_restart, is_live_change, live_verdict, restart_due
+from controller.pool.rollout.live import forbids_restart, live_obstacle, live_verdict, restart_due
 from controller.pool.spec.indexing import own_disks
 from controller.pool.spec.policies import Strategy
 from controller.pool.spec.template import DiskChange, Template, disk_change, larger_disks
@@ -60,6 +60,7 @@ class PendingStep(Struct, frozen=True, kw_only=True):
 
     `costly` is true for a ready VM whose VMI must restart. `risky` is true for a VM that should run, is not ready, and
     gets a new template. `live` is true for a VM with a live change that has not ended, or that begins with the step.
+    `obstacle` is the reason why a change that KubeVirt can make while the VM runs needs a restart, or "".
     `due` is the time at which a LIVE step is judged again, or None. `begun` is true if the VM already has the spec of
     the current template. `reason` says why the step must wait, or is "" if the step can start. `needs_user` is true if
     the step waits until a user acts. `lost_disks` are the disks that are deleted with the VM. `sizes` are the old and
@@ -71,6 +72,7 @@ class PendingStep(Struct, frozen=True, kw_only=True):
     costly: bool = False
     risky: bool = False
     live: bool = False
+    obstacle: str = ""
     due: datetime | None = None
     begun: bool = False
     reason: str = ""
@@ -215,8 +217,9 @@ def _step_of_outdated(situation: Situation, machine: Machine) -> PendingStep:
     running = revisions.templates.get(vmi_revision_of(vmi))
     if _step_between(running, current) is Step.RELABEL:
         return update
-    is_live = situation.snapshot.live is not None and vmis.is_running(vmi) and is_live_change(running, current)
-    if not is_live and (forbidden := forbids_restart(situation.intent)):
+    obstacle = live_obstacle(situation, machine, current)
+    is_live, update = obstacle == "", replace(update, obstacle=obstacle or "")
+    if not is_live and (forbidden := forbids_restart(situation.intent, update.obstacle)):
         update = replace(update, reason=forbidden, needs_user=True)
     is_ready = vmis.is_ready(vmi)
     return replace(update, live=is_live, costly=is_ready and not is_live, risky=not is_ready)
