@@ -85,7 +85,7 @@ FLAGS: Final[Mapping[str, tuple[click.Option, ...]]] = {
         *_CHANGES,
     ),
     "detach": _CHANGES,
-    "adopt": (click.Option(["--to"], required=True, metavar="vmirs/NAME", help="the set that adopts"), *_CHANGES),
+    "adopt": (click.Option(["--to"], required=True, metavar="vmirs/NAME", help="the set or pool"), *_CHANGES),
     "protect": _CHANGES,
     "unprotect": _CHANGES,
     "busy": (

@@ -25,6 +25,7 @@ from controller.pool.members.unready_periods import UnreadyPeriod
 from controller.pool.rules import PoolRules
 from controller.pool.spec.intent import Intent, parse_intent
 from controller.pool.spec.policies import keeps_disks
+from controller.pool.spec.template import Template, parse_template
 from controller.runtime.execute.refusals import Refusals
 from informers.meta import ObjectMeta, OwnerReference
 from informers.store import Store
@@ -166,7 +167,7 @@ def vm(
             "finalizers": (*finalizers, *(("foregroundDeletion",) if foreground else ())) or None,
             "ownerReferences": references or None,
         },
-        "spec": vm_spec() if spec is None else spec,
+        "spec": _spec_of(owner, name) if spec is None else spec,
         "status": {
             "printableStatus": printable,
             "startFailure": None if failures is None else {"consecutiveFailCount": failures},
@@ -175,6 +176,13 @@ def vm(
         },
     }
     return VMS.decode(msgspec.json.encode(document))
+
+
+def _spec_of(owner: Pool | None, name: str) -> Json:
+    """The default spec of a VM, with the disks of the pool's template."""
+    template = parse_template(owner.spec) if owner is not None else None
+    disks = [f"{disk}-{name.rpartition('-')[2]}" for disk in template.disks] if isinstance(template, Template) else []
+    return vm_spec(disks=disks)
 
 
 def vms(owner: Pool, *ordinals: int, **changes: Any) -> tuple[VirtualMachine, ...]:

@@ -95,6 +95,25 @@ async def no_adoption(pools: Pools) -> None:
     )
 
 
+@cases.add("P3", origin=Origin.VMHERD)
+async def restored(pools: Pools) -> None:
+    """A new pool creates no VM beside VMs with its names and labels and no owner, and manages them with an owner."""
+    for name in ("pool-0", "pool-1"):
+        vm = pools.new_member(name)
+        vm["metadata"]["labels"] = LABELS
+        await pools.api.create(pools.vm_path, vm)
+    await pools.make(2)
+    await pools.stays("2 VMs", pools.vms, lambda seen: seen.keys() == {"pool-0", "pool-1"})
+    pool = await pools.read()
+    owner = {name: pool[name] for name in ("apiVersion", "kind")} | {"controller": True, "blockOwnerDeletion": True}
+    owner |= {name: pool["metadata"][name] for name in ("name", "uid")}
+    for name in ("pool-0", "pool-1"):
+        await pools.api.merge(f"{pools.vm_path}/{name}", {"metadata": {"ownerReferences": [owner]}})
+    await pools.until_names(0, 1)
+    await pools.scale(3)
+    await pools.until_names(0, 1, 2)
+
+
 @cases.add("P6")
 async def delete_running(pools: Pools) -> None:
     """If a pool of running VMs is deleted, its VMs and VMIs are deleted."""

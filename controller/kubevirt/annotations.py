@@ -74,10 +74,10 @@ PARTITION_REVISION: Final = "vmherd.dev/partition-revision"
 below the partition get this revision (P14).
 """
 
-PARTITION_STEP: Final = "vmherd.dev/partition-step"
 RELEASED: Final = "vmherd.dev/released"
 """On a set or pool: how many members were released in a row because of their labels, and when the last one was."""
 
+PARTITION_STEP: Final = "vmherd.dev/partition-step"
 """An annotation on a pool whose partition has several steps. The value names the step of the update that has begun, the
 template and the steps (P14). The controller and `kubectl vmherd rollout resume` write it.
 """
@@ -110,8 +110,8 @@ RECREATE: Final = "recreate"
 """The value of `MOST_DISRUPTIVE` that allows an update to delete VMs with their disks."""
 
 RECREATED: Final = "vmherd.dev/recreated"
-"""An annotation that the controller writes on a pool. The value lists the ordinals whose VM an update has deleted. For
-each ordinal the value has the UID of the deleted VM (P20).
+"""An annotation that the controller writes on a pool. The value lists the ordinals whose VM an update deletes or has
+deleted. For each ordinal the value has the UID of this VM (P20).
 """
 
 HEALED: Final = "vmherd.dev/healed"

@@ -1,4 +1,4 @@
-"""The plan of one reconciliation of a pool, with the rules P1 to P16.
+"""The plan of one reconciliation of a pool.
 
 `plan` is a pure function. It returns a plan for every snapshot, and always the same plan for the same snapshot. If
 nothing has to change, the plan is empty. The stages do these steps, in this order:
@@ -13,8 +13,8 @@ nothing has to change, the plan is empty. The stages do these steps, in this ord
    rejects new VMs, for example because of a quota, the update does not wait for the missing members.
 6. They delete old revisions (P11), if no other step writes anything.
 
-At the end, VMs that must drain before they leave are marked, and are neither deleted nor restarted yet (P26). The
-disruption budget is kept before all these steps (P27).
+VMs that must drain before they leave are marked instead, before all these steps (P26). The disruption budget is kept
+before that (P27).
 
 If the pool is invalid or paused, the plan only removes the pool finalizer from VMs that leave. So users can still
 delete VMs. If the pool is paused, the plan also corrects the finalizers of members. If the caches do not show all
@@ -49,7 +49,7 @@ from controller.pool.rollout.rollback import rollout_of
 from controller.pool.rollout.steps import pending_step
 from controller.pool.rollout.successors import count_missing
 from controller.pool.rollout.update import pending_steps, plan_update
-from controller.pool.scale import is_scale_out_refused, plan_scale
+from controller.pool.scale import is_scale_out_refused, plan_scale, unowned_vms
 from controller.pool.spec.intent import Intent
 from controller.pool.spec.policies import keeps_disks
 from controller.pool.substitutes import plan_lost, plan_marks
@@ -176,6 +176,8 @@ def _scaling_allows_update(situation: Situation, scaling: Plan) -> bool:
     and a VM is terminating, a scale-in is still running. If no VM is terminating, surplus VMs do not block an update,
     because the scale-in policy may keep them (P8, P9).
     """
+    if unowned_vms(situation):
+        return False
     if scaling.stages:
         return is_scale_out_refused(situation)
     members = situation.members

@@ -25,6 +25,7 @@ from controller.pool.members.snapshot import (
     orphaned_revisions_of,
     revisions_of,
     strays_of,
+    unowned_of,
 )
 from controller.pool.rollout.live import LiveChanges
 from controller.pool.spec.intent import parse_intent
@@ -93,12 +94,14 @@ class PoolRules(Struct, frozen=True):
         if owner is None:
             return None
         members = self.rosters.read(owner.metadata, now)
+        revisions = revisions_of(owner.metadata, stores.revisions, OWNER_UID)
         return Snapshot(
             owner=owner,
             members=members,
             strays=strays_of(owner.metadata, stores.vms, self.resource),
-            revisions=revisions_of(owner.metadata, stores.revisions, OWNER_UID),
+            revisions=revisions,
             orphaned_revisions=revisions_of(owner.metadata, stores.revisions, FORMER_POOL_UID),
+            unowned=unowned_of(owner, revisions, stores.vms, self.limits.burst),
             taken=NamesInUse(stores.vms, key.namespace),
             revision_names=NamesInUse(stores.revisions, key.namespace),
             now=now,

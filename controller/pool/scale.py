@@ -5,10 +5,13 @@ the pool never has too many VMs. For scale-in, a terminating VM counts as alread
 second VM in place of a VM that is still terminating.
 """
 
+from typing import Final
+
 from msgspec.structs import replace
 
 from controller.kubevirt.annotations import PROTECT, SCALE_IN
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
+from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_finished
 from controller.pool.failures import is_scale_out_failing
 from controller.pool.leaving.deletes import MAX_NOTICES, delete_of, held_notices
@@ -27,13 +30,20 @@ from controller.pool.spec.policies import Strategy
 from controller.pool.substitutes import choose_leavers, is_substitute
 from controller.runtime.actions import Confirm, Create, Notice, Plan, Stage, join, waiting
 from controller.runtime.waits import Why
-from informers.meta import ObjectKey
+from informers.meta import ObjectKey, labels_of
+
+NAMES_TAKEN: Final = "NamesTaken"
+
+LOOK_AGAIN_S: Final = 10
+"""The time in seconds until the next look at VMs without an owner. A change of such a VM wakes no pool."""
 
 
 def plan_scale(situation: Situation) -> Plan:
     """Plan the creation of missing VMs or the deletion of surplus VMs."""
     intent = situation.intent
     missing = situation.target.wanted - len(situation.members)
+    if unowned := unowned_vms(situation):
+        return _wait_for_adoption(situation, unowned)
     if missing > 0:
         return _scale_out(situation, missing)
     surplus = situation.surplus
@@ -53,6 +63,25 @@ def is_scale_out_refused(situation: Situation) -> bool:
     The next creates will probably fail as well.
     """
     return len(situation.members) < situation.target.wanted and is_scale_out_failing(situation.snapshot.owner)
+
+
+def unowned_vms(situation: Situation) -> list[VirtualMachine]:
+    """Return the VMs without a controller that a backup may have restored for this pool (P3)."""
+    matches = situation.intent.selector.matches
+    return [vm for vm in situation.snapshot.unowned if matches(labels_of(vm.metadata))]
+
+
+def _wait_for_adoption(situation: Situation, unowned: list[VirtualMachine]) -> Plan:
+    names = tuple(vm.metadata.name for vm in unowned[:MAX_NOTICES])
+    have = f"and {len(unowned) - 1} more have names" if len(unowned) > 1 else "has a name"
+    text = (
+        f"{names[0]} {have} of this pool and no owner, so the pool creates no virtual machine: adopt it, delete it, or "
+        "change its labels"
+    )
+    notice = Notice(reason=NAMES_TAKEN, message=text, once=f"{situation.pool.generation} {names[0]} {len(unowned)}")
+    remedy = f"kubectl vmherd adopt {' '.join(f'vm/{name}' for name in names)} --to {{this}}"
+    held = waiting(text, Why.USER, names=names, stall=NAMES_TAKEN, remedy=remedy)
+    return replace(held, notices=(notice,), requeue_after_s=LOOK_AGAIN_S)
 
 
 def _scale_out(situation: Situation, missing: int) -> Plan:

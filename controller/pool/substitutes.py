@@ -26,8 +26,6 @@ from controller.runtime.actions import Notice, Plan, join, waiting
 
 SUBSTITUTES_HELD: Final = "SubstitutesHeld"
 NODE_LOST: Final = "NodeLost"
-NO_ANSWER: Final = "its node does not answer, or its Pod is terminating"
-"""The reason to leave a VM alone that may be lost."""
 
 
 def plan_lost(situation: Situation) -> Plan:

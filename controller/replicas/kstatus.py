@@ -108,7 +108,7 @@ Trouble: TypeAlias = tuple[Problem, datetime | None]
 Waits: TypeAlias = Sequence[Wait] | None
 """The waits of the plan, or None if no plan could be made, because the caches do not show all writes yet."""
 
-_STALLS_OF_WAITS: Final = frozenset({"UpdateHeld", "TakeoverHeld", "ReplicasLimited", "ReleaseHeld"})
+_STALLS_OF_WAITS: Final = frozenset({"UpdateHeld", "TakeoverHeld", "ReplicasLimited", "ReleaseHeld", "NamesTaken"})
 
 
 class Snapshot(Protocol):

@@ -1,4 +1,4 @@
-"""The plan of one reconciliation of a replica set. It applies the rules R1 to R8 and R14.
+"""The plan of one reconciliation of a replica set.
 
 `plan` is a pure function. Every snapshot gives a plan, and equal snapshots give equal plans. If the set needs no
 change, the plan is empty.
@@ -11,8 +11,8 @@ The stages of a plan run in this order:
 4. If the number of VMIs is right, replace outdated VMIs (R14). A surge of this update may still be missing.
 5. Replace VMIs that run but are not ready in time, if an annotation of the set contains the time limit (R4a).
 
-At the end, VMIs that must drain before they leave are marked, and are not deleted yet (P26). The disruption budget is
-kept before all these steps (P27).
+VMIs that must drain before they leave are marked instead, before all these steps (P26). The disruption budget is kept
+before that (P27).
 
 Before these steps, a missing revision of the template is created (R17). If no step writes anything, unused revisions
 are deleted.

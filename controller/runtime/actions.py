@@ -25,8 +25,8 @@ AnyResource: TypeAlias = Resource[Any]
 
 
 class Cause(StrEnum):
-    """The purpose of a delete request, as a label for the metrics. The field `why` of the action explains the purpose
-    to readers.
+    """The purpose of a delete request. It is a label of the metrics, and the cause in the mark of a drain (P26). The
+    field `why` of the action explains the purpose to readers.
     """
 
     UNSPECIFIED = ""

@@ -4,16 +4,26 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import msgspec
+
 from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.label_selectors import LabelSelector, Selector, parse_selector
+from controller.apimachinery.owner_references import controller_reference
 from controller.kinds import KINDS, POOLS, Kind
-from controller.kubevirt.annotations import BUSY_UNTIL, PROTECT, REMOVE
+from controller.kubevirt.annotations import BUSY_UNTIL, PROTECT, REMOVE, REVISION_NAME
+from controller.kubevirt.merge_keys import VM_RULES
+from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.replicaset_types import ReplicaSet
-from plugin.views.edits import ABSENT, Document, Edit, field
+from controller.pool.members.situation import Situation
+from controller.pool.spec.indexing import encode_shape
+from controller.pool.spec.naming import ordinal_of
+from plugin.views.edits import ABSENT, Document, Edit, edited, field
 from plugin.views.steering import Refused
 
 OWNERS: Final = ("metadata", "ownerReferences")
 LABELS: Final = ("metadata", "labels")
+REVISION: Final = (*LABELS, REVISION_NAME)
+MACHINE_LABELS: Final = ("spec", "template", "metadata", "labels")
 
 
 def protect_edits(member: Document, *, protected: bool) -> tuple[Edit, ...]:
@@ -83,9 +93,9 @@ def detach_edits(member: Document, owner: ReplicaSet | None) -> tuple[Edit, ...]
     return (release, *removed)
 
 
-def adopt_edits(member: Document, owner: ReplicaSet) -> tuple[Edit, ...]:
-    """Return the labels that a VMI needs so that the set adopts it. Raise Refused if these labels are not enough for an
-    adoption.
+def adopt_edits(member: Document, owner: ReplicaSet | Pool) -> tuple[Edit, ...]:
+    """Return the labels that a VMI or VM needs to match the selector of a set or pool. Raise Refused if these labels
+    are not enough, or if the VMI or VM cannot be adopted.
     """
     holder = controller(member)
     if holder is not None:
@@ -95,8 +105,31 @@ def adopt_edits(member: Document, owner: ReplicaSet) -> tuple[Edit, ...]:
     wanted = dict((owner.spec.selector or LabelSelector()).match_labels or {})
     labels = _labels(member)
     if not _selector(owner).matches({**labels, **wanted}):
-        raise Refused(f"{_path(member)} does not match the matchExpressions of the set: label it with kubectl label")
+        raise Refused(f"{_path(member)} does not match the matchExpressions of {owner.metadata.name}: label it first")
     return tuple(Edit((*LABELS, name), text) for name, text in wanted.items() if labels.get(name) != text)
+
+
+def adopt_vm_edits(vm: Document, situation: Situation) -> tuple[tuple[Edit, ...], str]:
+    """Return the change that makes a VM a member of a pool, and the revision that the VM has, or "".
+
+    The VM gets the owner reference, and the labels of the selector. If the pool's template would change nothing in the
+    VM, the VM gets the label of the present revision, so no update restarts it. Raise Refused.
+    """
+    snapshot, revisions = situation.snapshot, situation.revisions
+    pool, name = snapshot.owner.metadata, str(field(vm, ("metadata", "name")))
+    edits, ordinal = adopt_edits(vm, snapshot.owner), ordinal_of(name, pool.name)
+    if ordinal is None:
+        raise Refused(
+            f"{_path(vm)} cannot join pool {pool.name}: the names of its VMs are {pool.name}-0, -1, and so on"
+        )
+    own = msgspec.to_builtins(controller_reference(snapshot.pools, pool))
+    others = field(vm, OWNERS)
+    edits = (*edits, Edit(OWNERS, [*(() if others is ABSENT else others), own]))
+    marked = (*edits, Edit(REVISION, revisions.current), Edit((*MACHINE_LABELS, REVISION_NAME), revisions.current))
+    shape = encode_shape(revisions.template, ordinal, revisions.current)
+    if VM_RULES.merge(msgspec.json.encode(edited(vm, marked)), b"{}", shape) is None:
+        return marked, revisions.current
+    return ((*edits, Edit(REVISION, ABSENT)) if field(vm, REVISION) is not ABSENT else edits), ""
 
 
 def after_detach(kind: Kind[Any], owner: str) -> str:
@@ -114,7 +147,7 @@ def _labels(member: Document) -> dict[str, str]:
     return {} if labels is ABSENT else dict(labels)
 
 
-def _selector(owner: ReplicaSet) -> Selector:
+def _selector(owner: ReplicaSet | Pool) -> Selector:
     selector = parse_selector(owner.spec.selector or LabelSelector())
     if isinstance(selector, FieldError):
         raise Refused(f"the set is invalid: {selector.message}")

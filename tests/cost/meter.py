@@ -7,6 +7,7 @@ regular expression. So C code is measured by time, on larger inputs and with a g
 import gc
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,15 +29,19 @@ class TooSlow(Exception):
 
 
 class Meter:
-    """The number of executed instructions. `most` stops a call that needs more."""
+    """The number of instructions that a thread executes. `most` stops a call that needs more.
+
+    Instructions of other threads do not count, such as those of the thread that a test worker has for its messages.
+    """
 
     def __init__(self, most: int) -> None:
         self.instructions = 0
         self._most = most
+        self._thread = threading.get_ident()
 
     def count(self, call: Call) -> int:
         self.instructions = 0
-        with self._monitored() if sys.version_info >= (3, 12) else self._traced():
+        with _without_collection(), self._monitored() if sys.version_info >= (3, 12) else self._traced():
             call()
         return self.instructions
 
@@ -71,6 +76,8 @@ class Meter:
             sys.settrace(before)
 
     def _step(self, _where: object, _offset: int) -> None:
+        if threading.get_ident() != self._thread:
+            return
         self.instructions += 1
         if self.instructions > self._most:
             raise TooSlow(f"more than {self._most:,} instructions")
@@ -95,13 +102,19 @@ def forget_results() -> None:
 
 def seconds(call: Call, *, limit_s: float) -> float:
     """Return the CPU time of the call in seconds. Raise `TooSlow` if it needs more than the limit."""
+    with _without_collection(), _stopped_after(limit_s):
+        start = time.thread_time()
+        call()
+        return time.thread_time() - start
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Do not let a collection of garbage, which can call finalizers of any object, happen within the block."""
     collects = gc.isenabled()
     gc.disable()
     try:
-        with _stopped_after(limit_s):
-            start = time.thread_time()
-            call()
-            return time.thread_time() - start
+        yield
     finally:
         if collects:
             gc.enable()

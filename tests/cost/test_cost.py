@@ -52,11 +52,12 @@ UNMEASURED = {
     "controller/replicas/disruption_budget.py": {"wakes_of_budget"},
     "controller/replicas/notes.py": {"_notice"},
     "controller/replicaset/rosters.py": {"_Reader.names"},
-    "controller/pool/leaving/holds.py": {"_list"},
+    "controller/pool/leaving/gates.py": {"_list"},
     "controller/pool/members/revisions.py": {"ready_revisions"},
     "controller/pool/members/rosters.py": {"PoolReader.names"},
     "controller/pool/plan.py": {"_without_missing"},
     "controller/pool/rollout/brake.py": {"_consequences"},
+    "controller/pool/scale.py": {"_wait_for_adoption"},
     "controller/pool/rollout/update.py": {"_blocking"},
     # Commands of the plugin, each of which runs once, on the machine of its user.
     "plugin/views/disks.py": {"lost_by_undo", "_sentence", "_differs_in_disks"},

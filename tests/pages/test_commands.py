@@ -32,6 +32,7 @@ ON_A_LAB = [
             "choose-a-kind",
             "update-safely",
             "keep-disks",
+            "restore-a-backup",
             "run-ci-jobs",
             "drain-vms",
             "limit-evictions",

@@ -125,8 +125,7 @@ def pool_with_new_disks(cluster: Cluster, *, size: str = "1Gi", storage_class: s
     old = pool_builders.pool(generation=1, spec=pool_builders.vm_spec(disks=["data"]))
     spec = pool_builders.vm_spec(disks=["data"], size=size, storage_class=storage_class)
     pool = pool_builders.pool(**{"generation": 2, "maxUnavailable": 1, "spec": spec, **fields})
-    own = pool_builders.vm_spec(disks=["data-0"])
-    vms = [pool_builders.vm(f"web-{each}", owner=pool, spec=own, annotations=marks) for each in range(number)]
+    vms = pool_builders.vms(pool, *range(number), annotations=marks)
     revisions = [pool_builders.revision(old, "web-1", number=1), pool_builders.revision(pool, "web-2", number=2)]
     cluster.put_pool(pool, vms, [pool_builders.vmi(vm) for vm in vms], revisions)
 

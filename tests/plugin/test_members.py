@@ -10,7 +10,7 @@ from controller.replicaset.claims import choose_claims
 from controller.replicaset.intent import Intent, parse_intent
 from informers.meta import ObjectKey
 from plugin.commands import marks
-from tests import builders
+from tests import builders, pool_builders
 from tests.plugin import herds
 from tests.plugin.cluster import POOL, SET, Cluster, Shell
 
@@ -74,3 +74,38 @@ def test_a_detached_vmi_does_not_match_the_selector_of_its_set_any_more(cluster:
 
 def shell_json(cluster: Cluster, resource: Any, name: str) -> bytes:
     return msgspec.json.encode(cluster.document(resource, name))
+
+
+def test_restored_vms_join_their_pool_and_nothing_is_created_beside_them_or_restarted(cluster: Cluster, shell: Shell):
+    """A backup brings VMs back without an owner, with an old label, and before the pool that has no revision yet."""
+    pool = pool_builders.pool(replicas=3)
+    vms = [pool_builders.vm(f"web-{each}", revision="web-7", finalizers=()) for each in range(3)]
+    cluster.put_pool(pool, vms, map(pool_builders.vmi, vms), [])
+    for vm, image in zip(vms, ("v1", "v1", "other"), strict=True):
+        cluster.server.change(VMS, vm.metadata.key, {"spec": pool_builders.vm_spec(image=image)})
+    assert "web-0 and 2 more have names of this pool and no owner" in shell("why vmpool/web")[1]
+    assert "create virtualmachines" not in shell("plan vmpool/web")[1]
+    code, out, notes = shell("adopt vm/web-0 vm/web-1 vm/web-2 --to vmpool/web")
+    assert (code, out.count("adopted by vmpool/web"), notes.count("differs from the template")) == (0, 3, 1)
+    assert "web-0" not in shell("why vmpool/web")[1]
+    plans = shell("plan vmpool/web")[1]
+    assert "delete" not in plans
+    assert "create virtualmachines" not in plans
+    assert "web-2" in plans, "the template changes the one that differs"
+    assert "web-0" not in plans.replace("default/web-0: its disks must be kept", "")
+
+
+@pytest.mark.parametrize(
+    ("vm", "reason"),
+    [
+        ({"name": "api-0"}, "the names of its VMs are web-0, -1, and so on"),
+        ({"name": "web-1", "owner": pool_builders.pool("api", uid="other")}, "run detach first"),
+        ({"name": "web-1", "deleting": True}, "is being deleted"),
+    ],
+    ids=["other name", "other owner", "deleting"],
+)
+def test_a_pool_gets_no_vm_that_cannot_be_its_member(cluster: Cluster, shell: Shell, vm: dict[str, Any], reason: str):
+    cluster.put_pool(pool_builders.pool(), [pool_builders.vm(**vm)], [], [])
+    code, _, error = shell(f"adopt vm/{vm['name']} --to vmpool/web")
+    assert reason in error
+    assert (code, cluster.writes) == (1, [])

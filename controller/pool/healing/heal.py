@@ -6,9 +6,9 @@ time to see the failure. If the controller crashes, the next leader reads the he
 reconciliation creates a new VM with the same ordinal.
 
 If `statePreservation` is Disabled, the VM is deleted in the foreground together with its disks. If `statePreservation`
-is Offline or Online, the disks are kept, and the new VM uses them again. Some failing VMs are not healed (see `holds`):
-for example a protected VM, a VM during a snapshot, or a VM whose failure a new disk does not cure. An Event shows the
-reason. A VM is deleted only if the server would accept its successor (P20).
+is Offline or Online, the disks are kept, and the new VM uses them again. Some failing VMs are not healed (see
+`leaving.gates`): for example a protected VM, a VM during a snapshot, or a VM whose failure a new disk does not cure. An
+Event shows the reason. A VM is deleted only if the server would accept its successor (P20).
 
 A VM with the run strategy Once has finished when its VMI has ended: KubeVirt does not start it again. If the pool has
 too many VMs, a finished VM only leaves. Otherwise it is deleted with its disks, and a later reconciliation creates a
@@ -25,7 +25,6 @@ from msgspec.structs import replace
 
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import MAX_UNHEALTHY
-from controller.kubevirt.delicate import reason_to_keep
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_finished
 from controller.pool.healing.failing import (
@@ -41,7 +40,7 @@ from controller.pool.healing.failing import (
 from controller.pool.leaving.claims import by_name
 from controller.pool.leaving.deletes import delete_of, held_notices, replacement_of, wait_of
 from controller.pool.leaving.disks import add_finalizers, is_safe_to_delete
-from controller.pool.leaving.holds import healing_obstacle, replacement_obstacle
+from controller.pool.leaving.gates import Way, stop_of
 from controller.pool.members.ledger import open_period
 from controller.pool.members.machine import Machine, guest_of
 from controller.pool.members.notes import MAX_ENTRIES, Record
@@ -106,8 +105,7 @@ def plan_healing(situation: Situation) -> HealingPlan:
 def _wait_for_next(situation: Situation, failing: list[FailingVM]) -> Plan:
     """Return a plan that says which VM is healed next, and when. VMs that may not be deleted now are left out."""
     later = sorted((each for each in failing if each.due > situation.now), key=lambda each: (each.due, each.ordinal))
-    obstacles = ((each, healing_obstacle(situation, each.machine, _own_disks(each.machine.vm))) for each in later)
-    first = next((each for each, obstacle in obstacles if not obstacle), None)
+    first = next((each for each in later if not stop_of(situation, each.machine, Way.HEALING)[0]), None)
     if first is None:
         return Plan()
     name, number = first.machine.metadata.name, first.healed
@@ -124,7 +122,7 @@ def _split_due(situation: Situation, due: list[FailingVM]) -> tuple[list[Failing
     """
     curable, held = [], []
     for each in due:
-        reason = healing_obstacle(situation, each.machine, _own_disks(each.machine.vm))
+        reason, _ = stop_of(situation, each.machine, Way.HEALING)
         if reason:
             held.append((each.machine.vm, reason))
         else:
@@ -140,12 +138,6 @@ def _split_due(situation: Situation, due: list[FailingVM]) -> tuple[list[Failing
     )
     pattern = Notice(reason=HEALING_HELD, message="is not replaced", once="healing held")
     return curable, join((Plan(notices=held_notices(pattern, held)), wait_of("healing", held)))
-
-
-def _own_disks(vm: VirtualMachine) -> list[str]:
-    """Return the disks that the VM's dataVolumeTemplates have made. They are deleted together with the VM."""
-    templates = (vm.spec.data_volume_templates if vm.spec is not None else None) or ()
-    return [name for each in templates if each.metadata is not None and (name := each.metadata.name)]
 
 
 def _heal(situation: Situation, chosen: list[FailingVM], records: Mapping[int, Record]) -> Plan:
@@ -237,7 +229,7 @@ def _with_finished(situation: Situation, healing: HealingPlan) -> HealingPlan:
             break
         vm, ordinal = machine.vm, snapshot.ordinal_of(machine)
         leaves = ordinal is None or len(deletes) < surplus
-        obstacle = reason_to_keep(vm, machine.vmi, now) if leaves else _obstacle(situation, machine)
+        obstacle, _ = stop_of(situation, machine, Way.SURPLUS if leaves else Way.FINISHED)
         record = records.get(ordinal) if ordinal is not None else None
         pause = pause_end(vm, record) or now
         if obstacle:
@@ -262,13 +254,6 @@ def _with_finished(situation: Situation, healing: HealingPlan) -> HealingPlan:
     own = Plan(stages=stages, notices=held_notices(pattern, held))
     plan = join([healing.plan, own, waiting(waits), wake_at(times, now)])
     return HealingPlan(plan, healing.uids | {each.uid for each in deletes}, healing.due)
-
-
-def _obstacle(situation: Situation, machine: Machine) -> str:
-    refused = situation.snapshot.refused.get(machine.metadata.name)
-    if refused is not None:
-        return f"the server refused its last change: {refused.message}"
-    return replacement_obstacle(situation.snapshot, machine)
 
 
 def _ended(machine: Machine) -> str:

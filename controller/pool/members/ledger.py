@@ -1,6 +1,7 @@
 """The ledger: what each VM of a pool does now, and since when (P31), and which VMs are lost (P28).
 
-The update, healing, drains, substitutes, steps, returns and the status count with these states, and with no other.
+The update, drains, substitutes, steps, returns and the status count with these states. Healing has a test of its own
+for a VM that fails, which needs no time (`healing.failing`).
 
 No reconciliation writes until the cache shows all earlier writes (R9). So the ledger shows the VMs that the last
 reconciliation restarted.

@@ -80,10 +80,9 @@ def read_revisions(snapshot: Snapshot, template: Template, of_spec: Template | N
             templates[name] = past
             if past.digest == template.digest:
                 matching.append((revision.revision, name))
-    current = max(matching)[1] if matching else _deleted_name(snapshot)
-    if current and not matching:
-        templates[current] = template
-    current = current or _new_name(snapshot, template)
+    current = max(matching)[1] if matching else _deleted_name(snapshot) or _new_name(snapshot, template)
+    # A VM may have the name before its revision exists: the revision was deleted, or the VM was adopted (P3).
+    templates[current] = template
     return Revisions(
         current=current,
         template=template,

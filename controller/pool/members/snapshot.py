@@ -4,7 +4,7 @@ A snapshot is a value that does not change. A plan depends only on its snapshot.
 so no reconciliation reads all objects of a namespace.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -16,10 +16,10 @@ from controller.kubevirt.live_updates import RolloutSettings
 from controller.kubevirt.pool_types import POOL_KIND, Pool
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vms import has_pool_finalizer
+from controller.kubevirt.vms import has_pool_finalizer, is_deleting
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.spec.intent import Intent, one_shot_problems, parse_intent
-from controller.pool.spec.naming import ordinal_of, parse_name
+from controller.pool.spec.naming import name_of, ordinal_of, parse_name
 from controller.replicas.catalogue import Place
 from controller.replicas.disruption_budget import Budgets, useless_budget
 from controller.replicas.revisions import by_former_pool_uid
@@ -105,6 +105,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     - `strays`: former members that still have the pool finalizer (P2).
     - `revisions`: the ControllerRevisions that the pool controls.
     - `orphaned_revisions`: former revisions of the pool that no owner controls now.
+    - `unowned`: the VMs without a controller that have names of the pool, if the pool has never created a VM (P3).
     - `taken`: the names of all VMs in the namespace.
     - `revision_names`: the names of the ControllerRevisions in the namespace for which `is_revision_name` is true.
     - `refused`: the members whose change the server refused, and whose next try is not due yet, by name (P22).
@@ -127,6 +128,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     refused: Mapping[str, Refusal] = {}
     live: LiveUpdates | None = None
     budgets: Budgets | None = None
+    unowned: tuple[VirtualMachine, ...] = ()
 
     @property
     def key(self) -> ObjectKey:
@@ -173,6 +175,20 @@ def strays_of(pool: ObjectMeta, vms: StoreView[VirtualMachine], pools: Resource[
     """
     with_finalizer = vms.by_index(POOL_NAME, str(pool.key))
     return tuple(vm for vm in with_finalizer if _has_left(controller_of(vm.metadata), pool, pools))
+
+
+def unowned_of(
+    pool: Pool, revisions: Collection[ControllerRevision], vms: StoreView[VirtualMachine], most: int
+) -> tuple[VirtualMachine, ...]:
+    """Return the VMs without a controller whose names are the first names of the pool, `most` of them at most. If the
+    pool has a revision, it has created VMs already, and the result is empty: its user may have detached such a VM.
+    """
+    if revisions:
+        return ()
+    meta, wanted = pool.metadata, 1 if pool.spec.replicas is None else pool.spec.replicas
+    keys = (ObjectKey(meta.namespace, name_of(meta.name, each)) for each in range(min(wanted, most)))
+    found = filter(None, map(vms.get, keys))
+    return tuple(each for each in found if controller_of(each.metadata) is None and not is_deleting(each))
 
 
 def revisions_of(

@@ -16,7 +16,7 @@ from typing import Final
 
 from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import MOST_DISRUPTIVE, RECREATE, RESTART, REVISION_NAME
+from controller.kubevirt.annotations import REVISION_NAME
 from controller.kubevirt.live_updates import (
     Change,
     RolloutSettings,
@@ -30,7 +30,6 @@ from controller.kubevirt.vms import revision_of
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import LiveUpdates
-from controller.pool.spec.intent import Intent
 from controller.pool.spec.template import Template, machine_change
 from informers.meta import ObjectKey, labels_of
 
@@ -111,17 +110,6 @@ def restart_due(situation: Situation, machine: Machine) -> datetime:
 
 def because(obstacle: str) -> str:
     return f", because {obstacle}" if obstacle else ""
-
-
-def forbids_restart(intent: Intent, obstacle: str = "") -> str:
-    """Return the reason why an update of this pool must not restart VMs, or "". `obstacle` says why it is not live."""
-    cap = intent.most_disruptive
-    if cap in (None, RESTART, RECREATE):
-        return ""
-    return (
-        f"it needs a restart{because(obstacle)}, and the annotation {MOST_DISRUPTIVE}={cap} forbids it; "
-        f"annotate the pool with {MOST_DISRUPTIVE}={RESTART} to allow it"
-    )
 
 
 def most_live_changes(situation: Situation) -> int:

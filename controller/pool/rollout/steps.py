@@ -18,7 +18,6 @@ from msgspec.structs import replace
 
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import REVISION_NAME
-from controller.kubevirt.delicate import delicate_reason
 from controller.kubevirt.live_updates import Verdict
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import (
@@ -28,16 +27,14 @@ from controller.kubevirt.vms import (
     revision_of,
     template_labels_of,
 )
-from controller.pool.leaving.holds import recreation_veto, replacement_obstacle
+from controller.pool.leaving.gates import Way, own_disks_of, stop_of
 from controller.pool.members.ledger import should_run
 from controller.pool.members.machine import Machine, vmi_revision_of
 from controller.pool.members.revisions import Revisions
 from controller.pool.members.situation import Situation
-from controller.pool.rollout.live import forbids_restart, live_obstacle, live_verdict, restart_due
-from controller.pool.spec.indexing import own_disks
+from controller.pool.rollout.live import live_obstacle, live_verdict, restart_due
 from controller.pool.spec.policies import Strategy
 from controller.pool.spec.template import DiskChange, Template, disk_change, larger_disks
-from controller.pool.substitutes import NO_ANSWER
 from controller.replicas.draining import is_draining
 
 
@@ -117,18 +114,14 @@ def pending_step(situation: Situation, machine: Machine) -> PendingStep | None:
     known = situation.known_steps
     found: tuple[Machine, PendingStep | None] | None = known.get(id(machine))
     if found is None:
-        known[id(machine)] = found = machine, _pending_step(situation, machine)
+        known[id(machine)] = found = machine, _step_of(situation, machine)
     return found[1]
 
 
-def _pending_step(situation: Situation, machine: Machine) -> PendingStep | None:
-    found = _step_of(situation, machine)
-    if found is None or found.reason or found.step in (Step.LIVE, Step.RELABEL):
-        return found
-    if machine.metadata.uid in situation.lost:
-        return replace(found, reason=NO_ANSWER)
-    refused = situation.snapshot.refused.get(machine.metadata.name)
-    return replace(found, reason=f"the server refused its last change: {refused.message}") if refused else found
+def _stopped(situation: Situation, step: PendingStep, way: Way) -> PendingStep:
+    """Return the step with the reason why it must wait."""
+    reason, needs_user = stop_of(situation, step.machine, way)
+    return replace(step, reason=reason, needs_user=needs_user)
 
 
 def _step_of(situation: Situation, machine: Machine) -> PendingStep | None:
@@ -141,7 +134,7 @@ def _step_of(situation: Situation, machine: Machine) -> PendingStep | None:
     for past in filter(None, map(revisions.templates.get, names)):
         change = disk_change(past, revisions.template)
         if _needs_new_vm(situation, machine, change):
-            return _recreation(situation, machine, past, begun=is_begun)
+            return _recreation(situation, machine, begun=is_begun)
     live = _live_step(situation, machine, begun=is_begun) if proactive else None
     if live is not None:
         return live
@@ -182,17 +175,9 @@ def _step_of_vmi(situation: Situation, machine: Machine, vmi: VirtualMachineInst
     is_in_vain = running == template_labels_of(vm).get(REVISION_NAME, "")
     if is_in_vain or after_stop(vm) is AfterStop.STAYS or is_stop_requested(vm, vmi.metadata.uid):
         return None
-    # KubeVirt may have begun to resize the VMI because the pool changed the VM. The pool's restart gives the same size.
-    forbidden = forbids_restart(situation.intent)
-    return PendingStep(
-        machine=machine,
-        step=step,
-        costly=vmis.is_ready(vmi),
-        live=live_verdict(situation, machine) is not None,
-        begun=True,
-        reason=forbidden or delicate_reason(vm, vmi, situation.now, may_interrupt_resizing=True),
-        needs_user=bool(forbidden),
-    )
+    is_live = live_verdict(situation, machine) is not None
+    restart = PendingStep(machine=machine, step=step, costly=vmis.is_ready(vmi), live=is_live, begun=True)
+    return _stopped(situation, restart, Way.RESTART)
 
 
 def _step_of_outdated(situation: Situation, machine: Machine) -> PendingStep:
@@ -208,21 +193,20 @@ def _step_of_outdated(situation: Situation, machine: Machine) -> PendingStep:
     current, past = revisions.template, revisions.templates.get(name)
     sizes = _claim_sizes(situation, machine, past) if past is not None else {}
     changes_vm = bool(sizes) or _step_between(past, current) is not Step.RELABEL
-    reason = delicate_reason(vm, vmi, situation.now) if changes_vm or vm.undecodable else ""
-    update = PendingStep(machine=machine, step=Step.UPDATE, reason=reason, sizes=sizes)
+    update = PendingStep(machine=machine, step=Step.UPDATE, sizes=sizes)
+    way = Way.CHANGE if changes_vm or vm.undecodable else Way.LABELS
     if situation.intent.update.strategy is not Strategy.PROACTIVE or not should_run(machine):
-        return update
+        return _stopped(situation, update, way)
     if vmi is None or not vmis.is_active(vmi):
-        return replace(update, risky=changes_vm)
+        return _stopped(situation, replace(update, risky=changes_vm), way)
     running = revisions.templates.get(vmi_revision_of(vmi))
     if _step_between(running, current) is Step.RELABEL:
-        return update
+        return _stopped(situation, update, way)
     obstacle = live_obstacle(situation, machine, current)
     is_live, update = obstacle == "", replace(update, obstacle=obstacle or "")
-    if not is_live and (forbidden := forbids_restart(situation.intent, update.obstacle)):
-        update = replace(update, reason=forbidden, needs_user=True)
     is_ready = vmis.is_ready(vmi)
-    return replace(update, live=is_live, costly=is_ready and not is_live, risky=not is_ready)
+    update = replace(update, live=is_live, costly=is_ready and not is_live, risky=not is_ready)
+    return _stopped(situation, update, way if is_live else Way.TEMPLATE)
 
 
 def _needs_new_vm(situation: Situation, machine: Machine, change: DiskChange) -> bool:
@@ -236,27 +220,19 @@ def _needs_new_vm(situation: Situation, machine: Machine, change: DiskChange) ->
     return change is DiskChange.OTHER
 
 
-def _recreation(situation: Situation, machine: Machine, past: Template, *, begun: bool) -> PendingStep | None:
+def _recreation(situation: Situation, machine: Machine, *, begun: bool) -> PendingStep | None:
     """Return the step of a VM that needs new disks.
 
     KubeVirt creates new disks as soon as the VM's spec has new dataVolumeTemplates. So the spec stays as it is.
     """
     if not should_run(machine):
         return None
-    vm, vmi, ordinal = machine.vm, machine.vmi, situation.snapshot.ordinal_of(machine)
-    disks = own_disks(past, ordinal) if ordinal is not None else ()
+    vmi, disks = machine.vmi, own_disks_of(machine)
     ready = vmi is not None and vmis.is_active(vmi) and vmis.is_ready(vmi)
-    veto = recreation_veto(situation, vm, disks)
-    return PendingStep(
-        machine=machine,
-        step=Step.RECREATE,
-        costly=ready,
-        risky=not ready,
-        begun=begun,
-        reason=veto or replacement_obstacle(situation.snapshot, machine),
-        needs_user=bool(veto),
-        lost_disks=disks,
+    step = PendingStep(
+        machine=machine, step=Step.RECREATE, costly=ready, risky=not ready, begun=begun, lost_disks=disks
     )
+    return _stopped(situation, step, Way.RECREATION)
 
 
 def _step_between(past: Template | None, current: Template) -> Step:

@@ -9,7 +9,7 @@ from controller.pool.plan import plan
 from controller.pool.spec.policies import Selection, Sort
 from controller.runtime.actions import Confirm, Create, Delete
 from tests.fakes.virtual_time import run
-from tests.pool_builders import intent_of, pool, snapshot, vm, vm_spec, vms
+from tests.pool_builders import LABELS, intent_of, pool, snapshot, vm, vm_spec, vms
 from tests.pool_simulation import PoolSimulation
 
 SPARE = {"selectors": {"labelSelector": {"matchLabels": {"tier": "spare"}}}, "sortPolicy": "AscendingOrder"}
@@ -50,11 +50,24 @@ def test_p3_p4_missing_vms_are_created(replicas, present, expected):
 def test_p4_a_pool_is_confirmed_before_new_vms_replace_a_vm_that_left_it():
     owner = pool(replicas=2)
     left = vm("web-0", finalizers=())
-    first, *others = plan(snapshot(owner, (left, *vms(owner, 1)), revisions=())).stages
+    first, *others = plan(snapshot(owner, (left, *vms(owner, 1)))).stages
     [confirm] = first.actions
     assert isinstance(confirm, Confirm)
     assert (confirm.key, confirm.uid, first.essential) == (owner.metadata.key, owner.metadata.uid, True)
     assert {type(action) for stage in others for action in stage.actions} == {Create}
+
+
+@pytest.mark.parametrize(
+    ("revisions", "labels", "is_held"),
+    [((), LABELS, True), (None, LABELS, False), ((), {"app": "other"}, False)],
+    ids=["restored", "detached", "other labels"],
+)
+def test_p3_a_pool_that_never_created_a_vm_creates_none_beside_vms_with_its_names(revisions, labels, is_held):
+    owner = pool(replicas=3)
+    found = plan(snapshot(owner, (vm("web-1", finalizers=(), labels=labels),), revisions=revisions))
+    assert [wait.stall for wait in found.waits] == (["NamesTaken"] if is_held else [])
+    created = [each.key.name for each in found.actions if isinstance(each, Create) and each.resource is VMS]
+    assert created == ([] if is_held else ["web-0", "web-2", "web-3"])
 
 
 def test_p3_a_create_names_the_disks_that_an_earlier_vm_may_have_left():

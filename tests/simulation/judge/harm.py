@@ -31,6 +31,9 @@ from tests.simulation.world import BEGIN, POOLS, SETS
 SEEN_S: Final = 3.0
 """A mark counts when it is this old, in seconds. A younger one may not have been seen."""
 
+CLOCK_S: Final = 4.0
+"""The clock of a controller may be ahead by less than this time in seconds."""
+
 
 @sentence
 def what_is_marked_stays(life: Life) -> Iterator[Found | None]:
@@ -191,6 +194,33 @@ def _note_return(state: State, change: Change, owner: Document, out: dict[str, f
             del out[change.key.name]
         elif change.before is not None and not is_ready(change.before) and out:
             del out[min(out, key=lambda each: out[each])]
+
+
+@sentence
+def a_guest_drains_before_it_goes(life: Life) -> Iterator[Found | None]:
+    """A VM of a set or pool with a drain time is deleted or restarted only after it said that it has drained, or after
+    its deadline.
+    """
+    for state, change in replay(life):
+        if not change.is_ours or change.resource not in (VMS, VMIS) or change.at > BUSY_UNTIL_S:
+            continue
+        owner = state.owner_of(change.before or {"metadata": {}})
+        if owner is None or is_leaving(owner) or not (begins_to_leave(change) or asks_for_restart(change)):
+            continue
+        seconds = annotations(owner).get(names.DRAIN_SECONDS, "0")
+        key = ObjectKey(change.key.namespace, name_of(owner))
+        is_young = change.at - state.owner_changed.get(key, change.at) < SEEN_S
+        vmi = state.get(VMIS, change.key)
+        runs = vmi is not None and vmi.get("status", {}).get("phase") == "Running" and not is_leaving(vmi)
+        if not seconds.isdigit() or not int(seconds) or is_young or not runs or is_disturbed(life, change.at):
+            continue
+        yield None
+        holder = vmi if "virtualMachineTemplate" not in owner["spec"] else state.get(VMS, change.key)
+        mark, is_answered = annotations(holder).get(names.DRAINING, ""), names.DRAINED in annotations(holder)
+        until = mark.partition(" until ")[2].partition(" of ")[0]
+        if not is_answered and (not until or _lasts(until, change.at + CLOCK_S)):
+            text = f"{change.key.name} was deleted or restarted before its drain ended ({mark or 'no mark'})"
+            yield change.at, name_of(owner), text
 
 
 @sentence
