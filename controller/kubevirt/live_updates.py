@@ -9,6 +9,8 @@ difference, so it counts where it exists. It is the only condition whose `observ
 renew.
 """
 
+import re
+from collections.abc import Iterator
 from enum import Enum, auto
 from typing import Final
 
@@ -30,7 +32,14 @@ from controller.kubevirt.normal_form import (
     value_at,
 )
 from controller.kubevirt.vm_types import FAILURE, IN_SYNC, RESTART_REQUIRED, VirtualMachine
-from controller.kubevirt.vmi_types import CPU_CHANGE, LIVE_MIGRATABLE, MEMORY_CHANGE, VirtualMachineInstance
+from controller.kubevirt.vmi_types import (
+    CPU_CHANGE,
+    LIVE_MIGRATABLE,
+    MEMORY_CHANGE,
+    MIGRATION_REQUIRED,
+    VOLUMES_CHANGE,
+    VirtualMachineInstance,
+)
 
 SIZES: Final = (("domain", "cpu", "sockets"), ("domain", "memory", "guest"))
 """The paths in the spec of a VMI that KubeVirt changes with a live migration."""
@@ -40,7 +49,22 @@ PLACEMENT: Final = (("nodeSelector",), ("affinity",), ("tolerations",))
 
 LIVE_FIELDS: Final = (*SIZES, *PLACEMENT)
 
+DEVICES: Final = (("volumes",), ("networks",), ("domain", "devices", "disks"), ("domain", "devices", "interfaces"))
+"""The paths in the spec of a VMI whose lists KubeVirt changes in part, at once or with a live migration."""
+
+_RESTARTS: Final = re.compile(
+    r"template\.(metadata\b|spec\.(domain\.(cpu|resources)\b|evictionStrategy|hostname|priorityClassName|readinessProbe"
+    r"|terminationGracePeriodSeconds|topologySpreadConstraints|volumes\[\d+\]\.(containerDisk|cloudInitNoCloud)\.))"
+)
+"""The fields of a VM spec whose change needed a restart with each setting of the recording. KubeVirt gave
+`template.metadata` to no running VMI, and asked for nothing.
+"""
+
 NO_METHOD: Final = "the KubeVirt object does not have LiveMigrate in its workloadUpdateMethods"
+
+_PLUGGABLE: Final = ("persistentVolumeClaim", "dataVolume")
+_MIGRATIONS: Final = (CPU_CHANGE, MEMORY_CHANGE, VOLUMES_CHANGE, MIGRATION_REQUIRED)
+"""The conditions of a VMI that wait for a live migration."""
 
 _PARTS_OF_VMI: Final = ("template", "instancetype", "preference")
 
@@ -55,19 +79,24 @@ class RolloutSettings(Struct, frozen=True):
     """What the KubeVirt object says about changes of VMs that run.
 
     `changes` is true if KubeVirt gives a change to the running VMI where it can. `migrates` is true if it starts the
-    live migrations that such changes need.
+    live migrations that such changes need. `judges` is true if it makes the changes of `DEVICES` that it can, or asks
+    for a restart, with the strategy `Stage` too. This begins with KubeVirt 1.9.
     """
 
     changes: bool = False
     migrates: bool = False
+    judges: bool = False
 
 
 class Change(Enum):
-    """What a new VM spec is for a running VMI: nothing new, fields of `PLACEMENT`, `SIZES` too, or other fields."""
+    """What a new VM spec is for a running VMI: nothing new, fields of `PLACEMENT`, `SIZES` too, fields for which
+    KubeVirt's verdict tells if they need a restart, or fields that need one.
+    """
 
     NONE = auto()
     PLACEMENT = auto()
     SIZE = auto()
+    OPEN = auto()
     OTHER = auto()
 
 
@@ -90,7 +119,7 @@ def verdict_of(vm: VirtualMachine, vmi: VirtualMachineInstance) -> Verdict:
         return Verdict.UNSEEN
     if restart_required(vm) is not None:
         return Verdict.RESTART
-    return Verdict.CHANGING if _is_changing(vmi) else Verdict.APPLIED
+    return Verdict.CHANGING if is_changing(vmi) else Verdict.APPLIED
 
 
 def asks_for_restart(vm: VirtualMachine) -> bool:
@@ -117,7 +146,7 @@ def why_unfinished(vm: VirtualMachine, vmi: VirtualMachineInstance) -> str:
         failure = synced if synced is not None and synced.status == "False" else find_true(told, FAILURE)
         why = f": {failure.message or failure.reason}" if failure is not None else ""
         return f"KubeVirt has not applied its new spec yet{why}"
-    return delicate_reason_of_vmi(vmi)
+    return delicate_reason_of_vmi(vmi) or "it waits for a live migration"
 
 
 def change_between(old: Json, new: Json) -> Change:
@@ -127,12 +156,15 @@ def change_between(old: Json, new: Json) -> Change:
         return Change.NONE
     if all(_is_in(each, PLACEMENT) for each in paths):
         return Change.PLACEMENT
-    return Change.SIZE if all(_is_in(each, LIVE_FIELDS) for each in paths) else Change.OTHER
+    others = [each for each in paths if not _is_in(each, LIVE_FIELDS)]
+    if not others:
+        return Change.SIZE
+    return Change.OTHER if any(map(_RESTARTS.match, others)) else Change.OPEN
 
 
 def why_not(change: Change, rollout: RolloutSettings, vmi: VirtualMachineInstance) -> str:
     """Return the reason why KubeVirt does not end this change of the running VMI, or ""."""
-    if change is not Change.SIZE:
+    if change is not Change.SIZE and not (change is Change.OPEN and _needs_migration(vmi)):
         return ""
     if not rollout.migrates:
         return NO_METHOD
@@ -143,7 +175,8 @@ def why_not(change: Change, rollout: RolloutSettings, vmi: VirtualMachineInstanc
 def unapplied(vm: bytes, vmi: bytes) -> str:
     """Return what the running VMI does not have of its VM's template yet, or "". Both are the objects on the server.
 
-    Only live fields are compared. An instance type may add values, so the VMI may have more than the template says.
+    Only fields that KubeVirt can change are compared. KubeVirt adds defaults, and an instance type may add values, so
+    the VMI may have more than the template says. But a volume that was plugged in has to go.
     """
     template = value_at(_decoded(vm), ("spec", "template", "spec"))
     found = _decoded(vmi)
@@ -153,9 +186,39 @@ def unapplied(vm: bytes, vmi: bytes) -> str:
         wanted, has = value_at(template, path), value_at(spec, path)
         shown = value_at(status, _STATUS_OF[path]) if path in _STATUS_OF else None
         guest = has if shown is None else shown
-        if wanted is not None and not (_has(has, wanted, type_) and _has(guest, wanted, type_)):
+        expected = has if wanted is None and shown is not None else wanted
+        if expected is not None and not (_has(has, expected, type_) and _has(guest, expected, type_)):
             return f"the running instance does not have {'.'.join(path)} of its template yet"
+    return _device_left(template, spec)
+
+
+def _device_left(template: Json, spec: Json) -> str:
+    """Return which device of the template the VMI does not have yet, or which it still has, or ""."""
+    leaving = {name for name, each in _by_name(template, DEVICES[-1]) if value_at(each, ("state",)) == "absent"}
+    for path in DEVICES:
+        has, wanted = dict(_by_name(spec, path)), dict(_by_name(template, path))
+        for name, device in wanted.items():
+            if name not in leaving and not _covers(has.get(name), device):
+                return f"the running instance does not have {'.'.join(path)} {name} of its template yet"
+        for name in has.keys() - wanted.keys():
+            if any(value_at(has[name], (source, "hotpluggable")) for source in _PLUGGABLE):
+                return f"the running instance still has the volume {name}"
     return ""
+
+
+def _by_name(spec: Json, path: Path) -> Iterator[tuple[str, Json]]:
+    found = normal_form(value_at(spec, path), _type_of(path))
+    for each in found if isinstance(found, list) else ():
+        name = value_at(each, ("name",))
+        if isinstance(name, str):
+            yield name, each
+
+
+def _covers(value: Json, wanted: Json) -> bool:
+    """Return True if `value` has all fields of `wanted`."""
+    if isinstance(value, dict) and isinstance(wanted, dict):
+        return all(_covers(value.get(name), each) for name, each in wanted.items())
+    return encoded(value) == encoded(wanted)
 
 
 def _is_in(path: str, parents: tuple[Path, ...]) -> bool:
@@ -163,9 +226,19 @@ def _is_in(path: str, parents: tuple[Path, ...]) -> bool:
     return any(path == each or path.startswith((f"{each}.", f"{each}[")) for each in heads)
 
 
-def _is_changing(vmi: VirtualMachineInstance) -> bool:
+def is_changing(vmi: VirtualMachineInstance) -> bool:
+    """Return True if KubeVirt plugs volumes of the VMI, or if the VMI migrates, or has to."""
+    status = vmi.status
+    return (
+        vmis.is_migrating(vmi)
+        or _needs_migration(vmi)
+        or (status is not None and bool(status.volume_status or find_condition(status.conditions, MIGRATION_REQUIRED)))
+    )
+
+
+def _needs_migration(vmi: VirtualMachineInstance) -> bool:
     conditions = vmi.status.conditions if vmi.status is not None else None
-    return vmis.is_migrating(vmi) or any(find_true(conditions, each) for each in (CPU_CHANGE, MEMORY_CHANGE))
+    return any(find_true(conditions, each) for each in _MIGRATIONS)
 
 
 def _has(value: Json, wanted: Json, type_: GoType) -> bool:

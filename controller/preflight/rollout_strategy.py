@@ -10,6 +10,7 @@ from collections.abc import Collection
 from typing import Final
 
 import structlog
+from msgspec.structs import asdict
 
 from controller.kubevirt.live_updates import RolloutSettings
 from controller.preflight.versions import parse_version, version_of
@@ -28,6 +29,7 @@ READ_FIRST_S: Final = 2.0
 LIVE_UPDATE: Final = "LiveUpdate"
 LIVE_MIGRATE: Final = "LiveMigrate"
 FIRST_LIVE: Final = (1, 6)
+FIRST_JUDGE: Final = (1, 9)
 
 
 class RolloutStrategy:
@@ -42,7 +44,7 @@ class RolloutStrategy:
     def __init__(self, client: Requests, namespace: str = "") -> None:
         self._client = client
         self._namespace = namespace
-        self.rollout = RolloutSettings(changes=True, migrates=True)
+        self.rollout = RolloutSettings(changes=True, migrates=True, judges=True)
         self._is_known = False
 
     async def read(self) -> None:
@@ -57,8 +59,7 @@ class RolloutStrategy:
         before, self.rollout = self.rollout, rollout_of(found)
         if self.rollout != before:
             why = installation.why if isinstance(installation, Hidden) else ""
-            told = {"changes_running_vms": self.rollout.changes, "migrates_vms": self.rollout.migrates}
-            log.info("KubeVirt's rollout strategy", **told, why=why)
+            log.info("KubeVirt's rollout strategy", **asdict(self.rollout), why=why)
 
     async def run(self) -> None:
         while True:
@@ -68,9 +69,10 @@ class RolloutStrategy:
 
 def rollout_of(found: Collection[KubeVirt]) -> RolloutSettings:
     """Return what all KubeVirt objects of a cluster say."""
-    changes = bool(found) and all(map(_updates_live, found))
     return RolloutSettings(
-        changes=changes, migrates=changes and all(LIVE_MIGRATE in _methods_of(each) for each in found)
+        changes=bool(found) and all(map(_updates_live, found)),
+        migrates=bool(found) and all(LIVE_MIGRATE in _methods_of(each) for each in found),
+        judges=bool(found) and all((parse_version(version_of(each)) or FIRST_LIVE) >= FIRST_JUDGE for each in found),
     )
 
 

@@ -95,7 +95,7 @@ class LiveUpdates(Struct, frozen=True):
     """The changes that KubeVirt makes to running VMIs. `since` is the start of each unfinished one, by the VM's UID."""
 
     since: Mapping[str, datetime] = {}
-    rollout: RolloutSettings = RolloutSettings(changes=True, migrates=True)
+    rollout: RolloutSettings = RolloutSettings(changes=True, migrates=True, judges=True)
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from controller.kubevirt import vmis
 from controller.kubevirt.annotations import POOL_FINALIZER, PREFIX, REVISION_NAME
 from controller.kubevirt.busy import BEFORE_ALL
 from controller.kubevirt.delicate import delicate_reason
-from controller.kubevirt.live_updates import is_seen, restart_required
+from controller.kubevirt.live_updates import is_changing, is_seen, restart_required
 from controller.kubevirt.vm_types import (
     READY,
     MachineTemplate,
@@ -89,6 +89,7 @@ def is_steady(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> bool:
         and not start_failures_of(vm)
         and not (vm.status is not None and vm.status.state_change_requests)
         and restart_required(vm) is None
+        and not is_changing(vmi)
         and not delicate_reason(vm, vmi, BEFORE_ALL)
     )
 

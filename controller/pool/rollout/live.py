@@ -5,6 +5,9 @@ will end the change (`why_not`). The controller
 patches the VM, and KubeVirt decides. Until KubeVirt has ended the change, the VMI keeps the label of its old revision.
 A quarter of the pool may have an unfinished live change at the same time, and one VM at least.
 
+A change is *open* if only KubeVirt knows whether it needs a restart. Until its verdict, the VM takes the turn of a VM
+that restarts. So under a cap that forbids restarts, one VM shows the verdict, and the others keep their spec.
+
 Only this process knows since when a live change runs, because KubeVirt does not write the time. KubeVirt writes the
 condition `RestartRequired` again and again with a new time, and its clock may differ. So this process also knows since
 when the condition is true. After a restart of the controller, these times start again.
@@ -53,7 +56,7 @@ class LiveChanges:
         If a change needs a restart, its time is the one at which this was seen first.
         """
         before, rollout = self._since.pop(key, {}), self._rollout()
-        if not rollout.changes:
+        if not (rollout.changes or rollout.judges):
             return None
         changing = (
             (each.metadata.uid, restart_required(each.vm) is not None) for each in members.where(_is_unfinished)
@@ -68,9 +71,23 @@ class LiveChanges:
 
 
 def live_change(live: LiveUpdates | None, past: Template | None, current: Template) -> Change | None:
-    """Return the change of a running VMI of the template `past`, apart from the disks, or None if it is not live."""
-    change = machine_change(past, current) if live is not None and past is not None else Change.OTHER
-    return change if change in (Change.PLACEMENT, Change.SIZE) else None
+    """Return the change of a running VMI of the template `past`, apart from the disks. The result is None if the change
+    is certain to need a restart.
+    """
+    if live is None or past is None:
+        return None
+    change, rollout = machine_change(past, current), live.rollout
+    may_be = rollout.judges if change is Change.OPEN else change in (Change.PLACEMENT, Change.SIZE) and rollout.changes
+    return change if may_be else None
+
+
+def change_of(situation: Situation, machine: Machine, current: Template) -> Change | None:
+    """Return the live change of the running VMI of a VM to `current`, or None."""
+    vmi = machine.vmi
+    if vmi is None or not _may_be_live(machine):
+        return None
+    past = situation.revisions.templates.get(labels_of(vmi.metadata).get(REVISION_NAME, ""))
+    return live_change(situation.snapshot.live, past, current)
 
 
 def live_obstacle(situation: Situation, machine: Machine, current: Template) -> str | None:
@@ -78,12 +95,10 @@ def live_obstacle(situation: Situation, machine: Machine, current: Template) -> 
 
     The result is None if the VM has no running VMI, or if the change is not live.
     """
-    live, vmi = situation.snapshot.live, machine.vmi
-    if live is None or vmi is None or not _may_be_live(machine):
+    change, live, vmi = change_of(situation, machine, current), situation.snapshot.live, machine.vmi
+    if change is None or live is None or vmi is None:
         return None
-    past = situation.revisions.templates.get(labels_of(vmi.metadata).get(REVISION_NAME, ""))
-    change = live_change(live, past, current)
-    return None if change is None else why_not(change, live.rollout, vmi)
+    return why_not(change, live.rollout, vmi)
 
 
 def live_verdict(situation: Situation, machine: Machine) -> Verdict | None:
@@ -106,6 +121,12 @@ def restart_due(situation: Situation, machine: Machine) -> datetime:
     seen = live.since.get(machine.metadata.uid, now) if live is not None else now
     told = with_timezone(condition.last_transition_time) if condition is not None else None
     return min(seen, told or now) + SETTLING
+
+
+def settled_at(situation: Situation, machine: Machine) -> datetime:
+    """Return the time from which a change counts as applied. Until then, KubeVirt may write that a migration is due."""
+    live = situation.snapshot.live
+    return (live.since.get(machine.metadata.uid, situation.now) if live is not None else situation.now) + SETTLING
 
 
 def because(obstacle: str) -> str:

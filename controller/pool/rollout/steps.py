@@ -12,13 +12,14 @@ so that the VM must restart. Costly steps are limited (P14).
 from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum, auto
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import REVISION_NAME
-from controller.kubevirt.live_updates import Verdict
+from controller.kubevirt.live_updates import Change, Verdict
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import (
     AfterStop,
@@ -32,10 +33,12 @@ from controller.pool.members.ledger import should_run
 from controller.pool.members.machine import Machine, vmi_revision_of
 from controller.pool.members.revisions import Revisions
 from controller.pool.members.situation import Situation
-from controller.pool.rollout.live import live_obstacle, live_verdict, restart_due
+from controller.pool.rollout.live import change_of, live_obstacle, live_verdict, restart_due, settled_at
 from controller.pool.spec.policies import Strategy
 from controller.pool.spec.template import DiskChange, Template, disk_change, larger_disks
 from controller.replicas.draining import is_draining
+
+NOT_KNOWN: Final = "only KubeVirt knows if it makes the change while the VM runs"
 
 
 class Step(Enum):
@@ -55,9 +58,9 @@ class Step(Enum):
 class PendingStep(Struct, frozen=True, kw_only=True):
     """A member that needs an update step.
 
-    `costly` is true for a ready VM whose VMI must restart. `risky` is true for a VM that should run, is not ready, and
-    gets a new template. `live` is true for a VM with a live change that has not ended, or that begins with the step.
-    `obstacle` is the reason why a change that KubeVirt can make while the VM runs needs a restart, or "".
+    `costly` is true for a ready VM whose VMI must restart, or may have to. `risky` is true for a VM that should run, is
+    not ready, and gets a new template. `live` is true for a VM with a live change that has not ended, or that begins
+    with the step. `obstacle` is the reason why a change that KubeVirt can make while the VM runs needs a restart, or "".
     `due` is the time at which a LIVE step is judged again, or None. `begun` is true if the VM already has the spec of
     the current template. `reason` says why the step must wait, or is "" if the step can start. `needs_user` is true if
     the step waits until a user acts. `lost_disks` are the disks that are deleted with the VM. `sizes` are the old and
@@ -153,10 +156,14 @@ def _live_step(situation: Situation, machine: Machine, *, begun: bool) -> Pendin
     waits = PendingStep(machine=machine, step=Step.LIVE, live=True, begun=begun)
     if verdict is None:
         return None
+    wanted = situation.revisions.templates.get(revision_of(machine.vm))
+    is_open = wanted is not None and change_of(situation, machine, wanted) is Change.OPEN
     if verdict is Verdict.APPLIED:
-        return replace(waits, step=Step.RELABEL)
+        due = settled_at(situation, machine)
+        return replace(waits, due=due) if is_open and due > situation.now else replace(waits, step=Step.RELABEL)
     if verdict is not Verdict.RESTART:
-        return waits
+        takes_turn = is_open and verdict is Verdict.UNSEEN and machine.vmi is not None and vmis.is_ready(machine.vmi)
+        return replace(waits, costly=takes_turn)
     due = restart_due(situation, machine)
     return replace(waits, due=due) if begun and due > situation.now else None
 
@@ -202,10 +209,15 @@ def _step_of_outdated(situation: Situation, machine: Machine) -> PendingStep:
     running = revisions.templates.get(vmi_revision_of(vmi))
     if _step_between(running, current) is Step.RELABEL:
         return _stopped(situation, update, way)
-    obstacle = live_obstacle(situation, machine, current)
-    is_live, update = obstacle == "", replace(update, obstacle=obstacle or "")
-    is_ready = vmis.is_ready(vmi)
-    update = replace(update, live=is_live, costly=is_ready and not is_live, risky=not is_ready)
+    obstacle, is_ready = live_obstacle(situation, machine, current), vmis.is_ready(vmi)
+    is_live, is_open = obstacle == "", change_of(situation, machine, current) is Change.OPEN
+    update = replace(
+        update,
+        live=is_live,
+        obstacle=NOT_KNOWN if is_live and is_open else obstacle or "",
+        costly=is_ready and (is_open or not is_live),
+        risky=not is_ready,
+    )
     return _stopped(situation, update, way if is_live else Way.TEMPLATE)
 
 
