@@ -1,16 +1,10 @@
-"""`python -m benchmarks`: run benchmark cases, print tables in Markdown, and keep the results as JSON.
-
-python -m benchmarks [CASE ...] [--sizes N,N] [--rounds 3] [--quick] [--against COMMAND] [--json FILE]
-"""
+"""`python -m benchmarks`: run benchmark cases, and print tables in Markdown."""
 
 import argparse
-from pathlib import Path
 
 from benchmarks import runner
 from benchmarks.cases import CASES
 from benchmarks.table import table
-
-RESULTS = runner.ROOT / "benchmarks" / "results" / "bench.json"
 
 
 def main() -> None:
@@ -18,16 +12,12 @@ def main() -> None:
     chosen = [CASES[name] for name in given.cases] or [
         each for each in CASES.values() if given.against == "" or each.black_box
     ]
-    report = runner.read(given.json)
     options = runner.Options(given.rounds, given.sizes, given.against, given.quick)
     for case in chosen:
         if given.against and not case.black_box:
             raise SystemExit(f"the case {case.name} measures only vmherd")
         for result in runner.run(case, options):
-            report.put(result)
-            runner.write(report, given.json)
             print(table(case, result))
-    print(f"\nall results: {given.json}")
 
 
 def _arguments() -> argparse.Namespace:
@@ -39,9 +29,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each case and size (default 3)")
     parser.add_argument("--quick", action="store_true", help="shorten the phases that only wait; for a first look")
     parser.add_argument("--against", default="", metavar="COMMAND", help="measure this controller instead of vmherd")
-    parser.add_argument(
-        "--json", type=Path, default=RESULTS, help="file with all results; new results replace old ones"
-    )
     given = parser.parse_args()
     if unknown := [name for name in given.cases if name not in CASES]:
         parser.error(f"unknown case {unknown[0]!r}; the cases are {', '.join(CASES)}")

@@ -1,11 +1,7 @@
-"""The baseline: a minimal loop that sends the same create and delete requests as the controller.
+"""The baseline: a minimal loop that sends the same create and delete requests as the controller, fifty at a time.
 
-It uses one aiohttp session and fifty concurrent requests. Bodies are encoded in advance. Responses are read and
-discarded. The loop's time is the cost of the API server and the HTTP client. The controller's own cost is the
-controller's time minus the loop's time.
-
-With `--watch`, the loop also reads a watch of the objects and discards it. A controller needs such a watch, and the API
-server needs CPU for it.
+Bodies are encoded in advance, and responses are discarded. The loop's time is the cost of the API server and the HTTP
+client. With `--watch`, it also reads a watch of the objects and discards it, as a controller must.
 
     python -m benchmarks.bare_loop KUBECONFIG NAMESPACE COUNT [PLURAL] [--watch]    prints one JSON object
 """
@@ -68,10 +64,7 @@ async def watching(session: aiohttp.ClientSession, collection: str) -> AsyncIter
 
 
 async def timed(act: Callable[[str], Awaitable[None]], names: Iterable[str]) -> dict[str, float]:
-    """Call `act` for every name, with at most IN_FLIGHT calls at the same time.
-
-    Return wall time, CPU time and memory of this process.
-    """
+    """Call `act` for every name, IN_FLIGHT calls at a time. Return wall time, CPU time and memory of this process."""
     todo = iter(names)
 
     async def worker() -> None:

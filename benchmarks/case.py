@@ -29,11 +29,7 @@ class Measure(Struct, frozen=True):
 
 
 class Setting(Struct, frozen=True):
-    """One round of a case: its size, an empty directory, and the controller.
-
-    `against` is a shell command that runs another controller, or "" for vmherd. `quick` shortens the phases that only
-    wait.
-    """
+    """One round: its size, an empty directory, the controller (a shell command or ""), and whether waits are short."""
 
     size: int
     directory: Path
@@ -56,10 +52,7 @@ Round = dict[str, float]
 
 
 class Case(Struct, frozen=True):
-    """A named benchmark. `sizes` are the sizes that `make bench` measures by default.
-
-    `black_box` is True if the case can measure any controller of these kinds.
-    """
+    """A named benchmark with its usual sizes. `black_box` is True if it can measure any controller of these kinds."""
 
     name: str
     title: str
@@ -74,7 +67,6 @@ class Case(Struct, frozen=True):
 class Result(Struct):
     """All rounds of one case with one size. `command` repeats the measurement."""
 
-    case: str
     size: int
     command: str
     subject: str = "vmherd"
@@ -89,14 +81,6 @@ class Result(Struct):
         """Return the minimum, the median and the maximum of a measure, or None if no round has the measure."""
         values = [each[key] for each in self.rounds if key in each]
         return (min(values), statistics.median(values), max(values)) if values else None
-
-
-class Report(Struct):
-    results: list[Result] = field(default_factory=list)
-
-    def put(self, result: Result) -> None:
-        key = (result.case, result.size, result.subject)
-        self.results = [each for each in self.results if (each.case, each.size, each.subject) != key] + [result]
 
 
 QUIET = 0.05

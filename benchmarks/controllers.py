@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from benchmarks import process_tree
+from sandbox.processes import Child, Spawner
 
 T = TypeVar("T")
 
@@ -22,10 +22,9 @@ SYNC_TIMEOUT = "30m"
 class Running:
     """A running program. Its figures are those of its process and all children of this process."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
-        self.pid = process.pid
-        self._process = process
-        self._log = log
+    def __init__(self, child: Child) -> None:
+        self.pid = child.pid
+        self._child = child
 
     @property
     def cpu_s(self) -> float:
@@ -37,51 +36,46 @@ class Running:
         self._check()
         return process_tree.rss_mb(self.pid)
 
-    @property
-    def has_ended(self) -> bool:
-        return self._process.poll() is not None
-
     def signal(self, number: signal.Signals) -> None:
-        self._process.send_signal(number)
+        os.kill(self.pid, number)
 
     def wait_for(self, text: str, *, within_s: float) -> None:
         """Wait until the log contains the text. Raise RuntimeError if the program ends."""
 
         def is_logged() -> bool:
             self._check()
-            return text in self._log.read_text()
+            return text in self._child.log.read_text()
 
         wait_until(is_logged, f"the log has {text!r}", within_s=within_s)
 
     def _check(self) -> None:
-        if self.has_ended:
-            raise RuntimeError(f"the program ended:\n{self._log.read_text()[-3000:]}")
+        if not self._child.running:
+            raise RuntimeError(f"the program ended:\n{self._child.log_tail(30)}")
 
 
 @contextmanager
 def running_controller(
     kubeconfig: Path, log: Path, *, against: str = "", stalls: Path | None = None, flags: Sequence[str] = ()
 ) -> Iterator[Running]:
-    """Start the controller, and stop it at the end of the block.
+    """Run vmherd with these flags, or the shell command `against`, while the block runs.
 
-    `against` is a shell command for another controller. The command finds the kubeconfig in the environment variable
-    KUBECONFIG. With `stalls`, vmherd runs in `benchmarks.watched`. `flags` are flags of `vmherd run`.
+    With `stalls`, vmherd runs in `benchmarks.watched`.
     """
-    command = ["sh", "-c", against] if against else [*_vmherd(kubeconfig, stalls), *flags]
-    with running_process(command, log, KUBECONFIG=str(kubeconfig)) as running:
+    other = ["/usr/bin/env", f"KUBECONFIG={kubeconfig}", "sh", "-c", against]
+    with running_process(other if against else [*_vmherd(kubeconfig, stalls), *flags], log) as running:
         yield running
 
 
 @contextmanager
-def running_process(command: Sequence[str], log: Path, **environment: str) -> Iterator[Running]:
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **environment}, start_new_session=True
-        )
+def running_process(command: Sequence[str], log: Path) -> Iterator[Running]:
+    log.unlink(missing_ok=True)
+    spawner = Spawner()
+    child = spawner.start(log.stem, command, log)
     try:
-        yield Running(process, log)
+        yield Running(child)
     finally:
-        _stop(process)
+        child.stop(grace_s=STOPPED_WITHIN_S)
+        spawner.close()
 
 
 def wait_until(reached: Callable[[], T], what: str, *, within_s: float, poll_s: float = 0.05) -> T:
@@ -99,16 +93,3 @@ def _vmherd(kubeconfig: Path, stalls: Path | None) -> list[str]:
     flags = ["--log-format", "json", "--metrics-bind-address", "0", "--health-probe-bind-address", "0"]
     flags += ["--sync-timeout", SYNC_TIMEOUT]
     return [sys.executable, "-m", *program, "run", "--kubeconfig", str(kubeconfig), *flags]
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, number)
-        except ProcessLookupError:
-            break
-        try:
-            process.wait(STOPPED_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            continue
-        break

@@ -1,8 +1,4 @@
-"""The objects of a large cluster: VMIs of replica sets, VMs of pools with their VMIs, and the revisions of both.
-
-The `number` of an object gives its texts, such as its name and its owner. Status and metadata are like those that
-KubeVirt 1.9 writes.
-"""
+"""The objects of a large cluster, with status and metadata like those that KubeVirt 1.9 writes."""
 
 import re
 from collections.abc import Callable

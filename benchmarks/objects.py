@@ -18,16 +18,12 @@ def scaled(name: str, replicas: int) -> dict[str, Any]:
 
 
 def vmi_body(name: str) -> bytes:
-    """Return a VMI as the controller creates it for the replica set, as JSON, without an owner.
-
-    The garbage collector would delete a VMI whose owner does not exist.
-    """
+    """Return a VMI as the controller creates it, but without an owner: the garbage collector would delete the VMI."""
     template = OBJECTS["burst set"]["spec"]["template"]
     return _body("VirtualMachineInstance", name, template, {"vmherd.dev/template-hash": "0123456789"})
 
 
 def vm_body(name: str) -> bytes:
-    """Return a VM as the controller creates it for the pool, as JSON, without an owner."""
     template = OBJECTS["burst pool"]["spec"]["virtualMachineTemplate"]
     return _body("VirtualMachine", name, template, {"kubevirt.io/vm-pool-revision-name": f"{BURST}-1"})
 

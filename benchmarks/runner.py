@@ -1,4 +1,4 @@
-"""Runs cases, notes how much of the machine other programs used, and reads and writes the results as JSON."""
+"""Runs cases, and notes how much of the machine other programs used."""
 
 import os
 import platform
@@ -9,9 +9,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from msgspec import Struct, json
+from msgspec import Struct
 
-from benchmarks.case import Case, Conditions, Report, Result, Setting
+from benchmarks.case import Case, Conditions, Result, Setting
 from benchmarks.process_tree import cpu_of_machine_s, cpu_s
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,7 +31,7 @@ def run(case: Case, options: Options, *, tell: Callable[[str], None] = print) ->
 
 
 def _run_size(case: Case, size: int, options: Options, tell: Callable[[str], None]) -> Result:
-    result = Result(case.name, size, command_of(case, size, options), options.against or "vmherd")
+    result = Result(size, command_of(case, size, options), options.against or "vmherd")
     for number in range(options.rounds):
         tell(f"{case.name} {size}: round {number + 1} of {options.rounds}")
         with tempfile.TemporaryDirectory(prefix="vmherd-bench-") as directory:
@@ -49,15 +49,6 @@ def command_of(case: Case, size: int, options: Options) -> str:
     if options.against:
         words.append(f"--against '{options.against}'")
     return f'make bench ARGS="{" ".join(words)}"'
-
-
-def read(path: Path) -> Report:
-    return json.decode(path.read_bytes(), type=Report) if path.exists() else Report()
-
-
-def write(results: Struct, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(json.format(json.encode(results), indent=1) + b"\n")
 
 
 def watch_machine() -> Callable[[], Conditions]:

@@ -1,6 +1,4 @@
-"""`vmherd run` with a measurement of the event loop inside the process.
-
-python -m benchmarks.watched FILE run --kubeconfig ...
+"""`vmherd run` with a measurement of the event loop: `python -m benchmarks.watched FILE run --kubeconfig ...`.
 
 SIGUSR1 writes the longest stall of the event loop to FILE, and starts again from zero.
 """
@@ -21,11 +19,7 @@ KEPT = 30
 
 
 class Stalls:
-    """The longest turn of the event loop, in wall time and in CPU time of its thread.
-
-    A timer fires every TICK_S. The CPU time between two ticks is at most TICK_S longer than the longest turn. On a busy
-    machine, only the CPU time says something about the program.
-    """
+    """The longest turn of the event loop, in wall time and in CPU time of its thread, at most TICK_S too long."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

@@ -23,9 +23,7 @@ class Origin(StrEnum):
 
 
 class Requirement(StrEnum):
-    """A property of the cluster that a case needs. Without the property, the case is skipped with the reason from
-    `MISSING`.
-    """
+    """What a case needs from the cluster, or else it is skipped with the reason in `MISSING`."""
 
     CDI = "cdi"
     EXPANSION = "expansion"
@@ -46,9 +44,7 @@ class Status(StrEnum):
     FAILED = "failed"
     SKIPPED = "skipped"
     DIFFERS = "differs"
-    """The case failed, but this is not an error. The case checks a behaviour of vmherd, and another controller
-    reconciles the kind.
-    """
+    """The case failed because another controller reconciles the kind, and it is about a behaviour of vmherd."""
 
 
 class Case(Struct, frozen=True, kw_only=True):
@@ -64,9 +60,7 @@ class Case(Struct, frozen=True, kw_only=True):
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """The result of a case. A skipped case has a `reason`. A case with the status FAILED or DIFFERS has `expected` and
-    `seen`.
-    """
+    """The result of a case, with the `reason` of a skip, or with what was `expected` and `seen` in a failure."""
 
     case: Case
     status: Status

@@ -27,10 +27,7 @@ CASES: Final[tuple[Case, ...]] = tuple(case for kind in Kind for module in MODUL
 def select(
     cases: Sequence[Case], *, kind: Kind | None = None, only: Sequence[str] = (), skip: Sequence[str] = ()
 ) -> list[Case]:
-    """Return the cases of a kind that match a pattern in `only` and no pattern in `skip`.
-
-    An empty `only` matches all cases. Raises ValueError if a pattern matches no case.
-    """
+    """Return the cases of a kind that match `only` (or all) and not `skip`. Raises ValueError for a useless pattern."""
     for pattern in (*only, *skip):
         if not any(matches(case, pattern) for case in cases):
             raise ValueError(f"no case matches {pattern!r}")
@@ -44,8 +41,5 @@ def select(
 
 
 def matches(case: Case, pattern: str) -> bool:
-    """Return True if the shell pattern matches the id of the case.
-
-    Return True also if the pattern is the number of a rule that the case checks.
-    """
+    """Return True if the shell pattern matches the id of the case, or is the number of a rule that it checks."""
     return fnmatchcase(case.id, pattern) or pattern in case.rules.split()

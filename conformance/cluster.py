@@ -13,8 +13,7 @@ from informers.errors import Forbidden
 VMHERD: Final = "vmherd"
 SIMULATOR: Final = "vmherd-simulator"
 PROBE_S: Final = 20.0
-"""The time limit, in seconds, for two things: a controller writes the status of the probe's object, and a VMI starts.
-"""
+"""The time limit for a first status by a controller, and for the start of a VMI, in seconds."""
 
 GROUPS: Final[Mapping[Kind, tuple[str, str]]] = {
     Kind.SETS: ("kubevirt.io", "vmherd.dev"),
@@ -30,10 +29,7 @@ VERSIONS: Final = ("v1", "v1beta1", "v1alpha1")
 
 
 class Cluster(Struct, frozen=True, kw_only=True):
-    """The facts about a cluster.
-
-    `reconcilers` has the name of the controller of each kind, or "" if no controller runs.
-    """
+    """The facts about a cluster. `reconcilers` has the name of the controller of each kind, or "" without one."""
 
     subjects: Mapping[Kind, Subject]
     has: frozenset[Requirement] = frozenset()

@@ -26,10 +26,7 @@ BOOT_S = 180.0
 """The time limit for changes that need a VM to start or to stop."""
 
 SEEN_S = 1.1
-"""The time in which a controller sees a change. It decides from its cache, which may be behind.
-
-Creation times are whole seconds, so two objects that are created with this pause also have different creation times.
-"""
+"""The time in which a cache sees a change. It is also enough for different creation times, in whole seconds."""
 
 QUIET_S = 3.0
 """The observation time for a state that must not change."""
@@ -125,10 +122,7 @@ class CaseNamespace(ABC):
             await asyncio.sleep(POLL_S)
 
     async def refused(self, what: str, document: Document, *about: str) -> bool:
-        """Try to create an invalid object. Return True if the server rejects the object.
-
-        Raises Unmet if the server's message lacks one of the words in `about`.
-        """
+        """Return True if the server rejects this object. Raises Unmet if its message lacks a word in `about`."""
         try:
             await self.api.create(self.objects, document)
         except StatusError as error:

@@ -24,9 +24,7 @@ GONE_S: Final = 120.0
 """The maximum wait for the deletion of all namespaces at the end of a run."""
 
 PATIENCE_S: Final = 30.0
-"""A time in seconds after the start of the removal. If a namespace still exists after this time, the run removes the
-finalizers from the pools and VMs in the namespace.
-"""
+"""If a namespace exists after this time, in seconds, the run removes the finalizers from its pools and VMs."""
 
 POLL_S: Final = 0.5
 FINALIZED: Final = ("pool.kubevirt.io", "pool.vmherd.dev")
@@ -56,10 +54,7 @@ class Namespaces:
             await self._api.delete(f"/api/v1/namespaces/{name}")
 
     async def remove_all(self) -> list[str]:
-        """Delete all namespaces of the run, and wait until they are gone.
-
-        Return the names of the remaining namespaces.
-        """
+        """Delete all namespaces of the run, and return the names of those that are not gone in time."""
         if self._keep:
             return []
         loop = asyncio.get_running_loop()
@@ -116,10 +111,7 @@ class Setup(Struct, frozen=True, kw_only=True):
 
 
 async def find_reconcilers(setup: Setup, cluster: Cluster) -> tuple[dict[Kind, str], bool]:
-    """Return the controller of each kind, and whether a simulator runs the VMIs.
-
-    The function creates one object of each kind to find this out.
-    """
+    """Return the controller of each kind, and whether a simulator runs the VMIs, by one object of each kind."""
 
     async def ask(kind: Kind, subject: Subject) -> tuple[str, bool]:
         namespace = await setup.namespaces.create("probe")

@@ -15,9 +15,7 @@ FAILING: Final = {
     "sim.vmherd.dev/behavior": "fail",
     "sim.vmherd.dev/time-scale": "0.05",
 }
-"""Annotations that make a VMI fail to start. KubeVirt reads the first annotation, and vmherd's simulator reads the
-others.
-"""
+"""Annotations that make a VMI fail to start, the first for KubeVirt, the others for vmherd's simulator."""
 
 NEVER_READY: Final = {"sim.vmherd.dev/behavior": "never-ready"}
 FINISHING: Final = {"sim.vmherd.dev/behavior": "finish"}

@@ -113,7 +113,6 @@ for lazy in (
     LazyCommand(
         "cleanup", "controller.commands.cleanup", "remove vmherd's finalizers after the controller is uninstalled"
     ),
-    LazyCommand("expose", "controller.commands.expose", "create a Service for the VMs of a replica set or pool"),
     LazyCommand("conformance", "controller.commands.conformance", "check how a cluster reconciles both kinds"),
     LazyCommand("demo", "sandbox.demo.command", "watch a replica set and a pool start, on a local control plane"),
     LazyCommand("sandbox", "sandbox.commands", "start and stop a local control plane: up, down"),

@@ -100,7 +100,7 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     """The status fields in KubeVirt's CRD of the kind. In the mode `takeover`, the API server uses this CRD."""
 
     vmi_template: Callable[[T], VMITemplate] | None = None
-    """A function that returns the VMI template of an object, or None if `vmherd expose` does not support the kind."""
+    """Returns the VMI template of an object. Without it, `kubectl vmherd expose` does not support the kind."""
 
     finalizer: str = ""
     """The finalizer on the kind's objects, or "" if there is none. vmherd sets it, and `vmherd cleanup` removes it.

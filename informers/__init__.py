@@ -1,9 +1,7 @@
-"""This package has a client, a cache and a work queue for Kubernetes controllers on asyncio.
+"""A client, a cache and a work queue for Kubernetes controllers on asyncio. The manual is docs/informers.md.
 
-The manual is docs/informers.md.
-
-The names in `__all__` are the public interface. `import informers` does not load asyncio, aiohttp or
-kubernetes_asyncio. A name that needs one of these packages is imported at its first use.
+The names in `__all__` are the public interface. A name that needs asyncio, aiohttp or kubernetes_asyncio is imported at
+its first use, so `import informers` loads none of them.
 """
 
 from importlib import import_module
@@ -109,10 +107,7 @@ _HEAVY: Final = {
     "QueueShutDown": "workqueue",
     "WorkQueue": "workqueue",
 }
-"""The public names that need asyncio, aiohttp or kubernetes_asyncio, each with its module.
-
-These modules are imported late because the import of aiohttp takes about 0.3 seconds.
-"""
+"""The public names that are imported late, with their modules: aiohttp needs about 0.3 seconds."""
 
 
 def __getattr__(name: str) -> object:

@@ -20,10 +20,7 @@ import msgspec
 from msgspec import Struct
 
 MESSAGE_LIMIT = 1024
-"""Longest message of a StatusError in characters.
-
-The message of a Kubernetes Event may have at most 1,024 bytes.
-"""
+"""Longest message of a StatusError in characters. A Kubernetes Event may have at most 1,024 bytes."""
 
 
 class StatusCause(Struct, frozen=True):
@@ -36,10 +33,7 @@ class StatusDetails(Struct, frozen=True, rename="camel"):
 
 
 class Status(Struct, frozen=True):
-    """A description of a failure by the API server (`metav1.Status`).
-
-    A Status is the body of an HTTP answer with an error code. An ERROR event of a watch contains a Status too.
-    """
+    """A description of a failure by the API server (`metav1.Status`), in an HTTP answer or an ERROR event."""
 
     kind: str | None = None
     status: str | None = None
@@ -56,8 +50,7 @@ class ApiError(Exception):
 class TransportError(ApiError):
     """The server did not send a usable answer, for example because the connection was refused, reset or timed out.
 
-    `sent` is False only if the client certainly did not send the request. If `sent` is True, the server may have
-    carried out the request.
+    If `sent` is True, the server may have carried out the request. It is False only if this is certainly not so.
     """
 
     def __init__(self, message: str, *, sent: bool) -> None:
@@ -96,10 +89,7 @@ class Unauthorized(StatusError):
 class Forbidden(StatusError):
     @property
     def namespace_terminating(self) -> bool:
-        """True if the request failed because the namespace is being deleted.
-
-        The server rejects each new object in the namespace until the deletion of the namespace is complete.
-        """
+        """True if the namespace is being deleted. Until its deletion is complete, each new object is rejected."""
         return "NamespaceTerminating" in self.causes
 
 
@@ -134,10 +124,7 @@ class ServerError(StatusError):
 class ServerTimeout(ServerError):
     @property
     def version_too_large(self) -> bool:
-        """True if the server does not have the data of the requested resourceVersion yet.
-
-        The same request is likely to succeed after a second.
-        """
+        """True if the server lacks the data of the requested resourceVersion. It probably has them after a second."""
         return "ResourceVersionTooLarge" in self.causes
 
 
@@ -164,11 +151,7 @@ _decode_status = msgspec.json.Decoder(Status).decode
 
 
 def from_response(code: int, body: bytes, *, retry_after: str | None = None) -> StatusError:
-    """Return the error for an HTTP answer with an error code.
-
-    The message comes from `body` if the body is a Status. For any other body, such as the HTML page of a
-    proxy, the message contains only the HTTP code.
-    """
+    """Return the error for an HTTP answer. Its message is that of the Status in `body`, or else only the code."""
     try:
         status = _decode_status(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -179,11 +162,7 @@ def from_response(code: int, body: bytes, *, retry_after: str | None = None) -> 
 
 
 def from_status(status: Status, *, code: int | None = None, retry_after: str | None = None) -> StatusError:
-    """Return the error for a Status. The Status comes from an HTTP answer or from an ERROR event of a watch.
-
-    `code` is the HTTP code. For an ERROR event, `code` is None, and the code in the Status is used. If the Status has
-    no code either, the code is 500.
-    """
+    """Return the error for a Status with this code, or in an ERROR event with its own code, or else 500."""
     number = code or status.code or 500
     details = status.details or StatusDetails()
     reason = status.reason or ""
@@ -199,8 +178,7 @@ def from_status(status: Status, *, code: int | None = None, retry_after: str | N
 def without_dumps(message: str) -> str:
     """Return the message with "{...}" in place of a dump of an object, and without control characters.
 
-    A webhook may quote the whole object in its message. The object may contain passwords. The text after the beginning
-    of a dump is left out: its end is not certain, because the message may be cut off.
+    A webhook may quote an object with passwords. The dump may be cut off, so all text after its beginning is left out.
     """
     return _CONTROL.sub(" ", _DUMP.sub("{...}", message[:_LONGEST_READ]))
 

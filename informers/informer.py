@@ -1,9 +1,7 @@
 """An informer watches one resource, stores its objects in a cache, and calls handlers with each change.
 
-A process needs only one informer for each resource, because all readers can share the cache of the informer.
-
-The sections "Shared informer" and "Failures and their effects" of docs/informers.md list its promises. They are those
-of client-go's SharedInformer.
+All readers can share the cache. The sections "Shared informer" and "Failures and their effects" of docs/informers.md
+list its promises. They are those of client-go's SharedInformer.
 """
 
 import asyncio
@@ -28,14 +26,11 @@ Handler = Callable[[Change[T]], None]
 
 
 class SharedInformer(Generic[T]):
-    """An informer for one resource.
+    """An informer for one resource, with one watch for each namespace, or one for all with `namespaces=("",)`.
 
-    With `namespaces=("",)`, the informer opens one watch for all namespaces. With one or more namespace names, it opens
-    one watch for each namespace.
-
-    `transform` is called with each object before the object is stored, and returns the object to store. The function
-    may remove fields of the object, but must keep its name, namespace, UID and resourceVersion. If the function returns
-    None, the store does not contain the object. If the store had an earlier state of the object, this state is removed.
+    `transform` is called with each object before it is stored, and returns the object to store. It may remove fields of
+    the object, but must keep its name, namespace, UID and resourceVersion. If it returns None, the store does not
+    contain the object, and no earlier state of it.
     """
 
     def __init__(
@@ -88,34 +83,26 @@ class SharedInformer(Generic[T]):
 
     @property
     def seen(self) -> Mapping[str, str]:
-        """For the URL path of each watch, the last resourceVersion whose changes all handlers have received.
+        """The last resourceVersion whose changes all handlers have received, by the URL path of the watch.
 
-        The version is "" before the first list, and while the changes of a list are sent to the handlers.
+        It is "" before the first list, and while the changes of a list are sent to the handlers.
         """
         return {reflector.path: reflector.seen for reflector in self._reflectors}
 
     def silent_s(self, now: float) -> float:
-        """Return the seconds since data last arrived. If there are several watches, return the longest time of a watch.
-
-        The argument `now` is the time of the event loop.
-        """
+        """Return the seconds since data last arrived, of the most silent watch. `now` is the time of the event loop."""
         return max(reflector.silent_s(now) for reflector in self._reflectors)
 
     def add_handler(self, handler: Handler[T]) -> None:
-        """Add a handler. Call this method before `run`.
-
-        A handler that is added later does not receive the objects of the existing cache.
-        """
+        """Add a handler before `run`: a later one would not receive the objects of the existing cache."""
         self._handlers.append(handler)
 
     def relist(self, why: str, *, namespace: str = ALL_NAMESPACES, restored: bool = False) -> None:
-        """List the resource again, because the cache contradicts the server. The argument `why` describes the
-        contradiction.
+        """List the resource again, because the cache contradicts the server. `why` describes the contradiction.
 
-        The new list replaces the cached objects, even if a cached object has a newer version. The contradiction
-        concerns an object in the namespace `namespace`. `restored` is True if the server was restored from a backup.
-        Then all namespaces are listed, and `StoreView.rewinds` increases. The caller must limit the frequency of its
-        calls, because a list is expensive.
+        The new list replaces the cached objects, even newer ones. The contradiction concerns an object in `namespace`.
+        `restored` is True if the server was restored from a backup. Then all namespaces are listed, and
+        `StoreView.rewinds` increases. A list is expensive, so the caller must limit the frequency of its calls.
         """
         for reflector in self._reflectors:
             if restored or reflector.scope in (ALL_NAMESPACES, namespace):

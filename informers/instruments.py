@@ -8,10 +8,9 @@ class Instruments:
     """Instruments that do nothing. A subclass overrides the methods whose reports it needs."""
 
     def request_finished(self, *, verb: str, host: str, code: str, seconds: float) -> None:
-        """Report that a request ended.
+        """Report a request with its HTTP method, and its HTTP code, or "<error>" if no answer arrived.
 
-        `verb` is the HTTP method. `code` is the HTTP code, or "<error>" if no answer arrived. `seconds` is the duration
-        of the request; for a watch, the time until the headers of the answer arrived.
+        `seconds` is the duration of the request; for a watch, the time until the headers of the answer arrived.
         """
 
     def request_retried(self, *, verb: str, host: str, code: str) -> None:
@@ -20,10 +19,10 @@ class Instruments:
     # An informer calls these methods. `resource` is `Resource.name`, such as `virtualmachineinstances.kubevirt.io`.
 
     def listed(self, resource: str, *, reason: str) -> None:
-        """Report that a complete list arrived. `reason` is the reason for this list.
+        """Report that a complete list arrived.
 
-        "start" is the first list, "expired" a list after an error 410, "contradiction" a list after the cache
-        contradicted the server, and "failure" a list after any other failure.
+        `reason` is "start", "expired" after an error 410, "contradiction" after the cache contradicted the server, and
+        "failure" after any other failure.
         """
 
     def watch_started(self, resource: str) -> None: ...
@@ -40,10 +39,7 @@ class Instruments:
         """
 
     def progress(self, resource: str) -> None:
-        """Report that data arrived: events, a bookmark or a page of a list.
-
-        The informer also calls this method once when it starts.
-        """
+        """Report that data arrived (events, a bookmark or a page), or that the informer starts."""
 
     def decode_failed(self, resource: str) -> None: ...
 

@@ -20,11 +20,8 @@ OVERHEAD: Final = 1024
 class Memo(Generic[R]):
     """A pure function that remembers the results that were last used, within a budget of bytes.
 
-    The key is a digest of the arguments as JSON. So equal arguments of different objects share one result, and the memo
-    keeps no argument: the result for a large argument may be small.
-
-    Several threads may use one memo. The lock guards the entries, and is held only while one is read or stored. If two
-    threads need the same new result, both compute it.
+    The key is a digest of the arguments as JSON. So equal arguments of different objects share one result, and no
+    argument is kept. Several threads may use one memo. If two need the same new result, both compute it.
     """
 
     def __init__(self, function: Callable[..., R], budget: int = BUDGET) -> None:

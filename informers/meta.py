@@ -1,8 +1,7 @@
-"""This module defines the parts that every Kubernetes object has: metadata, owner references, keys and versions.
+"""The parts that every Kubernetes object has: metadata, owner references, keys and versions.
 
-The types of this module are immutable and have only the fields that the program reads. An optional field has the type
-`T | None`, because the API server may send `null`. An example is `creationTimestamp: null` in a template. The functions
-`labels_of` and `annotations_of` never return None.
+The types have only the fields that the program reads. An optional field is `T | None`, because the API server may send
+`null`, as in the `creationTimestamp` of a template. `labels_of` and `annotations_of` never return None.
 """
 
 from collections.abc import Hashable, Mapping
@@ -22,10 +21,7 @@ H = TypeVar("H", bound=Hashable)
 # For a text that many objects contain, `sys.intern` does this. No reader changes these values.
 
 MOST_VALUES: Final = 1024
-"""The maximum number of remembered values. When there are more, all are forgotten.
-
-Similar objects are usually neighbours, in a list and in a burst of events. So a small number is enough.
-"""
+"""The most remembered values. Then all are forgotten: similar objects are neighbours in lists and events."""
 
 MOST_ITEMS: Final = 16
 """Values with more items are not remembered, so that the remembered values need little memory."""
@@ -63,10 +59,7 @@ NO_LABELS: Mapping[str, str] = {}
 
 
 class ObjectKey(NamedTuple):
-    """The namespace and the name of an object. `namespace` is "" for a cluster-scoped object.
-
-    The controllers put such keys into their work queues.
-    """
+    """The namespace and the name of an object. `namespace` is "" for a cluster-scoped object."""
 
     namespace: str
     name: str
@@ -140,10 +133,7 @@ def annotations_of(meta: ObjectMeta) -> Mapping[str, str]:
 
 
 def controller_of(meta: ObjectMeta) -> OwnerReference | None:
-    """Return the owner reference with `controller: true`, or None if the object has no such owner reference.
-
-    The API allows at most one such owner reference for each object.
-    """
+    """Return the owner reference with `controller: true`, or None. The API allows at most one."""
     for owner in meta.owner_references or ():
         if owner.controller:
             return owner
@@ -175,11 +165,7 @@ LONGEST_NUMBER = 100
 
 
 def version_number(resource_version: str) -> int | None:
-    """Convert a resourceVersion to a number. Return None if the version is not a number.
-
-    Each write to a resource increases its version, so two versions of one resource can be compared (KEP-5504). A
-    version that is not a number cannot be compared.
-    """
+    """Return the resourceVersion as a number, which each write to the resource increases (KEP-5504), or None."""
     is_number = resource_version.isascii() and resource_version.isdigit() and len(resource_version) < LONGEST_NUMBER
     return int(resource_version) if is_number else None
 

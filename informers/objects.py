@@ -1,7 +1,4 @@
-"""This module defines the interface for reading and writing single objects.
-
-`ApiClient` implements the interface with requests to a server.
-"""
+"""The interface for reading and writing single objects. `ApiClient` implements it with requests to a server."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -28,18 +25,12 @@ METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s
 
 
 class ObjectClient(Protocol):
-    """The requests for single objects, and for the metadata of all objects in a namespace.
-
-    Each method returns the body of the answer, or raises ApiError if the request fails.
-    """
+    """Requests for single objects and metadata. Each returns the body of the answer, or raises ApiError."""
 
     async def get(self, resource: Resource[Any], key: ObjectKey) -> bytes: ...
 
     async def list_metadata(self, resource: Resource[Any], namespace: str, *, limit: int, continue_: str = "") -> bytes:
-        """Return one page of a list of all objects in the namespace, with only the metadata of each object.
-
-        `continue_` is the token in the previous page, or "" for the first page.
-        """
+        """Return one page of a list of the metadata in the namespace. `continue_` is the last page's token or ""."""
 
     async def create(self, resource: Resource[Any], namespace: str, body: bytes, *, dry_run: bool = False) -> bytes: ...
 
@@ -69,17 +60,13 @@ _decode_versioned = msgspec.json.Decoder(_Versioned).decode
 def read_meta(answer: bytes) -> ObjectMeta:
     """Decode the metadata of the object in an answer.
 
-    Raise TransportError with `sent=True` if the answer is not an object. A proxy may have answered instead of the API
-    server. So the client cannot know whether the server carried out the request.
+    Raise TransportError with `sent=True` if a proxy may have answered: the server may have carried out the request.
     """
     return _read(_decode_object, answer).metadata
 
 
 def read_version(answer: bytes) -> str:
-    """Decode only the resourceVersion of the object in an answer. Raise the same error as `read_meta`.
-
-    This takes a quarter of the time of `read_meta`.
-    """
+    """Decode only the resourceVersion, in a quarter of the time of `read_meta`, with the same error."""
     return _read(_decode_versioned, answer).metadata.resource_version
 
 

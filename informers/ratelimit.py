@@ -1,7 +1,4 @@
-"""A rate limiter computes the delay before the next attempt for a key.
-
-A limiter does not sleep and reads no clock. The caller passes the time of a monotonic clock in seconds as `now`.
-"""
+"""Computes the delay before the next attempt for a key. `now` is always the time of a monotonic clock in seconds."""
 
 from collections.abc import Callable, Hashable
 from random import random  # noqa: TID251 - the only source of jitter; tests pass their own function
@@ -9,10 +6,9 @@ from typing import Protocol, TypeVar
 
 
 class Backoff:
-    """The backoff of one activity. `next` returns the delay before the next attempt.
+    """The backoff of one activity, with delays from `initial_s` to `maximum_s` seconds.
 
-    Every delay is at least `initial_s` and at most `maximum_s` seconds. If the last delay ended at least
-    `reset_after_s` seconds ago, `next` starts again with a short delay.
+    If the last delay ended at least `reset_after_s` seconds ago, `next` starts again with a short delay.
     """
 
     def __init__(
@@ -24,10 +20,9 @@ class Backoff:
         reset_after_s: float = 120.0,
         chance: Callable[[], float] = random,
     ) -> None:
-        """Create a backoff.
+        """At each failure, the ceiling is multiplied by `factor`.
 
-        At each failure, the ceiling is multiplied by `factor`. `chance` returns a random number in [0, 1). If the
-        number is 0, the delay is `initial_s`. If the number is near 1, the delay is near the ceiling.
+        `chance` returns a random number in [0, 1), which puts the delay between `initial_s` and the ceiling.
         """
         if not 0 < initial_s <= maximum_s or factor < 1:
             raise ValueError("a backoff needs 0 < initial_s <= maximum_s and factor >= 1")
@@ -40,10 +35,7 @@ class Backoff:
         self._over_at = float("-inf")
 
     def next(self, now: float) -> float:
-        """Count one failure. Return the seconds to wait before the next attempt.
-
-        The argument `now` is the time of a monotonic clock in seconds. Every call must use the same clock.
-        """
+        """Count one failure. Return the seconds to wait before the next attempt."""
         if now - self._over_at >= self._reset_after_s:
             self.reset()
         # Do not compute the ceiling from the number of failures: `factor` to the power of a large number overflows.
@@ -60,11 +52,7 @@ K = TypeVar("K", bound=Hashable)
 K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
 
 LARGEST_EXPONENT = 64
-"""Largest exponent of 2 in the computation of a delay.
-
-A larger exponent could cause an OverflowError, as in `2.0**1024`. A larger exponent has no use, because delays have a
-maximum.
-"""
+"""Largest exponent of 2 in a delay. `2.0**1024` is an OverflowError, and delays have a maximum."""
 
 
 class RateLimiter(Protocol[K_contra]):
@@ -72,10 +60,7 @@ class RateLimiter(Protocol[K_contra]):
         """Count one more attempt for the key. Return the seconds that the key has to wait."""
 
     def forget(self, key: K_contra) -> None:
-        """Set the number of attempts for the key back to 0.
-
-        The caller calls this method if the key succeeded or if the key will not be retried.
-        """
+        """Set the attempts of the key back to 0, because it succeeded or will not be retried."""
 
     def retries(self, key: K_contra) -> int:
         """Return the number of attempts for the key since the last `forget` of the key."""
@@ -85,10 +70,7 @@ LONGEST_ITEM_DELAY_S = 1000.0
 
 
 class ItemBackoff(RateLimiter[K]):
-    """A rate limiter that computes the delay of each key separately.
-
-    The first delay is `initial_s` seconds. Each further attempt doubles the delay, up to `maximum_s` seconds.
-    """
+    """Delays each key by `initial_s` seconds, and twice as long at each further attempt, up to `maximum_s`."""
 
     def __init__(self, *, initial_s: float = 0.005, maximum_s: float = LONGEST_ITEM_DELAY_S) -> None:
         self._initial_s = initial_s
@@ -110,11 +92,9 @@ class ItemBackoff(RateLimiter[K]):
 
 
 class TokenBucket(RateLimiter[Hashable]):
-    """A rate limiter that limits the attempts of all keys together.
+    """Limits the attempts of all keys together: `burst` at once, and then `rate_per_s` in a second.
 
-    The bucket is full at the start and then allows `burst` attempts at once. After that, `rate_per_s` attempts per
-    second are allowed. The caller of `reserve` or `delay` must wait for the returned number of seconds. If the bucket
-    is empty, each further call returns a longer delay.
+    The caller waits for the returned seconds. If the bucket is empty, they grow with each call.
     """
 
     def __init__(self, *, rate_per_s: float = 10.0, burst: int = 100) -> None:

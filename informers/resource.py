@@ -12,10 +12,7 @@ from msgspec import Struct, field
 from informers.meta import KubeObject, ObjectMeta
 
 DEEPEST: Final = 300
-"""The largest number of levels that `cut_deep_values` keeps.
-
-The limit of the decoder depends on the depth of the call stack. This number is always below the limit.
-"""
+"""The most levels that `cut_deep_values` keeps, below any limit of the decoder, which the call stack decides."""
 
 TOO_DEEP: Final = b'"vmherd: nested too deeply"'
 """The JSON text that replaces a value below level `DEEPEST`. No real value is equal to this text."""
@@ -28,12 +25,10 @@ _CLOSING: Final = b"]}"
 
 
 def cut_deep_values(document: bytes) -> bytes:
-    """Return the document without deep values: each object and list below level `DEEPEST` is replaced by `TOO_DEEP`.
+    """Return the document with `TOO_DEEP` in place of each object and list below level `DEEPEST`.
 
-    The API server stores objects with up to 10,000 levels. The decoder fails at about 1,000 levels, even if it only
-    skips the value. Without this function, one such object would make a whole list undecodable.
-
-    The function does not check whether the document is valid JSON. It needs about 0.1 s for ten megabytes.
+    The API server stores up to 10,000 levels. The decoder fails at about 1,000, so one such object would make a whole
+    list undecodable. Ten megabytes need about 0.1 s. The document need not be valid JSON.
     """
     kept: list[bytes] = []
     level, copied, cut_from = 0, 0, 0
@@ -56,11 +51,7 @@ T = TypeVar("T", bound=KubeObject)
 Wire: TypeAlias = bytes | msgspec.Raw
 
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""The exceptions that the decoder raises.
-
-DecodeError means invalid JSON or a field of the wrong type. UnicodeDecodeError means that a text is not UTF-8.
-RecursionError means that the JSON is nested too deeply.
-"""
+"""The exceptions of the decoder: invalid JSON or a wrong type, a text that is not UTF-8, and too deep JSON."""
 
 
 class ListMeta(Struct, frozen=True):
@@ -77,10 +68,7 @@ class Page(Struct, Generic[T], frozen=True):
 
 
 class RawPage(Struct, frozen=True):
-    """One page of a list whose objects are not decoded yet.
-
-    The reflector uses this type if at least one object of the page cannot be decoded.
-    """
+    """One page of a list whose objects are not decoded yet, because at least one cannot be decoded."""
 
     metadata: ListMeta = ListMeta()
     items: tuple[msgspec.Raw, ...] | None = None
@@ -93,12 +81,12 @@ class PartialObject(Struct, frozen=True):
 class Resource(Generic[T]):
     """One resource of the API, such as `Resource(VMI, group="kubevirt.io", version="v1", plural=..., kind=...)`.
 
-    `type_` is a frozen Struct with only the fields that the program reads. Create each resource once, as a constant.
-    Two `Resource` objects are never equal, even with equal attributes.
+    `type_` is a frozen Struct with only the fields that the program reads. Create each resource once, as a constant:
+    two `Resource` objects are never equal.
 
-    If `partial` is True, an object with an unreadable field is decoded as an object that has only metadata. Readers of
-    the cache then know its labels, its owner and its deletion. The type needs a field `undecodable`, which is "" or
-    contains the decoder's message. Without `partial`, an object with an unreadable field is skipped.
+    An object with an unreadable field is skipped. If `partial` is True, it is decoded with only its metadata instead,
+    so readers know its labels, its owner and its deletion. The type then needs a field `undecodable` for the decoder's
+    message, or "".
     """
 
     def __init__(
@@ -125,10 +113,7 @@ class Resource(Generic[T]):
 
     @property
     def name(self) -> str:
-        """The name of the resource in kubectl and in RBAC messages: `plural.group`.
-
-        For a resource of the core group, the name is only `plural`.
-        """
+        """The name of the resource in kubectl and RBAC: `plural.group`, or only `plural` for the core group."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
@@ -137,16 +122,13 @@ class Resource(Generic[T]):
 
     @property
     def group_path(self) -> str:
-        """The URL path of the group and version.
-
-        A GET request for this path returns a list of the served resources in this group and version.
-        """
+        """The URL path of the group and version, which answers GET with the served resources in it."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Return the URL path of all objects, of one object, or of a subresource of one object.
+        """Return the URL path of all objects, of the object `name`, or of its subresource.
 
-        The path is for all objects if `name` is "". For a namespaced resource, the namespace "" means all namespaces.
+        For a namespaced resource, the namespace "" means all namespaces.
         """
         parts = [self.group_path]
         if namespace and self.namespaced:
@@ -161,7 +143,7 @@ class Resource(Generic[T]):
         return msgspec.json.Decoder(self.type).decode
 
     def decode_metadata(self, raw: msgspec.Raw, why: str) -> T | None:
-        """Return an object that has only the metadata in `raw`. `decode` cannot decode `raw`, and `why` is its message.
+        """Return an object with only the metadata in `raw`, because of the message `why` of the decoder.
 
         Return None if the resource is not `partial`, or if the metadata are unreadable or have no name.
         """

@@ -1,10 +1,8 @@
 """A store is the cache for the objects of one resource. Readers find an object by its key or by an index.
 
-Only the informer writes to a store, and any number of readers read it. Readers use a `StoreView`, which has no methods
-that write. Objects are immutable, so a reader may keep an object for any time. Every write is atomic for readers. No
-reader sees a part of a new list. The indexes never contradict each other.
-
-The section "Store" of docs/informers.md lists what its writes promise.
+Only the informer writes to a store. Readers use a `StoreView`. Objects are immutable, so a reader may keep an object
+for any time. Every write is atomic for readers: no reader sees a part of a new list, and the indexes never contradict
+each other. The section "Store" of docs/informers.md lists what its writes promise.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,10 +24,7 @@ class Added(Struct, Generic[T], frozen=True):
 
 
 class Updated(Struct, Generic[T], frozen=True):
-    """An object has changed. If `only_version` is True, only its resourceVersion has changed, as far as its type shows.
-
-    The type of a resource has only the fields that the program reads. So most updates change only the version.
-    """
+    """An object has changed. If `only_version` is True, no field that its type shows has changed, as usually."""
 
     old: T
     new: T
@@ -55,17 +50,14 @@ class StoreView(Protocol[T_co]):
     def __len__(self) -> int: ...
 
     def version(self, namespace: str = ALL_NAMESPACES) -> str:
-        """Return the last resourceVersion that the store received from the watch for this namespace.
+        """Return the last resourceVersion of a list, an event or a bookmark that the watch of this namespace sent.
 
-        The version may come from a list, an event or a bookmark. Return "" before the first list is complete, or if no
-        watch covers the namespace.
+        Return "" before the first list is complete, or if no watch covers the namespace.
         """
 
     @property
     def rewinds(self) -> int:
-        """Return how many times the server was restored from a backup. Each time, all earlier resourceVersions become
-        invalid.
-        """
+        """How many times the server was restored from a backup, which makes all earlier resourceVersions invalid."""
 
     def follow(self, follower: "Follower[Any]") -> None:
         """Call the follower with each change, in the same step in which readers see the change."""
@@ -146,14 +138,12 @@ def _remove_from_buckets(buckets: dict[str, _Bucket[T]], key: ObjectKey, values:
 class Replacement(Generic[T]):
     """A new list that is not yet visible to readers. `Store.commit` makes the complete list visible in one step.
 
-    A list is a consistent read, so the contents of the list are right. The list replaces a cached object even if the
-    cached version is newer, because a restored server uses old versions again. If an object has not changed, the new
-    list contains the cached object. So the new list needs additional memory only for its indexes and for changed
-    objects.
+    A list is a consistent read. It replaces a cached object even if the cached version is newer, because a restored
+    server uses old versions again. It contains the cached object if nothing has changed, so it needs additional memory
+    only for its indexes and for changed objects.
 
     `goes_back` is True if an object has an older version than in the cache. In a complete list, this proves that the
-    server was restored. While a streaming list is incomplete, `goes_back` proves nothing. A later event of the list may
-    contain a newer version of the object.
+    server was restored. While a streaming list is incomplete, a later event may contain a newer version of the object.
     """
 
     def __init__(self, old: Shard[T], shard: Shard[T]) -> None:
@@ -182,11 +172,7 @@ class Replacement(Generic[T]):
             self.shard.drop(key)
 
     def keep(self, meta: ObjectMeta) -> None:
-        """Add the cached state of an object to the new list.
-
-        The reflector calls this method if the server's list has the object in a version that cannot be decoded. Do
-        nothing if the cache has no object with the same key and UID.
-        """
+        """Add the cached state of an object that is in the list, but not decodable, if it has the same UID."""
         cached, listed = self.old.objects.get(meta.key), self.shard.objects.get(meta.key)
         if cached is None or cached.metadata.uid != meta.uid:
             return
@@ -197,11 +183,10 @@ class Replacement(Generic[T]):
     def changes(self, *, at_once: int) -> Iterator[list[Change[T]]]:
         """Compare the new list with the old list in slices of `at_once` objects. Yield the changes of each slice.
 
-        The list of changes is empty if nothing in the slice changed. The removed objects come first. So a reader never
-        counts a deleted object and its successor of the same name at the same time.
+        The removed objects come first, so a reader never counts a deleted object and its successor at the same time.
 
-        Call this method only once, after the commit. It also frees the old objects slice by slice. Freeing 100,000
-        objects at once would block the event loop for too long.
+        Call this method once, after the commit. It also frees the old objects slice by slice: to free 100,000 objects
+        at once would block the event loop for too long.
         """
         old_objects, new_objects = self.old.objects, self.shard.objects
         self.old.forget_indexes()
@@ -217,11 +202,9 @@ class Replacement(Generic[T]):
 
 
 class Store(Generic[T]):
-    """The cached objects of one resource.
+    """The cached objects of one resource. `scopes` are the watched namespaces, or `("",)` for all.
 
-    `scopes` contains the watched namespaces, or is `("",)` for all namespaces. `indexes` maps the name of each index to
-    a function that returns the index values of an object. Every write calls these functions. They must not raise an
-    exception for any object that can be decoded.
+    `indexes` maps the name of each index to a function of an object, called at each write, that must not raise.
     """
 
     def __init__(self, *, indexes: Indexes[T] | None = None, scopes: Iterable[str] = (ALL_NAMESPACES,)) -> None:
@@ -289,9 +272,9 @@ class Store(Generic[T]):
     ) -> None:
         """Make the new list visible to readers, and record the resourceVersion of the list.
 
-        `rewound` is True if the list is older than the cache, because the server was restored from a backup. If an
-        object in the list is older than the same object in the cache, the server was restored too. The caller must not
-        write to this scope between `begin_replace` and this call.
+        `rewound` is True if the list is older than the cache, because the server was restored from a backup. An older
+        object in the list proves this, too. The caller must not write to this scope between `begin_replace` and this
+        call.
         """
         self._shards[scope] = replacement.shard
         self._versions[scope] = version
@@ -306,10 +289,7 @@ class Store(Generic[T]):
             self._versions[scope] = version
 
     def _drop(self, meta: ObjectMeta, scope: str) -> T | None:
-        """Remove an object and return its cached state.
-
-        Return None if the cache does not have the object or has a newer version of the object.
-        """
+        """Remove an object and return its cached state, or None if the cache has none, or a newer version."""
         shard = self._shards[scope]
         cached = shard.objects.get(meta.key)
         self.advance(meta.resource_version, scope=scope)

@@ -29,9 +29,7 @@ class QueueShutDown(Exception):
 
 
 class QueueKeys(NamedTuple, Generic[K]):
-    """The keys of a queue: the keys that wait for a worker, the keys that workers process, and the delayed keys with
-    the seconds until the end of their delays.
-    """
+    """The keys that wait for a worker, that workers process, and that are delayed, with the seconds left."""
 
     queued: tuple[K, ...]
     running: tuple[K, ...]
@@ -63,23 +61,17 @@ class WorkQueue(Generic[K]):
         self._instruments = instruments
 
         self._dirty: dict[K, float] = {}
-        """The keys that need a run, in the order of their addition.
-
-        Each value is the time of the first `add` since the key's last run began.
-        """
+        """The keys that need a run, in order, with the time of the first `add` since their last run began."""
 
         self._waiting: dict[Hashable, deque[K]] = {}
-        """For each flow: the keys that the next calls of `get` return. The first flow has the next turn.
+        """The keys that the next calls of `get` return, by flow. The first flow has the next turn.
 
         Each key is also in `_dirty` and is not in `_processing`. No key occurs twice.
         """
 
         self._size = 0
         self._processing: dict[K, float] = {}
-        """The keys that a worker is processing. The value is the start time of the run.
-
-        A key that is also in `_dirty` runs again after `done`.
-        """
+        """The keys of the workers, with the start of the run. One that is also in `_dirty` runs again after `done`."""
 
         self._delayed: dict[K, asyncio.TimerHandle] = {}
         """The timers of the delayed keys. If a key has several delays, only the timer that ends first is stored."""
@@ -102,10 +94,7 @@ class WorkQueue(Generic[K]):
             self._enqueue(key)
 
     def add_after(self, key: K, delay_s: float) -> None:
-        """Add the key after `delay_s` seconds. Do nothing if the queue is shut down.
-
-        If the key has several delays, the key is added once, when the first delay ends.
-        """
+        """Add the key once, when its first delay ends. Do nothing if the queue is shut down."""
         if delay_s <= 0:
             self.add(key)
             return
@@ -120,11 +109,10 @@ class WorkQueue(Generic[K]):
         self._delayed[key] = asyncio.get_running_loop().call_at(when, self._delay_over, key)
 
     def add_rate_limited(self, key: K, *, at_least_s: float = 0.0, limiter: RateLimiter[K] | None = None) -> float:
-        """Add a failed key again after the delay that the rate limiter computes. Return the delay in seconds.
+        """Add a failed key again after the delay of the rate limiter, at least `at_least_s`. Return the delay in
+        seconds.
 
-        `at_least_s` is the smallest delay in seconds, such as the Retry-After of an answer. If `limiter` is not None,
-        it replaces the queue's own limiter for this call. The queue's `forget` does not reset `limiter`, so the caller
-        must call `limiter.forget`.
+        A `limiter` replaces the queue's own one for this call. The queue's `forget` does not reset it.
         """
         delay_s = max(at_least_s, (limiter or self._limiter).delay(key, self._now()))
         self._instruments.retried(self.name)
@@ -136,17 +124,11 @@ class WorkQueue(Generic[K]):
         self._limiter.forget(key)
 
     def retries(self, key: K) -> int:
-        """Return the number of retries of the key since the last `forget` of the key.
-
-        Only the calls of `add_rate_limited` that used the queue's own limiter are counted.
-        """
+        """Return the number of `add_rate_limited` with the queue's own limiter since the last `forget` of the key."""
         return self._limiter.retries(key)
 
     async def get(self) -> K:
-        """Wait for a key and return it. The caller must call `done` with the key afterwards, also after a failure.
-
-        Raise QueueShutDown if the queue was shut down and has no more keys.
-        """
+        """Wait for a key. The caller must call `done` with it, also after a failure. Raise QueueShutDown at the end."""
         if self._first_get is None:
             self._first_get = self._now()
         # Let other tasks run between two keys. Otherwise a worker that never waits would block the event loop.
@@ -206,25 +188,15 @@ class WorkQueue(Generic[K]):
         return QueueKeys(tuple(self._dirty), tuple(self._processing), delayed)
 
     def oldest_waiting_s(self, now: float) -> float:
-        """Return the seconds that the oldest waiting key has waited for a run, or 0 if no key waits.
-
-        A key that was added again while a worker processes it counts as waiting. So the result also grows if a worker
-        does not finish such a key.
-        """
+        """Return the longest wait of a key for a run in seconds, or 0. A key in work counts if it was added again."""
         return max(0.0, now - next(iter(self._dirty.values()), now))
 
     def unfinished_s(self, now: float) -> float:
-        """Return the total time of all unfinished runs in seconds.
-
-        The metric is `workqueue_unfinished_work_seconds`.
-        """
+        """Return the seconds of all unfinished runs together (`workqueue_unfinished_work_seconds`)."""
         return sum(now - since for since in self._processing.values())
 
     def longest_s(self, now: float) -> float:
-        """Return the seconds since the start of the oldest unfinished run, or 0 if no worker is processing a key.
-
-        The metric is `workqueue_longest_running_processor_seconds`.
-        """
+        """Return the seconds of the oldest unfinished run, or 0 (`workqueue_longest_running_processor_seconds`)."""
         return max((now - since for since in self._processing.values()), default=0.0)
 
     def _enqueue(self, key: K) -> None:
@@ -260,8 +232,7 @@ class WorkQueue(Generic[K]):
     async def _wait_for_key(self) -> None:
         """Wait until a key may be available or the queue is shut down.
 
-        If this worker is cancelled after it was woken, wake another worker. Otherwise the key would stay in the queue
-        although another worker waits.
+        If this worker is cancelled after it was woken, another worker must be, or the key would stay.
         """
         waiter = asyncio.get_running_loop().create_future()
         self._getters.append(waiter)

@@ -1,4 +1,1 @@
-"""A local cluster for trials and tests: a real control plane on loopback, and a simulator of KubeVirt's VMs.
-
-The controller imports nothing of this package, and the image does not contain it.
-"""
+"""A real control plane on loopback and simulated VMs, for trials and tests. The controller and the image lack it."""

@@ -1,7 +1,4 @@
-"""This module has a blocking HTTP client for the API server of a sandbox. The client has administrator rights.
-
-The sandbox uses the client to install CRDs and to check whether the control plane is ready.
-"""
+"""A blocking HTTP client for the API server of a sandbox, with administrator rights."""
 
 import json
 import ssl
@@ -26,11 +23,7 @@ class Unanswered(Exception):
 
 
 class Rejected(Exception):
-    """Raised if the server answers with an error status.
-
-    `str()` returns the server's message. `status` is the HTTP status code. `document` is the Status object in the
-    response, or {} if the response contains no Status object.
-    """
+    """The server answered with an error `status`. `document` is the Status object in the answer, or {} without one."""
 
     def __init__(self, status: int, message: str, document: dict[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -56,10 +49,9 @@ _PATIENCE = _Patience(
 
 
 class Admin:
-    """An HTTP client that uses the client certificate in the kubeconfig of a sandbox.
+    """An HTTP client with the certificate in a kubeconfig, for several threads and with reused connections.
 
-    Connections are reused, because a TLS handshake needs more CPU time than a small request. Several threads can use
-    the client at the same time. Proxy settings of the environment are ignored, because the server is on loopback.
+    Proxy settings are ignored. A TLS handshake would need more CPU time than a small request.
     """
 
     def __init__(self, kubeconfig: Path) -> None:

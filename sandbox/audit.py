@@ -1,11 +1,11 @@
-"""This module reads the audit log of the API server. The log has one line for each request that the server answered.
+"""This module reads the audit log of the API server, which has one line for each request that the server answered.
 
-The API server may write the line of a request a moment after it has sent the response. The line of a watch is written
-when the watch ends.
+The line may be written a moment after the response. The line of a watch is written when the watch ends.
 """
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from operator import attrgetter
 from pathlib import Path
 from string import Template
 from typing import Any, Final, Literal, TypeAlias
@@ -68,44 +68,19 @@ class AuditRecord(Struct, frozen=True, kw_only=True, rename="camel"):
     """The body of the response as JSON, or empty. Only the level "RequestResponse" records the body."""
 
     @property
-    def username(self) -> str:
-        return self.user.username
-
-    @property
     def credential(self) -> str:
-        """Return the ID of the request's token or certificate, or "" if the record contains no ID.
-
-        The ID distinguishes programs with the same user name but different tokens or certificates.
-        """
+        """The ID of the token or certificate, or "". It distinguishes programs with the same user name."""
         return next(iter(self.user.extra.get(_CREDENTIAL, ())), "")
 
-    @property
-    def group(self) -> str:
-        return self.object_ref.api_group
+    username = property(attrgetter("user.username"))
+    group = property(attrgetter("object_ref.api_group"))
+    resource = property(attrgetter("object_ref.resource"))
+    subresource = property(attrgetter("object_ref.subresource"))
+    namespace = property(attrgetter("object_ref.namespace"))
+    name = property(attrgetter("object_ref.name"))
+    """The name of the object, or "" if the URL contains none, as for lists, watches and most creates."""
 
-    @property
-    def resource(self) -> str:
-        return self.object_ref.resource
-
-    @property
-    def subresource(self) -> str:
-        return self.object_ref.subresource
-
-    @property
-    def namespace(self) -> str:
-        return self.object_ref.namespace
-
-    @property
-    def name(self) -> str:
-        """Return the name of the object, or "" if the URL contains no name.
-
-        The URL of a list, a watch and most create requests contains no name.
-        """
-        return self.object_ref.name
-
-    @property
-    def code(self) -> int:
-        return self.response_status.code
+    code = property(attrgetter("response_status.code"))
 
 
 _decode = msgspec.json.Decoder(AuditRecord).decode
@@ -114,13 +89,10 @@ _START = b'{"kind":"Event","apiVersion":"audit.k8s.io/'
 
 
 def read_records(log: Path, since: int = 0) -> Iterator[AuditRecord]:
-    """Yield the records of the log from position `since` (in bytes). An incomplete record is skipped.
+    """Yield the records of the log from position `since` (in bytes), but no incomplete ones.
 
-    If a server is killed, its last record may be incomplete. The next server writes its first record into the same
-    line.
-
-    The position may be in the middle of a line, because the server writes a line in pieces. Then the reading begins
-    with the next line.
+    The last record of a killed server may be incomplete, and its line may go on with the first record of the next. The
+    position may be in the middle of a line, because the server writes a line in pieces.
     """
     with log.open("rb") as lines:
         if since:

@@ -63,11 +63,9 @@ def next_step(
     vm_exists: bool = False,
     defaults: SimulationSettings = DEFAULT,
 ) -> Step:
-    """Return the next step for this VMI.
+    """Return the next step for this VMI. `first_seen` is when this simulator first saw it, exactly.
 
-    `first_seen` is the time at which this simulator first saw the VMI. This time can be more exact than the creation
-    time, which the API server stores in whole seconds. `obstacle` is None, or the reason why the VMI waits for a node.
-    It is empty if all PVCs exist and one of them is not bound. `vm_exists` is True if the VMI's VM exists.
+    `obstacle` is None, or the reason why the VMI waits for a node: "" if all PVCs exist and one of them is not bound.
     """
     grace_s = vmi.wanted.termination_grace_period_seconds or 0
     settings = read_settings(annotations_of(vmi.metadata), grace_s=grace_s, defaults=defaults)
@@ -106,10 +104,7 @@ def _follow_timeline(vmi: SimulatedVMI, settings: SimulationSettings, now: datet
 
 
 def _is_reached(vmi: SimulatedVMI, state: VMIState) -> bool:
-    """Return True if the VMI has this state.
-
-    If the state has no condition Ready, the condition Ready of the VMI is not compared.
-    """
+    """Return True if the VMI has this state. The condition Ready counts only if the state has it."""
     current = vmi.state
     if current is None or state.unready_reason != Reason.CONDITION_MISSING:
         return current == state
@@ -117,10 +112,9 @@ def _is_reached(vmi: SimulatedVMI, state: VMIState) -> bool:
 
 
 def _position(states: tuple[TimedState, ...], current: VMIState | None) -> int:
-    """Return the position of the current state in the timeline.
+    """Return the position of the current state in the timeline, or -1 for a new VMI.
 
-    Return -1 for a new VMI. If the state is missing in the timeline, return the first position with the same phase. If
-    the phase is missing too, return the last position.
+    For an unknown state, return the first position with the same phase, or else the last position.
     """
     if current is None:
         return -1
@@ -155,9 +149,9 @@ def _terminate(
 ) -> Step:
     """Return the next step for a VMI that is being deleted: the guest shuts down, then the finalizers are removed.
 
-    The shutdown begins with the condition Ready=False and the reason PodTerminating. It lasts
-    `settings.shutdown_after_s` seconds. A VMI without a node or in a final phase has no shutdown. If the VM of the VMI
-    exists, the finalizer of the VM controller stays, because the simulated VM controller removes it.
+    The shutdown begins with the condition Ready=False and the reason PodTerminating. A VMI without a node or in a final
+    phase has no shutdown. If its VM exists, the finalizer of the VM controller stays, because the simulated VM
+    controller removes it.
     """
     is_full, phase = settings.detail == "full", vmi.phase
     of_others = tuple(name for name in vmi.finalizers if name not in (FINALIZER, CONTROLLER_FINALIZER))
@@ -245,11 +239,7 @@ def _timeline_start(vmi: SimulatedVMI, first_seen: datetime) -> datetime:
 
 
 def creation_time(meta: ObjectMeta, first_seen: datetime) -> datetime:
-    """Return the latest possible creation time of an object.
-
-    The API server stores creation times without fractions of a second. So the object may have been created up to one
-    second after the stored time. `first_seen` is the time at which the simulator first saw the object.
-    """
+    """Return the latest possible creation time, at most `first_seen`: the API server drops fractions of a second."""
     created = meta.creation_timestamp
     return first_seen if created is None else min(first_seen, created + timedelta(seconds=1))
 
@@ -257,10 +247,7 @@ def creation_time(meta: ObjectMeta, first_seen: datetime) -> datetime:
 def _unseen_transitions(
     vmi: SimulatedVMI, states: tuple[TimedState, ...], current: TimedState, began: datetime
 ) -> Iterator[PhaseTransition]:
-    """Yield a transition for each past phase that the VMI's phase history does not contain.
-
-    The states of the timeline have the past phases and their times.
-    """
+    """Yield a transition for each past phase of the timeline that the VMI's phase history does not contain."""
     known = {transition.phase for transition in vmi.history} | {current.state.phase}
     for timed in states:
         if timed.at_s < current.at_s and timed.state.phase not in known:

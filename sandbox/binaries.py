@@ -97,10 +97,7 @@ def _fetch_or_build(store: Path, missing: tuple[str, ...], releases: Releases) -
 
 
 def _sources(found: Mapping[str, _Found]) -> str:
-    """Return a text with the source of each program.
-
-    An example is `etcd from a download; kube-apiserver, kube-controller-manager from the cache (...)`.
-    """
+    """Return the source of each program, such as `etcd from a download; kube-apiserver from the cache (...)`."""
     names_by_source: dict[str, list[str]] = {}
     for name in PROGRAMS:
         names_by_source.setdefault(found[name].source, []).append(name)

@@ -1,9 +1,6 @@
 """PersistentVolumeClaims (PVCs) and PersistentVolumes: the fields that the simulator reads, and their simulation.
 
-All functions of this module are pure.
-
-docs/sandbox.md describes how a PVC is bound and grows. A deleted PVC stays while a VMI uses it. The API server decides
-whether the request of a PVC may grow.
+docs/sandbox.md describes how a PVC is bound and grows. A deleted PVC stays while a VMI uses it. This module is pure.
 """
 
 from collections.abc import Collection, Iterable
@@ -27,10 +24,7 @@ WAITING: Final = ("WaitForFirstConsumer", "PendingPopulation")
 """The phases of a DataVolume that waits for a VMI. CDI uses PendingPopulation for storage with volume populators."""
 
 WAITING_PHASE: Final = "sim.vmherd.dev/waiting-phase"
-"""The annotation with the phase in which a DataVolume waits.
-
-Its PVC has the annotation too. The value is one of `WAITING`.
-"""
+"""The annotation of a DataVolume and its PVC with the phase in which the DataVolume waits, one of `WAITING`."""
 
 BLOCK: Final = "Block"
 
@@ -47,10 +41,7 @@ class Resources(Struct, frozen=True, omit_defaults=True):
 
 
 class ClaimSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The spec of a PVC, or the field `pvc` or `storage` of a DataVolume's spec.
-
-    In a DataVolume, every field is optional.
-    """
+    """The spec of a PVC, or the field `pvc` or `storage` of a DataVolume's spec, where every field is optional."""
 
     access_modes: tuple[str, ...] | None = None
     resources: Resources | None = None
@@ -164,10 +155,7 @@ _FAILED_MESSAGE: Final = (
 def claim_step(
     claim: SimulatedClaim, volume: PersistentVolume | None, users: Collection[SimulatedVMI], now: datetime
 ) -> Step:
-    """Return the step that binds or grows the PVC, or that removes the protection finalizer of a deleted, unused PVC.
-
-    `volume` is the PersistentVolume that the PVC names, or None. `users` are the VMIs that refer to the PVC.
-    """
+    """Return the step that binds or grows the PVC, or removes the finalizer if it is deleted and has no `users`."""
     meta, spec = claim.metadata, claim.wanted
     if meta.deletion_timestamp is not None:
         finalizers = meta.finalizers or ()
@@ -190,10 +178,7 @@ def claim_step(
 
 
 def persistent_volume_step(volume: PersistentVolume, claim: SimulatedClaim | None) -> Step:
-    """Return the step that binds the volume, or that deletes a volume whose PVC is gone.
-
-    `claim` is the PVC with the name in the volume's `claimRef`, or None. Volumes of other drivers are left alone.
-    """
+    """Return the step that binds a volume of this driver, or deletes it if its `claim` is gone."""
     meta = volume.metadata
     if volume.spec.csi is None or volume.spec.csi.driver != DRIVER:
         return Step()

@@ -75,8 +75,7 @@ def command() -> None:
 def up(*, directory: Path, detach: bool, simulator: bool, time_scale: float, detail: Detail) -> int:
     """Start a local control plane, and run it until Ctrl-C or SIGTERM.
 
-    The control plane is etcd, kube-apiserver and kube-controller-manager with an empty cluster and the CRDs of
-    virtual machines. A simulator runs the virtual machines.
+    It has etcd, kube-apiserver, kube-controller-manager, the CRDs of virtual machines, and a simulator that runs them.
     """
     settings = SimulationSettings(time_scale=time_scale, detail=detail) if simulator else None
     return sandbox_up(directory, detach=detach, settings=settings)
@@ -99,11 +98,7 @@ def down(*, directory: Path) -> None:
 
 
 def sandbox_up(directory: Path, *, detach: bool = False, settings: SimulationSettings | None = DEFAULT) -> int:
-    """Start a sandbox in a directory and return the exit code. Raises click.ClickException after a failure.
-
-    Return when the sandbox has ended. If `detach` is True, return when the sandbox is ready. `settings` are the
-    simulator's settings of objects without annotations. If `settings` is None, no simulator runs.
-    """
+    """Return the exit code when the sandbox has ended, or is ready with `detach`. Raises click.ClickException."""
     home = Home(directory)
     started = time.monotonic()
     was_ready = False
@@ -131,10 +126,7 @@ def sandbox_up(directory: Path, *, detach: bool = False, settings: SimulationSet
 
 
 def _run_in_background(home: Home, settings: SimulationSettings | None) -> None:
-    """Run the sandbox in a separate process, and return when the sandbox is ready.
-
-    Raises one of PROBLEMS, or KeyboardInterrupt. After an error, the separate process does not run.
-    """
+    """Run the sandbox in a separate process until it is ready. Raises one of PROBLEMS, or KeyboardInterrupt."""
     with home.occupied():
         pass
     find_binaries()  # download here, because the user sees the progress in this terminal
@@ -221,10 +213,7 @@ def _error_message(output: Path) -> str:
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def conformance(*, mode: str, arguments: tuple[str, ...]) -> int:
-    """Start a sandbox and the controller, and run `vmherd conformance` on it with the other arguments.
-
-    At the end, stop all processes and remove all files.
-    """
+    """Run `vmherd conformance` with the other arguments on a new sandbox and a new controller, and remove both."""
     if {"--help", "-h", "--list"} & {*arguments}:
         return _suite(arguments)
     groups = Mode.STANDALONE if mode == NO_CONTROLLER else mode
@@ -236,10 +225,7 @@ def conformance(*, mode: str, arguments: tuple[str, ...]) -> int:
 
 
 def _suite(arguments: Sequence[str]) -> int:
-    """Run `vmherd conformance` as a separate process.
-
-    After Ctrl-C, return only when the suite has ended, because the suite needs the sandbox until then.
-    """
+    """Run `vmherd conformance` as a separate process, until it has ended: after Ctrl-C it still needs the sandbox."""
     process = subprocess.Popen([sys.executable, "-m", "controller", "conformance", *arguments])
     while True:
         try:
@@ -264,10 +250,9 @@ def _running_cluster(mode: str) -> Iterator[Path]:
 
 
 def prepare(plane: ControlPlane, mode: str) -> None:
-    """Add a KubeVirt object, and change the CRDs of replica sets and pools as the controller's mode requires.
+    """Add a KubeVirt object, and change the CRDs as the controller's mode requires.
 
-    In the mode `alongside`, vmherd's own API groups get CRDs of replica sets and pools. In the mode `takeover`, the
-    CRDs keep only KubeVirt's status fields. The API server then removes all other status fields.
+    With `alongside`, vmherd's own API groups get CRDs. With `takeover`, the CRDs have only KubeVirt's status fields.
     """
     admin = Admin(plane.kubeconfig)
     added = []

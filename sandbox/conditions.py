@@ -1,7 +1,4 @@
-"""This module changes conditions, and decides about owners, in the same way as KubeVirt and CDI.
-
-A time that is not known is left out of a condition. KubeVirt stores `null` instead.
-"""
+"""Changes conditions, and decides about owners, as KubeVirt and CDI do. An unknown time is left out, not `null`."""
 
 from typing import Any, TypeAlias
 
@@ -15,12 +12,7 @@ Conditions: TypeAlias = tuple[Condition, ...]
 
 
 def updated(conditions: Conditions, new: Condition) -> Conditions:
-    """Return the list with the new condition.
-
-    If the list has no condition of this type, the new condition is added. If the status or the reason has changed, the
-    new condition replaces the old condition. Otherwise the list does not change, even if the message has changed.
-    KubeVirt's `UpdateCondition` does the same.
-    """
+    """Return the list with the new condition if its status or reason is new (KubeVirt's `UpdateCondition`)."""
     present = find_condition(conditions, new.type)
     if present is None:
         return (*conditions, new)
@@ -40,9 +32,6 @@ def can_be_adopted(meta: ObjectMeta) -> bool:
 def adoption(
     child: Resource[Any], meta: ObjectMeta, resource: Resource[Any], owner: ObjectMeta, *, checked: bool = False
 ) -> Change:
-    """Return the change that makes `owner`, of the kind `resource`, the controller of an object of the kind `child`.
-
-    If `checked` is True, the owner is read from the API server before.
-    """
+    """Return the change that makes `owner` the controller of `child`. With `checked`, the owner is first read again."""
     patch = Patch(adoption_patch(meta, controller_reference(resource, owner)))
     return Change(child, meta.name, patch, adopts=checked)

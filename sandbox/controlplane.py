@@ -38,18 +38,11 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 class CrdError(Exception):
-    """Raised if CRDs cannot be installed. `str()` returns the reason.
-
-    Causes are an invalid file, a CRD that the API server rejects or does not serve, and a server that does not answer.
-    """
+    """CRDs cannot be installed: a file is invalid, or the API server rejects or does not serve a CRD, or is silent."""
 
 
 def install_definitions(kubeconfig: Path, directories: Iterable[Path]) -> None:
-    """Apply every CRD in these directories.
-
-    Return when discovery lists all kinds. Raises CrdError. A second call with the same CRDs changes nothing. A
-    directory that does not exist is skipped.
-    """
+    """Apply every CRD in the directories that exist, and wait until all kinds are served. Raises CrdError."""
     admin = Admin(kubeconfig)
     definitions = [definition for directory in directories for definition in _definitions(directory)]
     try:
@@ -74,11 +67,7 @@ def _definitions(directory: Path) -> Iterator[dict[str, Any]]:
 
 
 def wait_until_served(admin: Admin, definitions: Iterable[dict[str, Any]]) -> None:
-    """Wait until discovery lists all kinds of these CRDs.
-
-    Raises CrdError after SERVED_TIMEOUT_S seconds. Discovery lists a kind shortly after its CRD has the condition
-    Established.
-    """
+    """Wait until discovery lists all kinds of these CRDs. Raises CrdError after SERVED_TIMEOUT_S seconds."""
     missing = {served for definition in definitions for served in _served_versions(definition)}
     deadline = time.monotonic() + SERVED_TIMEOUT_S
     while missing := missing - _discovered(admin, {group_version for group_version, _ in missing}):
@@ -148,10 +137,7 @@ class Ports(Struct, frozen=True):
 
 
 class ControlPlaneError(Exception):
-    """Raised if a component does not start or does not answer.
-
-    `str()` returns the name of the component and the last lines of the component's log.
-    """
+    """A component does not start or does not answer. `str()` has its name and the last lines of its log."""
 
 
 class ControlPlane:
@@ -188,10 +174,7 @@ class ControlPlane:
         return self._pki.ca
 
     def start(self) -> None:
-        """Start all components. Return when the API server serves the CRDs and the controller manager works.
-
-        Raises ControlPlaneError or CrdError. After an error, no component runs.
-        """
+        """Start all components, and wait until they work. Raises ControlPlaneError or CrdError; then none runs."""
         self.logs.mkdir(parents=True, exist_ok=True)
         self.audit_log.unlink(missing_ok=True)
         self._make_keys()
@@ -333,10 +316,7 @@ AGGREGATED: Final = "rbac.authorization.k8s.io/aggregate-to-"
 
 
 def install_user_roles(kubeconfig: Path) -> None:
-    """Add the kinds of vmherd, KubeVirt and CDI to the roles view, edit and admin, as an installation does.
-
-    Raises Unanswered or Rejected. A second call changes nothing.
-    """
+    """Add all kinds to the roles view, edit and admin, as an installation does. Raises Unanswered or Rejected."""
     admin = Admin(kubeconfig)
     for document in (each for path in USER_ROLES for each in yaml.safe_load_all(path.read_text())):
         labels = {name: value for name, value in document["metadata"].get("labels", {}).items() if AGGREGATED in name}

@@ -1,11 +1,8 @@
-"""This module simulates DataVolumes as CDI runs them, and their PersistentVolumeClaims (PVCs).
+"""This module simulates DataVolumes as CDI runs them, and their PersistentVolumeClaims (PVCs). It is pure.
 
-All functions of this module are pure.
-
-For each DataVolume, a PVC with the same name is created. The DataVolume is the controller of the PVC. The DataVolume
-adopts an existing PVC without a controller. The DataVolume succeeds when the PVC is bound and the duration in the
-annotation `sim.vmherd.dev/ready-after` is over. Before that, the DataVolume is in phase Pending or ImportInProgress.
-Very short phases are not written.
+Each DataVolume creates a PVC of its name, or adopts one without a controller. It succeeds when the PVC is bound and the
+duration `sim.vmherd.dev/ready-after` is over, and is Pending or ImportInProgress before. Very short phases are not
+written.
 
 docs/sandbox.md describes the size of the PVC, and the DataVolumes that wait for a VMI or are deleted after their
 success. A DataVolume does not change when its PVC grows.
@@ -81,19 +78,12 @@ def phase_of_volume(volume: SimulatedDataVolume) -> str:
 
 
 def is_handed_over(claim: SimulatedClaim | None, owner: ObjectMeta) -> bool:
-    """Return True if the VM `owner` controls the PVC.
-
-    The VM becomes the controller of the PVC when CDI deletes a succeeded DataVolume.
-    """
+    """Return True if the VM `owner` controls the PVC, as after CDI has deleted a succeeded DataVolume."""
     return claim is not None and is_controlled_by(claim.metadata, owner.uid)
 
 
 def volume_step(volume: SimulatedDataVolume, claim: SimulatedClaim | None, now: datetime, first_seen: datetime) -> Step:
-    """Return the next step of CDI for this DataVolume.
-
-    `claim` is the PVC with the name of the DataVolume, or None. `first_seen` is the time at which the simulator first
-    saw the DataVolume.
-    """
+    """Return the next step of CDI. `claim` is the PVC of its name or None. `first_seen` is an exact time."""
     meta = volume.metadata
     if meta.deletion_timestamp is not None:
         return Step()
@@ -162,10 +152,7 @@ def _new_claim(volume: SimulatedDataVolume) -> Create:
 
 
 def with_overhead(size: str | int | float) -> str | int | float:
-    """Return the size of a PVC with a file system whose file has room for a disk of this size.
-
-    As in CDI, the result is a number of bytes.
-    """
+    """Return the size of a file system with room for a disk of this size, as CDI does: in bytes."""
     parsed = parse_quantity(size)
     if parsed is None:
         return size

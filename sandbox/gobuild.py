@@ -1,8 +1,4 @@
-"""This module builds programs from source with Go, such as those of the control plane.
-
-The Go module in `sandbox/kube` pins the versions of the control plane's programs. Go has its own caches, so it
-downloads and compiles each package only once. If a build is interrupted, all its processes are killed.
-"""
+"""Builds programs from source with Go, which has its own caches. `sandbox/kube` pins the control plane."""
 
 import os
 import re
@@ -18,10 +14,7 @@ from sandbox.processes import with_death_signal
 from sandbox.provide import progress_display
 
 GO = (1, 26)
-"""The Go release (major, minor) for this version of Kubernetes.
-
-If the API server is built with the next Go release, its OpenAPI documents are broken.
-"""
+"""The Go release (major, minor) for this Kubernetes. With the next one, the OpenAPI documents are broken."""
 
 GO_NAME = ".".join(map(str, GO))
 
@@ -46,10 +39,7 @@ class BuildError(Exception):
 
 
 def find_go() -> str:
-    """Return the path of the program `go`.
-
-    Raises BuildError if `go` is missing, does not run, or is another release than `GO`.
-    """
+    """Return the path of `go`. Raises BuildError if it is missing, does not run, or is another release than `GO`."""
     go = shutil.which("go")
     if go is None:
         raise BuildError("Go is not installed")
@@ -64,10 +54,7 @@ def find_go() -> str:
 
 
 def build_kubernetes(go: str, program: str, target: Path, *, version: str, module: Path = MODULE) -> None:
-    """Build a program of Kubernetes or etcd, and write the executable to `target`. Raises BuildError.
-
-    The executable reports `version` as its version.
-    """
+    """Build a program of Kubernetes or etcd that reports `version`, and write it to `target`. Raises BuildError."""
     title = f"building {program} (about {MINUTES.get(program, 1)} min on two cores, the first time)"
     with progress_display(title, total=0, unit="modules and packages") as advance:
         build(go, PACKAGES[program], target, module, linker_flags=_version_flags(version), advance=advance)
@@ -84,7 +71,7 @@ def build(
 ) -> None:
     """Build a program of a Go module that pins it, without debug symbols. Raises BuildError.
 
-    `advance` is called with the number of downloaded modules and compiled packages.
+    `advance` gets the number of downloaded modules and compiled packages.
     """
     flags = ["-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", f"-s -w {linker_flags}"]
     command = [go, "build", "-v", *flags, "-o", str(target), package]
@@ -94,10 +81,7 @@ def build(
 
 
 def _run_go(command: Sequence[str], module: Path) -> Generator[str, None, None]:
-    """Run Go in the directory of the Go module and yield each line of Go's output.
-
-    Raises BuildError with the last lines of the output if Go fails.
-    """
+    """Run Go in the directory of the module and yield each line of its output. Raises BuildError with the last ones."""
     last_lines: deque[str] = deque(maxlen=_LAST_LINES)
     with subprocess.Popen(
         with_death_signal(command),
@@ -130,10 +114,7 @@ def _go_environment() -> dict[str, str]:
 
 
 def _version_flags(version: str) -> str:
-    """Return the linker flags for the version of the programs.
-
-    Without these flags, kubectl would print warnings about the version v0.0.0.
-    """
+    """Return the linker flags for the version: without them, kubectl prints warnings about the version v0.0.0."""
     major, minor, _ = version.split(".")
     variables = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")

@@ -35,19 +35,15 @@ T = TypeVar("T", bound=KubeObject)
 
 RETRY_FROM_S, RETRY_TO_S = 0.2, 5.0
 STALE_CACHE_RETRY_S = 5.0
-"""The seconds between two checks of whether the caches contain a write.
-
-Normally, an event of a watch starts the check. If the watch is broken, this event may be missing.
-"""
+"""The seconds between two checks of whether the caches contain a write, if no event of a watch arrives."""
 
 Informers = Mapping[Resource[Any], SharedInformer[Any]]
 
 
 class KindSimulator(Generic[T]):
-    """The simulator of all objects of one kind.
+    """The simulator of all objects of one kind. `behavior` returns the next step of an object.
 
-    The function `behavior` returns the next step of an object. `informers` must contain an informer for each kind that
-    these steps write. If `warns` is True, the simulator logs why it ignores an annotation of an object.
+    `informers` must contain an informer for each written kind. With `warns`, ignored annotations are logged.
     """
 
     def __init__(
@@ -71,23 +67,13 @@ class KindSimulator(Generic[T]):
             self.name, limiter=ItemBackoff(initial_s=RETRY_FROM_S, maximum_s=RETRY_TO_S)
         )
         self._first_seen: dict[ObjectKey, datetime] = {}
-        """The time at which this simulator first saw each object in the store.
-
-        After a restart of the simulator, the time is later than before. The simulated behaviors also work with the
-        later time.
-        """
+        """The time at which this simulator, since its start, first saw each object in the store."""
 
         self._written: dict[ObjectKey, dict[Resource[Any], int]] = {}
-        """The writes that may not be in the caches yet.
-
-        For each simulated object and each written resource, the value is the resource version of the last write.
-        """
+        """The resource version of the last write of each object to each resource, if not yet in the caches."""
 
         self._logged_warnings: set[str] = set()
-        """The warnings that were logged.
-
-        Each warning is logged only once, because all objects of a template have the same warning.
-        """
+        """Each warning is logged once, because all objects of a template have the same."""
 
     async def run(self, workers: int) -> None:
         async with asyncio.TaskGroup() as group:
@@ -128,10 +114,7 @@ class KindSimulator(Generic[T]):
                 self._queue.done(key)
 
     async def _process(self, key: ObjectKey) -> None:
-        """Execute one step for one object.
-
-        If the caches do not show the earlier writes for the object yet, check the object again later.
-        """
+        """Execute one step for one object, or check it again later if the caches do not show its earlier writes."""
         obj = self._store.get(key)
         if obj is None:
             return
@@ -203,10 +186,7 @@ class KindSimulator(Generic[T]):
             self._record_write(key, resource, answer)
 
     def _record_write(self, key: ObjectKey, resource: Resource[Any], answer: bytes) -> None:
-        """Store the resource version of the written object from the API server's response `answer`.
-
-        If the object was deleted immediately, the response has no resource version and is ignored.
-        """
+        """Store the resource version in the answer. An object that is gone at once has none."""
         version = version_number(read_meta(answer).resource_version)
         if version is not None and self._store.get(key) is not None:
             self._written.setdefault(key, {})[resource] = version
@@ -220,11 +200,7 @@ class KindSimulator(Generic[T]):
                 )
 
     def _log_failure(self, key: ObjectKey, error: Exception) -> None:
-        """Log the failure, unless the last attempt for the object failed too.
-
-        Failed connections are not logged, because the informer logs them. Conflicts and failed writes into a
-        terminating namespace are expected, so they are not logged either.
-        """
+        """Log the first failure of an object, if it is no conflict, lost connection or terminating namespace."""
         expected = isinstance(error, Conflict | TransportError) or (
             isinstance(error, Forbidden) and error.namespace_terminating
         )

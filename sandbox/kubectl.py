@@ -1,11 +1,8 @@
-"""This module finds and runs kubectl."""
+"""This module finds kubectl."""
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
-
-TIMEOUT_S = 60.0
 
 
 class KubectlMissing(Exception):
@@ -17,26 +14,10 @@ class KubectlMissing(Exception):
         )
 
 
-class KubectlFailed(Exception):
-    """Raised if kubectl exits with an error. `str()` returns the command and its error output."""
-
-
 def kubectl_path() -> str:
-    """Return the path of kubectl. Raises KubectlMissing.
-
-    The kubectl in the directory of this Python is preferred, because it has the version of the control plane.
-    """
+    """Return the path of kubectl, first of the one beside this Python. Raises KubectlMissing."""
     beside = Path(sys.executable).parent / "kubectl"
     found = str(beside) if beside.exists() else shutil.which("kubectl")
     if found is None:
         raise KubectlMissing
     return found
-
-
-def run_kubectl(kubeconfig: Path, *arguments: str) -> str:
-    """Raises KubectlMissing, KubectlFailed, or subprocess.TimeoutExpired after TIMEOUT_S seconds."""
-    command = [kubectl_path(), "--kubeconfig", str(kubeconfig), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    if done.returncode:
-        raise KubectlFailed(f"kubectl {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
-    return done.stdout

@@ -1,7 +1,6 @@
-"""This module decides about the effect of a changed VM spec on a running VMI.
+"""This module decides about the effect of a changed VM spec on a running VMI. It is pure.
 
-All functions of this module are pure. docs/sandbox.md has the changes that reach a running VMI. As in KubeVirt, a
-difference without an effect, such as `1Gi` and `1024Mi`, is not a change.
+docs/sandbox.md has the changes that reach a running VMI. As in KubeVirt, `1Gi` and `1024Mi` do not differ.
 """
 
 from typing import Any, Final, TypeAlias
@@ -26,10 +25,7 @@ LESS_MEMORY: Final = "memory updated in template spec to a value lower than what
 TOO_MUCH_MEMORY: Final = "memory updated in template spec to a value higher than what's available"
 
 MAX_HOTPLUG_RATIO: Final = 4
-"""The default maximum of CPU sockets and memory, as a multiple of the values at the start.
-
-KubeVirt has the same default.
-"""
+"""KubeVirt's default maximum of CPU sockets and memory, as a multiple of the values at the start."""
 
 SMALLEST_PLUGGABLE: Final = 1024**3
 """The minimum memory of a guest in bytes for memory hotplug."""
@@ -40,8 +36,8 @@ _PLACEMENT: Final = ("nodeSelector", "affinity", "tolerations")
 class Update(Struct, frozen=True):
     """The effect of a new VM spec on a running VMI.
 
-    `restart_message` is the message of the condition RestartRequired, or "" if no restart is needed. `patch` is the
-    patch of the VMI. `failure` is the reason and the message of the condition Failure.
+    `restart_message` is that of the condition RestartRequired, or "". `patch` is the patch of the VMI. `failure` is the
+    reason and the message of the condition Failure.
     """
 
     restart_message: str = ""

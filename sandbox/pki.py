@@ -1,7 +1,4 @@
-"""This module creates the certificates and keys of a control plane on loopback.
-
-Each sandbox gets new certificates and keys. Only the user who owns the files can read the files.
-"""
+"""The certificates and keys of a control plane on loopback: new for each sandbox, readable only for their owner."""
 
 import datetime
 import os
@@ -39,10 +36,9 @@ def kubeconfig(server: str, ca: Path, user: str, credentials: Identity | str) ->
 
 
 class Pki:
-    """Two certificate authorities (CAs) of a control plane, and the directory of their certificates and keys.
+    """The certificates and keys of a control plane, in a directory, and the two authorities (CAs) that sign them.
 
-    One CA signs the certificates of the API server and of clients. The front proxy CA signs the API server's client
-    certificate for aggregated API servers.
+    The front proxy CA signs only the API server's client certificate for aggregated API servers.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -59,10 +55,7 @@ class Pki:
         return self._issue(self._ca, "apiserver", "kube-apiserver", "", names)
 
     def client(self, user: str, group: str = "", *, file: str = "") -> Identity:
-        """Create a client certificate. The common name is the user, and the organization is the group.
-
-        `file` is the name of the files without extension. The default is the user with `-` instead of `:`.
-        """
+        """Create a client certificate for a user and a group, in files with the name `file` or that of the user."""
         return self._issue(self._ca, file or user.replace(":", "-"), user, group, (f"{user.replace(':', '-')}.client",))
 
     def front_proxy(self) -> Identity:

@@ -1,7 +1,4 @@
-"""This module starts child processes that end with their parent, and stops processes.
-
-The module works only on Linux.
-"""
+"""Starts child processes that end with their parent, and stops processes. It works only on Linux."""
 
 import os
 import random
@@ -29,9 +26,7 @@ _POLL_S = 0.02
 
 
 def with_death_signal(command: Sequence[str]) -> list[str]:
-    """Return a command that runs `command` in a process. If the thread that started this process ends, the kernel kills
-    the process.
-    """
+    """Return a command that runs `command`, but which the kernel kills if the thread that started it ends."""
     return [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), *command]
 
 
@@ -84,10 +79,9 @@ class Child:
 
 
 class Spawner:
-    """An object that starts child processes from its own thread. `close` kills the child processes that still run.
+    """Starts child processes from its own thread. `close` kills those that still run.
 
-    The kernel kills a child process when the child's parent *thread* ends. Worker threads of an event loop end with the
-    event loop, so they must not start children.
+    The kernel kills a child when its parent *thread* ends, and worker threads of an event loop end with the loop.
     """
 
     def __init__(self) -> None:
@@ -110,11 +104,7 @@ class Spawner:
 
 
 def stop_process(pid: int, *, grace_s: float = 20.0) -> None:
-    """Stop a process, which need not be a child of the caller, and wait until it has ended.
-
-    Send SIGTERM, and send SIGKILL after `grace_s` seconds. Raises PermissionError if the process belongs to another
-    user.
-    """
+    """Stop any process, after `grace_s` seconds with SIGKILL, and wait for its end. Raises PermissionError."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         give_up = time.monotonic() + grace_s
         if is_running(pid):
@@ -132,10 +122,9 @@ def is_running(pid: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return `count` different ports on loopback that are free now. Two processes do not get the same port.
+    """Return ports on loopback that no other process gets and that are not ephemeral.
 
-    Ephemeral ports are avoided, because the kernel gives these ports to clients. A client could take the port of a
-    stopped server.
+    The kernel gives ephemeral ports to clients. A client could take the port of a stopped server.
     """
     ports = _candidate_ports()
     candidates = iter(random.sample(ports, k=len(ports)))
@@ -150,10 +139,9 @@ def _candidate_ports() -> range:
 
 
 def _reserve(port: int) -> bool:
-    """Return False if the port is in use, or if a process has just got it and does not listen yet.
+    """Return False if the port is in use, or is reserved by the name of an abstract Unix socket.
 
-    A reservation is an abstract Unix socket with a name. The kernel gives a name only once, and frees it at the end of
-    the process.
+    The kernel gives such a name only once, and frees it at the end of the process.
     """
     with socket.socket(socket.AF_UNIX) as reservation, socket.socket() as probe:
         try:

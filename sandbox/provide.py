@@ -1,7 +1,4 @@
-"""This module makes the programs in a cache that several processes share, and shows the progress of a long task.
-
-Each program is made once, and the cache never contains an incomplete program.
-"""
+"""Makes the programs in a cache that several processes share, and shows the progress of a long task."""
 
 import fcntl
 import os
@@ -18,11 +15,7 @@ def print_line(line: str) -> None:
 
 @contextmanager
 def progress_display(title: str, *, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-    """Print the title, and show the progress on a terminal while the block runs.
-
-    Yield a function that the block calls with the number of completed units. `total` is the number of all units, or 0
-    if the number is not known.
-    """
+    """Yield a function that shows the number of completed units out of `total` (0 if unknown) on a terminal."""
     print_line(title)
     if not sys.stderr.isatty():
         yield lambda _: None
@@ -41,10 +34,10 @@ def is_program(path: Path) -> bool:
 
 
 def provide(item: Path, make: Callable[[Path], None], *, program: str = "") -> Path:
-    """Return the path of a program in the cache. If the program is missing, `make` writes it to the given path.
+    """Return the path of a program in the cache. If it is missing, `make` writes it to the given path.
 
-    The item is the program itself, or a folder that contains `program`. If several processes call this function for the
-    same item, only one of them makes the item, and the others wait. An error of `make` leaves nothing in the cache.
+    The item is the program, or a folder that contains `program`. One process at a time makes an item. An error leaves
+    nothing in the cache.
     """
     found = item / program
     if is_program(found):
@@ -57,10 +50,7 @@ def provide(item: Path, make: Callable[[Path], None], *, program: str = "") -> P
 
 
 def _make(item: Path, make: Callable[[Path], None]) -> None:
-    """Let `make` write a file or a folder, which then takes the place of the item. A file is made executable.
-
-    What an interrupted process left behind is removed.
-    """
+    """Let `make` write a file or a folder beside the item, and move it there. A file is made executable."""
     scratch = item.with_name(f".incomplete-{item.name}")
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()

@@ -1,7 +1,6 @@
-"""This module downloads the control plane's programs from the official releases and verifies their checksums.
+"""Downloads the programs from the official releases over HTTPS, and verifies the checksums of the same release.
 
-The versions in this module equal the versions in `sandbox/kube/go.mod`. The checksum of a file is downloaded over HTTPS
-from the same release. Without internet access, a download fails within seconds.
+The versions are those in `sandbox/kube/go.mod`. Without internet access, a download fails within seconds.
 """
 
 import hashlib
@@ -42,10 +41,7 @@ class Releases(Struct, frozen=True):
         return " and ".join(str(urlsplit(url).hostname) for url in (self.kubernetes, self.etcd))
 
     def fetch(self, program: str, target: Path) -> None:
-        """Download one program and write it to `target`.
-
-        Raises DownloadError. After an error, the file must not be used, because it may be incomplete or wrong.
-        """
+        """Download one program to `target`. After a DownloadError, the file may be incomplete or wrong."""
         try:
             arch = architecture()
             if program == "etcd":
@@ -79,20 +75,14 @@ OFFICIAL = Releases(
 
 
 def architecture() -> str:
-    """Return the architecture of this machine as the releases name it: `amd64` or `arm64`.
-
-    Raises ValueError if there is no release for this machine.
-    """
+    """Return `amd64` or `arm64`, as the releases name this machine. Raises ValueError for any other."""
     if platform.system() != "Linux" or platform.machine() not in _MACHINES:
         raise ValueError(f"there is no release for {platform.system()} on {platform.machine()}")
     return _MACHINES[platform.machine()]
 
 
 def _read(url: str) -> str:
-    """Download a small text file and return its text. If the host does not answer in time, raise TimeoutError.
-
-    The request runs in a separate thread, because the timeout of a request does not limit the DNS lookup.
-    """
+    """Download a small text file. Raises TimeoutError in time, for which a thread is needed during the DNS lookup."""
     results: list[bytes | Exception] = []
 
     def read() -> None:
@@ -136,9 +126,6 @@ def _checksum_of(name: str, text: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Return a short text for an error.
-
-    If a urllib exception contains another error, the text describes the other error.
-    """
+    """Return a short text for an error, that of the inner error if there is one."""
     reason = getattr(error, "reason", None)
     return str(getattr(reason, "strerror", None) or reason or error or type(error).__name__)

@@ -46,10 +46,7 @@ class Occupied(HomeError):
 
 
 class State(Struct, frozen=True, kw_only=True):
-    """The content of the state file: the pid of the main process, and whether all components have started.
-
-    If this process ends, the kernel kills the components.
-    """
+    """The content of the state file: the pid of the main process, and whether all components have started."""
 
     pid: int
     ready: bool = False
@@ -68,10 +65,7 @@ class Home:
         self._state = self.directory / _STATE
 
     def prepare(self) -> None:
-        """Create the directory, its lock file and its log directory, if they are missing.
-
-        Raises HomeError if the directory contains other files or cannot be written.
-        """
+        """Create the directory and what belongs in it. Raises HomeError if it has other files or is not writable."""
         try:
             if not self._lock.is_file() and self.directory.is_dir() and any(self.directory.iterdir()):
                 raise HomeError(f"{self.directory} has other files than a sandbox's: choose a new directory")
@@ -83,10 +77,7 @@ class Home:
 
     @contextmanager
     def occupied(self) -> Iterator[None]:
-        """Lock the directory while the block runs. Raises Occupied if another process has locked the directory.
-
-        If this process is killed, the kernel releases the lock.
-        """
+        """Lock the directory while the block or this process runs. Raises Occupied if another process has the lock."""
         with self._lock.open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -115,21 +106,16 @@ class Home:
         temporary.replace(self._state)
 
     def clear(self) -> None:
-        """Remove the files of an earlier sandbox.
-
-        The file `output`, with the terminal output of the new sandbox, is not removed. The caller must have locked the
-        directory with `occupied`.
-        """
+        """Remove the files of an earlier sandbox, but not `output` of the new one. Needs the lock of `occupied`."""
         self.tidy()
         for log in self.logs.iterdir():
             if log != self.output:
                 log.unlink()
 
     def evict(self) -> State | None:
-        """Stop the sandbox in this directory and remove its files.
+        """Stop and remove the sandbox, and return its state, or None if none runs.
 
-        Return its state, or None if no sandbox ran. Raises HomeError if no sandbox ever ran in the directory, or if
-        another user runs the sandbox.
+        Raises HomeError if no sandbox ever ran in the directory, or if another user runs it.
         """
         if not self._lock.is_file():
             raise HomeError(f"there is no sandbox in {self.directory}")
@@ -153,10 +139,7 @@ class Home:
                 path.unlink(missing_ok=True)
 
     def _expected_state(self) -> State | None:
-        """Return the content of the state file, or None if there is no state file.
-
-        If a starting sandbox has not written the file yet, wait at most `_STATE_TIMEOUT_S` seconds.
-        """
+        """Return the state, or None. A starting sandbox gets `_STATE_TIMEOUT_S` seconds to write it."""
         deadline = time.monotonic() + _STATE_TIMEOUT_S
         while (state := self.state()) is None and self.is_occupied() and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -204,11 +187,10 @@ class Interrupter:
 def run_sandbox(
     home: Home, *, simulate: Simulate | None, on_ready: Callable[[], None], interrupter: Interrupter
 ) -> None:
-    """Run the sandbox until a signal comes. Call this function inside `Home.occupied` and `interruptible`.
+    """Run the sandbox until a signal comes, inside `Home.occupied` and `interruptible`.
 
-    `on_ready` is called when the sandbox is ready. If `simulate` is None, no virtual machines are simulated. Raises
-    BinariesUnavailable, ControlPlaneError or CrdError if the sandbox does not start. Raises SandboxError if a component
-    ends by itself. Raises KeyboardInterrupt if a signal comes before the sandbox is ready.
+    Raises BinariesUnavailable, ControlPlaneError or CrdError if it does not start, SandboxError if a component ends,
+    and KeyboardInterrupt if a signal comes before it is ready.
     """
     plane: ControlPlane | None = None
     try:
@@ -252,10 +234,7 @@ def start_controller(plane: ControlPlane, *options: str) -> int:
 
 @contextmanager
 def interruptible() -> Iterator[Interrupter]:
-    """Raise KeyboardInterrupt in the block when one of SIGNALS comes.
-
-    Signals that are already ignored, for example because of nohup, stay ignored.
-    """
+    """Raise KeyboardInterrupt in the block when one of SIGNALS comes, unless it is ignored already, as by nohup."""
     before = {number: signal.getsignal(number) for number in _HANDLED}
     interrupter = Interrupter()
     handle_signals(interrupter)
@@ -268,10 +247,7 @@ def interruptible() -> Iterator[Interrupter]:
 
 
 async def _run_until_signal(plane: ControlPlane, simulate: Simulate | None, ready: Callable[[], None]) -> None:
-    """Call `ready` and run until a signal comes. Raises SandboxError if a component ends by itself.
-
-    The signal handlers are set before the call of `ready`, because a signal may come immediately after this call.
-    """
+    """Call `ready` and run until a signal comes, also during this call. Raises SandboxError if a component ends."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 

@@ -22,18 +22,14 @@ from msgspec import Struct, structs
 from controller.config.types import seconds_in
 
 READY_AFTER: Final = "sim.vmherd.dev/ready-after"
-"""The annotation with the duration from the creation of a VMI to the condition Ready.
-
-For a DataVolume, the duration ends with the phase Succeeded.
-"""
+"""The annotation with the duration from the creation of a VMI to Ready, or of a DataVolume to Succeeded."""
 
 BEHAVIOR: Final = "sim.vmherd.dev/behavior"
 SHUTDOWN_AFTER: Final = "sim.vmherd.dev/shutdown-after"
-"""The annotation with the time from the deletion of a VMI to its end.
+"""The annotation with the time from the deletion of a VMI to its end, by default 0 seconds.
 
-The default is 0 seconds. If the VMI simulates the behavior slow-shutdown, the default is the spec's
-`terminationGracePeriodSeconds`, but at most 30 seconds. If `terminationGracePeriodSeconds` is 0 or missing, such a VMI
-needs 30 seconds.
+With slow-shutdown, the default is the spec's `terminationGracePeriodSeconds`, but at most 30 seconds, and 30 seconds if
+it is 0 or missing.
 """
 
 TIME_SCALE: Final = "sim.vmherd.dev/time-scale"
@@ -76,10 +72,7 @@ _QUOTED_LENGTH: Final = 64
 
 
 class SimulationSettings(Struct, frozen=True, kw_only=True):
-    """The settings of one object. `warnings` has a text for each annotation whose value cannot be parsed.
-
-    If `shutdown_after_s` is 0, the finalizers of a deleted VMI are removed at once.
-    """
+    """The settings of one object. `warnings` has a text for each annotation whose value cannot be parsed."""
 
     behavior: Behavior = "normal"
     ready_after_s: float = READY_AFTER_S
@@ -97,11 +90,7 @@ DEFAULT: Final = SimulationSettings()
 def read_settings(
     annotations: Mapping[str, str], *, grace_s: int = 0, defaults: SimulationSettings = DEFAULT
 ) -> SimulationSettings:
-    """Parse the annotations of an object and return the settings.
-
-    `grace_s` is the termination grace period of the object in seconds, or 0 if the object has no grace period.
-    `defaults` are the settings of an object without annotations.
-    """
+    """Parse the annotations of an object whose termination grace period is `grace_s` seconds, or 0."""
     texts = tuple(annotations.get(name) for name in _ANNOTATIONS)
     return _parse(texts, grace_s, defaults) if any(text is not None for text in texts) else defaults
 

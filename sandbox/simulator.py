@@ -1,12 +1,11 @@
 """This program simulates KubeVirt and CDI on a cluster that has no real virtual machines.
 
-    python -m sandbox.simulator --kubeconfig FILE
+python -m sandbox.simulator --kubeconfig FILE
 
-Each simulated kind has a `KindSimulator`. A `KindSimulator` has a behavior: a function that returns the next step for
-an object of the kind. The behavior reads related objects, such as the VMI and the disks of a VM, from the caches of the
-other kinds. When a related object changes, the behavior is called again. All state is in the cluster, so the simulator
-can be stopped, killed and started again at any time. The simulator continues after a restart of the API server. If the
-CRD of a kind is installed later, the simulation of the kind starts then.
+Each kind has a `KindSimulator` with a behavior, a function that returns the next step for an object. It reads related
+objects from the caches of the other kinds, and is called again when one of them changes. All state is in the cluster,
+so the simulator can be killed and started again at any time. If the CRD of a kind is installed later, its simulation
+starts then.
 """
 
 import asyncio
@@ -50,10 +49,7 @@ from sandbox.vms import REVISIONS, VMS, SimulatedRevision, SimulatedVM
 
 USER_AGENT = "vmherd-simulator"
 WORKERS = 16
-"""The number of workers for each kind. Each worker sends one request at a time.
-
-The number is small, because many workers slow down the controller under test.
-"""
+"""The number of workers, and so of parallel requests, for each kind. More would slow down the controller."""
 
 STARTING_POLL_S = 0.05
 T = TypeVar("T", bound=KubeObject)
@@ -74,13 +70,11 @@ async def run(
 ) -> None:
     """Simulate the objects in these namespaces until the task is cancelled.
 
-    `defaults` are the settings of objects without annotations. If `virt_api` is True, serve the subresources of VMs in
-    the whole cluster. If `virt_api` and `webhooks` are True, also serve KubeVirt's webhooks. The webhooks treat users
-    and KubeVirt differently. So the simulator needs its own service account in this case. If `launchers` is True, also
-    simulate the virt-launcher Pods of VMIs, their nodes, and migrations.
+    With `virt_api`, serve the subresources of VMs in the whole cluster, and with `webhooks` KubeVirt's webhooks, which
+    treat users and KubeVirt differently: the simulator then has its own service account. With `launchers`, simulate the
+    virt-launcher Pods of VMIs, their nodes, and migrations.
 
-    Raises ConfigurationError if the kubeconfig cannot be used. If the API server does not answer, the simulator waits
-    for the API server.
+    Raises ConfigurationError. Without an answer of the API server, the simulator waits.
     """
     credentials = await load_credentials(os.fspath(kubeconfig))
     async with AsyncExitStack() as stack:
@@ -137,10 +131,7 @@ class _Cluster:
             self._simulators += self._launchers.simulators
 
     async def run(self, workers: int) -> None:
-        """Run all informers and simulators until the task is cancelled.
-
-        The simulators start after the informers have listed all existing objects.
-        """
+        """Run all informers, and then all simulators, until the task is cancelled."""
         async with asyncio.TaskGroup() as group:
             informers = self._informers.values()
             for informer in informers:

@@ -1,10 +1,8 @@
-"""This module defines the type `Step`: the next action of the simulator for one simulated object.
+"""Defines `Step`: the next action of the simulator for one simulated object.
 
-A behavior is a pure function. Its input is one object, the related objects and the current time. Its result is one
-`Step`. The loop in `sandbox.kind_simulator` calls the behavior and executes the step. The loop calls the behavior again
-after a change of one of these objects, after the delay of the step, or after a failure. After a write, the next call
-waits until the caches contain the write. A behavior stores no data, so a restarted simulator continues from the state
-of the cluster.
+A behavior is a pure function of one object, the related objects and the current time that returns one `Step`. The loop
+in `sandbox.kind_simulator` executes the step. It calls the behavior again after a change, after the delay of the step
+or after a failure, and after a write only when the caches contain it.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,10 +19,7 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class Patch(Struct, frozen=True):
-    """A JSON merge patch for one object.
-
-    The body contains the object's UID, so that the patch never changes a new object with the same name.
-    """
+    """A JSON merge patch for one object. Its body has the UID, so it never changes a new object of the same name."""
 
     body: bytes
     subresource: str = ""
@@ -38,10 +33,9 @@ def patch_of(
     metadata: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> Patch:
-    """Return the patch of the object with the metadata `meta`. `metadata` and `fields` are the changes.
+    """Return the patch of the object `meta` with the changes `metadata` and `fields`.
 
-    A merge patch replaces a list as a whole. If `versioned` is True, the API server rejects the patch if the object has
-    changed in the meantime.
+    With `versioned`, as needed to replace a list, the API server rejects the patch if the object has changed.
     """
     version = {"resourceVersion": meta.resource_version} if versioned else {}
     return Patch(
@@ -66,9 +60,8 @@ def creation(resource: Resource[Any], metadata: Mapping[str, Any], **fields: Any
 class Change(Struct, frozen=True):
     """A patch of another object in the same namespace. If the other object no longer exists, nothing is done.
 
-    If `adopts` is True, the patch makes the simulated object the owner of the other object. Before such a patch, the
-    simulated object is read from the API server, because the cache may be out of date. If the simulated object is being
-    deleted, the patch is not sent. KubeVirt does the same.
+    If `adopts` is True, the simulated object becomes the owner of the other object. It is then first read from the API
+    server, and nothing is sent if it is being deleted, as in KubeVirt.
     """
 
     resource: Resource[Any]
@@ -78,11 +71,7 @@ class Change(Struct, frozen=True):
 
 
 class Delete(Struct, frozen=True):
-    """The deletion of another object in the same namespace. If the other object has another UID than `uid`, nothing is
-    done.
-
-    `grace_s` is the grace period in seconds, or None for the object's own grace period.
-    """
+    """The deletion of another object in the namespace, if it has this UID. `grace_s` is None for its own period."""
 
     resource: Resource[Any]
     name: str
@@ -96,8 +85,7 @@ Effect: TypeAlias = Create | Change | Delete
 class Step(Struct, frozen=True, kw_only=True):
     """The next action for one object. `effects` change other objects, and `write` then patches the object itself.
 
-    `after_s` is the number of seconds until the next call of the behavior. With None, the next call waits for a change.
-    `after_s` is used only in steps without `effects` and `write`.
+    A step without both has the seconds until the next call of the behavior in `after_s`, or None to wait for a change.
     """
 
     effects: tuple[Effect, ...] = ()
@@ -106,7 +94,4 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 NextStep: TypeAlias = Callable[[T, datetime, datetime], Step]
-"""A function that returns the next step for an object of one kind.
-
-The arguments are the object, the current time, and the time when the simulator first saw the object.
-"""
+"""Returns the next step for an object, from it, the current time, and the time when it was first seen."""

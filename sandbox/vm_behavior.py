@@ -83,10 +83,7 @@ def next_step(
 
 
 def _run(situation: Situation) -> Step:
-    """Return the next step for a VM that is not being deleted.
-
-    The step contains the effects of the run strategy and of a changed spec, and the new status.
-    """
+    """Return the next step for a VM that is not being deleted."""
     vm, own_vmi, related, now = situation.vm, situation.own_vmi, situation.related, situation.now
     bumped = _generation_bump(vm, own_vmi, related)
     effects: list[Effect] = [bumped] if bumped is not None else []
@@ -159,10 +156,9 @@ def _delete(situation: Situation) -> Step:
 
 
 def _generation_bump(vm: SimulatedVM, own_vmi: SimulatedVMI | None, related: RelatedObjects) -> Change | None:
-    """Return the patch that writes the VM's generation to an annotation of the VMI, or None.
+    """Return the patch that notes in the VMI that it runs the template of the VM's generation.
 
-    The annotation says that the VMI runs the template of this generation. The result is None if the annotation is up to
-    date, or if the template has changed since the start of the VMI.
+    Return None if the note is up to date, or if the template has changed since the start of the VMI.
     """
     if own_vmi is None or annotations_of(own_vmi.metadata).get(GENERATION) == str(vm.generation):
         return None
@@ -193,10 +189,7 @@ def _update(vm: SimulatedVM, own_vmi: SimulatedVMI | None, related: RelatedObjec
 
 
 def _adopt(vm: SimulatedVM, related: RelatedObjects) -> Iterator[Effect]:
-    """Yield the patches that make the VM the controller of its VMI and of its DataVolumes.
-
-    Terminating objects and objects with another controller are not patched.
-    """
+    """Yield the patches that make the VM the controller of its VMI and DataVolumes if these have none and stay."""
     if related.vmi is not None and can_be_adopted(related.vmi.metadata):
         yield adoption(VMIS, related.vmi.metadata, VMS, vm.metadata, checked=True)
     for name in vm.data_volume_templates:

@@ -1,8 +1,4 @@
-"""This module computes the status of a VM in the same way as KubeVirt.
-
-All functions of this module are pure. The status depends on the VM, on its VMI, on its storage and on the current time.
-If nothing has changed since the last write, the new status equals the old status.
-"""
+"""Computes the status of a VM as KubeVirt does, from the VM, its VMI, its storage and the current time. It is pure."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -25,8 +21,7 @@ BACKOFF_S: Final = 10
 LONGEST_BACKOFF_S: Final = 300
 """The longest wait in seconds after a failed start.
 
-As in KubeVirt, the wait is BACKOFF_S times the square of the number of failed starts, plus up to 50 %. The time scale
-of the simulation shortens the wait.
+As in KubeVirt, the wait is BACKOFF_S times the square of the failed starts, plus up to 50 %, times the time scale.
 """
 
 RESTART_REQUIRED: Final = "RestartRequired"
@@ -42,12 +37,7 @@ _OWN_CONDITIONS: Final = frozenset({"Ready", "Failure", RESTART_REQUIRED})
 
 
 class RelatedObjects(Struct, frozen=True, kw_only=True):
-    """The existing objects that are related to a VM.
-
-    `vmi` is the VMI with the name of the VM. `volumes` and `claims` contain the DataVolumes and PVCs that the VM uses,
-    by name. `revisions` contains the VM's ControllerRevisions, by name. `serves_data_volumes` is True if the CRD of
-    DataVolumes is installed.
-    """
+    """The objects that are related to a VM, by name, and whether the CRD of DataVolumes is installed."""
 
     vmi: SimulatedVMI | None = None
     volumes: Mapping[str, SimulatedDataVolume] = {}
@@ -75,10 +65,9 @@ class Situation(Struct, frozen=True):
 class Pass(Struct, frozen=True, kw_only=True):
     """The actions and findings of one run of the VM controller, before the run writes the VM's status.
 
-    The field `starts` is True if the run creates the VMI. The field `stops` is True if the run deletes the VMI.
-    `generation` is the VM generation in the VMI's annotation, or None if the VM has no VMI. `restart_message` is the
-    message of the condition RestartRequired. The value "" means that no restart is needed. The value None leaves the
-    condition unchanged. `failure` is the reason and the message of the condition Failure.
+    The run creates the VMI if `starts`, and deletes it if `stops`. `generation` is that in the VMI's annotation, or
+    None. `restart_message` is that of the condition RestartRequired, "" if no restart is needed, and None if nothing
+    changes. `failure` is the reason and the message of the condition Failure.
     """
 
     starts: bool = False
@@ -109,10 +98,7 @@ def next_status(situation: Situation, done: Pass) -> VMStatus:
 
 
 def asks_for(vm: SimulatedVM, action: str, uid: str | None = None) -> bool:
-    """Return True if the VM's first change request has this action and `uid`.
-
-    With `uid` None, every UID matches. Later requests are ignored, because KubeVirt handles one request at a time.
-    """
+    """Return True if the VM's first change request has this action and, if not None, this `uid`."""
     requests = vm.told.state_change_requests or ()
     return bool(requests) and requests[0].action == action and (uid is None or requests[0].uid == uid)
 
@@ -122,7 +108,7 @@ def must_rerun(vm: SimulatedVM) -> bool:
 
 
 def _requests(vm: SimulatedVM, vmi: SimulatedVMI | None) -> tuple[ChangeRequest, ...]:
-    """Return the VM's change requests. If the first request is completed, it is left out.
+    """Return the VM's change requests without a completed first one.
 
     With the strategy RerunOnFailure, a failed VMI causes a new start request if no other request is left.
     """
@@ -142,10 +128,7 @@ def _fulfilled(request: ChangeRequest, vmi: SimulatedVMI | None) -> bool:
 
 
 def _start_failure(situation: Situation) -> StartFailure | None:
-    """Return the number of consecutive failed starts and the time of the next attempt, or None if no start failed.
-
-    A start has failed if the VMI ended before the phase Running. A VMI in the phase Running resets the number to 0.
-    """
+    """Return the number of consecutive starts that ended before the phase Running, and the time of the next attempt."""
     vm, vmi = situation.vm, situation.own_vmi
     before = vm.told.start_failure
     if vm.strategy not in _RESTARTING or (vmi is not None and vmi.has_run):
@@ -215,10 +198,7 @@ def _should_start(vm: SimulatedVM, vmi: SimulatedVMI | None) -> bool:
 
 
 def _conditions(vm: SimulatedVM, vmi: SimulatedVMI | None, now: datetime, done: Pass) -> Conditions:
-    """Return the VM's own conditions (Ready, Failure and RestartRequired) and copies of the VMI's other conditions.
-
-    The copies keep their times. After the end of the VMI, the copies stay until the next VMI exists.
-    """
+    """Return the VM's own conditions, and copies of the other conditions of its VMI, which outlive the VMI."""
     conditions = _with_restart_required(vm.told.conditions or (), now, done)
     conditions = updated(conditions, _ready(vmi, now))
     if done.failure is not None:

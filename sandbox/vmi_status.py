@@ -1,11 +1,9 @@
 """This module builds the patches that write the state of a VMI.
 
-KubeVirt's VMIs have no status subresource, so a patch of the status is sent to the object itself. A patch contains the
-complete list of conditions, because a JSON merge patch replaces lists.
-
-In KubeVirt, several programs write to a VMI. If the setting `detail` (an annotation or an option) is `full`, the
-simulator sends each of these writes as a separate patch. If it is `short`, one patch contains all writes up to the next
-state that lasts.
+KubeVirt's VMIs have no status subresource, so a patch of the status is sent to the object itself. It has all
+conditions, because a JSON merge patch replaces lists. In KubeVirt, several programs write to a VMI. If the setting
+`detail` (an annotation or an option) is `full`, each of these writes is a separate patch. If it is `short`, one patch
+contains all writes up to the next state that lasts.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -101,9 +99,8 @@ def state_patch(
 ) -> Patch:
     """Return the patch that writes this state to the VMI. `reason` is the new reason in the status, or "".
 
-    `unseen` are earlier phases that were not written. The patch adds these phases to the phase history. If `finalizers`
-    differ from the VMI's finalizers, the patch replaces the whole list. Such a patch contains the resource version. If
-    `detailed` is True, the patch leaves out the fields that `detail_patch` writes separately.
+    It adds the phases `unseen`, which were not written, to the phase history. Other `finalizers` than the VMI's replace
+    the whole list, for this resource version. If `detailed`, the fields of `detail_patch` are left out.
     """
     status: dict[str, Any] = {"reason": reason} if reason else {}
     history = vmi.history
@@ -147,10 +144,7 @@ def vmi_patch(
 
 
 def detail_patch(vmi: SimulatedVMI) -> Patch | None:
-    """Return KubeVirt's next patch of a VMI in phase Scheduling, or None.
-
-    virt-controller first writes the QoS class of the Pod, then the node of the Pod.
-    """
+    """Return KubeVirt's next patch of a VMI in phase Scheduling: first the QoS class, then the node."""
     status = vmi.told
     if vmi.phase != "Scheduling":
         return None
@@ -163,10 +157,7 @@ def detail_patch(vmi: SimulatedVMI) -> Patch | None:
 
 
 def hotplug_patch(vmi: SimulatedVMI) -> Patch | None:
-    """Return the patch with the condition for hotplugged CPUs or memory, or None.
-
-    The condition stays until a migration of the VMI has finished.
-    """
+    """Return the patch with the condition for hotplugged CPUs or memory, which a migration ends, or None."""
     conditions = vmi.conditions
     for type_, is_needed in (("HotVCPUChange", _has_new_sockets(vmi)), ("HotMemoryChange", _has_new_memory(vmi))):
         if is_needed:
@@ -214,10 +205,7 @@ def _launcher_fields(vmi: SimulatedVMI, *, detailed: bool, has_node: bool) -> di
 
 
 def _node_fields(vmi: SimulatedVMI, *, runs: bool) -> dict[str, Any]:
-    """Return the status fields about the node.
-
-    If the guest runs, also return the IP address and the migration method.
-    """
+    """Return the status fields about the node, and about the address and migration if the guest runs."""
     fields: dict[str, Any] = {}
     names = _interfaces(vmi)
     if vmi.told.node_name is None:
@@ -261,11 +249,7 @@ def _conditions(
 
 
 def _ready(state: VMIState, vmi: SimulatedVMI, history: Iterable[PhaseTransition], now: datetime) -> Condition:
-    """Return the condition Ready.
-
-    As in KubeVirt, the condition of a ready VMI is a copy of the Pod's condition. The Pod is ready before the guest
-    runs. So the condition has the time of the phase Scheduled.
-    """
+    """Return the condition Ready, a copy of the Pod's as in KubeVirt, so with the time of the phase Scheduled."""
     if state.unready_reason == Reason.NO_ANSWER:
         return Condition(type="Ready", status="False", last_transition_time=now)
     if state.unready_reason:

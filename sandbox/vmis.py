@@ -35,11 +35,7 @@ FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
 
 class Reason(StrEnum):
-    """The reasons in the conditions of a VMI.
-
-    `CONDITION_MISSING` is no condition's reason. It is the `unready_reason` of a VMI that has a phase but no condition
-    Ready. `NO_ANSWER` stands for a condition Ready that is False and has no reason: the node does not answer.
-    """
+    """The reasons in conditions, or in place of Ready: it is missing, or False without a reason (`NO_ANSWER`)."""
 
     CONDITION_MISSING = "VMIConditionMissing"
     NO_ANSWER = "False"
@@ -120,10 +116,7 @@ class Volume(Struct, frozen=True, rename="camel"):
 
     @property
     def claim(self) -> str:
-        """Return the name of the volume's PVC, or "" if the volume needs no PVC.
-
-        The PVC of a DataVolume has the name of the DataVolume.
-        """
+        """The name of the volume's PVC, which is that of a DataVolume too, or "" if the volume needs none."""
         if self.data_volume is not None:
             return self.data_volume.name or ""
         return (self.persistent_volume_claim.claim_name or "") if self.persistent_volume_claim is not None else ""
@@ -164,11 +157,10 @@ class VMISpec(Struct, frozen=True, rename="camel"):
 
 
 class VMIState(Struct, frozen=True):
-    """The visible state of a VMI. The VMI is ready if `unready_reason` is empty.
+    """The visible state of a VMI. It is ready if `unready_reason` is empty.
 
-    `problem` is the reason why the VMI cannot start or is paused, or "". If no node is suitable, the reason is in the
-    condition PodScheduled=False. The reason of a pause is in the condition Paused=True. Any other reason is in the
-    condition Synchronized=False.
+    `problem` is the reason why the VMI cannot start or is paused, or "": it is in the condition PodScheduled=False if
+    no node is suitable, in Paused=True during a pause, and else in Synchronized=False.
     """
 
     phase: str
@@ -296,20 +288,14 @@ def is_observed(meta: ObjectMeta) -> bool:
 
 
 def final_phase(phase: str) -> str:
-    """Return the final phase of a VMI that is shut down in the phase `phase`.
-
-    As in KubeVirt, the result is Failed if the guest never ran. A final phase does not change.
-    """
+    """Return the final phase of a VMI that is shut down in this phase: Failed if the guest never ran."""
     if phase in FINAL_PHASES:
         return phase
     return "Succeeded" if phase in ("Running", "Unknown") else "Failed"
 
 
 def node_for(vmi: SimulatedVMI) -> str:
-    """Return the name of the VMI's node: its field `placement`, or else a node that depends only on the VMI's UID.
-
-    All nodes get about the same number of VMIs.
-    """
+    """Return the name of the VMI's node: its field `placement`, or else one that depends only on its UID."""
     return vmi.placement or NODES[_number(vmi) % len(NODES)]
 
 
@@ -319,8 +305,5 @@ def address_for(vmi: SimulatedVMI) -> str:
 
 
 def _number(vmi: SimulatedVMI) -> int:
-    """Return a number that depends only on the VMI's UID.
-
-    The node and the address of a VMI are computed from this number.
-    """
+    """Return a number for the node and the address that depends only on the VMI's UID."""
     return crc32(vmi.metadata.uid.encode())

@@ -18,8 +18,7 @@ from sandbox.vmis import CONTROLLER_FINALIZER, OBSERVED_VERSIONS, VMIS, Volume, 
 from sandbox.vmis import FINALIZER as VMI_FINALIZER
 
 FINALIZER: Final = CONTROLLER_FINALIZER
-"""The finalizer that KubeVirt adds to every VM. The finalizer of a deleted VM is removed when its VMI no longer exists.
-"""
+"""The finalizer that KubeVirt adds to every VM, and removes when the VMI of a deleted VM is gone."""
 
 GENERATION: Final = "kubevirt.io/vm-generation"
 """The annotation on a VMI. Its value is the VM's generation at the creation of the VMI."""
@@ -120,11 +119,7 @@ class SimulatedVM(Struct, frozen=True):
 
     @property
     def strategy(self) -> str:
-        """Return the run strategy of the VM.
-
-        `running: true` means Always, and `running: false` means Halted. If the spec has neither `running` nor
-        `runStrategy`, the result is Halted.
-        """
+        """The run strategy. `running: true` means Always, and `running: false` or neither field means Halted."""
         if self.wanted.running is not None:
             return "Always" if self.wanted.running else "Halted"
         return self.wanted.run_strategy or "Halted"
@@ -164,10 +159,7 @@ def _decoded(spec: bytes) -> VMSpec:
 
 
 def finalizer_patch(vm: SimulatedVM, *, finalizer: bool) -> Patch:
-    """Return the patch that adds or removes KubeVirt's finalizer.
-
-    The patch keeps all other finalizers. A patch that adds the finalizer also adds the annotations `OBSERVED_VERSIONS`.
-    """
+    """Return the patch that adds KubeVirt's finalizer with `OBSERVED_VERSIONS`, or removes it."""
     others = tuple(name for name in vm.metadata.finalizers or () if name != FINALIZER)
     changes: dict[str, Any] = {"finalizers": (*others, FINALIZER) if finalizer else others}
     if finalizer and not is_observed(vm.metadata):
@@ -176,19 +168,12 @@ def finalizer_patch(vm: SimulatedVM, *, finalizer: bool) -> Patch:
 
 
 def status_patch(vm: SimulatedVM, status: VMStatus) -> Patch:
-    """Return the patch that writes this status.
-
-    The patch contains the resource version of the VM, so it cannot change a new VM with the same name. The UID is not
-    enough, because the API server ignores the UID in a patch of the status.
-    """
+    """Return the patch that writes this status of this version, because the server ignores the UID."""
     return patch_of(vm.metadata, "status", versioned=True, status=status)
 
 
 def start(vm: SimulatedVM, now: datetime) -> Create:
-    """Return the effect that creates the VM's VMI.
-
-    The VMI has the finalizers and the status of a new VMI in KubeVirt.
-    """
+    """Return the effect that creates the VM's VMI, with the finalizers and the status that KubeVirt gives it."""
     template = vm.template
     annotations = {**template.annotations, GENERATION: str(vm.generation)}
     status = initial_status(decode_domain(template.decoded.domain), now)
@@ -218,10 +203,7 @@ def create(
 
 
 class SimulatedRevision(Struct, frozen=True):
-    """The ControllerRevision that KubeVirt creates at each start of a VM, with the VM's spec at that time.
-
-    The VM controller compares this spec with later specs. Some differences take effect only after a restart of the VM.
-    """
+    """The ControllerRevision of a start of a VM, with its spec at that time, which later specs are compared with."""
 
     metadata: ObjectMeta = ObjectMeta()
     revision: int = 0

@@ -78,20 +78,6 @@ class Checkov:
         self._process.communicate(timeout=TIMEOUT_S)
 
 
-def findings_through_proxy(manifests: Iterable[dict[str, Any]], directory: Path, proxy: str) -> list[Finding]:
-    """Check these objects with checkov in a new process. If checkov sends HTTP requests, they go to `proxy`."""
-    done = subprocess.run(
-        [str(find()), "-m", "checkov.main", *_arguments(manifests, directory)],
-        cwd=directory,
-        env=_environment(directory) | {"http_proxy": proxy, "https_proxy": proxy},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    return _findings(done.returncode, done.stdout, done.stderr)
-
-
 def _arguments(manifests: Iterable[dict[str, Any]], directory: Path) -> list[str]:
     file = directory / "manifests.yaml"
     file.write_text(yaml.safe_dump_all(manifests))

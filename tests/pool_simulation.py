@@ -139,9 +139,6 @@ class PoolSimulation:
         """Carry out the stages of an earlier plan, without making a new plan."""
         return run(self.process.carry_out(self.key(self.name), self.uid, stages))
 
-    def crash_while_carrying_out(self, stages: Sequence[Stage], writes: int) -> None:
-        run(self.process.kill_after(writes, self.process.carry_out(self.key(self.name), self.uid, stages)))
-
     def come_to_rest(self, *, passes: int = 120, seconds: float = 5) -> None:
         """Reconcile until nothing changes and no requeue is requested. KubeVirt and the garbage collector act in
         between.

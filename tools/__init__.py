@@ -1,4 +1,1 @@
-"""Programs that only developers run: the chart, the reference, the pictures and releases.
-
-Nothing here is part of the product, and no other package imports it.
-"""
+"""Programs that only developers run: the chart, the reference, the pictures and releases. No product code is here."""

@@ -1,9 +1,4 @@
-"""The CPU time of one reconciliation of a set or pool, without its requests.
-
-The case `planning` measures the longest step. The event loop does not turn during a step. The case `changes` measures a
-whole reconciliation after one VMI has become ready or not ready. It should hardly depend on the size, up to 10,000
-members.
-"""
+"""The CPU time of one reconciliation of a set or pool, without its requests: the longest step, and a whole change."""
 
 import time
 from collections.abc import Callable
@@ -58,10 +53,7 @@ def _cases(members: int) -> dict[str, Callable[[], Made]]:
 
 
 def _pool_rules(members: int, *, starting: bool = False, **changes: str) -> Made:
-    """Return a pool with this number of VMs. With `starting`, the VMs are new: no status, and no VMIs yet.
-
-    `changes` are other texts of the pool.
-    """
+    """Return a pool of VMs with these changes, if `starting` without statuses and VMIs yet."""
     shapes = fleet.shapes(fleet.Size(1, 1, 1, members))
     machines = _decoded(VMS, shapes["VM of a pool"])
     instances = _decoded(VMIS, shapes["VMI of a VM"])
@@ -143,10 +135,7 @@ def _longest_step_ms(rules: Any, owner: Any, _: object) -> float:
 
 
 def _first_snapshot_ms(rules: Any, owner: Any, _: object) -> float:
-    """Return the longest slice of the first snapshot after a new list, or its end if that is longer.
-
-    Other tasks run between two slices.
-    """
+    """Return the longest slice of the first snapshot after a new list, or its end if that is longer."""
     key, slices_s, ends_s = owner.metadata.key, [], []
     for _ in range(ROUNDS):
         rules.rosters.replaced()

@@ -1,7 +1,4 @@
-"""Answers the requests of a controller: discovery, lists, watches, creates and merge patches.
-
-It accepts Events and forgets them. Each other request is refused, so a controller that needs more stops a measurement.
-"""
+"""Answers discovery, lists, watches, creates and merge patches, forgets Events, and refuses all other requests."""
 
 import asyncio
 import re

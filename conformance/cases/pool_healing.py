@@ -1,7 +1,4 @@
-"""Cases about autohealing, pause and reports of pools.
-
-A VM fails to start because of the test annotations `FAILING`, or because its PersistentVolumeClaim is missing.
-"""
+"""Cases about autohealing, pause and reports of pools. A VM fails by `FAILING`, or without its disk's claim."""
 
 from conformance.api import is_terminating, require, uids_of
 from conformance.case import Cases, Document, Kind, Origin, Requirement

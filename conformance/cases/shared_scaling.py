@@ -142,10 +142,7 @@ async def annotate(space: CaseNamespace, member: str, annotations: dict[str, str
 
 
 async def check_stays(space: CaseNamespace, marks: dict[str, str], end: dict[str, str], reason: str) -> None:
-    """Check that a member with these marks leaves last, and not before `end` changes the marks.
-
-    While the member stays, an Event with this reason says so.
-    """
+    """Check that a member with these marks leaves last, not before `end`, and that Events say why."""
     kept = max(await space.made(3))
 
     async def names() -> list[str]:

@@ -38,9 +38,7 @@ from informers.resource import Resource
 
 COMMAND: Final = "vmherd cleanup"
 ROUNDS: Final = 3
-"""The maximum number of attempts to remove the finalizers. An attempt fails if another client changes an object between
-the read and the write of the command.
-"""
+"""The attempts to remove the finalizers, one more after each change by another client in between."""
 
 
 T = TypeVar("T", bound=KubeObject)

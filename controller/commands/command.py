@@ -1,8 +1,7 @@
-"""The common parts of the commands that do one task and end.
+"""The common parts of the commands that do one task and end: options, the API client, errors as one line.
 
-These parts are options, the API client, the conversion of errors into one line, and the check whether a controller
-runs. The commands use the permissions of the user, who may have fewer permissions than the controller. So they send
-only the necessary requests.
+The commands use the permissions of the user, who may have fewer than the controller, and send only the necessary
+requests.
 """
 
 import asyncio
@@ -59,11 +58,10 @@ async def _client(connection: Connection) -> AsyncIterator[ApiClient]:
 
 
 async def active_holder(client: Requests, *, name: str, namespace: str = "") -> str:
-    """Return which controller renews the lease `name`, in words, or "" if no controller does.
+    """Return which controller renews the lease `name`, in words, or "" if none does. Raises ApiError.
 
-    An empty namespace means any namespace. The function does not read the timestamps in the lease, because they come
-    from another clock. Instead, the function waits until it sees a renewal or until the duration of the lease has
-    passed. Raises ApiError.
+    An empty namespace means any. The timestamps in the lease come from another clock, so the function waits for a
+    renewal, at most for the duration of the lease.
     """
     clock = asyncio.get_running_loop().time
     observed: dict[ObjectKey, Observed] = {}
@@ -82,10 +80,9 @@ async def active_holder(client: Requests, *, name: str, namespace: str = "") -> 
 
 
 async def refuse_if_controller_runs(client: Requests, *, name: str, namespace: str, why: str, force: bool) -> None:
-    """Raise CommandFailed if a controller runs: it renews the lease `name`.
+    """Raise CommandFailed, with what the user must do and `why`, if a controller renews the lease `name`.
 
-    If `force` is true, check nothing. If the user has no permission to read leases, raise CommandFailed too. The
-    argument `why` is a part of the error message. It tells the user what to do, and why.
+    If the user may not read leases, raise CommandFailed too. With `force`, check nothing.
     """
     if force:
         return

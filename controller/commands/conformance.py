@@ -183,10 +183,7 @@ async def run(client: ApiClient, settings: Settings, cases: Sequence[Case]) -> i
 
 
 async def _examine(setup: Setup, settings: Settings, cases: Sequence[Case]) -> Cluster:
-    """Find the kinds of the test cases, the controllers of these kinds, and the optional features of the cluster.
-
-    Raises CommandFailed, ApiError.
-    """
+    """Find the kinds, their controllers and the optional features of the cluster. Raises CommandFailed, ApiError."""
     subjects = {}
     for kind in Kind:
         if any(case.kind is kind for case in cases):

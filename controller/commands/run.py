@@ -1,7 +1,6 @@
 """`vmherd run`: runs the controller until SIGTERM or SIGINT.
 
-The event loop and the HTTP client are slow to import. They are imported only when the controller starts, so that
-`--help` and messages about wrong flags appear at once.
+The event loop and the HTTP client are imported late, so that `--help` and messages about wrong flags appear at once.
 """
 
 import importlib

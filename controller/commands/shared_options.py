@@ -64,11 +64,7 @@ def _read_cluster_ip(text: str) -> str:
 
 
 def _service_option(field: str, type: click.ParamType[Any], help: str, unset: str = "", **more: Any) -> Option:
-    """Return an option that has no environment variable.
-
-    Kubernetes sets the variable VMHERD_PORT in Pods if a Service has the name vmherd. This variable must not set an
-    option.
-    """
+    """Return an option without an environment variable, because a Service `vmherd` sets VMHERD_PORT in each Pod."""
     return Option(field, type, help, unset=unset, has_variable=False, **more)
 
 

@@ -39,9 +39,7 @@ from informers.objects import PatchType
 from informers.resource import Resource
 
 TRIES: Final = 4
-"""The maximum number of attempts to patch the KubeVirt object. An attempt fails if another client changes the object at
-the same time.
-"""
+"""The attempts to patch the KubeVirt object, one more after each change by another client in between."""
 
 
 class Settings(Connection, frozen=True, kw_only=True):
@@ -54,10 +52,9 @@ class Settings(Connection, frozen=True, kw_only=True):
 
 
 class Change(Struct, frozen=True):
-    """The object that the command patches, and the patch. `patch` is None if the object needs no change.
+    """The object that the command patches, and the patch, or None if it needs none.
 
-    `generation` is the generation of the KubeVirt object that has the patch. It is None if another operator will patch
-    the KubeVirt object.
+    `generation` is that of the patched KubeVirt object, or None if another operator will patch it.
     """
 
     resource: AnyResource
@@ -103,10 +100,7 @@ async def run(client: ApiClient, settings: Settings) -> None:
 
 
 async def _change(client: ApiClient, settings: Settings) -> Change:
-    """Patch the KubeVirt object, and return the change. With `--dry-run`, patch nothing.
-
-    Raises CommandFailed, ApiError.
-    """
+    """Patch the KubeVirt object, except with `--dry-run`, and return the change. Raises CommandFailed, ApiError."""
     if settings.undo and not settings.dry_run:
         await refuse_if_controller_runs(
             client,
@@ -169,10 +163,9 @@ def _by_hand(key: ObjectKey, error: Exception, *, undo: bool) -> str:
 
 
 async def _get_kubevirt(client: ApiClient, namespace: str) -> KubeVirt:
-    """Return the only KubeVirt object in the namespace. An empty namespace means any namespace.
+    """Return the only KubeVirt object in the namespace, or in any if it is empty.
 
-    Raises CommandFailed if there is no KubeVirt object or more than one. Raises CommandFailed also if the user has no
-    permission to list these objects.
+    Raises CommandFailed if there is none or more than one, or if the user may not list these objects.
     """
     installation = await find_kubevirt(client, namespace)
     if isinstance(installation, Absent):
@@ -216,18 +209,13 @@ TAKEN_OVER: Final = tuple(kind for kind in KINDS if kind.loop_flag)
 
 
 async def preview(client: ApiClient, *, now: datetime) -> list[str]:
-    """Return lines with the planned actions and their reasons for each object of KubeVirt's kinds.
-
-    An object without planned actions has a line that ends with `nothing`. Raises ApiError.
-    """
+    """Return a line for each object of KubeVirt's kinds, with its planned actions and reasons. Raises ApiError."""
     lines = [line async for rules in _every_rules(client) for line in _lines_of(rules, now)]
     return lines or [f"there are {' and '.join(f'no {kind.noun}s' for kind in TAKEN_OVER)}"]
 
 
 async def _every_rules(client: ApiClient) -> AsyncIterator[Rules[Any]]:
-    """List the objects of the cluster. For each kind in `TAKEN_OVER`, yield a `Rules` object that contains the listed
-    objects.
-    """
+    """Yield for each kind in `TAKEN_OVER` a `Rules` object with the objects of the cluster."""
     modules = {kind: kind.module("wiring") for kind in TAKEN_OVER}
     caches = merged_caches(module.CACHES for module in modules.values())
     stores = {resource: await cache.read(client, resource) for resource, cache in caches.items()}

@@ -27,8 +27,7 @@ VARIABLE_PREFIX = "VMHERD_"
 class Option(click.Option):
     """A flag and an environment variable for one field of the settings.
 
-    `default` is the default of the field. If `unset` is not empty, `--help` shows the text of `unset` instead of the
-    default. The text says what happens if the option has no value.
+    If `unset` is not empty, `--help` shows it instead of the `default`: what happens if the option has no value.
     """
 
     def __init__(
@@ -120,15 +119,10 @@ def chosen(ctx: click.Context) -> dict[str, Any]:
 
 
 _NOT_FLAGS = frozenset({"VMHERD_CACHE", "VMHERD_REVISION"})
-"""Environment variables that have no flag. `VMHERD_CACHE` is the directory in which vmherd's sandbox stores downloaded
-binaries. `VMHERD_REVISION` is the commit from which an image was built.
-"""
+"""Variables without a flag: the directory of the sandbox's downloads, and the commit of an image."""
 
 _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
-"""Matches the environment variables that a kubelet sets in a Pod for each Service of the namespace.
-
-These variables start with VMHERD_ if a Service is named vmherd.
-"""
+"""Matches the variables that a kubelet sets in a Pod for a Service of the namespace, such as one named vmherd."""
 
 
 def complain(line: str) -> None:
@@ -147,9 +141,9 @@ def describe(error: click.UsageError) -> str:
 
 
 def unknown_variables(options: Iterable[Option], env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return one line for each environment variable that starts with VMHERD_ and has no flag.
+    """Return one line for each variable that starts with VMHERD_ and has no flag: mostly a typing error.
 
-    Most of these variables are typing errors. The program still starts, because a later version may know the variable.
+    The program still starts, because a later version may know the variable.
     """
     names = {option.variable for option in options if option.variable}
     unknown = (

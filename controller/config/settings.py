@@ -34,10 +34,7 @@ ALL_NAMESPACES = ("",)
 """A tuple with only the empty namespace. In a request to the API server the empty namespace means all namespaces."""
 
 RETRY_JITTER = 1.2
-"""The largest random factor for the pause between two attempts to renew the lease, as in client-go.
-
-Without this factor, processes that start at the same time would always send their requests at the same time.
-"""
+"""The largest random factor for the pause between two renewals, as in client-go, so that processes diverge."""
 
 
 class Connection(Struct, frozen=True, kw_only=True):
@@ -91,9 +88,7 @@ class Config(KindGroups, frozen=True, kw_only=True):
     log_format: str = "auto"
 
     versions: Mapping[str, str] = {}
-    """The served version, by the name of the kind. Only kinds with several versions have an entry. No flag sets this
-    field.
-    """
+    """The served version, by the name of the kind, for kinds with several versions. No flag sets this field."""
 
     in_pod: bool = False
     """True if this process runs in a Pod of a cluster. No flag sets this field."""
@@ -116,10 +111,7 @@ class Config(KindGroups, frozen=True, kw_only=True):
 
     @property
     def elects(self) -> bool:
-        """Return True if the process must hold the lease before it starts to work.
-
-        A process with `observe` writes nothing to the cluster, so this process needs no lease.
-        """
+        """True if the process must hold the lease before it works. With `observe` it writes nothing, so needs none."""
         return self.leader_elect and not self.observe
 
 
@@ -271,16 +263,13 @@ MUST_EXCEED = (
     ("lease_duration_s", "renew_deadline_s", 1.0),
     ("renew_deadline_s", "retry_period_s", RETRY_JITTER),
 )
-"""Rules for pairs of durations. Each rule has two durations and a factor. The first duration must be longer than the
-second duration times the factor.
-"""
+"""In each rule, the first duration must be longer than the second duration times the factor."""
 
 
 def make_config(ctx: click.Context, *, pod_namespace: str = "") -> Config:
-    """Return the configuration from parsed flags and variables.
+    """Return the configuration from parsed flags and variables. Raise click.BadParameter if two contradict each other.
 
-    Raise click.BadParameter if two settings contradict each other. `pod_namespace` is the namespace of the Pod, or ""
-    outside a cluster. It is the default of the setting `leader_election_namespace`.
+    `pod_namespace` is the namespace of the Pod or "", and the default of the setting `leader_election_namespace`.
     """
     settings = chosen(ctx)
     settings.setdefault("leader_election_namespace", pod_namespace)

@@ -31,11 +31,7 @@ class Address(NamedTuple):
 
 
 class Value(click.ParamType[Any]):
-    """A type of option values.
-
-    `read` parses the text that a user has written. `show` returns a value as a user would write it. `--help` shows
-    defaults in this form.
-    """
+    """A type of option values. `read` parses what a user has written. `show` is its inverse, for `--help`."""
 
     def __init__(self, name: str, read: Callable[[str], object], show: Callable[[Any], str] = str) -> None:
         self.name = name
@@ -70,10 +66,9 @@ DURATION: Final = "duration"
 
 
 def duration(*, least_s: float = 0, whole: bool = False) -> Value:
-    """Return an option type for durations of at least `least_s` seconds.
+    """Return an option type for durations of at least `least_s` seconds, in the format of Go or as seconds.
 
-    Users write the duration in the format of Go (`1m30s`, `500ms`) or as a number of seconds. If `whole` is true, only
-    whole seconds are accepted.
+    If `whole` is true, only whole seconds are accepted.
     """
     bound = f", {show_duration(least_s)} or more," if least_s else ""
     expected = f"a duration{' in whole seconds' if whole else ''}{bound} such as 15s or 1m30s"
@@ -88,10 +83,7 @@ def duration(*, least_s: float = 0, whole: bool = False) -> Value:
 
 
 def seconds_in(text: str) -> float | None:
-    """Return the number of seconds of a duration, or None if the text is not a duration.
-
-    For example, return 90.0 for "1m30s" and for "90".
-    """
+    """Return the seconds of a duration, such as 90.0 for "1m30s" and "90", or None if the text is none."""
     if _NUMBER.fullmatch(text):
         return float(text)
     parsed = parse_duration(text)
@@ -99,10 +91,7 @@ def seconds_in(text: str) -> float | None:
 
 
 def show_duration(seconds: float) -> str:
-    """Return a number of seconds as a duration in the format of Go.
-
-    For example, return "1m30s" for 90.0, "500ms" for 0.5, and "0s" for 0.
-    """
+    """Return seconds as a duration of Go: "1m30s" for 90.0, "500ms" for 0.5, and "0s" for 0."""
     if seconds % 1:
         return f"{seconds * 1000:.12g}ms" if seconds < 1 else f"{seconds:.12g}s"
     minutes, rest = divmod(int(seconds), 60)

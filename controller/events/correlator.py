@@ -58,9 +58,7 @@ class ObjectRef(Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
-        """Return the values that identify the object. The resourceVersion is not included, because each write changes
-        it.
-        """
+        """What identifies the object. Each write changes the resourceVersion, so this does not belong to it."""
         return (self.uid, self.kind, self.namespace, self.name)
 
 
@@ -100,10 +98,7 @@ class Series(Struct, eq=False, kw_only=True):
 
 
 class _Group(Struct, eq=False):
-    """A group of Events that differ only in the message.
-
-    `singles` has at most DISTINCT Events, by message. The Event that occurred last is at the end.
-    """
+    """Events that differ only in the message: at most DISTINCT `singles` by message, the latest at the end."""
 
     singles: dict[str, Series] = {}
     combined: Series | None = None
@@ -113,10 +108,7 @@ class Correlator:
     def __init__(self, *, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
         self._groups: dict[Hashable, tuple[datetime, _Group]] = {}
-        """Each group, with the time of its last Event.
-
-        The group that has had no Event for the longest time is first.
-        """
+        """Each group, with the time of its last Event. The group with the earliest is first."""
         self._stamp = 0
 
     def __len__(self) -> int:
@@ -125,9 +117,7 @@ class Correlator:
     def record(
         self, ref: ObjectRef, *, component: str, reason: str, message: str, warning: bool, at: datetime
     ) -> Series:
-        """Count one occurrence. If an earlier Event can count the occurrence, return this Event. Otherwise return a new
-        Event.
-        """
+        """Count one occurrence. Return the earlier Event that counts it, or else a new one."""
         message = truncate(message)
         group = self._group((component, ref.identity, warning, reason), at)
         series = group.singles.pop(message, None)
@@ -153,9 +143,7 @@ class Correlator:
         return group
 
     def _evict(self, at: datetime) -> None:
-        """Remove all groups whose last Event is older than `WINDOW`. If there is still no room, remove the group that
-        has had no Event for the longest time.
-        """
+        """Remove all groups without an Event within `WINDOW`, or else the one with the earliest Event for more room."""
         while self._groups:
             key, (last, _) = next(iter(self._groups.items()))
             if at - last <= WINDOW and len(self._groups) < self._capacity:
@@ -166,8 +154,7 @@ class Correlator:
     def _has_room(group: _Group, at: datetime) -> bool:
         """Return True if the group may have one more Event besides its combined Event.
 
-        If the group is full and its oldest Event did not occur within `WINDOW`, this function removes the oldest Event
-        to make room.
+        To make room, the oldest Event is removed if it did not occur within `WINDOW`.
         """
         if len(group.singles) < DISTINCT:
             return True
@@ -202,10 +189,7 @@ class SpamFilter:
     def __init__(self, *, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
         self._buckets: dict[tuple[str, Identity], tuple[float, datetime]] = {}
-        """For each used bucket: the number of remaining tokens, and the time of the last use.
-
-        The least recently used bucket is first. A bucket without an entry is full.
-        """
+        """The tokens and the last use of each bucket, the least recently used first. Others are full."""
 
     def __len__(self) -> int:
         return len(self._buckets)
@@ -221,11 +205,7 @@ class SpamFilter:
         return admitted
 
     def _evict(self, at: datetime) -> None:
-        """Remove buckets, the least recently used bucket first.
-
-        A bucket is removed if it is full again, or if there are too many buckets. The removal stops at the first bucket
-        that must be kept.
-        """
+        """Remove full buckets, and any if there are too many, the least recently used first, until one must stay."""
         while self._buckets:
             key, (left, since) = next(iter(self._buckets.items()))
             is_full = left + (at - since) / REFILL >= BURST
@@ -235,11 +215,7 @@ class SpamFilter:
 
 
 class Occasions:
-    """Remembers what was already reported in an Event, to report each occasion only once.
-
-    An occasion identifies an object, a reason and a cause. If there are more than `capacity` occasions, the least
-    recently used occasion is removed.
-    """
+    """Remembers the `capacity` latest occasions (object, reason and cause) that were reported in an Event."""
 
     def __init__(self, *, capacity: int = 2 * CAPACITY) -> None:
         self._capacity = capacity
@@ -261,10 +237,7 @@ class Occasions:
 
 
 def truncate(message: str) -> str:
-    """Return the message. If it is longer than `MESSAGE_LIMIT` bytes, cut it between two characters.
-
-    A message that was cut ends with "...". Each character that UTF-8 cannot encode is replaced by "?".
-    """
+    """Return the message, cut to `MESSAGE_LIMIT` bytes with "..." at its end. "?" replaces what UTF-8 cannot encode."""
     if message.isascii():
         return message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 3] + "..."
     encoded = message.encode("utf-8", "replace")

@@ -46,8 +46,5 @@ def _latest(series: Series) -> dict[str, object]:
 
 
 def namespace_of(ref: ObjectRef) -> str:
-    """Return the namespace of the Events about this object.
-
-    Events about cluster-scoped objects are in the namespace `default`, because kubectl looks for such Events there.
-    """
+    """Return the namespace of Events about this object: for a cluster-scoped one `default`, as kubectl expects."""
     return ref.namespace or "default"

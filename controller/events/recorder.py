@@ -121,10 +121,7 @@ class EventRecorder:
         self._idle.set()
 
         self._failing = False
-        """True if the last Event could not be sent.
-
-        If several Events in a row cannot be sent, only the first failure is logged as a warning.
-        """
+        """True if the last Event could not be sent. Only the first failure in a row is logged as a warning."""
 
     def __len__(self) -> int:
         return sum(len(queue.waiting) for queue in self._queues.values())
@@ -158,17 +155,13 @@ class EventRecorder:
                 self._work.done(namespace)
 
     async def sent(self, timeout_s: float) -> bool:
-        """Wait until all Events are sent, but at most `timeout_s` seconds. Return False if some Events are not sent.
-
-        `run` must be running.
+        """Wait at most `timeout_s` seconds until all Events are sent, and return whether they are. `run` must be
+        running.
         """
         return await is_set_within(self._idle, timeout_s)
 
     async def flush(self, timeout_s: float) -> None:
-        """Wait until all Events are sent.
-
-        After `timeout_s` seconds, drop all waiting Events. `run` must be running.
-        """
+        """Wait at most `timeout_s` seconds until all Events are sent, then drop the others. `run` must be running."""
         if await self.sent(timeout_s):
             return
         log.warning("events not sent in time", waiting=len(self), waited_s=timeout_s)
@@ -213,7 +206,7 @@ class EventRecorder:
         return True
 
     async def _deliver(self, namespace: str, queue: _Queue) -> None:
-        """Make one attempt to send the first Event of a queue, and queue its namespace again.
+        """Try to send the first Event of a queue once, and queue its namespace again.
 
         Retry after temporary errors. Drop the Event after any other error, and after the last attempt.
         """
@@ -240,10 +233,7 @@ class EventRecorder:
             self._idle.set()
 
     async def _send(self, series: Series) -> None:
-        """Create or patch the Event on the server.
-
-        A repeated call is safe after a lost answer: an Event that exists is not created a second time.
-        """
+        """Create or patch the Event. After a lost answer, a repeated call does not create it a second time."""
         namespace = namespace_of(series.ref)
         if series.posted:
             try:
@@ -304,9 +294,7 @@ def _drop_reason(error: Exception) -> str:
 
 
 async def announce(recorder: EventRecorder, config: Config, notice: Notice) -> None:
-    """Send an Event whose object is the lease of this controller. Wait until it is sent, at most `ANNOUNCED_WITHIN_S`
-    seconds.
-    """
+    """Send an Event about the lease of this controller. Wait at most `ANNOUNCED_WITHIN_S` seconds for it."""
     lease = ObjectRef(
         api_version="coordination.k8s.io/v1",
         kind="Lease",

@@ -27,10 +27,7 @@ class Disk(Struct, frozen=True):
 
 
 class Listener(Struct, frozen=True):
-    """A Service for the VMs of a set or pool. A user creates the Service with `vmherd expose`.
-
-    The controller never reads Services.
-    """
+    """A Service for the VMs of a set or pool, made by `kubectl vmherd expose`. The controller never reads it."""
 
     metadata: ObjectMeta = ObjectMeta()
 

@@ -63,30 +63,19 @@ from informers.resource import UNDECODABLE
 log = structlog.get_logger()
 
 MIN_PAUSE_S = 0.05
-"""The shortest pause, in seconds, between two requests for the lease. The pause prevents a busy loop when the lease
-expires.
-"""
+"""The shortest pause between two requests for the lease, against a busy loop when the lease expires."""
 
 FORBIDDEN_S = 30.0
-"""The election fails if all answers within this time, in seconds, have the status 403.
-
-A single 403 does not prove a missing permission: a starting API server may answer each request with 403.
-"""
+"""The election fails after only 403 for this time: a starting API server may answer so, too."""
 
 ATTEMPT_SHARE = 0.3
-"""The timeout of one attempt to renew, as a share of the renew deadline.
-
-After an attempt that hangs, two more attempts fit into the deadline.
-"""
+"""The timeout of one renewal, as a share of the renew deadline: after one that hangs, two more fit."""
 
 SHORTEST_ATTEMPT_S = 1.0
 """The shortest timeout of an attempt, in seconds. But the timeout is never longer than half of the renew deadline."""
 
 NEVER = float("-inf")
-"""The deadline of a process that does not hold the lease.
-
-The deadline is always in the past, so no write is allowed.
-"""
+"""The deadline of a process that does not hold the lease. It is always in the past."""
 
 FAILURES = (ApiError, TimeoutError, *UNDECODABLE)
 """If a request raises one of these exceptions, the same request may succeed later."""
@@ -104,10 +93,7 @@ class LeaseLost(Exception):
 
 
 class ElectionImpossible(Exception):
-    """An error of an election in which no retry can succeed. `str()` says the reason.
-
-    The reason is a missing permission, a missing namespace or an invalid lease.
-    """
+    """No retry can succeed: a permission or the namespace is missing, or the lease is invalid."""
 
 
 def new_identity() -> str:
@@ -166,10 +152,7 @@ class LeaderElector:
         self.restores = RestoreDetector(name)
         self._observed: Observed | None = None
         self._leading_until = NEVER
-        """The time until which this process is the leader, or NEVER if it is not the leader.
-
-        This time is the start of the last successful write of the lease plus `renew_deadline_s`.
-        """
+        """The start of the last successful write of the lease plus `renew_deadline_s`, or NEVER."""
 
         self._failing, self._releases = False, True
         self._forbidden_since: float | None = None
@@ -198,8 +181,8 @@ class LeaderElector:
     async def elected(self, stop: asyncio.Event) -> AsyncIterator[bool]:
         """Wait until this process holds the lease, and yield True. Yield False if `stop` is set first.
 
-        Raises ElectionImpossible if no retry can succeed. If the lease is lost, cancels the block and raises LeaseLost.
-        An exception of the block is raised inside an ExceptionGroup.
+        Raises ElectionImpossible. If the lease is lost, cancels the block and raises LeaseLost. An exception of the
+        block is raised inside an ExceptionGroup.
         """
         async with self._connect() as self._client:
             if not await self._acquire(stop):
@@ -223,8 +206,7 @@ class LeaderElector:
     def keep_lease(self) -> None:
         """Let the lease expire at the end of the block of `elected`, instead of releasing it.
 
-        Call this method if requests were cancelled before their answers arrived. The API server may still carry out
-        these requests. A new leader must not begin while this is possible.
+        The API server may still carry out cancelled requests. A new leader must not begin while this is possible.
         """
         self._releases = False
 
@@ -271,10 +253,7 @@ class LeaderElector:
         return ours
 
     def _standby_pause_s(self) -> float:
-        """Return the pause of a standby before its next read of the lease, in seconds.
-
-        The pause is at most 0.9 retry periods, so that a standby takes a released lease within one retry period.
-        """
+        """Return at most 0.9 retry periods, so that a standby takes a released lease within one."""
         pause_s = self._retry_period_s * (0.5 + 0.4 * self._chance())
         left_s = self._observed.held_until - self._now() if self._observed else 0.0
         return min(pause_s, max(left_s, MIN_PAUSE_S)) if left_s > 0 else pause_s
@@ -321,10 +300,7 @@ class LeaderElector:
         return f"{lease} is held by {self.holder}"
 
     async def _release(self) -> None:
-        """Release the lease, so that a standby can take it immediately.
-
-        The attempts end after half of the renew deadline. If no attempt succeeds, the lease expires later.
-        """
+        """Release the lease for a standby. Give up after half of the renew deadline: then it expires later."""
         try:
             async with asyncio.timeout(self._renew_deadline_s / 2):
                 while self._observed is not None and self._observed.lease and self.holder == self.identity:
@@ -338,10 +314,7 @@ class LeaderElector:
             self._log_failure("cannot release the lease", error)
 
     async def _apply_decision(self) -> bool:
-        """Write the lease, unless another process is its last known holder.
-
-        Return True if this process then holds the lease. Return False if nothing was written.
-        """
+        """Write the lease, unless another process is its last known holder. Return whether this process holds it."""
         if self._observed is None:
             return False
         started = self._now()

@@ -72,9 +72,7 @@ class Observed(Struct, frozen=True, kw_only=True):
     """The identity of the holder, or "" if there is no holder. If the lease was deleted, this is the last holder."""
 
     held_until: float
-    """Until this time, only the holder may write the lease. The time is in seconds on the observer's monotonic
-    clock.
-    """
+    """Until this time of the observer's monotonic clock, only the holder may write the lease."""
 
 
 def observe(before: Observed | None, lease: Lease | None, *, now: float, usual_duration_s: float) -> Observed:
@@ -122,10 +120,7 @@ Decision: TypeAlias = Create | Renew | Take | Wait
 
 
 def decide(observed: Observed, *, identity: str, now: float) -> Decision:
-    """Return the next step of the process `identity`.
-
-    The argument `now` is the time of the process's monotonic clock.
-    """
+    """Return the next step of the process `identity` at the time `now` of its monotonic clock."""
     if observed.holder == identity:
         return Renew(observed.lease) if observed.lease else Create()
     if now < observed.held_until:
@@ -154,10 +149,7 @@ def claim(decision: Create | Renew | Take, *, identity: str, duration_s: float, 
 
 
 def release(*, now: datetime) -> LeaseSpec:
-    """Return the record of a released lease. client-go writes the same record.
-
-    Any process may take a released lease.
-    """
+    """Return the record of a released lease, which any process may take, as client-go writes it."""
     moment = micro_time(now)
     return LeaseSpec(holder_identity="", lease_duration_seconds=1, acquire_time=moment, renew_time=moment)
 
@@ -170,10 +162,9 @@ def creation_body(namespace: str, name: str, spec: LeaseSpec) -> bytes:
 
 
 def change_body(lease: Lease, spec: LeaseSpec, note: str | None = None, settings: str = "") -> bytes:
-    """Return a merge patch of the spec, and of the annotations `QUARANTINE` and `SETTINGS` if their texts change. None
-    and "" change no annotation.
+    """Return a merge patch of the spec, and of the annotations `QUARANTINE` and `SETTINGS` if they change.
 
-    The patch succeeds only if the lease has not changed since it was read.
+    None and "" change no annotation. The patch succeeds only if the lease has not changed since it was read.
     """
     metadata: dict[str, object] = {"uid": lease.metadata.uid, "resourceVersion": lease.metadata.resource_version}
     changed = {QUARANTINE: note or None} if note is not None and note != lease.note else {}
@@ -190,10 +181,9 @@ def micro_time(moment: datetime) -> str:
 
 
 class RestoreDetector:
-    """Detects a restore of etcd from a backup: it calls `on_restore` with the proof if the lease has a lower version.
+    """Calls `on_restore` with the proof of a restore of etcd from a backup: the version of the lease decreases.
 
-    Each write of a lease increases its version, and the leader writes the lease every two seconds. So the restored
-    lease is older than the last lease that this process has read.
+    The leader writes the lease every two seconds, so a restored lease is older than the last that was read.
     """
 
     def __init__(self, name: str) -> None:

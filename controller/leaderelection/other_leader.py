@@ -40,9 +40,8 @@ async def leases_named(client: Requests, name: str, namespace: str = "") -> tupl
 async def with_lease_namespace(client: Requests, config: Config) -> Config:
     """Return the configuration with the namespace of the lease.
 
-    If the configuration names a namespace, nothing changes. Otherwise use the namespace of the existing lease with this
-    name. If no namespace has the lease, use `default`. Raise SeveralLeases if several namespaces have the lease, and
-    ApiError if a request fails.
+    That is the chosen one, or that of the existing lease with this name, or `default`. Raise SeveralLeases if several
+    namespaces have the lease, and ApiError if a request fails.
     """
     if config.leader_election_namespace:
         return config
@@ -73,9 +72,7 @@ log = structlog.get_logger()
 
 PAUSE_S = 1.0
 MARGIN_S = 2 * PAUSE_S
-"""A time in seconds. The check lasts this much longer than the duration of the lease, because each read of the leases
-takes some time.
-"""
+"""The check lasts this much longer than the duration of the lease, because reads take time."""
 
 LIST_LEASES = Permission(LEASES.group, LEASES.plural, "list")
 
@@ -155,8 +152,8 @@ class OtherLeaders:
     async def find(self) -> OtherLeader | None:
         """Return a live holder of a lease of the same name in another namespace, or None.
 
-        A lease that has not changed since the last call has no live holder. Without the permission to list leases,
-        return None and do not look again. Raise ApiError or msgspec.DecodeError if a request fails.
+        A live holder has changed the lease since the last call. Without the permission to list leases, return None from
+        now on. Raise ApiError or msgspec.DecodeError if a request fails.
         """
         if self._may_look is False:
             return None

@@ -77,9 +77,7 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 
 
 class Deadman:
-    """Ends the process with exit code 1 if the main loop does not answer. `away_s` returns for how many seconds it has
-    not answered, and `at_work` the object of its present work.
-    """
+    """Ends the process with exit code 1 if the main loop is `away_s` for too long, and logs what is `at_work`."""
 
     def __init__(self, away_s: Callable[[], float], at_work: Callable[[], str]) -> None:
         self._away_s, self._at_work = away_s, at_work

@@ -41,10 +41,9 @@ MEANINGS: Final[Mapping[str, str]] = {
 
 
 class MachineCounts:
-    """The counters of all controllers, and one `MachineTally` for each replica set or pool. Call the methods only on
-    the event loop.
+    """The counters of all controllers, and one `MachineTally` for each set or pool of a kind in `TALLIED`.
 
-    Only sets and pools whose kind is in `TALLIED` have a `MachineTally`.
+    Call the methods only on the event loop.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:

@@ -28,10 +28,7 @@ from informers.resource import Resource
 
 
 class SetFigures(Struct, frozen=True, gc=False):
-    """The values that the metrics page shows for one replica set or pool.
-
-    `max_unavailable` is None if the spec has no limit, or if all replicas are ready.
-    """
+    """The values of one replica set or pool. `max_unavailable` is None without a limit, or if all are ready."""
 
     kind: str
     namespace: str
@@ -54,10 +51,7 @@ class SetFigures(Struct, frozen=True, gc=False):
 
 
 class MachineTally(NamedTuple):
-    """The numbers of VMs or VMIs that this process has created, deleted and healed for one set or pool.
-
-    A VM is healed if it is deleted because it failed.
-    """
+    """The numbers of VMs or VMIs that this process has created, deleted and, because they failed, healed."""
 
     started: int = 0
     stopped: int = 0
@@ -71,11 +65,10 @@ Held: TypeAlias = Mapping[tuple[str, str, str], frozenset[str]]
 """The reasons of held writes of each set or pool, by kind, namespace and name. Other sets and pools have no entry."""
 
 FigureSource: TypeAlias = Callable[[], Iterable[SetFigures]]
-"""A function that returns the `SetFigures` of all objects of a kind.
+"""Returns the `SetFigures` of all objects of a kind.
 
-The function is called on the event loop, so the function must return quickly. Another thread iterates the result, so
-the iteration must read only immutable values. For example, the result can be a generator over the `values()` of a
-store.
+It is called on the event loop and must return quickly. Another thread iterates the result, so this may read only
+immutable values.
 """
 
 Number: TypeAlias = Callable[[SetFigures], float | None]
@@ -164,9 +157,7 @@ TALLIED_NOUNS: Mapping[str, str] = {VMS.kind: "vms", VMIS.kind: "vmis"}
 
 
 def render(families: Iterable[Family], *, openmetrics: bool) -> str:
-    """Return the metrics as text, in the OpenMetrics format or in Prometheus' text format. Leave out metrics without
-    lines.
-    """
+    """Return the metrics in the OpenMetrics format or in Prometheus' text format. Leave out those without lines."""
     parts = []
     for family in families:
         lines = "\n".join(family.lines)
@@ -275,10 +266,10 @@ def _escaped(text: str) -> str:
 
 
 class Figures:
-    """Reads the values that the metrics page shows for each replica set or pool of a kind.
+    """The values of each replica set or pool of a kind. `parse` is `Rules.parse_intent`.
 
-    `parse` is `Rules.parse_intent`. A spec is parsed again only after the spec or an annotation has changed. Otherwise
-    a page of ten thousand pools would take 0.2 s more.
+    It is called only after a change of a spec or an annotation: else a page of ten thousand pools would take 0.2 s
+    more.
     """
 
     def __init__(self, kind: str, group: str, parse: Callable[[Any], Any | FieldError]) -> None:

@@ -9,6 +9,7 @@ thread renders the page, so that the formatting of thousands of lines does not b
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -26,38 +27,28 @@ _END = b"# EOF\n"
 _OTHER_ESCAPING = re.compile(r"escaping\s*=\s*(dots|values)\b")
 
 
+@dataclass(frozen=True)
 class Page(Collector):
     """A snapshot of all series: the series in the registry, and the series whose values are read at each scrape."""
 
-    def __init__(
-        self,
-        registry: CollectorRegistry,
-        live: Sequence[Metric],
-        figures: Sequence[Iterable[SetFigures]],
-        tallies: Tallies,
-        held: Held,
-    ) -> None:
-        self._registry = registry
-        self._live = live
-        self._figures = figures
-        self._tallies = tallies
-        self._held = held
+    registry: CollectorRegistry
+    live: Sequence[Metric]
+    figures: Sequence[Iterable[SetFigures]]
+    tallies: Tallies
+    held: Held
 
     def collect(self) -> Iterator[Metric]:
         """Yield all series except the series of single objects. Any thread may call this method."""
-        yield from self._registry.collect()
-        yield from self._live
+        yield from self.registry.collect()
+        yield from self.live
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
-        """Return the text of the page in the format that the `Accept` header requests, and the content type.
-
-        Any thread may call this method. Call it only once, because it consumes iterators of the page.
-        """
+        """Return the text in the format of the `Accept` header, and the content type. Call it once, in any thread."""
         # None of our names needs an escape, but the escaping schemes `dots` and `values` would change our names.
         # The scheme `underscores` does not change our names.
         encode, content_type = choose_encoder(_OTHER_ESCAPING.sub("escaping=underscores", accept))
         openmetrics = content_type.startswith("application/openmetrics-text")
-        objects = render(families_of(self._figures, self._tallies, self._held), openmetrics=openmetrics).encode()
+        objects = render(families_of(self.figures, self.tallies, self.held), openmetrics=openmetrics).encode()
         counted = encode(self)
         if openmetrics:
             return counted.removesuffix(_END) + objects + _END, content_type
@@ -73,10 +64,7 @@ def gauge(name: str, help_text: str, label: str, values: Mapping[str, float]) ->
 
 
 def queue_ages(queues: Iterable[WorkQueue[Any]], now: float) -> Iterator[Metric]:
-    """Yield two gauges of the time, in seconds, that workers have spent on unfinished keys.
-
-    Only these gauges show a worker that hangs, because the other metrics count a key at the end of its processing.
-    """
+    """Yield two gauges of the seconds that workers have spent on unfinished keys: only these show a hanging worker."""
     labels = ["name", "controller"]
     unfinished = GaugeMetricFamily(
         "workqueue_unfinished_work_seconds",

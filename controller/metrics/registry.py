@@ -103,11 +103,7 @@ class Metrics(Instruments):
         self._queue(queue.name)
 
     def show_unsettled(self, controller: str, oldest_s: Callable[[], float]) -> None:
-        """Add a gauge to the page: how long a controller has waited for its own writes to appear in its cache.
-
-        `oldest_s` is called at each scrape. It must return the longest wait of all objects, in seconds, or 0 if the
-        cache shows all writes. `Expectations.oldest_s` is such a function.
-        """
+        """Add a gauge: the seconds for which a controller waits to see its own writes (`Expectations.oldest_s`)."""
         self._unsettled[controller] = oldest_s
 
     def show_writes(self, slots: FairSlots) -> None:
@@ -118,10 +114,7 @@ class Metrics(Instruments):
         self._process.quarantined.set_function(quarantined)
 
     def show_replicas(self, source: FigureSource) -> None:
-        """At each scrape, call the source and add the values of the returned objects to the page.
-
-        A process that waits for the lease adds no series of objects, because the leader already shows these series.
-        """
+        """Add the objects of the source to each page. A process that waits for the lease leaves them to the leader."""
         self._figures.append(source)
 
     def page(self) -> Page:
@@ -224,10 +217,7 @@ class Metrics(Instruments):
         self._controller(controller).active_workers.inc(change)
 
     def reconciled(self, controller: str, *, result: str, seconds: float) -> None:
-        """Count a reconciliation with this result, and record its duration.
-
-        The result is one of RESULTS.
-        """
+        """Count a reconciliation with this result, one of RESULTS, and record its duration."""
         self._process.results.labels(controller, result).inc()
         self._controller(controller).seconds.observe(seconds)
         if result == "error":
@@ -238,10 +228,7 @@ class Metrics(Instruments):
         self._controller(controller).panics.inc()
 
     def acted(self, controller: str, *, action: str, outcome: str) -> None:
-        """Count a planned write with this outcome.
-
-        `action` and `outcome` are class names of controller/runtime/actions.py in snake case.
-        """
+        """Count a planned write. `action` and `outcome` are class names of runtime/actions.py in snake case."""
         self._action(controller, action, outcome).inc()
 
     def carried_out(self, controller: str, owner_kind: str, owner: ObjectKey, outcomes: Iterable[Outcome]) -> None:
@@ -259,10 +246,7 @@ class Metrics(Instruments):
             self._held[owner_kind, *owner] = reasons
 
     def became_ready(self, owner_kind: str, after_s: float) -> None:
-        """Record that a VM or VMI became ready for the first time, `after_s` seconds after its creation.
-
-        A process that waits for the lease records nothing, because the leader observes the same change.
-        """
+        """Record the first readiness of a VM or VMI. A process that waits for the lease leaves it to the leader."""
         if self.is_leading:
             self._process.ready.labels(owner_kind).observe(after_s)
 
@@ -271,9 +255,7 @@ class Metrics(Instruments):
         self._controller(controller).stale_skips.inc()
 
     def gave_up(self, controller: str) -> None:
-        """Count a reconciliation that continued although the cache did not show all earlier writes within the time
-        limit.
-        """
+        """Count a reconciliation that no longer waited for the cache to show all earlier writes."""
         self._controller(controller).gave_up.inc()
 
     def event_dropped(self, reason: str) -> None:

@@ -24,10 +24,7 @@ READY_BUCKETS = (
     *(1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 45.0),
     *(60.0, 90.0, 120.0, 180.0, 300.0, 450.0, 600.0, 900.0, 1200.0, 1800.0, 3600.0),
 )
-"""The upper limits of the buckets for the time from creation to readiness, in seconds.
-
-A container disk boots in seconds. A disk that is imported first can take half an hour.
-"""
+"""The limits of the buckets in seconds: a container disk boots in seconds, an imported disk in half an hour."""
 
 
 class Series:

@@ -30,7 +30,7 @@ from controller.replicas.conditions import (
     REPLICA_FAILURE,
     REPLICA_PAUSED,
     held_reason,
-    pause_notices,
+    transitions,
     true_condition,
 )
 from controller.replicas.disruption_budget import budget_notices, without_budgets
@@ -102,13 +102,13 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome], waits: Waits = 
 
 
 def transition_notices(old: PoolStatus | None, new: PoolStatus) -> tuple[Notice, ...]:
-    """Return the Events about a pause, a resume, and a new failure (P17).
+    """Return the Events about a pause, a resume, a missed progress deadline, and a new failure (P17).
 
     The caller sends the Events after the status has been written.
     """
     paused = Notice(reason="SuccessfulPaused", message="Pool is paused", warning=False)
     resumed = Notice(reason="SuccessfulResume", message="Pool is unpaused", warning=False)
-    return (*pause_notices(old, new, paused=paused, resumed=resumed), *_failure_notices(old, new))
+    return (*transitions(old, new, paused=paused, resumed=resumed), *_failure_notices(old, new))
 
 
 def _failure_notices(old: PoolStatus | None, new: PoolStatus) -> tuple[Notice, ...]:

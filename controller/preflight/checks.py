@@ -56,11 +56,10 @@ PAUSE_S = 1.0
 
 
 class NeededKind(Struct, frozen=True):
-    """A resource that the API server has to serve.
+    """A resource that the API server has to serve, or else the `remedy`.
 
-    `remedy` says what to do if the API server does not serve the resource. If `is_optional` is true, the controller
-    starts without the resource. It waits for the resource while it reconciles the other kinds. `other_versions` are the
-    versions that vmherd supports but does not use in this cluster.
+    If `is_optional` is true, the controller reconciles the other kinds while it waits for the resource.
+    `other_versions` are supported, but not used in this cluster.
     """
 
     resource: Resource[Any]
@@ -115,10 +114,10 @@ def _remedy(kind: Kind[Any], mode: str) -> str:
 
 
 async def resolve(client: Requests, config: Config, *, wait_s: float = WAIT_S) -> Config:
-    """Wait until the API server answers. Return the configuration with the values that depend on the cluster: the mode
-    that `auto` selects, the versions of the kinds, and the namespace of the lease.
+    """Wait until the API server answers. Return the configuration with the values that depend on the cluster.
 
-    If a request fails, raise StartupError. Raise SeveralLeases if the user has to choose a namespace.
+    They are the mode that `auto` selects, the versions of the kinds, and the namespace of the lease. Raise
+    StartupError, or SeveralLeases.
     """
     async with _errors_as_problems():
         await reach(client, wait_s=wait_s)
@@ -128,9 +127,9 @@ async def resolve(client: Requests, config: Config, *, wait_s: float = WAIT_S) -
 
 
 async def check(client: Requests, config: Config, *, now: Callable[[], datetime], wait_s: float = WAIT_S) -> None:
-    """Do all checks. If there are problems, raise StartupError with all problems.
+    """Do all checks. Raise StartupError with all problems.
 
-    The function `now` returns the wall clock time. `wait_s` is the longest time to wait, in seconds.
+    `now` returns the wall clock time. `wait_s` is the longest time to wait, in seconds.
     """
     async with _errors_as_problems():
         await reach(client, wait_s=wait_s)
@@ -159,10 +158,7 @@ async def check(client: Requests, config: Config, *, now: Callable[[], datetime]
 
 
 async def _missing_permissions(client: Requests, needed: Sequence[Permission]) -> tuple[MissingPermission, ...]:
-    """Return the missing permissions. If a permission is missing, ask a second time and return the second answer.
-
-    The reason: a new API server denies every permission until it has read the roles.
-    """
+    """Return the missing permissions, of the second answer: a new API server denies all until it knows the roles."""
     if await missing_permissions(client, needed):
         await asyncio.sleep(PAUSE_S)
         return await missing_permissions(client, needed)
@@ -188,10 +184,7 @@ def _no_answer(why: str) -> str:
 
 
 async def reach(client: Requests, *, wait_s: float) -> None:
-    """Wait until the API server answers.
-
-    Raise ApiError if the API server does not answer within `wait_s` seconds or does not accept the credentials.
-    """
+    """Wait until the API server accepts the credentials. Raise ApiError after `wait_s` seconds, or if it does not."""
     deadline = asyncio.get_running_loop().time() + wait_s
     reported = ""
     while True:
@@ -215,8 +208,7 @@ async def reach(client: Requests, *, wait_s: float) -> None:
 async def _check_optional(client: Requests, kind: NeededKind) -> tuple[Problem, ...]:
     """Log a warning if the cluster does not serve the optional kind.
 
-    Return a problem if the cluster serves another supported version of the kind. A possible cause: the kind was
-    installed after the version was chosen. The next start of the controller chooses the served version.
+    Return a problem if another supported version is served now, which the next start of the controller chooses.
     """
     resource = kind.resource
     if await is_served(client, resource.group_path, resource.plural):
@@ -268,8 +260,7 @@ def _unserved(kind: NeededKind, why: str) -> str:
 async def _why_unserved(client: Requests, kind: NeededKind) -> tuple[Problem, bool]:
     """Return the reason why the kind is not served, and whether a wait is useless.
 
-    If the kind is not installed, a wait is useless. If the CustomResourceDefinition of the kind exists, a wait is
-    useful. A wait is also useful if the controller has no permission to read the CustomResourceDefinition.
+    If its CustomResourceDefinition exists or may not be read, a wait is useful.
     """
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind.resource.name}"
     missing = f"the cluster has no {kind}: {kind.remedy}"

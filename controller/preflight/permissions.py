@@ -1,8 +1,6 @@
-"""Lists the permissions that the controller needs.
+"""Lists the permissions without which the controller does not work, and the `optional_permissions`.
 
-`permissions_needed` lists the permissions that the controller cannot work without. Before the controller starts,
-`controller.access` asks the API server for each of them. The roles in the chart and in the manifests contain exactly
-these permissions and the `optional_permissions`.
+`controller.access` asks for the first before the start. The roles in the chart and the manifests have exactly both.
 """
 
 from collections.abc import Iterable
@@ -42,10 +40,7 @@ def _accesses(config: Config) -> tuple[Access, ...]:
 
 
 def _reads(config: Config) -> Iterable[Permission]:
-    """Yield the permissions to list and watch the cached kinds.
-
-    With `--observe`, the controller writes no objects, so it needs no other permissions for objects.
-    """
+    """Yield the permissions to list and watch the cached kinds: all that `--observe` needs for objects."""
     kinds = [(config.group_of(kind), kind.plural) for kind in KINDS]
     kinds += [(each.resource.group, each.resource.plural) for each in _accesses(config) if each.is_cached]
     for namespace in config.namespaces:
@@ -54,11 +49,7 @@ def _reads(config: Config) -> Iterable[Permission]:
 
 
 def check_permissions(config: Config) -> tuple[Permission, ...]:
-    """Return the permissions to check whether KubeVirt's own loops are stopped.
-
-    Only the mode `takeover` needs these permissions. In other modes, KubeVirt usually is not installed or has other API
-    groups.
-    """
+    """Return the permissions to check whether KubeVirt's own loops are stopped, for the mode `takeover`."""
     if config.mode != Mode.TAKEOVER or not config.second_writer_check or not shared_with_kubevirt(config):
         return ()
     namespace = config.kubevirt_namespace
@@ -80,11 +71,7 @@ def optional_permissions(config: Config) -> tuple[Permission, ...]:
 
 
 def scrape_permissions(config: Config) -> tuple[Permission, ...]:
-    """Return the permissions to check the readers of the metrics.
-
-    The controller asks the API server to which user a token belongs, and whether this user may read the metrics.
-    TokenReviews and SubjectAccessReviews have no namespace, so only a ClusterRole can grant these permissions.
-    """
+    """Return the permissions to check the readers of the metrics, which only a ClusterRole can grant."""
     if not config.metrics_secure:
         return ()
     return (
@@ -94,10 +81,7 @@ def scrape_permissions(config: Config) -> tuple[Permission, ...]:
 
 
 def _owner_permissions(group: str, plural: str) -> Iterable[tuple[str, str, str, str]]:
-    """Yield the permissions for the objects of a reconciled kind.
-
-    Each permission is a tuple of group, resource, subresource and verb.
-    """
+    """Yield the group, resource, subresource and verb of each permission for a reconciled kind."""
     yield from ((group, plural, "", verb) for verb in READ)
     yield group, plural, "status", "patch"
     # If OwnerReferencesPermissionEnforcement is enabled, only users with this permission may set blockOwnerDeletion.

@@ -21,10 +21,9 @@ from informers.resource import Resource
 
 
 async def with_served_versions(client: Requests, config: Config) -> Config:
-    """Return the configuration with the API versions that the cluster serves.
+    """Return the configuration with the served versions of the kinds that have several.
 
-    If the controller supports only one API version of a kind, the kind keeps this version. If a request fails, raise
-    ApiError or msgspec.DecodeError.
+    Raise ApiError or msgspec.DecodeError if a request fails.
     """
     versions = {}
     for kind in KINDS:

@@ -21,6 +21,9 @@ RECONCILING: Final = "Reconciling"
 STALLED: Final = "Stalled"
 """The conditions of kstatus. Many tools read them, see `kstatus`."""
 
+DEADLINE: Final = "ProgressDeadlineExceeded"
+"""The reason of `Stalled` if a VM or a write has exceeded the progress deadline."""
+
 _TEXTS_OF_FAILURES: Final = frozenset({REPLICA_FAILURE, RECONCILING, STALLED})
 
 
@@ -47,12 +50,17 @@ def true_condition(status: Any, type_: str) -> Condition | None:
     return find_true(status.conditions if status is not None else None, type_)
 
 
-def pause_notices(old: Any, new: Any, *, paused: Notice, resumed: Notice) -> tuple[Notice, ...]:
-    """Return the notice about a pause or its end, if the two statuses differ in it (R8, P17)."""
+def transitions(old: Any, new: Any, *, paused: Notice, resumed: Notice) -> tuple[Notice, ...]:
+    """Return the notices about a pause or its end (R8, P17) and a missed deadline, if the two statuses differ in it.
+
+    The cause of each other stall has an Event of its own.
+    """
     was_paused, is_paused = (true_condition(status, REPLICA_PAUSED) is not None for status in (old, new))
-    if was_paused == is_paused:
-        return ()
-    return (paused if is_paused else resumed,)
+    notices = () if was_paused == is_paused else (paused if is_paused else resumed,)
+    was_late, is_late = (true_condition(status, STALLED) for status in (old, new))
+    if is_late is None or is_late.reason != DEADLINE or (was_late is not None and was_late.reason == DEADLINE):
+        return notices
+    return (*notices, Notice(reason=DEADLINE, message=is_late.message or ""))
 
 
 def held_reason(cause: Cause) -> str:

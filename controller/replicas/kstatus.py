@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from controller.apimachinery.conditions import Condition, find_true, merge_conditions, with_timezone
 from controller.apimachinery.field_error import INVALID_SPEC
 from controller.kubevirt.problems import Problem, terminating_problem, text_of
-from controller.replicas.conditions import RECONCILING, REPLICA_FAILURE, STALLED
+from controller.replicas.conditions import DEADLINE, RECONCILING, REPLICA_FAILURE, STALLED
 from controller.replicas.wrong_annotations import Wrong, problem_of
 from controller.runtime.actions import Plan
 from controller.runtime.members.groups import Members
@@ -24,7 +24,6 @@ from controller.runtime.waits import Wait
 
 S = TypeVar("S", bound=Struct)
 
-PROGRESS_DEADLINE_EXCEEDED: Final = "ProgressDeadlineExceeded"
 INTERNAL_ERROR: Final = "InternalError"
 
 
@@ -150,11 +149,11 @@ def health_of(
     overdue = next((problem for problem, since in troubles if is_overdue(since, now, deadline)), None)
     # The condition in the present status has the time of the first failure.
     first = find_true(conditions, REPLICA_FAILURE) if failure is not None else None
-    stall = _stall_of_waits(waits, conditions) or (Stall(PROGRESS_DEADLINE_EXCEEDED, late) if late else None)
+    stall = _stall_of_waits(waits, conditions) or (Stall(DEADLINE, late) if late else None)
     if overdue is not None:
-        stall = Stall(PROGRESS_DEADLINE_EXCEEDED, overdue.text_after(texts))
+        stall = Stall(DEADLINE, overdue.text_after(texts))
     elif first is not None and is_overdue(with_timezone(first.last_transition_time), now, deadline):
-        stall = Stall(PROGRESS_DEADLINE_EXCEEDED, text_of(failure))
+        stall = Stall(DEADLINE, text_of(failure))
     if stall is not None:
         return Health(Word.DEGRADED, stall.message, stall)
     if failure is not None:

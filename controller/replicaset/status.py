@@ -20,8 +20,8 @@ from controller.replicas.conditions import (
     REPLICA_FAILURE,
     REPLICA_PAUSED,
     held_reason,
-    pause_notices,
     replica_failure,
+    transitions,
     true_condition,
 )
 from controller.replicas.disruption_budget import budget_notices, without_budgets
@@ -92,13 +92,13 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome], waits: Waits = 
 
 
 def transition_notices(old: ReplicaSetStatus | None, new: ReplicaSetStatus) -> tuple[Notice, ...]:
-    """Return a notice if the set was paused or resumed between the status `old` and the status `new` (R8).
+    """Return the Events about a pause, a resume and a missed progress deadline (R8, R11).
 
-    The caller must publish the notice only after the new status has been written.
+    The caller sends the Events after the status has been written.
     """
     paused = Notice(reason="SuccessfulPaused", message="Paused", warning=False)
     resumed = Notice(reason="SuccessfulResumed", message="Resumed", warning=False)
-    return pause_notices(old, new, paused=paused, resumed=resumed)
+    return transitions(old, new, paused=paused, resumed=resumed)
 
 
 def outcome_notices(outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:

@@ -65,10 +65,9 @@ class Create(Struct, frozen=True, kw_only=True):
 
 
 class Member(Struct, frozen=True, kw_only=True):
-    """A VM that must still belong to its pool while the pool restarts the VMI of this VM.
+    """A VM that must still belong to the pool `owner_uid` while the pool restarts its VMI.
 
-    `key` and `uid` are the key and the UID of the VM. `owner_uid` is the UID of the pool. If `must_ask` is true, the
-    only reason for the restart is that KubeVirt asks for it in the status of the VM.
+    If `must_ask` is true, the only reason for the restart is that KubeVirt asks for it in the status of the VM.
     """
 
     resource: AnyResource
@@ -207,10 +206,7 @@ class Restart(Struct, frozen=True, kw_only=True):
 
 
 class Confirm(Struct, frozen=True, kw_only=True):
-    """An action that reads the object `key` from the server, not from the cache.
-
-    The action succeeds only if the object still has the UID `uid` and is not being deleted (R2).
-    """
+    """An action that reads the object from the server. It succeeds only if the object has this UID and stays (R2)."""
 
     resource: AnyResource
     key: ObjectKey
@@ -292,10 +288,7 @@ def waiting(text: str, why: Why = Why.TIME, **fields: Any) -> Plan:
 
 
 class Done(Struct, frozen=True):
-    """The outcome of an action that the server confirmed.
-
-    `version` is the resourceVersion after the write, or "" if the answer contains none.
-    """
+    """The server confirmed the action. `version` is the resourceVersion after the write, or "" if it is unknown."""
 
     action: Action
     version: str = ""
@@ -372,10 +365,7 @@ class Postponed(Struct, frozen=True):
 
 
 class Unserved(Struct, frozen=True):
-    """The outcome of a restart that was not possible, because the cluster does not serve the subresource now.
-
-    The restart is requested again after `result.UNSERVED_S` seconds.
-    """
+    """The cluster does not serve the subresource of a restart now. The next request is after `result.UNSERVED_S`."""
 
     action: Restart
     error: ApiError

@@ -32,10 +32,9 @@ LOOK_AGAIN_S: Final = 60.0
 
 
 class DryRunReport(NamedTuple):
-    """A plan as text. The dry run compares the reports of an object, to see if its plan has changed.
+    """A plan as text, to see if it has changed.
 
-    `status` is true if the reconciliation would write the status. `held` is the reason why the plan leaves out writes,
-    or "".
+    `status` is true if the status would be written. `held` is the reason why the plan leaves out writes, or "".
     """
 
     actions: tuple[str, ...]
@@ -48,10 +47,7 @@ class DryRunReport(NamedTuple):
 
 
 class DryRunReconciler(Generic[S]):
-    """The reconciler of one kind in a dry run. The reconciler writes nothing.
-
-    The function `now` returns the time of the wall clock, for comparison with timestamps in objects.
-    """
+    """The reconciler of one kind in a dry run. It writes nothing. `now` is the wall clock, for times in objects."""
 
     def __init__(
         self,
@@ -88,10 +84,7 @@ class DryRunReconciler(Generic[S]):
         return Report(result, self._new_facts(key, plan, report))
 
     def _new_facts(self, key: ObjectKey, plan: Plan, report: DryRunReport) -> dict[str, object]:
-        """Return the facts of this reconciliation for the log, and count the actions of the plan.
-
-        If the report is empty or has not changed, return no facts and count nothing.
-        """
+        """Return the facts for the log, and count the actions, if the report is not empty and new."""
         before = self._reported.pop(key, None)
         if report:
             self._reported[key] = report
@@ -140,9 +133,7 @@ def facts_of(plan: Plan, report: DryRunReport) -> dict[str, object]:
 
 
 def forbid_writes() -> None:
-    """Raise GateClosed always. In a dry run, the client calls this function before each write. So a dry run cannot
-    write by mistake.
-    """
+    """Raise GateClosed: the client calls this before each write, so a dry run cannot write by mistake."""
     raise GateClosed("dry run: writes are not allowed")
 
 

@@ -53,10 +53,9 @@ WARNED = "The API server warns about a write: "
 
 
 class Snapshot(Protocol):
-    """The input of a plan: the set or pool and the related objects, as the caches show them.
+    """The set or pool and the related objects, as the caches show them. `members` are its VMs or VMIs.
 
-    `members` are the VMs or VMIs that the set or pool controls. `settled` is true if the caches show all writes of this
-    controller for the set or pool (R9).
+    `settled` is true if the caches show all writes of this controller for it (R9).
     """
 
     @property
@@ -92,10 +91,7 @@ class Rules(Protocol[S]):
         """The judge of deletes and restarts whose object has changed since the plan was made."""
 
     def prepare(self, key: ObjectKey, *, now: datetime) -> Iterator[object]:
-        """Do a part of the work of `take_snapshot` in slices of a few milliseconds. Other tasks run after each slice.
-
-        The result of `take_snapshot` does not depend on this method.
-        """
+        """Do a part of `take_snapshot` in slices of a few milliseconds, between which other tasks run."""
 
     def take_snapshot(self, key: ObjectKey, *, now: datetime, settled: bool) -> S | None:
         """Return the snapshot of the set or pool with this key, or None if the cache does not contain it."""
@@ -106,24 +102,18 @@ class Rules(Protocol[S]):
         """Return the plan for a key whose set or pool was deleted."""
 
     def next_status(self, snapshot: S, outcomes: tuple[Outcome, ...], waits: tuple[Wait, ...] | None) -> Any:
-        """Return the complete status after a reconciliation with these outcomes, as a Struct. `waits` are those of the
-        plan, or None if the plan does not know what is needed.
-        """
+        """Return the complete status, as a Struct. `waits` is None if the plan does not know what is needed."""
 
     def transition_notices(self, old: Any, new: Any) -> tuple[Notice, ...]:
-        """Return the notices about a change from the status `old` to the status `new`.
-
-        The argument `old` is None if there was no status.
-        """
+        """Return the notices about a change from the status `old`, or None, to the status `new`."""
 
     def outcome_notices(self, outcomes: Iterable[Outcome]) -> tuple[Notice, ...]: ...
 
     def parse_intent(self, owner: Any) -> Any | FieldError:
         """Return the parsed spec, or its first error.
 
-        The metrics page reads two fields of a parsed spec. `rolls_out` is True if the controller replaces all outdated
-        VMs or VMIs without a request by the user. `most_unavailable` is the number of replicas that may be unavailable
-        at the same time, or None.
+        The metrics page reads two fields: `rolls_out` is True if all outdated VMs or VMIs are replaced without a
+        request, and `most_unavailable` is the number of replicas that may be unavailable at the same time, or None.
         """
 
 
@@ -157,10 +147,7 @@ class Tools(NamedTuple):
 
 
 class RulesReconciler(Generic[S]):
-    """A reconciler that brings the objects of one kind to their desired state.
-
-    The function `now` returns the time of the wall clock, for comparison with timestamps in objects.
-    """
+    """Brings the objects of one kind to their desired state. `now` is the wall clock, for times in objects."""
 
     def __init__(
         self,
@@ -173,11 +160,7 @@ class RulesReconciler(Generic[S]):
         instruments: ReconcilerInstruments,
         known_status: Container[str] | None = None,
     ) -> None:
-        """Create the reconciler.
-
-        `publish` sends the notices about a set or pool as Events. `known_status` are the status fields in the served
-        schema. None means all fields.
-        """
+        """`publish` sends notices as Events. `known_status` are the fields in the served schema, or None for all."""
         self._kind = kind
         self._rules = rules
         self._executor, self._expectations, self._first_deletes, self._status_writer = tools
@@ -262,9 +245,9 @@ class RulesReconciler(Generic[S]):
         return Report(result, facts_of(plan, outcomes, other_error=other_error))
 
     async def _resolve_lost_writes(self, key: ObjectKey) -> ApiError | None:
-        """Ask the server about each write whose answer was lost. Return the error if the server cannot answer.
+        """Ask the server about each write whose answer was lost. Return the error if it cannot answer.
 
-        After such an error, the plan contains no writes that depend on the lost write.
+        The plan then contains no writes that depend on the lost write.
         """
         owner = self._rules.owners.get(key)
         return await self._executor.resolve(key, GONE if owner is None else owner.metadata.uid)
@@ -277,10 +260,7 @@ class RulesReconciler(Generic[S]):
         return self._rules.take_snapshot(key, now=self._now(), settled=settled)
 
     async def _recount(self, key: ObjectKey, planned: S, outcomes: Iterable[Outcome]) -> S | None:
-        """Return the snapshot for the status, or None if no status is written.
-
-        If a set or pool is being deleted, a patch of it removes its finalizer. It is then probably gone.
-        """
+        """Return the snapshot for the status, or None: a deleted set or pool without its finalizer is probably gone."""
         if planned.owner.metadata.deletion_timestamp is not None and any(
             outcome.action.resource is self._rules.resource for outcome in outcomes
         ):
@@ -301,10 +281,7 @@ class RulesReconciler(Generic[S]):
     async def _write_status(
         self, key: ObjectKey, snapshot: S, outcomes: tuple[Outcome, ...], waits: tuple[Wait, ...] | None
     ) -> bool:
-        """Write the status if the new status differs from the old status (R11). Raise ApiError if the write fails.
-
-        Return False if another reconciliation must write the status later.
-        """
+        """Write the status if it differs (R11). Return False if it must be written later. Raise ApiError."""
         owner: Any = snapshot.owner
         if owner.metadata.deletion_timestamp is not None and not snapshot.settled:
             return True  # the last write may have removed the last finalizer, so the object may be gone

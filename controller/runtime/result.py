@@ -25,9 +25,7 @@ from informers.errors import ApiError, Conflict, Forbidden, ServerError, StatusE
 from informers.meta import ObjectKey
 
 LOOK_AGAIN_S = 5.0
-"""The delay, in seconds, after a reconciliation that writes or waits for the cache. Usually a watch event starts the
-next reconciliation much earlier.
-"""
+"""The delay after a write or a wait for the cache, in seconds. Usually a watch event comes much earlier."""
 
 
 POSTPONED_S = 0.5
@@ -48,23 +46,15 @@ LONGEST_RETRY_AFTER_S = 300.0
 """The longest delay, in seconds, that a Retry-After can cause. A wrong Retry-After must not stop a key for a day."""
 
 UNSERVED_S = 30.0
-"""The delay, in seconds, after the cluster did not serve a restart. No event reports when the cluster serves restarts
-again.
-"""
+"""The delay after a restart that was not served, in seconds. No event tells when it is served again."""
 
 
 class AwaitChange(Struct, frozen=True):
-    """The result of a reconciliation that needs no retry.
-
-    The next reconciliation starts after a change of an object.
-    """
+    """The result of a reconciliation that needs no retry. A change of an object starts the next one."""
 
 
 class After(Struct, frozen=True):
-    """The result of a reconciliation if the key must be reconciled again after `seconds`.
-
-    An event may start an earlier reconciliation. The key is still reconciled again after `seconds`.
-    """
+    """The result if the key must be reconciled again after `seconds`, also if an event starts an earlier one."""
 
     seconds: float
 
@@ -101,8 +91,7 @@ class Report(Struct, frozen=True):
 class Cleanup(Struct, frozen=True):
     """A plan that removes the finalizers of this controller from the objects of a kind.
 
-    `left` are the keys of the sets or pools that the plan does not change, because only a running controller can keep
-    the disks of their VMs.
+    `left` are the sets or pools for whose disks a controller has to run. They do not change.
     """
 
     plan: Plan
@@ -110,10 +99,7 @@ class Cleanup(Struct, frozen=True):
 
 
 class Reconciler(Protocol):
-    """A reconciler brings one object to its desired state.
-
-    At most one worker at a time calls `reconcile` for the same key.
-    """
+    """Brings one object to its desired state. At most one worker at a time calls `reconcile` for the same key."""
 
     async def reconcile(self, key: ObjectKey) -> Report: ...
 
@@ -163,10 +149,7 @@ def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, other_e
 
 
 def postponed_s(outcome: Postponed) -> float:
-    """Return the delay, in seconds, before the create is tried again. The delay grows with the time of the wait.
-
-    The create waits for the deletion of a disk. No event reports this deletion, because no cache contains disks.
-    """
+    """Return the delay before the next try, which grows with the wait: no event tells of the deletion of a disk."""
     return min(max(POSTPONED_S, outcome.waited_s / 4), LONGEST_POSTPONED_S)
 
 

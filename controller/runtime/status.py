@@ -1,8 +1,4 @@
-"""Pure functions for the status of a set or pool after a reconciliation (R11, P17).
-
-`recounted` returns the snapshot from which the status is computed. `status_patch` returns the patch that writes the
-status.
-"""
+"""Pure functions for the status of a set or pool after a reconciliation (R11, P17)."""
 
 from collections.abc import Container
 from typing import Any, TypeVar
@@ -57,8 +53,5 @@ def _owner(snapshot: Any) -> Any:
 
 
 def _or_none(value: object) -> object:
-    """Return None for an empty list, and the value itself otherwise.
-
-    An empty list of conditions has the same meaning as an absent list.
-    """
+    """Return None for an empty list, because an empty list of conditions means the same as none."""
     return None if value == () else value

@@ -22,9 +22,7 @@ T = TypeVar("T", bound=KubeObject)
 Wake: TypeAlias = tuple[ObjectKey, float]
 
 COUNT_DELAY_S: Final = 0.2
-"""The delay, in seconds, after a change that affects only the replica counts in the status. One reconciliation handles
-all such changes during the delay.
-"""
+"""The delay after a change that affects only replica counts, in seconds. One reconciliation handles all."""
 
 
 def _nothing(_: object) -> object:

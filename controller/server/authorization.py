@@ -30,10 +30,9 @@ ALLOWED_AT_MOST_S: Final = 300.0
 """A permission stays valid for this time, in seconds, while the API server does not answer."""
 
 CACHED_ANSWERS: Final = 500
-"""The largest number of answers in each of the two caches.
+"""The most answers in each of the caches of permissions and of denials.
 
-Permissions and denials have separate caches. So requests with invented tokens do not remove the permissions of real
-tokens.
+They are separate, so that requests with invented tokens do not remove the permissions of real tokens.
 """
 
 MAX_REVIEWS_IN_FLIGHT: Final = 4
@@ -58,9 +57,9 @@ class _Answer(Struct, frozen=True):
 
 
 class Reviewer:
-    """Checks whether the sender of a request may read the metrics. `clock` returns seconds of a monotonic clock.
+    """Checks whether the sender of a request may read the metrics, with one cache for all requests.
 
-    A process has only one Reviewer, so that all requests share its caches.
+    `clock` returns seconds of a monotonic clock.
     """
 
     def __init__(self, client: Requests, *, clock: Callable[[], float]) -> None:
@@ -114,10 +113,7 @@ class Reviewer:
         return answer
 
     async def _review(self, token: str) -> Denial | None:
-        """Ask the API server about a token. Return None if its user may read the metrics, or else the denial.
-
-        Raises ApiError, or DecodeError if an answer does not have the expected form.
-        """
+        """Return the denial of a token, or None if its user may read the metrics. Raises ApiError or DecodeError."""
         found = await review(self._client, TOKEN_REVIEWS, "TokenReview", {"token": token})
         if not found.authenticated or found.user is None:
             return BAD_TOKEN
@@ -134,10 +130,7 @@ class Reviewer:
         return Denial(403, f"{user.username} may not get {PATH}; a ClusterRole must allow this nonResourceURL")
 
     def _warn(self, event: str, *, why: str) -> None:
-        """Log a warning, at most once in WARN_EVERY_S seconds.
-
-        Without this limit, requests with invented tokens could fill the log.
-        """
+        """Log a warning, at most once in WARN_EVERY_S seconds, so that invented tokens do not fill the log."""
         now = self._clock()
         if now - self._warned_at >= WARN_EVERY_S:
             self._warned_at = now

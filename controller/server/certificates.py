@@ -30,10 +30,7 @@ MFD_CLOEXEC: Final = 1
 VALID_FOR = timedelta(days=365)
 RENEWED_AFTER = timedelta(days=180)
 CLOCK_SKEW = timedelta(hours=1)
-"""The validity of a self-signed certificate starts this long before its creation.
-
-So clients with a slow clock accept the certificate.
-"""
+"""A self-signed certificate is valid this long before its creation, for clients with a slow clock."""
 
 
 class CertificateError(Exception):
@@ -41,10 +38,7 @@ class CertificateError(Exception):
 
 
 class FileCertificate:
-    """A certificate and its private key, which are read from two PEM files.
-
-    In the certificate file, intermediate certificates follow the certificate of the server.
-    """
+    """A certificate, followed by its intermediate certificates, and its private key, from two PEM files."""
 
     def __init__(self, certificate: str, key: str) -> None:
         self._certificate = Path(certificate)
@@ -74,10 +68,7 @@ class FileCertificate:
 
 
 def _file_stamp(path: Path) -> object:
-    """Return a value that changes with the file. If the file cannot be found, return an error number.
-
-    The value describes the file to which a symbolic link points. In a mounted Secret, an update changes the link.
-    """
+    """Return a value that changes with the file, also with the link in a mounted Secret, or an error number."""
     try:
         status = path.stat()
     except OSError as error:
@@ -106,19 +97,15 @@ class SelfSignedCertificate:
 
 
 Certificate: TypeAlias = FileCertificate | SelfSignedCertificate
-"""A source of a certificate and its key. `load_into` loads them into a TLS context, or raises CertificateError.
+"""A certificate and its key. `load_into` loads them into a TLS context, or raises CertificateError.
 
-`stamp` returns a value that changes when there is a new certificate to load. The server calls `stamp` for each
-connection, so it must be fast. `load_into` returns the stamp from before the load: if the files change during the load,
-the next connection loads them again.
+`stamp` changes when there is a new certificate. It is called for each connection, so it must be fast. `load_into`
+returns the stamp from before the load, so a change during the load is not lost.
 """
 
 
 class ServerTls:
-    """The TLS settings of a server, with the newest certificate for each new connection.
-
-    The server uses `context` as long as it runs. The constructor raises CertificateError.
-    """
+    """The TLS `context` of a server, with the newest certificate for each connection. Raises CertificateError."""
 
     def __init__(self, certificate: Certificate) -> None:
         self._certificate = certificate
@@ -151,11 +138,7 @@ class ServerTls:
 
 @contextmanager
 def _as_file(pem: bytes) -> Iterator[str]:
-    """Yield the path of a file with the content `pem`. The file exists while the block runs.
-
-    A file is needed because the `ssl` module loads certificates only from files. If the operating system supports files
-    in memory, the content is not written to a disk.
-    """
+    """Yield the path of a file, in memory if possible, because the `ssl` module loads certificates only from files."""
     with _memory_file() or tempfile.NamedTemporaryFile() as file:
         file.write(pem)
         file.flush()

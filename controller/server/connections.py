@@ -20,11 +20,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 MAX_CONNECTIONS: Final = 100
-"""The largest number of open connections to one address. At this limit, a new connection replaces the oldest
-connection.
-
-So one client with many connections cannot block the kubelet's probes.
-"""
+"""The most open connections to one address. A further one replaces the oldest, so no client blocks the probes."""
 
 IDLE_TIMEOUT_S: Final = 30.0
 """The longest wait, in seconds, until the header of the next request is complete."""
@@ -33,16 +29,12 @@ ANSWER_TIMEOUT_S: Final = 30.0
 """The time limit, in seconds, for one answer. In this time, the server makes the answer and sends it to the client."""
 
 BODY_TIMEOUT_S: Final = 1.0
-"""The longest time, in seconds, for which the server reads the body of a request. The server ignores the body, because
-no request needs a body.
-"""
+"""The longest time for which the server reads the body of a request, in seconds. No request needs a body."""
 
 TLS_TIMEOUT_S: Final = 5.0
 MAX_HEADERS: Final = 64
 MAX_HEADER_BYTES: Final = 8190
-"""The largest size, in bytes, of the request line, and of each header. A header with the token of a service account is
-smaller than this limit.
-"""
+"""The largest size of the request line and of each header. The token of a service account is smaller."""
 
 LIMITS: Final[Mapping[str, Any]] = {
     "keepalive_timeout": IDLE_TIMEOUT_S,
@@ -69,7 +61,7 @@ async def answer_in_time(request: web.Request, handler: Handler) -> web.StreamRe
 
 
 class Connections:
-    """The connections to one address. A connection counts from `accept` on, so its TLS handshake counts, too.
+    """The connections to one address, from `accept` on, so during the TLS handshake, too.
 
     `serve` makes the protocol of a connection. `tls` is None for a server without TLS.
     """
@@ -116,10 +108,7 @@ class _Accepted(asyncio.Protocol):
 
 
 def server_log() -> logging.Logger:
-    """Return the logger of the server, without lines about invalid requests and about connections that clients close.
-
-    If these lines were written, any client could fill the log.
-    """
+    """Return the logger of the server, without lines with which a client could fill the log."""
     log = logging.getLogger("aiohttp.server.limited")
     if not log.filters:
         expected = (HttpProcessingError, ConnectionError)

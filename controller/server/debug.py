@@ -44,10 +44,7 @@ def debug_pages(
 
 
 def describe_tasks() -> str:
-    """Return the text of `/debug/tasks`: each task, and the source lines at which the task waits.
-
-    Call this function on the event loop.
-    """
+    """Return each task, and the source lines at which it waits. Call this function on the event loop."""
     lines = []
     for task in sorted(asyncio.all_tasks(), key=asyncio.Task.get_name):
         lines.append(task.get_name())
@@ -60,10 +57,7 @@ def describe_tasks() -> str:
 
 
 def describe_memory() -> str:
-    """Return the text of `/debug/memory`: counts of Python's allocator and garbage collector.
-
-    If the number of blocks grows for hours, the process has a leak. Resident memory also grows, but varies more.
-    """
+    """Return the counts of the allocator and garbage collector. With a leak, the number of blocks grows for hours."""
     generations = ", ".join(map(str, gc.get_count()))
     return (
         f"allocated blocks: {sys.getallocatedblocks()}\n"
@@ -84,8 +78,8 @@ def _queues(queues: Iterable[WorkQueue[ObjectKey]], now: float) -> str:
 def _settled(kinds: Iterable[Assembly], caches: Iterable[Informer], recorder: EventRecorder, now: float) -> str:
     """Return the JSON of `/debug/settled`.
 
-    `caches` has the last resourceVersion of each watch, by the name of the resource and the URL path of the watch. The
-    version of a bookmark counts. `kinds` has the keys of each kind. The values of `delayed` are seconds.
+    `caches` has the last resourceVersion of each watch, by the resource and the URL path. `kinds` has the keys of each
+    kind, those in `delayed` with seconds.
     """
     return _json(
         {

@@ -39,9 +39,7 @@ class LoopMonitor:
     """
 
     def __init__(self, observe: Callable[[float], None], *, clock: Callable[[], float]) -> None:
-        """`observe` is called with each measured lag in seconds. `clock` must go on while the
-        loop is blocked. The clock of uvloop does not.
-        """
+        """`observe` gets each lag in seconds. `clock` goes on while the loop is blocked, unlike the clock of uvloop."""
         self._observe = observe
         self._now = clock
         self._due_at: float | None = None
@@ -65,11 +63,7 @@ class LoopMonitor:
         return 0.0 if due_at is None else max(0.0, self._now() - due_at)
 
     def check(self) -> str | None:
-        """Return None if the loop is healthy, or the reason if not.
-
-        After a block, a probe may be answered before the timer fires. So the check also includes the current delay of
-        the timer.
-        """
+        """Return None if the loop is healthy, or the reason, with the current delay of the timer in mind."""
         lag_s = max(self._lag_s, self.away_s())
         return f"the event loop was blocked for {lag_s:.1f}s" if lag_s > UNHEALTHY_OVER_S else None
 
@@ -83,16 +77,10 @@ class LoopMonitor:
 
 
 SILENT_FOR_S = 300.0
-"""The process does not count as alive if a watch has received no data for this time in seconds.
-
-A watch without data is restarted after two minutes. If there is no data after five minutes, the restart has not worked.
-"""
+"""The process is not alive if a watch is silent for this time: it should have restarted after two minutes."""
 
 STUCK_FOR_S = 900.0
-"""A worker counts as stuck if it works on one key for this time in seconds.
-
-A normal reconciliation takes less time, even if each of its requests times out.
-"""
+"""A worker is stuck after this time on one key, which exceeds a reconciliation with all its timeouts."""
 
 
 def live_checks(
@@ -115,11 +103,10 @@ def ready_checks(
     optional: Sequence[SharedInformer[Any]] = (),
     second_writer: Check = lambda: None,
 ) -> dict[str, Check]:
-    """Return the checks of /readyz by name. A process is ready when its caches are filled. A standby without the lease
-    is ready too.
+    """Return the checks of /readyz by name. A process is ready when its caches are filled, also without the lease.
 
-    If the API server does not serve the resource of an informer in `optional`, the check does not wait for this
-    informer. A process that has stopped writing because of a second writer is not ready.
+    The informers in `optional` are waited for only if their resource is served. After a `second_writer` has stopped the
+    writes, a process is not ready.
     """
     return {"caches": lambda: _unsynced(informers, optional), "second-writer": second_writer}
 

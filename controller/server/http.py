@@ -32,9 +32,7 @@ from controller.server.connections import (
 )
 
 Check: TypeAlias = Callable[[], str | None]
-"""A health check: a function that returns None, or the reason why the check fails. Each probe calls the function on the
-event loop.
-"""
+"""A health check: returns None, or the reason why it fails. Each probe calls it on the event loop."""
 
 Checks: TypeAlias = Mapping[str, Check]
 """The checks by name. An answer lists them in this order. Checks may be added while the server runs."""
@@ -49,20 +47,14 @@ class BindError(Exception):
 
 
 class Secure(NamedTuple):
-    """The settings for metrics over HTTPS with authorization.
-
-    `check` receives the `Authorization` header of a request. It returns None if the request is allowed, or a denial.
-    """
+    """Metrics over HTTPS with authorization. `check` gets the `Authorization` header, and returns None or a denial."""
 
     certificate: Certificate
     check: Callable[[str], Awaitable[Denial | None]]
 
 
 class HttpServer:
-    """The HTTP server of the process. It serves probes on the address `health`, and metrics on the address `metrics`.
-
-    If `health` is None, the server serves no probes. If `metrics` is None, the server serves no metrics.
-    """
+    """The HTTP server of the process, with probes on the address `health` and metrics on `metrics`, if not None."""
 
     def __init__(
         self,
@@ -74,9 +66,7 @@ class HttpServer:
         secure: Secure | None = None,
         debug: Mapping[str, Callable[[], str]] | None = None,
     ) -> None:
-        """`probes` contains the checks of each endpoint, such as `readyz`. `debug` contains functions by name. On the
-        address `health`, the path `/debug/NAME` returns the text that the function NAME returns.
-        """
+        """`probes` has the checks of each endpoint, `debug` the functions for the text of each path `/debug/NAME`."""
         routes = {f"/debug/{name}": _answer_text(text) for name, text in (debug or {}).items()}
         for endpoint, checks in probes.items():
             routes |= _check_routes(endpoint, checks)
@@ -184,9 +174,7 @@ async def _listen(make_protocol: Callable[[], asyncio.Protocol], address: Addres
 def run_checks(
     endpoint: str, checks: Checks, *, excluded: Collection[str] = (), verbose: bool = False
 ) -> tuple[bool, str]:
-    """Run the checks. Return two values: whether all checks passed, and the text of the answer.
-
-    The text has controller-runtime's format."""
+    """Return whether all checks passed, and the answer in the format of controller-runtime."""
     lines = []
     passed = True
     for name, check in checks.items():

@@ -26,9 +26,7 @@ class Absent(Struct, frozen=True):
 
 
 class Hidden(Struct, frozen=True):
-    """The kind KubeVirt is served, but there is no permission to list its objects. The field `why` is the error message
-    of the API server.
-    """
+    """The kind KubeVirt is served, but its objects may not be listed: `why` is the message of the API server."""
 
     why: str
 
@@ -76,9 +74,9 @@ _decode_written = msgspec.json.Decoder(_Written).decode
 
 
 async def raw_items(client: Requests, path: str, selector: str = "") -> AsyncIterator[msgspec.Raw]:
-    """Yield the JSON of each object of a collection. Yield nothing if the cluster does not serve the collection.
+    """Yield the JSON of each object of a collection, or nothing if it is not served. Raise ApiError.
 
-    `path` is the URL path of the collection, and `selector` a label selector. Raise ApiError if a request fails.
+    `path` is the URL path of the collection, and `selector` a label selector.
     """
     params = {"limit": PAGE, **({"labelSelector": selector} if selector else {})}
     while True:
@@ -132,10 +130,7 @@ async def get_virt_controller(client: Requests, kubevirt: ObjectMeta) -> Deploym
 
 
 async def latest_write(client: Requests, path: str) -> Write | None:
-    """Return the last status write by virt-controller, or None.
-
-    `path` is the URL path of a collection. The function reads all objects of the collection.
-    """
+    """Return the last status write by virt-controller in a collection with this URL path, or None."""
     latest: Write | None = None
     async for raw in raw_items(client, path):
         meta = _decode_written(raw).metadata

@@ -46,10 +46,7 @@ def hyperconvergeds(version: str) -> Resource[HyperConverged]:
 
 
 def manager_of(kubevirt: KubeVirt) -> str:
-    """Return the name of the HyperConverged object that manages this KubeVirt, or "" if there is none.
-
-    The operator sets the ownerReference. The HyperConverged object is in the namespace of the KubeVirt object.
-    """
+    """Return the name of the HyperConverged object, of the same namespace, that owns this KubeVirt, or ""."""
     for owner in kubevirt.metadata.owner_references or ():
         if owner.kind == KIND and owner.api_version.partition("/")[0] == GROUP:
             return owner.name
@@ -57,10 +54,7 @@ def manager_of(kubevirt: KubeVirt) -> str:
 
 
 def take_over(manager: HyperConverged) -> bytes | None:
-    """Return a merge patch that adds vmherd's step to the annotation.
-
-    Return None if the annotation already has the step. Raises Unclear.
-    """
+    """Return a merge patch that adds vmherd's step to the annotation, or None if it has it. Raises Unclear."""
     steps = _steps_of(manager)
     if any(map(_has_our_patch, steps)):
         return None
@@ -80,10 +74,7 @@ def _our_step(*, to_list: bool) -> Step:
 
 
 def undo_takeover(manager: HyperConverged) -> bytes | None:
-    """Return a merge patch that removes vmherd's patch from the annotation.
-
-    Return None if the annotation does not have the patch. Raises Unclear.
-    """
+    """Return a merge patch that removes vmherd's patch from the annotation, or None without it. Raises Unclear."""
     steps = _steps_of(manager)
     if not any(map(_has_our_patch, steps)):
         return None

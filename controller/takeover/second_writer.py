@@ -46,10 +46,9 @@ PAUSE_S: Final = 1.0
 
 
 class SecondWriter(Struct, frozen=True):
-    """Another controller reconciles the same kinds, or may do so.
+    """Another controller reconciles the same kinds, as the fact in `evidence` shows.
 
-    `evidence` is the fact that shows the other controller. `is_certain` is False during a rollout of virt-controller.
-    During the rollout, some old Pods may still reconcile the same kinds.
+    It is not certain during a rollout of virt-controller, when some old Pods may do so.
     """
 
     evidence: str
@@ -63,10 +62,7 @@ class SecondWriter(Struct, frozen=True):
 
 
 class Undetermined(Struct, frozen=True):
-    """The check could not find out whether another controller reconciles the same kinds.
-
-    The field `why` is the reason.
-    """
+    """The check could not find out whether another controller reconciles the same kinds."""
 
     kinds: tuple[str, ...]
     why: str
@@ -92,8 +88,9 @@ class StatusWrites(NamedTuple):
     advises: bool = True
 
     async def find_recent(self) -> SecondWriter | None:
-        """Return a SecondWriter if virt-controller recently wrote a status in the watched namespaces. Otherwise return
-        None. A kind that may not be listed has no writes here: another check reports it.
+        """Return a SecondWriter if virt-controller recently wrote a status in the watched namespaces, or None.
+
+        Another check reports a kind that may not be listed.
         """
         for resource in map(self.config.resource_of, self.kinds):
             for namespace in self.config.namespaces:
@@ -124,11 +121,10 @@ async def decide_mode(client: Requests, config: Config) -> Config:
 async def find_second_writer(
     client: Requests, config: Config, *, now: Callable[[], datetime], deadline: float, advises: bool = True
 ) -> tuple[Objection, ...]:
-    """Return the reasons why the controller must not start, or an empty tuple if there is no reason.
+    """Return the reasons why the controller must not start. Raise ApiError or msgspec.DecodeError.
 
-    If the Deployment virt-controller is rolling out, wait for the end of the rollout, but at most until `deadline`.
-    `deadline` is a time of the running loop. If `advises` is True, log a warning about an unsuitable mode or a missing
-    virt-controller. If a request fails, raise ApiError or msgspec.DecodeError.
+    While the Deployment virt-controller is rolling out, wait until `deadline`, a time of the running loop. If `advises`
+    is True, log a warning about an unsuitable mode or a missing virt-controller.
     """
     kinds = shared_with_kubevirt(config)
     if not kinds or not config.second_writer_check:
@@ -225,9 +221,7 @@ class SecondWriterWatch:
         return self.reason or None
 
     async def run(self, announce: Announce) -> None:
-        """Check every `INTERVAL_S` seconds until the task is cancelled. If a request of a check fails, the result of
-        the last check stays valid.
-        """
+        """Check every `INTERVAL_S` seconds until cancelled. If a check fails, the last result stays valid."""
         looks = dict(self._looks())
         try:
             while True:

@@ -28,9 +28,7 @@ VIRT_CONTROLLER: Final = "virt-controller"
 LOOPS: Final[Mapping[str, str]] = {
     name: kind.loop_flag for kind, name in zip(KINDS, names_of(KINDS), strict=True) if kind.loop_flag
 }
-"""The flag of virt-controller for each kind, by the resource name of the kind. The flag sets the number of workers in
-the kind's loop.
-"""
+"""The flag of virt-controller that sets the number of workers, by the resource name of the kind."""
 
 PATCHES: Final = "/spec/customizeComponents/patches"
 """The path of the list of component patches in a KubeVirt object. The path is a JSON pointer."""
@@ -121,10 +119,9 @@ def active_loops(deployment: Deployment, kinds: Iterable[str]) -> tuple[str, ...
 
 
 def _arguments_of(deployment: Deployment) -> tuple[str, ...]:
-    """Return the command and the arguments of the container virt-controller. If no container has this name, take the
-    first container.
+    """Return the command and arguments of the container virt-controller, or else of the first container.
 
-    Flags in `customizeComponents.flags` become part of the command, so the command is needed too.
+    Flags in `customizeComponents.flags` become part of the command.
     """
     containers = deployment.spec.template.spec.containers or ()
     named = [container for container in containers if container.name == VIRT_CONTROLLER] or containers[:1]
@@ -162,10 +159,7 @@ def stop_patch() -> ComponentPatch:
 
 
 def take_over(kubevirt: KubeVirt) -> bytes | None:
-    """Return a JSON patch that adds vmherd's patch to the KubeVirt object.
-
-    Return None if the KubeVirt object already contains vmherd's patch.
-    """
+    """Return a JSON patch that adds vmherd's patch to the KubeVirt object, or None if the object has it."""
     if any(map(is_ours, patches_of(kubevirt))):
         return None
     ours = stop_patch()
@@ -181,10 +175,7 @@ def take_over(kubevirt: KubeVirt) -> bytes | None:
 
 
 def undo_takeover(kubevirt: KubeVirt) -> bytes | None:
-    """Return a JSON patch that removes vmherd's patch from the KubeVirt object and keeps all other patches.
-
-    Return None if the KubeVirt object does not contain vmherd's patch.
-    """
+    """Return a JSON patch that removes only vmherd's patch from the KubeVirt object, or None without it."""
     patches = patches_of(kubevirt)
     indexes = [index for index, patch in enumerate(patches) if is_ours(patch)]
     if not indexes:
@@ -213,9 +204,6 @@ def is_ours(patch: ComponentPatch) -> bool:
 
 
 def _encode(kubevirt: KubeVirt, steps: Sequence[Step]) -> bytes:
-    """Return a JSON patch with these steps. The API server rejects the patch if the KubeVirt object has changed.
-
-    The steps contain list indexes, which may be wrong after a change of the object.
-    """
+    """Return a JSON patch with these steps, for this version of the object only, because steps have list indexes."""
     version: Step = {"op": "replace", "path": "/metadata/resourceVersion", "value": kubevirt.metadata.resource_version}
     return msgspec.json.encode([version, *steps])

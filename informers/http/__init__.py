@@ -1,4 +1,1 @@
-"""The client of the API server: connections, credentials, limits, and the gate before each write.
-
-These modules know no cache and no kind of object.
-"""
+"""The client of the API server: connections, credentials, limits, and the gate. It knows no cache and no kind."""

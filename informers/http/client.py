@@ -1,13 +1,10 @@
 """A simple HTTP client for the API server. The client sends and returns bytes and raises an ApiError for each failure.
 
-One client uses one aiohttp session with explicit timeouts. The client ignores the proxy settings of the environment.
+A client uses one aiohttp session with explicit timeouts and without the proxy settings of the environment.
 
-A write first waits until fewer than `max_inflight` writes are running. If several writes wait,
-`informers.http.fairness` selects the next one. Reads and watches do not wait. The reported duration of a write includes
-the waiting time.
-
-Before a write, the client calls the gate, a function that can forbid the write. The connection is open then, but no
-byte of the request has been sent.
+A write first waits until fewer than `max_inflight` writes are running, in the order of `informers.http.fairness`. Its
+reported duration includes the wait. Reads and watches do not wait. Then the client calls the gate, a function that can
+forbid the write. The connection is open then, but no byte of the request has been sent.
 
 The section "Client" of docs/informers.md lists its promises, and the only three cases in which it repeats a request.
 """
@@ -48,9 +45,7 @@ MAX_TRIES = 4
 """Largest number of attempts for one request if the server answers with 429 or 503."""
 
 LONGEST_RETRY_AFTER_S = 10.0
-"""The longest Retry-After, in seconds, for which the client waits. After a longer Retry-After, the request fails at
-once.
-"""
+"""The longest Retry-After, in seconds, for which the client waits. After a longer one, the request fails."""
 
 READ_BUFFER = 1 << 17  # bytes; in one turn of the event loop, a watch decodes up to two buffers: about 60 VMIs
 _NO_LIMIT, NO_ANSWER = nullcontext(), "<error>"
@@ -171,11 +166,7 @@ class ApiClient:
         propagation: str = "Background",
         version: str = "",
     ) -> bytes:
-        """Delete the object and return the body of the answer. Raise ApiError if the request fails.
-
-        `uid` and `version` are preconditions, and an empty text means no precondition. The server answers with Conflict
-        if the object has another UID or resourceVersion.
-        """
+        """Delete the object and return the body of the answer. Raise ApiError, or Conflict for a wrong precondition."""
         conditions = (("uid", uid), ("resourceVersion", version))
         given = ",".join(f'"{field}":"{value}"' for field, value in conditions if value)
         options = f'"propagationPolicy":"{propagation}","preconditions":{{{given}}}'
@@ -191,11 +182,10 @@ class ApiClient:
         idle_timeout_s: float,
         may_pause: Callable[[], bool] = lambda: False,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open a watch and yield an iterator over its data in chunks. The iterator ends when the server ends the watch.
-        While `may_pause` returns True, a busy watch is read less often (see `read_chunks`).
+        """Open a watch and yield an iterator over its data in chunks, until the server ends the watch.
 
-        Raise ApiError if the watch cannot be opened or if the connection is lost. Raise TimeoutError during the
-        iteration if no data arrives for `idle_timeout_s` seconds.
+        While `may_pause` returns True, a busy watch is read less often (see `read_chunks`). Raise ApiError if the watch
+        cannot be opened or is lost, and TimeoutError if no data arrives for `idle_timeout_s` seconds.
         """
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
         token = await self._token()
@@ -313,10 +303,7 @@ class ApiClient:
             raise TransportError(str(error), sent=False) from error
 
     async def _renew(self, rejected: str | None) -> bool:
-        """Load the credentials again, because the server answered 401 to a request with the token `rejected`.
-
-        Return True if the request should be repeated. Return False if the credentials cannot be loaded.
-        """
+        """Load the credentials again after a 401 for the token `rejected`. Return True if a repeat may succeed."""
         try:
             await self._credentials.renew(rejected)
         except ConfigurationError as error:
@@ -334,12 +321,10 @@ async def open_client(
     max_inflight: int | None = 50,
     gate: Gate | None = None,
 ) -> AsyncIterator[ApiClient]:
-    """Open a client with its own session. Close the client at the end of the `async with` block.
+    """Open a client with its own session for the `async with` block. Clients can share one `Credentials` object.
 
     `max_inflight` is the largest number of writes at the same time; None means no limit. A lease needs a client without
     a limit: renewals must not wait.
-
-    Several clients can share one `Credentials` object. Then they load the certificates and the token only once.
     """
     connector = GatedConnector(
         limit=0,

@@ -1,8 +1,7 @@
-"""This module loads the address of a cluster and the credentials for it.
+"""This module loads the address of a cluster and the credentials for it. Its errors have one line.
 
-`informers.http.kubeconfig` reads kubeconfigs, and `informers.http.exec_plugin` runs exec plugins. kubernetes_asyncio
-makes the Authorization header, and reads and refreshes the token of a Pod. The project uses nothing else of that
-package. Each function raises ConfigurationError if it fails. The message of the error is one line.
+kubernetes_asyncio makes the Authorization header, and reads and refreshes the token of a Pod. The project uses nothing
+else of that package. Each function raises ConfigurationError if it fails.
 """
 
 import asyncio
@@ -43,12 +42,11 @@ CLIENT: Final = f"{PACKAGE}.client"
 def import_loaders() -> tuple[ModuleType, ModuleType]:
     """Return the modules `kubernetes_asyncio.config` and `kubernetes_asyncio.client`.
 
-    A normal import of kubernetes_asyncio also imports its generated client: 830 modules and 34 MB of classes. The
-    `__init__` modules of both packages only import the generated client, so they are not run. If a later version cannot
-    be imported in this way, the whole package is imported.
+    The `__init__` modules of both packages only import the generated client, 830 modules and 34 MB of classes, so they
+    are not run. If a later version cannot be imported in this way, the whole package is imported.
 
-    The client module may be incomplete, but has the class `Configuration`. The loaders store their results in an
-    instance of this class. Raise ImportError if kubernetes_asyncio is not installed.
+    The client module may be incomplete, but has the class `Configuration`, in which the loaders store their results.
+    Raise ImportError if kubernetes_asyncio is not installed.
     """
     if PACKAGE not in sys.modules:
         try:
@@ -61,11 +59,7 @@ def import_loaders() -> tuple[ModuleType, ModuleType]:
 
 
 def _prepare_packages() -> None:
-    """Register the packages in `PACKAGE` and `CLIENT` without running their `__init__`. Define the names that the
-    loaders read from `CLIENT`.
-
-    After this call, the modules inside both packages can be imported. Raise ImportError if a package is not installed.
-    """
+    """Register `PACKAGE` and `CLIENT` without their `__init__`, so their modules can be imported. Raise ImportError."""
     for name in (PACKAGE, CLIENT):
         spec = find_spec(name)
         if spec is None:
@@ -90,10 +84,7 @@ DEFAULT_KUBECONFIG = Path("~/.kube/config")
 POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 RENEWAL_INTERVAL_S = 5.0
-"""Shortest time between two reloads of the credentials in seconds.
-
-Without this limit, each rejected request could run the exec plugin again.
-"""
+"""Shortest time between two reloads of the credentials, so that not each rejected request runs the exec plugin."""
 
 TRUST_CHECK_INTERVAL_S = 60.0
 HEADER: Final = "!#$&'*+^`|"
@@ -126,9 +117,9 @@ class Loaded(NamedTuple):
 class Credentials:
     """The address of an API server, a TLS context for it, and a token that is refreshed before it expires.
 
-    `load_credentials` creates the instances. Any number of clients of one event loop can share one instance.
-    `refresh_trust` looks for changed certificate files once a minute, and `renew_trust` looks for them at once. If
-    the server does not get the credentials, `notice` is a sentence that says so, else "".
+    `load_credentials` creates the instances, which all clients of an event loop can share. `refresh_trust` looks for
+    changed certificate files once a minute, and `renew_trust` at once. `notice` is a sentence if the server does not
+    get the credentials, else "".
     """
 
     def __init__(self, loaded: Loaded, reload: Callable[[], Awaitable[Loaded]]) -> None:
@@ -148,10 +139,7 @@ class Credentials:
         self.notice = f"{self.host} gets no credentials, because http is not encrypted" if loaded.withheld else ""
 
     async def authorization(self) -> str | None:
-        """Return the value of the Authorization header, or None if a client certificate identifies the client.
-
-        Raise ConfigurationError if the token has to be refreshed and the refresh fails.
-        """
+        """Return the Authorization header, or None with a client certificate. Raise ConfigurationError."""
         configuration = self._loaded.token
         if configuration.refresh_api_key_hook is not None:
             try:
@@ -163,19 +151,18 @@ class Credentials:
     async def renew(self, rejected: str | None) -> None:
         """Load the credentials again, because the server rejected the token `rejected`.
 
-        Do nothing if `rejected` is not the current token. Do nothing for `RENEWAL_INTERVAL_S` seconds after the last
-        reload. So several rejected requests cause only one reload.
+        Do nothing if it is not the current token, or within `RENEWAL_INTERVAL_S` after the last reload. So several
+        rejected requests cause only one reload.
 
-        Raise ConfigurationError if the credentials cannot be loaded. In this case the old credentials stay in use.
+        Raise ConfigurationError if they cannot be loaded. Then the old credentials stay in use.
         """
         if _token_of(self._loaded.token) == rejected:
             await self._reload_once()
 
     async def refresh_trust(self) -> None:
-        """Load the certificate files again if one of them has changed since the last check.
+        """Load the certificate files again if one has changed, at most once in `TRUST_CHECK_INTERVAL_S` seconds.
 
-        A check happens at most once in `TRUST_CHECK_INTERVAL_S` seconds. If the new files cannot be used, the old TLS
-        context stays in use, and the next check tries again.
+        If they cannot be used, the old TLS context stays in use, and the next check tries again.
         """
         now = asyncio.get_running_loop().time()
         if now - self._checked_at < TRUST_CHECK_INTERVAL_S:
@@ -184,10 +171,7 @@ class Credentials:
         await self._follow_files(self._loaded)
 
     async def renew_trust(self, distrusted: ssl.SSLContext | bool) -> bool:
-        """Load the certificates again, because the TLS context `distrusted` does not trust the server.
-
-        Return True if another TLS context is in use now.
-        """
+        """Load the certificates again, because `distrusted` does not trust the server. Return whether they are new."""
         if self.ssl is distrusted:
             try:
                 await self._reload_once()
@@ -234,16 +218,14 @@ async def load_credentials(
     kubeconfig: str = "", context: str = "", *, cluster: str = "", user: str = "", server: str = "", token: str = "",
     as_user: str = "", as_groups: Sequence[str] = (),
 ) -> Credentials:  # fmt: skip
-    """Load the credentials from the first source that is set, and return them.
+    """Load the credentials from the first source that is set. Raise ConfigurationError if it cannot be used.
 
     The sources are, in this order: the path `kubeconfig`, the variable KUBECONFIG, the Pod's service account (in a
-    cluster only), and the file ~/.kube/config. `context` selects a context of the kubeconfig. If `context` is "", the
-    current context of the kubeconfig is used. The other arguments have the meaning of kubectl's flags.
+    cluster only), and the file ~/.kube/config. `context` selects a context of the kubeconfig, or "" the current one.
+    The other arguments have the meaning of kubectl's flags.
 
     A `server` replaces the address of the source. It gets no credentials of the Pod, and needs no kubeconfig. A `token`
     replaces all credentials of the source, a client certificate included.
-
-    Raise ConfigurationError if the source cannot be used.
     """
     overrides = Overrides(context, cluster, user, server, token, as_user, tuple(as_groups))
     load = _choose_source(kubeconfig, overrides)
@@ -314,7 +296,7 @@ async def _load(chosen: Chosen, source: str) -> Loaded:
 
 
 async def _with_credentials(loaded: Loaded, cluster: Cluster, user: User, pem: Pem) -> Loaded:
-    """Add the settings of TLS and the credentials. Run the exec plugin if the user has no other credentials.
+    """Add TLS and the credentials, those of the exec plugin only if the user has no others.
 
     The sources of the order are `config.go` and `round_trippers.go` of client-go.
     """
@@ -377,9 +359,6 @@ def _impersonation(user: User) -> Iterator[tuple[str, str]]:
 
 
 def _token_of(configuration: Any) -> str | None:
-    """Return the token with its scheme, such as "Bearer ...", or None if the configuration has no token.
-
-    Spaces and newlines around the token are removed, because a token file often ends with a newline.
-    """
+    """Return the token with its scheme, such as "Bearer ...", or None. A token file often ends with a newline."""
     token: str = configuration.api_key.get("BearerToken") or ""
     return token.strip() or None

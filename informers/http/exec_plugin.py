@@ -46,10 +46,7 @@ def is_interactive() -> bool:
 
 
 async def run_plugin(plugin: Exec, cluster: Cluster, authority: bytes) -> Status:
-    """Run the plugin and return the credentials that it prints. `authority` is the cluster's CA in PEM format.
-
-    Raise ConfigurationError if the plugin fails, hangs or prints something else.
-    """
+    """Return the credentials that the plugin prints. `authority` is the CA. Raise ConfigurationError if it fails."""
     interactive = is_interactive() and mode_of(plugin) != "Never"
     spec: dict[str, Any] = {"interactive": interactive}
     if plugin.get("provideClusterInfo"):
@@ -67,9 +64,9 @@ async def run_plugin(plugin: Exec, cluster: Cluster, authority: bytes) -> Status
 
 
 async def _run(command: list[str], environment: dict[str, str], *, interactive: bool) -> bytes:
-    """Run a command and return its output. At the time limit, or if this task is cancelled, kill it and its children.
+    """Run a command and return its output. At the time limit or a cancellation, kill it and its children.
 
-    On a terminal, only the command itself is killed. It needs the session of the terminal to ask the user.
+    On a terminal, only the command itself is killed: it needs the session to ask the user.
     """
     # A child that outlives the command keeps a pipe open, so waiting for the end of a pipe has no limit.
     with TemporaryFile() as output, TemporaryFile() as complaint:

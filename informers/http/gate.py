@@ -1,8 +1,7 @@
-"""A gate is a function that the client calls immediately before each write. The gate can forbid the write.
+"""A gate is a function that the client calls as the last step before each write, and that can forbid it.
 
-Much time can pass between the decision to write and the first byte of the request. The client may wait for a
-connection, or the process may be suspended. The leader's lease may expire during this time. So the client calls the
-gate as the last step before it sends the request.
+The client may wait for a connection, or the process may be suspended, so the leader's lease may expire between the
+decision to write and the first byte of the request.
 """
 
 import asyncio
@@ -19,10 +18,7 @@ Gate = Callable[[], None]
 
 
 class GatedConnector(aiohttp.TCPConnector):
-    """A connector that calls the gate after it has opened the connection for a request.
-
-    The leader's lease may expire while the connection is opened, so the gate is not called earlier. GET requests do not
-    call the gate.
+    """A connector that calls the gate after it has opened the connection for a request other than GET.
 
     The connector also knows its connections until they have ended. A connection whose request was cancelled ends when
     the server confirms it. The base class forgets such a connection at once.
@@ -72,11 +68,10 @@ class GatedConnector(aiohttp.TCPConnector):
 
 class GatedBody(aiohttp.BytesPayload):
     """A request body that calls the gate once more, immediately before its bytes are written. `is_begun` is True after
-    that. Before that, no server can carry out the request.
+    that.
 
-    In Python versions before 3.12, aiohttp writes the body in a later iteration of the event loop. The process may be
-    suspended before that iteration. The lease may expire during the suspension. Without the second call of the gate,
-    the process would then send the body.
+    Before that, no server can carry out the request. Python before 3.12 writes the body in a later iteration of the
+    event loop, and the lease may expire if the process is suspended before that iteration.
     """
 
     def __init__(self, body: bytes, gate: Gate | None) -> None:

@@ -102,10 +102,7 @@ class Chosen(NamedTuple):
         return {name: value for name, value in self.user.items() if name in IMPERSONATION}  # type: ignore[return-value]
 
     def with_overrides(self, overrides: Overrides) -> "Chosen":
-        """Return the choice with the server, the token and the impersonation of the flags.
-
-        A token replaces all credentials of the user. Raise ConfigurationError if the result is not valid.
-        """
+        """Return the choice with the flags. A token replaces all credentials. Raise ConfigurationError."""
         cluster, user, namespace = self
         if overrides.server:
             cluster = {**cluster, "server": overrides.server, "tls-server-name": ""}
@@ -122,7 +119,7 @@ class Chosen(NamedTuple):
 
 
 def read_kubeconfig(paths: Sequence[Path], overrides: Overrides) -> Chosen:
-    """Read and merge the files, and choose. Files that do not exist are skipped. Paths in the result are absolute.
+    """Read, merge and choose. Files that do not exist are skipped. Paths in the result are absolute.
 
     In each section, the first entry of a name counts, and the first current-context.
     """
@@ -244,11 +241,7 @@ Pem: TypeAlias = tuple[bytes, bytes, bytes]
 
 
 class Server(NamedTuple):
-    """The address of an API server.
-
-    `url` has the scheme `https` or `http`, the host and a path, without a slash at its end. `login` is the value of the
-    Authorization header for the user in the address, or "".
-    """
+    """The `url` of an API server without a final slash, and the Authorization header `login` for its user, or ""."""
 
     url: str
     login: str = ""
@@ -260,10 +253,7 @@ class Server(NamedTuple):
 
 
 def parse_server(address: str, source: str) -> Server:
-    """Read an address such as `HTTPS://host:6443/path/`. Raise ConfigurationError if it is not valid.
-
-    The query and the fragment are removed, as in kubectl. The source is for the message.
-    """
+    """Read an address such as `HTTPS://host:6443/path/` without its query. Raise ConfigurationError."""
     try:
         parts = urlsplit(address)
         host, port = parts.hostname or "", parts.port

@@ -63,9 +63,8 @@ def open_socket(address: tuple[int, int, int, str, Any]) -> OwnedSocket:
 def transport_error(error: Exception, host: str, *, sent: bool = True) -> TransportError:
     """Convert an error of aiohttp or the system to TransportError.
 
-    `sent` is False if the client has not begun to write the body of the request. In the result, `sent` is also False
-    if the client had no connection or if the gate forbade the write. In every other case the request may have reached
-    the server.
+    `sent` is False if no byte of the body was sent. In the result, it is also False without a connection or if the gate
+    forbade the write. In every other case the request may have reached the server.
     """
     match error:
         case aiohttp.ClientConnectionError(__cause__=TransportError() as forbidden_by_gate):
@@ -87,11 +86,7 @@ def transport_error(error: Exception, host: str, *, sent: bool = True) -> Transp
 
 
 def _reason(error: Exception) -> str:
-    """Return the reason of a failure as text for users.
-
-    If the error has an error number, return the operating system's text for this number. Otherwise return the text of
-    the exception, or the name of its class if the text is empty.
-    """
+    """Return the system's text for an error number, or else the text of the exception, or its class."""
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
     return str(error) or type(error).__name__
@@ -100,8 +95,7 @@ def _reason(error: Exception) -> str:
 def report_lost_connection(answer: aiohttp.ClientResponse) -> None:
     """Let the reads of this answer fail as soon as the connection is closed.
 
-    aiohttp closes the connection after a framing error, such as an invalid chunk size, but does not tell the reader. A
-    read would wait until its timeout.
+    After a framing error, such as an invalid chunk size, aiohttp does not tell the reader, which would wait.
     """
     protocol = answer.connection.protocol if answer.connection is not None else None
     closed = protocol.closed if protocol is not None else None
@@ -132,8 +126,8 @@ async def read_chunks(
 ) -> AsyncGenerator[bytes, None]:
     """Yield the data of the answer until its end. While `may_pause` returns False, there are no pauses.
 
-    If a watch sends small pieces of data often, the reader pauses for `GATHER_S` after each piece. A few large reads
-    need less CPU than many small ones. The first two pieces after a silence are never delayed.
+    If a watch sends small pieces often, the reader pauses for `GATHER_S` after each but the first two after a silence,
+    because a few large reads need less CPU.
 
     Raise TransportError if the connection is lost, and TimeoutError if no data arrives for `idle_timeout_s` seconds.
     """

@@ -1,7 +1,6 @@
 """Reads the `Warning` headers of answers, and collects their texts for the code that sends the requests.
 
-The API server warns about a write that it carries out: it drops an unknown field, or serves a deprecated version. An
-admission webhook can warn, too.
+The API server warns about an unknown field that it drops or a deprecated version. A webhook can warn, too.
 """
 
 import re
@@ -21,10 +20,7 @@ _REWRITE: Final[ContextVar[Callable[[str], str]]] = ContextVar("rewrite of warni
 
 @contextmanager
 def collected_warnings() -> Iterator[ValuesView[str]]:
-    """Yield a view. Each new warning about a request of this task, or of a task that it starts, is added to the view.
-
-    The view has at most `MOST` texts. The same text is added once.
-    """
+    """Yield a view of the warnings about requests of this task and of its tasks: each text once, at most `MOST`."""
     texts: dict[str, str] = {}
     token = _COLLECTED.set(texts)
     try:

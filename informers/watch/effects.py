@@ -24,10 +24,7 @@ class Keep(Struct, frozen=True):
 
 
 class Commit(Struct, frozen=True):
-    """Make the new list visible to readers. The list is complete, and `version` is its resourceVersion.
-
-    `rewound` is True if the list is older than the cache, because the server was restored from a backup.
-    """
+    """Make the complete list with this version visible, which is older than the cache if `rewound`."""
 
     version: str
     rewound: bool = False
@@ -52,10 +49,8 @@ class Advance(Struct, frozen=True):
 
 
 class Skip(Struct, frozen=True):
-    """Count and log an object that cannot be decoded.
-
-    If `partial` is True, the cache gets the metadata of the object. Otherwise the cache keeps the last decoded state of
-    the object.
+    """Count and log an object that cannot be decoded. The cache gets its metadata if `partial`, or keeps its last
+    state.
     """
 
     why: str

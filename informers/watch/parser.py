@@ -1,8 +1,7 @@
 """This module converts the bytes of a watch to events, and those of a list to pages. It does no I/O.
 
-A watch is a stream of JSON objects, one on each line. The network cuts the stream into chunks at arbitrary bytes.
-`WatchParser.feed` takes a chunk and returns the events that this chunk completes. Each object is decoded directly
-into the type of the resource. JSON fields that the type does not have are skipped.
+A watch is a stream of JSON objects, one on each line, which the network cuts at arbitrary bytes. Each object is decoded
+directly into the type of the resource, without the JSON fields that the type does not have.
 """
 
 from collections.abc import Mapping
@@ -20,10 +19,7 @@ T = TypeVar("T", bound=KubeObject)
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 LINE_LIMIT = 64 * 1024 * 1024
-"""Longest line of a watch in bytes. A longer line is an error.
-
-An object is much smaller than this limit: by default, etcd does not accept objects larger than 1.5 MiB.
-"""
+"""Longest line of a watch in bytes, or it is an error. By default, etcd accepts only 1.5 MiB."""
 
 
 class Applied(Struct, Generic[T], frozen=True):
@@ -39,29 +35,23 @@ class Deleted(Struct, Generic[T], frozen=True):
 
 
 class Bookmark(Struct, frozen=True):
-    """A BOOKMARK event: the watch has sent all events up to the resourceVersion `version`.
-
-    If `initial_end` is True, the streaming list at the start of the watch is complete.
-    """
+    """The watch has sent all events up to `version`. With `initial_end`, the streaming list is complete."""
 
     version: str
     initial_end: bool = False
 
 
 class WatchError(Struct, frozen=True):
-    """An ERROR event. It ends the watch.
-
-    The HTTP code of the watch is still 200, because the server sends the code before the events.
-    """
+    """An ERROR event, which ends the watch. Its HTTP code is still 200, because the server has already sent it."""
 
     error: StatusError
 
 
 class Undecodable(Struct, frozen=True):
-    """An event that could not be decoded. The field `why` is the decoder's message.
+    """An event that could not be decoded, with the decoder's message in `why`.
 
-    `meta` has the name, namespace, UID and version of the object. `meta` is None if these fields cannot be decoded.
-    `deleted` is True for a DELETED event. `partial` is the object with only its metadata, or None.
+    `meta` has the name, namespace, UID and version, or is None. `partial` is the object with only its metadata, or
+    None.
     """
 
     why: str
@@ -119,10 +109,7 @@ _decode_identified = msgspec.json.Decoder(_Identified).decode
 
 
 class WatchParser(Generic[T]):
-    """A parser for the events of one watch.
-
-    The parser stores the beginning of a line until the rest of the line arrives. So each watch needs its own parser.
-    """
+    """A parser for the events of one watch. It keeps the beginning of a line until the rest arrives."""
 
     def __init__(self, resource: Resource[T], *, line_limit: int = LINE_LIMIT) -> None:
         # This decoder decodes an event and its object in one pass. Two passes take about 50% longer.
@@ -168,10 +155,7 @@ class WatchParser(Generic[T]):
                 return self._parse_slowly(line, f"unknown event type {kind[:40]!r}")
 
     def _parse_slowly(self, line: bytes, why: str) -> Event[T]:
-        """Parse a BOOKMARK or ERROR event, or an event whose object cannot be decoded.
-
-        The argument `why` is the decoder's message for the object.
-        """
+        """Parse a BOOKMARK or ERROR event, or one whose object cannot be decoded because of `why`."""
         try:
             event = _decode_raw(line)
             match event.type:
@@ -193,10 +177,7 @@ def undecodable(resource: Resource[T], raw: Raw, why: str) -> Undecodable:
 
 
 def identify(raw: Raw) -> ObjectMeta | None:
-    """Return the name, namespace, UID and version of an object that cannot be decoded.
-
-    Return None if these fields cannot be decoded either, or if the object has no name.
-    """
+    """Return the name, namespace, UID and version of an undecodable object, or None without a name or these."""
     try:
         found = _decode_identified(raw).metadata
     except UNDECODABLE:

@@ -1,13 +1,10 @@
-"""A reflector lists and watches one scope of one resource and updates the store.
+"""A reflector lists and watches one scope of one resource, a namespace or all, and updates the store.
 
-A scope is one namespace, or all namespaces. `informers.watch.watch_state` decides each step. This module only sends the
-requests and applies the effects to the store.
+`informers.watch.watch_state` decides each step. This module only sends the requests and applies the effects to the
+store, until its task is cancelled. Failures of the server or the network do not stop it.
 
-A reflector runs until its task is cancelled. Failures of the server or the network do not stop the reflector.
-
-The reflector does not block the event loop for long. It decodes one page or one chunk of data at a time. It compares a
-new list with the old list in slices and lets other tasks run between two slices. Readers see the complete new list
-before the comparison begins.
+The reflector does not block the event loop for long. It decodes one page or one chunk of data at a time, and compares a
+new list with the old list in slices between which other tasks run. Readers see the complete new list before.
 """
 
 import asyncio
@@ -68,16 +65,10 @@ T = TypeVar("T", bound=KubeObject)
 PAGE_SIZE = 500
 PAGE_TIMEOUT_S = 60.0
 COMPARE_SLICE = 250
-"""Number of objects in a slice.
-
-The reflector compares a slice with the old list and sends the slice's changes to the handlers. Then other tasks run.
-"""
+"""Number of objects that are compared and sent to the handlers before other tasks run."""
 
 IDLE_TIMEOUT_S = 120.0
-"""The reflector closes a watch if no data arrives for this time in seconds.
-
-The server sends a bookmark about once a minute, even if no object changes.
-"""
+"""A watch without data for this time is closed. The server sends a bookmark about once a minute."""
 
 MAX_LOGGED_OBJECTS = 1000
 """Largest number of undecodable objects that are logged. Further undecodable objects are counted, but not logged."""
@@ -90,10 +81,7 @@ class _Doubt(Struct, frozen=True):
 
 
 class _Round(NamedTuple, Generic[T]):
-    """One list, from its first request to its end. A list that begins again has a new round.
-
-    The list settles `doubt`, the last doubt before its first request. `reason` is its reason, as a label for metrics.
-    """
+    """One list, from its first request to its end, with a `reason` for metrics and the last `doubt` that it settles."""
 
     replacement: Replacement[T]
     doubt: _Doubt | None
@@ -103,9 +91,8 @@ class _Round(NamedTuple, Generic[T]):
 class Reflector(Generic[T]):
     """A loop that keeps one scope of one resource in the store up to date.
 
-    `emit` is called with each change. `completed` is called after all changes of a complete list were emitted.
-    `transform` is called with each object before the object is stored, and returns the object to store. If it returns
-    None, the store does not contain the object. `chance` returns a random number in [0, 1).
+    `emit` is called with each change, and `completed` after all changes of a complete list. For `transform`, see
+    `SharedInformer`. `chance` returns a random number in [0, 1).
     """
 
     def __init__(
@@ -149,10 +136,7 @@ class Reflector(Generic[T]):
         """The resourceVersion of the last logged error for each undecodable object."""
 
     def silent_s(self, now: float) -> float:
-        """Return the seconds since data last arrived.
-
-        If no data have arrived yet, return the seconds since the start of `run`, or 0 before the start.
-        """
+        """Return the seconds since data last arrived, or else since the start of `run`, or 0 before the start."""
         return 0.0 if self._last_progress is None else now - self._last_progress
 
     @property
@@ -164,7 +148,7 @@ class Reflector(Generic[T]):
         """Close the watch and list again, because the cache contradicts the server. Return at once.
 
         `restored` is True if the server was restored from a backup. If the first list is not complete yet, do nothing.
-        A list that has begun before this call does not settle the contradiction.
+        A list that has begun before does not settle the contradiction.
         """
         if not self.listed:
             return
@@ -229,11 +213,7 @@ class Reflector(Generic[T]):
             return Failed(TransportError(f"the list cannot be decoded: {error}", sent=True))
 
     async def _follow(self, state: Streaming | Watching, round_: _Round[T]) -> State:
-        """Open a watch, read its events, and return the next state.
-
-        The method returns when the watch ends. The method also returns when the next state has no watch, for example
-        Waiting.
-        """
+        """Open a watch, read its events, and return the next state at its end, or as soon as a state has no watch."""
         loop = asyncio.get_running_loop()
         started, current = loop.time(), state
         parser = WatchParser(self._resource)
@@ -270,10 +250,7 @@ class Reflector(Generic[T]):
         return await self._enter(self._next(current, end), round_)
 
     async def _next_chunk(self, chunks: AsyncIterator[bytes], state: State) -> bytes:
-        """Return the next data of a watch, or b"" at its end.
-
-        Raise TimeoutError if no data arrives for too long, or if there is a doubt about the cache of a watch.
-        """
+        """Return the next data of a watch, or b"" at its end. Raise TimeoutError if it is silent or doubted."""
         if not isinstance(state, Watching):
             return await anext(chunks, b"")
         if self._doubt is not None:

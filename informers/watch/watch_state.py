@@ -53,33 +53,24 @@ from informers.watch.parser import Applied, Bookmark, Deleted, Event, PageRead, 
 T = TypeVar("T", bound=KubeObject)
 
 SHORTEST_WATCH_S = 1.0
-"""The next watch starts after a delay if the last watch was shorter than this time in seconds.
-
-Without the delay, a broken server could cause an endless series of requests.
-"""
+"""After a watch that was shorter than this time, the next one starts after a delay, against a broken server."""
 
 OLD_LIST_PAUSE_S = 1.0
 OLD_LISTS = 5
-"""The number of lists in a row that may be older than the cache. After this number, the next list replaces the cached
-objects.
-"""
+"""After this number of lists in a row that are older than the cache, the next list replaces its objects."""
 
 TOO_NEW_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 300.0
-"""Longest delay, in seconds, that a Retry-After can cause. A longer Retry-After is shortened to this value.
-
-So a wrong Retry-After from a gateway cannot stop the controller for a day.
-"""
+"""The longest delay because of a Retry-After in seconds, so that a wrong gateway does not stop a controller."""
 
 
 # States
 
 
 class Listing(Struct, frozen=True):
-    """The reflector reads a list page by page.
+    """Reads a list page by page. `token` is the continue token of the next page, or "" for the first page.
 
-    `token` is the continue token of the next page, or "" for the first page. `older` is the number of lists in a row
-    that were older than the cache.
+    `older` is the number of lists in a row that were older than the cache.
     """
 
     token: str = ""
@@ -87,10 +78,7 @@ class Listing(Struct, frozen=True):
 
 
 class Streaming(Struct, frozen=True):
-    """The reflector reads a streaming list: the first events of a watch contain the list (`sendInitialEvents`).
-
-    `older` is the number of lists in a row that were older than the cache.
-    """
+    """The first events of a watch contain the list (`sendInitialEvents`). For `older`, see `Listing`."""
 
     older: int = 0
 
@@ -100,9 +88,7 @@ class Watching(Struct, frozen=True):
 
 
 class Checking(Struct, frozen=True):
-    """The reflector reads a list of one object. If the version of this list is older than `version`, the server has
-    gone back in time.
-    """
+    """Reads a list of one object. If it is older than `version`, the server has gone back in time."""
 
     version: str
 

@@ -17,9 +17,8 @@ from controller.kubevirt.annotations import REMOVE, SUBSTITUTE, is_marked, is_pr
 from controller.kubevirt.busy import busy_reason
 from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.failures import VIRTUAL_MACHINE_FAILURE
-from controller.replicas.conditions import REPLICA_BACK_OFF, REPLICA_FAILURE, STALLED
+from controller.replicas.conditions import DEADLINE, REPLICA_BACK_OFF, REPLICA_FAILURE, STALLED
 from controller.replicas.draining import mark_of, time_text
-from controller.replicas.kstatus import PROGRESS_DEADLINE_EXCEEDED
 from controller.runtime.actions import Outcome, Plan, Skipped
 from controller.runtime.waits import Why
 from informers.meta import KubeObject, ObjectMeta
@@ -256,7 +255,7 @@ def _known_stall(owner: Any, members: Iterable[Member]) -> str:
     The controller remembers for longer than the objects tell how long a member of a crash loop has not been ready.
     """
     stalled = find_true(owner.status.conditions if owner.status is not None else None, STALLED)
-    if stalled is None or stalled.reason != PROGRESS_DEADLINE_EXCEEDED:
+    if stalled is None or stalled.reason != DEADLINE:
         return ""
     text, down = stall_of((stalled,)), (each.name for each in members if each.unready_since is not None)
     is_new = is_observed(owner.metadata, owner.status.observed_generation)

@@ -1,4 +1,1 @@
-"""`vmherd demo`: a screen with tables and experiments, or all steps one after the other.
-
-The control plane, the simulator and the controller are processes of their own.
-"""
+"""`vmherd demo`: a screen with tables and experiments, or all steps one after the other."""

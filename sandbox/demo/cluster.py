@@ -1,7 +1,6 @@
 """This module runs the demo's control plane, simulator and controller, and reads objects from the API server.
 
-All processes are child processes of this process, and all files are in a temporary directory. When the block of
-`running_cluster` ends, the processes are stopped and the files are removed.
+All of them are child processes, and all files are temporary: the end of `running_cluster` removes everything.
 """
 
 import time
@@ -27,10 +26,7 @@ VIEW_TIMEOUT_S = 3.0
 
 
 class DemoFailed(Exception):
-    """Raised if a step is too slow, has a wrong result or cannot run.
-
-    `str()` returns the reason. If a process has ended by itself, the reason contains the end of the process's log.
-    """
+    """A step is too slow, has a wrong result or cannot run. `str()` returns the reason, with the end of a log."""
 
 
 class DemoCluster:
@@ -41,11 +37,7 @@ class DemoCluster:
         self._admin = Admin(plane.kubeconfig)
 
     def view(self) -> View:
-        """Return all objects that the demo shows, as they are now.
-
-        If a request fails, return a `View` with the reason in `error`. Raises DemoFailed if a component has ended by
-        itself.
-        """
+        """Return the objects as they are now, or the `error` of a request. Raises DemoFailed if a process has ended."""
         self.check()
         try:
             owners = {short: self._rows(path) for short, path in OWNERS.items()}
@@ -65,10 +57,7 @@ class DemoCluster:
 
 @contextmanager
 def running_cluster() -> Iterator[DemoCluster]:
-    """Start all components, and stop all components when the block ends.
-
-    Raises BinariesUnavailable, ControlPlaneError or CrdError.
-    """
+    """Run all components during the block. Raises BinariesUnavailable, ControlPlaneError or CrdError."""
     started = time.monotonic()
     with temporary_plane("demo") as plane:
         # KubeVirt's backoff after a failed start is too long for a demo.
@@ -79,10 +68,7 @@ def running_cluster() -> Iterator[DemoCluster]:
 
 
 def until(condition: Callable[[], bool], what: str) -> float:
-    """Wait until the condition is true, and return the seconds of the wait.
-
-    Raises DemoFailed after STEP_TIMEOUT_S seconds. The argument `what` describes the condition in the error message.
-    """
+    """Wait for the condition, and return the waited seconds. Raises DemoFailed with `what` after STEP_TIMEOUT_S."""
     started = time.monotonic()
     while not condition():
         if time.monotonic() - started > STEP_TIMEOUT_S:

@@ -1,13 +1,11 @@
-"""This module has the command `vmherd demo`, which shows on a local control plane how vmherd works.
+"""`vmherd demo` shows on a local control plane how vmherd works. Its processes and files are gone at the end.
 
-Without options, the demo needs a terminal. The demo applies a replica set and a pool, and shows their state in tables.
-Keys start experiments, and the tables show their effect. The user can also paste the same commands into another
-terminal. The key q ends the demo with the plugin's view of the objects, and Ctrl-C ends the demo at once.
+On a terminal, the demo shows a replica set and a pool in tables. Keys start experiments, whose commands the user can
+also paste into another terminal. The key q ends the demo with the plugin's view of the objects, and Ctrl-C ends it at
+once.
 
-With `--once`, the demo needs no terminal. It applies the same objects, and makes the experiments one after the other.
-The exit code is 0 only if every step finished within its time limit.
-
-At the end, the demo stops all its processes and removes all its files.
+With `--once`, the demo makes the experiments one after the other. The exit code is 0 only if every step finished within
+its time limit.
 """
 
 import os
@@ -22,7 +20,6 @@ import tty
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import NoReturn
 
 import click
 from rich.console import Console
@@ -32,24 +29,20 @@ from rich.live import Live
 from sandbox.binaries import BinariesUnavailable
 from sandbox.controlplane import ControlPlaneError, CrdError
 from sandbox.demo.cluster import DemoCluster, DemoFailed, running_cluster
-from sandbox.demo.experiments import EXPERIMENTS, POOL, POOL_EXAMPLE, SET, SET_EXAMPLE, Command
+from sandbox.demo.experiments import EXPERIMENTS, POOL, POOL_EXAMPLE, SET, SET_EXAMPLE, Command, apply_command
 from sandbox.demo.hints import LINES, OTHER_KEYS, QUIT, TREE, draw_hints, joined, lines_to_paste, screen
-from sandbox.demo.once import run_once
+from sandbox.demo.once import output_of, run_once
 from sandbox.demo.runner import Runner, as_process, environment
 from sandbox.demo.tables import draw
-from sandbox.kubectl import KubectlFailed, KubectlMissing, kubectl_path, run_kubectl
+from sandbox.kubectl import KubectlMissing, kubectl_path
 from sandbox.running import handle_signals
 
 REFRESH_S = 0.5
 
 
 def watch(cluster: DemoCluster) -> None:
-    """Apply the example objects and show their state, until the user presses q.
-
-    Raises KubectlFailed if an object cannot be applied, DemoFailed if a component ends by itself, or KeyboardInterrupt.
-    """
-    for example in (SET_EXAMPLE, POOL_EXAMPLE):
-        print(run_kubectl(cluster.kubeconfig, "apply", "-f", str(example)), end="", flush=True)
+    """Apply the example objects and show their state, until the user presses q. Raises DemoFailed."""
+    print(output_of(cluster, apply_command(SET_EXAMPLE, POOL_EXAMPLE)), end="", flush=True)
     console = Console()
     with keyboard() as keys, closing(Runner(cluster.kubeconfig)) as runner:
         key = ""
@@ -68,10 +61,7 @@ def watch(cluster: DemoCluster) -> None:
 
 
 def _screen(cluster: DemoCluster, console: Console, keys: "Keyboard", runner: Runner, *, first: str) -> str:
-    """Show the tables, and run the experiments of the pressed keys. Return the first key that is no experiment.
-
-    The key `first` was pressed before, or is empty.
-    """
+    """Show the tables, and run the experiments of the pressed keys, `first` first. Return the first other key."""
     with Live(console=console, screen=True, auto_refresh=False) as live:
         try:
             pressed = first
@@ -181,13 +171,13 @@ def command(*, once: bool) -> int:
 
     Keys scale, update, break and heal them. The exit code is 0, 1 if a step failed, or 130 after Ctrl-C with --once.
     """
-    signal.signal(signal.SIGTERM, _interrupt)
-    signal.signal(signal.SIGHUP, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
     try:
         _run(once=once)
     except KeyboardInterrupt:
         return 130 if once else 0
-    except (BinariesUnavailable, ControlPlaneError, CrdError, DemoFailed, KubectlFailed, KubectlMissing) as error:
+    except (BinariesUnavailable, ControlPlaneError, CrdError, DemoFailed, KubectlMissing) as error:
         raise click.ClickException(f"demo: {error}") from error
     return 0
 
@@ -202,7 +192,3 @@ def _run(*, once: bool) -> None:
             run_once(cluster)
         else:
             watch(cluster)
-
-
-def _interrupt(*_: object) -> NoReturn:
-    raise KeyboardInterrupt

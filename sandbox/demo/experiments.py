@@ -1,7 +1,4 @@
-"""This module has the example objects and the experiments of the demo. A user starts each experiment with a key.
-
-An experiment is a list of commands that can be repeated. So keys can be pressed at any time, in any order, and twice.
-"""
+"""The example objects, and the experiments, each with a key. All commands can be repeated, in any order."""
 
 import json
 from collections.abc import Mapping
@@ -41,10 +38,7 @@ def changed_vm(name: str, annotations: Any) -> tuple[Command, ...]:
 
 
 UPDATE: Final = merge_patch("vmpool", POOL_NAME, pool_template({READY_AFTER: "2s", BEHAVIOR: None}))
-"""The command that changes the pool's template.
-
-With the new template, each VM needs two seconds to boot, and its image is good. The pool restarts all VMs.
-"""
+"""Changes the pool's template to a good image that boots in two seconds. The pool restarts all VMs."""
 
 BAD_IMAGE: Final = merge_patch("vmpool", POOL_NAME, pool_template({BEHAVIOR: "image-error"}))
 FAIL: Final = changed_vm(BROKEN, {BEHAVIOR: "fail"})

@@ -1,6 +1,4 @@
-"""This module draws the lines below the demo's tables: the last experiment, and the keys. It also has the lines that a
-user can paste into another terminal. All functions of this module are pure.
-"""
+"""Draws the last experiment, the keys, and the lines to paste into another terminal. This module is pure."""
 
 import shlex
 import textwrap
@@ -56,11 +54,7 @@ MORE_LINES: Final[Sequence[tuple[str, tuple[Command, ...]]]] = (
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """The state of the experiments.
-
-    `line` says what the last experiment does, and `commands` are its commands. `error` is empty, or the reason why one
-    of them failed. `waiting` has the names of the experiments that wait.
-    """
+    """What the last experiment does (`line`), its `commands`, its `error` or "", and the experiments that wait."""
 
     line: str = ""
     commands: tuple[Command, ...] = ()
@@ -85,10 +79,7 @@ def draw_hints(report: Report, *, width: int, height: int, kubeconfig: Path) -> 
 
 
 def report_lines(report: Report, width: int, height: int) -> list[Text]:
-    """Return what the last experiment does, or why it failed, and its commands. The number of lines is fixed.
-
-    A long text ends with `...`, so that the commands always have a line.
-    """
+    """Return what the last experiment does or why it failed, and its commands: always the same number of lines."""
     number = LOW_LINES if height < TALL else TALL_LINES
     commands = wrapped(_typed(report.commands), "cyan", width)
     lines = cut(wrapped(*_summary(report), width), number - min(len(commands), number - 1))

@@ -1,7 +1,6 @@
-"""This module runs the steps of `vmherd demo --once`, such as a scale, an update and a healing of the example objects.
+"""Runs the steps of `vmherd demo --once`, which are commands that a user can copy into a terminal.
 
-A step is a list of commands that a user can copy into a terminal. kubectl and the plugin wait for the effects, and fail
-after a time limit. Then `vmherd demo --once` fails, too.
+kubectl and the plugin wait for the effects. If they fail after a time limit, `vmherd demo --once` fails, too.
 """
 
 import shlex

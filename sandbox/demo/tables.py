@@ -1,7 +1,4 @@
-"""This module draws the demo's tables. The API server makes their cells, as for `kubectl get`.
-
-All functions of this module are pure.
-"""
+"""This module draws the demo's tables from the cells that the API server makes for `kubectl get`. It is pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -72,10 +69,7 @@ def rows_of(table: Mapping[str, Any]) -> tuple[Row, ...]:
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """All objects that the demo shows. If they cannot be read, `error` contains the reason. Otherwise it is empty.
-
-    `owners` has the objects of all kinds that vmherd reconciles, by kubectl's short name of the kind.
-    """
+    """All objects of the screen, the `owners` by kubectl's short name of the kind, or the `error` of their read."""
 
     owners: Mapping[str, tuple[Row, ...]] = {}
     vms: tuple[Row, ...] = ()
@@ -188,10 +182,7 @@ def _event_table(rows: Sequence[Line], width: int) -> Table:
 
 
 def _table(headers: Sequence[str], rows: Sequence[Line], max_rows: int | None = None) -> Table:
-    """Draw a table of at most `max_rows` rows. Each row needs only one line, even in a narrow terminal.
-
-    If rows are left out, the last row shows their number.
-    """
+    """Draw a table with one line for each row. The last of `max_rows` rows shows the number of rows left out."""
     columns = [Column(header, no_wrap=True) for header in headers]
     columns[-1].ratio = 1
     table = Table(*columns, box=None, show_edge=False, expand=True, pad_edge=False, padding=(0, 2, 0, 0))

@@ -1,8 +1,7 @@
-"""Simulates the nodes of VMIs, and live migrations between them. All functions of this module are pure.
+"""Simulates the nodes of VMIs, and live migrations between them, as docs/sandbox.md says. This module is pure.
 
-docs/sandbox.md describes a lost node and a migration. A node does not answer if its condition Ready is False or
-Unknown. A user creates a migration, or KubeVirt creates it for a VMI that must leave its node
-(`status.evacuationNodeName`). While the migration runs, `status.migrationState` of the VMI has no `endTimestamp`.
+A node whose condition Ready is False or Unknown does not answer. A user creates a migration, or KubeVirt for a VMI that
+must leave its node (`status.evacuationNodeName`). Until its end, `status.migrationState` has no `endTimestamp`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -81,10 +80,7 @@ def target_for(vmi: SimulatedVMI, nodes: Mapping[str, Node]) -> str:
 
 
 def node_for(vmi: ObjectMeta, nodes: Mapping[str, Node]) -> str:
-    """Return a schedulable node for the VMI, or "" if no node is schedulable.
-
-    All nodes get about the same number of VMIs.
-    """
+    """Return a schedulable node for the VMI, or "". All nodes get about the same number of VMIs."""
     names = sorted(name for name, node in nodes.items() if is_schedulable(node))
     return names[crc32(vmi.uid.encode()) % len(names)] if names else ""
 
@@ -189,10 +185,7 @@ def _run(migration: Migration, vmi: SimulatedVMI, state: Mapping[str, Any], now:
 
 
 def hotplug_result(vmi: SimulatedVMI) -> Fields:
-    """Return the status fields that change when a migration ends and applies a hot-plug.
-
-    The result is {} if no hot-plug is in progress.
-    """
+    """Return the status fields that change when a migration ends and applies a hot-plug, or {}."""
     has_cpus, has_memory = vmi.condition(CPU_CHANGE), vmi.condition(MEMORY_CHANGE)
     if not has_cpus and not has_memory:
         return {}

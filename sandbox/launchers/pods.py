@@ -1,9 +1,7 @@
-"""This module simulates the virt-launcher Pod of each VMI. All functions of this module are pure.
+"""This module simulates the virt-launcher Pod of each VMI. It is pure.
 
-The Pod is created when the VMI is scheduled, and has the VMI's node, address and readiness. When the VMI ends, the Pod
-ends. If a user deletes or evicts the Pod of a VMI, the VMI ends.
-
-In a real cluster, the direction is the opposite: the VMI gets its node, address and readiness from the Pod.
+The Pod is created when the VMI is scheduled, and has its node, address and readiness. In a real cluster, the VMI gets
+them from the Pod. If one of the two ends, the other ends, too.
 """
 
 import zlib
@@ -120,19 +118,14 @@ STARTED: Final = frozenset({"Scheduled", "Running", "Unknown"})
 """The phases of a VMI in which the containers of its Pod run."""
 
 CPU_OF_ONE_VCPU_M: Final = 100
-"""The CPU request in millicores for each virtual CPU. KubeVirt's default `cpuAllocationRatio` is 10, so a virtual CPU
-requests a tenth of a CPU.
-"""
+"""The CPU request in millicores for each virtual CPU, from KubeVirt's default `cpuAllocationRatio` of 10."""
 
 _NOT_COPIED: Final = ("kubectl.kubernetes.io/last-applied-configuration",)
 _BINDING: Final = "binding"
 
 
 def vmi_step(vmi: SimulatedVMI, pods: tuple[Pod, ...]) -> Step:
-    """Return the step that creates a missing Pod for the VMI or writes the VMI's Pods to `status.activePods`.
-
-    `pods` are the existing Pods of the VMI.
-    """
+    """Return the step that creates a missing Pod for the VMI or writes its `pods` to `status.activePods`."""
     if not vmi.is_active or vmi.phase in ("", "Pending"):
         return Step()
     if not pods:
@@ -164,10 +157,7 @@ def end_of(vmi: SimulatedVMI, phase: str, now: datetime, *, reason: str = "") ->
 
 
 def new_pod(vmi: SimulatedVMI, *, node: str, migration_uid: str = "") -> Create:
-    """Return the creation of a virt-launcher Pod.
-
-    For the target Pod of a migration, `migration_uid` is the UID of the migration.
-    """
+    """Return the creation of a virt-launcher Pod, for the target of the migration `migration_uid` if there is one."""
     meta = vmi.metadata
     labels = {name: value for name, value in labels_of(meta).items() if name != NODE_LABEL}
     labels |= {"kubevirt.io": "virt-launcher", CREATED_BY: meta.uid, "vm.kubevirt.io/name": meta.name}
@@ -194,10 +184,7 @@ def new_pod(vmi: SimulatedVMI, *, node: str, migration_uid: str = "") -> Create:
 
 
 def requests_of(vmi: SimulatedVMI) -> dict[str, Any]:
-    """Return the container's resource requests.
-
-    In a real cluster, the memory request also includes the memory of virt-launcher itself.
-    """
+    """Return the container's resource requests, without the memory of a real virt-launcher itself."""
     resources, memory, cpu = vmi.domain.resources, vmi.domain.memory, CpuTopology.of(vmi.domain.cpu)
     requests = dict((resources and resources.requests) or {})
     requests.setdefault("cpu", f"{cpu.cores * cpu.sockets * cpu.threads * CPU_OF_ONE_VCPU_M}m")

@@ -28,11 +28,7 @@ InformerOf: TypeAlias = Callable[..., SharedInformer[Any]]
 
 
 class LauncherSimulator:
-    """The simulators of Pods and migrations, with their own informers.
-
-    `informers` is the table of all informers of the simulation. The simulator of VMIs asks `vmi_step` for its next step
-    with Pods and nodes.
-    """
+    """The simulators of Pods and migrations. They add their informers to the table `informers` of all."""
 
     def __init__(
         self,
@@ -56,10 +52,9 @@ class LauncherSimulator:
         self._nodes.add_handler(self._on_node_change)
 
     async def create_nodes(self) -> None:
-        """Create all Node objects if the cluster has no Node, and wait until the cache contains the new Nodes.
+        """Create all Nodes if the cluster has none, and wait for the cache: a VMI fails without its Node in it.
 
-        If the cluster has only some of the Nodes, nothing is created, because a user may have deleted the others. The
-        function waits for the cache because a VMI fails if the cache does not contain its Node.
+        If only some are missing, a user may have deleted them, and nothing is created.
         """
         if self._nodes.store.values():
             return

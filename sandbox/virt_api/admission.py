@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from sandbox.virt_api.defaults import default_vm, default_vmi
+from sandbox.virt_api.lifecycle import has_condition
 from sandbox.virt_api.registration import USER
 from sandbox.virt_api.validation import Cause, causes
 
@@ -91,10 +92,7 @@ Document = Mapping[str, Any]
 
 
 class Verdict(Struct, frozen=True):
-    """The answer to an eviction. `denial` is "" if the Pod may be evicted.
-
-    If `is_marked` is True, the VMI gets `status.evacuationNodeName`. KubeVirt then migrates the VMI.
-    """
+    """The answer to an eviction, with a `denial` or "". A VMI that `is_marked` gets `status.evacuationNodeName`."""
 
     denial: str = ""
     is_marked: bool = False
@@ -105,7 +103,7 @@ def judge_eviction(pod: Document, vmi: Document) -> Verdict:
     if (pod["metadata"].get("labels") or {}).get("kubevirt.io") != "virt-launcher" or phase in ("Succeeded", "Failed"):
         return Verdict()
     name, status = vmi["metadata"]["name"], vmi.get("status") or {}
-    strategy, is_migratable = vmi["spec"].get("evictionStrategy"), _is_migratable(status)
+    strategy, is_migratable = vmi["spec"].get("evictionStrategy"), has_condition(vmi, "LiveMigratable")
     if strategy == "LiveMigrate" and not is_migratable:
         return Verdict(f"VMI {name} is configured with an eviction strategy but is not live-migratable")
     if strategy not in ("LiveMigrate", "LiveMigrateIfPossible", "External"):
@@ -118,8 +116,3 @@ def judge_eviction(pod: Document, vmi: Document) -> Verdict:
     if status.get("nodeName") != pod["spec"].get("nodeName"):
         return Verdict("Eviction request for target Pod")
     return Verdict(triggered, is_marked=True)
-
-
-def _is_migratable(status: Document) -> bool:
-    conditions = status.get("conditions") or ()
-    return any(each["type"] == "LiveMigratable" and each["status"] == "True" for each in conditions)

@@ -11,18 +11,16 @@ from fractions import Fraction
 from typing import Any, Final
 
 from controller.apimachinery.quantities import parse_quantity
+from sandbox.live_update import MAX_HOTPLUG_RATIO
+from sandbox.vmi_status import RUNTIME_USER
+from sandbox.vmis import FINALIZER
 
 ARCHITECTURE: Final = "amd64"
 MACHINE: Final = "q35"
 CPU_MODEL: Final = "host-model"
 EVICTION_STRATEGY: Final = "None"
 DISK_BUS: Final = "sata"
-RUNTIME_USER: Final = 107
-FINALIZER: Final = "kubevirt.io/foregroundDeleteVirtualMachine"
 PCI_TOPOLOGY: Final = ("kubevirt.io/pci-topology-version", "v3")
-
-HOTPLUG_RATIO: Final = 4
-"""The maximum of sockets and memory of a running VMI, as a multiple of the values at boot."""
 
 MOST_VCPUS: Final = 512
 LEAST_HOTPLUG_MEMORY: Final = 1 << 30
@@ -96,10 +94,7 @@ def _default_spec(spec: Fields, new_uuid: Callable[[], str]) -> None:
 
 
 def _default_resources(domain: Fields) -> None:
-    """Set a missing CPU request to the CPU limit.
-
-    Set a missing guest memory to the memory request, or else to the memory limit.
-    """
+    """Set a missing CPU request to its limit, and a missing guest memory to the memory request or limit."""
     resources, memory = domain["resources"], _child(domain, "memory")
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
     if _amount(limits.get("cpu")) and not _amount(requests.get("cpu")):
@@ -112,7 +107,7 @@ def _default_resources(domain: Fields) -> None:
     guest_bytes = _amount(memory.get("guest"))
     hotpluggable = guest_bytes >= LEAST_HOTPLUG_MEMORY and not guest_bytes % MEMORY_BLOCK
     if "maxGuest" not in memory and hotpluggable and not domain.get("launchSecurity"):
-        memory["maxGuest"] = binary(guest_bytes * HOTPLUG_RATIO)
+        memory["maxGuest"] = binary(guest_bytes * MAX_HOTPLUG_RATIO)
 
 
 def _default_cpu(domain: Fields) -> None:
@@ -123,7 +118,7 @@ def _default_cpu(domain: Fields) -> None:
     _set_missing(cpu, "model", CPU_MODEL)
     if not cpu.get("maxSockets"):
         sockets, vcpus = cpu.get("sockets", 0), cpu.get("cores", 0) * cpu.get("threads", 0)
-        most = sockets * HOTPLUG_RATIO
+        most = sockets * MAX_HOTPLUG_RATIO
         cpu["maxSockets"] = max(MOST_VCPUS // vcpus, sockets) if most * vcpus > MOST_VCPUS else most
 
 
@@ -171,10 +166,7 @@ def _without_empty_metadata(document: Fields) -> Fields:
 
 
 def _default_machine(spec: Fields) -> Fields:
-    """Set the architecture and the machine type, and return the domain.
-
-    KubeVirt stores the fields `devices` and `resources` of the domain even if they are empty.
-    """
+    """Set the architecture and machine type, and return the domain, with `devices` and `resources` even if empty."""
     _set_missing(spec, "architecture", ARCHITECTURE)
     domain = _child(spec, "domain")
     _child(domain, "devices")
@@ -224,10 +216,7 @@ _SMALLEST_DECIMAL: Final = Fraction(1, 1000**3)
 
 
 def canonical(value: Any) -> Any:
-    """Return the canonical form of a quantity.
-
-    A quantity with an exponent, or a value that is not a quantity, is returned unchanged.
-    """
+    """Return the canonical form of a quantity. One with an exponent, or another value, is not changed."""
     amount = parse_quantity(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
     text = str(value)
     if amount is None or "e" in text or "E" in text.rstrip("Ei"):

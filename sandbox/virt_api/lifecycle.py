@@ -1,7 +1,7 @@
-"""This module decides what virt-api does for the subresources `start`, `stop` and `restart` of a VM.
+"""Decides what virt-api does for the subresources `start`, `stop` and `restart` of a VM. It is pure.
 
-All functions of this module are pure. The result is the list of patches to send, or a `Failure`. A patch of the
-status adds requests to `status.stateChangeRequests`. virt-controller, or the simulator, acts on these requests.
+The result is the list of patches to send, or a `Failure`. A patch of the status adds requests to
+`status.stateChangeRequests`, on which virt-controller or the simulator acts.
 """
 
 from collections.abc import Mapping
@@ -112,7 +112,7 @@ def run_strategy(spec: Document) -> str:
 def _start(request: Request, name: str, strategy: str, vm: Document, vmi: Document | None) -> Answer:
     if vmi is not None and _phase(vmi) not in (*FINAL, "Unknown", ""):
         return conflict(name, "VM is already running")
-    if _has_condition(vm, "ManualRecoveryRequired"):
+    if has_condition(vm, "ManualRecoveryRequired"):
         return conflict(name, RECOVERY)
     start = {"action": "Start", **({"data": {"paused": "true"}} if request.paused else {})}
     if strategy == "Halted":
@@ -148,7 +148,7 @@ def _restart(request: Request, name: str, strategy: str, vm: Document, vmi: Docu
         return bad_request("For force restart, only gracePeriod=0 is supported for now")
     if grace_s is not None and grace_s < 0:
         return bad_request("gracePeriod has to be greater or equal to 0")
-    if _has_condition(vm, "VolumesChange"):
+    if has_condition(vm, "VolumesChange"):
         return conflict(name, RECOVERY)
     if strategy in ("Halted", "Once"):
         # virt-api uses this spelling.
@@ -166,7 +166,7 @@ SUBRESOURCES: Final = tuple(_DECISIONS)
 
 
 def _requests(vm: Document, *changes: Operation) -> Answer:
-    """Return the patch that adds these requests. The patch fails if the VM got other requests in the meantime.
+    """Return the patch that adds these requests and fails if there are new ones.
 
     A stop request replaces all present requests. Any other request is rejected while requests are present.
     """
@@ -214,6 +214,6 @@ def _phase(vmi: Document) -> str:
     return str((vmi.get("status") or {}).get("phase") or "")
 
 
-def _has_condition(vm: Document, type_: str) -> bool:
-    conditions = (vm.get("status") or {}).get("conditions") or ()
+def has_condition(obj: Document, type_: str) -> bool:
+    conditions = (obj.get("status") or {}).get("conditions") or ()
     return any(condition["type"] == type_ and condition["status"] == "True" for condition in conditions)

@@ -1,8 +1,7 @@
-"""This module serves KubeVirt's aggregated API `subresources.kubevirt.io/v1` and its webhooks on loopback.
+"""Serves KubeVirt's aggregated API `subresources.kubevirt.io/v1` and its webhooks on loopback.
 
-kube-apiserver authenticates and authorizes each request. It sends the request to this server with its front proxy
-certificate. The server accepts subresource requests only with this certificate. The server stores nothing: it reads the
-VM and its VMI, and patches the VM.
+Subresource requests are accepted only from kube-apiserver with its front proxy certificate, which authorizes them. The
+server stores nothing: it reads the VM and its VMI, and patches the VM.
 """
 
 import asyncio
@@ -49,19 +48,13 @@ REQUESTHEADER = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-a
 """The ConfigMap in which kube-apiserver publishes the CA of its front proxy certificate."""
 
 LARGEST_REVIEW = 8 << 20
-"""The largest size of a request in bytes.
-
-An admission review contains the object twice: before and after the change.
-"""
+"""The largest size of a request in bytes: an admission review contains the object twice."""
 
 TEST_FAILED = "jsonpatch test operation does not apply"
 
 
 async def run(client: ApiClient, *, webhooks: bool) -> None:
-    """Serve and register virt-api until the task is cancelled. `client` must have administrator rights.
-
-    If `webhooks` is True, also serve KubeVirt's webhooks.
-    """
+    """Serve virt-api, and with `webhooks` KubeVirt's webhooks, until cancelled. `client` is an administrator."""
     authority = trustme.CA(organization_name="vmherd sandbox virt-api")
     front_proxy_ca = await _front_proxy_ca(client)
     async with (
@@ -230,11 +223,7 @@ def _answer(failure: Failure) -> web.Response:
 
 @asynccontextmanager
 async def _registered(client: ApiClient, authority: trustme.CA, port: int, *, webhooks: bool) -> AsyncIterator[None]:
-    """Register the server while the block runs.
-
-    At the end, the registrations are removed, because the server no longer answers. If a registration stayed,
-    kube-apiserver would reject all writes of VMs, and the deletion of namespaces would never finish.
-    """
+    """Register the server while the block runs. A registration that stayed would block all writes of VMs."""
     objects = registration.objects(port, authority.cert_pem.bytes())
     registrations = objects["api"] | (objects["webhooks"] if webhooks else {})
     for path, document in (objects["service"] | registrations).items():

@@ -187,10 +187,7 @@ def _delicate(vm: Document, old: Document) -> Iterator[Cause]:
 
 
 def _same_running_state(new: Document, old: Document) -> bool:
-    """Return True if neither `running` nor `runStrategy` was changed.
-
-    As in KubeVirt, a change from `running` to an equivalent `runStrategy` counts as a change.
-    """
+    """Return True if `running` and `runStrategy` are unchanged. An equivalent value is a change, as in KubeVirt."""
     for field in ("running", "runStrategy"):
         if new.get(field) is not None and old.get(field) is not None:
             return bool(new[field] == old[field])

@@ -12,7 +12,7 @@ QUIET, BUSY = (Conditions("2026-11-22", 2, "3.11.7", "abc1234", others) for othe
 
 def made_up(size: int = 1_000, *, conditions: Conditions = QUIET, **values: float) -> Result:
     rounds = [{key: value * factor for key, value in values.items()} for factor in (1.0, 2.0, 4.0)]
-    return Result("set-burst", size, "make bench", rounds=rounds, conditions=[conditions] * 3)
+    return Result(size, "make bench", rounds=rounds, conditions=[conditions] * 3)
 
 
 def test_each_round_has_its_own_directory_and_its_values(tmp_path):
@@ -29,19 +29,6 @@ def test_each_round_has_its_own_directory_and_its_values(tmp_path):
     assert len({setting.directory for setting in seen}) == 4
     assert results[0].command == 'make bench ARGS="toy --sizes 5 --rounds 2"'
     assert 0 <= results[0].others <= 1
-
-
-def test_a_new_result_replaces_the_old_one_and_the_file_keeps_the_others(tmp_path):
-    file = tmp_path / "results" / "bench.json"
-    report = runner.read(file)
-    report.put(made_up(1_000, up_s=1.0))
-    report.put(made_up(10_000, up_s=9.0))
-    report.put(made_up(1_000, up_s=2.0))
-    runner.write(report, file)
-    found = runner.read(file)
-    assert sorted(each.size for each in found.results) == [1_000, 10_000]
-    [newest] = [each for each in found.results if each.size == 1_000]
-    assert newest.spread("up_s") == (2.0, 4.0, 8.0)
 
 
 def test_the_table_shows_the_spread_and_marks_a_missed_target():

@@ -56,14 +56,6 @@ def test_the_programs_of_the_image_run(image: Image) -> None:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("command", ["takeover", "cleanup", "expose"])
-def test_the_image_runs_the_commands_for_a_cluster(image: Image, command: str) -> None:
-    done = image.run("vmherd", command, "--help")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"Usage: vmherd {command} ")
-
-
-@pytest.mark.timeout(400)
 def test_the_image_contains_nothing_superfluous(image: Image) -> None:
     found = files(image, "/", "/app/bin", PACKAGES)
     packages = set(found[PACKAGES])

@@ -1,6 +1,5 @@
 """The rendered chart and the kustomize base pass a linter for security and reliability."""
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import yaml
 
 from tests.charts.test_pods import HOOKS
 from tests.charts.test_releases import EVERYTHING
-from tests.checkov import Checkov, CheckovMissing, Finding, findings_through_proxy
+from tests.checkov import Checkov, CheckovMissing, Finding
 from tests.cluster import Kubectl, skip_or_fail
 from tests.helm import Helm, container
 from tools.chart.generated import ROOT
@@ -118,11 +117,3 @@ def test_weaker_settings_are_found_and_every_excuse_is_needed(linter: Checkov, h
     assert {kind for check, kind in found if check in WEAKER} == {"Deployment"}
     assert {check for check, _ in found} >= WEAKER
     assert ("CKV_K8S_49", "ClusterRole") in found
-
-
-def test_the_linter_sends_no_requests(linter: Checkov, helm: Helm, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as proxy:
-        proxy.settimeout(0)
-        findings_through_proxy(helm.render({}), tmp_path, f"http://127.0.0.1:{proxy.getsockname()[1]}")
-        with pytest.raises(BlockingIOError):
-            proxy.accept()

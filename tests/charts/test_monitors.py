@@ -80,19 +80,3 @@ def test_the_operators_definitions_know_every_field(site: Site, metrics: dict[st
         True,
     ]
     assert take(site, rendered) == (len(rendered), "")
-
-
-@pytest.mark.usefixtures("operators")
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"tlsConfig": {"serverNames": "x"}}, 'unknown field "spec.endpoints[0].tlsConfig.serverNames"'),
-        ({"authorization": {"credentials": {"name": "scraper"}}}, "spec.endpoints[0].authorization.credentials.key"),
-        ({"relabelings": [{"action": "forget"}]}, "spec.endpoints[0].relabelings[0].action"),
-    ],
-)
-def test_unknown_fields_are_refused(site: Site, wrong: dict[str, Any], said: str) -> None:
-    metrics = {"secure": {"enabled": True}, "serviceMonitor": {**PLAIN, **wrong}}
-    taken, refusal = take(site, of_kind(site.helm.render({"metrics": metrics}), "ServiceMonitor"))
-    assert taken == 0
-    assert said in refusal

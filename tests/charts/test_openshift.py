@@ -62,22 +62,3 @@ def test_every_pod_of_the_chart_is_admitted(project: Site, values: dict[str, Any
 def test_without_the_platform_a_fixed_user_is_refused(project: Site) -> None:
     found = refusals(project, FIXED)
     assert ["runAsUser is not in the range of the namespace" in each for each in found] == [True] * 5
-
-
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ({"podSecurityContext": {"fsGroup": 65532}}, "fsGroup is not in the range"),
-        ({"hostNetwork": True}, "namespaces or ports of the node"),
-        ({"securityContext": {"allowPrivilegeEscalation": True}}, "may escalate its privileges"),
-        ({"securityContext": {"capabilities": {"add": ["NET_ADMIN"]}}}, "adds capabilities"),
-        ({"podSecurityContext": {"seccompProfile": {"type": "Unconfined"}}}, "seccomp profile"),
-        ({"extraVolumes": [{"name": "node", "hostPath": {"path": "/"}}]}, "a volume has a type"),
-    ],
-)
-def test_the_imitation_refuses_what_restricted_v2_refuses(project: Site, values: dict[str, Any], said: str) -> None:
-    # The namespace must not refuse the Pod first.
-    enforced = "pod-security.kubernetes.io/enforce"
-    project.kubectl("label", "namespace", project.namespace, f"{enforced}=privileged", "--overwrite")
-    [spec, *_] = pod_specs(project.helm.render({**HOOKS, **values}))
-    eventually(lambda: said in answer(project, spec), what=said)

@@ -82,12 +82,6 @@ def test_the_api_server_knows_every_field_and_warns_of_none(site: Site, mode: st
     assert len(said.stdout.splitlines()) == len(rendered)
 
 
-def test_a_pod_below_the_restricted_level_causes_a_warning(site: Site) -> None:
-    rendered = site.helm.render({"securityContext": {"allowPrivilegeEscalation": True}, "tests": {"enabled": False}})
-    said = site.kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump_all(rendered))
-    assert 'would violate PodSecurity "restricted' in said.stderr
-
-
 @pytest.mark.parametrize(
     ("major", "mode", "watched"),
     [

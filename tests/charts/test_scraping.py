@@ -5,7 +5,6 @@ Prometheus' requests. Prometheus evaluates the release's alerts and dashboards.
 """
 
 import re
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +22,7 @@ from tests.controlplane.programs import ControllerProcess, simulator
 from tests.controlplane.refusals import allow
 from tests.controlplane.waits import eventually
 from tests.integration.prometheus import Prometheus, prometheus, prometheus_program
-from tests.monitoring.queries import filled_in, metrics_in
+from tests.monitoring.queries import filled_in
 from tools.chart.helm import HelmMissing, find_helm
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.timeout(180)]
@@ -183,14 +182,6 @@ def test_every_query_of_the_dashboards_is_answered(watched: Watched) -> None:
             eventually(lambda sent=sent: watched.prometheus.numbers(sent), what=f"an answer to {sent}")
 
 
-def test_the_dashboards_mark_the_start_of_the_leader(watched: Watched) -> None:
-    for board in dashboards(watched.site).values():
-        [annotation] = board["annotations"]["list"]
-        sent = filled_in(annotation["expr"], **choices(watched.prometheus, board))
-        marks = eventually(lambda sent=sent: watched.prometheus.history(sent, seconds=1800, step_s=10), what="a mark")
-        assert {each["metric"]["pod"] for each in marks} == {"vmherd-0"}
-
-
 def choices(server: Prometheus, board: dict[str, Any]) -> dict[str, str]:
     """The values of Grafana's variables if the user leaves each variable at "All"."""
     chosen = {"__rate_interval": "5m"}
@@ -230,26 +221,6 @@ def test_every_alert_is_evaluated_and_the_expected_object_alerts_are_active(watc
     )
     down = {("VmherdDown", "", ""), ("VmherdNoLeader", watched.site.namespace, "vmherd")}
     eventually(lambda: not down & active(server), what="no alert about a missing target")
-
-
-def test_every_metric_in_the_alerts_exists(watched: Watched) -> None:
-    named = {name for rule in watched.prometheus.rules() for name in metrics_in(rule["query"])}
-    for name in sorted(named):
-        asked = f"{name} and on (job, instance) up"
-        eventually(lambda asked=asked: watched.prometheus.ask(asked), within_s=10, what=f"an answer to {asked}")
-
-
-def test_a_hanging_controller_is_reported_as_down_until_it_continues(watched: Watched) -> None:
-    def told() -> bool:
-        return ("VmherdDown", "", "") in active(watched.prometheus)
-
-    eventually(lambda: not told(), what="no alert")
-    watched.program.process.send_signal(signal.SIGSTOP)
-    try:
-        eventually(told, what="the alert")
-    finally:
-        watched.program.process.send_signal(signal.SIGCONT)
-    eventually(lambda: not told(), what="the end of the alert")
 
 
 TOKEN = {"authorization": {"credentials": {"name": "scraper", "key": "token"}}}

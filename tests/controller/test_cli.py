@@ -13,7 +13,7 @@ from controller.cli import main, vmherd
 from controller.config.settings import Config
 from controller.preflight.permissions import permissions_needed
 
-COMMANDS = ("run", "takeover", "cleanup", "expose", "conformance", "demo", "sandbox", "version")
+COMMANDS = ("run", "takeover", "cleanup", "conformance", "demo", "sandbox", "version")
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -107,7 +107,6 @@ users: [{name: a, user: {token: x}}]
         ("run", None, "vmherd: no kubeconfig at {}"),
         ("takeover", None, "vmherd: no kubeconfig at {}"),
         ("cleanup", None, "vmherd: no kubeconfig at {}"),
-        ("expose vmirs web --name web", None, "vmherd: no kubeconfig at {}"),
         ("run", "clusters: [}", "{}"),
         ("run --context missing", KUBECONFIG, "missing"),
     ],

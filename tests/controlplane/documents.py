@@ -139,10 +139,6 @@ def claim_document(name: str, **metadata: Any) -> Document:
     }
 
 
-def config_map_document(name: str, **data: str) -> Document:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
-
-
 def open_definition(kind: str, name: str, *versions: str, short_names: Sequence[str] = ()) -> Document:
     """The definition of a kind whose objects may have any fields. The first version is stored."""
     plural, _, group = name.partition(".")

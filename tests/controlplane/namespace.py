@@ -20,7 +20,6 @@ from tests.controlplane.documents import (
     Document,
     claim_document,
     condition_of,
-    config_map_document,
     data_volume_document,
     is_leaving,
     is_observed,
@@ -179,9 +178,6 @@ class Namespace(ABC):
     def make_vmi(self, name: str, **metadata: Any) -> Document:
         return self.vmis.make(vmi_document(name, **metadata))
 
-    def make_config_map(self, name: str) -> Document:
-        return self.config_maps.make(config_map_document(name))
-
     def make_disk(self, name: str, *, owner: Document, finalizers: tuple[str, ...] = ()) -> None:
         """Create a PVC and then its DataVolume. This VM owns them. The simulator adopts the existing PVC."""
         metadata = {"ownerReferences": [reference_to(owner)], "finalizers": list(finalizers)}
@@ -191,11 +187,6 @@ class Namespace(ABC):
     def storage(self) -> tuple[dict[str, str], dict[str, str]]:
         """The UIDs of the DataVolumes and of the PVCs, by their names."""
         return uids(self.data_volumes()), uids(self.claims())
-
-    def let_disk_go(self, name: str) -> None:
-        """Remove all finalizers from a DataVolume and its PersistentVolumeClaim."""
-        for objects in (self.data_volumes, self.claims):
-            objects.set_finalizers(name)
 
     def alive(self) -> dict[str, Document]:
         """The VMIs without a deletion timestamp, by name."""

@@ -38,7 +38,7 @@ UNMEASURED = {
     "controller/kubevirt/vmis.py": {"became_ready_at"},
     "controller/kubevirt/vms.py": {"became_ready_at", "is_start_requested"},
     "controller/kubevirt/problems.py": {"terminating_problem"},
-    "controller/replicas/conditions.py": {"pause_notices", "without_failure"},
+    "controller/replicas/conditions.py": {"transitions", "without_failure"},
     "controller/replicas/releases.py": {"_delay_after"},
     "controller/replicaset/history.py": {"by_former_set"},
     "controller/replicaset/snapshot.py": {"by_required_label"},

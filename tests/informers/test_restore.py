@@ -4,20 +4,16 @@ The versions of the restored server may be older than in the cache, may be used 
 after the restore may have the same versions as writes that the restore has undone.
 """
 
-import asyncio
 from typing import TypeAlias
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from structlog.testing import capture_logs
 
-from informers.store import Added, Change, Removed, Replacement, Store, Updated
+from informers.store import Added, Removed, Replacement, Store, Updated
 from informers.watch.effects import Collect, Commit
 from informers.watch.parser import PageRead
 from informers.watch.watch_state import Listing, Waiting, Watching, listing
-from tests.informers.scripted import ScriptedClient, following, make_informer, stream
-from tests.informers.subjects import ConfigMap, config_map, failure, line, page
+from tests.informers.subjects import ConfigMap, config_map
 
 Objects: TypeAlias = dict[str, ConfigMap]
 
@@ -124,30 +120,3 @@ def test_without_a_restore_no_list_counts_as_one(writes: list[tuple[str, bool]],
     server.write(more)
     cache.list(server)
     assert (cache.objects, cache.store.rewinds) == (server.objects, 0)
-
-
-@pytest.mark.looptime
-async def test_after_a_restore_of_etcd_with_newer_versions_the_list_replaces_the_cache():
-    """etcd gives newer versions after a restore with the options `--bump-revision` and `--mark-compacted`."""
-    lost, kept, same = config_map("a", 90, color="lost"), config_map("b", 40), config_map("c", 50)
-    restored = config_map("a", 80, color="restored")
-    client = ScriptedClient(
-        page(lost, kept, same, config_map("d", 95), version=100),
-        stream(0.5, line("ERROR", failure(410, "Expired"))),
-        page(restored, kept, same, version=1_000_100),
-        stream(line("MODIFIED", config_map("a", 1_000_101, color="new"))),
-    )
-    informer = make_informer(client)
-    changes: list[Change[ConfigMap]] = []
-    with capture_logs() as logs:
-        async with following(informer):
-            await asyncio.sleep(0.1)
-            informer.add_handler(changes.append)
-            await asyncio.sleep(10)
-            assert informer.store.rewinds == 1
-    assert changes == [
-        Removed(config_map("d", 95)),
-        Updated(lost, restored),
-        Updated(restored, config_map("a", 1_000_101, color="new")),
-    ]
-    assert [entry["version"] for entry in logs if entry["log_level"] == "error"] == ["1000100"]

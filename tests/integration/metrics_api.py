@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import trustme
 
-from sandbox.admin import Admin, Rejected, Unanswered
+from sandbox.admin import Admin
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
 from tests.controlplane.https import https_server
@@ -24,15 +24,13 @@ GROUP, VERSION = "metrics.k8s.io", "v1beta1"
 NAMESPACE, SERVICE = "kube-system", "metrics-server"
 MEMORY = "229Mi"
 
-PODS = re.compile(rf"/apis/{GROUP}/{VERSION}/namespaces/(?P<namespace>[^/]+)/pods(?:/(?P<name>[^/]+))?")
+PODS = re.compile(rf"/apis/{GROUP}/{VERSION}/namespaces/(?P<namespace>[^/]+)/pods")
 
 DISCOVERY = {
     "kind": "APIResourceList",
     "apiVersion": "v1",
     "groupVersion": f"{GROUP}/{VERSION}",
-    "resources": [
-        {"name": "pods", "singularName": "pod", "namespaced": True, "kind": "PodMetrics", "verbs": ["get", "list"]}
-    ],
+    "resources": [{"name": "pods", "singularName": "pod", "namespaced": True, "kind": "PodMetrics", "verbs": ["list"]}],
 }
 
 
@@ -54,24 +52,9 @@ class MetricsAPI:
             return 200, DISCOVERY
         asked = PODS.fullmatch(parts.path)
         if asked is None:
-            return 404, _failure(404, f"no {parts.path} here")
-        namespace, name = asked["namespace"], asked["name"]
-        try:
-            if not name:
-                items = self._metrics(namespace, self._pods(namespace, parts.query))
-                return 200, {
-                    "kind": "PodMetricsList",
-                    "apiVersion": f"{GROUP}/{VERSION}",
-                    "metadata": {},
-                    "items": items,
-                }
-            every = self._metrics(namespace, self._pods(namespace, ""))
-        except Rejected as error:
-            return error.status, _failure(error.status, str(error))
-        except Unanswered as error:
-            return 503, _failure(503, str(error))
-        found = [metrics for metrics in every if metrics["metadata"]["name"] == name]
-        return (200, found[0]) if found else (404, _failure(404, f'podmetrics.metrics.k8s.io "{name}" not found'))
+            return 404, {}
+        items = self._metrics(asked["namespace"], self._pods(asked["namespace"], parts.query))
+        return 200, {"kind": "PodMetricsList", "apiVersion": f"{GROUP}/{VERSION}", "metadata": {}, "items": items}
 
     def _pods(self, namespace: str, query: str) -> list[dict[str, Any]]:
         """The running Pods that are not terminating. Only these Pods use CPU."""
@@ -148,15 +131,3 @@ def _registration(authority: trustme.CA, port: int) -> list[dict[str, Any]]:
             },
         },
     ]
-
-
-def _failure(status: int, message: str) -> dict[str, Any]:
-    reasons = {404: "NotFound", 503: "ServiceUnavailable"}
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "status": "Failure",
-        "code": status,
-        "message": message,
-        "reason": reasons.get(status, ""),
-    }

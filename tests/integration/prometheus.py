@@ -54,14 +54,6 @@ class Prometheus:
         found: list[dict[str, Any]] = answer["result"]
         return found
 
-    def history(self, query: str, *, seconds: float, step_s: float) -> list[dict[str, Any]]:
-        """The series of the query in the last `seconds`, as Grafana requests them for a graph or an annotation."""
-        now = time.time()
-        answer = self._get("query_range", query=query, start=str(now - seconds), end=str(now), step=str(step_s))
-        assert answer["resultType"] == "matrix", answer
-        found: list[dict[str, Any]] = answer["result"]
-        return found
-
     def numbers(self, query: str) -> list[float]:
         """The values of the query's series, without NaN."""
         values = (float(series["value"][1]) for series in self.ask(query))

@@ -143,15 +143,3 @@ def test_a_flock_is_reconciled_by_the_same_shell(idle_namespace: SetNamespace, f
         hatched = ("get", "events", "--field-selector", "reason=Hatched")
         events = eventually(lambda: flocks.json(*hatched)["items"], what="the Events arrive")
         assert {event["source"]["component"] for event in events} == {"virtualmachineflock-controller"}
-
-
-@pytest.mark.cluster
-def test_a_missing_definition_is_reported(idle_namespace: SetNamespace) -> None:
-    served = ("get", "--raw", "/apis/flock.example.org/v1")
-    eventually(lambda: idle_namespace.kubectl(*served, check=False).returncode, what="the kind of another test is gone")
-    command = [sys.executable, "-m", PACKAGE, "run", "--kubeconfig", str(idle_namespace.plane.kubeconfig)]
-    command += ["--metrics-bind-address", "0", "--health-probe-bind-address", "0", "--mode", "standalone"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 1
-    assert "the cluster has no virtualmachineflocks.flock.example.org in version v1" in done.stderr
-    assert "set --flock-group to its API group in this cluster" in done.stderr

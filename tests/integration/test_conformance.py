@@ -4,7 +4,6 @@
 """
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +15,6 @@ from sandbox.admin import Admin
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import running_plane
-from tests.controlplane.waits import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
@@ -57,25 +55,3 @@ def test_without_a_controller_the_cases_fail_and_leave_nothing(bare_plane: Contr
     assert "reconciled by no controller that was seen" in done.stdout
     assert "expected the VMs pool-0, pool-1, pool-2 within" in done.stdout
     assert Admin(bare_plane.kubeconfig).get(NAMESPACES)["items"] == []
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_removes_its_namespaces(bare_plane: ControlPlane, number: signal.Signals) -> None:
-    admin = Admin(bare_plane.kubeconfig)
-    line = [sys.executable, "-m", "controller", "conformance", "--kubeconfig", str(bare_plane.kubeconfig)]
-    process = subprocess.Popen(
-        [*line, "--timeout", "1", "--only", "set-scale-in,pool-scale-in"],
-        cwd=ROOT,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        eventually(lambda: len(admin.get(NAMESPACES)["items"]) == 2, what="a namespace for each probe")
-        process.send_signal(number)
-        out, err = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert (process.returncode, "Traceback" in out + err) == (130, False), err
-    assert admin.get(NAMESPACES)["items"] == []

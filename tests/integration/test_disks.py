@@ -71,34 +71,6 @@ def test_p3_a_create_waits_for_a_disk_that_the_old_vm_owns_and_this_is_no_failur
     assert gone("pool-0")["metadata"]["uid"] not in owners
 
 
-def test_p10_only_the_reference_of_this_vm_is_removed_and_only_from_its_own_disks(pools: PoolNamespace) -> None:
-    """The deleted VM owns three PVCs and uses two of them: `own` and `shared`. `shared` and `unnamed` also have other
-    owners.
-    """
-    volumes = tuple({"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("own", "shared"))
-    for name in ("own", "shared", "unnamed"):
-        pools.claims.make(claim_document(name))
-    pools.make(2, template=vm_template(volumes=volumes), scaleInStrategy=OFFLINE)
-    vms = pools.wait_for_ordinals(0, 1)
-    owners = (vms["pool-0"], vms["pool-1"], pools.make_config_map("boss"))
-    first, second, boss = (reference_to(each, controller=False) for each in owners)
-    pools.claims.change("own", {"metadata": {"ownerReferences": [second]}})
-    pools.claims.change("shared", {"metadata": {"ownerReferences": [first, second, boss]}})
-    pools.claims.change("unnamed", {"metadata": {"ownerReferences": [second, boss]}})
-    pools.scale(1)
-    pools.wait_for_ordinals(0)
-    eventually(
-        lambda: len(pools.claims()["unnamed"]["metadata"]["ownerReferences"]) == 1,
-        within_s=20,
-        what="the collector removes its reference",
-    )
-    pools.settle()
-    assert pools.claims().keys() == {"own", "shared", "unnamed"}
-    assert "ownerReferences" not in pools.claims()["own"]["metadata"]
-    kept = pools.claims()["shared"]["metadata"]["ownerReferences"]
-    assert [owner["uid"] for owner in kept] == [first["uid"], boss["uid"]]
-
-
 @pytest.fixture
 def without_cdi(own_plane: ControlPlane, tmp_path: Path) -> Iterator[PoolNamespace]:
     """A cluster without the kind DataVolume, and a controller for this cluster."""

@@ -81,21 +81,6 @@ def test_a_leader_suspended_beyond_its_lease_writes_nothing_when_it_continues(
     assert "the lease vmherd-system/vmherd" in old.log.read_text().splitlines()[-1]
 
 
-def test_a_process_outside_the_cluster_does_not_start_beside_a_leader_with_another_lease(
-    old: ControllerProcess, idle_namespace: SetNamespace, tmp_path: Path
-) -> None:
-    (tmp_path / "laptop").mkdir()
-    flags = ("--leader-election-namespace", "default")
-    with controller_process(
-        idle_namespace.plane.kubeconfig, tmp_path / "laptop", *flags, *SHORT_LEASE, wait=False
-    ) as laptop:
-        assert laptop.process.wait(30) == 1
-        last = laptop.log.read_text().splitlines()[-1]
-        assert "already leads with the lease vmherd in namespace vmherd-system" in last
-        assert laptop.lines(msg="became leader") == []
-    assert old.working
-
-
 def test_a_leader_outside_the_cluster_stops_writing_after_a_leader_in_a_pod_begins(
     idle_namespace: SetNamespace, tmp_path: Path
 ) -> None:

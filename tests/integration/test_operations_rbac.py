@@ -1,8 +1,5 @@
 """The chart's role allows every request of the controller, and a missing permission is detected."""
 
-import json
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +8,11 @@ import pytest
 from controller.config.settings import Config
 from controller.preflight.permissions import permissions_needed
 from sandbox.audit import AuditRecord, read_records
-from sandbox.controlplane import ControlPlane
-from tests.cluster import Kubectl
 from tests.controlplane.documents import REVISION, SET_LABELS, owned_by, reference_to, vm_template
 from tests.controlplane.namespace import PoolNamespace, SetNamespace
 from tests.controlplane.programs import controller_process
 from tests.controlplane.waits import eventually
-from tests.release import NAME, NAMESPACE
+from tests.release import NAMESPACE
 
 pytestmark = pytest.mark.cluster
 
@@ -56,39 +51,6 @@ def test_with_exactly_the_listed_permissions_no_request_is_refused(
     eventually(is_all_used, what=told)
     assert {each.username for each in asked()} == {f"system:serviceaccount:{NAMESPACE}:vmherd"}
     assert {(r.verb, r.resource, r.subresource, r.code) for r in asked() if r.code in (401, 403)} == set()
-
-
-def test_a_permission_that_the_role_lacks_is_a_refusal_and_fails_the_test(
-    idle_namespace: SetNamespace, tmp_path: Path
-) -> None:
-    def live() -> None:
-        with ExitStack() as afterwards, controller_process(idle_namespace.plane, tmp_path) as program:
-            afterwards.enter_context(without_rule_for(idle_namespace.plane, "events"))
-            idle_namespace.make(1)
-            eventually(lambda: program.pod and program.pod.lacks(), what="a refusal in the audit log")
-
-    with pytest.raises(AssertionError, match=r"vmherd lacks permissions: \[\('create', 'events', ''\)\]"):
-        live()
-    assert idle_namespace.events() == []
-
-
-@contextmanager
-def without_rule_for(plane: ControlPlane, resource: str) -> Iterator[None]:
-    """Remove the rules for a resource from the chart's ClusterRole while the block runs."""
-    kubectl = Kubectl(plane.kubeconfig)
-    rules = kubectl.json("get", "clusterrole", NAME)["rules"]
-
-    def change(rules: list[dict[str, Any]], *, may: str) -> None:
-        kubectl("patch", "clusterrole", NAME, "--type=merge", "--patch", json.dumps({"rules": rules}))
-        question = ("auth", "can-i", "create", resource, "--all-namespaces")
-        account = f"--as=system:serviceaccount:{NAMESPACE}:{NAME}"
-        eventually(lambda: kubectl(*question, account, check=False).stdout.strip() == may, what="the role is in force")
-
-    change([rule for rule in rules if resource not in rule["resources"]], may="no")
-    try:
-        yield
-    finally:
-        change(rules, may="yes")
 
 
 def live_through_a_set(sets: SetNamespace, orphan: dict[str, Any]) -> None:

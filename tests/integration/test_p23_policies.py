@@ -75,25 +75,6 @@ def test_p23_sets_and_pools_with_a_wrong_annotation_are_denied_and_vms_and_vmis_
             assert bool(text) is wrong, (name, value, text)
 
 
-def test_p23_the_message_names_the_annotation_its_value_and_what_is_right(checked: PoolNamespace) -> None:
-    wrong = 'annotation vmherd.dev/partition is "half": it must be an ordinal'
-    assert wrong in said(checked, Place.POOL, {"partition": "half"})
-    misplaced = 'annotation vmherd.dev/partition: "3" has no effect on sets: it belongs on pools'
-    assert misplaced in said(checked, Place.SET, {"partition": "3"})
-    unknown = 'annotation vmherd.dev/partitio: "x" is unknown; on sets you can set vmherd.dev/rolling-update, '
-    assert unknown in said(checked, Place.SET, {"partitio": "x"})
-    lines = said(checked, Place.POOL, {"partition": "1\n2"})
-    assert "annotation vmherd.dev/partition must be an ordinal" in lines
-    assert "annotation vmherd.dev/partition must be" in said(checked, Place.POOL, {"partition": "9" * 200_000})
-
-
-def test_p23_kubectl_prints_the_warning_and_changes_the_vm(checked: PoolNamespace) -> None:
-    done = checked.kubectl("annotate", "--overwrite", "vm/pool-0", "vmherd.dev/protect=perhaps")
-    assert done.stderr.startswith("Warning: ")
-    assert 'annotation vmherd.dev/protect is "perhaps": it must be "true" or "false"' in done.stderr
-    assert checked.vms()["pool-0"]["metadata"]["annotations"]["vmherd.dev/protect"] == "perhaps"
-
-
 @pytest.mark.parametrize("place", OBJECTS)
 def test_p23_an_old_wrong_annotation_blocks_no_write(checked: PoolNamespace, place: Place) -> None:
     assert (

@@ -76,22 +76,3 @@ def test_r10_a_full_quota_causes_no_hot_loop_few_status_writes_and_one_event(set
     [event] = [event for event in sets.events() if event["reason"] == "FailedCreate"]
     assert event["count"] > 1
     assert not sets.vmis()
-
-
-def test_p18_a_delete_that_admission_refuses_is_shown_until_it_is_allowed(pools: PoolNamespace) -> None:
-    pools.make(1)
-    pools.wait_ready(1)
-    [name] = pools.vms()
-    with denied(pools, "DELETE", pools.members, name=name):
-        pools.scale(0)
-        shown = reacts(lambda: pools.condition("ReplicaFailure"), what="ReplicaFailure")
-        assert shown["reason"] == "FailedScaleIn"
-        assert MESSAGE in shown["message"]
-        pools.settle(events=True)
-        [event] = [event for event in pools.events() if event["reason"] == "FailedDelete"]
-        assert event["type"] == "Warning"
-        assert MESSAGE in event["message"]
-        assert not pools.told("SuccessfulDelete")
-        assert list(pools.vms()) == [name]
-    eventually(lambda: not pools.vms(), within_s=AGAIN_S, what="the delete is repeated")
-    reacts(lambda: pools.condition("ReplicaFailure") is None, what="ReplicaFailure is removed")

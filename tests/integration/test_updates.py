@@ -1,7 +1,6 @@
 """R14, P12, P13, P16, P31: the requests of an update, and what it waits for."""
 
 from collections import Counter
-from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -9,8 +8,6 @@ import pytest
 from tests.controlplane.documents import (
     READY_AFTER,
     data_volume_template,
-    is_observed,
-    pool_document,
     vm_template,
 )
 from tests.controlplane.namespace import PoolNamespace
@@ -34,32 +31,6 @@ def plain() -> dict[str, Any]:
     machine["domain"] = {"devices": machine["domain"]["devices"], "memory": {"guest": "1024Mi"}}
     template["spec"]["dataVolumeTemplates"] = [data_volume_template("root", size="1024Mi")]
     return template
-
-
-def as_go_writes(template: dict[str, Any]) -> dict[str, Any]:
-    """The same template after a current Go client has read and written it."""
-    written = deepcopy(template)
-    domain = written["spec"]["template"]["spec"]["domain"]
-    domain |= {"resources": {}, "memory": {"guest": "1Gi"}}
-    written["spec"]["dataVolumeTemplates"] = [data_volume_template("root", size="1Gi")]
-    return written
-
-
-def test_p12_kubectl_apply_and_a_go_client_may_take_turns(pools: PoolNamespace) -> None:
-    """A user applies a manifest. A Go client writes the whole object. The user applies the manifest again."""
-    manifest = pool_document(2, template=plain())
-    pools.kubectl("apply", "-f", "-", stdin=manifest)
-    pools.wait_ready(2)
-    pools.settle(events=True)
-    position = pools.plane.audit_position()
-    pools.change_template(as_go_writes(plain()))
-    reacts(lambda: is_observed(pools.read()))
-    again = manifest | {"metadata": {"name": "pool", "labels": {"applied": "again"}}}
-    pools.kubectl("apply", "-f", "-", stdin=again)
-    pools.settle()
-    assert pools.read()["metadata"]["generation"] == 3, "the server took both for changes"
-    written = pools.requests("create", "update", "patch", "delete", since=position)
-    assert {(each.resource, each.subresource) for each in written} == {("virtualmachinepools", "status")}
 
 
 def test_p13_vms_that_kubevirt_does_not_start_again_are_restarted_through_the_subresource(pools: PoolNamespace) -> None:

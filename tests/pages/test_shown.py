@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from tests.pages.commands import FILE, fences_of, plain_lines_with_prompt, steps_of
-from tests.pages.output import matches
 from tests.pages.session import ROOT, is_looking
 from tests.pages.test_commands import PAGES
 
@@ -36,21 +35,6 @@ def test_a_file_that_a_page_shows_is_the_file_of_the_repository() -> None:
     assert fences
     for page, fence in fences:
         assert "\n".join(fence.lines) + "\n" == (ROOT / fence.marked(FILE)).read_text(), page
-
-
-@pytest.mark.parametrize(
-    ("expected", "seen"),
-    [
-        (("web-0  1/1",), "web-0 0/1\n"),
-        (("a",), "a\nb\n"),
-        (("a", "b"), "a\n"),
-        (("a ... c",), "a\nc\n"),
-        (("4 replicas",), "4s replicas\n"),
-        (("a.c",), "abc\n"),
-    ],
-)
-def test_another_output_does_not_match(expected: tuple[str, ...], seen: str) -> None:
-    assert not matches(expected, seen)
 
 
 def test_only_commands_that_change_nothing_are_repeated() -> None:

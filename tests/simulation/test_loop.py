@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.loop import PROCESS, HotLoop, SimulatedLoop
+from tests.simulation.loop import PROCESS, SimulatedLoop
 
 
 class Sleeper:
@@ -68,25 +68,3 @@ def test_a_suspended_process_does_nothing_while_the_others_go_on(sleeps: bool, t
     run(whole(), loop)
     assert [at for name, at in seen if name == "free"] == [1, 2, 3, 4, 5]
     assert [at for name, at in seen if name == "suspended"] == times
-
-
-def test_a_function_for_a_thread_runs_on_the_loop_soon() -> None:
-    loop = SimulatedLoop(Random(1))
-
-    async def whole() -> tuple[str, float]:
-        return await loop.run_in_executor(None, lambda: "done"), loop.time()
-
-    result, at = run(whole(), loop)
-    assert result == "done"
-    assert 0 < at < 0.1
-
-
-def test_callbacks_without_end_are_an_error() -> None:
-    loop = SimulatedLoop(Random(1), most=1000)
-
-    async def spin() -> None:
-        while True:
-            await asyncio.sleep(0)
-
-    with pytest.raises(HotLoop, match="too many callbacks"):
-        run(spin(), loop)

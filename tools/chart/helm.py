@@ -39,10 +39,7 @@ def _required(major: int, module: str) -> str:
 
 
 def _linker_variables(major: int) -> str:
-    """Return the linker flags of Helm's releases.
-
-    Without these flags and without a cluster, Helm 3 assumes an old Kubernetes.
-    """
+    """Return the linker flags of Helm's releases. Helm 3 without them assumes an old Kubernetes."""
     variables = {"internal/version.version": pinned(major)}
     if major == 3:
         minor = _required(major, "k8s.io/client-go").split(".")[1]

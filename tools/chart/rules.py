@@ -95,11 +95,7 @@ def _rules_of_budgets(config: Config) -> tuple[Rule, ...]:
 
 
 def command_rules() -> dict[str, tuple[Rule, ...]]:
-    """Return the rules for the Jobs that run commands.
-
-    `stop` is for `vmherd takeover`. `cleanup` is for `vmherd cleanup`, in the watched namespaces. `held` is for the
-    check whether a controller holds the lease.
-    """
+    """Return the rules of Jobs: `stop` (`vmherd takeover`), `cleanup`, and `held`: does a controller hold the lease?"""
     change = ("list", "patch")
     return {
         "stop": (

@@ -1,4 +1,4 @@
-"""The JSON schema of the chart's values. Names and types come from `values.yaml`, further limits from `schema.yaml`.
+"""The JSON schema of the chart's values, from `values.yaml`, with further limits from `schema.yaml`.
 
 A name that is not in `values.yaml` is rejected. So a typo stops an installation.
 """
@@ -74,9 +74,7 @@ REFINED: Mapping[str, Schema] = yaml.safe_load(Path(__file__).with_name("schema.
 
 
 class Unknown(ValueError):
-    """`values.yaml` has no value of this name, or the type of the value's default is unknown. `str()` names the
-    value.
-    """
+    """`values.yaml` has no value of this name, or its default has no known type. `str()` names the value."""
 
 
 def document(values: Sequence[Value]) -> str:

@@ -14,10 +14,7 @@ from tools.release.project import Commit, Project, run
 
 
 def tar_gz(directory: Path, epoch: int) -> bytes:
-    """Return the content of a directory as an archive, with the same bytes for the same content.
-
-    All times are `epoch`, in seconds since 1970. No user or mode of the machine is in the archive.
-    """
+    """Return a directory as an archive: the same bytes for the same content. `epoch` is the time of each file."""
 
     def fixed(member: tarfile.TarInfo) -> tarfile.TarInfo:
         member.mtime, member.uid, member.gid, member.uname, member.gname = epoch, 0, 0, "", ""
@@ -58,10 +55,7 @@ def build(tools: Path, source: Path, directory: Path, epoch: int) -> dict[str, b
 
 
 def informers(project: Project, source: Path, directory: Path) -> Path:
-    """Write the sources of the distribution `vmherd-informers` into a new directory, and return the directory.
-
-    Other projects install it to get `informers` without the packages `controller` and `plugin`.
-    """
+    """Write the sources of `vmherd-informers`, for projects that need only `informers`, into a new directory."""
     shutil.copytree(source / "informers", directory / "informers", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(source / "LICENSE", directory)
     about = (source / "tools" / "release" / "informers.toml").read_text()

@@ -60,7 +60,7 @@ class PendingStep(Struct, frozen=True, kw_only=True):
 
     `costly` is true for a ready VM whose VMI must restart, or may have to. `risky` is true for a VM that should run, is
     not ready, and gets a new template. `live` is true for a VM with a live change that has not ended, or that begins
-    with the step. `obstacle` is the reason why a change that KubeVirt can make while the VM runs needs a restart, or "".
+    with the step. `obstacle` is the reason why a change that KubeVirt can make while it runs needs a restart, or "".
     `due` is the time at which a LIVE step is judged again, or None. `begun` is true if the VM already has the spec of
     the current template. `reason` says why the step must wait, or is "" if the step can start. `needs_user` is true if
     the step waits until a user acts. `lost_disks` are the disks that are deleted with the VM. `sizes` are the old and

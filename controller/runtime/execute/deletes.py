@@ -28,9 +28,7 @@ from informers.meta import ObjectKey, ObjectMeta, is_controlled_by
 from informers.objects import ObjectClient, read_meta, read_version
 
 ATTEMPTS: Final = 4
-"""The maximum number of attempts to delete one object. An attempt fails if another writer changes the object after the
-read.
-"""
+"""The attempts to delete one object, one more after each change by another writer in between."""
 
 _UID_PRECONDITION: Final = re.compile(r"\bUID in (the )?precondition\b", re.IGNORECASE)
 

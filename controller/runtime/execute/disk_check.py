@@ -41,10 +41,7 @@ _decode_page: Final = msgspec.json.Decoder(Page[PartialObject]).decode
 
 
 async def metadata_pages(client: ObjectClient, place: Place) -> AsyncIterator[Page[PartialObject]]:
-    """Yield the pages of a list that has only the metadata of each object.
-
-    Raise ApiError if a request fails, and one of UNDECODABLE if an answer is not a list.
-    """
+    """Yield the pages of a list with only the metadata. Raise ApiError, or one of UNDECODABLE if it is no list."""
     token = ""
     while True:
         page = _decode_page(await client.list_metadata(*place, limit=PAGE, continue_=token))
@@ -68,10 +65,9 @@ class DiskCheck:
         self._listed: dict[Place, Mapping[str, ObjectMeta] | None] = {}
 
     async def obstacle(self, create: Create) -> str:
-        """Return the reason why the create must wait, or "".
+        """Return the reason why the create must wait, or "". Raise ApiError if a disk cannot be read.
 
-        The create waits if a disk of the new object belongs to an object of the same kind, or if a disk is being
-        deleted. Raise ApiError if a disk cannot be read.
+        A disk of the new object belongs to an object of the same kind, or is being deleted.
         """
         lists, self._is_first = not self._is_first, False
         for resource, key in create.reusable_disks:

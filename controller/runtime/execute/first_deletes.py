@@ -27,7 +27,7 @@ LATE: Final = "the cache does not show all deletes of an earlier leader yet"
 
 
 class FirstDeletes:
-    """Tells whether the deletes of a plan must wait until the cache shows what an earlier process has deleted.
+    """Tells whether deletes must wait until the cache shows what an earlier process has deleted.
 
     Each of the stores has the index `NAMESPACE`, unless plans only prune its objects.
     """
@@ -45,10 +45,7 @@ class FirstDeletes:
         """For each compared namespace: the UIDs of the objects that were in the cache, but deleted on the server."""
 
     async def must_wait(self, plan: Plan) -> bool:
-        """Return True if the cache shows an object that was deleted before this process began to delete.
-
-        Raise ApiError if the server cannot answer.
-        """
+        """Return True if the cache shows an object that an earlier process has deleted. Raise ApiError."""
         # No decision counts the revisions, so a cache that lags behind causes no wrong deletion of a revision.
         deletes = (each for each in plan.actions if isinstance(each, Delete) and each.cause is not Cause.PRUNING)
         places = {(each.resource, each.key.namespace) for each in deletes if each.resource in self._stores}

@@ -1,6 +1,4 @@
-"""Makes the patches of two actions: `RemoveOwnerReference` and `ThreeWayMerge`. For these actions, the executor first
-reads the object.
-"""
+"""The patches of `RemoveOwnerReference` and `ThreeWayMerge`, for an object that the executor has read."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -30,10 +28,7 @@ from informers.objects import PatchType, read_meta
 ReadAndPatch: TypeAlias = RemoveOwnerReference | ThreeWayMerge | ExpandClaim
 
 Merge: TypeAlias = Callable[[bytes, bytes, bytes], bytes | None]
-"""A function that computes a merge patch, or returns None if nothing must change.
-
-The arguments are the current object, and the objects that the old and the new template describe.
-"""
+"""Returns a merge patch, or None, from the current object and those of the old and the new template."""
 
 
 class _WantedMeta(Struct, frozen=True):
@@ -76,9 +71,7 @@ def template_change(merge: Merge, action: ThreeWayMerge, meta: ObjectMeta, curre
 
 
 def outcome_of_patch(action: Patch | ReadAndPatch, patch: bytes, answer: bytes) -> Outcome:
-    """Return the outcome of a patch with this answer. It is `Rejected` if the answer has not all labels and
-    annotations of the patch, because a policy has taken them back.
-    """
+    """Return the outcome of a patch: `Rejected` if a policy has taken back some of its labels or annotations."""
     found, wanted = read_meta(answer), _wanted_in(action, patch)
     pairs = ((wanted.labels, labels_of(found)), (wanted.annotations, annotations_of(found)))
     lost = [name for asked, has in pairs for name, value in (asked or {}).items() if has.get(name) != value]

@@ -21,10 +21,9 @@ ATTEMPTS: Final = 4
 
 
 async def read_and_patch(client: ObjectClient, action: ReadAndPatch, merge: Merge, thread: SideThread) -> Outcome:
-    """Read the object and patch it. If another writer changed the object in between, read and patch again. Large
-    objects are merged in `thread`.
+    """Read the object and patch it, again after a change in between. After ATTEMPTS conflicts, raise Conflict.
 
-    After ATTEMPTS conflicts, raise Conflict.
+    Large objects are merged in `thread`.
     """
     for _ in range(ATTEMPTS - 1):
         try:

@@ -107,7 +107,7 @@ class Refusals:
         return replace(found.last, action=action, wait_s=found.due - self._now(), is_repeated=True)
 
     def timed(self, owner: Owner, outcome: Outcome) -> Outcome:
-        """Remember the outcome of a write that was tried. If the write was refused, return the outcome with its wait.
+        """Return the outcome of a write that was tried, with its wait if it was refused.
 
         A conflict or an outage says nothing about the write, so a series does not begin or end with it.
         """
@@ -127,9 +127,7 @@ class Refusals:
         return replace(outcome, wait_s=wait_s)
 
     def waiting(self, owner: Owner, resources: Collection[AnyResource], now: datetime) -> Mapping[str, Refusal]:
-        """Return the members of these resources of which a change waits, by name. `now` is the time of the wall
-        clock.
-        """
+        """Return the members of these resources of which a change waits, by name. `now` is the wall clock."""
         found: dict[str, Refusal] = {}
         for write, series in self._refused.get(owner[:2], {}).items():
             action = series.last.action

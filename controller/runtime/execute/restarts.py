@@ -31,8 +31,8 @@ class Restarts:
     async def request(self, action: Restart) -> Outcome:
         """Request the restart if the instance still runs. Raise ApiError if the server rejects the request.
 
-        The answer to the request has no resourceVersion. So the object is read again, and the resourceVersion in `Done`
-        comes from this read. With this resourceVersion, the next plan waits until the cache shows the request.
+        The answer has no resourceVersion, so the object is read again: the next plan waits until the cache shows the
+        request.
         """
         if (recent := self._recent_error(action)) is not None:
             return Unserved(action, recent)

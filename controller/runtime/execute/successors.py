@@ -16,10 +16,7 @@ _QUOTA: Final = re.compile(r"exceeded quota: \S++ requested: (\S++) used: (\S++)
 
 
 async def successor_error(client: ObjectClient, action: Delete) -> ApiError | None:
-    """Return the error with which the server would refuse the successor, or None if it would accept the successor.
-
-    If the question itself fails, the result is the error of the question.
-    """
+    """Return the error with which the server would refuse the successor, or that of the question, or None."""
     try:
         await client.create(action.resource, action.key.namespace, action.successor, dry_run=True)
     except AlreadyExists:
@@ -34,8 +31,7 @@ async def successor_error(client: ObjectClient, action: Delete) -> ApiError | No
 def is_freed_by_delete(message: str) -> bool:
     """Return True if only a full quota refuses the successor, and the quota has room after the delete.
 
-    In the dry run, the quota counts the object and its successor. The successor needs as much as the object. So the
-    quota has room if it is not exceeded now.
+    In the dry run, the quota counts both objects, which need the same. So it has room if it is not exceeded now.
     """
     match = _QUOTA.search(message)
     if match is None:

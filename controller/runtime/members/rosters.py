@@ -41,9 +41,7 @@ class Reader(Protocol[T_co]):
 
 
 class _LiveGroup(Generic[T]):
-    """The present members with these traits, by their names. `key` identifies the group. `shown` returns the group of
-    the last snapshot, or None if no snapshot has this group now.
-    """
+    """The present members with these traits, by name. `shown` returns the group of the last snapshot, or None."""
 
     __slots__ = ("key", "members", "shown", "traits")
 
@@ -136,8 +134,7 @@ class Rosters(Generic[T]):
     def prepare(self, owner: ObjectMeta, reader: Reader[T]) -> Iterator[None]:
         """Read the changed members of a very large set or pool, or all of them if it has no roster yet.
 
-        The caller may let other tasks run after each slice of members. At the end, at most one slice is left for
-        `read`.
+        Other tasks may run after each slice. At the end, at most one slice is left for `read`.
         """
         while (roster := self._rosters.get(owner.uid) or self._begin(owner, reader)) and len(roster.changed) > SLICE:
             roster.read([roster.changed.pop() for _ in range(SLICE)], reader)

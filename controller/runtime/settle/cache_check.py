@@ -53,9 +53,7 @@ State: TypeAlias = tuple[str, str] | None
 
 
 class _Doubt(NamedTuple):
-    """The cached state of an object that may be wrong in the cache. `gone` is True after the server has answered 404
-    once.
-    """
+    """A cached state that may be wrong. `gone` is True after the server has answered 404 once."""
 
     since: float
     cached: State
@@ -63,10 +61,7 @@ class _Doubt(NamedTuple):
 
 
 class CacheCheck:
-    """Collects cached objects that may be wrong, and checks them at intervals.
-
-    Without informers, nothing is checked.
-    """
+    """Collects cached objects that may be wrong, and checks them at intervals, if there are informers."""
 
     def __init__(self, client: ObjectClient) -> None:
         self._client = client
@@ -120,10 +115,9 @@ class CacheCheck:
         return informer.store.version(create.key.namespace) if informer is not None else ""
 
     def created(self, create: Create, version: str, *, before: str) -> None:
-        """If the version of a new object is older than the version `before`, list all resources again.
+        """List all resources again if a new object is older than `before`, the newest version in the cache before.
 
-        The argument `before` is the newest version in the cache before the create request. An older version proves that
-        the server was restored from a backup.
+        This proves that the server was restored from a backup.
         """
         if is_older(version, before):
             self.restored(f"the new object {create.key} has version {version}, but the cache already had {before}")
@@ -164,10 +158,7 @@ class CacheCheck:
         return due[:READS]
 
     async def _checked(self, resource: AnyResource, key: ObjectKey, doubt: _Doubt) -> _Doubt | None:
-        """Read the object and compare it with the cache. Return the doubt that is left, or None.
-
-        Raise ApiError if the read fails.
-        """
+        """Compare the object on the server with the cache. Return the doubt that is left, or None. Raise ApiError."""
         informer = self._informers[resource]
         found = await self._read(resource, key)
         if _cached(informer, key) != doubt.cached:
@@ -199,10 +190,7 @@ class CacheCheck:
 
 
 def _contradiction(name: str, cached: State, found: ObjectMeta | None, seen: str) -> str:
-    """Return the contradiction between the cached and the real state of an object, or "".
-
-    The argument `seen` is the newest version that the cache has received.
-    """
+    """Return how the cached and the real state differ, or "". `seen` is the newest version in the cache."""
     if found is None:
         return f"the server does not have {name}, but the cache does" if cached is not None else ""
     if cached == (found.uid, found.resource_version) or is_older(seen, found.resource_version):

@@ -18,10 +18,10 @@ from informers.objects import ObjectClient, PatchType, read_version
 from informers.ratelimit import ItemBackoff
 
 ABSENT_S: Final = 30.0
-"""After the server has answered 404, the set or pool is left alone for this time in seconds.
+"""After a 404, the set or pool is left alone for this time in seconds.
 
-Before the end of this time, the cache shows the deletion, or the cache check lists again. So the time ends only if the
-set or pool exists, for example if its definition was missing for a while.
+Before its end, the cache shows the deletion, or the cache check lists again. So it ends only if the set or pool exists,
+for example if its definition was missing for a while.
 """
 
 SHORTEST_CONFLICT_S: Final = 1.0
@@ -73,10 +73,10 @@ class StatusWriter:
         return self._expectations.settled(key, owner.uid)
 
     def absent_s(self, key: ObjectKey, owner_uid: str) -> float:
-        """Return the number of seconds for which the set or pool is left alone, because the server does not have it.
+        """Return for how many seconds the set or pool is left alone, because the server does not have it.
 
-        The cache shows a deleted set or pool until its event arrives. The garbage collector deletes its members at
-        once, and the controller would create them again and again.
+        Until the cache shows it as deleted, the controller would create members that the garbage collector deletes at
+        once.
         """
         uid, until = self._absent.get(key, ("", 0.0))
         left_s = until - asyncio.get_running_loop().time()

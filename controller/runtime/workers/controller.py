@@ -57,9 +57,7 @@ class Controller:
         share: LoopShare | None = None,
         publish: Callable[[ObjectKey, Notice], None] = lambda _key, _notice: None,
     ) -> None:
-        """Create the controller of a kind. `share` limits the time that each namespace may use on the event loop. All
-        kinds have the same `share`. If `share` is None, there is no limit. `publish` sends an Event about an object.
-        """
+        """`share` limits the time of each namespace on the event loop, for all kinds. `publish` sends an Event."""
         self.name = name
         self.queue = queue
         self._reconciler = reconciler
@@ -153,10 +151,7 @@ class Controller:
         write_log("reconciled", **{**report.facts, "result": result, "seconds": round(seconds, 4), "again_s": again})
 
     def _is_known(self, key: ObjectKey, facts: Mapping[str, object]) -> bool:
-        """Return True if the last pass of this key failed in the same way, and its line in the log is recent.
-
-        A pass that wrote is never known, because the log names all writes.
-        """
+        """Return True if the last pass failed in the same way, wrote nothing, and its line in the log is recent."""
         now = asyncio.get_running_loop().time()
         told, at = self._failed.pop(key, ({}, now))
         if not facts.keys() & {"failure", "unexpected"} or "wrote" in facts:

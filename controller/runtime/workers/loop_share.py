@@ -24,9 +24,7 @@ SHARE: Final = 0.5
 """The share of the event loop's time that one namespace may use in the long run."""
 
 ALLOWANCE_S: Final = 1.0
-"""The time, in seconds, that a namespace may use in addition to its share. If a namespace uses more, its
-reconciliations wait. Most namespaces use less.
-"""
+"""The time that a namespace may use in addition to its share before it waits, in seconds. Most use less."""
 
 MAX_NAMESPACES: Final = 10_000
 """The maximum number of stored namespaces. Above this number, namespaces with a used time of 0 are removed."""
@@ -43,18 +41,16 @@ LISTED: Final = 10
 
 
 class LoopShare:
-    """The time that the reconciliations of each namespace have used, and the keys in quarantine.
+    """The used time of each namespace, and the keys in quarantine.
 
-    `now` returns seconds of a monotonic clock, and `cpu` the seconds of CPU time that the thread of the loop has used.
+    `now` returns seconds of a monotonic clock, and `cpu` the seconds of CPU time of the thread of the loop.
     """
 
     def __init__(self, now: Callable[[], float], cpu: Callable[[], float] = time.thread_time) -> None:
         self._now = now
         self.cpu = cpu
         self._used: dict[str, tuple[float, float]] = {}
-        """For each namespace: the used time in seconds, and the time at which this value was computed. The used time
-        shrinks by SHARE each second.
-        """
+        """The used seconds of each namespace, and their time. They shrink by SHARE each second."""
         self._quarantine: Mapping[str, tuple[float, float]] = {}
         """For each `Usage.name`: the wait and its end, in seconds. Each change replaces the mapping, because the thread
         of the lease reads it.
@@ -100,7 +96,7 @@ class LoopShare:
         return True
 
     def note(self, inherited: str, away_s: float) -> str:
-        """Return the text for the lease: the keys that a next leader must handle with care. Any thread may call it.
+        """Return the keys of which the lease warns the next leader. Any thread may call it.
 
         `inherited` is the text of the last leader, or "". `away_s` is how long the loop has not answered, in seconds.
         """
@@ -161,7 +157,7 @@ USAGE: Final[ContextVar[Usage | None]] = ContextVar("usage", default=None)
 
 
 async def measured_part(work: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T:
-    """Run a task of a reconciliation, such as a request. Only its longest stretch counts, not the sum of its parts.
+    """Run a task of a reconciliation, such as a request. Only its longest stretch counts.
 
     A task that is cancelled before its first step calls nothing.
     """

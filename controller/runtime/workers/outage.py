@@ -32,9 +32,7 @@ once.
 """
 
 RECENT_S = 5.0
-"""A time in seconds. If the server has served another key in this time before a failure, there is no outage. The
-failure then concerns only the failed key.
-"""
+"""If the server has served another key within this time, in seconds, a failure concerns only its key."""
 
 SINGLE_FAILURE_S, LONGEST_SINGLE_S = 1.0, 30.0
 """The shortest and the longest delay of a key, in seconds, if the server serves other keys."""
@@ -44,10 +42,7 @@ EARLY_S = 0.002
 """The time, in seconds, by which a timer of uvloop may be early."""
 
 PROBED = float("inf")
-"""While a key is being probed, its value in `_waiting` is this constant.
-
-A probe is a reconciliation that tests whether the server answers.
-"""
+"""The value in `_waiting` of a key that a reconciliation tests now, as a probe of the server."""
 
 
 class Outage:
@@ -61,9 +56,9 @@ class Outage:
         self._probes = TokenBucket(rate_per_s=PROBES_PER_S, burst=PROBES_AT_ONCE)
         self._served_at = float("-inf")
         self._waiting: dict[ObjectKey, float] = {}
-        """For each key that waits for the server: the earliest time of the next probe. A key whose error had a
-        Retry-After is not in this dict. Such a key is retried at the time of the Retry-After, even if the outage ends
-        earlier.
+        """The earliest time of the next probe, by key.
+
+        A key with a Retry-After is not here: it is retried then, even if the outage ends earlier.
         """
 
         self._timer: asyncio.TimerHandle | None = None
@@ -71,10 +66,7 @@ class Outage:
         """The rate limit allows no probe before this time."""
 
     def wait(self, key: ObjectKey, *, at_least_s: float = 0.0) -> float:
-        """Retry a key later, after a server-side failure of its reconciliation. Return the smallest delay in seconds.
-
-        `at_least_s` is the Retry-After of the server in seconds, or 0 if the server sent none.
-        """
+        """Retry a key after a server-side failure. Return the smallest delay, at least the Retry-After `at_least_s`."""
         self._waiting.pop(key, None)
         now = asyncio.get_running_loop().time()
         if at_least_s > 0:
@@ -91,10 +83,10 @@ class Outage:
         return {key: max(0.0, at - now) for key, at in self._waiting.items() if at != PROBED}
 
     def end(self, key: ObjectKey, *, served: bool) -> None:
-        """Report that a reconciliation of the key had no server-side failure.
+        """Report a reconciliation without a server-side failure.
 
-        `served` is True if the server answered a request of the reconciliation. If the key was waiting for the server,
-        the outage ends, and all other waiting keys are queued.
+        If the server answered (`served`) and the key was waiting, the outage ends, and all other waiting keys are
+        queued.
         """
         is_waiting = key in self._waiting
         if served or is_waiting:
@@ -126,9 +118,7 @@ class Outage:
         self._timer = loop.call_at(max(first, self._probe_from), self._probe)
 
     def _probe(self) -> None:
-        """Queue the key with the fewest failures. Skip keys whose next probe is not due yet. If no key is due, the next
-        timer uses the token of this probe.
-        """
+        """Queue the due key with the fewest failures. Without one, the next timer uses the token of this probe."""
         now = asyncio.get_running_loop().time()
         ready = [key for key, at in self._waiting.items() if at <= now + EARLY_S]
         if ready:

@@ -40,9 +40,7 @@ class SideThread:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plan")
 
     async def call(self, function: Callable[..., R], *arguments: object, large: bool) -> R:
-        """Return the result of a pure function. If `large` is true, the function runs in the thread. Its CPU time there
-        counts for the share of the namespace.
-        """
+        """Return the result of a pure function, in the thread if `large`: the namespace pays for the CPU time."""
         if not large:
             return function(*arguments)
         usage = USAGE.get()

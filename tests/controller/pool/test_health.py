@@ -197,8 +197,9 @@ def test_p17_other_vms_give_no_condition(changes):
 def test_p17_vms_that_cannot_start_give_one_event():
     told = status_of(OWNER, *vms(OWNER, 0, **NOT_STARTED), vmis=())
     more = status_of(replace(OWNER, status=told), *vms(OWNER, 0, 1, **NOT_STARTED), vmis=())
-    [notice] = transition_notices(None, told)
+    late, notice = transition_notices(None, told)
     assert (notice.reason, notice.warning) == ("VirtualMachineFailure", True)
+    assert (late.reason, late.warning) == ("ProgressDeadlineExceeded", True)
     assert notice.message == f"1 of 1 virtual machines cannot start; web-0: {MESSAGE}"
     assert transition_notices(told, more) == ()
     assert transition_notices(more, status_of(OWNER, *vms(OWNER, 0))) == ()

@@ -296,6 +296,8 @@ def transition(old, new):
 
 PAUSE, RESUME = ("SuccessfulPaused", "Pool is paused", False), ("SuccessfulResume", "Pool is unpaused", False)
 FAILED = ("FailedScaleOut", "error during scale out: exceeded quota: 3 of 3", True)
+STALLED = FAILURE | {"type": "Stalled", "reason": "ProgressDeadlineExceeded", "message": "web-0 is Terminating"}
+LATE = ("ProgressDeadlineExceeded", "web-0 is Terminating", True)
 TRANSITIONS = {
     "paused": ([], [PAUSED], [PAUSE]),
     "paused from the start": (None, [PAUSED], [PAUSE]),
@@ -309,9 +311,14 @@ TRANSITIONS = {
     "a failure with another reason": ([{**FAILURE, "reason": "FailedUpdate"}], [FAILURE], [FAILED]),
     "the end of a failure": ([FAILURE], [], []),
     "a failure and a pause": ([], [FAILURE, PAUSED], [PAUSE, FAILED]),
+    "a missed deadline": ([], [STALLED], [LATE]),
+    "the same deadline with another message": ([{**STALLED, "message": "web-1"}], [STALLED], []),
+    "the deadline after a stall of another reason": ([{**STALLED, "reason": "NamesTaken"}], [STALLED], [LATE]),
+    "a stall of another reason": ([], [{**STALLED, "reason": "NamesTaken"}], []),
+    "the end of a missed deadline": ([STALLED], [], []),
 }
 
 
 @pytest.mark.parametrize(("old", "new", "expected"), TRANSITIONS.values(), ids=TRANSITIONS)
-def test_p17_a_new_failure_of_the_pool_gives_one_event(old, new, expected):
+def test_p17_a_new_failure_or_stall_of_the_pool_gives_one_event(old, new, expected):
     assert transition(old, new) == expected

@@ -8,7 +8,6 @@ from tests.faults.hostile.attacks import (
     MANY,
     Attacker,
     Variant,
-    both,
     has,
     limited,
     nested,
@@ -48,16 +47,6 @@ def largest_number(attacker: Attacker) -> None:
         attacker.scale(kind, name, HUGE)
 
 
-REPORTED = both(has(POOL, "pool", MANY), has(SET, "set", MANY), says("InvalidAnnotation", "vmherd.dev/", "pool", "set"))
-
-
-@row("250 misspelt annotations in the template of 20 VMs and of 20 VMIs", REPORTED)
-def misspelt(attacker: Attacker) -> None:
-    few = {f"vmherd.dev/replace-unready-aftre-seco{number:04d}": "" for number in range(250)}
-    attacker.pool(virtualMachineTemplate=annotated_vm(few))
-    attacker.set(template=annotated_vmi(few))
-
-
 @row("a template with 190 levels, and one leaf changes", limited("64 levels", "pool"))
 def deep_template(attacker: Attacker) -> None:
     bulk = list(range(9_000))
@@ -68,14 +57,6 @@ def deep_template(attacker: Attacker) -> None:
             attacker.wait(VM, within_s=1)
         else:
             attacker.template(template)
-
-
-@row("8,000 gpus, whose order changes", limited("at most", "pool"), *BOTH)
-def many_gpus(attacker: Attacker) -> None:
-    gpus = [{"name": format(number, "x")} for number in range(8_000)]
-    attacker.pool(virtualMachineTemplate=vm_spec(domain={"devices": {"gpus": gpus}}))
-    attacker.wait(VM, within_s=1)
-    attacker.template(vm_spec(domain={"devices": {"gpus": gpus[::-1]}}))
 
 
 @row("1,000 networks, interfaces, host devices and filesystems, whose order changes", limited("at most", "pool"), *BOTH)
@@ -110,13 +91,6 @@ LOST = {
     ],
 }
 SUBSTITUTES = {"vmherd.dev/substitute-lost-after-seconds": "60"}
-
-
-@row("a grace period of 8,200 years in the template", has(POOL, "pool", MANY))
-def long_grace(attacker: Attacker) -> None:
-    template = vm_spec(terminationGracePeriodSeconds=260_000_000_000)
-    attacker.pool(virtualMachineTemplate=template, meta={"annotations": SUBSTITUTES})
-    attacker.machines(attacker.wait(VM), lambda _: LOST)
 
 
 @row("a grace period of 290 billion years on each VM", has(POOL, "pool", MANY))

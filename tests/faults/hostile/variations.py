@@ -18,7 +18,7 @@ from tests.faults.hostile.attacks import (
     vm_spec,
 )
 from tests.faults.hostile.cluster import POOL, SET, VM, VMI, Tenant, vm_template, vmi_template
-from tests.faults.hostile.table import LOST, SUBSTITUTES
+from tests.faults.hostile.table import SUBSTITUTES
 from tests.faults.resources import BUDGETS, REVISIONS
 
 LEASES: Final = "leases"
@@ -186,28 +186,6 @@ def long_names(attacker: Attacker) -> None:
         attacker.tenant.create(VM, f"pool-{10**17 + number}", vm_template()["spec"], meta=meta)
 
 
-@row("numbers that are too large for any type", has(POOL, "pool", MANY))
-def large_numbers(attacker: Attacker) -> None:
-    attacker.pool(virtualMachineTemplate=vm_spec(a=-0.0, b=1e308))
-    vms = attacker.wait(VM)
-    for name, value in zip(vms, (1e308, -1, 2**63 - 1, 2**64, 0.5, "x", [], {}) * 3, strict=False):
-        attacker.change(VM, name, {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": value}}}})
-    attacker.template(vm_spec(b=2**63, c=10**300, terminationGracePeriodSeconds=10**30))
-    for memory in ("1e999", "9" * 40, "1e-99"):
-        attacker.template(vm_spec(domain={"resources": {"requests": {"memory": memory}}}))
-    attacker.change_text(POOL, "pool", '{"spec":{"virtualMachineTemplate":{"spec":{"x":1e400}}}}')
-    attacker.template(vm_template())
-
-
-@row("keys in all scripts, and texts with control characters", has(POOL, "pool", MANY))
-def unicode_keys(attacker: Attacker) -> None:
-    odd = {f"\u202e{chr(0x1F600 + number)}\u0301\x1b[31m": "\u2028\ud7ff" for number in range(60)}
-    attacker.pool(virtualMachineTemplate=vm_spec(nodeSelector=odd, odd=odd))
-    attacker.set(template=vmi_template(odd=odd))
-    attacker.wait(VM)
-    attacker.template(vm_spec(nodeSelector=odd, odd={**odd, "a": 1}))
-
-
 @row("256 disks for each of 20 VMs, which the pool keeps", has(POOL, "pool", MANY))
 def many_disks(attacker: Attacker) -> None:
     template = vm_template(dataVolumeTemplates=[{"metadata": {"name": f"d{n}"}, "spec": {}} for n in range(256)])
@@ -228,17 +206,6 @@ def many_budgets(attacker: Attacker) -> None:
     attacker.wait(VM)
     for number in range(10):
         attacker.annotate(POOL, "pool", {"vmherd.dev/progress-deadline-seconds": f"{number + 1}"})
-
-
-@row("lost VMs whose nodes are silent since the ends of the calendar", has(POOL, "pool", MANY))
-def lost_at_all_times(attacker: Attacker) -> None:
-    attacker.pool(meta={"annotations": {**SUBSTITUTES, "vmherd.dev/max-unhealthy": "100%"}}, maxUnavailable=1)
-
-    def status(number: int) -> dict[str, Any]:
-        reason = {} if number % 3 else {"reason": "PodTerminating"}
-        return {**LOST, "conditions": [ready("False", ENDS[number % 4], **reason)]}
-
-    attacker.machines(attacker.wait(VM), status)
 
 
 @row("VMIs in each state, with long texts and times at the ends of the calendar", says("SuccessfulDelete", "", "set"))

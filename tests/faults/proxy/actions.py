@@ -32,17 +32,6 @@ class Reset(Action, frozen=True):
     """Reset the connection. The request does not reach the server."""
 
 
-class Delay(Action, frozen=True):
-    """Wait `before_s` seconds and forward the request. After the server's answer, wait `answer_s` seconds and send the
-    answer.
-
-    The request reaches the server even if the client has given up in the meantime.
-    """
-
-    before_s: float = 0.0
-    answer_s: float = 0.0
-
-
 class LoseAnswer(Action, frozen=True):
     """Forward the request, wait for the server's answer and lose the answer.
 
@@ -53,13 +42,7 @@ class LoseAnswer(Action, frozen=True):
 
 
 class CutAnswer(Action, frozen=True):
-    """Reset the connection after `at_byte` bytes of the answer's body, by default in the middle.
-
-    With `gzip`, the proxy compresses the body first.
-    """
-
-    at_byte: int | None = None
-    gzip: bool = False
+    """Reset the connection in the middle of the answer's body."""
 
 
 class Mark(Action, frozen=True):
@@ -70,22 +53,13 @@ class Mark(Action, frozen=True):
     snapshot: bool = False
 
 
-Corruption: TypeAlias = Literal["not JSON", "half JSON", "wrong JSON", "content type", "chunk size", "content length"]
+Corruption: TypeAlias = Literal["not JSON", "chunk size"]
 
 
 class Corrupt(Action, frozen=True):
-    """Corrupt the answer of the server, or one event of a watch. The request reaches the server.
+    """Corrupt one event of a watch. "chunk size" breaks the HTTP framing."""
 
-    "wrong JSON" is valid JSON of another form. "chunk size" and "content length" break the HTTP framing.
-    """
-
-    how: Corruption = "not JSON"
-
-
-class Dribble(Action, frozen=True):
-    """Send the answer in pieces. If each piece is one byte long, the stream is split at every offset."""
-
-    piece_bytes: int = 1
+    how: Corruption
 
 
 class ReplayWatch(Action, frozen=True):
@@ -137,10 +111,6 @@ class CutWatch(Action, frozen=True):
     at_byte: int | None = None
 
 
-class EnlargeEvent(Action, frozen=True):
-    """Add an unknown field of 4 MiB to the object of an event."""
-
-
 class RepeatEvent(Action, frozen=True):
     """Send an event twice."""
 
@@ -157,11 +127,8 @@ class Coalesce(Action, frozen=True):
     seconds: float
 
 
-ON_STREAM = (FailWatch, HoldWatch, LagWatch, EndWatch, Dribble)
+ON_STREAM = (FailWatch, HoldWatch, LagWatch, EndWatch)
 """The actions on a watch that need no event. They also act on watches that are open already."""
 
-ON_EVENT = (CutWatch, EnlargeEvent, RepeatEvent, OmitEvents, Coalesce, Corrupt)
+ON_EVENT = (CutWatch, RepeatEvent, OmitEvents, Coalesce, Corrupt)
 """The actions on one event of a watch."""
-
-ON_ANSWER = (Corrupt, Dribble)
-"""The actions that act on the answers to all requests, watches included."""

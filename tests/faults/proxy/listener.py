@@ -20,10 +20,6 @@ class Listener:
         """True if no new connection gets a TLS handshake or an answer."""
 
         self.tls = tls
-        self.passing = asyncio.Event()
-        """While this event is not set, no connection sends a byte to its client."""
-
-        self.passing.set()
         self.wires: set[Wire] = set()
         self.tasks: set[asyncio.Task[Any]] = set()
         self._serve = serve
@@ -82,7 +78,7 @@ class Listener:
     async def _handle(self, sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            wire = await Wire.accept(sock, self.tls, self.passing)
+            wire = await Wire.accept(sock, self.tls)
         except OSError:  # an ssl.SSLError, too: the client does not trust the certificate
             return
         finally:

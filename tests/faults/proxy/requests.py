@@ -18,10 +18,8 @@ class ApiRequest(Struct, frozen=True, kw_only=True):
     method: str
     target: str
     verb: str
-    group: str = ""
     resource: str = ""
     subresource: str = ""
-    namespace: str = ""
     name: str = ""
     watch: bool = False
     resource_version: str = ""
@@ -36,10 +34,9 @@ def parse_request(method: str, target: str) -> ApiRequest:
     url = urlsplit(target)
     query = parse_qs(url.query)
     parts = [unquote(part) for part in url.path.strip("/").split("/")]
-    group, parts = (parts[1], parts[3:]) if parts[0] == "apis" and len(parts) > 1 else ("", parts[2:])
-    namespace = ""
+    parts = parts[3:] if parts[0] == "apis" else parts[2:]
     if len(parts) > 2 and parts[0] == "namespaces" and parts[2] not in _NAMESPACE_SUBRESOURCES:
-        namespace, parts = parts[1], parts[2:]
+        parts = parts[2:]
     resource, name, subresource = (*parts, "", "", "")[:3]
     watch = query.get("watch", [""])[0] in ("1", "true") and method == "GET"
     verb = _VERBS.get(method, method.lower())
@@ -48,10 +45,8 @@ def parse_request(method: str, target: str) -> ApiRequest:
         method=method,
         target=target,
         verb=verb,
-        group=group,
         resource=resource,
         subresource="/".join((subresource, *parts[3:])) if parts[3:] else subresource,
-        namespace=namespace,
         name=name,
         watch=watch,
         resource_version=query.get("resourceVersion", [""])[0],
@@ -62,7 +57,6 @@ class _Metadata(Struct, frozen=True, rename="camel"):
     name: str = ""
     namespace: str = ""
     uid: str = ""
-    resource_version: str = ""
 
 
 class _Object(Struct, frozen=True):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
-from tests.faults.proxy.actions import ON_ANSWER, ON_EVENT, ON_STREAM, Action
+from tests.faults.proxy.actions import ON_EVENT, ON_STREAM, Action
 from tests.faults.proxy.requests import WRITES, ApiRequest, WatchEvent
 
 
@@ -27,8 +27,6 @@ class Match(Struct, frozen=True):
     subresource: str | None = None
     watch: bool | None = None
     event: str | None = None
-    besides: tuple[str, ...] = ()
-    """Requests for these resources do not match."""
 
     def covers(self, request: ApiRequest) -> bool:
         """Return True if the rule is for this request."""
@@ -37,7 +35,6 @@ class Match(Struct, frozen=True):
             and self.resource in (None, request.resource)
             and self.subresource in (None, request.subresource)
             and self.watch in (None, request.watch)
-            and request.resource not in self.besides
         )
 
     def covers_event(self, event: WatchEvent) -> bool:
@@ -96,7 +93,8 @@ class Script:
 
     def on_request(self, request: ApiRequest) -> Taken | None:
         """Decide what the proxy does with a request. Actions on the events of a watch are not decided here."""
-        return self._first(lambda rule: _acts_on_request(rule.action, request) and rule.match.covers(request))
+        of_watch = ON_STREAM + ON_EVENT
+        return self._first(lambda rule: not isinstance(rule.action, of_watch) and rule.match.covers(request))
 
     def on_stream(self, request: ApiRequest, decided: set[int]) -> Taken | None:
         """Decide what the proxy does with an open watch, without an event. Each rule decides once for a watch.
@@ -148,9 +146,3 @@ class Script:
     def _take(self, number: int, rule: Rule) -> Taken:
         self._used[number] += 1
         return Taken(number, rule.action)
-
-
-def _acts_on_request(action: Action, request: ApiRequest) -> bool:
-    if isinstance(action, ON_ANSWER):
-        return not request.watch
-    return not isinstance(action, ON_STREAM + ON_EVENT)

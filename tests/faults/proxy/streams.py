@@ -1,12 +1,9 @@
 """A watch through the fault proxy: events go from the server to the client, as the script decides.
 
-The relay sends whole lines. Until a rule concerns the watch, the relay does not parse them. If the server compresses
-the watch, the relay sends the same lines, compressed again.
+The relay sends whole lines. Until a rule concerns the watch, the relay does not parse them.
 """
 
 import asyncio
-import gzip
-import zlib
 from collections import deque
 from collections.abc import Callable
 
@@ -16,24 +13,18 @@ from tests.faults.proxy.actions import (
     Action,
     Coalesce,
     Corrupt,
-    CutAnswer,
     CutWatch,
-    Dribble,
     EndWatch,
-    EnlargeEvent,
     FailWatch,
     HoldWatch,
     LagWatch,
     OmitEvents,
     RepeatEvent,
 )
-from tests.faults.proxy.answers import EXPIRED, corrupted_event, enlarged, error_event
+from tests.faults.proxy.answers import EXPIRED, corrupted_event, error_event
 from tests.faults.proxy.requests import ApiRequest, WatchEvent, parse_event
 from tests.faults.proxy.rules import Script, Taken
 from tests.faults.proxy.wire import END_OF_CHUNKS, Head, Wire, chunk
-
-GZIP = 31
-"""The `wbits` of zlib for the format of gzip."""
 
 READ_WITHIN_S = 0.01
 """The pause before a reset, in seconds. In this time, the client reads the data that has arrived. A reset discards
@@ -43,22 +34,6 @@ unread data.
 
 class Ended(Exception):
     """The relay has ended the watch."""
-
-
-class Gunzip:
-    """Decodes a stream of gzip members. The last member may be incomplete."""
-
-    def __init__(self) -> None:
-        self._member = zlib.decompressobj(wbits=GZIP)
-
-    def decode(self, data: bytes) -> bytes:
-        text = b""
-        while data:
-            text += self._member.decompress(data)
-            data = self._member.unused_data
-            if self._member.eof:
-                self._member = zlib.decompressobj(wbits=GZIP)
-        return text
 
 
 class WatchRelay:
@@ -77,14 +52,6 @@ class WatchRelay:
         self._decided: set[int] = set()
         self._modes: dict[int, Action] = {}
         self._omitting: dict[int, int] = {}
-        self._cut: CutAnswer | None = None
-        self._gzip = False
-        self._sent = 0
-
-    def cut_after(self, action: CutAnswer) -> None:
-        """Cut the stream after some bytes. If the action says so, compress the stream first. Call this before `run`."""
-        self._cut = action
-        self._gzip = action.gzip
 
     def wake(self) -> None:
         """Look at the rules again: one was added or removed."""
@@ -92,13 +59,9 @@ class WatchRelay:
 
     async def run(self, head: Head, answer: aiohttp.ClientResponse) -> None:
         """Relay the watch until the server, the client or a rule ends it."""
-        decode = Gunzip().decode if head.header("content-encoding") == "gzip" else bytes
-        self._gzip = self._gzip or decode is not bytes
-        if self._gzip:
-            head = head.with_header("Content-Encoding", "gzip")
         await self._wire.send(head.encode(chunked=True))
         async with asyncio.TaskGroup() as group:
-            reading = group.create_task(self._read(answer, decode))
+            reading = group.create_task(self._read(answer))
             leaving = group.create_task(self._notice_the_end())
             try:
                 await self._relay()
@@ -108,13 +71,13 @@ class WatchRelay:
                 reading.cancel()
                 leaving.cancel()
 
-    async def _read(self, answer: aiohttp.ClientResponse, decode: Callable[[bytes], bytes]) -> None:
+    async def _read(self, answer: aiohttp.ClientResponse) -> None:
         now = asyncio.get_running_loop().time
         rest = b""
         broken = False
         try:
             async for data in answer.content.iter_any():
-                *lines, rest = (rest + decode(data)).split(b"\n")
+                *lines, rest = (rest + data).split(b"\n")
                 self._lines.extend((now(), line + b"\n") for line in lines)
                 self._woken.set()
         except (aiohttp.ClientError, ConnectionError):
@@ -194,13 +157,11 @@ class WatchRelay:
         match taken.action:
             case CutWatch(at_byte=at):
                 cut = line[: len(line) // 2 if at is None else at]
-                await self._break_off(self._encode(cut) if cut else b"")
-            case EnlargeEvent():
-                await self._send(enlarged(line))
+                await self._break_off(cut)
             case RepeatEvent():
                 await self._send(line + line)
             case Corrupt(how=how):
-                await self._wire.send(corrupted_event(line, how, self._encode))
+                await self._wire.send(corrupted_event(line, how))
                 self._wire.close()
                 raise Ended
             case OmitEvents(count=count):
@@ -228,23 +189,8 @@ class WatchRelay:
         for line in lines:
             await self._send(line)
 
-    def _encode(self, data: bytes) -> bytes:
-        """If the watch is compressed, compress the data as the API server does: one gzip member for each event."""
-        return gzip.compress(data, compresslevel=1) if self._gzip else data
-
     async def _send(self, line: bytes) -> None:
-        data = self._encode(line)
-        if self._cut:
-            end = (len(data) // 2 if self._cut.at_byte is None else self._cut.at_byte) - self._sent
-            if end <= len(data):
-                await self._break_off(data[: max(0, end)])
-            self._sent += len(data)
-        dribble = next((action for action in self._modes.values() if isinstance(action, Dribble)), None)
-        if dribble is None:
-            return await self._wire.send(chunk(data))
-        for start in range(0, len(data), dribble.piece_bytes):
-            await self._wire.send(chunk(data[start : start + dribble.piece_bytes]))
-            await asyncio.sleep(0)
+        await self._wire.send(chunk(line))
 
     async def _fail(self, failure: FailWatch) -> None:
         await self._send(error_event(failure))

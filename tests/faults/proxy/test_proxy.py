@@ -7,10 +7,8 @@ import pytest
 
 from tests.faults.proxy.actions import (
     Action,
-    Corrupt,
     CrashAfter,
     CrashBefore,
-    Delay,
     Hang,
     LoseAnswer,
     Refuse,
@@ -21,31 +19,16 @@ from tests.faults.proxy.tiny_server import connected, proxied
 
 THINGS = "/apis/example.org/v1/namespaces/n/things"
 ANY = Match()
-HEADERS = "User-Agent: vmherd/1\r\nX-Odd:  two  \r\nAuthorization: Bearer secret\r\nAccept-Encoding: gzip\r\n"
 
 
-async def test_without_a_rule_the_request_and_the_answer_keep_their_bytes() -> None:
+async def test_a_refused_request_gets_a_status_object_and_never_reaches_the_server() -> None:
     async with proxied() as (server, proxy), connected(proxy) as client:
-        client.ask(f"{THINGS}/a%2Fb?x=1%202&y=", "PATCH", b'{"a": 1}', HEADERS + "Content-Type: application/x\r\n")
-        assert await client.read(len(server.answer)) == server.answer
-        [request] = server.requests
-        assert request.startswith(f"PATCH {THINGS}/a%2Fb?x=1%202&y= HTTP/1.1\r\n".encode())
-        assert request.endswith(b'\r\n\r\n{"a": 1}')
-        head = request.partition(b"\r\n\r\n")[0]
-        sent = {*HEADERS.replace("  two  ", " two").encode().splitlines(), b"Content-Type: application/x"}
-        added = {b"Host: " + server.url.removeprefix("http://").encode(), b"Accept: application/json"}
-        assert set(head.splitlines()[1:]) == sent | added | {b"Content-Length: 8"}
-
-
-@pytest.mark.parametrize("retry_after", ["", "7", "Fri, 31 Dec 2027 23:59:59 GMT", "soon"])
-async def test_a_refused_request_gets_a_status_object_and_never_reaches_the_server(retry_after: str) -> None:
-    async with proxied() as (server, proxy), connected(proxy) as client:
-        number = proxy.add(Rule(ANY, Refuse(429, retry_after=retry_after), times=2))
+        number = proxy.add(Rule(ANY, Refuse(429, retry_after="7"), times=2))
         for _ in range(2):
             client.ask(THINGS, "POST", b"{}")
             status, head, body = await client.answer()
             assert (status, json.loads(body)["reason"]) == (429, "TooManyRequests")
-            assert (b"Retry-After: " + retry_after.encode() in head) == bool(retry_after)
+            assert b"Retry-After: 7" in head
         assert not server.requests
         client.ask(THINGS, "POST", b"{}")
         assert (await client.answer())[0] == 200
@@ -54,74 +37,31 @@ async def test_a_refused_request_gets_a_status_object_and_never_reaches_the_serv
 
 
 @pytest.mark.parametrize(
-    ("action", "client_sees", "requests", "codes"),
+    ("action", "is_reset", "requests", "codes", "crashes"),
     [
-        (LoseAnswer(), ("reset",), 1, (0, 200)),
-        (LoseAnswer(hang=True), ("silence",), 1, (0, 200)),
-        (Hang(), ("silence",), 0, (0, 0)),
-        (Reset(), ("reset",), 0, (0, 0)),
-        (Delay(answer_s=0.1), ("silence", "answer"), 1, (200, 200)),
-        (CrashAfter(), ("silence", "crash after 1"), 1, (0, 200)),
-        (CrashBefore(), ("silence", "crash after 0"), 0, (0, 0)),
+        (LoseAnswer(), True, 1, (0, 200), []),
+        (LoseAnswer(hang=True), False, 1, (0, 200), []),
+        (Hang(), False, 0, (0, 0), []),
+        (Reset(), True, 0, (0, 0), []),
+        (CrashAfter(), False, 1, (0, 200), [1]),
+        (CrashBefore(), False, 0, (0, 0), [0]),
     ],
 )
 async def test_a_fault_decides_what_the_client_sees_and_whether_the_request_reaches_the_server(
-    action: Action, client_sees: tuple[str, ...], requests: int, codes: tuple[int, int]
+    action: Action, is_reset: bool, requests: int, codes: tuple[int, int], crashes: list[int]
 ) -> None:
     async with proxied() as (server, proxy), connected(proxy) as client:
-        crashes: list[str] = []
-        proxy.on_crash = lambda: crashes.append(f"crash after {len(server.requests)}")
+        crashed: list[int] = []
+        proxy.on_crash = lambda: crashed.append(len(server.requests))
         number = proxy.add(Rule(Match("create"), action))
         client.ask(THINGS, "POST", b"{}")
-        for seen in client_sees:
-            if seen == "silence":
-                assert await client.silent()
-            elif seen == "answer":
-                assert (await client.answer())[0] == 200
-            elif seen == "reset":
-                with pytest.raises(ConnectionResetError):
-                    await client.rest()
-            else:
-                assert crashes == [seen]
-        assert len(server.requests) == requests
-        assert [(d.code, d.server_code) for d in proxy.decisions(number)] == [codes]
-
-
-@pytest.mark.parametrize(
-    ("how", "expected"),
-    [
-        ("not JSON", b"<html>"),
-        ("half JSON", b'\r\n\r\n{"kind":'),
-        ("wrong JSON", b'\r\n\r\n["an array"'),
-        ("content type", b"Content-Type: text/html"),
-        ("chunk size", b"\r\n\r\nnot a number\r\n"),
-        ("content length", b"Content-Length: 1016"),
-    ],
-)
-async def test_a_corrupted_answer_is_sent_after_the_server_has_done_the_work(how: str, expected: bytes) -> None:
-    async with proxied() as (server, proxy), connected(proxy) as client:
-        proxy.add(Rule(ANY, Corrupt(how)))  # type: ignore[arg-type]
-        client.ask(THINGS, "POST", b"{}")
-        assert expected in await client.rest()
-        assert len(server.requests) == 1
-
-
-async def test_a_crash_before_a_write_keeps_the_write_from_the_server_and_silences_all_connections() -> None:
-    async with proxied() as (server, proxy), connected(proxy) as other, connected(proxy) as client:
-        crashed = asyncio.Event()
-        proxy.on_crash = crashed.set
-        proxy.add(Rule(Match("write"), CrashBefore(), after=1))
-        other.ask(f"{THINGS}?watch=1")
-        await other.until(b"\r\n\r\n")
-        client.ask(THINGS, "POST", b"{}")
-        await client.answer()
-        client.ask(THINGS, "POST", b"{}")
-        await crashed.wait()
-        await server.send(b"late\n")
-        assert await client.silent()
-        assert await other.silent()
-        other.ask(THINGS)
-        async with connected(proxy) as third:
-            third.ask(THINGS)
-            assert await third.silent()
-        assert len(server.requests) == 2
+        seen: object = None
+        while seen != (requests, [codes], crashes):  # `proxied` limits the time
+            await asyncio.sleep(0.01)
+            answered = [(each.code, each.server_code) for each in proxy.decisions(number)]
+            seen = len(server.requests), answered, crashed
+        if is_reset:
+            with pytest.raises(ConnectionResetError):
+                await client.rest()
+        else:
+            assert await client.silent()

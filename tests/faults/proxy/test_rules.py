@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.faults.proxy.actions import CrashBefore, HoldWatch, LoseAnswer, Mark, Refuse
+from tests.faults.proxy.actions import CrashBefore, HoldWatch, LoseAnswer, Refuse
 from tests.faults.proxy.requests import ApiRequest, parse_event
 from tests.faults.proxy.rules import Match, Rule, Script
-from tests.faults.proxy.tiny_server import connected, proxied
 
 CORE, KUBEVIRT = "/api/v1", "/apis/kubevirt.io/v1"
 
@@ -52,18 +51,3 @@ def test_a_rule_for_open_watches_acts_once_on_each_watch_and_after_so_many_event
     assert script.on_stream(watch, first) is None
     script.on_event(watch, parse_event(b'{"type":"ADDED","object":{"metadata":{"name":"a"}}}'))
     assert [script.on_stream(watch, seen) is not None for seen in (first, first, second)] == [True, False, True]
-
-
-async def test_a_mark_is_set_before_the_request_reaches_the_server() -> None:
-    async with proxied() as (server, proxy), connected(proxy) as client:
-        marked: list[tuple[str, int]] = []
-
-        async def mark(request: ApiRequest, _: Mark) -> None:
-            marked.append((request.name, len(server.requests)))
-
-        proxy.on_mark = mark
-        proxy.add(Rule(Match("delete"), Mark()))
-        for _ in range(2):
-            client.ask(f"{CORE}/namespaces/n/pods/a", "DELETE")
-            await client.read(len(server.answer))
-        assert (marked, len(server.requests)) == ([("a", 0)], 2)

@@ -9,11 +9,9 @@ import pytest
 from tests.faults.proxy.actions import (
     Coalesce,
     CutWatch,
-    Dribble,
     EndWatch,
     FailWatch,
     HoldWatch,
-    LagWatch,
     OmitEvents,
     RepeatEvent,
     ReplayWatch,
@@ -65,7 +63,6 @@ OPEN, HELD, COMPLETE, RESET = "open", "held", "complete", "reset"
         (Rule(Match("watch", "others"), HoldWatch()), [A, BOOKMARK, CHANGED, B], OPEN),
         (Rule(WATCH, HoldWatch()), [], HELD),
         (Rule(WATCH, HoldWatch(), after=2), [A, BOOKMARK, CHANGED], HELD),
-        (Rule(WATCH, Dribble(1), after=1), [A, *(bytes([each]) for each in BOOKMARK + CHANGED + B)], OPEN),
         (Rule(WATCH, RepeatEvent(), after=2), [A, BOOKMARK, CHANGED, 2 * B], OPEN),
         (Rule(WATCH, EndWatch()), [], COMPLETE),
         (Rule(WATCH, EndWatch(clean=False)), [], RESET),
@@ -94,14 +91,6 @@ async def test_a_rule_decides_what_the_client_sees_of_a_watch_and_how_it_ends(
             with pytest.raises(ConnectionResetError):
                 await client.rest()
         assert len(proxy.decisions(number)) == (rule.match.resource != "others")
-
-
-async def test_a_lagging_watch_sends_each_event_late() -> None:
-    async with watching() as (server, proxy, client):
-        proxy.add(Rule(WATCH, LagWatch(0.15)))
-        await server.send(event("ADDED", "a"))
-        assert await client.silent(0.1)
-        assert await line(client) == event("ADDED", "a")
 
 
 async def test_coalesced_events_are_the_last_state_of_each_object() -> None:

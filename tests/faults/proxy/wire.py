@@ -107,10 +107,7 @@ class _Protocol(asyncio.StreamReaderProtocol):
 class Wire:
     """A connection of the client."""
 
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gone: asyncio.Event, passing: asyncio.Event
-    ) -> None:
-        self._passing = passing
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gone: asyncio.Event) -> None:
         self._reader = reader
         self._writer = writer
         self._transport = writer.transport
@@ -118,18 +115,15 @@ class Wire:
         """Set when the connection is closed, by either side."""
 
     @classmethod
-    async def accept(cls, sock: socket.socket, tls: ssl.SSLContext | None, passing: asyncio.Event) -> "Wire":
-        """Take a new connection. If `tls` is given, do the TLS handshake. Raises OSError.
-
-        Answers wait until `passing` is set.
-        """
+    async def accept(cls, sock: socket.socket, tls: ssl.SSLContext | None) -> "Wire":
+        """Take a new connection. If `tls` is given, do the TLS handshake. Raises OSError."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=MAX_HEAD_BYTES)
         gone = asyncio.Event()
         protocol = _Protocol(reader, gone)
         limit = HANDSHAKE_WITHIN_S if tls else None
         transport, _ = await loop.connect_accepted_socket(lambda: protocol, sock, ssl=tls, ssl_handshake_timeout=limit)
-        return cls(reader, asyncio.StreamWriter(transport, protocol, reader, loop), gone, passing)
+        return cls(reader, asyncio.StreamWriter(transport, protocol, reader, loop), gone)
 
     async def receive(self) -> Received | None:
         """Return the next request, or None if the client has closed the connection."""
@@ -160,7 +154,6 @@ class Wire:
 
     async def send(self, data: bytes) -> None:
         """Send bytes. If the client has closed the connection, nothing happens."""
-        await self._passing.wait()
         if not self.open:
             return
         self._writer.write(data)

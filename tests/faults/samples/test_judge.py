@@ -8,9 +8,9 @@ import pytest
 from msgspec import Raw
 
 from sandbox.audit import AuditRecord, _ObjectRef, _Status
-from tests.faults.resources import POOLS, REVISIONS, VMIS, VMS
+from tests.faults.resources import POOLS, VMS
 from tests.faults.samples.judge import judge
-from tests.faults.samples.objects import Json, Objects, differences, end_state
+from tests.faults.samples.objects import Objects, end_state
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -72,27 +72,3 @@ def test_end_states_are_equal_if_only_identities_and_times_differ() -> None:
     second = objects_with(VMS, "pool-0", spec={"a": 1}, status={"conditions": [{"lastTransitionTime": "2"}]})
     second[VMS]["pool-0"]["metadata"].update(uid="another", resourceVersion="7")
     assert end_state(first) == end_state(second)
-
-
-@pytest.mark.parametrize(("labels", "equal"), [({}, True), ({"kubevirt.io/vm-pool-revision-name": "pool-1"}, False)])
-def test_the_names_of_the_vmis_of_a_set_are_masked_and_those_of_a_pool_are_not(
-    labels: dict[str, str], *, equal: bool
-) -> None:
-    one, other = (end_state(objects_with(VMIS, name, metadata={"labels": labels})) for name in ("a-0", "a-1"))
-    assert (one == other) is equal
-
-
-def test_only_revisions_of_sets_that_are_in_use_belong_to_the_end_state_without_their_number() -> None:
-    def state(number: int, *, used: bool = True) -> Json:
-        labels = {"vmherd.dev/template-hash": "used"}
-        objects = objects_with(REVISIONS, "herd-used", metadata={"labels": labels}, revision=number)
-        objects[VMIS]["herdabc"] = {"metadata": {"name": "herdabc", "labels": labels if used else {}}}
-        return end_state(objects)
-
-    assert state(2) == state(3)
-    assert REVISIONS not in state(2, used=False)
-
-
-def test_a_difference_names_the_field_that_differs() -> None:
-    first, second = (end_state(objects_with(VMS, "pool-0", spec={"a": value, "b": 1})) for value in (1, 2))
-    assert list(differences(first, second)) == [f"- {VMS} .spec.a=1", f"+ {VMS} .spec.a=2"]

@@ -1,7 +1,6 @@
 """The sources of credentials, the error messages for invalid credentials, and the renewal of credentials."""
 
 import asyncio
-import os
 from pathlib import Path
 from typing import Any
 
@@ -59,16 +58,6 @@ async def test_the_context_sets_the_default_namespace(tmp_path: Path, monkeypatc
     assert [(await load_credentials("", context)).namespace for context in ("mine", "other")] == ["team-a", "team-b"]
 
 
-async def test_the_first_current_context_of_several_files_is_used_as_in_kubectl(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    files = [write_contexts(tmp_path / name, **{name: f"team-{name}"}) for name in ("a", "b")]
-    monkeypatch.setenv("KUBECONFIG", os.pathsep.join(map(str, (tmp_path / "none", *files))))
-    assert (await load_credentials()).namespace == "team-a"
-    files[0].write_text(files[0].read_text().replace("current-context: a", 'current-context: ""'))
-    assert (await load_credentials()).namespace == "team-b"
-
-
 async def test_a_missing_configuration_is_an_error_of_one_line(tmp_path: Path):
     with pytest.raises(ConfigurationError, match=r"no kubeconfig at .*/\.kube/config: set --kubeconfig or"):
         await load_credentials()
@@ -96,15 +85,6 @@ async def test_an_invalid_kubeconfig_is_an_error_of_one_line(tmp_path: Path, tex
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
     assert "s3cr3t" not in str(caught.value)
-
-
-async def test_an_exec_plugin_is_run_again_when_its_token_is_rejected(tmp_path: Path):
-    counts = f"printf x >> {tmp_path}/runs; runs=$(wc -c < {tmp_path}/runs)"
-    user = script(f"{counts}; echo '{credential('token-RUNS')}' | sed s/RUNS/$runs/")
-    server = FaultServer(answer(401), answer())
-    async with client_of(server, tmp_path, user=user, tls=True) as client:
-        await client.get(CONFIGMAPS, key("a"))
-    assert [request.headers["authorization"] for request in server.requests] == ["Bearer token-1", "Bearer token-2"]
 
 
 async def test_simultaneous_rejections_reload_the_credentials_once(tmp_path: Path):
@@ -141,20 +121,6 @@ async def test_a_pod_uses_its_service_account_and_reloads_its_token(tmp_path: Pa
             await client.get(CONFIGMAPS, key("a"))
     sent = [request.headers["authorization"] for request in server.requests]
     assert sent == ["Bearer first", "Bearer first", "Bearer second"]
-
-
-async def test_a_pod_trusts_a_changed_certificate_authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    pod, old, new = Pod(tmp_path, monkeypatch), trustme.CA(), trustme.CA()
-    old.cert_pem.write_to_path(str(pod.ca))
-    pod.token.write_text("token")
-    async with listening(FaultServer(), tls=tls_of(old)) as first, listening(FaultServer(), tls=tls_of(new)) as second:
-        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", first.rpartition(":")[2])
-        credentials = await load_credentials()
-        async with open_client(credentials, user_agent="tests") as client:
-            await client.get(CONFIGMAPS, key("a"))
-            new.cert_pem.write_to_path(str(pod.ca))
-            credentials.host = second
-            await client.create(CONFIGMAPS, "ns", b"{}")
 
 
 async def test_the_pod_sets_the_default_namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -252,17 +252,6 @@ async def test_an_object_that_the_watch_lost_is_in_the_cache_after_a_relist():
     assert [(entry["log_level"], entry["why"]) for entry in logs] == [("warning", WHY)]
 
 
-async def test_an_object_whose_deletion_the_watch_lost_is_gone_after_a_relist():
-    client = ScriptedClient(page(config_map("a", 1), version=5), stream(), page(version=9), stream())
-    informer, changes = recorded_informer(client)
-    async with following(informer):
-        await asyncio.sleep(5)
-        informer.relist(WHY)
-        await asyncio.sleep(1)
-    assert changes[-1] == Removed(config_map("a", 1))
-    assert client.times()[-2] == 5
-
-
 async def test_a_relist_while_the_informer_waits_replaces_the_next_watch():
     lost = TransportError("broke", sent=True)
     client = ScriptedClient(page(version=5), stream(end=lost), page(config_map("a", 7), version=9), stream())

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.demo.experiments import SET_NAME
-from sandbox.kubectl import run_kubectl
+from sandbox.kubectl import kubectl_path
 from tests.sandbox.patience import processes_about, wait_for
 
 DEMO = [sys.executable, "-m", "controller", "demo"]
@@ -193,7 +193,8 @@ def test_on_a_terminal_keys_make_experiments_and_q_ends_with_tree_and_why(termin
         terminal.press(key)
         terminal.reads(*patterns)
     [kubeconfig] = tmp_path.glob("vmherd-demo-*/kubeconfig")
-    run_kubectl(kubeconfig, "scale", "vmirs", SET_NAME, "--replicas", "60")
+    scale = [kubectl_path(), "--kubeconfig", str(kubeconfig), "scale", "vmirs", SET_NAME, "--replicas", "60"]
+    subprocess.run(scale, check=True, stdout=subprocess.DEVNULL, timeout=WITHIN_S)
     terminal.reads("vmirs/testreplicaset +60 +60 +60 ", r"and \d+ more", "7 undo", "export KUBECONFIG=")
     terminal.resize(24, 80)
     terminal.reads("1 scale  2 update  3 break a VM  4 bad image", "q quit", "export KUBECONFIG=")
