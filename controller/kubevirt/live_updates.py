@@ -10,7 +10,6 @@ renew.
 """
 
 import re
-from collections.abc import Iterator
 from enum import Enum, auto
 from typing import Final
 
@@ -39,6 +38,7 @@ from controller.kubevirt.vmi_types import (
     MIGRATION_REQUIRED,
     VOLUMES_CHANGE,
     VirtualMachineInstance,
+    VMIStatus,
 )
 
 SIZES: Final = (("domain", "cpu", "sockets"), ("domain", "memory", "guest"))
@@ -62,7 +62,6 @@ _RESTARTS: Final = re.compile(
 
 NO_METHOD: Final = "the KubeVirt object does not have LiveMigrate in its workloadUpdateMethods"
 
-_PLUGGABLE: Final = ("persistentVolumeClaim", "dataVolume")
 _MIGRATIONS: Final = (CPU_CHANGE, MEMORY_CHANGE, VOLUMES_CHANGE, MIGRATION_REQUIRED)
 """The conditions of a VMI that wait for a live migration."""
 
@@ -175,50 +174,33 @@ def why_not(change: Change, rollout: RolloutSettings, vmi: VirtualMachineInstanc
 def unapplied(vm: bytes, vmi: bytes) -> str:
     """Return what the running VMI does not have of its VM's template yet, or "". Both are the objects on the server.
 
-    Only fields that KubeVirt can change are compared. KubeVirt adds defaults, and an instance type may add values, so
-    the VMI may have more than the template says. But a volume that was plugged in has to go.
+    Only fields that KubeVirt can change are compared. KubeVirt and an instance type add values, so the VMI may have
+    more than the template says. KubeVirt takes an interface with `state: absent` out of the VMI.
     """
     template = value_at(_decoded(vm), ("spec", "template", "spec"))
     found = _decoded(vmi)
     spec, status = value_at(found, ("spec",)), value_at(found, ("status",))
-    for path in LIVE_FIELDS:
-        type_ = _type_of(path)
-        wanted, has = value_at(template, path), value_at(spec, path)
-        shown = value_at(status, _STATUS_OF[path]) if path in _STATUS_OF else None
-        guest = has if shown is None else shown
-        expected = has if wanted is None and shown is not None else wanted
-        if expected is not None and not (_has(has, expected, type_) and _has(guest, expected, type_)):
+    interfaces = value_at(template, DEVICES[-1])
+    devices = interfaces if isinstance(interfaces, list) else []
+    absent = [value_at(each, ("name",)) for each in devices if value_at(each, ("state",)) == "absent"]
+    for path in (*LIVE_FIELDS, *DEVICES):
+        has = normal_form(value_at(spec, path), _type_of(path))
+        wanted = normal_form(value_at(template, path), _type_of(path))
+        shown = normal_form(value_at(status, _STATUS_OF[path]), _type_of(path)) if path in _STATUS_OF else None
+        if isinstance(wanted, list):
+            wanted = [each for each in wanted if value_at(each, ("name",)) not in absent]
+        if not _covers(has, wanted) or (shown is not None and not _covers(shown, has if wanted is None else wanted)):
             return f"the running instance does not have {'.'.join(path)} of its template yet"
-    return _device_left(template, spec)
-
-
-def _device_left(template: Json, spec: Json) -> str:
-    """Return which device of the template the VMI does not have yet, or which it still has, or ""."""
-    leaving = {name for name, each in _by_name(template, DEVICES[-1]) if value_at(each, ("state",)) == "absent"}
-    for path in DEVICES:
-        has, wanted = dict(_by_name(spec, path)), dict(_by_name(template, path))
-        for name, device in wanted.items():
-            if name not in leaving and not _covers(has.get(name), device):
-                return f"the running instance does not have {'.'.join(path)} {name} of its template yet"
-        for name in has.keys() - wanted.keys():
-            if any(value_at(has[name], (source, "hotpluggable")) for source in _PLUGGABLE):
-                return f"the running instance still has the volume {name}"
     return ""
 
 
-def _by_name(spec: Json, path: Path) -> Iterator[tuple[str, Json]]:
-    found = normal_form(value_at(spec, path), _type_of(path))
-    for each in found if isinstance(found, list) else ():
-        name = value_at(each, ("name",))
-        if isinstance(name, str):
-            yield name, each
-
-
 def _covers(value: Json, wanted: Json) -> bool:
-    """Return True if `value` has all fields of `wanted`."""
+    """Return True if `value` has all fields and elements of `wanted`."""
     if isinstance(value, dict) and isinstance(wanted, dict):
         return all(_covers(value.get(name), each) for name, each in wanted.items())
-    return encoded(value) == encoded(wanted)
+    if isinstance(value, list) and isinstance(wanted, list):
+        return all(any(_covers(has, each) for has in value) for each in wanted)
+    return wanted is None or encoded(value) == encoded(wanted)
 
 
 def _is_in(path: str, parents: tuple[Path, ...]) -> bool:
@@ -228,26 +210,14 @@ def _is_in(path: str, parents: tuple[Path, ...]) -> bool:
 
 def is_changing(vmi: VirtualMachineInstance) -> bool:
     """Return True if KubeVirt plugs volumes of the VMI, or if the VMI migrates, or has to."""
-    status = vmi.status
-    return (
-        vmis.is_migrating(vmi)
-        or _needs_migration(vmi)
-        or (status is not None and bool(status.volume_status or find_condition(status.conditions, MIGRATION_REQUIRED)))
-    )
+    status = vmi.status or VMIStatus()
+    waits = status.volume_status or find_condition(status.conditions, MIGRATION_REQUIRED)
+    return bool(waits) or vmis.is_migrating(vmi) or _needs_migration(vmi)
 
 
 def _needs_migration(vmi: VirtualMachineInstance) -> bool:
     conditions = vmi.status.conditions if vmi.status is not None else None
     return any(find_true(conditions, each) for each in _MIGRATIONS)
-
-
-def _has(value: Json, wanted: Json, type_: GoType) -> bool:
-    value, wanted = normal_form(value, type_), normal_form(wanted, type_)
-    if isinstance(value, dict) and isinstance(wanted, dict):
-        return value.items() >= wanted.items()
-    if isinstance(value, list) and isinstance(wanted, list):
-        return {*map(encoded, wanted)} <= {*map(encoded, value)}
-    return encoded(value) == encoded(wanted)
 
 
 def _type_of(path: Path) -> GoType:

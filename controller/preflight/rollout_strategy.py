@@ -36,8 +36,8 @@ class RolloutStrategy:
     """The rollout strategy of KubeVirt, as the cluster shows it now. One log line tells of each change.
 
     KubeVirt changes no running VMI if the controller may not read the KubeVirt object. If a read fails, the last known
-    strategy stays. Before the first answer, KubeVirt makes all changes: with `Stage` too, it asks for each restart, so a
-    live change that an earlier process began is not cut short by a restart.
+    strategy stays. Before the first answer, KubeVirt makes all changes: with `Stage` too, it asks for each restart, so
+    a live change that an earlier process began is not cut short by a restart.
     """
 
     def __init__(self, client: Requests, namespace: str = "") -> None:

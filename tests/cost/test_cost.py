@@ -44,7 +44,7 @@ UNMEASURED = {
     "controller/replicaset/snapshot.py": {"by_required_label"},
     "controller/pool/members/snapshot.py": {"by_former_pool_namespace"},
     "controller/pool/status.py": {"_failure_notices"},
-    "controller/pool/rollout/live.py": {"restart_due"},
+    "controller/pool/rollout/live.py": {"settled_at"},
     "controller/pool/members/unready_periods.py": {"_first_down", "_noted_recovery", "_noted_since"},
     "controller/pool/healing/failing.py": {"pause_after", "record_patch"},
     "controller/events/correlator.py": {"SpamFilter.admit", "SpamFilter._evict"},

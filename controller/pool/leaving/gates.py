@@ -16,7 +16,7 @@ from controller.kubevirt.delicate import PROTECTED, delicate_reason
 from controller.kubevirt.vms import printable_status_of, starts_after_creation
 from controller.pool.members.machine import Machine
 from controller.pool.members.situation import Situation
-from controller.pool.rollout.live import because, live_obstacle
+from controller.pool.rollout.live import because, change_of
 from controller.pool.spec.policies import Strategy
 
 Gate: TypeAlias = Callable[[Situation, Machine], str]
@@ -144,7 +144,7 @@ def _cap(situation: Situation, machine: Machine) -> str:
     cap = situation.intent.most_disruptive
     if cap in (None, RESTART, RECREATE):
         return ""
-    obstacle = live_obstacle(situation, machine, situation.revisions.template) or ""
+    _, obstacle = change_of(situation, machine, situation.revisions.template)
     return (
         f"it needs a restart{because(obstacle)}, and the annotation {MOST_DISRUPTIVE}={cap} forbids it; annotate the "
         f"pool with {MOST_DISRUPTIVE}={RESTART} to allow it"

@@ -37,7 +37,9 @@ from controller.pool.spec.template import Template, machine_change
 from informers.meta import ObjectKey, labels_of
 
 SETTLING: Final = timedelta(seconds=3)
-"""The time for which the condition `RestartRequired` must be true before a restart. KubeVirt may take it back."""
+"""The time for which the condition `RestartRequired` must be true before a restart, because KubeVirt may take it back.
+An open change without the condition counts as made after this time, because KubeVirt writes later that it migrates.
+"""
 
 SHARE: Final = 4
 """One VM of this number of VMs may have an unfinished live change."""
@@ -70,63 +72,48 @@ class LiveChanges:
         self._since.pop(key, None)
 
 
-def live_change(live: LiveUpdates | None, past: Template | None, current: Template) -> Change | None:
-    """Return the change of a running VMI of the template `past`, apart from the disks. The result is None if the change
-    is certain to need a restart.
+def live_change(live: LiveUpdates | None, past: Template | None, current: Template) -> Change:
+    """Return the change of a running VMI of the template `past`, apart from the disks. It is OTHER if KubeVirt does not
+    make it.
     """
     if live is None or past is None:
-        return None
+        return Change.OTHER
     change, rollout = machine_change(past, current), live.rollout
     may_be = rollout.judges if change is Change.OPEN else change in (Change.PLACEMENT, Change.SIZE) and rollout.changes
-    return change if may_be else None
+    return change if may_be else Change.OTHER
 
 
-def change_of(situation: Situation, machine: Machine, current: Template) -> Change | None:
-    """Return the live change of the running VMI of a VM to `current`, or None."""
-    vmi = machine.vmi
-    if vmi is None or not _may_be_live(machine):
-        return None
+def change_of(situation: Situation, machine: Machine, current: Template | None) -> tuple[Change, str]:
+    """Return the live change of a VM to `current`, and the reason why KubeVirt does not end it, or ""."""
+    live, vmi = situation.snapshot.live, machine.vmi
+    if live is None or vmi is None or current is None or not _may_be_live(machine):
+        return Change.OTHER, ""
     past = situation.revisions.templates.get(labels_of(vmi.metadata).get(REVISION_NAME, ""))
-    return live_change(situation.snapshot.live, past, current)
+    change = live_change(live, past, current)
+    return change, why_not(change, live.rollout, vmi)
 
 
-def live_obstacle(situation: Situation, machine: Machine, current: Template) -> str | None:
-    """Return the reason why KubeVirt does not end the live change of a VM to `current`, or "".
-
-    The result is None if the VM has no running VMI, or if the change is not live.
-    """
-    change, live, vmi = change_of(situation, machine, current), situation.snapshot.live, machine.vmi
-    if change is None or live is None or vmi is None:
-        return None
-    return why_not(change, live.rollout, vmi)
-
-
-def live_verdict(situation: Situation, machine: Machine) -> Verdict | None:
-    """Return what KubeVirt has done with the live change of a VM, or None if no live change of the VM has begun.
+def live_verdict(situation: Situation, machine: Machine) -> tuple[Verdict | None, bool]:
+    """Return what KubeVirt has done with the live change of a VM, or None if no live change of the VM has begun. The
+    second value is True if the change is open.
 
     A live change has begun if the VM has another revision than its running VMI, and the change between them is live. A
     change that KubeVirt will not end has not begun.
     """
     wanted = situation.revisions.templates.get(revision_of(machine.vm))
-    obstacle = live_obstacle(situation, machine, wanted) if wanted is not None else None
-    if obstacle is None or machine.vmi is None:
-        return None
+    change, obstacle = change_of(situation, machine, wanted)
+    if change is Change.OTHER or machine.vmi is None:
+        return None, False
     verdict = verdict_of(machine.vm, machine.vmi)
-    return verdict if not obstacle or verdict is Verdict.APPLIED else None
+    return verdict if not obstacle or verdict is Verdict.APPLIED else None, change is Change.OPEN
 
 
-def restart_due(situation: Situation, machine: Machine) -> datetime:
-    """Return the time from which the condition `RestartRequired` of the VM counts."""
+def settled_at(situation: Situation, machine: Machine) -> datetime:
+    """Return the time from which KubeVirt's verdict counts."""
     condition, now, live = restart_required(machine.vm), situation.now, situation.snapshot.live
     seen = live.since.get(machine.metadata.uid, now) if live is not None else now
     told = with_timezone(condition.last_transition_time) if condition is not None else None
     return min(seen, told or now) + SETTLING
-
-
-def settled_at(situation: Situation, machine: Machine) -> datetime:
-    """Return the time from which a change counts as applied. Until then, KubeVirt may write that a migration is due."""
-    live = situation.snapshot.live
-    return (live.since.get(machine.metadata.uid, situation.now) if live is not None else situation.now) + SETTLING
 
 
 def because(obstacle: str) -> str:

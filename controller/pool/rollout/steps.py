@@ -33,7 +33,7 @@ from controller.pool.members.ledger import should_run
 from controller.pool.members.machine import Machine, vmi_revision_of
 from controller.pool.members.revisions import Revisions
 from controller.pool.members.situation import Situation
-from controller.pool.rollout.live import change_of, live_obstacle, live_verdict, restart_due, settled_at
+from controller.pool.rollout.live import change_of, live_verdict, settled_at
 from controller.pool.spec.policies import Strategy
 from controller.pool.spec.template import DiskChange, Template, disk_change, larger_disks
 from controller.replicas.draining import is_draining
@@ -152,20 +152,17 @@ def _live_step(situation: Situation, machine: Machine, *, begun: bool) -> Pendin
     `begun` is true if the VM has the current spec. If it has an earlier spec, its VMI first gets the label of this
     spec. Otherwise a return to the revision of the label would leave the change in the VMI.
     """
-    verdict = live_verdict(situation, machine)
-    waits = PendingStep(machine=machine, step=Step.LIVE, live=True, begun=begun)
-    if verdict is None:
+    (verdict, is_open), vmi, due = live_verdict(situation, machine), machine.vmi, settled_at(situation, machine)
+    if verdict is None or vmi is None:
         return None
-    wanted = situation.revisions.templates.get(revision_of(machine.vm))
-    is_open = wanted is not None and change_of(situation, machine, wanted) is Change.OPEN
-    if verdict is Verdict.APPLIED:
-        due = settled_at(situation, machine)
-        return replace(waits, due=due) if is_open and due > situation.now else replace(waits, step=Step.RELABEL)
-    if verdict is not Verdict.RESTART:
-        takes_turn = is_open and verdict is Verdict.UNSEEN and machine.vmi is not None and vmis.is_ready(machine.vmi)
-        return replace(waits, costly=takes_turn)
-    due = restart_due(situation, machine)
-    return replace(waits, due=due) if begun and due > situation.now else None
+    waits = PendingStep(
+        machine=machine, step=Step.LIVE, live=True, begun=begun, due=due if due > situation.now else None
+    )
+    if verdict is Verdict.APPLIED and not (is_open and waits.due):
+        return replace(waits, step=Step.RELABEL)
+    if verdict is Verdict.RESTART and not (begun and waits.due):
+        return None
+    return replace(waits, costly=is_open and verdict is not Verdict.CHANGING and vmis.is_ready(vmi))
 
 
 def _step_of_vmi(situation: Situation, machine: Machine, vmi: VirtualMachineInstance) -> PendingStep | None:
@@ -182,7 +179,7 @@ def _step_of_vmi(situation: Situation, machine: Machine, vmi: VirtualMachineInst
     is_in_vain = running == template_labels_of(vm).get(REVISION_NAME, "")
     if is_in_vain or after_stop(vm) is AfterStop.STAYS or is_stop_requested(vm, vmi.metadata.uid):
         return None
-    is_live = live_verdict(situation, machine) is not None
+    is_live = live_verdict(situation, machine)[0] is not None
     restart = PendingStep(machine=machine, step=step, costly=vmis.is_ready(vmi), live=is_live, begun=True)
     return _stopped(situation, restart, Way.RESTART)
 
@@ -209,15 +206,11 @@ def _step_of_outdated(situation: Situation, machine: Machine) -> PendingStep:
     running = revisions.templates.get(vmi_revision_of(vmi))
     if _step_between(running, current) is Step.RELABEL:
         return _stopped(situation, update, way)
-    obstacle, is_ready = live_obstacle(situation, machine, current), vmis.is_ready(vmi)
-    is_live, is_open = obstacle == "", change_of(situation, machine, current) is Change.OPEN
-    update = replace(
-        update,
-        live=is_live,
-        obstacle=NOT_KNOWN if is_live and is_open else obstacle or "",
-        costly=is_ready and (is_open or not is_live),
-        risky=not is_ready,
-    )
+    (change, obstacle), is_ready = change_of(situation, machine, current), vmis.is_ready(vmi)
+    is_live, is_open = change is not Change.OTHER and not obstacle, change is Change.OPEN
+    obstacle = NOT_KNOWN if is_live and is_open else obstacle
+    costly = is_ready and (is_open or not is_live)
+    update = replace(update, live=is_live, obstacle=obstacle, costly=costly, risky=not is_ready)
     return _stopped(situation, update, way if is_live else Way.TEMPLATE)
 
 
