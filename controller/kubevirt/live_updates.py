@@ -188,7 +188,7 @@ def unapplied(vm: bytes, vmi: bytes) -> str:
         wanted = normal_form(value_at(template, path), _type_of(path))
         shown = normal_form(value_at(status, _STATUS_OF[path]), _type_of(path)) if path in _STATUS_OF else None
         if isinstance(wanted, list):
-            wanted = [each for each in wanted if value_at(each, ("name",)) not in absent]
+            wanted = [each for each in wanted if value_at(each, ("name",)) not in absent] or None
         if not _covers(has, wanted) or (shown is not None and not _covers(shown, has if wanted is None else wanted)):
             return f"the running instance does not have {'.'.join(path)} of its template yet"
     return ""

@@ -34,6 +34,8 @@ def sized(sockets: int = 1, **spec: Any) -> Json:
 
 
 OLD, NEW = sized(1), sized(2)
+PLUGGED = deepcopy(OLD)
+PLUGGED["template"]["spec"]["volumes"].append({"name": "more", "persistentVolumeClaim": {"claimName": "more"}})
 OTHER_LABEL = deepcopy(NEW)
 OTHER_LABEL["template"]["metadata"]["labels"]["tier"] = "new"
 OTHER_IMAGE = deepcopy(NEW)
@@ -98,12 +100,12 @@ class Facts:
         )
         return self
 
-    def seen(self, *, live: bool = True, migrates: bool = True, since_s: float | None = None) -> Snapshot:
+    def seen(self, *, live: bool = True, since_s: float | None = None, **settings: bool) -> Snapshot:
         found = snapshot(self.owner, self.vms, vmis=self.vmis, revisions=self.revisions)
         start = seconds_ago(self.since_s if since_s is None else since_s)
         since = {each.metadata.uid: start for each in self.vms}
-        settings = RolloutSettings(changes=True, migrates=migrates)
-        return replace(found, live=LiveUpdates(since, settings) if live else None)
+        rollout = RolloutSettings(**{"changes": True, "migrates": True, "judges": True, **settings})
+        return replace(found, live=LiveUpdates(since, rollout) if live else None)
 
     def todo(self, **how: Any) -> Plan:
         return plan(self.seen(**how))
@@ -245,8 +247,53 @@ def test_p13_a_change_that_needs_no_migration_is_live_without_migrations(change:
     assert len(changes(facts.todo(migrates=False))) == 2
 
 
+def plugged(begun: int = 1, **how: Any) -> Facts:
+    """KubeVirt's verdict tells if the VMs need a restart for this volume."""
+    return Facts(PLUGGED, replicas=8, maxUnavailable=1, begun=begun, **how)
+
+
+@pytest.mark.parametrize("changes_vms", [True, False], ids=["LiveUpdate", "Stage"])
+def test_p13_a_change_whose_verdict_only_kubevirt_knows_takes_the_turn_of_a_restart(changes_vms: bool) -> None:
+    todo = plugged(begun=0).todo(changes=changes_vms)
+    assert len(changes(todo)) == 1
+    [update] = [each for each in todo.actions if isinstance(each, ThreeWayMerge)]
+    assert "restart, because only KubeVirt knows" in update.why
+    assert changes(plugged().todo(judges=False)) == ["restart web-0"], "KubeVirt before 1.9 gives no verdict"
+    assert changes(Facts(OTHER_IMAGE, begun=1, maxUnavailable=1).todo()) == ["restart web-0"], "a restart is certain"
+
+
+MIGRATES = Condition(type="MigrationRequired", status="True")
+OPEN_VERDICTS: dict[str, tuple[Facts, dict[str, Any], list[str]]] = {
+    "none": (plugged().unseen(0), {}, []),
+    "the VMI has it since a moment": (plugged(), {"since_s": 2}, []),
+    "the VMI has it": (plugged(), {}, ["relabel web-0", "update"]),
+    "a migration": (plugged().of_vmi(0, MIGRATES), {}, ["update"]),
+    "a migration that waits": (
+        plugged().of_vmi(0, Condition(type="MigrationRequired", status="False")),
+        {"migrates": False},
+        ["update"],
+    ),
+    "a migration that nothing starts": (plugged().of_vmi(0, MIGRATES), {"migrates": False}, ["restart web-0"]),
+    "a migration of a VM that cannot migrate": (plugged().of_vmi(0, MIGRATES).immovable(), {}, ["restart web-0"]),
+    "a restart since a moment": (plugged().restart_required(0, for_s=1, seen_s=1), {}, []),
+    "a restart": (plugged().restart_required(0), {}, ["restart web-0"]),
+    "a restart under the cap": (plugged(cap="live").restart_required(0), {}, []),
+}
+
+
+@pytest.mark.parametrize(("facts", "how", "expected"), OPEN_VERDICTS.values(), ids=OPEN_VERDICTS)
+def test_p13_the_turn_of_an_open_change_ends_with_kubevirts_verdict(
+    facts: Facts, how: dict[str, Any], expected: list[str]
+) -> None:
+    """The pool waits for the verdict about web-0. So under the cap `live`, no other VM gets a spec with a restart."""
+    todo = facts.todo(**how)
+    assert [each if "web-0" in each else each.split()[0] for each in changes(todo)] == expected
+    assert how.get("since_s") is None or todo.requeue_after_s == 1
+
+
 CAPPED: dict[str, tuple[Facts, list[str]]] = {
     "a live change": (Facts(NEW, cap="live"), ["update"]),
+    "a volume": (plugged(begun=0, cap="live"), ["update"]),
     "an image": (Facts(OTHER_IMAGE, cap="live"), []),
     "KubeVirt asks for a restart": (Facts(NEW, cap="live", begun=1).restart_required(0), []),
     "an image, and the cap has a wrong value": (Facts(OTHER_IMAGE, cap="Live"), []),

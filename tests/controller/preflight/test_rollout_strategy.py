@@ -38,6 +38,14 @@ async def test_the_strategy_comes_from_the_object_or_from_the_version(
     assert known.rollout.changes is expected
 
 
+@pytest.mark.parametrize(("version", "expected"), [("v1.8.3", False), ("v1.9.0", True), ("v1.10.1", True), ("", False)])
+async def test_p13_kubevirt_judges_each_change_since_1_9_with_each_strategy(version: str, expected: bool) -> None:
+    for strategy in ("LiveUpdate", "Stage"):
+        known = RolloutStrategy(answers(strategy, version))
+        await known.read()
+        assert known.rollout.judges is expected
+
+
 @pytest.mark.parametrize(
     ("methods", "expected"),
     [(None, False), ([], False), (["Evict"], False), (["LiveMigrate"], True), (["LiveMigrate", "Evict"], True)],
