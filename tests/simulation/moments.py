@@ -35,7 +35,7 @@ from tests.fakes.requests import AnyResource, Document
 from tests.simulation.features import in_force
 from tests.simulation.foretold import Foretold, foretold_of, foretold_scale
 from tests.simulation.kubevirt import image_of
-from tests.simulation.live import LIVE_UPDATE, NO_METHODS
+from tests.simulation.live import IMMOVABLE, LIVE_UPDATE, STAGE
 from tests.simulation.objects import controller_uid, images_of
 from tests.simulation.server import Change
 from tests.simulation.views import disagreement
@@ -113,7 +113,11 @@ class _Reader:
         stores = {each: self._store(each, cache, order) for each, cache in CACHES.items() if each in wanted}
         owners = self._store(self._resource, module.OWNER_CACHE, order)
         rollout = self._world.options.rollout
-        settings = RolloutSettings(changes=rollout in (LIVE_UPDATE, NO_METHODS), migrates=rollout == LIVE_UPDATE)
+        settings = RolloutSettings(
+            changes=rollout not in ("", STAGE),
+            migrates=rollout in (LIVE_UPDATE, IMMOVABLE),
+            judges=bool(rollout) and self._world.options.plugs,
+        )
         extra = ((lambda: settings),) if self._kind is kinds.POOLS else ()
         rules = module.rules_of(self._config, self._resource, owners, stores, *extra)
         return rules, rules.take_snapshot(self._key, now=self._world.now(), settled=True)
