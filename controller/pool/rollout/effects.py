@@ -46,7 +46,7 @@ def effect_of(pending: PendingStep) -> Effect:
         case Step.RESTART:
             return Effect.RESTART
         case Step.UPDATE | Step.LIVE if pending.live:
-            return Effect.RESTART if pending.costly else Effect.LIVE
+            return Effect.RESTART if pending.obstacle else Effect.LIVE
         case Step.UPDATE if pending.costly or (pending.risky and vmi is not None and vmis.is_active(vmi)):
             return Effect.RESTART
         case _:
