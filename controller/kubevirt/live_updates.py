@@ -215,9 +215,14 @@ def is_changing(vmi: VirtualMachineInstance) -> bool:
     return bool(waits) or vmis.is_migrating(vmi) or _needs_migration(vmi)
 
 
+def migrations_of(vmi: VirtualMachineInstance) -> tuple[tuple[str, str | None], ...]:
+    """Return the states of the conditions that say whether the VMI needs a migration, and whether it can migrate."""
+    conditions = (vmi.status.conditions if vmi.status is not None else None) or ()
+    return tuple([(each.type, each.status) for each in conditions if each.type in (*_MIGRATIONS, LIVE_MIGRATABLE)])
+
+
 def _needs_migration(vmi: VirtualMachineInstance) -> bool:
-    conditions = vmi.status.conditions if vmi.status is not None else None
-    return any(find_true(conditions, each) for each in _MIGRATIONS)
+    return any(type_ in _MIGRATIONS and status == "True" for type_, status in migrations_of(vmi))
 
 
 def _type_of(path: Path) -> GoType:
