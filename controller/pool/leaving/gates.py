@@ -16,6 +16,7 @@ from controller.kubevirt.delicate import PROTECTED, delicate_reason
 from controller.kubevirt.vms import printable_status_of, starts_after_creation
 from controller.pool.members.machine import Machine
 from controller.pool.members.situation import Situation
+from controller.pool.rollout.live import because, change_of
 from controller.pool.spec.policies import Strategy
 
 Gate: TypeAlias = Callable[[Situation, Machine], str]
@@ -150,13 +151,14 @@ def _disks_to_keep(situation: Situation, machine: Machine) -> str:
     )
 
 
-def _cap(situation: Situation, _: Machine) -> str:
+def _cap(situation: Situation, machine: Machine) -> str:
     cap = situation.intent.most_disruptive
     if cap in (None, RESTART, RECREATE):
         return ""
+    _, obstacle = change_of(situation, machine, situation.revisions.template)
     return (
-        f"it needs a restart, and the annotation {MOST_DISRUPTIVE}={cap} forbids it; annotate the pool with "
-        f"{MOST_DISRUPTIVE}={RESTART} to allow it"
+        f"it needs a restart{because(obstacle)}, and the annotation {MOST_DISRUPTIVE}={cap} forbids it; annotate the "
+        f"pool with {MOST_DISRUPTIVE}={RESTART} to allow it"
     )
 
 
