@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from controller.apimachinery.indexes import OWNER_UID, NamesInUse
 from controller.kubevirt.delicate import UNREADABLE, delicate_reason, reason_to_keep
-from controller.kubevirt.live_updates import asks_for_restart, unapplied
+from controller.kubevirt.live_updates import RolloutSettings, asks_for_restart, unapplied
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
@@ -78,7 +78,7 @@ class PoolRules(Struct, frozen=True):
     limits: Limits
     rosters: PoolRosters
     refusals: Refusals
-    live: LiveChanges = LiveChanges(lambda: False)
+    live: LiveChanges = LiveChanges(RolloutSettings)
     budgets: BudgetCache = BudgetCache()
 
     @property

@@ -11,7 +11,7 @@ from controller.kubevirt import vmis
 from controller.kubevirt.annotations import IN_SERVICE, POOL_UID, REVISION_NAME
 from controller.kubevirt.busy import BEFORE_ALL, busy_mark
 from controller.kubevirt.delicate import delicate_reason, delicate_reason_of_vmi
-from controller.kubevirt.live_updates import is_seen, restart_required
+from controller.kubevirt.live_updates import is_seen, migrations_of, restart_required
 from controller.kubevirt.pool_types import POOL_KIND
 from controller.kubevirt.problems import problem_state_of_vmi
 from controller.kubevirt.vm_types import FAILURE, MANUAL_RECOVERY_REQUIRED, ControllerRevision, VirtualMachine
@@ -126,6 +126,7 @@ def _rollout_fields(vmi: VirtualMachineInstance) -> tuple[object, ...]:
         labels_of(vmi.metadata).get(IN_SERVICE),
         is_draining(vmi.metadata),
         delicate_reason_of_vmi(vmi),
+        migrations_of(vmi),
         busy_mark(vmi.metadata),
         problem_state_of_vmi(vmi),
         wrong_on(vmi.metadata, Place.VMI_OF_VM),

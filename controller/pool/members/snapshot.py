@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from controller.apimachinery.indexes import NAMESPACE, OWNER_UID, by_namespace, by_owner_uid
 from controller.kubevirt.annotations import POOL_UID, own_notes
+from controller.kubevirt.live_updates import RolloutSettings
 from controller.kubevirt.pool_types import POOL_KIND, Pool
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
@@ -95,6 +96,13 @@ class Limits(Struct, frozen=True):
     max_replicas: int = 0
 
 
+class LiveUpdates(Struct, frozen=True):
+    """The changes that KubeVirt makes to running VMIs. `since` is the start of each unfinished one, by the VM's UID."""
+
+    since: Mapping[str, datetime] = {}
+    rollout: RolloutSettings = RolloutSettings(changes=True, migrates=True, judges=True)
+
+
 class Snapshot(Struct, frozen=True, kw_only=True):
     """One pool and the objects that belong to it.
 
@@ -106,8 +114,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     - `taken`: the names of all VMs in the namespace.
     - `revision_names`: the names of the ControllerRevisions in the namespace for which `is_revision_name` is true.
     - `refused`: the members whose change the server refused, and whose next try is not due yet, by name (P22).
-    - `live`: the start of each unfinished live change, by the UID of the VM. It is None if KubeVirt changes no running
-      VMI.
+    - `live`: the changes of running VMIs, or None if KubeVirt changes no running VMI.
     - `settled`: True if the caches show all earlier writes for this pool (R9).
     - `budgets`: the disruption budgets that matter to the pool (P27), or None if they are not known.
     """
@@ -124,7 +131,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     limits: Limits
     pools: Resource[Pool]
     refused: Mapping[str, Refusal] = {}
-    live: Mapping[str, datetime] | None = None
+    live: LiveUpdates | None = None
     budgets: Budgets | None = None
     unowned: tuple[VirtualMachine, ...] = ()
 

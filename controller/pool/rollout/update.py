@@ -10,6 +10,7 @@ its own (P13).
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from heapq import nsmallest
+from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -29,8 +30,9 @@ from controller.pool.members.machine import Machine
 from controller.pool.members.revisions import plan_revision
 from controller.pool.members.select import in_order
 from controller.pool.members.situation import Situation
+from controller.pool.members.snapshot import LiveUpdates
 from controller.pool.rollout.effects import effect_of
-from controller.pool.rollout.live import late_change, most_live_changes
+from controller.pool.rollout.live import because, late_change, most_live_changes
 from controller.pool.rollout.steps import PendingStep, Step, is_updated, pending_step
 from controller.pool.rollout.successors import note_recreations, successor_of
 from controller.pool.spec.indexing import encode_shape, own_disks
@@ -53,6 +55,9 @@ from controller.runtime.actions import (
 from controller.runtime.waits import Wait, Why
 from informers.meta import ObjectKey, controller_of
 from informers.objects import PatchType
+
+UPDATE_HELD: Final = "UpdateHeld"
+"""The reason of the Events about VMs whose update waits, and of the stall if it waits for a user."""
 
 
 class Allowance(Struct, frozen=True):
@@ -131,9 +136,9 @@ def plan_update(situation: Situation, pending: list[PendingStep], *, missing: in
 
 def _watch_live_changes(situation: Situation, pending: list[PendingStep]) -> Plan:
     """Return a plan that judges the live changes again in time, with an Event if one has exceeded the deadline."""
-    deadline, since = situation.intent.settings.deadline, situation.snapshot.live or {}
+    deadline, live = situation.intent.settings.deadline, situation.snapshot.live or LiveUpdates()
     changing = [each for each in pending if each.is_unfinished]
-    late = [each for each in changing if is_overdue(since.get(each.machine.metadata.uid), situation.now, deadline)]
+    late = [each for each in changing if is_overdue(live.since.get(each.machine.metadata.uid), situation.now, deadline)]
     template = situation.revisions.template.digest
     stalled = [
         Notice(reason="RolloutStalled", message=late_change(each.machine), once=f"live {template}") for each in late
@@ -270,7 +275,8 @@ def _waits(situation: Situation, choice: Choice) -> Iterator[Wait]:
             text=f"update: {first.machine.metadata.name} waits: {first.reason}{others}",
             why=Why.PROTECTION if first.reason == PROTECTED else Why.USER,
             names=tuple(each.machine.metadata.name for each in held),
-            stall="UpdateHeld" if first.needs_user else "",
+            stall=UPDATE_HELD if first.needs_user else "",
+            remedy=first.remedy,
         )
 
 
@@ -278,7 +284,7 @@ def _held_notices(held: list[PendingStep]) -> tuple[Notice, ...]:
     """Return an Event for each VM whose update waits, at most `MAX_NOTICES`. Each reason is reported once for a VM."""
     return tuple(
         Notice(
-            reason="UpdateHeld",
+            reason=UPDATE_HELD,
             message=f"{each.machine.metadata.name} is not updated now: {each.reason}",
             warning=needs_manual_recovery(each.machine.vm),
             once=f"{each.machine.metadata.uid} {lasting(each.reason)}",
@@ -299,7 +305,8 @@ def _spec_update(situation: Situation, pending: PendingStep) -> ThreeWayMerge:
         # If the VM's revision is unknown, the merge sets every field of the new template.
         old=encode_shape(past, ordinal, name) if past is not None else b"{}",
         new=encode_shape(revisions.template, ordinal, revisions.current),
-        why=f"{effect_of(pending)}, from revision {name or '(not known)'} to {revisions.current}",
+        why=f"{effect_of(pending)}{because(pending.obstacle)}, "
+        f"from revision {name or '(not known)'} to {revisions.current}",
         owner_uid=situation.pool.uid,
         reusable_disks=reusable_disks(vm.metadata, [each for each in disks if each not in known]),
         usable=usable_disks(situation.intent, situation.pool.name),

@@ -34,6 +34,9 @@ class _Quiet:
     def __init__(self, life: Life) -> None:
         self._life = life
         self._changes: dict[str, list[Change]] = {}
+        clocks = [act.args for act in life.story.acts if act.what == "fault" and act.args[0] == "clock"]
+        self.ahead_s = 1 + sum(seconds * rate for _, seconds, rate, _ in clocks if rate > 0)
+        """How much earlier than on the judge's clock a controller may act, in seconds."""
 
     def changes(self, owner: str) -> list[Change]:
         """The changes of the objects that belong to the set or pool, by their names."""
@@ -71,7 +74,7 @@ def the_plan_is_what_happens_next(life: Life) -> Iterator[Found | None]:
 
 def _after_plan(life: Life, quiet: _Quiet, told: Foretold) -> Iterator[Found | None]:
     asked = next((each for each in _writes(life, told) if each.at > told.at), None)
-    if asked is not None and asked.at < told.due - 1 and quiet.between(told.owner, told.at, asked.at):
+    if asked is not None and asked.at < told.due - quiet.ahead_s and quiet.between(told.owner, told.at, asked.at):
         yield None
         name = f"{asked.resource.plural}/{asked.key.name}"
         is_new = asked.verb == "create" and any(each.startswith(asked.resource.plural) for each in told.names)
@@ -117,7 +120,9 @@ def why_tells_what_comes_next(life: Life) -> Iterator[Found | None]:
             continue
         yield None
         [name] = told.names
-        if not any(each.key.name == name and told.due - 2 < each.at < end for each in _writes(life, told)):
+        if not any(
+            each.key.name == name and told.due - 1 - quiet.ahead_s < each.at < end for each in _writes(life, told)
+        ):
             near = [
                 each for each in quiet.changes(told.owner) if told.due - 2 < each.at < end and each.resource is POOLS
             ]
