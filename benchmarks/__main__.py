@@ -1,10 +1,10 @@
-"""`python -m benchmarks`: run benchmark cases, and print tables in Markdown."""
+"""`python -m benchmarks`: run benchmark cases, print tables in Markdown, and write figures.json."""
 
 import argparse
 
-from benchmarks import runner
+from benchmarks import figures, runner
 from benchmarks.cases import CASES
-from benchmarks.table import table
+from benchmarks.table import heading, table
 
 
 def main() -> None:
@@ -17,7 +17,9 @@ def main() -> None:
         if given.against and not case.black_box:
             raise SystemExit(f"the case {case.name} measures only vmherd")
         for result in runner.run(case, options):
-            print(table(case, result))
+            print(f"{heading(case, result)}\n\n{table(case, result)}")
+            if figures.note(result):
+                print(f"wrote {figures.FILE.name}: `make reference` writes the pages that quote it")
 
 
 def _arguments() -> argparse.Namespace:

@@ -7,18 +7,22 @@ from benchmarks.case import QUIET, Case, Measure, Result, is_usable
 NOT_USABLE = "not usable"
 
 
-def table(case: Case, result: Result) -> str:
-    """Return a section in Markdown. A bold median has missed its target."""
+def heading(case: Case, result: Result) -> str:
+    """Return the title of a section in Markdown, and what the case does."""
     other = "" if result.subject == "vmherd" else f" (`{result.subject}`)"
-    lines = [
-        f"### {case.title}: {result.size:,} {case.unit_of_size}{other}",
-        "",
-        case.about,
-        "",
-        "| figure | target | min | median | max |",
-    ]
-    lines += ["| --- | --- | --- | --- | --- |", *_rows(case, result), "", _conditions(result), ""]
-    return "\n".join([*lines, f"Command: `{result.command}`"])
+    return f"### {case.title}: {result.size:,} {case.unit_of_size}{other}\n\n{case.about}"
+
+
+def table(case: Case, result: Result) -> str:
+    """Return the figures in Markdown, and their conditions. A bold median has missed its target."""
+    lines = ["| figure | target | min | median | max |", "| --- | --- | --- | --- | --- |", *_rows(case, result)]
+    return "\n".join([*lines, "", _conditions(result), "", f"Command: `{result.command}`"])
+
+
+def median(result: Result, measure: Measure) -> str:
+    """Return the median with its unit, or "" if no round has the measure."""
+    spread = result.spread(measure.key)
+    return f"{_number(spread[1], measure)} {measure.unit}".strip() if spread else ""
 
 
 def _rows(case: Case, result: Result) -> Iterable[str]:
