@@ -1,7 +1,7 @@
 """Quotes the figures of `make bench` in pages.
 
-    <!-- figures: set-burst/1000 --> ... <!-- end of figures -->    the tables of a case and size, the newest first
-    <!-- set-burst/1000/up_s -->...<!-- -->                         the newest median of one figure, and its date
+<!-- figures: set-burst/1000 --> ... <!-- end of figures -->    the tables of a case and size, the newest first
+<!-- set-burst/1000/up_s -->...<!-- -->                         the newest median of one figure, and its date
 """
 
 import re
