@@ -4,7 +4,7 @@ import argparse
 
 from benchmarks import figures, runner
 from benchmarks.cases import CASES
-from benchmarks.table import heading, table
+from benchmarks.table import table
 
 
 def main() -> None:
@@ -17,9 +17,8 @@ def main() -> None:
         if given.against and not case.black_box:
             raise SystemExit(f"the case {case.name} measures only vmherd")
         for result in runner.run(case, options):
-            print(f"{heading(case, result)}\n\n{table(case, result)}")
-            if figures.note(result):
-                print(f"wrote {figures.FILE.name}: `make reference` writes the pages that quote it")
+            print(table(case, result))
+            figures.note(result)
 
 
 def _arguments() -> argparse.Namespace:

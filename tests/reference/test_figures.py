@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import figures
 from conformance.catalogue import CASES
 from tests.test_pages import ROOT
-from tools.reference import figures
 
 DOCS = ROOT / "docs"
 QUOTING = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(DOCS / f"{name}.md" for name in ("architecture", "scaling"))]
@@ -21,13 +21,13 @@ def test_a_page_quotes_a_figure_with_its_date_and_commit_and_the_tables_of_a_cas
         "| wait | <!-- planning/10000/pool, all outdated --><!-- --> |\n"
         "<!-- figures: changes/1000 -->\nSTALE\n<!-- end of figures -->\n"
     )
-    text = figures.page(page)
+    text = figures.quoted(page)
     assert re.search(r"^\| start \| <!-- \S+ -->[\d.]+ s \| \d{4}-\d\d-\d\d, \w+, Python 3\S+<!-- --> \|$", text, re.M)
     assert re.search(r"outdated -->[\d.]+ ms \| ", text)
     assert "### One change in a set or pool: 1,000 members\n" in text
     assert "STALE" not in text
     page.write_text(text)
-    assert figures.page(page) == text
+    assert figures.quoted(page) == text
 
 
 @pytest.mark.parametrize("page", QUOTING, ids=lambda page: page.name)
