@@ -5,12 +5,14 @@ docs/reference/annotations.md  from controller/replicas/catalogue.py and tools/r
 docs/reference/events.md       from the reasons in controller/ and tools/reference/events.md.in
 docs/reference/flags.md        from the commands of the program and tools/reference/flags.md.in
 README.md, docs/performance.md, docs/scaling.md  the figures of benchmarks/figures.json in them
+docs/live-changes.md           from tests/recordings/live-changes.json and tests/realkubevirt/live-changes.md.in
 """
 
 import sys
 from pathlib import Path
 
 from benchmarks import figures
+from tests.realkubevirt import live_page
 from tools import generated
 from tools.reference import api, events, flags, metadata
 
@@ -25,6 +27,7 @@ def pages() -> dict[Path, str]:
         FOLDER / "events.md": events.page(generated.ROOT / "controller"),
         FOLDER / "flags.md": flags.page(),
         **{path: figures.quoted(path) for path in WITH_FIGURES},
+        FOLDER.parent / "live-changes.md": live_page.page(),
     }
 
 
