@@ -39,7 +39,7 @@ from controller.pool.members.ledger import member_stuck_since, member_unready_si
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.select import allows
 from controller.pool.members.situation import Situation
-from controller.pool.members.snapshot import Snapshot
+from controller.pool.members.snapshot import LiveUpdates, Snapshot
 from controller.pool.rollout.live import late_change
 from controller.pool.rollout.steps import is_updated, pending_step
 from controller.pool.spec.policies import Strategy
@@ -80,7 +80,7 @@ def health_of(situation: Situation, failure: Condition | None, waits: Waits) -> 
 def plan_progress(situation: Situation) -> Plan:
     deadline = situation.intent.settings.deadline
     starts = [part.deadline_start for part in _unready_parts(situation)]
-    starts += (situation.snapshot.live or {}).values()
+    starts += (situation.snapshot.live or LiveUpdates()).since.values()
     starts += [with_timezone(each.metadata.deletion_timestamp) for each in _deleting(situation.snapshot)]
     return plan_deadline(starts, situation.now, deadline)
 
@@ -207,7 +207,7 @@ def _problem(machine: Machine, since: datetime | None, *, overdue: bool) -> Prob
 
 def late_live_change(situation: Situation) -> Machine | None:
     """Return the first VM whose live change has exceeded the progress deadline, or None."""
-    since, deadline = situation.snapshot.live or {}, situation.intent.settings.deadline
+    since, deadline = (situation.snapshot.live or LiveUpdates()).since, situation.intent.settings.deadline
     if not since:
         return None
 

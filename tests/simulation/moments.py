@@ -18,6 +18,7 @@ from controller.assembly import BUDGET_CACHE, Cache, merged_caches
 from controller.events.event import EVENTS
 from controller.kinds import Kind
 from controller.kubevirt import annotations as names
+from controller.kubevirt.live_updates import RolloutSettings
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DISRUPTION_BUDGETS, VMIS, VMS
 from controller.runtime.actions import Delete, Plan, label_of
 from controller.runtime.members.groups import one_by_one
@@ -35,7 +36,7 @@ from tests.fakes.requests import AnyResource, Document
 from tests.simulation.features import in_force
 from tests.simulation.foretold import Foretold, foretold_of, foretold_scale
 from tests.simulation.kubevirt import image_of
-from tests.simulation.live import LIVE_UPDATE
+from tests.simulation.live import IMMOVABLE, LIVE_UPDATE, STAGE
 from tests.simulation.objects import controller_uid, images_of
 from tests.simulation.server import Change
 from tests.simulation.views import disagreement
@@ -113,8 +114,13 @@ class _Reader:
         wanted = {each for each in CACHES if each is not DISRUPTION_BUDGETS or self._config.disruption_budgets}
         stores = {each: self._store(each, cache, order) for each, cache in CACHES.items() if each in wanted}
         owners = self._store(self._resource, module.OWNER_CACHE, order)
-        live = self._world.options.rollout == LIVE_UPDATE
-        extra = ((lambda: live),) if self._kind is kinds.POOLS else ()
+        rollout = self._world.options.rollout
+        settings = RolloutSettings(
+            changes=rollout not in ("", STAGE),
+            migrates=rollout in (LIVE_UPDATE, IMMOVABLE),
+            judges=bool(rollout) and self._world.options.plugs,
+        )
+        extra = ((lambda: settings),) if self._kind is kinds.POOLS else ()
         rules = module.rules_of(self._config, self._resource, owners, stores, *extra)
         return rules, rules.take_snapshot(self._key, now=self._world.now(), settled=True)
 

@@ -4,11 +4,13 @@ docs/reference/api.md          from the CRDs in manifests/crds/ and tools/refere
 docs/reference/annotations.md  from controller/replicas/catalogue.py and tools/reference/annotations.md.in
 docs/reference/events.md       from the reasons in controller/ and tools/reference/events.md.in
 docs/reference/flags.md        from the commands of the program and tools/reference/flags.md.in
+docs/live-changes.md           from tests/recordings/live-changes.json and tests/realkubevirt/live-changes.md.in
 """
 
 import sys
 from pathlib import Path
 
+from tests.realkubevirt import live_page
 from tools import generated
 from tools.reference import api, events, flags, metadata
 
@@ -21,6 +23,7 @@ def pages() -> dict[Path, str]:
         FOLDER / "annotations.md": metadata.page(),
         FOLDER / "events.md": events.page(generated.ROOT / "controller"),
         FOLDER / "flags.md": flags.page(),
+        FOLDER.parent / "live-changes.md": live_page.page(),
     }
 
 

@@ -107,7 +107,7 @@ def _wait_for_next(situation: Situation, failing: list[FailingVM], most: int) ->
     than `most` VMs fail by then, none is healed.
     """
     later = sorted((each for each in failing if each.due > situation.now), key=lambda each: (each.due, each.ordinal))
-    first = next((each for each in later if not stop_of(situation, each.machine, Way.HEALING)[0]), None)
+    first = next((each for each in later if not stop_of(situation, each.machine, Way.HEALING).reason), None)
     if first is None or sum(each.is_certain or each.due <= first.due + ANNOUNCEMENT for each in failing) > most:
         return Plan()
     name, number = first.machine.metadata.name, first.healed
@@ -124,7 +124,7 @@ def _split_due(situation: Situation, due: list[FailingVM]) -> tuple[list[Failing
     """
     curable, held = [], []
     for each in due:
-        reason, _ = stop_of(situation, each.machine, Way.HEALING)
+        reason = stop_of(situation, each.machine, Way.HEALING).reason
         if reason:
             held.append((each.machine.vm, reason))
         else:
@@ -231,7 +231,7 @@ def _with_finished(situation: Situation, healing: HealingPlan) -> HealingPlan:
             break
         vm, ordinal = machine.vm, snapshot.ordinal_of(machine)
         leaves = ordinal is None or len(deletes) < surplus
-        obstacle, _ = stop_of(situation, machine, Way.SURPLUS if leaves else Way.FINISHED)
+        obstacle = stop_of(situation, machine, Way.SURPLUS if leaves else Way.FINISHED).reason
         record = records.get(ordinal) if ordinal is not None else None
         pause = pause_end(vm, record) or now
         if obstacle:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from controller.kubevirt import annotations as names
 from controller.pool.members.machine import Machine
 from controller.pool.members.revisions import ready_revisions
-from controller.pool.members.snapshot import Snapshot
+from controller.pool.members.snapshot import LiveUpdates, Snapshot
 from controller.pool.members.traits import erase
 from controller.pool.members.unready_periods import UnreadyPeriod
 from controller.pool.plan import plan
@@ -156,7 +156,7 @@ def situations(draw: st.DrawFn) -> Snapshot:
     refused = {name: Refusal(until, "denied by a webhook") for name in draw(st.just(set()) | chosen)}
     live = draw(st.none() | st.just(set()) | chosen)
     begun = {each.metadata.uid: seconds_ago(20) for each in machines if live and each.metadata.name in live}
-    return replace(seen, refused=refused, live=None if live is None else begun)
+    return replace(seen, refused=refused, live=None if live is None else LiveUpdates(begun))
 
 
 def alone(seen: Snapshot) -> Snapshot:

@@ -13,6 +13,7 @@ from controller.kinds import REPLICA_SETS
 from controller.kubevirt import annotations as names
 from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.leaving.claims import plan_strays
+from controller.pool.members.machine import Machine
 from controller.pool.members.unready_periods import Observation, next_period
 from controller.pool.plan import plan as plan_pool
 from controller.pool.status import next_status as next_pool_status
@@ -129,8 +130,8 @@ def test_p10_a_terminating_vm_whose_disks_are_unreadable_keeps_its_finalizer_and
     held = plan_pool(pool_snapshot(owner, (bad,)))
     assert held.actions == ()
     assert any(notice.reason == "ScaleInHeld" and "cannot be decoded" in notice.message for notice in held.notices)
-    assert plan_strays([member], burst=10).actions != ()
-    assert plan_strays([bad], burst=10).actions == ()
+    assert plan_strays([Machine(member)], burst=10).actions != ()
+    assert plan_strays([Machine(bad)], burst=10).actions == ()
 
 
 def test_the_events_of_an_object_come_when_its_age_has_doubled():

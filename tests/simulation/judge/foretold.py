@@ -81,13 +81,21 @@ def _after_plan(life: Life, quiet: _Quiet, told: Foretold) -> Iterator[Found | N
         if name not in told.names and not is_new:
             text = f"{asked.verb} {name} at {asked.at:.1f} s, and the plan names {sorted(told.names) or 'nothing'}"
             yield told.at, told.owner, text
-    elif told.names and quiet.between(told.owner, told.at, told.at + SOON_S):
+    elif told.names - _waiting_for_disks(life, told) and quiet.between(told.owner, told.at, told.at + SOON_S):
         yield None
         own = [each for each in _writes(life, told) if told.at - RETRY_S < each.at < told.at + SOON_S]
         is_late = not any(each.at > told.at - BEFORE_S or each.code >= 400 for each in own)
         is_late = is_late and not life.faults.overlap(told.at - RETRY_S, told.at, "strip")
         if is_late and told.at + SOON_S < life.ended_at:
             yield told.at, told.owner, f"the plan names {sorted(told.names)}, and nothing is written"
+
+
+def _waiting_for_disks(life: Life, told: Foretold) -> set[str]:
+    """The VMs that wait because a user made a disk with the name of theirs. `plan` does not ask the server for disks,
+    and the pool tells of them like of a refused write.
+    """
+    made = (each for each in life.story.acts if each.what == "static_claim" and each.at < told.at)
+    return {f"{VMS.plural}/{name}-{ordinal}" for _, name, ordinal in (each.args for each in made)}
 
 
 def _writes(life: Life, told: Foretold) -> Iterator[Asked]:
