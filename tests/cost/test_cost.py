@@ -34,7 +34,6 @@ UNMEASURED = {
     "informers/resource.py": {"Resource.path"},
     "controller/apimachinery/quantities.py": {"seconds"},
     "controller/replicas/kstatus.py": {"text_of_defect"},
-    "controller/kubevirt/live_updates.py": {"is_changing"},
     "controller/kubevirt/vmis.py": {"became_ready_at"},
     "controller/kubevirt/vms.py": {"became_ready_at", "is_start_requested"},
     "controller/kubevirt/problems.py": {"terminating_problem"},
