@@ -27,6 +27,9 @@ FENCE = "kubectl taint nodes {} node.kubernetes.io/out-of-service=nodeshutdown:N
 IF_ON = ", if the controller runs with --disruption-budgets"
 """The status tells whether it does, but only if the object has no other problem."""
 
+BESIDE = "vmherd runs too; it works on this API group only in mode takeover, and an upgrade in mode auto keeps the mode"
+"""What a user does not expect if KubeVirt is installed after vmherd."""
+
 COMMANDS = ("try", "fence")
 
 USUAL_LEASE_S = 15
@@ -95,6 +98,7 @@ def reasons_of(
     lines: list[tuple[str, str]] = []
     if other_writer:
         lines.append(("leader", f"not vmherd: {other_writer}"))
+        lines += [("leader", BESIDE)] if leader is not None and leader.is_alive else []
     elif leader is not None and not leader.is_alive:
         lines.append(("leader", leader.text))
     lines += [("held", text) for text in _held(situation, plans=not other_writer)]

@@ -187,7 +187,9 @@ def test_the_notes_warn_of_missing_kinds(site: Site) -> None:
     said = site.install(metrics=metrics)
     assert "does not have the kinds PrometheusRule, ServiceMonitor, so they are left out" in said
     assert not {each["kind"] for each in site.objects()} & {"PrometheusRule", "ServiceMonitor"}
-    assert "WARNING" not in site.upgrade()
+    said = site.upgrade()
+    assert "WARNING" not in said
+    assert "auto does not change the mode of a release" in said
 
 
 def test_a_namespace_admin_can_install_the_release_if_the_definitions_exist(site: Site, tmp_path: Path) -> None:

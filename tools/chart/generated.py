@@ -6,6 +6,7 @@
     charts/vmherd/templates/_annotations.tpl  from controller/replicas/catalogue.py
     charts/vmherd/files/dashboards/fleet.json  from tools/chart/fleet.json.in and controller/kinds.py
     charts/vmherd/values.schema.json     from charts/vmherd/values.yaml
+    charts/vmherd/files/defaults.json    from charts/vmherd/values.yaml
     charts/vmherd/README.md              from charts/vmherd/values.yaml and tools/chart/README.md.in
     charts/vmherd/Chart.yaml             its icon, from charts/icon.svg; version and address, from pyproject.toml
     Dockerfile                           its version, from pyproject.toml
@@ -99,6 +100,7 @@ def chart_files() -> dict[Path, str]:
         CHART / "templates" / "_kinds.tpl": kinds.template(),
         CHART / "templates" / "_annotations.tpl": policies.template(),
         CHART / "files" / "dashboards" / "fleet.json": fleet_dashboard((SOURCES / "fleet.json.in").read_text()),
+        CHART / "files" / "defaults.json": json.dumps({each.name: each.default for each in values}, indent=2) + "\n",
         CHART / "values.schema.json": schema.document(values),
         CHART / "Chart.yaml": with_icon(
             with_facts((CHART / "Chart.yaml").read_text(), known), (ROOT / "charts" / "icon.svg").read_bytes()
