@@ -312,10 +312,12 @@ def test_a_monitor_scrapes_the_port_that_the_program_listens_at(helm: Helm) -> N
 def test_the_rendered_alerts_and_dashboards_equal_the_files(helm: Helm) -> None:
     objects = helm.render({"metrics": {"prometheusRule": {"enabled": True}, "dashboards": {"enabled": True}}})
     rule, [dashboards] = only(objects, "PrometheusRule"), of_kind(objects, "ConfigMap")
-    alerts = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
+    alerts, recordings = (
+        yaml.safe_load((CHART / "files" / name).read_text()) for name in ("alerts.yaml", "recordings.yaml")
+    )
     for alert in (alert for group in alerts["groups"] for alert in group["rules"]):
         alert["annotations"]["runbook_url"] = f"{RUNBOOK}#{alert['alert'].lower()}"
-    assert rule["spec"] == alerts
+    assert rule["spec"]["groups"] == alerts["groups"] + recordings["groups"]
     assert dashboards["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert dashboards["data"] == {
         f"vmherd-{name}.json": (CHART / "files" / "dashboards" / f"{name}.json").read_text()

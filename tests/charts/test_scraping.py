@@ -163,8 +163,8 @@ def test_the_only_target_is_the_release_and_each_series_has_the_namespace_of_its
     ask, numbers = watched.prometheus.ask, watched.prometheus.numbers
     pool = f'job="vmherd-metrics", kind="VirtualMachinePool", name="pool", namespace="{watched.shop.namespace}"'
     eventually(lambda: numbers(f"vmherd_replicas_ready{{{pool}}}") == [2], what="two ready replicas")
-    assert numbers(f'vmherd_vmpool_vms_started_total{{pool_name="pool", namespace="{watched.shop.namespace}"}}') == [3]
-    healed = f'vmherd_vmpool_auto_healing_operations_total{{namespace="{watched.clinic.namespace}", pool_name="pool"}}'
+    assert numbers(f'vmherd_vmpool_vms_started_total{{name="pool", namespace="{watched.shop.namespace}"}}') == [3]
+    healed = f'vmherd_vmpool_auto_healing_operations_total{{namespace="{watched.clinic.namespace}", name="pool"}}'
     # The controller counts a healing at the end of the reconciliation. The Event comes before.
     eventually(lambda: sum(numbers(healed)) >= 1, what="the healing is counted")
     places = {place.namespace for place in (watched.shop, watched.clinic, watched.crowd)}
