@@ -32,10 +32,10 @@ def test_secure_metrics_come_with_a_certificate_and_the_permission_for_access_re
 def test_a_monitor_has_the_token_of_an_account_that_may_only_get_metrics(helm: Helm, kind: str) -> None:
     monitor = {f"{kind[0].lower()}{kind[1:]}": {"enabled": True, "namespace": "monitoring"}}
     objects = helm.render({"metrics": {"secure": {"enabled": True}, **monitor}})
-    spec = only(objects, kind)["spec"]
-    [endpoint] = spec["endpoints" if kind == "ServiceMonitor" else "podMetricsEndpoints"]
+    [endpoint] = only(objects, kind)["spec"]["endpoints" if kind == "ServiceMonitor" else "podMetricsEndpoints"]
     secret = only(objects, "Secret")
-    assert "bearerTokenFile" not in endpoint
+    assert (endpoint["tlsConfig"], "bearerTokenFile" in endpoint) == ({"insecureSkipVerify": True}, False)
+    assert "volumes" not in only(objects, "Deployment")["spec"]["template"]["spec"]
     assert endpoint["authorization"] == {"credentials": {"name": secret["metadata"]["name"], "key": "token"}}
     assert (secret["type"], secret["metadata"]["namespace"]) == ("kubernetes.io/service-account-token", "monitoring")
     account = secret["metadata"]["annotations"]["kubernetes.io/service-account.name"]
@@ -59,12 +59,3 @@ def test_cert_manager_issues_the_certificate_that_a_monitor_verifies(helm: Helm,
     authority = {"secret": {"name": spec["secretName"], "key": "ca.crt"}}
     assert endpoint["tlsConfig"] == {"serverName": SERVER, "ca": authority}
     assert "has no cert-manager" in helm.refusal(values, kinds=("apps/v1/Deployment",))
-
-
-def test_a_self_signed_certificate_is_not_verified(helm: Helm) -> None:
-    authorization = {"credentials": {"name": "token", "key": "token"}}
-    monitor = {"enabled": True, "authorization": authorization}
-    objects = helm.render({"metrics": {"secure": {"enabled": True}, "podMonitor": monitor}})
-    [endpoint] = only(objects, "PodMonitor")["spec"]["podMetricsEndpoints"]
-    assert (endpoint["tlsConfig"], endpoint["authorization"]) == ({"insecureSkipVerify": True}, authorization)
-    assert "volumes" not in only(objects, "Deployment")["spec"]["template"]["spec"]
