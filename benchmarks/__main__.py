@@ -1,8 +1,8 @@
-"""`python -m benchmarks`: run benchmark cases, and print tables in Markdown."""
+"""`python -m benchmarks`: run benchmark cases, print tables in Markdown, and write figures.json."""
 
 import argparse
 
-from benchmarks import runner
+from benchmarks import figures, runner
 from benchmarks.cases import CASES
 from benchmarks.table import table
 
@@ -18,6 +18,7 @@ def main() -> None:
             raise SystemExit(f"the case {case.name} measures only vmherd")
         for result in runner.run(case, options):
             print(table(case, result))
+            figures.note(result)
 
 
 def _arguments() -> argparse.Namespace:

@@ -67,6 +67,7 @@ class Case(Struct, frozen=True):
 class Result(Struct):
     """All rounds of one case with one size. `command` repeats the measurement."""
 
+    case: str
     size: int
     command: str
     subject: str = "vmherd"

@@ -31,7 +31,7 @@ def run(case: Case, options: Options, *, tell: Callable[[str], None] = print) ->
 
 
 def _run_size(case: Case, size: int, options: Options, tell: Callable[[str], None]) -> Result:
-    result = Result(size, command_of(case, size, options), options.against or "vmherd")
+    result = Result(case.name, size, command_of(case, size, options), options.against or "vmherd")
     for number in range(options.rounds):
         tell(f"{case.name} {size}: round {number + 1} of {options.rounds}")
         with tempfile.TemporaryDirectory(prefix="vmherd-bench-") as directory:

@@ -7,18 +7,14 @@ from benchmarks.case import QUIET, Case, Measure, Result, is_usable
 NOT_USABLE = "not usable"
 
 
-def table(case: Case, result: Result) -> str:
-    """Return a section in Markdown. A bold median has missed its target."""
-    other = "" if result.subject == "vmherd" else f" (`{result.subject}`)"
-    lines = [
-        f"### {case.title}: {result.size:,} {case.unit_of_size}{other}",
-        "",
-        case.about,
-        "",
-        "| figure | target | min | median | max |",
-    ]
-    lines += ["| --- | --- | --- | --- | --- |", *_rows(case, result), "", _conditions(result), ""]
-    return "\n".join([*lines, f"Command: `{result.command}`"])
+def table(case: Case, *results: Result) -> str:
+    """Return a section in Markdown, with a table for each result. A bold median has missed its target."""
+    other = "" if results[0].subject == "vmherd" else f" (`{results[0].subject}`)"
+    lines = [f"### {case.title}: {results[0].size:,} {case.unit_of_size}{other}", "", case.about]
+    for result in results:
+        lines += ["", "| figure | target | min | median | max |", "| --- | --- | --- | --- | --- |"]
+        lines += [*_rows(case, result), "", _conditions(result), "", f"Command: `{result.command}`"]
+    return "\n".join(lines)
 
 
 def _rows(case: Case, result: Result) -> Iterable[str]:
@@ -26,15 +22,15 @@ def _rows(case: Case, result: Result) -> Iterable[str]:
         spread = result.spread(measure.key)
         if spread is None:
             continue
-        target = f"at most {_number(measure.target, measure)}" if measure.target is not None else ""
-        cells = [_number(value, measure) for value in spread] if is_usable(measure, result) else [NOT_USABLE] * 3
+        target = f"at most {number(measure.target, measure)}" if measure.target is not None else ""
+        cells = [number(value, measure) for value in spread] if is_usable(measure, result) else [NOT_USABLE] * 3
         if measure.target is not None and is_usable(measure, result) and spread[1] > measure.target:
             cells[1] = f"**{cells[1]}**"
         unit = f" ({measure.unit})" if measure.unit else ""
         yield f"| {measure.title}{unit} | {' | '.join([target, *cells])} |"
 
 
-def _number(value: float, measure: Measure) -> str:
+def number(value: float, measure: Measure) -> str:
     return f"{value:,.{measure.digits}f}"
 
 

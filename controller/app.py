@@ -178,8 +178,8 @@ def _build(
     identity = elector.identity if elector else new_identity()
     recorder = EventRecorder(client, component=PROGRAM, now=now, count_drop=drop, instance=identity)
     strategy = RolloutStrategy(client, config.kubevirt_namespace)
-    check, is_live = CacheCheck(client), lambda: strategy.is_live
-    parts = Parts(config, client, metrics, recorder, now, check, share, is_live, platform.side_thread)
+    check, rollout = CacheCheck(client), lambda: strategy.rollout
+    parts = Parts(config, client, metrics, recorder, now, check, share, rollout, platform.side_thread)
     assemblies, informers = assemble_kinds(parts, KINDS)
     parts.check.watch(informers)
     if elector is not None:

@@ -17,6 +17,7 @@ from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.events.recorder import EventRecorder, ref_of
 from controller.kinds import Kind
+from controller.kubevirt.live_updates import RolloutSettings
 from controller.kubevirt.resources import DISRUPTION_BUDGETS
 from controller.leaderelection.own_thread import Elected, elected_in_own_thread
 from controller.metrics.objects import Figures
@@ -106,8 +107,8 @@ class Platform(NamedTuple):
 class Parts(NamedTuple):
     """The client, the metrics and the other Python objects that the controllers of all kinds use.
 
-    The function `now` returns the time of the wall clock. The function `changes_running_vms` returns True if KubeVirt
-    changes a running VMI when its VM changes. `check` compares the caches with the API server. `share`
+    The function `now` returns the time of the wall clock. The function `rollout` returns what the KubeVirt object says
+    about changes of VMs that run. `check` compares the caches with the API server. `share`
     limits the time that each namespace may use on the event loop, with the objects of all kinds together.
     """
 
@@ -118,7 +119,7 @@ class Parts(NamedTuple):
     now: Callable[[], datetime]
     check: CacheCheck
     share: LoopShare
-    changes_running_vms: Callable[[], bool] = lambda: False
+    rollout: Callable[[], RolloutSettings] = RolloutSettings
     side_thread: Callable[[], SideThread] = SideThread
     caches: Mapping[AnyResource, SharedInformer[Any]] = {}
 

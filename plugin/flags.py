@@ -55,7 +55,8 @@ CONNECTION: Final = (
     _flag(
         "--request-timeout",
         "request_timeout_s",
-        default="0",
+        default="30s",
+        show_default=True,
         type=duration(),
         help="the longest time of one request, such as 5s; 0 means no limit",
     ),

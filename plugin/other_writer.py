@@ -1,4 +1,4 @@
-"""Finds KubeVirt's own controller, if it works on the same objects."""
+"""Finds the controller that works on objects: the leader, or KubeVirt's own controller."""
 
 import asyncio
 from collections.abc import Iterable
@@ -9,11 +9,15 @@ from msgspec import structs
 from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.kinds import KINDS
+from controller.leaderelection.other_leader import leases_named
 from controller.takeover.second_writer import SecondWriter, find_second_writer
+from informers.errors import Forbidden
 from plugin import clock
 from plugin.connection import Session
 from plugin.printing import note
 from plugin.reading import Target
+from plugin.verbs import LEASE_NAME
+from plugin.views.reasons import Leader, leader_of
 
 KUBEVIRT_REPLACES_NONE: Final = "KubeVirt's own controller runs this set, and replaces no VMI of an old template"
 
@@ -42,14 +46,41 @@ async def other_writer(session: Session, target: Target, missing: dict[str, str]
     return ""
 
 
+async def leader_in(session: Session, name: str = LEASE_NAME) -> Leader | None:
+    """Return the controller's lease, or None if the user may not read leases."""
+    try:
+        return leader_of(await leases_named(session, name), clock.now())
+    except Forbidden:
+        # A tenant of one namespace may not read leases. Nothing else depends on them.
+        return None
+
+
+async def warning_about_status(session: Session, targets: Iterable[Target]) -> str:
+    """Return the warning that no controller renews its lease, so the statuses of these objects are old, or "".
+
+    The warning is left out if KubeVirt's own controller works on the objects. Raise ApiError.
+    """
+    leader = await leader_in(session)
+    if leader is None or not leader.since:
+        return ""
+    for each in _firsts(targets):
+        if await other_writer(session, each, {}):
+            return ""
+    return leader.warning
+
+
 async def note_about_other_writer(session: Session, targets: Iterable[Target]) -> None:
     """Say that the output above is vmherd's plan, if KubeVirt's own controller works on these objects. Raise ApiError.
 
     There is one note for each kind.
     """
-    first = {(each.kind.name, each.resource.group): each for each in reversed([*targets])}
-    for target in first.values():
+    for target in _firsts(targets):
         evidence = await other_writer(session, target, {})
         if evidence:
             noun = target.kind.noun
             note(f"Note: vmherd would do this, but KubeVirt's own controller runs the {noun}s now ({evidence})")
+
+
+def _firsts(targets: Iterable[Target]) -> Iterable[Target]:
+    """Return the first object of each kind and API group."""
+    return {(each.kind.name, each.resource.group): each for each in reversed([*targets])}.values()

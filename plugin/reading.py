@@ -17,6 +17,7 @@ from controller.assembly import BUDGET_CACHE, Cache
 from controller.config.modes import Mode
 from controller.config.settings import Config, read_published
 from controller.kinds import POOLS, Kind
+from controller.kubevirt.live_updates import RolloutSettings
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DISRUPTION_BUDGETS, VMIS, VMS
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.leaderelection.lease import SETTINGS
@@ -24,7 +25,7 @@ from controller.leaderelection.other_leader import leases_named
 from controller.pool.members.rosters import own_vmi
 from controller.pool.rollout.live import LiveChanges
 from controller.pool.rules import PoolRules
-from controller.preflight.rollout_strategy import updates_live
+from controller.preflight.rollout_strategy import rollout_of
 from controller.preflight.versions import served_resource
 from controller.replicas.revisions import hash_of_set_revision
 from controller.replicas.settings import asks_for_budget, read_settings
@@ -41,8 +42,8 @@ from plugin.subjects import Subject, did_you_mean
 from plugin.verbs import LEASE_NAME
 from plugin.views.edits import Document
 from plugin.views.pools import visible_members
-from plugin.views.situation import Member, Situation
-from plugin.views.situations import situation_from_status, situation_of
+from plugin.views.situation import Member, Situation, situation_from_status
+from plugin.views.situations import situation_of
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -177,8 +178,8 @@ class Reader:
     def situation_in(self, target: Target, snapshot: Any) -> Situation:
         """Without a snapshot, use the object's status, and the VMs that the user may read."""
         if snapshot is None:
-            members = self._visible_members(target)
-            return situation_from_status(target.kind, target.resource.group, target.owner, members)
+            owner, members = target.owner, self._visible_members(target)
+            return situation_from_status(target.kind, target.resource.group, owner, owner.status, members=members)
         return situation_of(target.kind, target.resource.group, snapshot)
 
     def _visible_members(self, target: Target) -> tuple[Member, ...]:
@@ -238,10 +239,10 @@ class Reader:
         for owner in owners:
             held.apply(owner)
         rules: Rules[Any] = module.rules_of(config, resource, held, stores)
-        return replace(rules, live=LiveChanges(self._is_live)) if isinstance(rules, PoolRules) else rules
+        return replace(rules, live=LiveChanges(self._rollout)) if isinstance(rules, PoolRules) else rules
 
-    def _is_live(self) -> bool:
-        return isinstance(self._kubevirt, Found) and all(map(updates_live, self._kubevirt.kubevirts))
+    def _rollout(self) -> RolloutSettings:
+        return rollout_of(self._kubevirt.kubevirts if isinstance(self._kubevirt, Found) else ())
 
     async def _config(self, kind: Kind[Any], resource: Resource[Any]) -> Config:
         """Return the settings that the leader of the API group has published on its lease. Without a lease that can be

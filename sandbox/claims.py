@@ -123,6 +123,15 @@ class PersistentVolume(Struct, frozen=True):
         return ObjectKey(self.claim.namespace, self.claim.name)
 
 
+class StorageClass(Struct, frozen=True):
+    """Only its name counts: a claim of a class that does not exist is not bound."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+STORAGE_CLASSES: Final = Resource(
+    StorageClass, group="storage.k8s.io", version="v1", plural="storageclasses", kind="StorageClass", namespaced=False
+)
 CLAIMS: Final = Resource(
     SimulatedClaim, group="", version="v1", plural="persistentvolumeclaims", kind="PersistentVolumeClaim"
 )
@@ -153,9 +162,17 @@ _FAILED_MESSAGE: Final = (
 
 
 def claim_step(
-    claim: SimulatedClaim, volume: PersistentVolume | None, users: Collection[SimulatedVMI], now: datetime
+    claim: SimulatedClaim,
+    volume: PersistentVolume | None,
+    users: Collection[SimulatedVMI],
+    now: datetime,
+    *,
+    has_class: bool = True,
 ) -> Step:
-    """Return the step that binds or grows the PVC, or removes the finalizer if it is deleted and has no `users`."""
+    """Return the step that binds or grows the PVC, or removes the finalizer if it is deleted and has no `users`.
+
+    `has_class` is true if the StorageClass of the PVC exists. Otherwise nothing makes a volume for it.
+    """
     meta, spec = claim.metadata, claim.wanted
     if meta.deletion_timestamp is not None:
         finalizers = meta.finalizers or ()
@@ -166,7 +183,8 @@ def claim_step(
     settings = read_settings(annotations_of(meta))
     if claim.is_bound:
         return _growth(claim, volume, users, settings, now)
-    if (waiting_phase(meta) and not is_used(users)) or settings.behavior == "never-ready":
+    is_waiting = waiting_phase(meta) and not is_used(users)
+    if is_waiting or not has_class or settings.behavior == "never-ready":
         return Step()
     if not spec.volume_name:
         # The binder writes the name of the volume before the status.

@@ -12,7 +12,7 @@ from controller.apimachinery.quantities import parse_quantity
 from controller.kubevirt.normal_form import VMI_SPEC, is_same
 from sandbox.step import Patch, patch_of
 from sandbox.vmi_status import is_migratable
-from sandbox.vmis import SimulatedVMI
+from sandbox.vmis import SimulatedVMI, Volume
 
 Fields: TypeAlias = dict[str, Any]
 
@@ -52,7 +52,8 @@ def update_for(started: Fields, current: Fields, vmi: SimulatedVMI) -> Update:
     if vmi.is_terminating:
         return Update()
     spec = _template_spec(current)
-    return _cpu_update(spec, vmi) or _placement_update(spec, vmi) or _memory_update(spec, vmi) or Update()
+    parts = (_volume_update, _cpu_update, _placement_update, _memory_update)
+    return next(filter(None, (part(spec, vmi) for part in parts)), Update())
 
 
 def _is_live_updatable(started: Fields, current: Fields, vmi: SimulatedVMI) -> bool:
@@ -93,9 +94,20 @@ def _without_volumes(spec: Fields, names: set[str]) -> Fields:
         return spec
     domain = spec.get("domain") or {}
     devices = domain.get("devices") or {}
-    disks = [disk for disk in devices.get("disks") or () if disk.get("name") not in names]
+    disks = [disk for disk in devices.get("disks") or () if disk.get("name") not in names or "cdrom" in disk]
     volumes = [volume for volume in spec["volumes"] or () if volume["name"] not in names] if "volumes" in spec else None
     return {**spec, "volumes": volumes, "domain": {**domain, "devices": {**devices, "disks": disks}}}
+
+
+def _volume_update(spec: Fields, vmi: SimulatedVMI) -> Update | None:
+    """KubeVirt plugs the volumes of `_hotplugged` in and out."""
+    wanted = msgspec.convert(spec.get("volumes") or (), tuple[Volume, ...])
+    if {(each.name, each.claim) for each in wanted} == {(each.name, each.claim) for each in vmi.volumes}:
+        return None
+    disks = _nested(spec, "domain", "devices", "disks") or []
+    return Update(
+        patch=patch_of(vmi.metadata, spec={"volumes": spec.get("volumes"), "domain": {"devices": {"disks": disks}}})
+    )
 
 
 def _cpu_update(spec: Fields, vmi: SimulatedVMI) -> Update | None:

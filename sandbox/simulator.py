@@ -30,8 +30,10 @@ from sandbox import behavior, vm_behavior
 from sandbox.claims import (
     CLAIMS,
     PERSISTENT_VOLUMES,
+    STORAGE_CLASSES,
     PersistentVolume,
     SimulatedClaim,
+    StorageClass,
     claim_step,
     persistent_volume_step,
     waiting_phase,
@@ -108,7 +110,8 @@ class _Cluster:
         self._claims: SharedInformer[SimulatedClaim] = informer_of(CLAIMS)
         self._disks: SharedInformer[PersistentVolume] = informer_of(PERSISTENT_VOLUMES)
         self._revisions: SharedInformer[SimulatedRevision] = informer_of(REVISIONS, owner=by_owner_uid)
-        watched = (self._vms, self._vmis, self._volumes, self._claims, self._disks, self._revisions)
+        self._classes: SharedInformer[StorageClass] = informer_of(STORAGE_CLASSES)
+        watched = (self._vms, self._vmis, self._volumes, self._claims, self._disks, self._revisions, self._classes)
         self._informers: dict[Resource[Any], SharedInformer[Any]] = {each.resource: each for each in watched}
         self._simulators: list[KindSimulator[Any]] = []
 
@@ -125,6 +128,7 @@ class _Cluster:
         self._volume_simulator = simulator_of(DATA_VOLUMES, self._volume_step, self._on_volume_change)
         self._claim_simulator = simulator_of(CLAIMS, self._claim_step, self._on_claim_change)
         self._disk_simulator = simulator_of(PERSISTENT_VOLUMES, self._disk_step, self._on_disk_change)
+        self._classes.add_handler(lambda _: self._claim_simulator.enqueue_all())
         self._launchers: LauncherSimulator | None = None
         if launchers:
             self._launchers = LauncherSimulator(client, informer_of, self._informers, self._vmi_simulator)
@@ -183,7 +187,8 @@ class _Cluster:
 
     def _claim_step(self, claim: SimulatedClaim, now: datetime, _: datetime) -> Step:
         users = self._vmis.store.by_index(_STORAGE, str(claim.metadata.key))
-        return claim_step(claim, self._disks.store.get(claim.volume_key), users, now)
+        has_class = self._classes.store.get(ObjectKey("", claim.wanted.storage_class_name or "")) is not None
+        return claim_step(claim, self._disks.store.get(claim.volume_key), users, now, has_class=has_class)
 
     def _disk_step(self, disk: PersistentVolume, _now: datetime, _first_seen: datetime) -> Step:
         if ALL_NAMESPACES not in self._namespaces and disk.claim.namespace not in self._namespaces:

@@ -154,6 +154,8 @@ class VMISpec(Struct, frozen=True, rename="camel"):
     node_selector: Any = None
     affinity: Any = None
     tolerations: Any = None
+    hostname: str | None = None
+    subdomain: str | None = None
 
 
 class VMIState(Struct, frozen=True):

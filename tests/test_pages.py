@@ -10,7 +10,7 @@ from tests.test_rules import existing_tests
 ROOT = Path(__file__).resolve().parent.parent
 DECISIONS = ROOT / "docs" / "decisions"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-LONGEST_DECISION = 40
+LONGEST_DECISION, LONGEST_README = 40, 120
 
 SECTIONS = ("## Context", "## Decision", "## Consequences")
 
@@ -43,6 +43,10 @@ def test_every_decision_is_short_complete_and_in_the_index() -> None:
         assert f"| [{number}]({page.name}) | {title} |" in index
         assert [line for line in text.splitlines() if line.startswith("## ")] == list(SECTIONS), page.name
         assert len(text.splitlines()) <= LONGEST_DECISION, page.name
+
+
+def test_the_readme_is_read_in_a_short_time() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= LONGEST_README
 
 
 def test_all_pages_install_the_controller_into_one_namespace() -> None:

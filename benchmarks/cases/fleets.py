@@ -148,7 +148,7 @@ def _reaction(replay: Replay, pace: Pace) -> Round:
 
 FLEET = Case(
     name="fleet",
-    title="A whole cluster in one process",
+    title="A whole cluster in one process, on a replay server",
     about=(
         f"N VMIs in replica sets of {SET_SIZE}, and N/3 VMs with their VMIs in pools of {POOL_SIZE}, on the replay "
         "server. etcd and kube-apiserver do not run. The CPU time of the replay server is a figure of its own."

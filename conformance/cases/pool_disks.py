@@ -190,6 +190,24 @@ async def disk_kept(pools: Pools) -> None:
     await until_changed(pools, "fresh")
 
 
+@cases.add("P21", origin=Origin.VMHERD, requires=NEEDS)
+async def disk_of_user(pools: Pools) -> None:
+    """A VM uses a disk that its user made only with vmherd.dev/adopt-disks."""
+    name = {"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "metadata": {"name": "data-0"}}
+    made = await pools.api.create(pools.volumes, {**data_volume_template("data"), **name})
+    await pools.make(1, template=pools.template(disks=["data"]))
+    await pools.until_told("FailedCreate")
+    require("no VM", not await pools.vms(), await pools.vms())
+    await pools.change({"metadata": {"annotations": {"vmherd.dev/adopt-disks": "true"}}})
+    await pools.until_names(0)
+    await pools.until(
+        "the disk with the VM as its owner",
+        pools.data_volumes,
+        lambda seen: bool(owners_of(seen["data-0"])) and not is_new(seen, {"data-0": made}, "data-0"),
+        within_s=BOOT_S,
+    )
+
+
 @cases.add("P20", origin=Origin.VMHERD, requires=NEEDS)
 async def disk_refused(pools: Pools) -> None:
     """While the server refuses new VMs, new dataVolumeTemplates delete neither a VM nor a disk."""

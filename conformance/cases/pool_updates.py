@@ -278,3 +278,60 @@ async def live_placement(pools: Pools) -> None:
         within_s=UPDATE_S,
     )
     await stay(pools, before)
+
+
+@cases.add("P13", origin=Origin.VMHERD)
+async def live_size(pools: Pools) -> None:
+    """More CPU sockets reach each guest, by a live migration or by a restart."""
+    template = pools.template(running=True)
+    pools.vmi_spec_in(template)["domain"]["cpu"] = {"sockets": 1, "cores": 1, "threads": 1}
+    await pools.make(1, template=template)
+    await pools.until_ready(1)
+    domain = {"cpu": {"sockets": 2}}
+    await pools.change({"spec": {"virtualMachineTemplate": {"spec": {"template": {"spec": {"domain": domain}}}}}})
+
+    def sockets(vmi: Document) -> object:
+        return (vmi["status"].get("currentCPUTopology") or {}).get("sockets")
+
+    await pools.until(
+        "two sockets in the guest of a ready VM",
+        pools.vmis,
+        lambda seen: [(sockets(vmi), is_ready(vmi)) for vmi in seen.values()] == [(2, True)],
+        within_s=UPDATE_S + BOOT_S,
+    )
+
+
+@cases.add("P13", origin=Origin.VMHERD, requires=(Requirement.LIVE,))
+async def update_undone(pools: Pools) -> None:
+    """A template that returns before the restart restarts no VM."""
+    before = await running(pools, 1, updateStrategy={"opportunistic": {}})
+
+    async def is_required() -> bool:
+        conditions = (await pools.vm("pool-0"))["status"].get("conditions") or ()
+        return any(each["type"] == "RestartRequired" and each["status"] == "True" for each in conditions)
+
+    async def change(period_s: int, **spec: Document) -> None:
+        template = {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": period_s}}}}
+        await pools.change({"spec": {"virtualMachineTemplate": template, **spec}})
+
+    [vmi] = before.values()
+    old = vmi["spec"]["terminationGracePeriodSeconds"]
+    await change(old + 1)
+    await pools.until_equal("a VM that needs a restart", is_required, True, within_s=UPDATE_S)
+    await change(old, updateStrategy={"opportunistic": None, "proactive": {}})
+    await pools.until_equal("a VM that needs no restart", is_required, False, within_s=UPDATE_S)
+    await stay(pools, before)
+
+
+@cases.add("P14", origin=Origin.VMHERD)
+async def update_keeps_ended(pools: Pools) -> None:
+    """An update does not start a VM with RerunOnFailure that was shut down."""
+    template = pools.template(running=True)
+    template["spec"]["runStrategy"] = "RerunOnFailure"
+    await pools.make(1, template=template)
+    await pools.until_ready(1)
+    await pools.api.delete(f"{pools.vmi_path}/pool-0")
+    await pools.until_equal("no VMI", pools.vmis, {}, within_s=BOOT_S)
+    await pools.relabel_template(NEW, vmi=True)
+    await until_vms_have_label(pools)
+    await pools.stays("no VMI", pools.vmis, lambda seen: not seen)

@@ -12,7 +12,7 @@ resourceVersion. The status of a VM that is shutting down changes often. With th
 reject the patch after each of these changes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -20,6 +20,7 @@ import msgspec
 from informers.meta import ObjectMeta
 
 Step: TypeAlias = dict[str, str]
+Path: TypeAlias = tuple[str, ...]
 
 
 def addition_patch(meta: ObjectMeta, finalizer: str) -> bytes:
@@ -43,13 +44,19 @@ def removal_patch(meta: ObjectMeta, finalizer: str) -> bytes:
     return _encode(meta, _finalizer_steps(meta, finalizer))
 
 
-def owner_and_finalizer_removal_patch(meta: ObjectMeta, finalizer: str, owner_uid: str) -> bytes:
+def owner_and_finalizer_removal_patch(
+    meta: ObjectMeta, finalizer: str, owner_uid: str, changes: Mapping[Path, str | None] | None = None
+) -> bytes:
     """Return a JSON patch that removes the reference to this owner, and the finalizer.
 
-    The patch leaves out a value that the object does not have.
+    The patch leaves out a value that the object does not have. `changes` are further fields that the object has, with
+    their new values. None removes the field.
     """
     owners = [reference.uid for reference in meta.owner_references or ()]
     steps = _removals(owners, owner_uid, "/metadata/ownerReferences/{}", tested="/uid")
+    for path, value in (changes or {}).items():
+        pointer = "".join("/" + each.replace("~", "~0").replace("/", "~1") for each in path)
+        steps.append({"op": "remove" if value is None else "replace", "path": pointer, "value": value or ""})
     return _encode(meta, steps + _finalizer_steps(meta, finalizer))
 
 

@@ -103,6 +103,9 @@ class Selector(Struct, frozen=True):
         structs.force_setattr(self, "needed", needed)
         structs.force_setattr(self, "refused", refused)
 
+    def reads(self, label: str) -> bool:
+        return label in self.needed or label in self.refused
+
     @property
     def is_empty(self) -> bool:
         return not self.equalities and not self.requirements

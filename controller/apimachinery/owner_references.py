@@ -5,6 +5,7 @@ the patch if the child has changed, or if another object has the child's name. A
 so both patches contain all references that the child keeps. The references to other owners are not changed.
 """
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 import msgspec
@@ -31,14 +32,15 @@ def adoption_patch(child: ObjectMeta, reference: OwnerReference) -> bytes:
     return _patch(child, (*_others(child, reference.uid), reference))
 
 
-def release_patch(child: ObjectMeta, owner_uid: str) -> bytes:
-    return _patch(child, _others(child, owner_uid))
+def release_patch(child: ObjectMeta, owner_uid: str, changes: Mapping[str, object] | None = None) -> bytes:
+    """Return the patch that releases the child. `changes` are further changes of its metadata."""
+    return _patch(child, _others(child, owner_uid), **changes or {})
 
 
 def _others(child: ObjectMeta, uid: str) -> tuple[OwnerReference, ...]:
     return tuple(reference for reference in child.owner_references or () if reference.uid != uid)
 
 
-def _patch(child: ObjectMeta, references: tuple[OwnerReference, ...]) -> bytes:
+def _patch(child: ObjectMeta, references: tuple[OwnerReference, ...], **changes: object) -> bytes:
     metadata = {"uid": child.uid, "resourceVersion": child.resource_version, "ownerReferences": references}
-    return msgspec.json.encode({"metadata": metadata})
+    return msgspec.json.encode({"metadata": {**metadata, **changes}})

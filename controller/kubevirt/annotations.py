@@ -82,6 +82,16 @@ PARTITION_STEP: Final = "vmherd.dev/partition-step"
 template and the steps (P14). The controller and `kubectl vmherd rollout resume` write it.
 """
 
+ADOPT_DISKS: Final = "vmherd.dev/adopt-disks"
+"""An annotation on a pool. With the value "true", new VMs use disks without an owner that have the names of their disks
+(P21).
+"""
+
+KEPT_FOR: Final = "vmherd.dev/kept-for"
+"""A label on a disk that vmherd kept when its VM was deleted. The value is the name of the pool, or its first 63
+characters. Other pools do not use the disk (P10, P21).
+"""
+
 INDEX_SYSPREP: Final = "vmherd.dev/index-sysprep"
 """An annotation on a pool. With the value "true", the controller also adds the ordinal to the references of `sysprep`
 volumes (P5). The controller copies the annotation to the pool's revisions, because the annotation changes how VMs are
@@ -134,6 +144,13 @@ EARLY_FAILURES: Final = "vmherd.dev/early-failures"
 start. The value contains the number of VMIs that failed in a row before this VMI, and the creation time of the first
 failed VMI (R4a).
 """
+
+OWN_NOTES: Final = (DRAINING, DRAINED, SUBSTITUTE, EARLY_FAILURES)
+"""What vmherd writes on a member, with the answer to its mark. A member that leaves loses it (R2, P2)."""
+
+
+def own_notes(meta: ObjectMeta) -> tuple[str, ...]:
+    return tuple(each for each in OWN_NOTES if meta.annotations is not None and each in meta.annotations)
 
 
 def is_marked(meta: ObjectMeta, annotation: str) -> bool:

@@ -9,35 +9,94 @@ difference, so it counts where it exists. It is the only condition whose `observ
 renew.
 """
 
+import re
 from enum import Enum, auto
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from controller.apimachinery.conditions import Condition, find_condition, find_true
 from controller.kubevirt import vmis
 from controller.kubevirt.delicate import delicate_reason_of_vmi
-from controller.kubevirt.normal_form import VMI_SPEC, GoType, Json, Path, encoded, normal_form, value_at, without
-from controller.kubevirt.vm_types import FAILURE, IN_SYNC, RESTART_REQUIRED, VirtualMachine
-from controller.kubevirt.vmi_types import CPU_CHANGE, LIVE_MIGRATABLE, MEMORY_CHANGE, VirtualMachineInstance
-
-LIVE_FIELDS: Final = (
-    ("domain", "cpu", "sockets"),
-    ("domain", "memory", "guest"),
-    ("nodeSelector",),
-    ("affinity",),
-    ("tolerations",),
+from controller.kubevirt.normal_form import (
+    VM_SPEC,
+    VMI_SPEC,
+    GoType,
+    Json,
+    Path,
+    differences,
+    encoded,
+    normal_form,
+    value_at,
 )
-"""The paths in the spec of a VMI template that KubeVirt can change while the VMI runs.
+from controller.kubevirt.vm_types import FAILURE, IN_SYNC, RESTART_REQUIRED, VirtualMachine
+from controller.kubevirt.vmi_types import (
+    CPU_CHANGE,
+    LIVE_MIGRATABLE,
+    MEMORY_CHANGE,
+    MIGRATION_REQUIRED,
+    VOLUMES_CHANGE,
+    VirtualMachineInstance,
+    VMIStatus,
+)
 
-KubeVirt can also change some networks and volumes. The controller restarts VMs for such changes.
+SIZES: Final = (("domain", "cpu", "sockets"), ("domain", "memory", "guest"))
+"""The paths in the spec of a VMI that KubeVirt changes with a live migration."""
+
+PLACEMENT: Final = (("nodeSelector",), ("affinity",), ("tolerations",))
+"""The paths in the spec of a VMI that KubeVirt changes at once. docs/live-changes.md has what it does with others."""
+
+LIVE_FIELDS: Final = (*SIZES, *PLACEMENT)
+
+DEVICES: Final = (("volumes",), ("networks",), ("domain", "devices", "disks"), ("domain", "devices", "interfaces"))
+"""The paths in the spec of a VMI whose lists KubeVirt changes in part, at once or with a live migration."""
+
+_RESTARTS: Final = re.compile(
+    r"template\.(metadata\b|spec\.(domain\.(cpu|resources)\b|evictionStrategy|hostname|priorityClassName|readinessProbe"
+    r"|terminationGracePeriodSeconds|topologySpreadConstraints|volumes\[\d+\]\.(containerDisk|cloudInitNoCloud)\.))"
+)
+"""The fields of a VM spec whose change needed a restart with each setting of the recording. KubeVirt gave
+`template.metadata` to no running VMI, and asked for nothing.
 """
+
+NO_METHOD: Final = "the KubeVirt object does not have LiveMigrate in its workloadUpdateMethods"
+
+_MIGRATIONS: Final = (CPU_CHANGE, MEMORY_CHANGE, VOLUMES_CHANGE, MIGRATION_REQUIRED)
+"""The conditions of a VMI that wait for a live migration."""
+
+_PARTS_OF_VMI: Final = ("template", "instancetype", "preference")
 
 _STATUS_OF: Final = {
     ("domain", "cpu", "sockets"): ("currentCPUTopology", "sockets"),
     ("domain", "memory", "guest"): ("memory", "guestRequested"),
 }
 """Where the status of a VMI has the value that the guest has now."""
+
+
+class RolloutSettings(Struct, frozen=True):
+    """What the KubeVirt object says about changes of VMs that run.
+
+    `changes` is true if KubeVirt gives a change to the running VMI where it can. `migrates` is true if it starts the
+    live migrations that such changes need. `judges` is true if it makes the changes of `DEVICES` that it can, or asks
+    for a restart, with the strategy `Stage` too. This begins with KubeVirt 1.9.
+    """
+
+    changes: bool = False
+    migrates: bool = False
+    judges: bool = False
+
+
+class Change(Enum):
+    """What a new VM spec is for a running VMI: nothing new, fields of `PLACEMENT`, `SIZES` too, fields for which
+    KubeVirt's verdict tells if they need a restart, or fields that need one.
+    """
+
+    NONE = auto()
+    PLACEMENT = auto()
+    SIZE = auto()
+    OPEN = auto()
+    OTHER = auto()
 
 
 class Verdict(Enum):
@@ -59,7 +118,7 @@ def verdict_of(vm: VirtualMachine, vmi: VirtualMachineInstance) -> Verdict:
         return Verdict.UNSEEN
     if restart_required(vm) is not None:
         return Verdict.RESTART
-    return Verdict.CHANGING if _is_changing(vmi) else Verdict.APPLIED
+    return Verdict.CHANGING if is_changing(vmi) else Verdict.APPLIED
 
 
 def asks_for_restart(vm: VirtualMachine) -> bool:
@@ -86,49 +145,90 @@ def why_unfinished(vm: VirtualMachine, vmi: VirtualMachineInstance) -> str:
         failure = synced if synced is not None and synced.status == "False" else find_true(told, FAILURE)
         why = f": {failure.message or failure.reason}" if failure is not None else ""
         return f"KubeVirt has not applied its new spec yet{why}"
-    conditions = vmi.status.conditions if vmi.status is not None else None
-    blocked = find_condition(conditions, LIVE_MIGRATABLE)
-    why = f", and it cannot migrate: {blocked.message or blocked.reason}" if blocked is not None else ""
-    return f"{delicate_reason_of_vmi(vmi)}{why}"
+    return delicate_reason_of_vmi(vmi) or "it waits for a live migration"
 
 
-def without_live_fields(spec: Json) -> Json:
-    """Return the spec of a VMI template without the fields that KubeVirt can change in a running VMI."""
-    for path in LIVE_FIELDS:
-        spec = without(spec, path)
-    return spec
+def change_between(old: Json, new: Json) -> Change:
+    """Compare two VM specs. The run strategy and the dataVolumeTemplates are no part of a VMI."""
+    paths = [each for each in differences(old, new, VM_SPEC) if each.startswith(_PARTS_OF_VMI)]
+    if not paths:
+        return Change.NONE
+    if all(_is_in(each, PLACEMENT) for each in paths):
+        return Change.PLACEMENT
+    others = [each for each in paths if not _is_in(each, LIVE_FIELDS)]
+    if not others:
+        return Change.SIZE
+    return Change.OTHER if any(map(_RESTARTS.match, others)) else Change.OPEN
+
+
+def why_not(change: Change, rollout: RolloutSettings, vmi: VirtualMachineInstance) -> str:
+    """Return the reason why KubeVirt does not end this change of the running VMI, or ""."""
+    if change is not Change.SIZE and not (change is Change.OPEN and _needs_migration(vmi)):
+        return ""
+    if not rollout.migrates:
+        return NO_METHOD
+    blocked = find_condition(vmi.status.conditions if vmi.status is not None else None, LIVE_MIGRATABLE)
+    return f"it cannot migrate: {blocked.message or blocked.reason}" if blocked is not None else ""
 
 
 def unapplied(vm: bytes, vmi: bytes) -> str:
     """Return what the running VMI does not have of its VM's template yet, or "". Both are the objects on the server.
 
-    Only live fields are compared. An instance type may add values, so the VMI may have more than the template says.
+    Only fields that KubeVirt can change are compared. KubeVirt and an instance type add values, so the VMI may have
+    more than the template says. KubeVirt takes an interface with `state: absent` out of the VMI.
     """
     template = value_at(_decoded(vm), ("spec", "template", "spec"))
     found = _decoded(vmi)
     spec, status = value_at(found, ("spec",)), value_at(found, ("status",))
-    for path in LIVE_FIELDS:
-        type_ = _type_of(path)
-        wanted, has = value_at(template, path), value_at(spec, path)
-        shown = value_at(status, _STATUS_OF[path]) if path in _STATUS_OF else None
-        guest = has if shown is None else shown
-        if wanted is not None and not (_has(has, wanted, type_) and _has(guest, wanted, type_)):
+    interfaces = value_at(template, DEVICES[-1])
+    devices = interfaces if isinstance(interfaces, list) else []
+    absent = [value_at(each, ("name",)) for each in devices if value_at(each, ("state",)) == "absent"]
+    for path in (*LIVE_FIELDS, *DEVICES):
+        has = normal_form(value_at(spec, path), _type_of(path))
+        wanted = normal_form(value_at(template, path), _type_of(path))
+        shown = normal_form(value_at(status, _STATUS_OF[path]), _type_of(path)) if path in _STATUS_OF else None
+        if isinstance(wanted, list):
+            wanted = [each for each in wanted if value_at(each, ("name",)) not in absent] or None
+        if not _covers(has, wanted) or (shown is not None and not _covers(shown, has if wanted is None else wanted)):
             return f"the running instance does not have {'.'.join(path)} of its template yet"
     return ""
 
 
-def _is_changing(vmi: VirtualMachineInstance) -> bool:
-    conditions = vmi.status.conditions if vmi.status is not None else None
-    return vmis.is_migrating(vmi) or any(find_true(conditions, each) for each in (CPU_CHANGE, MEMORY_CHANGE))
-
-
-def _has(value: Json, wanted: Json, type_: GoType) -> bool:
-    value, wanted = normal_form(value, type_), normal_form(wanted, type_)
+def _covers(value: Json, wanted: Json) -> bool:
+    """Return True if `value` has all fields and elements of `wanted`."""
     if isinstance(value, dict) and isinstance(wanted, dict):
-        return value.items() >= wanted.items()
+        return all(_covers(value.get(name), each) for name, each in wanted.items())
     if isinstance(value, list) and isinstance(wanted, list):
-        return {*map(encoded, wanted)} <= {*map(encoded, value)}
-    return encoded(value) == encoded(wanted)
+        present, named = {*map(encoded, value)}, {value_at(each, ("name",)): each for each in value}
+        return all(encoded(each) in present or _covers_named(named, each) for each in wanted)
+    return wanted is None or encoded(value) == encoded(wanted)
+
+
+def _covers_named(named: dict[Json, Json], wanted: Json) -> bool:
+    name = value_at(wanted, ("name",))
+    return name is not None and _covers(named.get(name), wanted)
+
+
+def _is_in(path: str, parents: tuple[Path, ...]) -> bool:
+    heads = [f"template.spec.{'.'.join(each)}" for each in parents]
+    return any(path == each or path.startswith((f"{each}.", f"{each}[")) for each in heads)
+
+
+def is_changing(vmi: VirtualMachineInstance) -> bool:
+    """Return True if KubeVirt plugs volumes of the VMI, or if the VMI migrates, or has to."""
+    status = vmi.status or VMIStatus()
+    waits = status.volume_status or find_condition(status.conditions, MIGRATION_REQUIRED)
+    return bool(waits) or vmis.is_migrating(vmi) or _needs_migration(vmi)
+
+
+def migrations_of(vmi: VirtualMachineInstance) -> tuple[tuple[str, str | None], ...]:
+    """Return the states of the conditions that say whether the VMI needs a migration, and whether it can migrate."""
+    conditions = (vmi.status.conditions if vmi.status is not None else None) or ()
+    return tuple([(each.type, each.status) for each in conditions if each.type in (*_MIGRATIONS, LIVE_MIGRATABLE)])
+
+
+def _needs_migration(vmi: VirtualMachineInstance) -> bool:
+    return any(type_ in _MIGRATIONS and status == "True" for type_, status in migrations_of(vmi))
 
 
 def _type_of(path: Path) -> GoType:

@@ -103,6 +103,7 @@ class VirtualMachineStatus(Struct, frozen=True, gc=False, rename="camel"):
     """
 
     printable_status: str | None = None
+    run_strategy: str | None = None
     start_failure: StartFailure | None = None
     conditions: tuple[Condition, ...] | None = None
     snapshot_in_progress: str | None = None
@@ -113,6 +114,8 @@ class VirtualMachineStatus(Struct, frozen=True, gc=False, rename="camel"):
     def __post_init__(self) -> None:
         if self.printable_status is not None:
             force_setattr(self, "printable_status", intern(self.printable_status))
+        if self.run_strategy is not None:
+            force_setattr(self, "run_strategy", intern(self.run_strategy))
         if self.conditions is not None:
             kept = tuple([with_shared_texts(each) for each in self.conditions if each.type in KEPT_CONDITIONS])
             force_setattr(self, "conditions", kept)

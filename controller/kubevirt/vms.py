@@ -15,6 +15,9 @@ from informers.meta import NO_LABELS, labels_of
 ONCE: Final = "Once"
 """The run strategy of a VM that runs one time. If a user deletes its VMI, KubeVirt starts it again."""
 
+VMI_NOT_EXISTS: Final = "VMINotExists"
+"""The reason of the condition Ready of a VM without a VMI."""
+
 FOREGROUND: Final = "foregroundDeletion"
 
 BROKEN_STATES: Final = frozenset(
@@ -113,10 +116,23 @@ def is_meant_to_run(vm: VirtualMachine) -> bool:
         case "Halted":
             return False
         case "Manual" | "Once" | "RerunOnFailure":
-            is_off = printable_status_of(vm) in ("Stopped", "Stopping") and not is_start_requested(vm)
-            return not is_off or (_is_new(vm) and starts_after_creation(vm))
+            is_off = printable_status_of(vm) in ("Stopped", "Stopping") or _stays_unbound(vm)
+            return not is_off or is_start_requested(vm) or (_is_new(vm) and starts_after_creation(vm))
         case _:
             return True
+
+
+def _stays_unbound(vm: VirtualMachine) -> bool:
+    """Return True for a stopped VM with RerunOnFailure that KubeVirt 1.9 shows as if it would start.
+
+    With a claim that is not bound, KubeVirt 1.9 writes `WaitingForVolumeBinding`, and later versions write `Stopped`.
+    A VM that never ran has no run strategy in its status.
+    """
+    status = vm.status
+    if status is None or status.run_strategy != "RerunOnFailure" or is_ready(vm):
+        return False
+    ready = find_condition(status.conditions, READY)
+    return printable_status_of(vm) == "WaitingForVolumeBinding" and ready is not None and ready.reason == VMI_NOT_EXISTS
 
 
 def _is_new(vm: VirtualMachine) -> bool:

@@ -39,8 +39,7 @@ from controller.pool.members.ledger import member_stuck_since, member_unready_si
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.select import allows
 from controller.pool.members.situation import Situation
-from controller.pool.members.snapshot import Snapshot
-from controller.pool.members.unready_periods import down_of
+from controller.pool.members.snapshot import LiveUpdates, Snapshot
 from controller.pool.rollout.live import late_change
 from controller.pool.rollout.steps import is_updated, pending_step
 from controller.pool.spec.policies import Strategy
@@ -81,7 +80,7 @@ def health_of(situation: Situation, failure: Condition | None, waits: Waits) -> 
 def plan_progress(situation: Situation) -> Plan:
     deadline = situation.intent.settings.deadline
     starts = [part.deadline_start for part in _unready_parts(situation)]
-    starts += (situation.snapshot.live or {}).values()
+    starts += (situation.snapshot.live or LiveUpdates()).since.values()
     starts += [with_timezone(each.metadata.deletion_timestamp) for each in _deleting(situation.snapshot)]
     return plan_deadline(starts, situation.now, deadline)
 
@@ -197,7 +196,7 @@ def _problem(machine: Machine, since: datetime | None, *, overdue: bool) -> Prob
         return Problem(name, failure.reason or failure.type, text_of(failure), since)
     if state in BROKEN_STATES:
         return Problem(name, problem_state(state), cause_text_of_vm(vm, vmi), since)
-    crashes = machine.downtime is not None and down_of(machine.downtime).crashes
+    crashes = machine.downtime is not None and machine.downtime.crashes
     if not is_ready(vm) and (start_failures_of(vm) or crashes):
         return Problem(name, CRASH_LOOP, "", since)
     booting = state in STARTING or is_ready(vm) or (vmi is not None and is_booting(vmi, member_unready_since(machine)))
@@ -208,7 +207,7 @@ def _problem(machine: Machine, since: datetime | None, *, overdue: bool) -> Prob
 
 def late_live_change(situation: Situation) -> Machine | None:
     """Return the first VM whose live change has exceeded the progress deadline, or None."""
-    since, deadline = situation.snapshot.live or {}, situation.intent.settings.deadline
+    since, deadline = (situation.snapshot.live or LiveUpdates()).since, situation.intent.settings.deadline
     if not since:
         return None
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from controller.apimachinery.indexes import OWNER_UID, NamesInUse
 from controller.kubevirt.delicate import UNREADABLE, delicate_reason, reason_to_keep
-from controller.kubevirt.live_updates import asks_for_restart, unapplied
+from controller.kubevirt.live_updates import RolloutSettings, asks_for_restart, unapplied
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
@@ -78,7 +78,7 @@ class PoolRules(Struct, frozen=True):
     limits: Limits
     rosters: PoolRosters
     refusals: Refusals
-    live: LiveChanges = LiveChanges(lambda: False)
+    live: LiveChanges = LiveChanges(RolloutSettings)
     budgets: BudgetCache = BudgetCache()
 
     @property
@@ -98,7 +98,7 @@ class PoolRules(Struct, frozen=True):
         return Snapshot(
             owner=owner,
             members=members,
-            strays=strays_of(owner.metadata, stores.vms, self.resource),
+            strays=strays_of(owner.metadata, stores, self.resource),
             revisions=revisions,
             orphaned_revisions=revisions_of(owner.metadata, stores.revisions, FORMER_POOL_UID),
             unowned=unowned_of(owner, revisions, stores.vms, self.limits.burst),
@@ -117,7 +117,7 @@ class PoolRules(Struct, frozen=True):
         self.rosters.forget(key)
         self.live.forget(key)
         pool = ObjectMeta(namespace=key.namespace, name=key.name)
-        of_vms = plan_strays(strays_of(pool, self.stores.vms, self.resource), burst=self.limits.burst)
+        of_vms = plan_strays(strays_of(pool, self.stores, self.resource), burst=self.limits.burst)
         orphaned = orphaned_revisions_of(key, self.stores)
         of_revisions = delete_revisions(orphaned, "its pool does not exist any more", burst=self.limits.burst)
         return Plan(stages=(*of_vms.stages, *of_revisions))

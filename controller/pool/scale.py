@@ -10,12 +10,12 @@ from typing import Final
 from msgspec.structs import replace
 
 from controller.kubevirt.annotations import PROTECT, SCALE_IN
-from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
+from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_finished
 from controller.pool.failures import is_scale_out_failing
-from controller.pool.leaving.deletes import MAX_NOTICES, delete_of, held_notices
-from controller.pool.leaving.disks import add_finalizers, is_safe_to_delete
+from controller.pool.leaving.deletes import MAX_NOTICES, delete_of, held_notices, wait_of
+from controller.pool.leaving.disks import add_finalizers, is_safe_to_delete, reusable_disks, usable_disks
 from controller.pool.members.machine import Machines
 from controller.pool.members.revisions import plan_revision
 from controller.pool.members.select import Candidates, choose_for_removal
@@ -100,16 +100,10 @@ def _scale_out(situation: Situation, missing: int) -> Plan:
         body = body_of(situation, ordinal, revision, template, is_substitute=number >= regular)
         key = ObjectKey(owner.namespace, name_of(owner.name, ordinal))
         # The new VM must not use the disk of an earlier VM with the same name, because the garbage collector will
-        # delete this disk. The earlier VM can own the claim itself: CDI may delete a finished DataVolume and keep its
-        # claim.
-        reusable_disks = tuple(
-            (resource, ObjectKey(owner.namespace, disk))
-            for disk in own_disks(template, ordinal)
-            for resource in (DATA_VOLUMES, PVCS)
-        )
-        creates.append(
-            Create(resource=VMS, key=key, body=body, owner_uid=owner.uid, why=why, reusable_disks=reusable_disks)
-        )
+        # delete this disk.
+        disks = reusable_disks(owner, own_disks(template, ordinal))
+        create = Create(resource=VMS, key=key, body=body, owner_uid=owner.uid, why=why, reusable_disks=disks)
+        creates.append(replace(create, usable=usable_disks(situation.intent, owner.name)))
     held = f"{missing - len(creates)} more creates wait for the next pass" if len(creates) < missing else ""
     creation = Stage(tuple(creates), essential=not is_scale_out_refused(situation))
     confirmation = (_confirmation(snapshot),) if has_strangers else ()
@@ -165,25 +159,23 @@ def _scale_in(situation: Situation, staying: Machines, surplus: int) -> Plan:
     undeletable, unfinished = surplus - candidates.deletable, len(staying) - len(eligible)
     pattern = Notice(reason="ScaleInHeld", message="is surplus, but is not deleted now", once="scale-in held")
     delicate = [(vm, reason) for vm in first if (reason := candidates.delicate.get(vm.metadata.uid, ""))]
-    cause, names, remedy, held = Why.USER, [vm.metadata.name for vm, _ in delicate], "", ""
+    waits = Plan()
     if undeletable > 0:
         held = f"{undeletable} surplus virtual machine{'' if undeletable == 1 else 's'} may not be deleted"
         held += f": {SCALE_IN} keeps {unfinished} until they have finished" if unfinished else ""
-        if candidates.protected:
-            cause, names = Why.PROTECTION, sorted(each.metadata.name for each in candidates.protected)
-            remedy = f"kubectl vmherd unprotect vm/{names[0]}"
+        names = sorted(each.metadata.name for each in candidates.protected)
+        waits = waiting(held, Why.PROTECTION if names else Why.USER, names=tuple(names[:MAX_NOTICES]))
     elif delicate:
-        are = " is" if len(delicate) == 1 else "s are"
-        held = f"{len(delicate)} surplus virtual machine{are} not deleted now, because {delicate[0][1]}"
+        waits = wait_of("scale-in", delicate)
     elif len(deletes) < surplus:
-        held, cause = f"{surplus - len(deletes)} more deletes wait for the next pass", Why.TIME
+        waits = waiting(f"{surplus - len(deletes)} more deletes wait for the next pass")
     return Plan(
         stages=(*add_finalizers(unsafe), *((Stage(deletes),) if deletes else ())),
         notices=(
             *((_surplus_notice(situation, candidates, undeletable, unfinished),) if undeletable > 0 else ()),
             *held_notices(pattern, delicate),
         ),
-        waits=waiting(held, cause, names=tuple(names[:MAX_NOTICES]), remedy=remedy).waits,
+        waits=waits.waits,
     )
 
 

@@ -1,7 +1,7 @@
 """Triggers: the pools that must be reconciled after a change in a cache, and the delay before the reconciliation (P19).
 
-A VM triggers the pool that controls the VM. A VM with the pool finalizer also triggers the pool that created the VM. A
-VMI triggers the pools of the VM with the same name.
+A VM triggers the pool that controls the VM. A VM with the pool finalizer or notes of vmherd also triggers the pool that
+created the VM. A VMI triggers the pools of the VM with the same name.
 """
 
 from collections.abc import Iterable
@@ -11,18 +11,18 @@ from controller.kubevirt import vmis
 from controller.kubevirt.annotations import IN_SERVICE, POOL_UID, REVISION_NAME
 from controller.kubevirt.busy import BEFORE_ALL, busy_mark
 from controller.kubevirt.delicate import delicate_reason, delicate_reason_of_vmi
-from controller.kubevirt.live_updates import is_seen, restart_required
+from controller.kubevirt.live_updates import is_seen, migrations_of, restart_required
 from controller.kubevirt.pool_types import POOL_KIND
 from controller.kubevirt.problems import problem_state_of_vmi
 from controller.kubevirt.vm_types import FAILURE, MANUAL_RECOVERY_REQUIRED, ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import (
-    has_pool_finalizer,
     is_deleting,
     printable_status_of,
     ready_condition,
     start_failures_of,
 )
+from controller.pool.members.snapshot import former_pool_of
 from controller.pool.spec.naming import parse_name
 from controller.replicas.catalogue import Place, own_annotations
 from controller.replicas.draining import is_draining
@@ -59,14 +59,8 @@ def pools_of_revision(change: Change[ControllerRevision]) -> Iterable[Wake]:
 
 
 def _pools_of(vm: VirtualMachine) -> Iterable[ObjectKey]:
-    """Return the pool that controls the VM. If the VM has the pool finalizer, also return the pool whose name is the
-    first part of the VM's name.
-    """
-    keys = list(controller_key(vm.metadata, POOL_KIND))
-    parsed = parse_name(vm.metadata.name) if has_pool_finalizer(vm) else None
-    if parsed is not None:
-        keys.append(ObjectKey(vm.metadata.namespace, parsed[0]))
-    return dict.fromkeys(keys)
+    """Return the pool that controls the VM, and the pool that created it (see `former_pool_of`)."""
+    return dict.fromkeys((*controller_key(vm.metadata, POOL_KIND), *former_pool_of(vm)))
 
 
 def _pools_of_revision(revision: ControllerRevision) -> Iterable[ObjectKey]:
@@ -132,6 +126,7 @@ def _rollout_fields(vmi: VirtualMachineInstance) -> tuple[object, ...]:
         labels_of(vmi.metadata).get(IN_SERVICE),
         is_draining(vmi.metadata),
         delicate_reason_of_vmi(vmi),
+        migrations_of(vmi),
         busy_mark(vmi.metadata),
         problem_state_of_vmi(vmi),
         wrong_on(vmi.metadata, Place.VMI_OF_VM),

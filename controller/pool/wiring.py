@@ -11,6 +11,7 @@ from controller.assembly import assemble as assemble_kind
 from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.kinds import POOLS
+from controller.kubevirt.live_updates import RolloutSettings
 from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DISRUPTION_BUDGETS, VMIS, VMS
@@ -44,11 +45,11 @@ def rules_of(
     resource: Resource[Pool],
     owners: StoreView[Pool],
     stores: Mapping[AnyResource, StoreView[Any]],
-    changes_running_vms: Callable[[], bool] = lambda: False,
+    rollout: Callable[[], RolloutSettings] = RolloutSettings,
 ) -> PoolRules:
     """Return the rules of pools. `stores` has the store of each resource in `CACHES`.
 
-    The function `changes_running_vms` returns True if KubeVirt changes a running VMI when its VM changes.
+    The function `rollout` returns what the KubeVirt object says about changes of VMs that run.
     """
     limits = Limits(
         config.burst, config.revision_history, takes_over=config.mode == Mode.TAKEOVER, max_replicas=config.max_replicas
@@ -56,7 +57,7 @@ def rules_of(
     vms, vmis = stores[VMS], stores[VMIS]
     caches = Stores(owners, vms, vmis, stores[CONTROLLER_REVISIONS])
     budgets = BudgetCache(stores.get(DISRUPTION_BUDGETS), is_off=not config.disruption_budgets)
-    live = LiveChanges(changes_running_vms)
+    live = LiveChanges(rollout)
     return PoolRules(caches, resource, limits, PoolRosters(vms, vmis), Refusals(), live, budgets)
 
 
@@ -75,7 +76,7 @@ def assemble(parts: Parts) -> Assembly:
 
     observe = partial(parts.metrics.became_ready, POOLS.kind)
     vms.add_handler(ReadyTimer(POOLS.kind, pools.store, was_never_ready, ready_at, observe).handle)
-    rules = rules_of(parts.config, resource, pools.store, parts.stores, parts.changes_running_vms)
+    rules = rules_of(parts.config, resource, pools.store, parts.stores, parts.rollout)
     pools.add_handler(on_removal(rules.rosters.forget))
     # A plan also patches the finalizers and the annotations of the pool itself.
     written = (pools, vms, vmis, revisions)

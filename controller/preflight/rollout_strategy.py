@@ -2,13 +2,17 @@
 
 The field `spec.configuration.vmRolloutStrategy` of the KubeVirt object says this. With `LiveUpdate`, KubeVirt changes a
 running VMI where it can. With `Stage`, each change waits for a restart. The default is `LiveUpdate` since KubeVirt 1.6.
+KubeVirt ends some changes with a live migration, which it starts only if `workloadUpdateMethods` has `LiveMigrate`.
 """
 
 import asyncio
+from collections.abc import Collection
 from typing import Final
 
 import structlog
+from msgspec.structs import asdict
 
+from controller.kubevirt.live_updates import RolloutSettings
 from controller.preflight.versions import parse_version, version_of
 from controller.runtime.execute.requests import Requests
 from controller.takeover.discovery import Found, Hidden, find_visible_kubevirt
@@ -23,21 +27,23 @@ READ_FIRST_S: Final = 2.0
 """The pause after a failed read, in seconds, while the strategy is not known."""
 
 LIVE_UPDATE: Final = "LiveUpdate"
+LIVE_MIGRATE: Final = "LiveMigrate"
 FIRST_LIVE: Final = (1, 6)
+FIRST_JUDGE: Final = (1, 9)
 
 
 class RolloutStrategy:
     """The rollout strategy of KubeVirt, as the cluster shows it now. One log line tells of each change.
 
-    `is_live` is False if the controller may not read the KubeVirt object. If a read fails, the last known strategy
-    stays. Before the first answer, it is True: with `Stage` too, KubeVirt asks for each restart, so a live change that
-    an earlier process began is not cut short by a restart.
+    KubeVirt changes no running VMI if the controller may not read the KubeVirt object. If a read fails, the last known
+    strategy stays. Before the first answer, KubeVirt makes all changes: with `Stage` too, it asks for each restart, so
+    a live change that an earlier process began is not cut short by a restart.
     """
 
     def __init__(self, client: Requests, namespace: str = "") -> None:
         self._client = client
         self._namespace = namespace
-        self.is_live = True
+        self.rollout = RolloutSettings(changes=True, migrates=True, judges=True)
         self._is_known = False
 
     async def read(self) -> None:
@@ -49,10 +55,10 @@ class RolloutStrategy:
             return
         found = installation.kubevirts if isinstance(installation, Found) else ()
         self._is_known = True
-        before, self.is_live = self.is_live, bool(found) and all(map(updates_live, found))
-        if self.is_live != before:
+        before, self.rollout = self.rollout, rollout_of(found)
+        if self.rollout != before:
             why = installation.why if isinstance(installation, Hidden) else ""
-            log.info("KubeVirt's rollout strategy", changes_running_vms=self.is_live, why=why)
+            log.info("KubeVirt's rollout strategy", **asdict(self.rollout), why=why)
 
     async def run(self) -> None:
         while True:
@@ -60,7 +66,21 @@ class RolloutStrategy:
             await self.read()
 
 
-def updates_live(kubevirt: KubeVirt) -> bool:
+def rollout_of(found: Collection[KubeVirt]) -> RolloutSettings:
+    """Return what all KubeVirt objects of a cluster say."""
+    return RolloutSettings(
+        changes=bool(found) and all(map(_updates_live, found)),
+        migrates=bool(found) and all(LIVE_MIGRATE in _methods_of(each) for each in found),
+        judges=bool(found) and all((parse_version(version_of(each)) or FIRST_LIVE) >= FIRST_JUDGE for each in found),
+    )
+
+
+def _methods_of(kubevirt: KubeVirt) -> tuple[str, ...]:
+    strategy = kubevirt.spec.workload_update_strategy if kubevirt.spec is not None else None
+    return (strategy.workload_update_methods or ()) if strategy is not None else ()
+
+
+def _updates_live(kubevirt: KubeVirt) -> bool:
     configuration = kubevirt.spec.configuration if kubevirt.spec is not None else None
     strategy = configuration.vm_rollout_strategy if configuration is not None else None
     if strategy:

@@ -83,8 +83,7 @@ def guest_of_vm(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> Guest
 
 def guest_of_vmi(resource: AnyResource, selector: Selector, vmi: VirtualMachineInstance) -> Guest:
     """Return the guest of a set's VMI. If the selector of the set reads the label, a change would release the VMI."""
-    is_selected = IN_SERVICE in (*selector.needed, *selector.refused)
-    has_label = IN_SERVICE in labels_of(vmi.metadata) and not is_selected
+    has_label = IN_SERVICE in labels_of(vmi.metadata) and not selector.reads(IN_SERVICE)
     return Guest(resource, vmi.metadata, _instance(vmi), has_label)
 
 
@@ -241,6 +240,12 @@ def _patch(guest: Guest, mark: Mark | None, why: str) -> Patch:
         holder["metadata"]["labels"] = {IN_SERVICE: "true" if mark is None else "false"}
     encoded = msgspec.json.encode(body)
     return Patch(resource=guest.resource, key=guest.meta.key, body=encoded, type=PatchType.MERGE, why=why)
+
+
+def unmark_vmi(vmi: VirtualMachineInstance) -> Patch:
+    """Return the patch that takes the mark off the VMI of a VM that has left its pool."""
+    has_label = IN_SERVICE in labels_of(vmi.metadata)
+    return _patch(Guest(VMIS, vmi.metadata, "", has_label), None, "its VM leaves the pool")
 
 
 def _notice(drain: Drain) -> Notice:

@@ -9,7 +9,7 @@ member that was created after the last release keeps its labels. The annotation 
 
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -17,6 +17,7 @@ from controller.apimachinery.conditions import with_timezone
 from controller.apimachinery.label_selectors import Selector
 from controller.kubevirt.annotations import RELEASED
 from controller.kubevirt.busy import time_of
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicas.draining import time_text
 from controller.replicas.notes import plan_note, wake_at
 from controller.runtime.actions import AnyResource, Notice, Plan, join, waiting
@@ -105,12 +106,14 @@ def plan_row(
         return join(parts)
     first = releases.held[0]
     text = f"the labels of {first.metadata.name} do not match: {_wrong(first, selector)}"
+    fields: dict[str, Any] = {"names": (first.metadata.name,), "remedy": _remedy(first, selector)}
     if releases.stalls:
         text += f"; {releases.number} in a row were released, so the next one waits"
-        parts.append(waiting(text, Why.USER, names=(first.metadata.name,), stall=RELEASE_HELD))
+        parts.append(waiting(text, Why.USER, stall=RELEASE_HELD, **fields))
     else:
         text += "; a webhook or another controller may have changed them soon after its creation"
-        parts.append(waiting(f"{len(releases.held)} releases wait"))
+        more = f", and {len(releases.held) - 1} more" if len(releases.held) > 1 else ""
+        parts.append(waiting(f"the release of {first.metadata.name} waits{more}", **fields))
     parts += [wake_at([max(releases.due, now)] if releases.due is not None else [], now)]
     once = f"release-held {owner.generation} {releases.stalls}"
     return join((*parts, Plan(notices=(Notice(reason=RELEASE_HELD, message=text, once=once),))))
@@ -118,6 +121,14 @@ def plan_row(
 
 def _wrong(member: Member, selector: Selector) -> str:
     return f"they lack {', '.join(selector.unmet(labels_of(member.metadata)))}"
+
+
+def _remedy(member: Member, selector: Selector) -> str:
+    """Return the command that gives the member its labels back, or "" if the selector does not name their values."""
+    labels = labels_of(member.metadata)
+    lost = [f"{name}={value}" for name, value in selector.equalities if labels.get(name) != value]
+    kind = "vmi" if isinstance(member, VirtualMachineInstance) else "vm"
+    return f"kubectl label --overwrite {kind} {member.metadata.name} {' '.join(lost)}" if lost else ""
 
 
 def _row(owner: ObjectMeta, kept: Iterable[Member], now: datetime) -> tuple[int, datetime, list[datetime]]:

@@ -16,6 +16,7 @@ If no VMI of the template is ready, the template is probably the cause of the fa
 such a set starts only one VMI at a time, and keeps only a few failed VMIs.
 """
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -243,6 +244,12 @@ def is_proven(vmi: VirtualMachineInstance, now: datetime) -> bool:
     if since is None or not trial_of(vmi).failures:
         return is_ready(vmi)
     return now - since >= PROVEN_AFTER
+
+
+def next_proof(vmis: Iterable[VirtualMachineInstance], now: datetime) -> datetime | None:
+    """Return the time at which the first of these VMIs has been ready for `PROVEN_AFTER`, or None if none is ready."""
+    times = [since for since in map(ready_since, vmis) if since is not None]
+    return min(*times, now) + PROVEN_AFTER if times else None
 
 
 def annotation_of(failures: int, since: datetime, now: datetime) -> str:

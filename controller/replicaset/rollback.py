@@ -6,7 +6,7 @@ from datetime import datetime
 from controller.kubevirt.vmis import is_ready
 from controller.replicas.revisions import set_revision_name
 from controller.replicas.rollback import Rollout, tells_of_template
-from controller.replicaset.back_off import is_proven
+from controller.replicaset.back_off import is_proven, next_proof
 from controller.replicaset.rollout import vmi_stuck_since
 from controller.replicaset.situation import Situation, usable_in
 from controller.replicaset.template import has_hash, is_updated
@@ -23,29 +23,31 @@ def rollout_of(situation: Situation) -> Rollout:
     if may_return and not noted:
         # The first template of a set has no way back.
         may_return = situation.active.some(lambda vmi: not is_updated(vmi, template))
+    ready, ready_at = _ready_revision(situation) if is_new else ("", None)
     return Rollout(
         owner=owner,
         settings=settings,
         resource=snapshot.replicasets,
         digest=intent.template.hash,
         revision=revision,
-        ready=_ready_revision(situation) if is_new else "",
+        ready=ready,
+        ready_at=ready_at,
         unready=_unready(situation) if may_return else (),
         usable=usable_in(snapshot, intent),
     )
 
 
-def _ready_revision(situation: Situation) -> str:
-    """Return the revision that all VMIs have, if all wanted VMIs exist and are ready. Otherwise return ""."""
+def _ready_revision(situation: Situation) -> tuple[str, datetime | None]:
+    """Return the revision that all VMIs have, if all wanted VMIs exist and are ready. Otherwise return "", and the time
+    at which the next of them is proven, or None.
+    """
     snapshot, intent, active = situation.snapshot, situation.intent, situation.active
     hashes = set(map(situation.template.hash_of, active.traits()))
-    is_short = active.some(
-        lambda vmi: not is_ready(vmi) or (replaces_failure(vmi) and not is_proven(vmi, snapshot.now))
-    )
-    if len(hashes) != 1 or is_short or not situation.has_regular:
-        return ""
+    short = active.where(lambda vmi: not is_ready(vmi) or (replaces_failure(vmi) and not is_proven(vmi, snapshot.now)))
+    if len(hashes) != 1 or short or not situation.has_regular:
+        return "", next_proof(short, snapshot.now)
     name = set_revision_name(snapshot.owner.metadata.name, min(hashes))
-    return "" if isinstance(usable_in(snapshot, intent)(name), str) else name
+    return "" if isinstance(usable_in(snapshot, intent)(name), str) else name, None
 
 
 def _unready(situation: Situation) -> Iterator[tuple[datetime, str]]:

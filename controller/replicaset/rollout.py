@@ -13,15 +13,13 @@ VMI.
 
 from datetime import datetime
 
-from msgspec.structs import replace
-
 from controller.kubevirt.annotations import is_protected
 from controller.kubevirt.delicate import reason_to_spare_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import entered, is_ready, ready_since, unready_since
 from controller.replicas.draining import is_draining
-from controller.replicas.notes import watch_progress
-from controller.replicaset.back_off import PROVEN_AFTER, failing_since, is_proven, trial_of
+from controller.replicas.notes import wake_at, watch_progress
+from controller.replicaset.back_off import failing_since, is_proven, next_proof, trial_of
 from controller.replicaset.intent import Rollout
 from controller.replicaset.ranking import rank_for_removal
 from controller.replicaset.scale import delete_of, hold_spared, successor_of, wait_for_protected
@@ -83,7 +81,8 @@ def plan_rollout(situation: Situation, *, limit: int) -> Plan:
     stuck = [(max((since, *ready_at)), name) for since, name in stuck]
     deadline = situation.intent.settings.deadline
     progress = watch_progress(progress, stuck, deadline, now=now, template=template.hash)
-    return _with_proofs(progress, unproven, now)
+    proof = next_proof(unproven, now)
+    return join((progress, wake_at([proof] if proof is not None else [], now)))
 
 
 def _stages(situation: Situation, replaced: list[VirtualMachineInstance]) -> tuple[Stage, ...]:
@@ -103,18 +102,6 @@ def _no_room(situation: Situation, rollout: Rollout, waiting: int) -> Plan:
     message = f"{waiting} outdated VMIs are not replaced: --max-replicas {most} leaves no room for maxSurge"
     notice = Notice(reason="UpdateHeld", message=message, once=f"no surge {target.template.hash}")
     return Plan(waits=(Wait(text=message, why=Why.USER),), notices=(notice,))
-
-
-def _with_proofs(plan: Plan, unproven: list[VirtualMachineInstance], now: datetime) -> Plan:
-    """Return the plan with a request for another reconciliation.
-
-    This reconciliation starts when the first VMI in `unproven` has been ready for ten minutes.
-    """
-    ready_at = [since for since in map(ready_since, unproven) if since is not None]
-    if not ready_at:
-        return plan
-    wake_s = (min(*ready_at, now) + PROVEN_AFTER - now).total_seconds()
-    return replace(plan, requeue_after_s=min(wake_s, plan.requeue_after_s or wake_s))
 
 
 def vmi_stuck_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:

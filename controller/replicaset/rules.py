@@ -6,6 +6,7 @@ from datetime import datetime
 import msgspec
 from msgspec import Struct, field
 
+from controller.apimachinery.label_selectors import Selector
 from controller.kubevirt.delicate import UNREADABLE, reason_to_keep_vmi
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
@@ -13,13 +14,14 @@ from controller.replicas.disruption_budget import BudgetCache
 from controller.replicas.revisions import delete_revisions
 from controller.replicaset import plan as plans
 from controller.replicaset import status
+from controller.replicaset.claims import release, strays_of
 from controller.replicaset.history import RevisionCache
 from controller.replicaset.intent import parse_intent
 from controller.replicaset.revisions import ORPHANED
 from controller.replicaset.rosters import VMIRosters
 from controller.replicaset.snapshot import ORPHAN_NAMESPACE, Snapshot
 from controller.replicaset.taken_names import GoneNames
-from controller.runtime.actions import Delete, Patch, Plan, Restart
+from controller.runtime.actions import Delete, Patch, Plan, Restart, Stage
 from controller.runtime.execute.deletes import Found, Judge
 from controller.runtime.execute.refusals import Refusals
 from informers.meta import ObjectKey
@@ -85,8 +87,11 @@ class ReplicaSetRules(Struct, frozen=True):
         )
 
     def plan_absent(self, key: ObjectKey) -> Plan:
-        """Return a plan that deletes revisions without an owner (R17). The plan changes nothing else, because the
-        garbage collector deletes the VMIs (R15).
+        """Return a plan that deletes revisions without an owner (R17), and takes the notes of vmherd off strays. The
+        plan changes nothing else, because the garbage collector deletes the VMIs (R15).
         """
         self.rosters.forget(key)
-        return Plan(stages=delete_revisions(self.revisions.orphaned(key), ORPHANED, burst=self.burst))
+        revisions = delete_revisions(self.revisions.orphaned(key), ORPHANED, burst=self.burst)
+        strays = strays_of(key, self.vmis.by_index(ORPHAN_NAMESPACE, key.namespace))
+        patches = tuple(release(strays, self.vmi_resource, Selector(), ""))
+        return Plan(stages=(*revisions, *((Stage(patches, essential=False),) if patches else ())))

@@ -77,8 +77,8 @@ def hold_spared(spared: Collection[VirtualMachineInstance], now: datetime, cause
         for vmi, reason in islice(zip(chosen, reasons, strict=True), MAX_NOTICES)
     )
     names = tuple(vmi.metadata.name for vmi in chosen[:MAX_NOTICES])
-    held = waiting(f"{len(spared)} VMIs are not deleted now, because {reasons[0]}", Why.USER, names=names)
-    return replace(held, notices=tuple(notices))
+    others = f", and {len(spared) - 1} more VMIs wait" if len(spared) > 1 else ""
+    return replace(waiting(f"{names[0]} waits: {reasons[0]}{others}", Why.USER, names=names), notices=tuple(notices))
 
 
 def delete_of(
@@ -196,5 +196,4 @@ def wait_for_protected(vmis: VMIs, text: str, *, stall: str = "") -> Plan:
     protected = sorted(vmi.metadata.name for vmi in vmis.where(lambda vmi: is_protected(vmi.metadata)))
     if not protected:
         return Plan()
-    remedy = f"kubectl vmherd unprotect vmi/{protected[0]}"
-    return waiting(text, Why.PROTECTION, names=tuple(protected[:MAX_NOTICES]), stall=stall, remedy=remedy)
+    return waiting(text, Why.PROTECTION, names=tuple(protected[:MAX_NOTICES]), stall=stall)

@@ -137,7 +137,8 @@ def _notice_of(outcome: Outcome) -> Notice | None:
             # AlreadyThere means that an earlier create succeeded, but its answer was lost.
             return Notice(reason="SuccessfulCreate", message=f"Created virtual machine: {name}", warning=False)
         case Done(action=Delete()):
-            return Notice(reason="SuccessfulDelete", message=f"Deleted virtual machine: {name}", warning=False)
+            message = f"Deleted VMI {outcome.action.key}: {outcome.action.why}"
+            return Notice(reason="SuccessfulDelete", message=message, warning=False)
         case Rejected() | Unknown() if failure := _failure_of(outcome):
             return Notice(reason=failure[0], message=f"Error {_VERBS[failure[0]]} {noun} {name}: {failure[1]}")
         case _:

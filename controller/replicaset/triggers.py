@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.label_selectors import LabelSelector, SelectorCache
-from controller.kubevirt.annotations import REMOVE, is_marked, is_protected
+from controller.kubevirt.annotations import REMOVE, is_marked, is_protected, own_notes
 from controller.kubevirt.busy import busy_mark
 from controller.kubevirt.problems import problem_state_of_vmi
 from controller.kubevirt.replicaset_types import REPLICA_SET_KIND, ReplicaSet
@@ -14,6 +14,7 @@ from controller.kubevirt.vmis import is_deleting, is_paused, is_ready, is_spent,
 from controller.replicas.draining import drain_marks
 from controller.replicas.revisions import former_set_of
 from controller.replicas.triggers import controller_key
+from controller.replicaset.claims import former_set_of_vmi
 from controller.replicaset.snapshot import REQUIRED_LABEL, label_key
 from controller.replicaset.traits import wrong_on_vmi
 from controller.runtime.triggers import Wake, wakes_of
@@ -50,7 +51,9 @@ def _set_of_revision(revision: ControllerRevision) -> Iterable[ObjectKey]:
 def _owner_or_adopters(
     vmi: VirtualMachineInstance, sets: StoreView[ReplicaSet], selectors: SelectorCache
 ) -> Iterator[ObjectKey]:
-    """Yield the set that controls the VMI. For an orphan, yield the sets in its namespace with a matching selector."""
+    """Yield the set that controls the VMI. For an orphan, yield the sets in its namespace with a matching selector, and
+    the set that has left notes on it.
+    """
     meta = vmi.metadata
     reference = controller_of(meta)
     if reference is not None:
@@ -58,6 +61,7 @@ def _owner_or_adopters(
         if owner is not None and owner.metadata.uid == reference.uid:
             yield owner.metadata.key
         return
+    yield from former_set_of_vmi(vmi)
     labels = labels_of(meta)
     for candidate in _candidates(meta.namespace, labels, sets):
         selector = selectors.parse(candidate.metadata.key, candidate.spec.selector or NO_SELECTOR)
@@ -75,7 +79,7 @@ def _candidates(namespace: str, labels: Mapping[str, str], sets: StoreView[Repli
 def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
     """Return the values of a VMI that can affect a write. A change of these values starts a reconciliation at once.
 
-    - For a VMI that no owner controls, only the labels are returned.
+    - For a VMI that no owner controls, only the labels and the notes of vmherd are returned.
     - For a terminating VMI with a controller, only the UID of the controller is returned.
     - For any other VMI, the result contains the UID of the controller, the labels, the state, the marks for removal and
       protection, the end of its work, the marks of its drain, and whether the VMI is paused.
@@ -83,7 +87,7 @@ def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
     meta = vmi.metadata
     owner = controller_of(meta)
     if owner is None:
-        return (None, labels_of(meta))
+        return (None, labels_of(meta), own_notes(meta))
     if is_deleting(vmi):
         return (owner.uid, None)
     return (

@@ -49,8 +49,8 @@ class Create(Struct, frozen=True, kw_only=True):
     `owner_uid` is the UID in the controller ownerReference of the new object.
 
     `reusable_disks` are the names of the disks of the new object. An earlier object of the same name may have left
-    disks with these names, and the garbage collector deletes those that still belong to it. So the action waits until
-    no disk belongs to the earlier object and no disk is being deleted.
+    disks with these names. So the action waits until no disk belongs to another object or is being deleted. A disk
+    without an owner may be used if its label `KEPT_FOR`, or "", is one of `usable`. None allows all.
 
     `is_note` is true if the object only stores data for later reconciliations. A dry run does not report such a create.
     """
@@ -62,6 +62,7 @@ class Create(Struct, frozen=True, kw_only=True):
     why: str
     is_note: bool = False
     reusable_disks: tuple[tuple[AnyResource, ObjectKey], ...] = ()
+    usable: tuple[str, ...] | None = ("",)
 
 
 class Member(Struct, frozen=True, kw_only=True):
@@ -137,15 +138,16 @@ class Patch(Struct, frozen=True, kw_only=True):
 class RemoveOwnerReference(Struct, frozen=True, kw_only=True):
     """An action that removes the ownerReference with the UID `owner_uid` from the object `key`.
 
-    Without the reference, the object is not deleted together with the owner (P10). The action changes nothing else in
-    the object. The action succeeds without a write if the object or the reference does not exist. The action succeeds
-    also if the cluster does not serve the resource.
+    Without the reference, the object is not deleted together with the owner (P10). It gets the label `KEPT_FOR` with
+    the value `kept_for`, unless this is empty. The action succeeds without a write if the object or the reference does
+    not exist, or if the cluster does not serve the resource.
     """
 
     resource: AnyResource
     key: ObjectKey
     owner_uid: str
     why: str
+    kept_for: str = ""
 
 
 class ExpandClaim(Struct, frozen=True, kw_only=True):
@@ -154,8 +156,9 @@ class ExpandClaim(Struct, frozen=True, kw_only=True):
     `old_size` is the size before the change of the template. CDI makes a claim with a file system a few percent larger
     than the template says. The expanded claim keeps this share.
 
-    The VM with the key `owner` and the UID `owner_uid` uses the claim. If the claim does not exist and `source` exists,
-    the action fails: the claim of the DataVolume `source` is not created yet. If neither exists, the action succeeds.
+    The VM with the key `owner` and the UID `owner_uid` uses the claim. The action fails if the claim, or the DataVolume
+    `source` that owns it, belongs to another object, or has no owner and is not `usable` (see `Create`). It also fails
+    if only `source` exists: the claim is not created yet. If neither exists, the action succeeds.
     """
 
     resource: AnyResource
@@ -166,6 +169,7 @@ class ExpandClaim(Struct, frozen=True, kw_only=True):
     owner_uid: str
     source: AnyResource
     why: str
+    usable: tuple[str, ...] | None = ("",)
 
 
 class ThreeWayMerge(Struct, frozen=True, kw_only=True):
@@ -173,7 +177,8 @@ class ThreeWayMerge(Struct, frozen=True, kw_only=True):
 
     Only the values that differ between the objects `old` and `new` change. The executor first reads the whole object
     from the server, because no cache contains all its fields. If `owner_uid` is not empty, the object changes only if
-    its controller has this UID. If a disk of the object could not be expanded before, the action is skipped.
+    its controller has this UID. If a disk of the object could not be expanded before, the action is skipped. It fails
+    if one of `reusable_disks`, which the change adds, is not free (see `Create`).
     """
 
     resource: AnyResource
@@ -183,6 +188,8 @@ class ThreeWayMerge(Struct, frozen=True, kw_only=True):
     new: bytes
     why: str
     owner_uid: str = ""
+    reusable_disks: tuple[tuple[AnyResource, ObjectKey], ...] = ()
+    usable: tuple[str, ...] | None = ("",)
 
 
 class Restart(Struct, frozen=True, kw_only=True):
@@ -348,8 +355,7 @@ class Unknown(Struct, frozen=True):
 
 
 class Postponed(Struct, frozen=True):
-    """The outcome of a create action that was not tried, because a disk with a needed name belongs to another object or
-    is being deleted.
+    """The outcome of a create action that was not tried, because a disk with a needed name is not free.
 
     `reason` names the disk. `waited_s` is the time, in seconds, since the create was first postponed by this process.
     The delay until the next try grows with this time (see `result.postponed_s`).

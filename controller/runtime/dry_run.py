@@ -98,7 +98,7 @@ class DryRunReconciler(Generic[S]):
 def dry_run_report(plan: Plan, *, status: bool) -> DryRunReport:
     """Return the report of a plan. `status` is true if the reconciliation would write the status."""
     return DryRunReport(
-        actions=tuple(map(_action_text, reported_actions(plan))),
+        actions=tuple(map(action_text, reported_actions(plan))),
         notices=tuple(f"{notice.reason}: {notice.message}" for notice in plan.notices),
         status=status,
         held=plan.held,
@@ -137,5 +137,5 @@ def forbid_writes() -> None:
     raise GateClosed("dry run: writes are not allowed")
 
 
-def _action_text(action: Action) -> str:
+def action_text(action: Action) -> str:
     return f"{label_of(type(action))} {action.resource.plural} {action.key}: {action.why}"

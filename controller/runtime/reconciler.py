@@ -198,7 +198,7 @@ class RulesReconciler(Generic[S]):
         snapshot = self._take_snapshot(key)
         if snapshot is None:
             return await self._reconcile_absent(key, other_error)
-        if absent_s := self._status_writer.absent_s(key, snapshot.owner.metadata.uid):
+        if absent_s := self._status_writer.absent_s(key, snapshot.owner.metadata):
             return Report(After(absent_s), facts_of(Plan(), (), other_error=other_error))
         plan = await self._executor.thread.call(self._rules.plan, snapshot, large=is_large_object(snapshot))
         self._report_plan(snapshot, plan)

@@ -45,6 +45,9 @@ ETCD_MESSAGES = ("etcdserver: ", "rpc error: code = ")
 LONGEST_RETRY_AFTER_S = 300.0
 """The longest delay, in seconds, that a Retry-After can cause. A wrong Retry-After must not stop a key for a day."""
 
+LONGEST_WAIT_OF_ERROR_S = 30.0
+"""The longest wait after an error of the server, such as 500 because a webhook does not answer. It may end soon."""
+
 UNSERVED_S = 30.0
 """The delay after a restart that was not served, in seconds. No event tells when it is served again."""
 
@@ -67,8 +70,8 @@ class Retry(Struct, frozen=True):
     (see `is_outage`). Such a failure does not increase the backoff of the key.
 
     `lost_race` is true if all failures are conflicts with other writers. Such conflicts are normal, so the
-    reconciliation does not count as failed. `also_after_s` is the delay that the plan requested, or None. The key is
-    reconciled after this delay even if the backoff is longer.
+    reconciliation does not count as failed. `also_after_s` is the longest delay, or None. The key is reconciled after
+    this delay even if the backoff is longer.
     """
 
     why: str
@@ -135,8 +138,9 @@ def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, other_e
     waits = [failure.wait_s for failure in refused]
     waits += [postponed_s(outcome) for outcome in outcomes if isinstance(outcome, Postponed)]
     if temporary:
-        requeues = [*waits, *([plan.requeue_after_s] if plan.requeue_after_s is not None else [])]
-        return structs.replace(retry_after(*temporary), also_after_s=min(requeues, default=None))
+        retry = retry_after(*temporary)
+        waits += [each for each in (plan.requeue_after_s, retry.also_after_s) if each is not None]
+        return structs.replace(retry, also_after_s=min(waits, default=None))
     if any(isinstance(outcome, Unserved) for outcome in outcomes):
         waits.append(UNSERVED_S)
     if not waits and not failures and (outcomes or not settled):
@@ -157,13 +161,16 @@ def retry_after(*errors: ApiError) -> Retry:
     """Return a `Retry` for these errors, with the text of the first error.
 
     If one of the errors is server-side, `outage` is true, and the backoff does not increase. If another error occurs
-    again after the server has recovered, the next reconciliation reports this error.
+    again after the server has recovered, the next reconciliation reports this error. After another error of the server,
+    for example because a webhook cannot be called, the key waits for at most `LONGEST_WAIT_OF_ERROR_S`.
     """
+    of_server = any(isinstance(error, ServerError) for error in errors)
     return Retry(
         str(errors[0]),
         not_before_s=max(_retry_after_s(error) for error in errors),
         outage=any(is_outage(error) for error in errors),
         lost_race=all(isinstance(error, Conflict) for error in errors),
+        also_after_s=LONGEST_WAIT_OF_ERROR_S if of_server else None,
     )
 
 

@@ -55,8 +55,15 @@ class Configuration(Struct, frozen=True, rename="camel"):
     vm_rollout_strategy: str | None = None
 
 
+class WorkloadUpdates(Struct, frozen=True, rename="camel"):
+    """`workload_update_methods` has `LiveMigrate` if KubeVirt may migrate VMs to end changes."""
+
+    workload_update_methods: tuple[str, ...] | None = None
+
+
 class KubeVirtSpec(Struct, frozen=True, rename="camel"):
     configuration: Configuration | None = None
+    workload_update_strategy: WorkloadUpdates | None = None
     customize_components: Customizations | None = None
 
 

@@ -3,23 +3,25 @@
 from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 import msgspec
 
-from informers.meta import ObjectKey
+from informers.resource import Resource
 from plugin import clock
 from plugin.command import Subjects, on_objects
-from plugin.commands.watching import Table, check_watch
-from plugin.commands.watching import watch as watch_table
+from plugin.commands.watching import Picture, check_watch
+from plugin.commands.watching import watch as watch_pictures
 from plugin.connection import Session
 from plugin.flags import FOR_PROGRAMS, NAME, WIDE
 from plugin.members import MemberName, named_members, owners_of, parse_shown
+from plugin.other_writer import warning_about_status
 from plugin.printing import note, notes_about_missing, print_answers, print_lines, print_table, print_value, width
 from plugin.reading import Reader, Target, snapshot_of
 from plugin.subjects import EVERY_TYPE, Subject, parse_subjects
 from plugin.views.listing import list_lines, row_of, sorted_by, tree_lines
-from plugin.views.situation import Situation
-from plugin.views.situations import situation_from_status, situation_of
+from plugin.views.situation import Situation, situation_from_status
+from plugin.views.situations import situation_of
 
 
 @on_objects(
@@ -34,16 +36,20 @@ async def command(session: Session, subjects: Subjects, sort_by: str | None, wat
     check_watch(flags, watch=watch)
     reader = Reader(session, namespace)
 
-    async def read() -> list[Situation]:
-        targets = await (reader.visible_targets if subjects is EVERY_TYPE else reader.targets)(subjects, flags.selector)
-        return sorted_by(sort_by, await read_situations(reader, targets, namespace))
-
     def table(situations: list[Situation], now: datetime) -> list[str]:
         wide = flags.output == WIDE
         return list_lines(situations, now, all_namespaces=not namespace, wide=wide, width=0 if wide else width())
 
-    situations = await read()
+    def picture(situations: list[Situation], warning: str) -> Picture:
+        return Picture(partial(table, situations), warning)
+
+    async def look() -> Picture:
+        return picture(*await read_fleet(session, reader, subjects, sort_by))
+
+    situations, warning = await read_fleet(session, reader, subjects, sort_by)
     rows = [row_of(each) for each in situations]
+    if warning and not watch:
+        note(f"Warning: {warning}")
     if flags.output in FOR_PROGRAMS:
         print_value(rows, flags.output)
     elif flags.output == NAME:
@@ -55,31 +61,38 @@ async def command(session: Session, subjects: Subjects, sort_by: str | None, wat
         print_table(table(situations, clock.now()))
     notes_about_missing(reader.missing.values())
     if watch:
-
-        async def look() -> Table:
-            return partial(table, await read())
-
-        await watch_table(look)
+        await watch_pictures(picture(situations, warning), look)
 
 
-async def read_situations(reader: Reader, targets: Iterable[Target], namespace: str) -> list[Situation]:
+async def read_fleet(
+    session: Session, reader: Reader, subjects: Subjects, sort_by: str | None = None
+) -> tuple[list[Situation], str]:
+    """Return the situations of these objects in the order of a column, and the warning that they are old, or ""."""
+    read = reader.visible_targets if subjects is EVERY_TYPE else reader.targets
+    targets = await read(subjects, session.flags.selector)
+    warning = await warning_about_status(session, targets)
+    return sorted_by(sort_by, await _situations(reader, targets, session.scope)), warning
+
+
+async def _situations(reader: Reader, targets: Iterable[Target], namespace: str) -> list[Situation]:
     """Return the situations from the statuses. The VMs are read only for objects whose status has no counters."""
-    found, uncounted = [], []
+    found, uncounted = [], dict[Resource[Any], list[Target]]()
     for target in targets:
         if getattr(target.owner.status, "updated_replicas", None) is None:
-            uncounted.append(target)
+            uncounted.setdefault(target.resource, []).append(target)
         else:
-            found.append(situation_from_status(target.kind, target.resource.group, target.owner))
-    for resource in {target.resource: None for target in uncounted}:
-        group = [target for target in uncounted if target.resource is resource]
-        rules = await reader.rules(group[0].kind, resource, [each.owner for each in group], namespace)
+            found.append(_from_status(target))
+    for resource, group in uncounted.items():
+        kind = group[0].kind
+        rules = await reader.rules(kind, resource, [each.owner for each in group], namespace)
         for each in group:
-            key: ObjectKey = each.key
-            if rules is None:
-                found.append(situation_from_status(each.kind, resource.group, each.owner))
-            else:
-                found.append(situation_of(each.kind, resource.group, snapshot_of(rules, key)))
+            counted = situation_of(kind, resource.group, snapshot_of(rules, each.key)) if rules is not None else None
+            found.append(counted or _from_status(each))
     return found
+
+
+def _from_status(target: Target) -> Situation:
+    return situation_from_status(target.kind, target.resource.group, target.owner, target.owner.status)
 
 
 @on_objects(
@@ -93,21 +106,25 @@ async def tree(session: Session, named: tuple[Subject | MemberName, ...], watch:
     check_watch(session.flags, watch=watch)
     subjects, members = await owners_of(session, named)
 
-    async def read(reader: Reader) -> list[Situation]:
-        return [await reader.situation(each) for each in await reader.some_targets(subjects, session.flags.selector)]
-
     def table(situation: Situation, now: datetime) -> list[str]:
         some, edge = named_members(situation, members), 0 if output == WIDE else width()
         return tree_lines(situation, some, now, all_namespaces=not session.scope, width=edge)
 
-    async def look() -> Table:
-        situations = await read(Reader(session, session.scope, once=True))
-        return lambda now: [line for each in situations for line in table(each, now)]
+    async def read() -> tuple[Reader, list[Situation], str]:
+        reader = Reader(session, session.scope, once=True)
+        targets = await reader.some_targets(subjects, session.flags.selector)
+        situations = [await reader.situation(each) for each in targets]
+        return reader, situations, await warning_about_status(session, targets)
+
+    async def look() -> Picture:
+        _, situations, warning = await read()
+        return Picture(lambda now: [line for each in situations for line in table(each, now)], warning)
 
     if watch:
-        await watch_table(look)
-    reader = Reader(session, session.scope, once=True)
-    situations = await read(reader)
+        await watch_pictures(await look(), look)
+    reader, situations, warning = await read()
+    if warning:
+        note(f"Warning: {warning}")
     shown = [(each, named_members(each, members)) for each in situations]
     if output == NAME:
         for each, some in shown:

@@ -55,7 +55,10 @@ async def _next_writes(session: Session, subjects: Subjects) -> None:
         if rules is None:
             raise reader.refusal("there is no plan: ")
         snapshot = snapshot_of(rules, target.key)
-        report = dry_run_report(rules.plan(snapshot), status=False)
+        plan = rules.plan(snapshot)
+        # An Event with `once` is sent with the first plan that has it, unless it tells of a write.
+        fresh = tuple(each for each in plan.notices if each.after is not None or not each.once)
+        report = dry_run_report(replace(plan, notices=fresh), status=False)
         disks = disk_lines(disk_steps(snapshot)) if target.kind is POOLS else []
         if session.flags.output:
             answer = {"actions": report.actions, "held": report.held, "disks": disks}

@@ -2,23 +2,21 @@
 
 import asyncio
 from contextlib import ExitStack
-from typing import Final
+from datetime import datetime
+from functools import partial
+from typing import Final, NamedTuple
 
 from controller.kinds import POOLS
-from informers.errors import ServerError, TooManyRequests, TransportError
-from plugin import printing
 from plugin.command import Subjects, on_objects
+from plugin.commands.watching import Picture, Screen, follow
 from plugin.connection import Failed, Session
 from plugin.flags import NAME, Flags
-from plugin.other_writer import KUBEVIRT_REPLACES_NONE, UNKNOWN, other_writer
-from plugin.printing import note, notes_about_missing, print_answers, print_lines
+from plugin.other_writer import KUBEVIRT_REPLACES_NONE, UNKNOWN, other_writer, warning_about_status
+from plugin.printing import notes_about_missing, print_answers, print_lines, width
 from plugin.reading import Reader, Target
-from plugin.views.rollout import Progress, State, behind_kubevirt, first_wait, live_line, progress_of
+from plugin.views.listing import tree_lines
+from plugin.views.rollout import Progress, State, behind_kubevirt, first_wait, progress_of
 from plugin.views.situation import Situation
-
-INTERVAL_S: Final = 1.0
-OUTAGE_S: Final = 30.0
-"""The longest time without an answer of the server before a watch fails."""
 
 CHECK_S: Final = 30.0
 """The time between two checks whether KubeVirt's own controller works on a set that waits."""
@@ -27,54 +25,33 @@ TIMED_OUT: Final = "error: timed out waiting for the condition"
 """kubectl's words. The problem that the rollout waits for follows."""
 
 
-class Display:
-    def show(self, situation: Situation, progress: Progress, seconds: float) -> None:
-        """Show a look at the object. `seconds` is the time since the first look."""
+class Look(NamedTuple):
+    """A look at a rollout. `warning` says that the status is old, or is ""."""
+
+    situation: Situation
+    progress: Progress
+    warning: str
 
 
-class Lines(Display):
-    def __init__(self) -> None:
-        self._last = ""
+class Rollout:
+    """The rollout of one object. `problem` is what it waited for at the last look, or ""."""
 
-    def show(self, situation: Situation, progress: Progress, seconds: float) -> None:
-        if progress.state is not State.FAILED and progress.message != self._last:
-            print_lines([progress.message])
-        self._last = progress.message
-
-
-class Live(Display):
-    def __init__(self, stack: ExitStack) -> None:
-        from rich.console import Console  # noqa: PLC0415  only a terminal needs it
-        from rich.live import Live as Area  # noqa: PLC0415
-
-        console = Console(highlight=False, force_terminal=True)
-        self._area = stack.enter_context(Area(console=console, auto_refresh=False, transient=True))
-
-    def show(self, situation: Situation, progress: Progress, seconds: float) -> None:
-        from rich.text import Text  # noqa: PLC0415
-
-        self._area.update(Text(live_line(situation, seconds), no_wrap=True, overflow="ellipsis"), refresh=True)
-
-
-class Watch:
-    """Looks at one object again and again. `problem` is what the rollout waited for at the last look, or ""."""
-
-    def __init__(self, session: Session, reader: Reader, target: Target) -> None:
-        self._session = session
-        self._reader = reader
-        self._target = target
-        self._check_at = 0.0
+    def __init__(self, session: Session, reader: Reader, target: Target, revision: int) -> None:
+        self._session, self._reader, self._target, self._revision = session, reader, target, revision
+        self._check_at, self._other_writer = 0.0, ""
         self.problem = ""
-        self._other_writer = ""
 
-    async def look(self) -> Situation:
+    async def look(self) -> Look:
         """If KubeVirt's own controller leaves VMIs of a set outdated, the situation says so. Raise ApiError."""
+        self._target = await self._reader.again(self._target)
         situation = await self._reader.situation(self._target)
         if self._target.kind is POOLS or situation.updated >= situation.total:
             self._reader.missing.pop(UNKNOWN, None)
-            return situation
-        evidence = await self._evidence()
-        return behind_kubevirt(situation, f"{KUBEVIRT_REPLACES_NONE} ({evidence})") if evidence else situation
+        elif evidence := await self._evidence():
+            situation = behind_kubevirt(situation, f"{KUBEVIRT_REPLACES_NONE} ({evidence})")
+        progress = progress_of(situation, pinned=self._revision)
+        self.problem = progress.problem or first_wait(situation)
+        return Look(situation, progress, await warning_about_status(self._session, [self._target]))
 
     async def _evidence(self) -> str:
         """Return the evidence that KubeVirt's own controller works on the set, or "". The answer is kept for a time."""
@@ -83,25 +60,6 @@ class Watch:
             self._other_writer = await other_writer(self._session, self._target, self._reader.missing, certain=True)
             self._check_at = now + CHECK_S
         return self._other_writer
-
-    async def look_again(self) -> Situation:
-        """Read the object and look again after a pause. A server that is away for a short time does not end the watch.
-
-        Raise ApiError if the server is away for `OUTAGE_S`, or if another request fails.
-        """
-        loop = asyncio.get_running_loop()
-        deadline, warned = loop.time() + OUTAGE_S, False
-        while True:
-            await asyncio.sleep(INTERVAL_S)
-            try:
-                self._target = await self._reader.again(self._target)
-                return await self.look()
-            except (TransportError, ServerError, TooManyRequests) as error:
-                if loop.time() >= deadline:
-                    raise
-                if not warned:
-                    note(f"Warning: {error}; trying again for {OUTAGE_S:.0f} seconds")
-                warned = True
 
 
 @on_objects(
@@ -112,55 +70,45 @@ async def command(session: Session, subjects: Subjects, watch: bool, timeout_s: 
     """Show each rollout, one after the other. Raise Failed if a rollout fails. Raise ApiError if a request fails."""
     reader = Reader(session, session.namespace)
     targets = await reader.some_targets(subjects, session.flags.selector)
-    finished, looks = [], [Watch(session, reader, target) for target in targets]
+    finished, rollouts = list[Progress](), [Rollout(session, reader, target, revision) for target in targets]
     try:
         async with asyncio.timeout(timeout_s or None):
-            for each in looks:
-                finished.append(await _follow(each, session.flags, revision, watch=watch))
+            for each in rollouts:
+                finished.append(await _last_progress(each, session.flags, watch=watch))
     except TimeoutError as error:
-        problem = looks[len(finished)].problem
+        problem = rollouts[len(finished)].problem
         raise Failed(f"{TIMED_OUT}: {problem}" if problem else TIMED_OUT) from error
     finally:
         notes_about_missing(reader.missing.values())
     _print_results(session.flags, finished)
 
 
-async def _follow(target: Watch, flags: Flags, revision: int, *, watch: bool) -> Progress:
+async def _last_progress(rollout: Rollout, flags: Flags, *, watch: bool) -> Progress:
     """Show one rollout until it ends. Without `watch`, look once. Raise Failed if the rollout fails."""
     with ExitStack() as stack:
-        display = _display(stack, flags, watch=watch)
-        progress = await _last_progress(target, display, revision, watch=watch)
+        screen = Screen(stack, vanishes=True) if not flags.output else None
+
+        async def show(look: Look, silence: str) -> None:
+            if screen is not None:
+                await screen.show(Picture(partial(_lines, look, live=screen.is_live), look.warning), silence)
+
+        def is_last(look: Look) -> bool:
+            return not watch or look.progress.state is not State.WAITING
+
+        progress = (await follow(await rollout.look(), rollout.look, show, is_last=is_last)).progress
     if progress.state is State.FAILED:
         if flags.output:
             _print_results(flags, [progress])
         raise Failed(f"error: {progress.message}")
-    if isinstance(display, Live):
+    if screen is not None and screen.is_live:
         print_lines([progress.message])
     return progress
 
 
-async def _last_progress(target: Watch, display: Display, revision: int, *, watch: bool) -> Progress:
-    loop = asyncio.get_running_loop()
-    started = loop.time()
-    situation = await target.look()
-    while True:
-        progress = progress_of(situation, pinned=revision)
-        target.problem = progress.problem or first_wait(situation)
-        display.show(situation, progress, loop.time() - started)
-        if progress.state is not State.WAITING or not watch:
-            return progress
-        situation = await target.look_again()
-
-
-def _display(stack: ExitStack, flags: Flags, *, watch: bool) -> Display:
-    if flags.output:
-        return Display()
-    if watch and printing.is_terminal():
-        try:
-            return Live(stack)
-        except ImportError:
-            note("Note: for a live line, install rich: pip install 'vmherd[cli]'")
-    return Lines()
+def _lines(look: Look, now: datetime, *, live: bool) -> list[str]:
+    if live:
+        return tree_lines(look.situation, look.situation.members, now, width=width())
+    return [look.progress.message] if look.progress.state is not State.FAILED else []
 
 
 def _print_results(flags: Flags, finished: list[Progress]) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from msgspec import structs
 
 from plugin.command import verb
 from plugin.connection import Session, carry_out
@@ -21,8 +20,6 @@ from plugin.printing import is_terminal, print_lines
 from plugin.ui.html import tag
 from plugin.ui.server import serving
 from plugin.ui.watches import Changes, watch
-
-ANSWERS_WITHIN_S = 30.0
 
 
 @verb(
@@ -34,8 +31,6 @@ def command(port: int, browser: bool, **values: Any) -> None:
     # A watch that is refused logs this. The page says it.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     flags = flags_of(values)
-    # A server that does not answer must not stop all pages.
-    flags = structs.replace(flags, request_timeout_s=flags.request_timeout_s or ANSWERS_WITHIN_S)
     # Without a screen, a browser would run in this terminal.
     has_screen = sys.platform != "linux" or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())
     carry_out(flags, lambda session: show(session, port, opens=browser and is_terminal() and has_screen))

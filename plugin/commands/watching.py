@@ -1,19 +1,41 @@
-"""`--watch` of `list` and `tree`: a live table on a terminal, and elsewhere one line for each change."""
+"""The loop of all views that live on: `list -w`, `tree -w`, `rollout status` and the page.
 
+While the server does not answer, the last picture stays, and a line says since when there is no answer. A terminal
+shows a live picture. Elsewhere, one line is printed for each change.
+"""
+
+import asyncio
 from asyncio import sleep
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from datetime import datetime
-from typing import Final, TypeAlias
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
 
 import click
 
+from controller.running import leaf_errors, running
+from informers.errors import ApiError, is_transient
 from plugin import clock, printing
 from plugin.flags import WIDE, Flags
-from plugin.printing import coloured_table, note, print_lines
+from plugin.printing import clean, coloured_table, note, print_lines
+from plugin.views.tables import short
 
 INTERVAL_S: Final = 1.0
-Table: TypeAlias = Callable[[datetime], list[str]]
-"""A function that returns the lines of a table. The time is the present for the ages in it."""
+SILENT_S: Final = 5.0
+"""A look that takes longer counts as no answer."""
+
+T = TypeVar("T")
+
+
+class Picture(NamedTuple):
+    """`lines` returns the lines at a time, which is the present for the ages in them. `warning` comes first, or is "".
+
+    The words of a warning before " since " do not change.
+    """
+
+    lines: Callable[[datetime], list[str]]
+    warning: str = ""
 
 
 def check_watch(flags: Flags, *, watch: bool) -> None:
@@ -22,30 +44,94 @@ def check_watch(flags: Flags, *, watch: bool) -> None:
         raise click.UsageError(f"--watch shows a table: leave out -o {flags.output}, or use rollout status -o")
 
 
-async def watch(look: Callable[[], Awaitable[Table]]) -> None:
-    """Look again and again, until a look fails or the user ends the command. Raise what `look` raises."""
-    if printing.is_terminal():
+class Screen:
+    """Shows one picture after the other. With `vanishes`, the last picture on a terminal is removed at the end."""
+
+    def __init__(self, stack: ExitStack, *, vanishes: bool = False) -> None:
+        self._started, self._known, self._warned = clock.now(), set[str](), list[str]()
+        self.is_live = False
+        if not printing.is_terminal():
+            return
         try:
-            await _live(look)
+            from rich.console import Console  # noqa: PLC0415  only a terminal needs it
+            from rich.live import Live  # noqa: PLC0415
         except ImportError:
-            note("Note: for a live table, install rich: pip install 'vmherd[cli]'")
-    started, known = clock.now(), set[str]()
-    while True:
-        table = await look()
+            note("Note: for a live picture, install rich: pip install 'vmherd[cli]'")
+            return
+        console, self.is_live = Console(highlight=False, force_terminal=True), True
+        self._area = stack.enter_context(Live(console=console, auto_refresh=False, transient=vanishes))
+
+    async def show(self, picture: Picture, silence: str = "") -> None:
+        """`silence` says since when the server does not answer, or is ""."""
+        warnings = list(filter(None, (silence, picture.warning)))
+        if self.is_live:
+            from rich.text import Text  # noqa: PLC0415
+
+            lines = [*(f"Warning: {clean(each)}" for each in warnings), *coloured_table(picture.lines(clock.now()))]
+            self._area.update(Text.from_ansi("\n".join(lines)), refresh=True)
+            return
+        subjects = [each.partition(" since ")[0] for each in warnings]
+        for each, subject in zip(warnings, subjects, strict=True):
+            if subject not in self._warned:
+                note(f"Warning: {each}")
+        self._warned = subjects
         # Compared at the same time and without the padding, only a real change is new.
-        shown = [" ".join(line.split()) for line in table(started)]
-        print_lines(line for line, same in zip(table(clock.now()), shown, strict=True) if same not in known)
-        known = set(shown)
-        await sleep(INTERVAL_S)
+        shown = [" ".join(line.split()) for line in picture.lines(self._started)]
+        new = zip(picture.lines(clock.now()), shown, strict=True)
+        print_lines(line for line, same in new if same not in self._known)
+        self._known = set(shown)
 
 
-async def _live(look: Callable[[], Awaitable[Table]]) -> None:
-    from rich.console import Console  # noqa: PLC0415  only a terminal needs it
-    from rich.live import Live  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+async def watch(found: Picture, look: Callable[[], Awaitable[Picture]]) -> None:
+    """Show a table, until a look fails or the user ends the command. Raise what `look` raises."""
+    with ExitStack() as stack:
+        await follow(found, look, Screen(stack).show)
 
-    with Live(console=Console(highlight=False, force_terminal=True), auto_refresh=False) as area:
+
+async def pause() -> None:
+    await sleep(INTERVAL_S)
+
+
+async def follow(
+    found: T,
+    look: Callable[[], Awaitable[T]],
+    show: Callable[[T, str], Awaitable[None]],
+    *,
+    is_last: Callable[[T], bool] = lambda _: False,
+    pause: Callable[[], Awaitable[None]] = pause,
+) -> T:
+    """Show what is found, and look again after each pause. Return the last find. Raise what `look` raises.
+
+    While the server does not answer, each second shows the last find and since when. A failure that may end by itself
+    counts as no answer.
+    """
+    while True:
+        await show(found, "")
+        if is_last(found):
+            return found
+        await pause()
+        found = await _answer(look, partial(show, found))
+
+
+async def _answer(look: Callable[[], Awaitable[T]], show: Callable[[str], Awaitable[None]]) -> T:
+    loop, failure = asyncio.get_running_loop(), ""
+    started = loop.time()
+
+    async def tell() -> None:
         while True:
-            lines = coloured_table((await look())(clock.now()))
-            area.update(Text.from_ansi("\n".join(lines)), refresh=True)
-            await sleep(INTERVAL_S)
+            await asyncio.sleep(INTERVAL_S)
+            if failure or loop.time() - started >= SILENT_S:
+                await show(f"no answer since {short(loop.time() - started)}{failure}")
+
+    try:
+        async with running(tell()):
+            while True:
+                try:
+                    return await look()
+                except ApiError as error:
+                    if not is_transient(error):
+                        raise
+                    failure = f": {error}"
+                await asyncio.sleep(INTERVAL_S)
+    except ExceptionGroup as errors:
+        raise leaf_errors(errors)[0] from errors

@@ -3,18 +3,16 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from controller.leaderelection.other_leader import leases_named
-from informers.errors import Forbidden
 from plugin import clock
 from plugin.command import on_objects
 from plugin.connection import Session
 from plugin.members import MemberName, named_members, owners_of, parse_shown
-from plugin.other_writer import other_writer
+from plugin.other_writer import leader_in, other_writer
 from plugin.printing import note, notes_about_missing, print_answers, print_lines, print_reasons, width
 from plugin.reading import Reader, Target
 from plugin.server_warnings import server_warnings
 from plugin.subjects import EVERY_TYPE, Subject
-from plugin.views.reasons import Leader, Reason, is_well, leader_of, member_line, reasons_of, summary_of, why_lines
+from plugin.views.reasons import Leader, Reason, is_well, member_line, reasons_of, summary_of, why_lines
 from plugin.views.situation import Situation
 from plugin.views.upcoming import Upcoming, upcoming_of
 
@@ -34,6 +32,11 @@ async def command(session: Session, named: tuple[Subject | MemberName, ...], lea
     leader = await leader_in(session, lease_name)
     warned = await server_warnings(session)
     answers, well, is_one = [], 0, all(subject.name for subject in subjects)
+    # Many objects have one leader, which is named once: first if it is not alive, or else at the end.
+    line = [f"leader: {leader.text}"] if leader is not None and not is_one and not session.flags.output else []
+    if leader is not None and not leader.is_alive:
+        print_lines(line)
+        line = []
     for target in targets:
         flags = f" -n {target.key.namespace}" if session.flags.namespace or not session.scope else ""
         situation, reasons = await explain(session, reader, target, leader=leader, warned=warned, flags=flags)
@@ -45,7 +48,6 @@ async def command(session: Session, named: tuple[Subject | MemberName, ...], lea
             answer = {"summary": summary_of(situation), "reasons": reasons, **({"members": lines} if lines else {})}
             answers.append({"name": target.path, "namespace": target.key.namespace, **answer})
             continue
-        # Many objects have one leader, which is named once at the end.
         shown = reasons if is_one else [each for each in reasons if each.text != (leader.text if leader else "")]
         print_reasons([*lines, *why_lines(situation, shown, all_namespaces=not session.scope, width=width())])
     print_answers(answers, session.flags.output, is_list=not is_one)
@@ -55,8 +57,7 @@ async def command(session: Session, named: tuple[Subject | MemberName, ...], lea
             note(f"No resources found{session.where}.")
         if well:
             print_lines([f"{well} of {len(targets)} objects are as their specs ask."])
-        if leader is not None:
-            print_lines([f"leader: {leader.text}"])
+        print_lines(line)
     notes_about_missing(reader.missing.values())
 
 
@@ -88,12 +89,3 @@ async def explain(
         flags=flags,
     )
     return situation, reasons
-
-
-async def leader_in(session: Session, name: str) -> Leader | None:
-    """Return the controller's lease, or None if the user may not read leases."""
-    try:
-        return leader_of(await leases_named(session, name), clock.now())
-    except Forbidden:
-        # A tenant of one namespace may not read leases. The other lines do not depend on them.
-        return None

@@ -7,18 +7,17 @@ import msgspec
 from msgspec import Struct
 
 from controller.events.event import EVENTS
-from informers.errors import ApiError, Forbidden
+from informers.errors import ApiError, Forbidden, is_transient
 from informers.http.client import ConfigurationError
-from plugin.commands.listing import read_situations
-from plugin.commands.why import explain, leader_in
+from plugin.commands.listing import read_fleet
+from plugin.commands.why import explain
 from plugin.connection import Session, describe
+from plugin.other_writer import leader_in, warning_about_status
 from plugin.reading import Reader, Target
 from plugin.server_warnings import server_warnings
 from plugin.subjects import EVERY_TYPE, parse_subjects
 from plugin.ui.html import Markup
 from plugin.ui.pages import Event, error_page, fleet_page, last_of, object_page
-from plugin.verbs import LEASE_NAME
-from plugin.views.listing import sorted_by
 
 MOST_EVENTS = 20
 
@@ -30,36 +29,41 @@ class Look(Struct, frozen=True):
     is_error: bool = False
 
 
-async def look(session: Session, root: str, place: Mapping[str, str]) -> Look:
-    """Return the main part of a page. `place` is empty for the page of all objects, or names one object."""
+async def look_at(session: Session, root: str, place: Mapping[str, str]) -> Look:
+    """Return the main part of a page. `place` is empty for the page of all objects, or names one object.
+
+    Raise an ApiError that may end by itself.
+    """
     try:
         return Look(await (_object(session, place) if place else _fleet(session, root)))
     except (ApiError, ConfigurationError, click.ClickException, msgspec.DecodeError) as error:
+        if isinstance(error, ApiError) and is_transient(error):
+            raise
         line = error.message if isinstance(error, click.ClickException) else describe(error)
         return Look(error_page(line), is_error=True)
 
 
 async def _fleet(session: Session, root: str) -> Markup:
     reader = Reader(session, session.scope, once=True)
-    targets = await reader.visible_targets(EVERY_TYPE, session.flags.selector)
-    if not targets and reader.missing:
+    situations, warning = await read_fleet(session, reader, EVERY_TYPE)
+    if not situations and reader.missing:
         raise reader.refusal()
-    if not targets:
+    if not situations:
         await reader.check_served(EVERY_TYPE)
-    situations = sorted_by(None, await read_situations(reader, targets, session.scope))
-    return fleet_page(root, session.scope, situations, reader.missing.values())
+    return fleet_page(root, session.scope, situations, reader.missing.values(), warning)
 
 
 async def _object(session: Session, place: Mapping[str, str]) -> Markup:
     reader = Reader(session, place["namespace"], once=True)
     [target] = await reader.targets(parse_subjects([f"{place['type']}/{place['name']}"]))
-    leader, flags = await leader_in(session, LEASE_NAME), f" -n {target.key.namespace}"
+    leader, flags = await leader_in(session), f" -n {target.key.namespace}"
     warned = await server_warnings(session)
     situation, reasons = await explain(session, reader, target, leader=leader, warned=warned, flags=flags)
     # A controller at work renews its lease every few seconds. The page would change each time.
     shown = [each for each in reasons if leader is None or not leader.is_alive or each.text != leader.text]
     events = await _events(session, target, reader.missing)
-    return object_page(situation, shown, events, reader.missing.values())
+    warning = await warning_about_status(session, [target])
+    return object_page(situation, shown, events, reader.missing.values(), warning)
 
 
 async def _events(session: Session, target: Target, missing: dict[str, str]) -> list[Event]:

@@ -37,27 +37,33 @@ def document(root: str, place: str, title: str, main: Content) -> str:
         tag("link", rel="stylesheet", href=f"{root}style.css"),
         tag("script", src=f"{root}script.js", defer=""),
     )
-    lost = tag("p", "The connection to kubectl vmherd ui is lost: what follows may be old.", class_="lost")
+    lost = tag("p", class_="lost", role="status")
     header = tag("header", tag("a", "vmherd", href=root), tag("span", "read only"))
     body = tag("body", header, lost, tag("main", main), data_live=f"{root}live/{place}")
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
 
-def fleet_page(root: str, where: str, situations: Sequence[Situation], missing: Iterable[str]) -> Markup:
-    """Return the page of all sets and pools. `where` is their namespace, or "" for all namespaces."""
+def fleet_page(
+    root: str, where: str, situations: Sequence[Situation], missing: Iterable[str], warning: str = ""
+) -> Markup:
+    """Return the page of all sets and pools. `where` is their namespace, or "" for all namespaces. `warning` comes
+    first.
+    """
     ready, wanted = sum(each.ready for each in situations), sum(each.wanted for each in situations)
     counts = f"{len(situations)} objects, {ready} of {wanted} VMs are ready."
     head = tag("thead", tag("tr", [tag("th", each) for each in COLUMNS]))
     table = tag("table", head, tag("tbody", [_fleet_row(root, each) for each in situations]))
     shown = [tag("p", counts), table] if situations else tag("p", "There are no sets and no pools here.")
     place = f"namespace {where}" if where else "all namespaces"
-    return markup([tag("h1", f"Sets and pools: {place}"), shown, _notes(missing)])
+    return markup([_alarm(warning), tag("h1", f"Sets and pools: {place}"), shown, _notes(missing)])
 
 
 def object_page(
-    situation: Situation, reasons: Iterable[Reason], events: Sequence[Event], missing: Iterable[str]
+    situation: Situation, reasons: Iterable[Reason], events: Sequence[Event], missing: Iterable[str], warning: str = ""
 ) -> Markup:
-    """Return the page of one set or pool: its rollout, the answer of `why`, its VMs as tiles, and its Events."""
+    """Return the page of one set or pool: its rollout, the answer of `why`, its VMs as tiles, and its Events. `warning`
+    comes first.
+    """
     this = situation.identity
     progress = progress_of(situation)
     done = f"{situation.updated} of {situation.target} updated"
@@ -67,6 +73,7 @@ def object_page(
     number = len(situation.members)
     return markup(
         [
+            _alarm(warning),
             title,
             tag("p", summary_of(situation)),
             tag("section", tag("h2", "Rollout"), bar, tag("p", progress.message)),
@@ -83,7 +90,11 @@ def object_page(
 
 
 def error_page(line: str) -> Markup:
-    return markup([tag("h1", "This cannot be shown now"), tag("p", line, class_="error", role="alert")])
+    return markup([tag("h1", "This cannot be shown now"), _alarm(line)])
+
+
+def _alarm(line: str) -> Content:
+    return tag("p", line, class_="error", role="alert") if line else ""
 
 
 def _fleet_row(root: str, situation: Situation) -> Markup:

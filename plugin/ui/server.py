@@ -17,10 +17,13 @@ from typing import Final
 from aiohttp import web
 
 from controller.running import is_set_within
-from plugin.connection import Failed, Session
-from plugin.ui.html import path
-from plugin.ui.look import Look, look
-from plugin.ui.pages import document
+from informers.errors import ApiError
+from plugin.commands.watching import SILENT_S, follow
+from plugin.connection import Failed, Session, describe
+from plugin.printing import clean
+from plugin.ui.html import Markup, path
+from plugin.ui.look import Look, look_at
+from plugin.ui.pages import document, error_page
 from plugin.ui.watches import RETRY_S, Changes
 
 LOOPBACK: Final = "127.0.0.1"
@@ -84,7 +87,13 @@ class Page:
         return web.Response(text=(files("plugin.ui") / name).read_text(), content_type=ASSETS[name], headers=HEADERS)
 
     async def _page(self, request: web.Request) -> web.Response:
-        shown = await self._look(request)
+        try:
+            async with asyncio.timeout(SILENT_S):
+                shown = await self._look(request)
+        except ApiError as error:
+            shown = Look(error_page(describe(error)))
+        except TimeoutError:
+            shown = Look(error_page(f"no answer from the API server in {SILENT_S:.0f} seconds"))
         place = self._place(request)
         title = f"{place.get('name', 'all sets and pools')} - vmherd"
         text = document(self.root, path(*place.values()), title, shown.main)
@@ -93,19 +102,32 @@ class Page:
     async def _live(self, request: web.Request) -> web.StreamResponse:
         answer = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
         await answer.prepare(request)
-        sent = ""
-        while True:
+        last, said, change = Look(Markup("")), "", asyncio.Event()
+        change.set()
+
+        async def look() -> Look:
+            nonlocal change
             change = self._changes.next()
-            shown = await self._look(request)
-            if shown.main != sent:
-                await answer.write(f"data: {shown.main}\n\n".encode())
-                sent = shown.main
-            await is_set_within(change, RETRY_S if shown.is_error else SLOWEST_S)
+            return await self._look(request)
+
+        async def pause() -> None:
+            await is_set_within(change, RETRY_S if last.is_error else SLOWEST_S)
             await asyncio.sleep(QUIET_S)
+
+        async def show(shown: Look, silence: str) -> None:
+            nonlocal last, said
+            if silence:
+                await answer.write(f"event: silence\ndata: {clean(silence)}\n\n".encode())
+            elif shown.main != last.main or said:
+                await answer.write(f"data: {shown.main}\n\n".encode())
+            last, said = shown, silence
+
+        await follow(last, look, show, pause=pause)
+        return answer
 
     async def _look(self, request: web.Request) -> Look:
         async with self._one_look:
-            return await look(self._session, self.root, self._place(request))
+            return await look_at(self._session, self.root, self._place(request))
 
     def _place(self, request: web.Request) -> dict[str, str]:
         return {key: text for key, text in request.match_info.items() if key != "token"}

@@ -40,13 +40,15 @@ LEAVES: Final = "leaves"
 
 class Fate(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What happens to one VM or VMI. `turn` is its place in the order of the update, or 0. `held` says why it must wait
-    or stays as it is. `lost_disks` are deleted with it, and `grown_disks` are the new sizes of disks that grow.
+    or stays as it is. `because` says why KubeVirt does not make the change live. `lost_disks` are deleted with it, and
+    `grown_disks` are the new sizes of disks that grow.
     """
 
     name: str
     effect: str
     turn: int = 0
     held: str = ""
+    because: str = ""
     lost_disks: tuple[str, ...] = ()
     grown_disks: Mapping[str, str] = {}
 
@@ -76,7 +78,7 @@ def forecast_lines(forecast: Forecast, *, width: int = 0) -> list[str]:
 
 
 def _why(fate: Fate) -> str:
-    texts = [f"held: {fate.held}"] if fate.held else []
+    texts = [f"held: {fate.held}"] if fate.held else [fate.because] if fate.because else []
     texts += [f"deletes its disks {', '.join(fate.lost_disks)}"] if fate.lost_disks else []
     texts += [f"disk {name} grows to {size}" for name, size in fate.grown_disks.items()]
     return "; ".join(texts)
@@ -109,6 +111,7 @@ def _fate(situation: Situation, machine: Machine) -> Fate:
         name=name,
         effect=effect_of(step),
         held=_held(situation, step),
+        because=step.obstacle,
         lost_disks=step.lost_disks,
         grown_disks={name: size for name, (_, size) in step.sizes.items()},
     )

@@ -92,7 +92,9 @@ def tree_lines(
         ready,
         "",
         age(situation.created, now),
-        reason_of(situation) or "; ".join(situation.failures) or situation.stops,
+        reason_of(situation)
+        or "; ".join(f"{type_}: {text}" for type_, text in situation.failures.items())
+        or situation.stops,
     )
     rows: list[tuple[str, ...]] = [root]
     for number, member in enumerate(members, start=1):

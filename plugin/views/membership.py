@@ -10,7 +10,15 @@ from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.label_selectors import LabelSelector, Selector, parse_selector
 from controller.apimachinery.owner_references import controller_reference
 from controller.kinds import KINDS, POOLS, Kind
-from controller.kubevirt.annotations import BUSY_UNTIL, PROTECT, REMOVE, REVISION_NAME
+from controller.kubevirt.annotations import (
+    BUSY_UNTIL,
+    DRAINING,
+    IN_SERVICE,
+    OWN_NOTES,
+    PROTECT,
+    REMOVE,
+    REVISION_NAME,
+)
 from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.replicaset_types import ReplicaSet
@@ -22,6 +30,7 @@ from plugin.views.steering import Refused
 
 OWNERS: Final = ("metadata", "ownerReferences")
 LABELS: Final = ("metadata", "labels")
+ANNOTATIONS: Final = ("metadata", "annotations")
 REVISION: Final = (*LABELS, REVISION_NAME)
 MACHINE_LABELS: Final = ("spec", "template", "metadata", "labels")
 
@@ -79,9 +88,9 @@ def detach_edits(member: Document, owner: ReplicaSet | None) -> tuple[Edit, ...]
     """
     reference = controller(member)
     others = [each for each in field(member, OWNERS) if each is not reference]
-    release = Edit(OWNERS, others or ABSENT)
+    release = (Edit(OWNERS, others or ABSENT), *_without_notes(member, owner))
     if owner is None:
-        return (release,)
+        return release
     selector = owner.spec.selector or LabelSelector()
     labels = _labels(member)
     left = {name: text for name, text in labels.items() if name not in (selector.match_labels or {})}
@@ -90,7 +99,20 @@ def detach_edits(member: Document, owner: ReplicaSet | None) -> tuple[Edit, ...]
             f"{_path(member)} would be adopted again: change a label of matchExpressions with kubectl label first"
         )
     removed = [Edit((*LABELS, name), ABSENT) for name in labels if name not in left]
-    return (release, *removed)
+    return (*release, *removed)
+
+
+def _without_notes(member: Document, owner: ReplicaSet | None) -> tuple[Edit, ...]:
+    """Return the changes that take the notes of vmherd off a member. If the VMI of a pool's VM may have a mark too, the
+    controller takes both off, the one of the VMI first.
+    """
+    notes = [name for name in OWN_NOTES if field(member, (*ANNOTATIONS, name)) is not ABSENT]
+    label = field(member, (*LABELS, IN_SERVICE))
+    if owner is None and field(member, (*MACHINE_LABELS, IN_SERVICE)) is not ABSENT:
+        return ()
+    removed = tuple(Edit((*ANNOTATIONS, name), ABSENT) for name in notes)
+    is_out = owner is not None and DRAINING in notes and label == "false" and not _selector(owner).reads(IN_SERVICE)
+    return (*removed, Edit((*LABELS, IN_SERVICE), "true")) if is_out else removed
 
 
 def adopt_edits(member: Document, owner: ReplicaSet | Pool) -> tuple[Edit, ...]:

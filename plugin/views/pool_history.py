@@ -39,7 +39,7 @@ def history_of_pool(snapshot: Snapshot, *, counts: bool) -> History:
         changes = effect = ""
         if before is not None and template is not None:
             changes = describe_difference(before, template)
-            effect = effect_between(before, template, live=snapshot.live is not None)
+            effect = effect_between(before, template, snapshot.live)
         row = Revision(
             revision=each.revision,
             name=name,

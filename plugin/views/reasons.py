@@ -6,13 +6,15 @@ from shlex import quote
 
 from msgspec import Struct
 
-from controller.kubevirt.annotations import MOST_DISRUPTIVE, PROTECT, RECREATE
+from controller.kubevirt.annotations import PROTECT
 from controller.kubevirt.busy import time_of
-from controller.kubevirt.resources import DISRUPTION_BUDGETS
 from controller.leaderelection.lease import Lease
+from controller.pool.rollout.update import UPDATE_HELD
+from controller.replicas.draining import time_text
 from controller.runtime.actions import Plan
 from controller.runtime.dry_run import dry_run_report
-from controller.runtime.waits import Why
+from controller.runtime.execute.successors import is_full_quota
+from controller.runtime.waits import Wait, Why
 from plugin.views.listing import listed, reason_of, why_of_member
 from plugin.views.situation import Member, Situation
 from plugin.views.tables import age, printable, short, wrapped
@@ -23,9 +25,6 @@ LISTED = 3
 
 FENCE = "kubectl taint nodes {} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
 """The command after which KubeVirt starts the VMs of a lost node again. If the machine runs, it damages their disks."""
-
-IF_ON = ", if the controller runs with --disruption-budgets"
-"""The status tells whether it does, but only if the object has no other problem."""
 
 BESIDE = "vmherd runs too; it works on this API group only in mode takeover, and an upgrade in mode auto keeps the mode"
 """What a user does not expect if KubeVirt is installed after vmherd."""
@@ -46,10 +45,18 @@ class Reason(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Leader(Struct, frozen=True, kw_only=True):
-    """The controller's lease. `is_alive` is False if no controller renews it."""
+    """The controller's lease. `is_alive` is False if no controller renews it. `since` is then the time of the last
+    renewal, or "" if there is no lease.
+    """
 
     is_alive: bool
     text: str
+    since: str = ""
+
+    @property
+    def warning(self) -> str:
+        """The text that the status is old, or ""."""
+        return f"no controller is at work since {self.since}: the status is of that time or older" if self.since else ""
 
 
 def summary_of(situation: Situation, *, all_namespaces: bool = False) -> str:
@@ -104,21 +111,21 @@ def reasons_of(
     lines += [("held", text) for text in _held(situation, plans=not other_writer)]
     lines += [("cause", text) for text in (*_failures(situation), *_causes(situation, now))]
     lines += [("wrong", text) for text in (*_wrong(situation), *map(printable, warned))]
-    subject = situation.found.partition(": ")[0]
-    if situation.found and not any(situation.found in text or text.startswith(subject) for _, text in lines):
+    if situation.found and not _is_told(situation):
         lines.append(("cause", situation.found))
     starting = [each for each in situation.members if not (each.is_ready or each.is_deleting or each.stopped)]
     if starting and {topic for topic, _ in lines} <= {"leader"}:
         lines.append(("cause", f"{listed([each.name for each in starting])}: {starting[0].status}, not ready"))
-    if not other_writer:
-        lines += [("next", text) for text in _next(situation.plan, upcoming)]
+    if not other_writer and (leader is None or not leader.since):
+        lines += [("next", text) for text in _next(situation.plan, upcoming, now)]
     if leader is not None and leader.is_alive and not other_writer:
         lines.append(("leader", leader.text))
     lines += [
         ("fence", f"{FENCE.format(quote(printable(node)))}{flags}  # only if the machine is off")
         for node in _lost_nodes(situation)
     ]
-    lines += [("try", f"{text}{flags}") for text in _advice(situation, keeps_templates=not other_writer)]
+    advice = dict.fromkeys(_advice(situation, keeps_templates=not other_writer))
+    lines += [("try", f"{text}{flags}") for text in advice]
     if situation.is_deleting and situation.finalizers and leader is not None and not leader.is_alive:
         # Without a controller, nothing removes its finalizers.
         lines.append(("try", f"kubectl vmherd cleanup --dry-run=client -n {situation.identity.namespace}"))
@@ -140,17 +147,18 @@ def why_lines(
 
 def leader_of(leases: Iterable[Lease], now: datetime) -> Leader:
     """Return the controller whose lease was renewed recently. If there is no such lease, say so."""
-    dead = "no controller has a lease"
+    dead = Leader(is_alive=False, text="no controller has a lease")
     for lease in leases:
         renewed = time_of(lease.record.renew_time or "")
-        if not lease.holder or renewed is None:
+        if renewed is None:
             continue
         passed = (now - renewed).total_seconds()
-        text = f"{lease.holder} (lease {lease.metadata.key}, renewed {short(passed)} ago)"
-        if passed <= 2 * (lease.record.lease_duration_seconds or USUAL_LEASE_S):
+        text = f"{lease.holder or 'has released it'} (lease {lease.metadata.key}, renewed {short(passed)} ago)"
+        if lease.holder and passed <= 2 * (lease.record.lease_duration_seconds or USUAL_LEASE_S):
             return Leader(is_alive=True, text=text)
-        dead = f"no controller renews the lease: the last one was {text}"
-    return Leader(is_alive=False, text=dead)
+        text = f"no controller renews the lease: the last one {'was ' if lease.holder else ''}{text}"
+        dead = Leader(is_alive=False, text=text, since=time_text(renewed))
+    return dead
 
 
 def _lost_nodes(situation: Situation) -> list[str]:
@@ -159,17 +167,29 @@ def _lost_nodes(situation: Situation) -> list[str]:
 
 def _held(situation: Situation, *, plans: bool) -> Iterable[str]:
     """Return what waits. `plans` is False if vmherd does not work on the object, so its plan holds nothing."""
-    blocked = reason_of(situation)
-    yield from filter(None, (blocked, situation.left_out))
-    waits = [each for each in situation.plan.waits if each.until is None and each.text not in blocked]
-    if plans and waits and not situation.is_deleting:
+    yield from filter(None, (reason_of(situation), situation.left_out))
+    if not plans or situation.is_deleting or situation.invalid:
+        return
+    # The stall of a wait has its text.
+    stall = situation.stall.reason if situation.stall is not None and not situation.by_hand else ""
+    waits = [each for each in situation.plan.waits if each.until is None and not (each.stall and each.stall == stall)]
+    if waits:
         yield "; ".join(f"{each.text}{_limit(situation) if each.why is Why.OTHERS else ''}" for each in waits)
 
 
 def _failures(situation: Situation) -> Iterable[str]:
     """Return the failures of the status, without a failure that `held` names already."""
-    blocked = reason_of(situation)
-    return (text for text in situation.failures if text.partition(": ")[2] not in blocked)
+    stall = situation.stall.message if situation.stall is not None else ""
+    return (f"{type_}: {text}" for type_, text in situation.failures.items() if text != stall)
+
+
+def _is_told(situation: Situation) -> bool:
+    """Return True if other lines tell the problem that the status names first."""
+    stall = (situation.stall.message or "") if situation.stall is not None else ""
+    texts = {stall, situation.invalid, situation.wrong_in_short, *situation.failures.values()}
+    texts.update(each.text for each in situation.plan.waits)
+    named = {each.name for each in situation.members if each.problem or each.finalizers}
+    return situation.subject in named or situation.found in map(printable, texts)
 
 
 def _limit(situation: Situation) -> str:
@@ -205,17 +225,20 @@ def _wrong(situation: Situation) -> Iterable[str]:
         yield f"and {len(others) - LISTED} more wrong annotations"
 
 
-def _next(plan: Plan, upcoming: Sequence[Upcoming]) -> Iterable[str]:
+def _next(plan: Plan, upcoming: Sequence[Upcoming], now: datetime) -> Iterable[str]:
     actions = dry_run_report(plan, status=False).actions
-    for text in actions[:LISTED]:
-        yield f"{text}{IF_ON}" if text.startswith(f"create {DISRUPTION_BUDGETS.plural} ") else text
+    yield from actions[:LISTED]
     if len(actions) > LISTED:
         yield f"and {len(actions) - LISTED} more writes"
-    yield from (each.text for each in upcoming if each.is_write)
-    others = [each.text for each in plan.waits if each.until is not None]
-    others += [each.text for each in upcoming if not each.is_write]
-    if others:
-        yield "; ".join(others)
+    later = [((each.until - now).total_seconds(), _in_time(each, now)) for each in plan.waits if each.until is not None]
+    later += [(float("inf") if each.seconds is None else each.seconds, each.text) for each in upcoming]
+    yield from (text for _, text in sorted(later, key=lambda each: each[0]))
+
+
+def _in_time(wait: Wait, now: datetime) -> str:
+    """Return the text of a wait with the time that is left, instead of the time at which it ends."""
+    assert wait.until is not None, "only a wait with an end has a time that is left"
+    return wait.text.replace(f"at {time_text(wait.until)}", f"in {short((wait.until - now).total_seconds())}")
 
 
 def _advice(situation: Situation, *, keeps_templates: bool) -> Iterable[str]:
@@ -223,21 +246,27 @@ def _advice(situation: Situation, *, keeps_templates: bool) -> Iterable[str]:
 
     `keeps_templates` is False behind KubeVirt's own controller, which keeps the templates of pools only.
     """
-    this = f"{situation.identity.short}/{situation.identity.name}"
+    this, by_name = (
+        f"{situation.identity.short}/{situation.identity.name}",
+        {each.name: each for each in situation.members},
+    )
     if situation.is_deleting:
         return
     if situation.is_paused:
         yield f"kubectl vmherd rollout resume {this}"
         return
     broken = any(each.is_updated and each.problem for each in situation.members)
+    held = any(each.stall == UPDATE_HELD for each in situation.plan.waits)
     can_return = keeps_templates or situation.identity.member == "VM"
-    is_stuck = broken or situation.recreation_held
-    if can_return and situation.updated < situation.target and is_stuck and not situation.by_hand:
+    if can_return and situation.updated < situation.target and (broken or held) and not situation.by_hand:
         yield f"kubectl vmherd rollout undo {this}"
-    if situation.recreation_held:
-        yield f"kubectl annotate --overwrite {this} {MOST_DISRUPTIVE}={RECREATE}"
-    if any("exceeded quota" in each for each in situation.failures):
+    if any(is_full_quota(each) for each in situation.failures.values()):
         yield "kubectl describe resourcequota"
     for each in situation.plan.waits:
+        first = by_name.get(each.names[0]) if each.names and each.needs_user else None
         if each.remedy:
             yield each.remedy.format(this=this)
+        elif first is not None and first.remedy:
+            yield first.remedy
+        elif first is not None and first.stopped:
+            yield f"virtctl start {first.name}"

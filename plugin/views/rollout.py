@@ -8,10 +8,6 @@ from enum import StrEnum
 from msgspec import Struct, structs
 
 from plugin.views.situation import Situation
-from plugin.views.tables import short
-
-BAR = 12
-"""The number of characters of the progress bar."""
 
 
 class State(StrEnum):
@@ -48,7 +44,7 @@ def progress_of(situation: Situation, *, pinned: int = 0) -> Progress:
         wanted=situation.wanted,
         updated=situation.updated,
         ready=situation.ready,
-        unavailable=situation.unavailable,
+        unavailable=situation.wanted - situation.available,
         problem=problem,
     )
 
@@ -83,9 +79,9 @@ def _judge(situation: Situation, pinned: int) -> tuple[State, str]:
     surplus = situation.total - situation.bridged - situation.wanted
     if surplus > 0:
         return State.WAITING, f"{waiting} {surplus} old {member}s are pending termination..."
-    available = situation.wanted - situation.unavailable
-    if situation.total < situation.wanted or situation.unavailable > 0:
-        return State.WAITING, f"{waiting} {max(available, 0)} of {situation.wanted} updated {member}s are available..."
+    if situation.total < situation.wanted or situation.available < situation.wanted:
+        done = f"{situation.available} of {situation.wanted} updated {member}s are available"
+        return State.WAITING, f"{waiting} {done}..."
     if situation.target < situation.wanted:
         return State.DONE, f"partitioned roll out complete: {situation.target} new {member}s have been updated..."
     stops = f", but {situation.stops}" if situation.stops else ""
@@ -101,20 +97,3 @@ def behind_kubevirt(situation: Situation, why: str) -> Situation:
     is_known = any(member.revision for member in situation.members)
     unknown = situation.by_hand if not is_known else ""
     return structs.replace(situation, by_hand="; ".join(filter(None, (unknown, why))))
-
-
-def live_line(situation: Situation, seconds: float) -> str:
-    done = round(BAR * situation.updated / situation.target) if situation.target else BAR
-    parts = [situation.identity.name]
-    if situation.revisions:
-        parts.append(f"rev {situation.revisions}")
-    parts += [
-        ("#" * min(done, BAR)).ljust(BAR, "."),
-        f"{situation.updated}/{situation.target} updated",
-        f"{situation.ready} ready",
-    ]
-    if situation.most_unavailable is not None:
-        parts.append(f"{situation.unavailable}/{situation.most_unavailable} unavailable")
-    parts += ["paused"] if situation.is_paused else []
-    parts += [situation.step] if situation.step else []
-    return "  ".join([*parts, short(seconds), *filter(None, [situation.problem])])

@@ -1,30 +1,36 @@
 """What the controller sees of one replica set or pool: counts, members, revisions, the next plan, and what waits.
 
-The values come from the controller's own functions, so they are the controller's view of the same objects.
-`situations` has one function for each kind.
+The values come from a status and a plan, so they are the controller's view of the same objects. `situations` has one
+function for each kind.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from itertools import chain
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from controller.apimachinery.conditions import Condition, find_true
-from controller.kinds import Kind
+from controller.kinds import POOLS, Kind
 from controller.kubevirt.annotations import REMOVE, SUBSTITUTE, is_marked, is_protected
 from controller.kubevirt.busy import busy_reason
+from controller.kubevirt.problems import text_of
 from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.failures import VIRTUAL_MACHINE_FAILURE
+from controller.replicas.catalogue import Place
 from controller.replicas.conditions import DEADLINE, REPLICA_BACK_OFF, REPLICA_FAILURE, STALLED
 from controller.replicas.draining import mark_of, time_text
+from controller.replicas.kstatus import MESSAGES, texts_of, word_of
+from controller.replicas.wrong_annotations import Wrong, problem_of, with_hints, wrong_on
 from controller.runtime.actions import Outcome, Plan, Skipped
 from controller.runtime.waits import Why
 from informers.meta import KubeObject, ObjectMeta
 from plugin.views.tables import printable
 
 DELETING: Final = "Deleting"
+TERMINATING: Final = "Terminating"
 
 PROTECTED: Final = "protected"
 """The note of a member that its user protects from scale-in."""
@@ -37,8 +43,9 @@ class Member(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
 
     `revision` is the member's revision, and `running_revision` is the revision of its VMI. `problem` says why the
     member is not ready, and `unready_since` says since when. `finalizers` are the finalizers of a member that is being
-    deleted. `note` says how a user has marked the member, for example as protected. `stopped` names the field that
-    keeps a stopped member from running, such as `runStrategy Halted`. `lost_node` is the node of a lost VM (P28).
+    deleted. `note` says how a user has marked the member, for example as protected, and `remedy` is the command that
+    ends the mark. `stopped` names the field that keeps a stopped member from running, such as `runStrategy Halted`.
+    `lost_node` is the node of a lost VM (P28).
     """
 
     kind: str
@@ -55,6 +62,7 @@ class Member(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     unready_since: datetime | None = None
     finalizers: tuple[str, ...] = ()
     note: str = ""
+    remedy: str = ""
     stopped: str = ""
     lost_node: str = ""
 
@@ -91,11 +99,12 @@ class Situation(Struct, frozen=True, kw_only=True):
     `target` is the number of members that the rollout will update. A partition or update selectors make it smaller
     than `wanted`, and `left_out` says so. `step` is the present step of an update in steps, or "".
     `most_unavailable` is None if no rollout limits the unavailable members, and `percentage` is this limit if a
-    user wrote it in percent. `by_hand` says why outdated members stay outdated until a user acts. `recreation_held`
-    is True if an update waits for leave to delete VMs with their disks. `stalled` says what the condition says.
-    `failures` are the failures that the status reports, such as a full quota. `found` is the first problem, as the
-    field `problem` of the status names it. `finalizers` are those of an object that is being deleted. `wrong` are
-    the wrong annotations (P23). `bridged` is the number of lost VMs in whose place another VM exists (P28).
+    user wrote it in percent. `unavailable` is the number that the plan compares with this limit. `by_hand` says why
+    outdated members stay outdated until a user acts. `stall` is the condition `Stalled`.
+    `failures` are the messages of the failure conditions by type, such as a full quota. `found` is the first problem,
+    as the field `problem` of the status names it, and `subject` the member that it is about, or "". `finalizers` are
+    those of an object that is being deleted. `wrong` are the wrong annotations, and `wrong_in_short` the line about
+    them in the status (P23). `bridged` is the number of lost VMs in whose place another VM exists (P28).
     """
 
     identity: Identity
@@ -106,6 +115,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     updated: int
     target: int
     unavailable: int = 0
+    available: int = 0
     most_unavailable: int | None = None
     percentage: str = ""
     revision: str = ""
@@ -121,11 +131,12 @@ class Situation(Struct, frozen=True, kw_only=True):
     by_hand: str = ""
     left_out: str = ""
     step: str = ""
-    recreation_held: bool = False
-    stalled: str = ""
-    failures: tuple[str, ...] = ()
+    stall: Condition | None = None
+    failures: Mapping[str, str] = {}
     found: str = ""
+    subject: str = ""
     wrong: tuple[str, ...] = ()
+    wrong_in_short: str = ""
     bridged: int = 0
 
     @property
@@ -138,6 +149,10 @@ class Situation(Struct, frozen=True, kw_only=True):
         """The text that the object is being deleted, with the finalizers that it waits for, or ""."""
         waits = f", it waits for the finalizers {', '.join(self.finalizers)}" if self.finalizers else ""
         return f"the {self.identity.noun} is being deleted{waits}" if self.is_deleting else ""
+
+    @property
+    def stalled(self) -> str:
+        return f"stalled: {printable(self.stall.message or self.stall.reason or STALLED)}" if self.stall else ""
 
     @property
     def problem(self) -> str:
@@ -157,39 +172,70 @@ class Situation(Struct, frozen=True, kw_only=True):
         return self.revision or self.old_revision
 
 
-def situation_of_owner(kind: Kind[Any], group: str, owner: Any, **fields: Any) -> Situation:
-    """Return a situation with what the object itself shows. `fields` has the other fields."""
-    meta, status = owner.metadata, owner.status
-    return Situation(
-        identity=identity_of(kind, group, meta),
-        created=meta.creation_timestamp,
-        is_observed=is_observed(meta, status.observed_generation if status is not None else None),
-        is_paused=bool(owner.spec.paused),
-        is_deleting=meta.deletion_timestamp is not None,
-        finalizers=finalizers_of(meta),
-        **fields,
-    )
+def situation_from_status(kind: Kind[Any], group: str, owner: Any, status: Any, **fields: Any) -> Situation:
+    """Return what the object and a status show. `fields` has the fields that a snapshot shows in another way.
 
-
-def situation_in_plan(kind: Kind[Any], group: str, snapshot: Any, status: Any, **fields: Any) -> Situation:
-    """Return a situation with what the object, its snapshot and its plan show. `fields` has the other fields. `status`
-    is the status that the controller would write with the plan.
+    KubeVirt's own controller writes no number of updated VMs. If the status lacks this number, all VMs count as
+    updated.
     """
-    before = snapshot.owner.status
-    return situation_of_owner(
+    meta, conditions = owner.metadata, getattr(status, "conditions", None)
+    wanted = 1 if owner.spec.replicas is None else owner.spec.replicas
+    total, ready, updated = (getattr(status, name, None) for name in ("replicas", "ready_replicas", "updated_replicas"))
+    total, ready = total or 0, ready or 0
+    current, old = (
+        (getattr(status, name, None) or "").removeprefix(f"{meta.name}-")
+        for name in ("update_revision", "current_revision")
+    )
+    place = Place.POOL if kind is POOLS else Place.SET
+    observed = getattr(owner.status, "observed_generation", None)
+    shown: dict[str, Any] = {
+        "identity": identity_of(kind, group, meta),
+        "created": meta.creation_timestamp,
+        "wanted": wanted,
+        "total": total,
+        "ready": ready,
+        "updated": total if updated is None else updated,
+        "target": wanted,
+        "unavailable": max(wanted - ready, 0),
+        "available": min(wanted, ready),
+        "revision": current,
+        "old_revision": old,
+        "status": _word(status, wanted, total, ready, paused=bool(owner.spec.paused)),
+        "is_observed": observed is None or meta.generation is None or observed >= meta.generation,
+        "is_paused": bool(owner.spec.paused),
+        "is_deleting": meta.deletion_timestamp is not None,
+        "finalizers": finalizers_of(meta),
+        "failures": failures_of(conditions),
+        "found": _problem(status),
+        "stall": find_true(conditions, STALLED),
+        **_wrong(with_hints(wrong_on(meta, place))),
+    }
+    return Situation(**{**shown, **fields})
+
+
+def situation_in_plan(kind: Kind[Any], group: str, snapshot: Any, plan: Plan, status: Any, **fields: Any) -> Situation:
+    """Return what the object, its snapshot and its plan show. `status` is the status that the controller would write
+    with the plan. `fields` has the other fields.
+    """
+    before, is_valid = snapshot.owner.status, not fields.get("invalid")
+    # With an invalid spec, the controller tries no write. A failure in the status is then an old one.
+    failing = [each.conditions for each in (status, before) if each is not None and is_valid]
+    situation = situation_from_status(
         kind,
         group,
         snapshot.owner,
-        total=status.replicas or 0,
-        ready=status.ready_replicas or 0,
-        status=status.printable_status or "",
-        found=printable(status.problem or ""),
-        # With an invalid spec, the controller tries no write. A failure in the status is then an old one.
-        failures=failures_of(*(each.conditions for each in (status, before) if each and not fields["invalid"])),
-        stalled=stall_of(status.conditions) or _known_stall(snapshot.owner, fields["members"]),
-        wrong=tuple(each.text for each in snapshot.wrong_annotations),
+        status,
+        plan=plan,
+        failures=failures_of(*failing),
+        **_wrong(snapshot.wrong_annotations),
         **fields,
     )
+    noted = find_true(before.conditions if before is not None else None, STALLED)
+    if situation.stall is not None or noted is None or noted.reason != DEADLINE:
+        return situation
+    # The controller remembers for longer than the objects tell since when a member of a crash loop is not ready.
+    is_down = any(each.unready_since is not None for each in situation.members)
+    return replace(situation, stall=noted) if is_down and situation.is_observed else situation
 
 
 def identity_of(kind: Kind[Any], group: str, meta: ObjectMeta) -> Identity:
@@ -205,14 +251,13 @@ def identity_of(kind: Kind[Any], group: str, meta: ObjectMeta) -> Identity:
     )
 
 
-def failures_of(*conditions: Iterable[Condition] | None) -> tuple[str, ...]:
-    """Return the messages of the failure conditions whose status is "True". The first list with a type counts."""
+def failures_of(*conditions: Iterable[Condition] | None) -> Mapping[str, str]:
+    """Return the messages of the failure conditions that are true. The first list with a type counts."""
     found: dict[str, str] = {}
     for condition in chain.from_iterable(each or () for each in conditions):
         if condition.status == "True" and condition.type in FAILURES:
-            text = printable(condition.message or condition.reason or "")
-            found.setdefault(condition.type, f"{condition.type}: {text}")
-    return tuple(found.values())
+            found.setdefault(condition.type, text_of(condition))
+    return found
 
 
 def not_yet_tried(plan: Plan) -> tuple[Outcome, ...]:
@@ -225,38 +270,44 @@ def finalizers_of(meta: ObjectMeta) -> tuple[str, ...]:
     return tuple(meta.finalizers or ()) if meta.deletion_timestamp is not None else ()
 
 
-def marks_of(obj: KubeObject, now: datetime) -> str:
-    """Return the marks of a user on a VM or VMI that count now, and the mark of its drain, separated by commas."""
-    meta, drain = obj.metadata, mark_of(obj.metadata)
+def marks_of(obj: KubeObject, kind: str, now: datetime) -> dict[str, Any]:
+    """Return the fields `note` and `remedy` of a member: the marks that count now, and the command that ends the first
+    of those that keep it. `kind` is vm or vmi.
+    """
+    meta, drain, busy = obj.metadata, mark_of(obj.metadata), busy_reason(obj, now)
     marks = (
         PROTECTED if is_protected(meta) else "",
         "removed first" if is_marked(meta, REMOVE) else "",
         "substitute" if is_marked(meta, SUBSTITUTE) else "",
-        printable(busy_reason(obj, now)).removeprefix("it is "),
+        printable(busy).removeprefix("it is "),
         f"drains until {time_text(drain.until)} ({printable(drain.cause)})" if drain is not None else "",
     )
-    return ", ".join(filter(None, marks))
+    name = f"{kind}/{meta.name}"
+    unmark = f"kubectl vmherd unprotect {name}" if is_protected(meta) else f"kubectl vmherd busy {name} --clear"
+    return {"note": ", ".join(filter(None, marks)), "remedy": unmark if is_protected(meta) or busy else ""}
 
 
-def is_observed(meta: ObjectMeta, observed: int | None) -> bool:
-    """A status without an observed generation counts as up to date."""
-    return observed is None or meta.generation is None or observed >= meta.generation
+def _wrong(found: tuple[Wrong, ...]) -> dict[str, Any]:
+    return {"wrong": tuple(each.text for each in found), "wrong_in_short": printable(problem_of(found))}
 
 
-def stall_of(conditions: Iterable[Condition] | None) -> str:
-    """Return what the condition `Stalled` says, or "" if the condition is absent."""
-    stalled = find_true(conditions, STALLED)
-    return f"stalled: {printable(stalled.message or stalled.reason or STALLED)}" if stalled is not None else ""
+def _problem(status: Any) -> str:
+    """Return the first problem. KubeVirt's CRDs have no field for it, so the conditions are read too."""
+    texts = texts_of(getattr(status, "conditions", None))
+    said = [getattr(status, "problem", None), *(text for text in texts if text not in MESSAGES.values())]
+    return printable(next(filter(None, said), ""))
 
 
-def _known_stall(owner: Any, members: Iterable[Member]) -> str:
-    """Return what the controller has written about the progress deadline of a member, or "" if that is outdated.
-
-    The controller remembers for longer than the objects tell how long a member of a crash loop has not been ready.
-    """
-    stalled = find_true(owner.status.conditions if owner.status is not None else None, STALLED)
-    if stalled is None or stalled.reason != DEADLINE:
-        return ""
-    text, down = stall_of((stalled,)), (each.name for each in members if each.unready_since is not None)
-    is_new = is_observed(owner.metadata, owner.status.observed_generation)
-    return text if is_new and any(text.startswith(f"stalled: {name}: ") for name in down) else ""
+def _word(status: Any, wanted: int, total: int, ready: int, *, paused: bool) -> str:
+    """Return the word of the status. KubeVirt's CRDs have no field for the word, so the conditions are read too."""
+    conditions = getattr(status, "conditions", None)
+    said = word_of(getattr(status, "printable_status", None), conditions)
+    if said:
+        return said
+    if find_true(conditions, STALLED) is not None:
+        return "Degraded"
+    if paused:
+        return "Paused"
+    if status is None or total != wanted:
+        return "Scaling"
+    return "Running" if ready >= wanted else "Degraded"

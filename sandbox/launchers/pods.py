@@ -169,6 +169,8 @@ def new_pod(vmi: SimulatedVMI, *, node: str, migration_uid: str = "") -> Create:
     spec: Fields = {
         "automountServiceAccountToken": False,
         "restartPolicy": "Never",
+        "hostname": vmi.wanted.hostname or meta.name,
+        "subdomain": vmi.wanted.subdomain or "",
         "containers": [container],
         "readinessGates": [{"conditionType": "kubevirt.io/virtual-machine-unpaused"}],
     }

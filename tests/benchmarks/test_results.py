@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import runner
+from benchmarks import figures, runner
 from benchmarks.case import About, Case, Conditions, Measure, Result, Setting
 from benchmarks.cases import CASES
 from benchmarks.table import table
@@ -10,9 +10,9 @@ from benchmarks.table import table
 QUIET, BUSY = (Conditions("2026-11-22", 2, "3.11.7", "abc1234", others) for others in (0.01, 0.6))
 
 
-def made_up(size: int = 1_000, *, conditions: Conditions = QUIET, **values: float) -> Result:
+def made_up(size: int = 1_000, *, conditions: Conditions = QUIET, command: str = "", **values: float) -> Result:
     rounds = [{key: value * factor for key, value in values.items()} for factor in (1.0, 2.0, 4.0)]
-    return Result(size, "make bench", rounds=rounds, conditions=[conditions] * 3)
+    return Result("set-burst", size, command, rounds=rounds, conditions=[conditions] * 3)
 
 
 def test_each_round_has_its_own_directory_and_its_values(tmp_path):
@@ -42,6 +42,20 @@ def test_wall_times_of_a_busy_machine_are_not_shown():
     shown = table(CASES["set-burst"], made_up(conditions=BUSY, up_s=1.0, up_cpu_ms=0.5))
     assert "| VMIs: all created (s) |  | not usable | not usable | not usable |" in shown
     assert "| CPU for each create (ms) |  | 0.50 | 1.00 | 2.00 |" in shown
+
+
+def test_a_result_of_a_quiet_machine_replaces_the_earlier_one_of_the_same_case_size_and_python(tmp_path):
+    file = tmp_path / "figures.json"
+    file.write_text("[]")
+    newer = Conditions("2026-11-23", 2, "3.14.6", "abc1234", 0.01)
+    results = [made_up(up_s=1.0), made_up(10, up_s=2.0), made_up(conditions=newer, up_s=3.0), made_up(up_s=4.0)]
+    for each in results:
+        figures.note(each, file)
+    assert figures.read(file) == [results[1], results[3], results[2]]
+    figures.note(made_up(conditions=BUSY), file)
+    figures.note(made_up(command="make bench --quick"), file)
+    figures.note(Result("set-burst", 10, "make bench", "another", conditions=[QUIET]), file)
+    assert figures.read(file) == [results[1], results[3], results[2]]
 
 
 @pytest.mark.parametrize("name", ["planning", "changes"])

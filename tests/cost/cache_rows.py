@@ -12,7 +12,7 @@ from controller.apimachinery.three_way_merge import PLAIN
 from controller.events.correlator import Correlator, ObjectRef
 from controller.kinds import POOLS
 from controller.kubevirt import annotations as names
-from controller.kubevirt.live_updates import unapplied
+from controller.kubevirt.live_updates import change_between, unapplied
 from controller.kubevirt.pool_types import PoolStatus
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.services import ServiceRequest, make_service, template_of_replicaset
@@ -40,6 +40,14 @@ from tests.builders import NOW
 from tests.cost.member_rows import POOL_STATES
 from tests.cost.meter import Call
 from tests.cost.rows import note, row, vm
+
+
+@row(20, 2_000)
+def change_of_volumes(n: int) -> Call:
+    names = [f"v{number}" for number in range(n)]
+    old, new = ([{"name": name, "containerDisk": {"image": each}} for name in names] for each in "12")
+    one, other = ({"template": {"spec": {"volumes": volumes}}} for volumes in (old, new))
+    return lambda: change_between(one, other)
 
 
 @row(20, 2_000, "tolerations", "nodeSelector", "affinity")

@@ -3,6 +3,8 @@
 from controller.apimachinery import finalizers, label_selectors, node_requirements
 from controller.apimachinery.conditions import Condition, merge_conditions
 from controller.apimachinery.label_selectors import LabelSelector, SelectorRequirement
+from controller.kubevirt.resources import VMS
+from controller.replicas.releases import Releases, plan_row
 from informers.meta import ObjectMeta, OwnerReference, controller_of, differs_only_in_version
 from tests import builders
 from tests import pool_builders as pools
@@ -76,3 +78,11 @@ def objects_that_differ_in_nothing(n: int) -> Call:
     many = {f"key-{number}": "v" for number in range(n)}
     one, other = (pools.vm(labels=many, annotations=dict(many), version=version) for version in ("1", "2"))
     return lambda: differs_only_in_version(one, other)
+
+
+@row(20, 2_000)
+def a_release_that_waits_and_a_selector_of_many_labels(n: int) -> Call:
+    selector = label_selectors.parse_selector(terms(n, "labels"))
+    assert isinstance(selector, label_selectors.Selector)
+    owner, held = pools.pool(), Releases((), (pools.vm(),), builders.NOW, 1)
+    return lambda: plan_row(VMS, owner.metadata, held, selector, builders.NOW)

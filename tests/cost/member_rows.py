@@ -9,6 +9,7 @@ import msgspec
 
 from controller.kinds import POOLS, REPLICA_SETS
 from controller.kubevirt import annotations as names
+from controller.pool.members.snapshot import LiveUpdates
 from controller.pool.plan import plan as plan_pool
 from controller.pool.status import next_status as pool_status
 from controller.pool.status import outcome_notices as pool_notices
@@ -142,7 +143,8 @@ def lost(n: int) -> Any:
 
 def live(n: int) -> Any:
     seen = outdated(n, updateStrategy=PROACTIVE, spec=pools.vm_spec(node_selector={"a": "b"}))
-    return msgspec.structs.replace(seen, live={each.vm.metadata.uid: NOW - timedelta(hours=1) for each in seen.members})
+    since = {each.vm.metadata.uid: NOW - timedelta(hours=1) for each in seen.members}
+    return msgspec.structs.replace(seen, live=LiveUpdates(since))
 
 
 POOL_STATES: Final[dict[str, Callable[[int], Any]]] = {

@@ -34,7 +34,6 @@ UNMEASURED = {
     "informers/resource.py": {"Resource.path"},
     "controller/apimachinery/quantities.py": {"seconds"},
     "controller/replicas/kstatus.py": {"text_of_defect"},
-    "controller/kubevirt/live_updates.py": {"_is_changing"},
     "controller/kubevirt/vmis.py": {"became_ready_at"},
     "controller/kubevirt/vms.py": {"became_ready_at", "is_start_requested"},
     "controller/kubevirt/problems.py": {"terminating_problem"},
@@ -44,8 +43,8 @@ UNMEASURED = {
     "controller/replicaset/snapshot.py": {"by_required_label"},
     "controller/pool/members/snapshot.py": {"by_former_pool_namespace"},
     "controller/pool/status.py": {"_failure_notices"},
-    "controller/pool/rollout/live.py": {"restart_due"},
-    "controller/pool/members/unready_periods.py": {"_first_down", "_noted_recovery", "_noted_since"},
+    "controller/pool/rollout/live.py": {"settled_at"},
+    "controller/pool/members/unready_periods.py": {"_recovering"},
     "controller/pool/healing/failing.py": {"pause_after", "record_patch"},
     "controller/events/correlator.py": {"SpamFilter.admit", "SpamFilter._evict"},
     # One loop over the members, the names or the revisions, in a rare state.
@@ -66,11 +65,10 @@ UNMEASURED = {
     "plugin/views/listing.py": {"sorted_by"},
     "plugin/views/membership.py": {"owner_kind", "controller", "detach_edits", "adopt_edits"},
     "plugin/views/reasons.py": {"member_line", "is_well", "leader_of"},
-    "plugin/views/rollout.py": {"behind_kubevirt", "live_line"},
+    "plugin/views/rollout.py": {"behind_kubevirt"},
     "plugin/views/set_history.py": {"staying_vmis"},
     "plugin/views/steering.py": {"restart_edits"},
     "plugin/views/tables.py": {"coloured_column"},
-    "plugin/views/upcoming.py": {"_writes"},
 }
 """The pure functions with a loop that no row executes, by file, with the reason."""
 

@@ -20,7 +20,11 @@ KUBEVIRT = {
     "apiVersion": "kubevirt.io/v1",
     "kind": "KubeVirt",
     "metadata": {"name": "kubevirt", "namespace": "default"},
-    "spec": {"configuration": {"vmRolloutStrategy": "LiveUpdate"}},
+    "spec": {
+        "configuration": {"vmRolloutStrategy": "LiveUpdate"},
+        "workloadUpdateStrategy": {"workloadUpdateMethods": ["LiveMigrate"]},
+    },
+    "status": {"observedKubeVirtVersion": "v1.9.0"},
 }
 MASQUERADE = {"interfaces": [{"name": "default", "masquerade": {}}]}
 
@@ -88,6 +92,23 @@ def test_p13_running_vms_get_sockets_and_memory_one_after_the_other_and_keep_the
         assert pools.status()["updatedReplicas"] == number
         migrate(pools, name, number)
         eventually(lambda done=number + 1: pools.status()["updatedReplicas"] == done, what=f"{name} is updated")
+    assert uids(pools) == before
+    pools.settle()
+    assert not pools.deleted()
+
+
+def test_p13_running_vms_get_a_volume_and_keep_their_instances(pools: PoolNamespace) -> None:
+    claim = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+    made_claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "more"}, "spec": claim}
+    pools.kubectl.apply(made_claim)
+    before = made(pools)
+    volume = {"name": "more", "persistentVolumeClaim": {"claimName": "more", "hotpluggable": True}}
+    new = template(volumes=[volume])
+    new["spec"]["template"]["spec"]["domain"]["devices"] = MASQUERADE | {"disks": [{"name": "more", "disk": {}}]}
+    pools.change_template(new)
+    eventually(lambda: pools.status()["updatedReplicas"] == 0, what="the update begins")
+    eventually(lambda: pools.status()["updatedReplicas"] == 2, what="both VMs are updated")
+    assert [each["spec"]["volumes"] for each in pools.vmis().values()] == [[volume]] * 2
     assert uids(pools) == before
     pools.settle()
     assert not pools.deleted()

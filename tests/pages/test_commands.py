@@ -37,6 +37,10 @@ ON_A_LAB = [
             "drain-vms",
             "limit-evictions",
             "survive-a-lost-node",
+            "name-each-vm",
+            "spread-over-nodes",
+            "autoscale-on-a-queue",
+            "working-hours",
             "gitops",
             "debug",
         )

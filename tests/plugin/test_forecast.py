@@ -11,11 +11,13 @@ import yaml
 from msgspec.structs import replace
 
 from controller.kubevirt.annotations import MOST_DISRUPTIVE, PARTITION, PROTECT, ROLLING_UPDATE
+from controller.kubevirt.live_updates import NO_METHOD, RolloutSettings
+from controller.pool.members.snapshot import LiveUpdates
 from controller.pool.plan import plan
 from controller.runtime.actions import Delete, ThreeWayMerge
 from plugin.manifests import LAST_APPLIED, apply_edits, read_manifest
 from plugin.views.edits import edited
-from plugin.views.forecast import forecast_of
+from plugin.views.forecast import forecast_lines, forecast_of
 from plugin.views.scaling import with_owner
 from tests import builders, pool_builders
 from tests.plugin import herds
@@ -213,6 +215,24 @@ def test_a_growing_disk_is_named():
     snapshot = with_owner(pool_builders.snapshot(old, [vm]), new)
     [fate] = forecast_of(snapshot).members
     assert (fate.effect, fate.grown_disks) == ("no restart", {"data-0": "2Gi"})
+
+
+@pytest.mark.parametrize("migrates", [True, False])
+def test_a_restart_because_nothing_starts_a_migration_says_so(migrates: bool):
+    def with_sockets(sockets: int) -> Any:
+        spec = pool_builders.vm_spec()
+        spec["template"]["spec"]["domain"]["cpu"] = {"sockets": sockets}
+        return pool_builders.pool(replicas=1, generation=1, spec=spec)
+
+    old, new = with_sockets(1), with_sockets(2)
+    machine = pool_builders.vm("web-0", owner=old)
+    seen = pool_builders.snapshot(old, [machine], vmis=[pool_builders.vmi(machine)])
+    live = LiveUpdates({}, RolloutSettings(changes=True, migrates=migrates))
+    forecast = forecast_of(replace(with_owner(seen, new), live=live))
+    [fate] = forecast.members
+    assert fate.effect == ("live" if migrates else "restart")
+    assert fate.because == ("" if migrates else NO_METHOD)
+    assert migrates or NO_METHOD in forecast_lines(forecast)[1]
 
 
 def test_the_turns_are_those_of_the_controller():

@@ -39,6 +39,15 @@ def test_ctrl_c_while_a_command_waits_for_the_server(silent_server: tuple[socket
     assert (process.returncode, out, err.strip()) == (130, "", "")
 
 
+def test_a_server_that_says_nothing_ends_a_command_after_the_time_of_a_request(
+    silent_server: tuple[socket.socket, str],
+):
+    process = start("why", "vmpool/web", f"--server={silent_server[1]}", "--request-timeout=1s")
+    out, err = process.communicate(timeout=60)
+    said = f"error: no answer from {silent_server[1].removeprefix('http://')} in time"
+    assert (process.returncode, out, err.splitlines()[-1]) == (1, "", said)
+
+
 def test_ctrl_c_during_the_start_prints_no_traceback():
     code = "import sys, plugin.__main__ as m, plugin\nclass Hit:\n  def find_spec(self, *a): raise KeyboardInterrupt\n"
     code += "sys.meta_path.insert(0, Hit())\nsys.exit(m.main())"

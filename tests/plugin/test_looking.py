@@ -1,10 +1,12 @@
 """`kubectl vmherd list, tree, why`: texts of others in the output. The golden files have the usual output."""
 
+import re
+
 import pytest
 
 from controller.apimachinery.label_selectors import LabelSelector
 from controller.config.settings import Config
-from controller.kubevirt.annotations import DISRUPTION_BUDGET
+from controller.kubevirt.annotations import DISRUPTION_BUDGET, RELEASED
 from controller.kubevirt.resources import (
     CONTROLLER_REVISIONS,
     DISRUPTION_BUDGETS,
@@ -17,6 +19,8 @@ from controller.replicas.disruption_budget import OFF
 from informers.meta import ObjectKey, ObjectMeta
 from plugin.views import pools
 from tests import pool_builders
+from tests.builders import seconds_ago
+from tests.fakes.rules import wire
 from tests.plugin import herds, states
 from tests.plugin.cluster import POOL, Cluster, Shell
 
@@ -41,21 +45,39 @@ def test_texts_in_objects_do_not_control_the_terminal(cluster: Cluster, shell: S
         assert "\nvmpool/web is fine" not in out
 
 
+def test_why_counts_as_the_plan_does_while_the_server_refuses_creates(cluster: Cluster, shell: Shell):
+    status = states.failure(f"error during scale out: {states.DENIED}", reason="FailedScaleOut", since_s=60)
+    herds.pool_in_update(cluster, replicas=6, status=status)
+    answer = shell.output("why vmpool/web")
+    assert "2 virtual machines wait until more are ready: 1 of 1 allowed are unavailable, by web-1" in answer
+
+
+def test_why_has_a_command_for_members_whose_labels_are_changed_again_and_again(cluster: Cluster, shell: Shell):
+    herds.pool_at_rest(cluster, number=3, annotations={RELEASED: f"3 {wire(seconds_ago(60))}"})
+    cluster.server.change(VMS, ObjectKey("default", "web-1"), {"metadata": {"labels": {"app": None}}})
+    answer = shell.output("why vmpool/web")
+    assert "held     stalled: the labels of web-1 do not match: they lack app=web; 3 in a row were released" in answer
+    assert "try      kubectl label --overwrite vm web-1 app=web\n" in answer
+
+
+def test_a_plan_leaves_out_the_events_that_were_sent(cluster: Cluster, shell: Shell):
+    states.POOLS["keeps-disks"](cluster)
+    assert "event UpdateHeld" not in shell.output("plan vmpool/web")
+
+
 BUDGET_CASES = {
-    "none": (False, "", "", "next     create poddisruptionbudgets default/virtualmachinepool-web"),
-    "unknown": (False, "web-0: CrashLoopBackOff", "", ", if the controller runs with --disruption-budgets"),
-    "foreign": (True, "", "", "PodDisruptionBudget other covers the same Pods"),
-    "off": (True, "", "", OFF),
-    "hidden": (True, "", DISRUPTION_BUDGETS.plural, ""),
+    "none": (False, "", "next     create poddisruptionbudgets default/virtualmachinepool-web"),
+    "foreign": (True, "", "PodDisruptionBudget other covers the same Pods"),
+    "off": (True, "", OFF),
+    "hidden": (True, DISRUPTION_BUDGETS.plural, ""),
 }
 
 
-@pytest.mark.parametrize(("is_beside", "problem", "forbidden", "told"), BUDGET_CASES.values(), ids=BUDGET_CASES)
+@pytest.mark.parametrize(("is_beside", "forbidden", "told"), BUDGET_CASES.values(), ids=BUDGET_CASES)
 def test_p27_why_says_what_becomes_of_the_disruption_budget(
-    cluster: Cluster, shell: Shell, is_beside: bool, problem: str, forbidden: str, told: str
+    cluster: Cluster, shell: Shell, is_beside: bool, forbidden: str, told: str
 ):
-    status = {"replicas": 2, "readyReplicas": 2, "problem": problem or None}
-    herds.pool_at_rest(cluster, annotations={DISRUPTION_BUDGET: "1"}, status=status)
+    herds.pool_at_rest(cluster, annotations={DISRUPTION_BUDGET: "1"}, status={"replicas": 2, "readyReplicas": 2})
     if is_beside:
         spec = DisruptionBudgetSpec(min_available=1, selector=LabelSelector(match_labels=pool_builders.LABELS))
         cluster.put(DISRUPTION_BUDGETS, DisruptionBudget(ObjectMeta(name="other", namespace="default"), spec))
@@ -100,3 +122,25 @@ def test_an_object_for_which_the_rules_fail_has_a_sentence_and_the_others_are_sh
     lines = shell("list")[1].splitlines()
     assert any(each.startswith("vmirs/testreplicaset") for each in lines)
     assert any(each.startswith("vmpool/web") for each in lines)
+
+
+@pytest.mark.parametrize("line", ["list", "tree vmpool/web", "rollout status vmpool/web --watch=false"])
+def test_without_a_controller_each_view_warns_since_when_the_status_is_old(cluster: Cluster, shell: Shell, line: str):
+    states.pool_rollout(cluster)
+    assert "no controller" not in shell(line)[2]
+    states.lease(cluster)
+    assert "no controller" not in shell(line)[2]
+    states.lease(cluster, renewed_s=600)
+    told = r"Warning: no controller is at work since [-0-9T:]+Z: the status is of that time or older"
+    assert re.fullmatch(told, shell(line)[2].splitlines()[0])
+    cluster.install_kubevirt()
+    assert "no controller" not in shell(line)[2]
+
+
+def test_without_a_controller_why_says_so_first_and_foretells_nothing(cluster: Cluster, shell: Shell):
+    states.pool_rollout(cluster)
+    assert "is replaced in 4m" in shell.output("why")
+    states.lease(cluster, renewed_s=600)
+    answer = shell.output("why")
+    assert answer.startswith("leader: no controller renews the lease: the last one was vmherd-7c9f ")
+    assert "  next " not in answer

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from controller.kubevirt.annotations import DRAINING, IN_SERVICE
 from controller.kubevirt.resources import VMIS, VMS
 from controller.replicaset.claims import choose_claims
 from controller.replicaset.intent import Intent, parse_intent
@@ -74,6 +75,27 @@ def test_a_detached_vmi_does_not_match_the_selector_of_its_set_any_more(cluster:
 
 def shell_json(cluster: Cluster, resource: Any, name: str) -> bytes:
     return msgspec.json.encode(cluster.document(resource, name))
+
+
+@pytest.mark.parametrize("kind", ["pool", "set"])
+def test_a_detached_member_keeps_no_mark_of_a_drain(cluster: Cluster, shell: Shell, kind: str):
+    """The VM of a pool with the label keeps its mark for the controller, who takes it off the VMI first."""
+    resource, name = (VMS, "web-0") if kind == "pool" else (VMIS, "test0")
+    herds.pool_at_rest(cluster)
+    herds.replica_set(cluster, updated=2)
+    mark = {"annotations": {DRAINING: "update until 2026-08-01T12:01:00Z of uid", "a": "b"}}
+    key, out = ObjectKey("default", name), {"labels": {IN_SERVICE: "false"}}
+    cluster.server.change(resource, key, {"metadata": {**mark, **(out if kind == "set" else {})}})
+    if kind == "pool":
+        cluster.server.change(resource, ObjectKey("default", "web-1"), {"metadata": mark})
+        cluster.server.change(resource, ObjectKey("default", "web-1"), {"spec": {"template": {"metadata": out}}})
+        shell("detach web-1")
+        assert DRAINING in cluster.document(resource, "web-1")["metadata"]["annotations"]
+    assert shell(f"detach {name}")[0] == 0
+    meta = cluster.document(resource, name)["metadata"]
+    assert DRAINING not in meta["annotations"]
+    assert "ownerReferences" not in meta
+    assert meta["labels"].get(IN_SERVICE) == ("true" if kind == "set" else None)
 
 
 def test_restored_vms_join_their_pool_and_nothing_is_created_beside_them_or_restarted(cluster: Cluster, shell: Shell):

@@ -4,7 +4,7 @@ import pytest
 
 from controller.kinds import POOLS
 from plugin.views.rollout import State, progress_of
-from plugin.views.situations import situation_from_status
+from plugin.views.situation import situation_from_status
 from tests.pool_builders import pool
 
 PROBLEM = "web-3: ImagePullBackOff, Back-off pulling image"
@@ -16,7 +16,8 @@ def condition(type_: str, reason: str) -> dict[str, str]:
 
 
 def situation(**status: object):
-    return situation_from_status(POOLS, POOLS.group, pool(status={**COUNTS, **status}))
+    owner = pool(status={**COUNTS, **status})
+    return situation_from_status(POOLS, POOLS.group, owner, owner.status)
 
 
 WORDS = {

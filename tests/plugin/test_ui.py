@@ -17,7 +17,7 @@ from controller.events.event import EVENTS
 from controller.kinds import POOLS
 from controller.kubevirt.resources import VMS
 from controller.runtime.reconciler import API_WARNING
-from informers.errors import Forbidden, ServerError
+from informers.errors import Forbidden, ServerError, TransportError
 from informers.meta import ObjectKey
 from plugin.commands.ui import redirect_to
 from plugin.connection import Failed, Session
@@ -27,7 +27,7 @@ from plugin.ui.pages import object_page
 from plugin.ui.server import serving
 from plugin.ui.watches import Changes
 from plugin.views.reasons import Reason
-from plugin.views.situations import situation_from_status
+from plugin.views.situation import situation_from_status
 from tests import pool_builders
 from tests.plugin import herds
 from tests.plugin.cluster import POOL, Cluster
@@ -150,7 +150,8 @@ async def test_texts_in_objects_are_no_markup(cluster: Cluster, site: Open):
             text = await page.text(place)
             assert "alert(1)" in text
             assert not re.search(r"<script>|<img|\u202e|data: x\n", text)
-    situation = situation_from_status(POOLS, POOL.group, pool_builders.pool())
+    owner = pool_builders.pool()
+    situation = situation_from_status(POOLS, POOL.group, owner, owner.status)
     happened = dict.fromkeys(("type", "reason", "message", "lastTimestamp"), HOSTILE)
     main = object_page(situation, [Reason(topic=HOSTILE, text=HOSTILE)], [happened], [HOSTILE])
     assert not re.search(r"<script>|<img|\u202e|\n", main)
@@ -200,3 +201,33 @@ async def test_the_live_part_is_sent_only_when_it_changes(
         cluster.server.change(VMS, ObjectKey("default", "web-1"), {"status": {"printableStatus": "Provisioning"}})
         page.changes.note()
         assert b"Provisioning" in await answer.content.readuntil(b"\n\n")
+
+
+@pytest.mark.parametrize("is_down", [False, True])
+async def test_while_the_server_says_nothing_the_page_stays_and_says_since_when(
+    cluster: Cluster, site: Open, monkeypatch: pytest.MonkeyPatch, is_down: bool
+):
+    for name in ("ui.server.QUIET_S", "ui.server.SLOWEST_S", "commands.watching.INTERVAL_S"):
+        monkeypatch.setattr(f"plugin.{name}", 0.01)
+    monkeypatch.setattr("plugin.commands.watching.SILENT_S", 0.05)
+    monkeypatch.setattr("plugin.ui.server.SILENT_S", 0.05)
+    herds.pool_at_rest(cluster)
+    answer = cluster.request
+    answers = asyncio.Event()
+
+    async def hang(*args: Any, **more: Any) -> bytes:
+        if not answers.is_set() and is_down:
+            raise TransportError("cannot connect\nevent: x", sent=False)
+        await answers.wait()
+        return await answer(*args, **more)
+
+    async with site() as page, page.client.get(f"{page.address}live/{OF_WEB}") as live:
+        shown = await live.content.readuntil(b"\n\n")
+        monkeypatch.setattr(cluster, "request", hang)
+        why = b": cannot connect?event: x" if is_down else b""
+        assert await live.content.readuntil(b"\n\n") == b"event: silence\ndata: no answer since 0s%b\n\n" % why
+        assert re.search(r'role="alert">.*(cannot connect|no answer from the API server)', await page.text(OF_WEB))
+        answers.set()
+        while (last := await live.content.readuntil(b"\n\n")).startswith(b"event: silence"):
+            pass
+        assert last == shown

@@ -1,6 +1,9 @@
 """`list -w` and `tree -w`: a live table on a terminal, and one line for each change elsewhere."""
 
+import asyncio
+import itertools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -65,6 +68,62 @@ def test_a_terminal_shows_the_whole_table_again(cluster: Cluster, shell: Shell, 
     first, second = out.index("Running"), out.index("Stopping")
     assert "vm/web-0" in out[first:second], "the whole table again, not the line that changed"
     assert out.count("NAME") >= 2
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize("line", ["list -w", "tree vmpool/web -w", "rollout status vmpool/web"])
+def test_while_the_server_says_nothing_the_last_picture_stays(
+    cluster: Cluster,
+    shell: Shell,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    line: str,
+    live: bool,
+):
+    monkeypatch.setattr("plugin.commands.watching.INTERVAL_S", 0.02)
+    monkeypatch.setattr("plugin.commands.watching.SILENT_S", 0.1)
+    if live:
+        request.getfixturevalue("terminal")
+    states.pool_rollout(cluster)
+    answer = cluster.request
+
+    async def hang(method: str, path: str, **more: Any) -> bytes:
+        await asyncio.sleep(0.5)
+        raise Failed("error: the end")
+
+    def fall_silent() -> None:
+        monkeypatch.setattr(cluster, "request", hang)
+
+    async def count(method: str, path: str, **more: Any) -> bytes:
+        if POOL.plural in path and next(reads) == 3:
+            fall_silent()
+        return await answer(method, path, **more)
+
+    reads = itertools.count()
+    monkeypatch.setattr(cluster, "request", count)
+    code, out, err = shell(line)
+    said = out if live else err
+    assert (code, said.count("no answer since 0s") > live, err.splitlines()[-1]) == (1, True, "error: the end")
+    assert out.count("web") > 1
+
+
+def test_the_timeout_of_a_rollout_ends_also_while_the_server_says_nothing(
+    cluster: Cluster, shell: Shell, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("plugin.commands.watching.INTERVAL_S", 0.02)
+    states.pool_rollout(cluster)
+
+    async def hang(method: str, path: str, **more: Any) -> bytes:
+        await asyncio.sleep(60)
+        return b""
+
+    async def first_pause(seconds: float) -> None:
+        monkeypatch.setattr(cluster, "request", hang)
+
+    monkeypatch.setattr("plugin.commands.watching.sleep", first_pause)
+    said = "error: timed out waiting for the condition: web-1: ImagePullBackOff, Back-off pulling image"
+    code, _, err = shell("rollout status vmpool/web --timeout=1s")
+    assert (code, err) == (1, f"{said}\n")
 
 
 def test_a_document_cannot_be_watched(shell: Shell):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tools.release.__main__ import main
-from tools.release.project import ROOT, Project, Refused, check, read_project
+from tools.release.project import PLACEHOLDERS, ROOT, Project, Refused, check, read_project
 
 PYPROJECT = (ROOT / "pyproject.toml").read_text()
 CHANGELOG = "# Changelog\n\n## [Unreleased]\n\n- Later\n\n## [{version}] - 2026-11-22\n\n### Added\n\n- **A thing**\n"
@@ -27,7 +27,8 @@ def root(tmp_path: Path, version: str) -> Path:
     """A repository that can be released."""
     (tmp_path / "pyproject.toml").write_text(PYPROJECT)
     (tmp_path / "CHANGELOG.md").write_text(CHANGELOG.format(version=version))
-    (tmp_path / "SECURITY.md").write_text("Report to security@example.com.\n")
+    for name in PLACEHOLDERS:
+        (tmp_path / name).write_text("Report to security@example.com.\n")
     git(tmp_path, "init", "--initial-branch", "main")
     git(tmp_path, "config", "user.name", "A test")
     git(tmp_path, "config", "user.email", "test@example.com")
@@ -56,11 +57,12 @@ def test_a_version_that_is_not_in_pyproject_is_refused(root: Path, version: str)
         check(root, "9.9.9")
 
 
-def test_a_release_without_a_contact_for_vulnerabilities_is_refused(root: Path, version: str) -> None:
-    (root / "SECURITY.md").write_text((ROOT / "SECURITY.md").read_text())
+@pytest.mark.parametrize("name", PLACEHOLDERS)
+def test_a_release_without_people_is_refused(root: Path, version: str, name: str) -> None:
+    (root / name).write_text((ROOT / name).read_text())
     commit(root)
     assert check(root, version, rehearsal=True)
-    with pytest.raises(Refused, match=r"^SECURITY\.md has no contact for reports: replace the word SECURITY_CONTACT$"):
+    with pytest.raises(Refused, match=rf"^{re.escape(name)} does not name an? [\w ]+: replace the word [A-Z]+_[A-Z]+$"):
         check(root, version)
 
 

@@ -49,13 +49,15 @@ def test_the_build_of_a_release_has_no_right_and_each_job_with_a_right_checks_it
     assert jobs["build"]["permissions"] == {"contents": "read"}
     assert "make release" in str(jobs["build"])
     assert not re.search(r"actions/checkout|make |pip |python", str(jobs["release"]["steps"])), "it runs no built code"
-    for name in ("release", "chart", "wheel"):
+    assert jobs["release"]["needs"] == ["build", "test"], "nothing is stored or published before the checks pass"
+    assert ".ci/run" in str(jobs["test"]["steps"])
+    assert jobs["test"]["permissions"] == {"contents": "read"}
+    for name, source in {"release": "build", "chart": "release", "wheel": "release"}.items():
+        assert source in jobs[name]["needs"]
         steps = [step.get("run") or step["uses"].partition("@")[0] for step in jobs[name]["steps"]]
         taken = steps.index("actions/download-artifact")
         assert 'sha256sum --check <<< "$DIGEST  SHA256SUMS"\nsha256sum --check --strict SHA256SUMS' in steps[taken + 1]
-        assert (
-            jobs[name]["steps"][taken + 1]["env"]["DIGEST"] == f"${{{{ needs.{jobs[name]['needs']}.outputs.digest }}}}"
-        )
+        assert jobs[name]["steps"][taken + 1]["env"]["DIGEST"] == f"${{{{ needs.{source}.outputs.digest }}}}"
     assert jobs["release"]["outputs"]["digest"] == "${{ needs.build.outputs.digest }}"
 
 
@@ -79,6 +81,15 @@ def test_the_check_of_the_files_finds_a_changed_file_and_a_changed_list(tmp_path
     assert shell(check, DIGEST=digest) != 0
 
 
+def test_each_python_of_the_project_is_tested_and_a_failure_of_no_other_stops_a_change() -> None:
+    job = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]["test"]
+    versions = job["strategy"]["matrix"]["python"]
+    classifiers = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
+    assert versions[: len(classifiers)] == classifiers
+    assert job["continue-on-error"] == f"${{{{ matrix.python == '{versions[-1]}' }}}}"
+    assert versions[len(classifiers) :] == [versions[-1]]
+
+
 def test_each_action_is_pinned_by_its_digest_and_each_has_one_version() -> None:
     used = re.findall(r"uses: (\S+?)@(\S+?)  # (v\S+)$", "\n".join(p.read_text() for p in WORKFLOWS), re.MULTILINE)
     assert len(used) == sum(path.read_text().count("uses:") for path in WORKFLOWS)
@@ -89,7 +100,7 @@ def test_each_action_is_pinned_by_its_digest_and_each_has_one_version() -> None:
 def test_each_publishing_job_is_off_until_its_owner_sets_a_variable() -> None:
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
     page = (ROOT / "docs" / "releasing.md").read_text()
-    for name in jobs.keys() - {"build", "release"}:
+    for name in jobs.keys() - {"build", "test", "release"}:
         [variable] = re.findall(r"^vars\.(\w+) [!=]= '\w*'$", jobs[name]["if"])
         assert f"`{variable}`" in page
         assert f".github/publish {name} --dry-run" in page

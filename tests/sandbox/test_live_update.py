@@ -141,9 +141,28 @@ def test_a_second_hotplug_fails_while_the_first_is_under_way() -> None:
 @pytest.mark.parametrize("source", ["dataVolume", "persistentVolumeClaim"])
 def test_a_volume_that_can_be_plugged_into_a_running_vmi_needs_no_restart(source: str) -> None:
     machines = running()
+    before = machines.get(VMIS)
     plugged = {"name": "more", source: {"name": "more", "claimName": "more", "hotpluggable": True}}
-    change(machines, {"volumes": [plugged], "domain": {"devices": {"disks": [{"name": "more", "disk": {}}]}}})
+    for volumes, disks in (([plugged], [{"name": "more", "disk": {}}]), ([], [])):
+        change(machines, {"volumes": volumes, "domain": {"devices": {"disks": disks}}})
+        assert required(machines) is None
+        vmi = machines.get(VMIS)
+        assert vmi["spec"].get("volumes") == volumes
+        assert vmi["spec"]["domain"]["devices"] == MASQUERADE | {"disks": disks}
+        assert vmi["metadata"]["uid"] == before["metadata"]["uid"]
+
+
+def test_a_medium_leaves_its_cd_rom_without_a_restart_but_the_cd_rom_stays() -> None:
+    machines = running()
+    medium = {"name": "cd", "persistentVolumeClaim": {"claimName": "cd", "hotpluggable": True}}
+    drive = {"domain": {"devices": {"disks": [{"name": "cd", "cdrom": {}}]}}}
+    machines.patch(VMS, "vm", {"spec": {"template": {"spec": {"volumes": [medium], **drive}}}})
+    machines.delete(VMIS, "vm")
+    machines.live(5)
+    change(machines, {"volumes": []})
     assert required(machines) is None
+    change(machines, {"domain": {"devices": {"disks": []}}})
+    assert required(machines) == live_update.OTHER_FIELD
 
 
 def test_the_start_of_a_vm_is_recorded_in_one_revision_with_the_vms_spec() -> None:

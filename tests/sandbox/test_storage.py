@@ -45,13 +45,20 @@ def test_the_api_server_lets_bound_pvcs_of_the_default_class_grow(
     kubectl.create(own)
     assert claim(kubectl, "own")["spec"]["storageClassName"] == STANDARD
     assert "spec is immutable after creation except resources.requests" in resize(kubectl, "own", "2Gi").stderr
+    late = f"late-{kubectl.namespace}"
     with simulator(control_plane):
+        kubectl.create(data_volume("late", late))
         kubectl.create(data_volume("disk", None))
         kubectl.create(data_volume("fixed", FIXED_SIZE))
         for name, storage_class in {"own": STANDARD, "disk": STANDARD, "fixed": FIXED_SIZE}.items():
             eventually(lambda name=name: kubectl("get", "pvc", name, check=False).returncode == 0)
             eventually(lambda name=name: claim(kubectl, name)["status"]["phase"] == "Bound")
             assert claim(kubectl, name)["spec"]["storageClassName"] == storage_class
+        assert claim(kubectl, "late")["status"]["phase"] == "Pending"
+        kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": late}}
+        kubectl.create({**kind, "provisioner": "sim.vmherd.dev"})
+        eventually(lambda: claim(kubectl, "late")["status"]["phase"] == "Bound", what="its StorageClass exists")
+        kubectl("delete", "storageclass", late)
         assert resize(kubectl, "disk", "2Gi").returncode == 0
         eventually(lambda: claim(kubectl, "disk")["status"]["capacity"] == {"storage": "2Gi"}, what="the PVC grows")
         volume = kubectl.json("get", "pv", claim(kubectl, "disk")["spec"]["volumeName"])
@@ -66,7 +73,7 @@ def test_the_api_server_lets_bound_pvcs_of_the_default_class_grow(
             in resize(kubectl, "fixed", "2Gi").stderr
         )
         assert "field can not be less than status.capacity" in resize(kubectl, "disk", "1Gi").stderr
-        kubectl("delete", "datavolume", "disk", "fixed")
+        kubectl("delete", "datavolume", "disk", "fixed", "late")
         kubectl("delete", "pvc", "own")
         eventually(lambda: not kubectl.json("get", "pvc")["items"], what="the PVCs go")
         eventually(

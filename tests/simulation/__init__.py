@@ -11,10 +11,10 @@ and takes about a second. A seed makes all choices, so a life can be replayed.
 - `story`: what happens in a life, as data. `features`: what users may write. `users` and `weather` carry out a story.
 - `life`: runs a story until the world is at rest. `moments`: what plans and views say meanwhile. `foretold`: what the
   plugin says that comes. `views`: whether all views agree. `twins`: the same life with and without a crash.
-- `judge`: what a user expects, as sentences. It reads the history. `known`: the faults that are not mended.
+- `judge`: what a user expects, as sentences. It reads the history.
 - `shrink`: makes a story short. `coverage`: counts what was covered.
 
-    make simulate ARGS="--seeds 300"                 run lives, and print new violations with short stories
+    make simulate ARGS="--seeds 300"                 run lives, and print violations with short stories
     make simulate ARGS="--from 17 --seeds 1 --story" replay one life
 
 Latencies and timers have random times, so that tasks race. Callbacks that are ready keep their order: asyncio promises

@@ -11,9 +11,8 @@ from collections import Counter
 from multiprocessing import active_children
 
 from tests.simulation.coverage import Coverage
-from tests.simulation.examples import EXAMPLES, MENDED
+from tests.simulation.examples import EXAMPLES
 from tests.simulation.judge import SENTENCES, Violation, judge
-from tests.simulation.known import known_fault
 from tests.simulation.life import run_life
 from tests.simulation.runs import batches, run_batch
 from tests.simulation.shrink import shrink
@@ -41,14 +40,14 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=300, help="the number of lives")
     parser.add_argument("--from", type=int, default=0, dest="first", help="the first seed")
     parser.add_argument("--processes", type=int, default=2, help="lives that run at the same time")
-    parser.add_argument("--shrink", type=int, default=3, help="how many new violations get a short story")
+    parser.add_argument("--shrink", type=int, default=3, help="how many violations get a short story")
     parser.add_argument("--story", action="store_true", help="print the whole story of the first seed")
-    parser.add_argument("--verbose", action="store_true", help="print each violation at once, known faults too")
-    parser.add_argument("--example", choices={**EXAMPLES, **MENDED}, help="run the shortest story of a fault")
+    parser.add_argument("--verbose", action="store_true", help="print each violation at once")
+    parser.add_argument("--example", choices=EXAMPLES, help="run the shortest story of a fault")
     args = parser.parse_args()
     configure_logs()
     if args.example:
-        print(*judge(run_life({**EXAMPLES, **MENDED}[args.example])), sep="\n")
+        print(*judge(run_life(EXAMPLES[args.example])), sep="\n")
         return 0
     if args.story:
         print("\n".join(map(str, make_story(args.first).acts)))
@@ -71,20 +70,16 @@ def main() -> int:
 def _print(most: int, coverage: Coverage, found: list[tuple[int, Violation]], cpu_s: float, wall_s: float) -> int:
     print("\n".join(coverage.lines()))
     print(f"{cpu_s / max(coverage.lives, 1):.2f} s of CPU a life, {wall_s:.0f} s in all")
-    known = Counter(known_fault(violation) for _, violation in found if known_fault(violation))
-    for fault, count in known.most_common():
-        print(f"known: {fault} ({count})")
-    new = [(seed, violation) for seed, violation in found if not known_fault(violation)]
-    counts = Counter(violation.name for _, violation in new)
+    counts = Counter(violation.name for _, violation in found)
     for name, count in counts.most_common():
-        seeds = [seed for seed, violation in new if violation.name == name]
+        seeds = [seed for seed, violation in found if violation.name == name]
         print(f"violated: {name} ({count}), seeds {', '.join(map(str, seeds[:10]))}")
-    for seed, violation in _first_of_each(new)[:most]:
+    for seed, violation in _first_of_each(found)[:most]:
         story, shortest = shrink(make_story(seed), violation)
         print(f"\n{told(seed, shortest, story)}", flush=True)
     gaps = coverage.gaps()
     print(*(f"not covered: {each}" for each in gaps), sep="\n")
-    return 1 if new or gaps else 0
+    return 1 if found or gaps else 0
 
 
 def _first_of_each(found: list[tuple[int, Violation]]) -> list[tuple[int, Violation]]:

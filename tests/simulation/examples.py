@@ -1,5 +1,5 @@
-"""The shortest stories of known faults. Each violates the sentence of its name until its fault is mended. If a sentence
-has several stories, their names have a word more.
+"""The shortest stories of faults that are mended. Each violated the sentence of its name, and violates none now. If a
+sentence has several stories, their names have a word more.
 
 python -m tests.simulation --example a_good_template_is_not_rolled_back
 """
@@ -40,20 +40,30 @@ _DRAIN: Final = {names.DRAIN_SECONDS: "60"}
 _RETURN: Final = {names.ROLLBACK: "stalled", names.PROGRESS_DEADLINE: "20"}
 _ROLLING: Final = {names.ROLLING_UPDATE: "maxUnavailable=1"}
 
+
+def _left(kind: str, what: str, *args: Any) -> tuple[Act, ...]:
+    """A scale-in, and during its drains members leave in another way."""
+    drains = birth(kind, in_service=True, annotations={names.DRAIN_SECONDS: "250"})
+    return (drains, _act(50, "scale", kind, "web", 1), *(_act(60, what, kind, "web", *each) for each in args))
+
+
+def _ended_unseen(kind: str, plural: str) -> tuple[Act, ...]:
+    """A deletion in the foreground that a silent watch does not show."""
+    owner = birth(kind, annotations={names.DISRUPTION_BUDGET: "1"})
+    return (owner, _act(40, "fault", "silent", 1.0, 1.0, plural), _act(42, "delete_owner", kind, "web", "Foreground"))
+
+
 _ACTS: Final[dict[str, tuple[Act, ...]]] = {
-    "why_tells_what_comes_next": (
-        birth("pool", replicas=5, annotations={names.REPLACE_UNREADY_AFTER: "30"}),
-        *(_act(50 + each, "accident", "pool", "web", each, "hang") for each in range(5)),
-    ),
     "a_disk_of_a_user_stays": (
         birth("pool", replicas=1, disks=("d",)),
         _act(30, "static_claim", "pool", "web", 1),
         _act(40, "scale", "pool", "web", 2),
         _act(80, "scale", "pool", "web", 0),
     ),
-}
-
-_MENDED: Final[dict[str, tuple[Act, ...]]] = {
+    "why_tells_what_comes_next": (
+        birth("pool", replicas=5, annotations={names.REPLACE_UNREADY_AFTER: "30"}),
+        *(_act(50 + each, "accident", "pool", "web", each, "hang") for each in range(5)),
+    ),
     "what_waits_is_told": (
         birth("set", annotations={names.ROLLING_UPDATE: "maxSurge=1,maxUnavailable=0"}),
         _act(40, "protect_all", "set", "web"),
@@ -121,20 +131,27 @@ _MENDED: Final[dict[str, tuple[Act, ...]]] = {
         _act(40, "template", "pool", "web", "v2"),
         _refusal(64, "patch virtualmachines", 30),
     ),
+    "a_refusal_is_not_hammered-unseen": _ended_unseen("pool", "virtualmachinepools"),
+    "a_refusal_is_not_hammered-unseen-set": _ended_unseen("set", "virtualmachineinstancereplicasets"),
+    "nothing_of_ours_is_left-released": _left("pool", "relabel", (0,), (1,), (2,)),
+    "nothing_of_ours_is_left-detached": _left("pool", "detach", (0,), (0,), (0,)),
+    "nothing_of_ours_is_left-released-vmi": _left("set", "relabel", (0,), (1,), (2,)),
+    "nothing_of_ours_is_left-orphaned-vmi": _left("set", "delete_owner", ("Orphan",)),
     "an_undo_returns_to_the_template_before": (
         birth("set", annotations=_ROLLING),
         _act(40, "template", "set", "web", "v2"),
         _act(80, "undo", "set", "web"),
         _act(130, "template", "set", "web", "v3"),
     ),
+    "an_undo_returns_to_the_template_before-undone": (
+        birth("pool"),
+        _act(40, "template", "pool", "web", "v2"),
+        _act(40.4, "undo", "pool", "web"),
+        _act(90, "template", "pool", "web", "v3"),
+        *(_act(at, "undo", "pool", "web") for at in (140, 141, 200, 250)),
+    ),
 }
-"""The stories of faults that are mended. They violate no sentence."""
 
-
-def _stories(acts: dict[str, tuple[Act, ...]]) -> dict[str, Story]:
-    options = Options(syncs_labels=False, standby=False)
-    return {name: Story(f"example {name}", options, each) for name, each in acts.items()}
-
-
-EXAMPLES: Final = _stories(_ACTS)
-MENDED: Final = _stories(_MENDED)
+EXAMPLES: Final = {
+    name: Story(f"example {name}", Options(syncs_labels=False, standby=False), acts) for name, acts in _ACTS.items()
+}

@@ -15,7 +15,7 @@ from tests.fakes.kubevirt import FakeKubeVirt, owned_by
 from tests.fakes.requests import AnyResource, Document
 from tests.fakes.rules import finalizers_of, wire
 from tests.simulation.guests import Step, timeline
-from tests.simulation.live import LiveUpdates
+from tests.simulation.live import BOUND, IMMOVABLE, LiveUpdates
 from tests.simulation.server import Change, SimulatedServer
 
 NODES: Final = ("node-1", "node-2", "node-3")
@@ -35,23 +35,21 @@ class SimulatedKubeVirt(FakeKubeVirt):
         chance: Random,
         *,
         now: Callable[[], datetime],
-        cdi: bool,
-        syncs_labels: bool,
-        rollout: str,
+        options: Any,
         namespace: str,
     ) -> None:
-        super().__init__(server, now=now, cdi=cdi, namespace=namespace)
+        super().__init__(server, now=now, cdi=options.cdi, namespace=namespace)
         self.lost: set[str] = set()
         """The nodes that do not answer."""
 
         self._api = server
         self._chance = chance
-        self._syncs_labels = syncs_labels
+        self._syncs_labels = options.syncs_labels
         self._planned: set[tuple[AnyResource, str]] = set()
         self._collecting = False
         self._starts_at: dict[str, float] = {}
         self._actor = "kubevirt"
-        self._live = LiveUpdates(server, chance, self._after, rollout)
+        self._live = LiveUpdates(server, chance, self._after, options)
         server.on_change.append(self._notice)
 
     # What makes KubeVirt act
@@ -203,7 +201,10 @@ class SimulatedKubeVirt(FakeKubeVirt):
             "annotations": inner.get("metadata", {}).get("annotations"),
             "ownerReferences": [owned_by(vm, "VirtualMachine")],
         }
-        vmi = self._put(VMIS, {"metadata": metadata, "spec": inner["spec"], "status": {"phase": "Pending"}})
+        status: Document = {"phase": "Pending"}
+        if self._live.strategy == IMMOVABLE:
+            status["conditions"] = [BOUND]
+        vmi = self._put(VMIS, {"metadata": metadata, "spec": inner["spec"], "status": status})
         self._live.begin(vmi, inner["spec"])
         seen = {"stateChangeRequests": None, "runStrategy": vm["spec"].get("runStrategy")}
         self._api.change(VMS, self._key(name), {"status": seen})

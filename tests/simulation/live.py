@@ -2,7 +2,8 @@
 
 With `LiveUpdate`, the running VMI gets another node selector at once, and more CPU sockets by a migration. A template
 that differs elsewhere from the one with which the VMI started needs a restart, which the condition RestartRequired of
-the VM says. With `Stage`, every difference needs a restart. KubeVirt has seen the spec whose generation is in
+the VM says. With `Stage`, every difference needs a restart. Since 1.9, KubeVirt plugs `hotpluggable` volumes into VMIs
+that run, with each strategy. Before, it ignores them. KubeVirt has seen the spec whose generation is in
 `status.desiredGeneration`. Without a strategy, KubeVirt is too old for all this.
 """
 
@@ -10,24 +11,31 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
-from controller.kubevirt.live_updates import without_live_fields
+from controller.kubevirt.live_updates import LIVE_FIELDS
+from controller.kubevirt.normal_form import without
 from controller.kubevirt.resources import VMIS
 from informers.meta import ObjectKey
 from tests.fakes.requests import Document
 from tests.simulation.server import SimulatedServer
 
 LIVE_UPDATE, STAGE = "LiveUpdate", "Stage"
+NO_METHODS: Final = "LiveUpdate, without LiveMigrate"
+"""KubeVirt's default: it starts no migration, so more CPU sockets never end."""
+
+IMMOVABLE: Final = "LiveUpdate, VMs that cannot migrate"
+BOUND: Final = {"type": "LiveMigratable", "status": "False", "reason": "DisksNotLiveMigratable"}
 RESTART: Final = "RestartRequired"
 OTHER_FIELD: Final = "a non-live-updatable field was changed in the template spec"
 FEWER_SOCKETS: Final = "Reduction of CPU socket count requires a restart"
 
 
 class LiveUpdates:
-    def __init__(self, api: SimulatedServer, chance: Random, after: Callable[..., None], strategy: str) -> None:
+    def __init__(self, api: SimulatedServer, chance: Random, after: Callable[..., None], options: Any) -> None:
         self._api = api
         self._chance = chance
         self._after = after
-        self.strategy = strategy
+        self.strategy = options.rollout
+        self._plugs = options.plugs
         self._started: dict[str, Document] = {}
         """The template with which each VMI started, by its UID."""
 
@@ -52,9 +60,12 @@ class LiveUpdates:
         """Change the VMI as far as KubeVirt can, and return why the VM needs a restart, or ""."""
         new = vm["spec"]["template"]["spec"]
         old = self._started.get(vmi["metadata"]["uid"], new)
+        if self._plugs and _plugged(new) != _plugged(vmi["spec"]):
+            plugged = {"volumes": new["volumes"], "domain": {"devices": {"disks": new["domain"]["devices"]["disks"]}}}
+            self._api.change(VMIS, key, {"spec": plugged})
         if self.strategy == STAGE:
-            return OTHER_FIELD if old != new else ""
-        if without_live_fields(old) != without_live_fields(new):
+            return OTHER_FIELD if _fixed(old) != _fixed(new) else ""
+        if _others(old) != _others(new):
             return OTHER_FIELD
         wanted, has = _sockets(new), _sockets(vmi["spec"])
         if wanted < has:
@@ -66,7 +77,9 @@ class LiveUpdates:
             change["domain"] = {"cpu": {"sockets": wanted}}
             conditions = [*(vmi["status"].get("conditions") or []), {"type": "HotVCPUChange", "status": "True"}]
             self._api.change(VMIS, key, {"status": {"conditions": conditions}})
-            self._after(self._chance.uniform(2, 8), self._finish, key, vmi["metadata"]["uid"], wanted)
+            took = self._chance.uniform(2, 8)
+            if self.strategy == LIVE_UPDATE:
+                self._after(took, self._finish, key, vmi["metadata"]["uid"], wanted)
         if change:
             self._api.change(VMIS, key, {"spec": change})
         return ""
@@ -77,6 +90,24 @@ class LiveUpdates:
         if vmi is not None and vmi["metadata"]["uid"] == uid:
             kept = [each for each in vmi["status"].get("conditions") or () if each["type"] != "HotVCPUChange"]
             self._api.change(VMIS, key, {"status": {"conditions": kept, "currentCPUTopology": {"sockets": sockets}}})
+
+
+def _plugged(spec: Any) -> list[Any]:
+    return [each for each in spec["volumes"] if (each.get("persistentVolumeClaim") or {}).get("hotpluggable")]
+
+
+def _fixed(spec: Any) -> Any:
+    """The spec without the volumes that can be plugged in."""
+    names, devices = {each["name"] for each in _plugged(spec)}, spec["domain"]["devices"]
+    volumes, disks = ([each for each in of if each["name"] not in names] for of in (spec["volumes"], devices["disks"]))
+    return {**spec, "volumes": volumes, "domain": {**spec["domain"], "devices": {**devices, "disks": disks}}}
+
+
+def _others(spec: Any) -> Any:
+    spec = _fixed(spec)
+    for path in LIVE_FIELDS:
+        spec = without(spec, path)
+    return spec
 
 
 def _sockets(spec: Document) -> Any:

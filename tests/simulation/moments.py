@@ -5,6 +5,7 @@ At a moment, the caches of the controllers do not matter: the judge reads the se
 
 import traceback
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from random import Random
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from controller.assembly import BUDGET_CACHE, Cache, merged_caches
 from controller.events.event import EVENTS
 from controller.kinds import Kind
 from controller.kubevirt import annotations as names
+from controller.kubevirt.live_updates import RolloutSettings
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DISRUPTION_BUDGETS, VMIS, VMS
 from controller.runtime.actions import Delete, Plan, label_of
 from controller.runtime.members.groups import one_by_one
@@ -34,7 +36,7 @@ from tests.fakes.requests import AnyResource, Document
 from tests.simulation.features import in_force
 from tests.simulation.foretold import Foretold, foretold_of, foretold_scale
 from tests.simulation.kubevirt import image_of
-from tests.simulation.live import LIVE_UPDATE
+from tests.simulation.live import IMMOVABLE, LIVE_UPDATE, STAGE
 from tests.simulation.objects import controller_uid, images_of
 from tests.simulation.server import Change
 from tests.simulation.views import disagreement
@@ -73,6 +75,7 @@ class Moment(Struct, frozen=True):
     silence: str = ""
     undo: str = ""
     refusal: str = ""
+    oversleeps: str = ""
     error: str = ""
 
 
@@ -111,8 +114,13 @@ class _Reader:
         wanted = {each for each in CACHES if each is not DISRUPTION_BUDGETS or self._config.disruption_budgets}
         stores = {each: self._store(each, cache, order) for each, cache in CACHES.items() if each in wanted}
         owners = self._store(self._resource, module.OWNER_CACHE, order)
-        live = self._world.options.rollout == LIVE_UPDATE
-        extra = ((lambda: live),) if self._kind is kinds.POOLS else ()
+        rollout = self._world.options.rollout
+        settings = RolloutSettings(
+            changes=rollout not in ("", STAGE),
+            migrates=rollout in (LIVE_UPDATE, IMMOVABLE),
+            judges=bool(rollout) and self._world.options.plugs,
+        )
+        extra = ((lambda: settings),) if self._kind is kinds.POOLS else ()
         rules = module.rules_of(self._config, self._resource, owners, stores, *extra)
         return rules, rules.take_snapshot(self._key, now=self._world.now(), settled=True)
 
@@ -151,7 +159,30 @@ def _look(world: Any, kind: Kind[Any], resource: AnyResource, key: ObjectKey, ow
         silence=_silence(world, resource, snapshot, owner, situation, reasons),
         undo=_wrong_undo(world, kind, key, snapshot),
         refusal=_untold_refusal(world, key, owner),
+        oversleeps=_oversleeps(world, rules, snapshot, plan),
     )
+
+
+LATER_S: Final = (1.0, 4.0, 12.0, 40.0, 120.0, 400.0, 1200.0)
+
+
+def _oversleeps(world: Any, rules: Any, snapshot: Any, plan: Plan) -> str:
+    """A later plan writes something, if nothing but the time changes, and this plan does not ask for a pass by then."""
+    if plan.actions:
+        return ""
+    for seconds in LATER_S:
+        if plan.requeue_after_s is not None and seconds > plan.requeue_after_s:
+            return ""
+        later = rules.take_snapshot(snapshot.key, now=snapshot.now + timedelta(seconds=seconds), settled=True)
+        written = [
+            f"{label_of(type(each))} {each.resource.plural}/{each.key.name}" for each in rules.plan(later).actions
+        ]
+        if written:
+            why = next(iter(rules.plan(later).actions)).why
+            return (
+                f"{written} after {seconds:.0f} s ({why}), and the plan asks for a pass after {plan.requeue_after_s} s"
+            )
+    return ""
 
 
 def preview_of_scale(world: Any, kind: Kind[Any], resource: AnyResource, key: ObjectKey, to: int) -> Foretold | None:
@@ -255,8 +286,9 @@ def _untold_refusal(world: Any, key: ObjectKey, owner: Document) -> str:
     lasting = [each for kind in ("refuse", "quota", "webhook") for each in world.faults.now(kind, now)]
     if not any(each.start < now - QUIET_S for each in lasting):
         return ""
-    changes = (each for each in reversed(world.server.changes) if each.actor == "user" and each.key == key)
-    written = next((each.at for each in changes), 0.0)  # after it, the controller may want something else
+    changes = (each for each in reversed(world.server.changes) if each.key == key)
+    # After a write of a user, and after a return, the controller may want something else.
+    written = next((each.at for each in changes if each.actor == "user" or _begins_return(each)), 0.0)
     tries: dict[tuple[str, str, str], list[float]] = {}
     for asked in world.server.asked:
         if asked.at < written or asked.dry_run or asked.resource is EVENTS or asked.subresource == "status":
@@ -273,7 +305,20 @@ def _untold_refusal(world: Any, key: ObjectKey, owner: Document) -> str:
     return ""
 
 
-REFUSED_WORDS: Final = ("denied by a policy", "exceeded quota", "forbidden", "denied the request")
+def _begins_return(change: Change) -> bool:
+    before, after = (
+        ((each or {}).get("metadata") or {}).get("annotations") or {} for each in (change.before, change.after)
+    )
+    return names.ROLLED_BACK in after and names.ROLLED_BACK not in before
+
+
+REFUSED_WORDS: Final = (
+    "denied by a policy",
+    "exceeded quota",
+    "forbidden",
+    "denied the request",
+    "conversion webhook failed",
+)
 
 
 # What waits

@@ -14,7 +14,7 @@ from controller.kubevirt import annotations as names
 from tests.simulation import features
 from tests.simulation.guests import BAD, GOOD, JOB, SICK
 from tests.simulation.kubevirt import NODES
-from tests.simulation.live import LIVE_UPDATE, STAGE
+from tests.simulation.live import IMMOVABLE, LIVE_UPDATE, NO_METHODS, STAGE
 from tests.simulation.world import BEGIN, Options
 
 BUSY_FROM_S, BUSY_UNTIL_S = 20.0, 330.0
@@ -60,7 +60,8 @@ def make_story(seed: int) -> Story:
         budgets=chance.random() < 0.9,
         standby=chance.random() < 0.5,
         max_replicas=chance.choice((40, 40, 8)),
-        rollout=chance.choice(("", LIVE_UPDATE, LIVE_UPDATE, STAGE)),
+        rollout=chance.choice(("", LIVE_UPDATE, NO_METHODS, IMMOVABLE, STAGE)),
+        plugs=chance.random() < 0.5,
         takeover=chance.random() < 0.1,
         elsewhere=chance.choice(("", "", "web", "db")),
     )
@@ -242,7 +243,10 @@ _ARGUMENTS: Final[dict[str, Callable[[str, Random], tuple[Any, ...]]]] = {
         chance.choice(("1Gi", "2Gi")),
         _image(chance) if chance.random() < 0.3 else None,
     ),
-    "live_change": lambda kind, chance: (chance.choice((1, 2, 4)), chance.choice(("a", "b"))),
+    "live_change": lambda kind, chance: (
+        *(chance.choice((1, 2, 4)), chance.choice(("a", "b"))),
+        *(chance.sample(("more", "most"), chance.choice((0, 0, 1, 2))),),
+    ),
     "stop_vm": lambda kind, chance: (_number(chance),),
     "snapshot": lambda kind, chance: (_number(chance),),
     "pause_vm": lambda kind, chance: (_number(chance),),

@@ -1,4 +1,4 @@
-"""A few lives of the simulation: they are the same each time, and violate no sentence but for known faults."""
+"""A few lives of the simulation: they are the same each time, and violate no sentence."""
 
 import os
 import subprocess
@@ -11,9 +11,8 @@ from msgspec.structs import replace
 from controller.kubevirt.annotations import PROTECT
 from controller.kubevirt.resources import VMIS
 from tests.simulation.coverage import ENOUGH, FIELDS, LONG, PAIRS, Coverage
-from tests.simulation.examples import EXAMPLES, MENDED, birth
+from tests.simulation.examples import EXAMPLES, birth
 from tests.simulation.judge import judge
-from tests.simulation.known import known_fault
 from tests.simulation.life import Life, run_life
 from tests.simulation.runs import batches, run_batch
 from tests.simulation.story import Act, Story, catalogue, make_story
@@ -45,9 +44,8 @@ def test_a_seed_makes_the_same_life_in_each_process() -> None:
 
 
 @pytest.mark.parametrize("seeds", list(batches(0, SMOKE)), ids=str)
-def test_lives_violate_no_sentence_but_for_known_faults(seeds: range) -> None:
-    found = run_batch(seeds).found
-    assert [f"seed {seed}: {each}" for seed, each in found if not known_fault(each)] == []
+def test_lives_violate_no_sentence(seeds: range) -> None:
+    assert [f"seed {seed}: {each}" for seed, each in run_batch(seeds).found] == []
 
 
 def test_a_long_run_names_what_it_has_not_covered() -> None:
@@ -86,12 +84,5 @@ def test_the_judge_sees_that_a_protected_vmi_is_deleted() -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_judge_sees_each_known_fault_in_its_shortest_story(name: str) -> None:
-    found = [each for each in judge(run_life(EXAMPLES[name])) if each.name == name.partition("-")[0]]
-    assert found, "the fault is mended: remove its story and its entry in `known`"
-    assert all(map(known_fault, found))
-
-
-@pytest.mark.parametrize("name", MENDED)
 def test_a_mended_fault_stays_mended(name: str) -> None:
-    assert judge(run_life(MENDED[name])) == []
+    assert judge(run_life(EXAMPLES[name])) == []

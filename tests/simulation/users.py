@@ -108,12 +108,16 @@ class Users(Weather):
     def _annotate(self, kind: str, name: str, annotation: str, value: str | None) -> None:
         self._change(kind, name, {"metadata": {"annotations": {annotation: value}}})
 
-    def _live_change(self, kind: str, name: str, sockets: int, zone: str) -> None:
+    def _live_change(self, kind: str, name: str, sockets: int, zone: str, plugged: tuple[str, ...] = ()) -> None:
         """A change of the template that KubeVirt can give to running VMIs."""
         owner = self._owner(kind, name)
         spec = template_of(kind, owner)["spec"]["template"]["spec"]
-        domain = {**spec["domain"], "cpu": {"sockets": sockets}}
-        self._set_template(kind, owner, {**spec, "domain": domain, "nodeSelector": {"zone": zone}})
+        fixed = [each for each in spec["volumes"] if "persistentVolumeClaim" not in each]
+        more = [{"name": each, "persistentVolumeClaim": {"claimName": each, "hotpluggable": True}} for each in plugged]
+        disks = [{"name": each["name"], "disk": {"bus": "virtio"}} for each in (*fixed, *more)]
+        domain = {**spec["domain"], "cpu": {"sockets": sockets}, "devices": {"disks": disks}}
+        new = {**spec, "domain": domain, "nodeSelector": {"zone": zone}, "volumes": [*fixed, *more]}
+        self._set_template(kind, owner, new)
 
     def _change_field(self, kind: str, name: str, field: str, value: Any) -> None:
         owner = self._owner(kind, name)
@@ -283,6 +287,16 @@ class Users(Weather):
             for kind in ("pool", "set"):
                 for name in sorted(self._world.everywhere(resource_of(kind))):
                     self._make_reachable(kind, name)
+            self._remove_spare_disks()
+
+    def _remove_spare_disks(self) -> None:
+        """Delete the disks that no VM has or wants: a pool that keeps no disks does not use them."""
+        vms = self._world.everywhere(VMS).values()
+        wanted = {each["metadata"]["name"] for vm in vms for each in vm["spec"].get("dataVolumeTemplates") or ()}
+        for resource in (DATA_VOLUMES, PVCS):
+            for each in self._world.everywhere(resource).values():
+                if not each["metadata"].get("ownerReferences") and each["metadata"]["name"] not in wanted:
+                    self._server.remove(resource, _key(each))
 
     def _clear(self, resource: AnyResource, member: Document) -> None:
         marks = dict.fromkeys(_MARKS)

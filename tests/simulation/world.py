@@ -31,6 +31,7 @@ from tests.fakes.requests import AnyResource, Document
 from tests.simulation.faults import Faults
 from tests.simulation.foretold import Foretold
 from tests.simulation.kubevirt import GUEST_FINALIZER, SimulatedKubeVirt
+from tests.simulation.live import IMMOVABLE, LIVE_UPDATE
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import Network
 from tests.simulation.replica import Replica, follow_tasks, until_ended
@@ -72,6 +73,9 @@ class Options(msgspec.Struct, frozen=True):
     rollout: str = ""
     """KubeVirt's rollout strategy, or "" for an old KubeVirt."""
 
+    plugs: bool = False
+    """True if KubeVirt plugs volumes into VMIs that run, or asks for a restart. So does 1.9."""
+
     takeover: bool = False
     """True if KubeVirt's controllers made the sets and pools, and the API server has KubeVirt's schema."""
 
@@ -109,17 +113,21 @@ class World:
                 self.server,
                 Random(chance.random()),
                 now=self.now,
-                cdi=options.cdi,
-                syncs_labels=options.syncs_labels,
-                rollout=options.rollout,
+                options=options,
                 namespace=each,
             )
             for each in NAMESPACES[: 2 if options.elsewhere else 1]
         }
         if options.rollout:
-            configuration = {"configuration": {"vmRolloutStrategy": options.rollout}}
-            metadata = {"name": "kubevirt", "namespace": "kubevirt"}
-            self.server.put(KUBEVIRTS, {"metadata": metadata, "spec": configuration})
+            strategy = options.rollout.partition(",")[0]
+            methods = ["LiveMigrate"] if options.rollout in (LIVE_UPDATE, IMMOVABLE) else []
+            spec = {
+                "configuration": {"vmRolloutStrategy": strategy},
+                "workloadUpdateStrategy": {"workloadUpdateMethods": methods},
+            }
+            status = {"observedKubeVirtVersion": "v1.9.0" if options.plugs else "v1.8.0"}
+            meta = {"name": "kubevirt", "namespace": "kubevirt"}
+            self.server.put(KUBEVIRTS, {"metadata": meta, "spec": spec, "status": status})
         config = Config(
             kubeconfig=str(KUBECONFIG),
             mode="takeover" if options.takeover else "standalone",

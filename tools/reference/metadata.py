@@ -15,6 +15,10 @@ LABELS: Final = {
         'a user writes "true" in the VMI template, and vmherd writes "false" on the VMI while the VM drains',
     ),
     "vmherd.dev/pool-uid": ("ControllerRevisions of a pool", "the pool that created the revision"),
+    "vmherd.dev/kept-for": (
+        "DataVolumes and claims",
+        "the name of the pool that has kept the disk of a deleted VM; other pools do not use the disk",
+    ),
 }
 """For each label: the objects that have it, and its meaning."""
 

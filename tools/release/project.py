@@ -34,8 +34,12 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 VERSION = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
 
 
-CONTACT = "SECURITY_CONTACT"
-"""The placeholder in SECURITY.md. The owner of the project replaces it before the first release."""
+PLACEHOLDERS = {
+    "SECURITY.md": ("a contact for reports", "SECURITY_CONTACT"),
+    "MAINTAINERS.md": ("a maintainer", "MAINTAINER_NAME"),
+    "ROADMAP.md": ("an owner", "ROADMAP_OWNER"),
+}
+"""What each file lacks while it has its placeholder. The owner replaces them before the first release."""
 
 
 class Refused(Exception):
@@ -96,8 +100,9 @@ def check(root: Path, version: str, *, rehearsal: bool = False) -> Commit:
     tagged = git(root, "tag", "--list", f"v{version}") and git(root, "rev-parse", f"v{version}^{{commit}}")
     if not rehearsal and tagged not in ("", commit):
         raise Refused(f"the tag v{version} names another commit")
-    if not rehearsal and CONTACT in (root / "SECURITY.md").read_text():
-        raise Refused(f"SECURITY.md has no contact for reports: replace the word {CONTACT}")
+    for name, (missing, word) in PLACEHOLDERS.items():
+        if not rehearsal and word in (root / name).read_text():
+            raise Refused(f"{name} does not name {missing}: replace the word {word}")
     text = (root / "CHANGELOG.md").read_text()
     notes = section(text, version) or (section(text, "Unreleased") if rehearsal else None)
     if not notes:

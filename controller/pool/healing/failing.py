@@ -191,7 +191,7 @@ class FailingVM(Struct, frozen=True):
 
     `due` is the earliest time of its replacement. `healed` is the number of recent healings of its ordinal. `announced`
     is the time of the announced deletion, or None. `is_certain` is false if the VM possibly becomes ready without a
-    replacement.
+    replacement. It is true from `ANNOUNCEMENT` before its time on: a healing that is announced now sees it fail.
     """
 
     machine: Machine
@@ -237,7 +237,7 @@ def _failing(
         due=max(first.at, pause_end(machine.vm, record) or first.at),
         healed=record.count if record is not None else 0,
         announced=announced_deletion(machine.vm, record, situation.now),
-        is_certain=any(each.is_certain or each.at <= situation.now for each in failures),
+        is_certain=any(each.is_certain or each.at <= situation.now + ANNOUNCEMENT for each in failures),
     )
 
 

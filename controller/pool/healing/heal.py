@@ -88,8 +88,8 @@ def plan_healing(situation: Situation) -> HealingPlan:
     curable, obstacles = _split_due(situation, [each for each in failing if each.due <= snapshot.now])
     parts = [obstacles, wake_at(next_times, snapshot.now)]
     limit = intent.max_unhealthy.of(len(members) + recovering.absent)
-    unhealthy = len(certain) + recovering.number + len(situation.known_lost)
-    if unhealthy > limit:
+    others = recovering.number + len(situation.known_lost)
+    if (unhealthy := len(certain) + others) > limit:
         return HealingPlan(join([*parts, *([_too_many(situation, unhealthy, limit)] if curable else [])]))
     max_healed = min(situation.most_unavailable, MAX_ENTRIES)
     slots = max(min(max_healed - recovering.number, snapshot.limits.burst), 0)
@@ -97,16 +97,18 @@ def plan_healing(situation: Situation) -> HealingPlan:
     left = len(curable) - len(chosen)
     held = f"healing: {machines_wait(left)} until others are available" if left else ""
     parts += [_heal(situation, chosen, records), waiting(held, Why.OTHERS)]
-    parts += [_wait_for_next(situation, failing)] if len(curable) < slots else []
+    parts += [_wait_for_next(situation, failing, limit - others)] if len(curable) < slots else []
     uids, due = (frozenset(each.machine.metadata.uid for each in vms) for vms in (chosen, curable))
     return HealingPlan(join(parts), uids, due)
 
 
-def _wait_for_next(situation: Situation, failing: list[FailingVM]) -> Plan:
-    """Return a plan that says which VM is healed next, and when. VMs that may not be deleted now are left out."""
+def _wait_for_next(situation: Situation, failing: list[FailingVM], most: int) -> Plan:
+    """Return a plan that says which VM is healed next, and when. VMs that may not be deleted now are left out. If more
+    than `most` VMs fail by then, none is healed.
+    """
     later = sorted((each for each in failing if each.due > situation.now), key=lambda each: (each.due, each.ordinal))
-    first = next((each for each in later if not stop_of(situation, each.machine, Way.HEALING)[0]), None)
-    if first is None:
+    first = next((each for each in later if not stop_of(situation, each.machine, Way.HEALING).reason), None)
+    if first is None or sum(each.is_certain or each.due <= first.due + ANNOUNCEMENT for each in failing) > most:
         return Plan()
     name, number = first.machine.metadata.name, first.healed
     before = f" ({number} healing{'' if number == 1 else 's'} before)" if number else ""
@@ -122,7 +124,7 @@ def _split_due(situation: Situation, due: list[FailingVM]) -> tuple[list[Failing
     """
     curable, held = [], []
     for each in due:
-        reason, _ = stop_of(situation, each.machine, Way.HEALING)
+        reason = stop_of(situation, each.machine, Way.HEALING).reason
         if reason:
             held.append((each.machine.vm, reason))
         else:
@@ -189,7 +191,7 @@ def _too_many(situation: Situation, failing: int, limit: int) -> Plan:
     longest unready period recovers.
     """
     periods = [period for each in situation.members if (period := open_period(each)) is not None]
-    first = min(((period.since, period.uid) for period in periods), default="")
+    first = min(((each.since, each.uid) for each in periods), default="")
     text = f"{failing} virtual machines fail at the same time, the limit is {limit}"
     notice = Notice(
         reason=HEALING_HELD,
@@ -229,7 +231,7 @@ def _with_finished(situation: Situation, healing: HealingPlan) -> HealingPlan:
             break
         vm, ordinal = machine.vm, snapshot.ordinal_of(machine)
         leaves = ordinal is None or len(deletes) < surplus
-        obstacle, _ = stop_of(situation, machine, Way.SURPLUS if leaves else Way.FINISHED)
+        obstacle = stop_of(situation, machine, Way.SURPLUS if leaves else Way.FINISHED).reason
         record = records.get(ordinal) if ordinal is not None else None
         pause = pause_end(vm, record) or now
         if obstacle:

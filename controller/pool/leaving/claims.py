@@ -2,9 +2,9 @@
 
 A *member* is a VM that the pool controls. There are three cases:
 
-1. A member is released if its labels no longer match the selector. One patch removes the pool's owner reference and the
-   pool finalizer from the VM.
-2. A stray is a former member without the pool's owner reference. A stray loses the pool finalizer.
+1. A member is released if its labels no longer match the selector. One patch removes the pool's owner reference, the
+   pool finalizer and what vmherd has noted on the VM.
+2. A stray is a former member without the pool's owner reference. A stray loses the pool finalizer and the notes.
 3. A terminating member loses the pool finalizer. If the pool keeps the VM's disks, the disks first lose their owner
    reference to the VM. The finalizer keeps the VM until then, so that the garbage collector does not delete the disks.
 
@@ -22,11 +22,12 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from controller.apimachinery.finalizers import owner_and_finalizer_removal_patch, removal_patch
-from controller.kubevirt.annotations import POOL_FINALIZER
+from controller.apimachinery.finalizers import Path, owner_and_finalizer_removal_patch, removal_patch
+from controller.kubevirt.annotations import IN_SERVICE, POOL_FINALIZER, own_notes
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
-from controller.kubevirt.vms import has_pool_finalizer, is_deleting
+from controller.kubevirt.vmis import is_deleting as is_ending
+from controller.kubevirt.vms import has_pool_finalizer, is_deleting, template_labels_of
 from controller.pool.leaving.disks import (
     add_finalizers,
     hides_disks,
@@ -37,10 +38,11 @@ from controller.pool.leaving.disks import (
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.intent import Intent
+from controller.replicas.draining import is_draining, unmark_vmi
 from controller.replicas.releases import Releases, choose_releases
 from controller.runtime.actions import Create, Patch, Plan, RemoveOwnerReference, Stage, waiting
 from controller.runtime.members.groups import Member, one_by_one
-from informers.meta import labels_of
+from informers.meta import controller_of, labels_of
 from informers.objects import PatchType
 
 T = TypeVar("T", bound=Member)
@@ -58,8 +60,8 @@ class Claims(Struct, frozen=True):
     young: Machines = Machines()
 
     @property
-    def released(self) -> tuple[VirtualMachine, ...]:
-        return tuple(each.vm for each in self.releases.now)
+    def released(self) -> tuple[Machine, ...]:
+        return self.releases.now
 
 
 def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
@@ -82,26 +84,42 @@ def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
 
 def plan_releases(
     snapshot: Snapshot,
-    released: Iterable[VirtualMachine],
+    released: Iterable[Machine],
     *,
     why: str = "its labels do not match the selector any more",
 ) -> Plan:
-    """Plan patches that remove the pool's owner reference and finalizer from the VMs in `released` (P2).
+    """Plan patches that remove the pool's owner reference and finalizer from the VMs in `released`, with the notes of
+    vmherd (P2).
 
     One reconciliation releases at most `burst` VMs.
     """
-    owner_uid = snapshot.owner.metadata.uid
-    patches = tuple(
-        Patch(
-            resource=VMS,
-            key=vm.metadata.key,
-            body=owner_and_finalizer_removal_patch(vm.metadata, POOL_FINALIZER, owner_uid),
-            type=PatchType.JSON,
-            why=why,
-        )
-        for vm in tuple(released)[: snapshot.limits.burst]
-    )
-    return Plan(stages=(Stage(patches, essential=False),) if patches else ())
+    return Plan(stages=_departures(released, snapshot.limits.burst, why, owner_uid=snapshot.owner.metadata.uid))
+
+
+def _departures(
+    machines: Iterable[Machine], burst: int, why: str, *, owner_uid: str = "", finalizer: str = POOL_FINALIZER
+) -> tuple[Stage, ...]:
+    """Return stages that let these VMs go. If a VMI has the mark of a drain, it loses the mark first. Its VM keeps its
+    notes until then, so it is a stray that the next reconciliation finds.
+    """
+    leaving = tuple(machines)[:burst]
+    vmis = [(each.metadata.uid, each.vmi) for each in leaving if each.vmi is not None and not is_ending(each.vmi)]
+    marked = {uid: vmi for uid, vmi in vmis if is_draining(vmi.metadata)}
+    patches = []
+    for vm in (each.vm for each in leaving):
+        changes = _without_notes(vm) if vm.metadata.uid not in marked else {}
+        if owner_uid or changes or finalizer in (vm.metadata.finalizers or ()):
+            body = owner_and_finalizer_removal_patch(vm.metadata, finalizer, owner_uid, changes)
+            patches.append(Patch(resource=VMS, key=vm.metadata.key, body=body, type=PatchType.JSON, why=why))
+    stages = tuple(map(unmark_vmi, marked.values())), tuple(patches)
+    return tuple(Stage(actions, essential=False) for actions in stages if actions)
+
+
+def _without_notes(vm: VirtualMachine) -> dict[Path, str | None]:
+    changes: dict[Path, str | None] = {("metadata", "annotations", each): None for each in own_notes(vm.metadata)}
+    if is_draining(vm.metadata) and template_labels_of(vm).get(IN_SERVICE) == "false":
+        changes["spec", "template", "metadata", "labels", IN_SERVICE] = "true"
+    return changes
 
 
 def plan_finalizer_removals(snapshot: Snapshot, *, preserve: bool) -> Plan:
@@ -129,25 +147,30 @@ def remove_finalizers_of_leaving(
 
 
 def remove_finalizers_of_strays(snapshot: Snapshot, *, preserve: bool) -> tuple[Stage, ...]:
-    """Return stages that remove the pool finalizer from at most `burst` VMs that no longer belong to the pool.
+    """Return stages that remove the pool finalizer and the notes from at most `burst` VMs that no longer belong to the
+    pool.
 
     With `preserve`, the disks of terminating VMs are kept too. The reason: a user may have deleted such a VM while the
     VM still belonged to the pool.
     """
-    return remove_finalizers_of_leaving(
-        snapshot, by_name(snapshot.strays), preserve=preserve, why="it is not a member of the pool any more"
-    )
+    why, strays, burst = "it is not a member of the pool any more", by_name(snapshot.strays), snapshot.limits.burst
+    terminating = [each.vm for each in strays if is_deleting(each.vm)]
+    of_terminating = remove_finalizers_of_leaving(snapshot, terminating, preserve=preserve, why=why)
+    return (*of_terminating, *_departures((each for each in strays if not is_deleting(each.vm)), burst, why))
 
 
-def plan_strays(vms: Iterable[VirtualMachine], *, burst: int) -> Plan:
-    """Plan the removal of the pool finalizer from terminating strays whose pool no longer exists. The disks are kept.
+def plan_strays(strays: Iterable[Machine], *, burst: int) -> Plan:
+    """Plan the removal of the pool finalizer from terminating strays whose pool no longer exists, and of the notes from
+    the others. The disks are kept.
 
     A pool disappears before its VMs if a user removes the pool's finalizer by force. The pool's `statePreservation` is
     then unknown. Kept disks are the safe choice, because a user can delete them later. One reconciliation changes at
     most `burst` VMs.
     """
-    batch = [vm for vm in by_name(vms) if is_deleting(vm) and not hides_disks(vm)][:burst]
-    return Plan(stages=_removals(batch, owner_removals(batch), "its pool does not exist any more"))
+    why, ordered = "its pool does not exist any more", by_name(strays)
+    batch = [each.vm for each in ordered if is_deleting(each.vm) and not hides_disks(each.vm)][:burst]
+    alive = (each for each in ordered if not is_deleting(each.vm) and controller_of(each.metadata) is None)
+    return Plan(stages=(*_removals(batch, owner_removals(batch), why), *_departures(alive, burst, why, finalizer="")))
 
 
 def plan_member_finalizers(

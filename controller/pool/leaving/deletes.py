@@ -54,14 +54,10 @@ def wait_of(topic: str, held: Sequence[tuple[VirtualMachine, str]]) -> Plan:
     """Return a plan that waits because of what the first of these VMs waits for. Each entry has the reason."""
     if not held:
         return Plan()
-    names, (vm, reason) = tuple(vm.metadata.name for vm, _ in held[:MAX_NOTICES]), held[0]
-    is_protected = reason == PROTECTED
-    return waiting(
-        f"{topic}: {machines_wait(len(held))}: {reason}",
-        Why.PROTECTION if is_protected else Why.USER,
-        names=names,
-        remedy=f"kubectl vmherd unprotect vm/{vm.metadata.name}" if is_protected else "",
-    )
+    names, (_, reason) = tuple(vm.metadata.name for vm, _ in held[:MAX_NOTICES]), held[0]
+    others = f", and {machines_wait(len(held) - 1, 'more ')}" if len(held) > 1 else ""
+    cause = Why.PROTECTION if reason == PROTECTED else Why.USER
+    return waiting(f"{topic}: {names[0]} waits: {reason}{others}", cause, names=names)
 
 
 def held_notices(pattern: Notice, held: Iterable[tuple[VirtualMachine, str]]) -> tuple[Notice, ...]:

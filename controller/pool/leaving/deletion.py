@@ -72,17 +72,20 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
     deletes_vms = preserve and not orphans
     to_release = [vm for vm in members if has_pool_finalizer(vm) and (is_deleting(vm) or not deletes_vms)]
     staying = [vm for vm in members if deletes_vms and not is_deleting(vm)]
-    protected = [vm for vm in staying if is_protected(vm.metadata)]
+    protected = [each for each in machines if is_protected(each.metadata) and not is_deleting(each.vm)]
     reasons = {each.metadata.name: reason_to_keep(each.vm, each.vmi, snapshot.now) for each in machines if deletes_vms}
     to_delete = [vm for vm in staying if not reasons[vm.metadata.name]][: snapshot.limits.burst]
-    held = [(vm, reasons[vm.metadata.name]) for vm in staying if reasons[vm.metadata.name] and vm not in protected]
+    unprotected = [vm for vm in staying if not is_protected(vm.metadata)]
+    held = [(vm, reasons[vm.metadata.name]) for vm in unprotected if reasons[vm.metadata.name]]
     held += [(vm, UNREADABLE) for vm in to_release if preserve and hides_disks(vm)]
     # The revisions contain the disk names of terminating VMs, so the revisions stay until these VMs are gone.
     keeps_revisions = preserve and any(map(is_deleting, to_release))
     stages = (
         *remove_finalizers_of_leaving(snapshot, to_release, preserve=preserve),
         *remove_finalizers_of_strays(snapshot, preserve=preserve),
-        *plan_releases(snapshot, protected, why="it is protected, and its pool is being deleted").stages,
+        *plan_releases(
+            snapshot, protected if deletes_vms else (), why="it is protected, and its pool is being deleted"
+        ).stages,
         *add_finalizers(vm for vm in to_delete if not is_safe_to_delete(snapshot, vm)),
         *_deletes([vm for vm in to_delete if is_safe_to_delete(snapshot, vm)]),
         *(() if keeps_revisions else delete_orphaned(snapshot, orphans=orphans)),

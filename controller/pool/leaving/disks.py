@@ -19,7 +19,8 @@ from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import disk_names_of, has_pool_finalizer, is_deleting, is_deleting_with_disks
 from controller.pool.members.revisions import template_of
 from controller.pool.members.snapshot import Snapshot
-from controller.runtime.actions import Patch, RemoveOwnerReference, Stage
+from controller.pool.spec.intent import Intent
+from controller.runtime.actions import AnyResource, Patch, RemoveOwnerReference, Stage
 from informers.meta import ObjectKey, ObjectMeta
 from informers.objects import PatchType
 
@@ -38,8 +39,27 @@ def owner_removals(vms: Iterable[VirtualMachine], snapshot: Snapshot | None = No
     for vm in terminating:
         ordinal = snapshot.ordinal_of(vm) if snapshot is not None else None
         earlier = [f"{name}-{ordinal}" for name in names] if ordinal is not None else []
-        actions += _owner_removals(vm, earlier)
+        actions += _owner_removals(vm, earlier, snapshot.owner.metadata.name if snapshot is not None else "")
     return tuple(actions)
+
+
+def reusable_disks(near: ObjectMeta, names: Iterable[str]) -> tuple[tuple[AnyResource, ObjectKey], ...]:
+    """Return the disks with these names in the namespace of `near`. A VM can own the claim itself: CDI may delete a
+    finished DataVolume and keep its claim.
+    """
+    keys = [ObjectKey(near.namespace, name) for name in names]
+    return tuple((resource, key) for key in keys for resource in (DATA_VOLUMES, PVCS))
+
+
+def usable_disks(intent: Intent, pool: str) -> tuple[str, ...] | None:
+    """Return the labels of the disks without an owner that a VM of the pool may use, or None for all (P21)."""
+    kept = ("", kept_label(pool)) if intent.scale_in.preserve else ()
+    return None if intent.adopts_disks else kept
+
+
+def kept_label(pool: str) -> str:
+    """Return the value of the label on the disks that are kept for a pool. A label has at most 63 characters."""
+    return pool[:63].rstrip("-.")
 
 
 def hides_disks(vm: VirtualMachine) -> bool:
@@ -82,7 +102,7 @@ def _finalizer_patches(
     return (Stage(patches, essential=False),) if patches else ()
 
 
-def _owner_removals(vm: VirtualMachine, earlier: Sequence[str]) -> list[RemoveOwnerReference]:
+def _owner_removals(vm: VirtualMachine, earlier: Sequence[str], pool: str) -> list[RemoveOwnerReference]:
     """Return actions that remove the VM's owner reference from its disks.
 
     These are the disks in the VM's spec and in `earlier`. Each name gives two actions: one for the DataVolume and one
@@ -91,10 +111,10 @@ def _owner_removals(vm: VirtualMachine, earlier: Sequence[str]) -> list[RemoveOw
     return [
         RemoveOwnerReference(
             resource=resource,
-            key=ObjectKey(vm.metadata.namespace, name),
+            key=key,
             owner_uid=vm.metadata.uid,
             why=f"the disks of {vm.metadata.name} must be kept",
+            kept_for=kept_label(pool),
         )
-        for name in dict.fromkeys((*disk_names_of(vm), *earlier))
-        for resource in (DATA_VOLUMES, PVCS)
+        for resource, key in reusable_disks(vm.metadata, dict.fromkeys((*disk_names_of(vm), *earlier)))
     ]

@@ -9,13 +9,14 @@ VMs, asks for the gates of SURPLUS itself (`members.select`). A protection stops
 
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from controller.kubevirt.annotations import MOST_DISRUPTIVE, RECREATE, RESTART, is_protected
 from controller.kubevirt.delicate import PROTECTED, delicate_reason
 from controller.kubevirt.vms import printable_status_of, starts_after_creation
 from controller.pool.members.machine import Machine
 from controller.pool.members.situation import Situation
+from controller.pool.rollout.live import because, change_of
 from controller.pool.spec.policies import Strategy
 
 Gate: TypeAlias = Callable[[Situation, Machine], str]
@@ -51,12 +52,23 @@ class Way(Enum):
     LABELS = auto()
 
 
-def stop_of(situation: Situation, machine: Machine, way: Way) -> tuple[str, bool]:
-    """Return the reason why the VM must not go this way now, or "", and whether it waits until a user acts."""
+class Stop(NamedTuple):
+    """The reason why a VM must not go a way now, or "". With `needs_user`, it waits until a user acts. `remedy` is the
+    command that lets it go, as in a `Wait`, or "".
+    """
+
+    reason: str = ""
+    needs_user: bool = False
+    remedy: str = ""
+
+
+def stop_of(situation: Situation, machine: Machine, way: Way) -> Stop:
     for gate in GATES[way]:
         if reason := gate(situation, machine):
-            return reason, gate in _OF_USERS
-    return "", False
+            allowed = _ALLOWS.get(gate)
+            remedy = f"kubectl annotate --overwrite {{this}} {MOST_DISRUPTIVE}={allowed}" if allowed else ""
+            return Stop(reason, gate in _OF_USERS, remedy)
+    return Stop()
 
 
 def _protection(_: Situation, machine: Machine) -> str:
@@ -139,13 +151,14 @@ def _disks_to_keep(situation: Situation, machine: Machine) -> str:
     )
 
 
-def _cap(situation: Situation, _: Machine) -> str:
+def _cap(situation: Situation, machine: Machine) -> str:
     cap = situation.intent.most_disruptive
     if cap in (None, RESTART, RECREATE):
         return ""
+    _, obstacle = change_of(situation, machine, situation.revisions.template)
     return (
-        f"it needs a restart, and the annotation {MOST_DISRUPTIVE}={cap} forbids it; annotate the pool with "
-        f"{MOST_DISRUPTIVE}={RESTART} to allow it"
+        f"it needs a restart{because(obstacle)}, and the annotation {MOST_DISRUPTIVE}={cap} forbids it; annotate the "
+        f"pool with {MOST_DISRUPTIVE}={RESTART} to allow it"
     )
 
 
@@ -162,6 +175,9 @@ GATES: Final[Mapping[Way, tuple[Gate, ...]]] = {
 
 _OF_USERS: Final = frozenset({_strategy, _run_strategy, _disks_to_keep, _protection, _limit, _cap})
 """The gates that wait until a user acts. The others end by themselves."""
+
+_ALLOWS: Final[Mapping[Gate, str]] = {_disks_to_keep: RECREATE, _cap: RESTART}
+"""The gates that one value of the annotation opens."""
 
 
 def own_disks_of(machine: Machine) -> tuple[str, ...]:

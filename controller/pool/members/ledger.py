@@ -30,7 +30,7 @@ from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import is_deleting, is_meant_to_run, is_stop_requested, revision_of
 from controller.pool.members.machine import Machine, Machines
-from controller.pool.members.unready_periods import STEADY, Down, down_of, has_ended
+from controller.pool.members.unready_periods import STEADY, UnreadyPeriod, has_ended
 from controller.pool.spec.intent import Intent
 from controller.replicas.draining import is_draining
 
@@ -113,24 +113,16 @@ def is_leaving(machine: Machine) -> bool:
     return vmi is not None and (vmis.is_deleting(vmi) or is_stop_requested(vm, vmi.metadata.uid))
 
 
-def open_period(machine: Machine) -> Down | None:
+def open_period(machine: Machine) -> UnreadyPeriod | None:
     """Return the VM's unready period. Return None if the VM is ready now or should not run."""
     period = machine.downtime
-    return period if isinstance(period, Down) and not is_deleting(machine.vm) else None
+    return period if period is not None and period.up_since is None and not is_deleting(machine.vm) else None
 
 
 def member_unready_since(machine: Machine) -> datetime | None:
-    """Return the time at which the VM became unready, or None if the VM is ready or stopped.
-
-    The controller stores this time itself. If the conditions of the VM or its VMI show an earlier time, return the
-    earlier time. This happens if the controller was not running when the VM became unready.
-    """
-    period = open_period(machine)
-    if period is None:
-        return None
-    vm, vmi = machine.vm, machine.vmi
-    times = (period.since, vms.unready_since(vm), vmis.unready_since(vmi) if vmi is not None else None)
-    return min(time for time in times if time is not None)
+    """Return the time since which this VM is not ready, without its predecessors, or None if it is ready or stopped."""
+    period, created = open_period(machine), with_timezone(machine.metadata.creation_timestamp)
+    return max(period.since, created or period.since) if period is not None else None
 
 
 def member_stuck_since(revisions: Iterable[ControllerRevision], machine: Machine) -> datetime | None:
@@ -139,22 +131,16 @@ def member_stuck_since(revisions: Iterable[ControllerRevision], machine: Machine
     Return None if the VM is ready or stopped, or if KubeVirt has not tried its revision yet, because it waits after a
     failed start. The time before the creation of the VM's revision does not count.
     """
-    period, vm, vmi = open_period(machine), machine.vm, machine.vmi
-    if period is None or (vmi is None and vms.start_failures_of(vm) and period.revision != revision_of(vm)):
+    period, vm = open_period(machine), machine.vm
+    if period is None or (machine.vmi is None and vms.start_failures_of(vm) and period.revision != revision_of(vm)):
         return None
-    # The VM's condition does not change when the VM gets another revision. So the condition's time may belong to an old
-    # template.
-    has_new_template = period.template_since > period.since
-    condition_time = None if has_new_template else vms.unready_since(vm)
-    observed = vmis.unready_since(vmi) if vmi is not None else condition_time
-    since = min(period.template_since, observed) if observed is not None else period.template_since
     created = [each.metadata.creation_timestamp for each in revisions if each.metadata.name == revision_of(vm)]
-    return max((since, *filter(None, map(with_timezone, created))))
+    return max((period.since, *filter(None, map(with_timezone, created))))
 
 
 def _must_stay_ready(machine: Machine, now: datetime, min_ready_s: int) -> timedelta:
     period = machine.downtime
-    crashes = period is not None and down_of(period).crashes and not has_ended(period, now)
+    crashes = period is not None and period.crashes and not has_ended(period, now)
     return max(timedelta(seconds=min_ready_s), STEADY if crashes else timedelta())
 
 
@@ -212,7 +198,7 @@ def _silent_since(machine: Machine) -> datetime | None:
     """Return the time since which the node does not answer, also while the Pod is terminating, or None."""
     if machine.vmi is not None and vmis.is_out_of_reach(machine.vmi):
         return vmis.unready_since(machine.vmi)
-    return machine.downtime.silent_since if isinstance(machine.downtime, Down) else None
+    return machine.downtime.silent_since if machine.downtime is not None else None
 
 
 def count_substitutes(intent: Intent, regular: int, limit: int, lost: Machines, now: datetime) -> int:

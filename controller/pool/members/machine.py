@@ -9,7 +9,7 @@ from controller.kubevirt.annotations import REVISION_NAME
 from controller.kubevirt.busy import ends_of_marks
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.pool.members.unready_periods import Down, Recovering
+from controller.pool.members.unready_periods import UnreadyPeriod
 from controller.replicas.draining import Guest, guest_of_vm
 from controller.runtime.members.groups import Members
 from informers.meta import ObjectMeta, labels_of
@@ -23,7 +23,7 @@ class Machine(Struct, frozen=True, gc=False):
 
     vm: VirtualMachine
     vmi: VirtualMachineInstance | None = None
-    downtime: Down | Recovering | None = None
+    downtime: UnreadyPeriod | None = None
 
     @property
     def metadata(self) -> ObjectMeta:

@@ -128,7 +128,7 @@ def plan_pruning(snapshot: Snapshot, revisions: Revisions, *, ready: str) -> Pla
     unused revisions stay, so that a user can undo a change of the template. `ready` is the noted revision that was
     wholly ready, or "".
     """
-    used = _revisions_in_use(snapshot) | set(map(revision_of, snapshot.strays))
+    used = _revisions_in_use(snapshot) | {revision_of(each.vm) for each in snapshot.strays}
     used |= {revisions.current, ready, last_ready(snapshot.revisions)}
     unused = unused_revisions(snapshot.revisions, used, keep=snapshot.limits.revision_history)
     return Plan(stages=delete_revisions(unused, "no VM and no VMI uses this revision", burst=snapshot.limits.burst))

@@ -10,11 +10,9 @@ from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.traits import erase
 from controller.pool.members.unready_periods import (
-    Gone,
     Observation,
     UnreadyNote,
     UnreadyPeriod,
-    down_of,
     due_at,
     next_period,
     read_notes,
@@ -109,13 +107,10 @@ class PoolReader:
 
     def _machine_of(self, vm: VirtualMachine) -> Machine:
         name, vmi = vm.metadata.name, own_vmi(vm, self._caches.vmis)
-        note = self._notes.get(name)
-        own_note = note if note is not None and note.uid == vm.metadata.uid else None
-        period = self._observe(name, Observation(vm, vmi, own_note))
+        period = self._observe(name, Observation(vm, vmi, self._notes.get(name)))
         # A VM that is being deleted keeps the period of its name. That period may belong to an earlier VM.
-        if period is None or isinstance(period, Gone) or down_of(period).uid != vm.metadata.uid:
-            return Machine(vm, vmi)
-        return Machine(vm, vmi, period)
+        is_own = period is not None and period.uid == vm.metadata.uid and period.gone_since is None
+        return Machine(vm, vmi, period if is_own else None)
 
     def _observe(self, name: str, seen: Observation | None) -> UnreadyPeriod | None:
         period = next_period(self.downtimes.periods.get(name), seen, self._now)

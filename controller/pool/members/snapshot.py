@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from controller.apimachinery.indexes import NAMESPACE, OWNER_UID, by_namespace, by_owner_uid
-from controller.kubevirt.annotations import POOL_UID
+from controller.kubevirt.annotations import POOL_UID, own_notes
+from controller.kubevirt.live_updates import RolloutSettings
 from controller.kubevirt.pool_types import POOL_KIND, Pool
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
@@ -26,7 +27,7 @@ from controller.replicas.settings import asks_for_budget
 from controller.replicas.wrong_annotations import Wrong, all_wrong, wrong_on
 from controller.runtime.execute.refusals import Refusal
 from controller.runtime.members.groups import Group, Member
-from informers.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of, labels_of
+from informers.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of, is_controlled_by, labels_of
 from informers.resource import Resource
 from informers.store import StoreView
 
@@ -41,11 +42,16 @@ SHORTEST_CUT: Final = 30
 def by_pool_name(vm: VirtualMachine) -> Iterable[str]:
     """Return the index keys of a VM: `namespace/name` of the pool that created the VM.
 
-    The pool's name is the part before the ordinal in the VM's name. A VM without an ordinal or without the pool
-    finalizer has no key.
+    The pool's name is the part before the ordinal in the VM's name. A VM without an ordinal, or without the pool
+    finalizer and notes of vmherd, has no key.
     """
-    parsed = parse_name(vm.metadata.name) if has_pool_finalizer(vm) else None
-    return () if parsed is None else (str(ObjectKey(vm.metadata.namespace, parsed[0])),)
+    return map(str, former_pool_of(vm))
+
+
+def former_pool_of(vm: VirtualMachine) -> tuple[ObjectKey, ...]:
+    """Return the key of the pool that created the VM, if the VM has the pool finalizer or notes of vmherd."""
+    parsed = parse_name(vm.metadata.name) if has_pool_finalizer(vm) or own_notes(vm.metadata) else None
+    return () if parsed is None else (ObjectKey(vm.metadata.namespace, parsed[0]),)
 
 
 VM_INDEXES: Final[Mapping[str, Callable[[VirtualMachine], Iterable[str]]]] = {
@@ -90,26 +96,32 @@ class Limits(Struct, frozen=True):
     max_replicas: int = 0
 
 
+class LiveUpdates(Struct, frozen=True):
+    """The changes that KubeVirt makes to running VMIs. `since` is the start of each unfinished one, by the VM's UID."""
+
+    since: Mapping[str, datetime] = {}
+    rollout: RolloutSettings = RolloutSettings(changes=True, migrates=True, judges=True)
+
+
 class Snapshot(Struct, frozen=True, kw_only=True):
     """One pool and the objects that belong to it.
 
     - `members`: the VMs that the pool controls, with their VMIs and their unready periods, in groups with equal traits.
-    - `strays`: former members that still have the pool finalizer (P2).
+    - `strays`: former members that still have the pool finalizer or notes of vmherd (P2).
     - `revisions`: the ControllerRevisions that the pool controls.
     - `orphaned_revisions`: former revisions of the pool that no owner controls now.
     - `unowned`: the VMs without a controller that have names of the pool, if the pool has never created a VM (P3).
     - `taken`: the names of all VMs in the namespace.
     - `revision_names`: the names of the ControllerRevisions in the namespace for which `is_revision_name` is true.
     - `refused`: the members whose change the server refused, and whose next try is not due yet, by name (P22).
-    - `live`: the start of each unfinished live change, by the UID of the VM. It is None if KubeVirt changes no running
-      VMI.
+    - `live`: the changes of running VMIs, or None if KubeVirt changes no running VMI.
     - `settled`: True if the caches show all earlier writes for this pool (R9).
     - `budgets`: the disruption budgets that matter to the pool (P27), or None if they are not known.
     """
 
     owner: Pool
     members: Machines
-    strays: tuple[VirtualMachine, ...]
+    strays: tuple[Machine, ...]
     revisions: tuple[ControllerRevision, ...]
     orphaned_revisions: tuple[ControllerRevision, ...]
     taken: Container[str]
@@ -119,7 +131,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     limits: Limits
     pools: Resource[Pool]
     refused: Mapping[str, Refusal] = {}
-    live: Mapping[str, datetime] | None = None
+    live: LiveUpdates | None = None
     budgets: Budgets | None = None
     unowned: tuple[VirtualMachine, ...] = ()
 
@@ -161,13 +173,18 @@ class Snapshot(Struct, frozen=True, kw_only=True):
         return (-1 if ordinal is None else ordinal, vm.metadata.name)
 
 
-def strays_of(pool: ObjectMeta, vms: StoreView[VirtualMachine], pools: Resource[Pool]) -> tuple[VirtualMachine, ...]:
-    """Return the VMs that have left the pool and still have the pool finalizer (P2).
+def strays_of(pool: ObjectMeta, stores: Stores, pools: Resource[Pool]) -> tuple[Machine, ...]:
+    """Return the VMs that have left the pool and still have the pool finalizer or notes of vmherd (P2).
 
     VMs that have left an earlier pool with the same name are included.
     """
-    with_finalizer = vms.by_index(POOL_NAME, str(pool.key))
-    return tuple(vm for vm in with_finalizer if _has_left(controller_of(vm.metadata), pool, pools))
+    found = stores.vms.by_index(POOL_NAME, str(pool.key))
+    strays = [vm for vm in found if _has_left(controller_of(vm.metadata), pool, pools)]
+    vmis = [stores.vmis.get(vm.metadata.key) for vm in strays]
+    return tuple(
+        Machine(vm, vmi if vmi is not None and is_controlled_by(vmi.metadata, vm.metadata.uid) else None)
+        for vm, vmi in zip(strays, vmis, strict=True)
+    )
 
 
 def unowned_of(

@@ -3,21 +3,22 @@
 The traits are a VM with its VMI and its unready period, without what differs from VM to VM: names, UIDs, the node, the
 names of disks, the numbers of generations.
 
-Most VMs of a large pool are *steady*: they run, they are ready, and no work on them is pending. Their traits have no
-times. So steady VMs with the same revision and labels have equal traits. The traits of other VMs have all states and
-times that a decision reads. These times have whole seconds. So the VMs that start or fail in the same second are in one
-group. Two kinds of VMs are alone in their groups: VMs that are being deleted, and VMs with an annotation of vmherd.
+Most VMs of a large pool are *steady*: they run, they have been ready for a while, and no work on them is pending. Their
+traits have no times, and say why the VM cannot migrate. So steady VMs with the same revision and labels have equal
+traits. The traits of other VMs have all states and times that a decision reads. These times have whole seconds. So the
+VMs that start or fail in the same second are in one group. Two kinds of VMs are alone in their groups: VMs that are
+being deleted, and VMs with an annotation of vmherd.
 """
 
 from functools import lru_cache
 from typing import Final
 
-from controller.apimachinery.conditions import Condition
+from controller.apimachinery.conditions import Condition, find_condition
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import POOL_FINALIZER, PREFIX, REVISION_NAME
 from controller.kubevirt.busy import BEFORE_ALL
 from controller.kubevirt.delicate import delicate_reason
-from controller.kubevirt.live_updates import is_seen, restart_required
+from controller.kubevirt.live_updates import is_changing, is_seen, restart_required
 from controller.kubevirt.vm_types import (
     READY,
     MachineTemplate,
@@ -27,7 +28,7 @@ from controller.kubevirt.vm_types import (
     VirtualMachineSpec,
     VirtualMachineStatus,
 )
-from controller.kubevirt.vmi_types import VirtualMachineInstance, VMIStatus
+from controller.kubevirt.vmi_types import LIVE_MIGRATABLE, VirtualMachineInstance, VMIStatus
 from controller.kubevirt.vms import (
     has_pool_finalizer,
     is_deleting,
@@ -65,7 +66,7 @@ def erase(machine: Machine) -> Machine | None:
     is_unusual = parse_name(vm.metadata.name) is None or vm.spec is None or vm.undecodable
     if is_unusual or is_deleting(vm) or _is_annotated(vm):
         return None
-    steady = is_steady(vm, vmi)
+    steady = downtime is None and is_steady(vm, vmi)
     return Machine(
         _erase_vm(vm, vmi, steady=steady),
         _erase_vmi(vmi, steady=steady) if vmi is not None else None,
@@ -88,6 +89,7 @@ def is_steady(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> bool:
         and not start_failures_of(vm)
         and not (vm.status is not None and vm.status.state_change_requests)
         and restart_required(vm) is None
+        and not is_changing(vmi)
         and not delicate_reason(vm, vmi, BEFORE_ALL)
     )
 
@@ -137,11 +139,19 @@ def _erase_vmi(vmi: VirtualMachineInstance, *, steady: bool) -> VirtualMachineIn
     revision = labels_of(meta).get(REVISION_NAME)
     labels = {REVISION_NAME: revision} if revision is not None else None
     if steady:
-        return VirtualMachineInstance(shared_meta(labels, meta.annotations), _STEADY_VMI)
+        blocked = find_condition(status.conditions if status is not None else None, LIVE_MIGRATABLE)
+        told = _STEADY_VMI if blocked is None else _immovable(blocked.reason, blocked.message)
+        return VirtualMachineInstance(shared_meta(labels, meta.annotations), told)
     times = {"creation_timestamp": meta.creation_timestamp, "deletion_timestamp": meta.deletion_timestamp}
     node = SOME_NODE if status is not None and status.node_name else None
     status = status and like(status, node_name=node)
     return VirtualMachineInstance(shared_meta(labels, meta.annotations, **times), status, vmi.undecodable)
+
+
+@lru_cache(maxsize=1024)
+def _immovable(reason: str | None, message: str | None) -> VMIStatus:
+    blocked = Condition(type=LIVE_MIGRATABLE, status="False", reason=reason, message=message)
+    return like(_STEADY_VMI, conditions=(*_IS_READY, blocked))
 
 
 def _is_annotated(vm: VirtualMachine) -> bool:

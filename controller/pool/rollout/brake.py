@@ -22,7 +22,7 @@ from controller.kubevirt.vms import revision_of
 from controller.pool.members.machine import vmi_revision_of
 from controller.pool.members.revisions import Revisions
 from controller.pool.members.situation import Situation
-from controller.pool.members.snapshot import Snapshot
+from controller.pool.members.snapshot import LiveUpdates, Snapshot
 from controller.pool.rollout.effects import Effect, effect_between
 from controller.pool.rollout.steps import PendingStep, Step
 from controller.pool.spec.template import Template, describe_difference
@@ -73,7 +73,7 @@ def plan_takeover(situation: Situation, update: Plan, pending: Iterable[PendingS
     changes = [each for each in pending if each.step is not Step.RELABEL]
     if not changes and not update.waits:
         return join((_note(snapshot, DONE, "its virtual machines are on its template"), update))
-    message = _consequences(changes, revisions, live=snapshot.live is not None)
+    message = _consequences(changes, revisions, snapshot.live)
     mark = _blocked_mark(revisions.template)
     is_noted = situation.intent.takeover.startswith(TAKEOVER_HELD)
     note = _note(snapshot, mark, "its update waits") if situation.intent.takeover != mark else Plan()
@@ -99,11 +99,11 @@ def plan_first_mark(situation: Situation) -> Plan:
     return _note(snapshot, DONE, "it has no virtual machines")
 
 
-def _consequences(changes: list[PendingStep], revisions: Revisions, *, live: bool) -> str:
+def _consequences(changes: list[PendingStep], revisions: Revisions, live: LiveUpdates | None) -> str:
     """Return a message about the effect of the update on the VMs, and about the changed fields of the template."""
     if not changes:
         return "an update of its virtual machines is not finished"
-    found = Counter(_consequence(_revision_before(change), revisions, live=live) for change in changes)
+    found = Counter(_consequence(_revision_before(change), revisions, live) for change in changes)
     return "; ".join(f"{count} virtual machines would be {consequence}" for consequence, count in found.items())
 
 
@@ -113,7 +113,7 @@ def _revision_before(change: PendingStep) -> str:
     return vmi_revision_of(vmi) if change.begun and vmi is not None else revision_of(vm)
 
 
-def _consequence(revision: str, revisions: Revisions, *, live: bool) -> str:
+def _consequence(revision: str, revisions: Revisions, live: LiveUpdates | None) -> str:
     """Return the effect of the update on a VM or VMI of this revision.
 
     The text continues a sentence that starts with "virtual machines would be".
@@ -121,7 +121,7 @@ def _consequence(revision: str, revisions: Revisions, *, live: bool) -> str:
     past, current = revisions.templates.get(revision), revisions.template
     if past is None:
         return f"updated and restarted: their revision {revision or '(none)'} is not known"
-    effect = effect_between(past, current, live=live)
+    effect = effect_between(past, current, live)
     return f"{_EFFECTS[effect]}: their revision {revision} differs in {describe_difference(past, current)}"
 
 

@@ -6,7 +6,9 @@ The words `live`, `restart` and `recreate` are also the values of `vmherd.dev/mo
 from enum import StrEnum
 
 from controller.kubevirt import vmis
-from controller.pool.rollout.live import is_live_change
+from controller.kubevirt.live_updates import Change
+from controller.pool.members.snapshot import LiveUpdates
+from controller.pool.rollout.live import live_change
 from controller.pool.rollout.steps import PendingStep, Step
 from controller.pool.spec.template import DiskChange, Template, disk_change
 
@@ -23,15 +25,14 @@ class Effect(StrEnum):
     RECREATE = "recreate"
 
 
-def effect_between(past: Template, current: Template, *, live: bool) -> Effect:
-    """Return what an update between these templates does to a running VM. `live` is true if KubeVirt changes running
-    VMs.
-    """
+def effect_between(past: Template, current: Template, live: LiveUpdates | None) -> Effect:
+    """Return what an update between these templates does to a running VM that can migrate."""
     if past.digest == current.digest:
         return Effect.NOTHING
     if disk_change(past, current) not in (DiskChange.NONE, DiskChange.LARGER):
         return Effect.RECREATE
-    if live and is_live_change(past, current):
+    change = live_change(live, past, current)
+    if live is not None and (change is Change.PLACEMENT or (change is Change.SIZE and live.rollout.migrates)):
         return Effect.LIVE
     return Effect.RESTART if past.machine != current.machine else Effect.NO_RESTART
 
@@ -45,7 +46,7 @@ def effect_of(pending: PendingStep) -> Effect:
         case Step.RESTART:
             return Effect.RESTART
         case Step.UPDATE | Step.LIVE if pending.live:
-            return Effect.LIVE
+            return Effect.RESTART if pending.obstacle else Effect.LIVE
         case Step.UPDATE if pending.costly or (pending.risky and vmi is not None and vmis.is_active(vmi)):
             return Effect.RESTART
         case _:

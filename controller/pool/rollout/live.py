@@ -1,8 +1,12 @@
 """Updates of VMs that run: KubeVirt changes the VMI where it can, so fewer VMs are restarted.
 
-A change is *live* if the two templates differ only in fields that KubeVirt can change in a running VMI. The controller
+A change is *live* if the two templates differ only in fields that KubeVirt can change in a running VMI, and KubeVirt
+will end the change (`why_not`). The controller
 patches the VM, and KubeVirt decides. Until KubeVirt has ended the change, the VMI keeps the label of its old revision.
 A quarter of the pool may have an unfinished live change at the same time, and one VM at least.
+
+A change is *open* if only KubeVirt knows whether it needs a restart. Until its verdict, the VM takes the turn of a VM
+that restarts. So under a cap that forbids restarts, one VM shows the verdict, and the others keep their spec.
 
 Only this process knows since when a live change runs, because KubeVirt does not write the time. KubeVirt writes the
 condition `RestartRequired` again and again with a new time, and its clock may differ. So this process also knows since
@@ -16,34 +20,45 @@ from typing import Final
 from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import REVISION_NAME
-from controller.kubevirt.live_updates import Verdict, restart_required, verdict_of, why_unfinished
+from controller.kubevirt.live_updates import (
+    Change,
+    RolloutSettings,
+    Verdict,
+    restart_required,
+    verdict_of,
+    why_not,
+    why_unfinished,
+)
 from controller.kubevirt.vms import revision_of
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.situation import Situation
-from controller.pool.spec.template import Template
+from controller.pool.members.snapshot import LiveUpdates
+from controller.pool.spec.template import Template, machine_change
 from informers.meta import ObjectKey, labels_of
 
 SETTLING: Final = timedelta(seconds=3)
-"""The time for which the condition `RestartRequired` must be true before a restart. KubeVirt may take it back."""
+"""The time for which the condition `RestartRequired` must be true before a restart, because KubeVirt may take it back.
+An open change without the condition counts as made after this time, because KubeVirt writes later that it migrates.
+"""
 
 SHARE: Final = 4
 """One VM of this number of VMs may have an unfinished live change."""
 
 
 class LiveChanges:
-    """Whether KubeVirt changes running VMIs, and since when this process has seen the live changes of each pool."""
+    """How KubeVirt changes running VMIs, and since when this process has seen the live changes of each pool."""
 
-    def __init__(self, is_live: Callable[[], bool]) -> None:
-        self._is_live = is_live
+    def __init__(self, rollout: Callable[[], RolloutSettings]) -> None:
+        self._rollout = rollout
         self._since: dict[ObjectKey, Mapping[tuple[str, bool], datetime]] = {}
 
-    def follow(self, key: ObjectKey, members: Machines, now: datetime) -> Mapping[str, datetime] | None:
-        """Return the start of each unfinished live change by the UID of its VM, or None if KubeVirt changes no VMI.
+    def follow(self, key: ObjectKey, members: Machines, now: datetime) -> LiveUpdates | None:
+        """Return the unfinished live changes of a pool, or None if KubeVirt changes no VMI.
 
-        If the change needs a restart, the time is the one at which this was seen first.
+        If a change needs a restart, its time is the one at which this was seen first.
         """
-        before = self._since.pop(key, {})
-        if not self._is_live():
+        before, rollout = self._since.pop(key, {}), self._rollout()
+        if not (rollout.changes or rollout.judges):
             return None
         changing = (
             (each.metadata.uid, restart_required(each.vm) is not None) for each in members.where(_is_unfinished)
@@ -51,37 +66,58 @@ class LiveChanges:
         since = {state: before.get(state, now) for state in changing}
         if since:
             self._since[key] = since
-        return {uid: at for (uid, _), at in since.items()}
+        return LiveUpdates({uid: at for (uid, _), at in since.items()}, rollout)
 
     def forget(self, key: ObjectKey) -> None:
         self._since.pop(key, None)
 
 
-def is_live_change(past: Template | None, current: Template) -> bool:
-    """Return True if KubeVirt can give `current` to a running VMI of the template `past`, apart from the disks."""
-    return past is not None and past.rigid == current.rigid and past.machine != current.machine
-
-
-def live_verdict(situation: Situation, machine: Machine) -> Verdict | None:
-    """Return what KubeVirt has done with the live change of a VM, or None if no live change of the VM has begun.
-
-    A live change has begun if the VM has another revision than its running VMI, and the change between them is live.
+def live_change(live: LiveUpdates | None, past: Template | None, current: Template) -> Change:
+    """Return the change of a running VMI of the template `past`, apart from the disks. It is OTHER if KubeVirt does not
+    make it.
     """
-    vm, vmi, templates = machine.vm, machine.vmi, situation.revisions.templates
-    if situation.snapshot.live is None or vmi is None or not _may_be_live(machine):
-        return None
-    wanted = templates.get(revision_of(vm))
-    if wanted is None or not is_live_change(templates.get(labels_of(vmi.metadata).get(REVISION_NAME, "")), wanted):
-        return None
-    return verdict_of(vm, vmi)
+    if live is None or past is None:
+        return Change.OTHER
+    change, rollout = machine_change(past, current), live.rollout
+    may_be = rollout.judges if change is Change.OPEN else change in (Change.PLACEMENT, Change.SIZE) and rollout.changes
+    return change if may_be else Change.OTHER
 
 
-def restart_due(situation: Situation, machine: Machine) -> datetime:
-    """Return the time from which the condition `RestartRequired` of the VM counts."""
-    condition, now = restart_required(machine.vm), situation.now
-    seen = (situation.snapshot.live or {}).get(machine.metadata.uid, now)
+def change_of(situation: Situation, machine: Machine, current: Template | None) -> tuple[Change, str]:
+    """Return the live change of a VM to `current`, and the reason why KubeVirt does not end it, or ""."""
+    live, vmi = situation.snapshot.live, machine.vmi
+    if live is None or vmi is None or current is None or not _may_be_live(machine):
+        return Change.OTHER, ""
+    past = situation.revisions.templates.get(labels_of(vmi.metadata).get(REVISION_NAME, ""))
+    change = live_change(live, past, current)
+    return change, why_not(change, live.rollout, vmi)
+
+
+def live_verdict(situation: Situation, machine: Machine) -> tuple[Verdict | None, bool]:
+    """Return what KubeVirt has done with the live change of a VM, or None if no live change of the VM has begun. The
+    second value is True if the change is open.
+
+    A live change has begun if the VM has another revision than its running VMI, and the change between them is live. A
+    change that KubeVirt will not end has not begun.
+    """
+    wanted = situation.revisions.templates.get(revision_of(machine.vm))
+    change, obstacle = change_of(situation, machine, wanted)
+    if change is Change.OTHER or machine.vmi is None:
+        return None, False
+    verdict = verdict_of(machine.vm, machine.vmi)
+    return verdict if not obstacle or verdict is Verdict.APPLIED else None, change is Change.OPEN
+
+
+def settled_at(situation: Situation, machine: Machine) -> datetime:
+    """Return the time from which KubeVirt's verdict counts."""
+    condition, now, live = restart_required(machine.vm), situation.now, situation.snapshot.live
+    seen = live.since.get(machine.metadata.uid, now) if live is not None else now
     told = with_timezone(condition.last_transition_time) if condition is not None else None
     return min(seen, told or now) + SETTLING
+
+
+def because(obstacle: str) -> str:
+    return f", because {obstacle}" if obstacle else ""
 
 
 def most_live_changes(situation: Situation) -> int:

@@ -6,6 +6,7 @@ from datetime import datetime
 from controller.pool.health import late_live_change, should_be_ready
 from controller.pool.members.ledger import member_stuck_since
 from controller.pool.members.situation import Situation, usable_in
+from controller.pool.members.snapshot import LiveUpdates
 from controller.pool.rollout.brake import is_taken_over
 from controller.pool.rollout.steps import is_updated
 from controller.replicas.rollback import Rollout, tells_of_template
@@ -43,4 +44,4 @@ def _unready(situation: Situation) -> Iterator[tuple[datetime | None, str]]:
         yield member_stuck_since(situation.snapshot.revisions, group.traits), min(each.metadata.name for each in group)
     late = late_live_change(situation)
     if late is not None:
-        yield (situation.snapshot.live or {}).get(late.metadata.uid), late.metadata.name
+        yield (situation.snapshot.live or LiveUpdates()).since.get(late.metadata.uid), late.metadata.name

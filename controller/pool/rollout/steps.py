@@ -12,13 +12,14 @@ so that the VM must restart. Costly steps are limited (P14).
 from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum, auto
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import REVISION_NAME
-from controller.kubevirt.live_updates import Verdict
+from controller.kubevirt.live_updates import Change, Verdict
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import (
     AfterStop,
@@ -32,10 +33,12 @@ from controller.pool.members.ledger import should_run
 from controller.pool.members.machine import Machine, vmi_revision_of
 from controller.pool.members.revisions import Revisions
 from controller.pool.members.situation import Situation
-from controller.pool.rollout.live import is_live_change, live_verdict, restart_due
+from controller.pool.rollout.live import change_of, live_verdict, settled_at
 from controller.pool.spec.policies import Strategy
 from controller.pool.spec.template import DiskChange, Template, disk_change, larger_disks
 from controller.replicas.draining import is_draining
+
+NOT_KNOWN: Final = "only KubeVirt knows if it makes the change while the VM runs"
 
 
 class Step(Enum):
@@ -55,12 +58,13 @@ class Step(Enum):
 class PendingStep(Struct, frozen=True, kw_only=True):
     """A member that needs an update step.
 
-    `costly` is true for a ready VM whose VMI must restart. `risky` is true for a VM that should run, is not ready, and
-    gets a new template. `live` is true for a VM with a live change that has not ended, or that begins with the step.
+    `costly` is true for a ready VM whose VMI must restart, or may have to. `risky` is true for a VM that should run, is
+    not ready, and gets a new template. `live` is true for a VM with a live change that has not ended, or that begins
+    with the step. `obstacle` is the reason why a change that KubeVirt can make while it runs needs a restart, or "".
     `due` is the time at which a LIVE step is judged again, or None. `begun` is true if the VM already has the spec of
     the current template. `reason` says why the step must wait, or is "" if the step can start. `needs_user` is true if
-    the step waits until a user acts. `lost_disks` are the disks that are deleted with the VM. `sizes` are the old and
-    the new sizes of the claims that are expanded before the step, by name.
+    the step waits until a user acts, and `remedy` is the command for it, or "". `lost_disks` are the disks that are
+    deleted with the VM. `sizes` are the old and the new sizes of the claims that are expanded before the step, by name.
     """
 
     machine: Machine
@@ -68,10 +72,12 @@ class PendingStep(Struct, frozen=True, kw_only=True):
     costly: bool = False
     risky: bool = False
     live: bool = False
+    obstacle: str = ""
     due: datetime | None = None
     begun: bool = False
     reason: str = ""
     needs_user: bool = False
+    remedy: str = ""
     lost_disks: tuple[str, ...] = ()
     sizes: Mapping[str, tuple[str, str]] = {}
 
@@ -118,8 +124,8 @@ def pending_step(situation: Situation, machine: Machine) -> PendingStep | None:
 
 def _stopped(situation: Situation, step: PendingStep, way: Way) -> PendingStep:
     """Return the step with the reason why it must wait."""
-    reason, needs_user = stop_of(situation, step.machine, way)
-    return replace(step, reason=reason, needs_user=needs_user)
+    stop = stop_of(situation, step.machine, way)
+    return replace(step, reason=stop.reason, needs_user=stop.needs_user, remedy=stop.remedy)
 
 
 def _step_of(situation: Situation, machine: Machine) -> PendingStep | None:
@@ -147,16 +153,17 @@ def _live_step(situation: Situation, machine: Machine, *, begun: bool) -> Pendin
     `begun` is true if the VM has the current spec. If it has an earlier spec, its VMI first gets the label of this
     spec. Otherwise a return to the revision of the label would leave the change in the VMI.
     """
-    verdict = live_verdict(situation, machine)
-    waits = PendingStep(machine=machine, step=Step.LIVE, live=True, begun=begun)
-    if verdict is None:
+    (verdict, is_open), vmi, due = live_verdict(situation, machine), machine.vmi, settled_at(situation, machine)
+    if verdict is None or vmi is None:
         return None
-    if verdict is Verdict.APPLIED:
+    waits = PendingStep(
+        machine=machine, step=Step.LIVE, live=True, begun=begun, due=due if due > situation.now else None
+    )
+    if verdict is Verdict.APPLIED and not (is_open and waits.due):
         return replace(waits, step=Step.RELABEL)
-    if verdict is not Verdict.RESTART:
-        return waits
-    due = restart_due(situation, machine)
-    return replace(waits, due=due) if begun and due > situation.now else None
+    if verdict is Verdict.RESTART and not (begun and waits.due):
+        return None
+    return replace(waits, costly=is_open and verdict is not Verdict.CHANGING and vmis.is_ready(vmi))
 
 
 def _step_of_vmi(situation: Situation, machine: Machine, vmi: VirtualMachineInstance) -> PendingStep | None:
@@ -173,7 +180,7 @@ def _step_of_vmi(situation: Situation, machine: Machine, vmi: VirtualMachineInst
     is_in_vain = running == template_labels_of(vm).get(REVISION_NAME, "")
     if is_in_vain or after_stop(vm) is AfterStop.STAYS or is_stop_requested(vm, vmi.metadata.uid):
         return None
-    is_live = live_verdict(situation, machine) is not None
+    is_live = live_verdict(situation, machine)[0] is not None
     restart = PendingStep(machine=machine, step=step, costly=vmis.is_ready(vmi), live=is_live, begun=True)
     return _stopped(situation, restart, Way.RESTART)
 
@@ -200,9 +207,11 @@ def _step_of_outdated(situation: Situation, machine: Machine) -> PendingStep:
     running = revisions.templates.get(vmi_revision_of(vmi))
     if _step_between(running, current) is Step.RELABEL:
         return _stopped(situation, update, way)
-    is_live = situation.snapshot.live is not None and vmis.is_running(vmi) and is_live_change(running, current)
-    is_ready = vmis.is_ready(vmi)
-    update = replace(update, live=is_live, costly=is_ready and not is_live, risky=not is_ready)
+    (change, obstacle), is_ready = change_of(situation, machine, current), vmis.is_ready(vmi)
+    is_live, is_open = change is not Change.OTHER and not obstacle, change is Change.OPEN
+    obstacle = NOT_KNOWN if is_live and is_open else obstacle
+    costly = is_ready and (is_open or not is_live)
+    update = replace(update, live=is_live, obstacle=obstacle, costly=costly, risky=not is_ready)
     return _stopped(situation, update, way if is_live else Way.TEMPLATE)
 
 

@@ -10,6 +10,7 @@ its own (P13).
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from heapq import nsmallest
+from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -23,16 +24,18 @@ from controller.kubevirt.delicate import PROTECTED, needs_manual_recovery
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, RESTART, VM_REQUESTS, VMIS, VMS
 from controller.kubevirt.vms import AfterStop, after_stop, is_deleting, revision_of
 from controller.pool.leaving.deletes import MAX_NOTICES, replacement_of
+from controller.pool.leaving.disks import kept_label, reusable_disks, usable_disks
 from controller.pool.members.ledger import member_stuck_since, outage_of
 from controller.pool.members.machine import Machine
 from controller.pool.members.revisions import plan_revision
 from controller.pool.members.select import in_order
 from controller.pool.members.situation import Situation
+from controller.pool.members.snapshot import LiveUpdates
 from controller.pool.rollout.effects import effect_of
-from controller.pool.rollout.live import late_change, most_live_changes
+from controller.pool.rollout.live import because, late_change, most_live_changes
 from controller.pool.rollout.steps import PendingStep, Step, is_updated, pending_step
 from controller.pool.rollout.successors import note_recreations, successor_of
-from controller.pool.spec.indexing import encode_shape
+from controller.pool.spec.indexing import encode_shape, own_disks
 from controller.replicas.conditions import machines_wait
 from controller.replicas.kstatus import is_overdue
 from controller.replicas.notes import wake_at, watch_progress
@@ -52,6 +55,9 @@ from controller.runtime.actions import (
 from controller.runtime.waits import Wait, Why
 from informers.meta import ObjectKey, controller_of
 from informers.objects import PatchType
+
+UPDATE_HELD: Final = "UpdateHeld"
+"""The reason of the Events about VMs whose update waits, and of the stall if it waits for a user."""
 
 
 class Allowance(Struct, frozen=True):
@@ -130,9 +136,9 @@ def plan_update(situation: Situation, pending: list[PendingStep], *, missing: in
 
 def _watch_live_changes(situation: Situation, pending: list[PendingStep]) -> Plan:
     """Return a plan that judges the live changes again in time, with an Event if one has exceeded the deadline."""
-    deadline, since = situation.intent.settings.deadline, situation.snapshot.live or {}
+    deadline, live = situation.intent.settings.deadline, situation.snapshot.live or LiveUpdates()
     changing = [each for each in pending if each.is_unfinished]
-    late = [each for each in changing if is_overdue(since.get(each.machine.metadata.uid), situation.now, deadline)]
+    late = [each for each in changing if is_overdue(live.since.get(each.machine.metadata.uid), situation.now, deadline)]
     template = situation.revisions.template.digest
     stalled = [
         Notice(reason="RolloutStalled", message=late_change(each.machine), once=f"live {template}") for each in late
@@ -214,7 +220,7 @@ def _stages(situation: Situation, steps: list[PendingStep]) -> tuple[Stage, ...]
     patched or deleted must not delay other VMs.
     """
     merges = tuple(_spec_update(situation, each) for each in steps if each.step is Step.UPDATE)
-    expansions = tuple(expansion for each in steps for expansion in _expansions(each))
+    expansions = tuple(expansion for each in steps for expansion in _expansions(situation, each))
     changes = tuple(_change_of_vmi(each) for each in steps if each.step in (Step.RELABEL, Step.RESTART))
     recreated = [each for each in steps if each.step is Step.RECREATE]
     deletes = tuple(_recreation(situation, each) for each in recreated)
@@ -226,7 +232,7 @@ def _stages(situation: Situation, steps: list[PendingStep]) -> tuple[Stage, ...]
     )
 
 
-def _expansions(pending: PendingStep) -> Iterator[ExpandClaim]:
+def _expansions(situation: Situation, pending: PendingStep) -> Iterator[ExpandClaim]:
     vm = pending.machine.metadata
     for name, (old_size, size) in pending.sizes.items():
         yield ExpandClaim(
@@ -238,6 +244,7 @@ def _expansions(pending: PendingStep) -> Iterator[ExpandClaim]:
             owner_uid=vm.uid,
             source=DATA_VOLUMES,
             why=f"the pool's template has the size {size}, the size before was {old_size}",
+            usable=None if situation.intent.adopts_disks else (kept_label(situation.pool.name),),
         )
 
 
@@ -268,7 +275,8 @@ def _waits(situation: Situation, choice: Choice) -> Iterator[Wait]:
             text=f"update: {first.machine.metadata.name} waits: {first.reason}{others}",
             why=Why.PROTECTION if first.reason == PROTECTED else Why.USER,
             names=tuple(each.machine.metadata.name for each in held),
-            stall="UpdateHeld" if first.needs_user else "",
+            stall=UPDATE_HELD if first.needs_user else "",
+            remedy=first.remedy,
         )
 
 
@@ -276,7 +284,7 @@ def _held_notices(held: list[PendingStep]) -> tuple[Notice, ...]:
     """Return an Event for each VM whose update waits, at most `MAX_NOTICES`. Each reason is reported once for a VM."""
     return tuple(
         Notice(
-            reason="UpdateHeld",
+            reason=UPDATE_HELD,
             message=f"{each.machine.metadata.name} is not updated now: {each.reason}",
             warning=needs_manual_recovery(each.machine.vm),
             once=f"{each.machine.metadata.uid} {lasting(each.reason)}",
@@ -289,6 +297,7 @@ def _spec_update(situation: Situation, pending: PendingStep) -> ThreeWayMerge:
     vm, revisions = pending.machine.vm, situation.revisions
     ordinal, name = situation.snapshot.ordinal_of(vm) or 0, revision_of(vm)
     past = revisions.templates.get(name)
+    known, disks = (own_disks(each, ordinal) for each in (past or revisions.template, revisions.template))
     return ThreeWayMerge(
         resource=VMS,
         key=vm.metadata.key,
@@ -296,8 +305,11 @@ def _spec_update(situation: Situation, pending: PendingStep) -> ThreeWayMerge:
         # If the VM's revision is unknown, the merge sets every field of the new template.
         old=encode_shape(past, ordinal, name) if past is not None else b"{}",
         new=encode_shape(revisions.template, ordinal, revisions.current),
-        why=f"{effect_of(pending)}, from revision {name or '(not known)'} to {revisions.current}",
+        why=f"{effect_of(pending)}{because(pending.obstacle)}, "
+        f"from revision {name or '(not known)'} to {revisions.current}",
         owner_uid=situation.pool.uid,
+        reusable_disks=reusable_disks(vm.metadata, [each for each in disks if each not in known]),
+        usable=usable_disks(situation.intent, situation.pool.name),
     )
 
 

@@ -11,6 +11,7 @@ from controller.apimachinery.label_selectors import Selector
 from controller.apimachinery.quantities import Amount, parse_amount
 from controller.apimachinery.raw_json import text_of, value_at
 from controller.kubevirt.annotations import (
+    ADOPT_DISKS,
     INDEX_SYSPREP,
     MAX_UNHEALTHY,
     MIN_READY,
@@ -81,6 +82,7 @@ class Intent(Struct, frozen=True, kw_only=True):
     - `steps`: the steps of the annotation `PARTITION`.
     - `min_ready_s`: the minimum number of seconds that a VMI must be ready to count as available.
     - `most_disruptive`: the value of the annotation `MOST_DISRUPTIVE`, or None.
+    - `adopts_disks`: True if VMs may use any disk without an owner (P21).
     - `replaces_finished`: a setting of a one-shot pool (P25).
     - `max_unhealthy`: the number of VMs that may fail, or be lost, at the same time.
     - `substitute_lost_after`: the time after which a lost VM gets a substitute, or None.
@@ -98,6 +100,7 @@ class Intent(Struct, frozen=True, kw_only=True):
     steps: tuple[PartitionStep, ...] = ()
     min_ready_s: int = 0
     most_disruptive: str | None = None
+    adopts_disks: bool = False
     replaces_finished: bool = False
     max_unhealthy: Amount = MAX_UNHEALTHY_DEFAULT
     substitute_lost_after: timedelta | None = None
@@ -157,6 +160,7 @@ def _with_policies(
         steps=parse_partition(owner.metadata),
         min_ready_s=int(setting(owner.metadata, MIN_READY) or 0),
         most_disruptive=annotations_of(owner.metadata).get(MOST_DISRUPTIVE),
+        adopts_disks=is_marked(owner.metadata, ADOPT_DISKS),
         replaces_finished=replaces_finished(owner),
         max_unhealthy=parse_amount(setting(owner.metadata, MAX_UNHEALTHY) or "") or MAX_UNHEALTHY_DEFAULT,
         substitute_lost_after=time_limit(owner.metadata, SUBSTITUTE_LOST_AFTER),

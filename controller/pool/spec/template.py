@@ -2,14 +2,14 @@
 
 Templates with the same meaning have the same digests, even if the templates are written differently (see
 `normal_form`). A template has several digests, because a change of each part needs a different update step (P13).
-`digest` covers the whole template. `machine` covers the VMI template, the instance type and the preference.
-`rigid` covers the same parts without the fields that KubeVirt can change in a running VMI. `disks` has a digest of each
-dataVolumeTemplate without its size. The sizes are in `disk_sizes`.
+`digest` covers the whole template. `machine` covers the VMI template, the instance type and the preference. `disks` has
+a digest of each dataVolumeTemplate without its size. The sizes are in `disk_sizes`.
 """
 
 from collections.abc import Mapping
 from enum import Enum, auto
 from fractions import Fraction
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
 from typing import Final
@@ -20,7 +20,7 @@ from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.quantities import parse_quantity
 from controller.kubevirt import limits
 from controller.kubevirt.limits import decode_spec, read_template
-from controller.kubevirt.live_updates import without_live_fields
+from controller.kubevirt.live_updates import Change, change_between
 from controller.kubevirt.normal_form import (
     DISKS,
     UNKNOWN,
@@ -63,7 +63,6 @@ class Template(limits.Template, frozen=True, kw_only=True):
     index_sysprep: bool
     digest: str
     machine: str
-    rigid: str
     disks: Mapping[str, str]
     disk_sizes: Mapping[str, str]
 
@@ -91,6 +90,22 @@ def disk_change(past: Template, current: Template) -> DiskChange:
     if past.disks.keys() != current.disks.keys():
         return DiskChange.NAMES
     return DiskChange.LARGER if larger_disks(past, current) else DiskChange.NONE
+
+
+def machine_change(past: Template, current: Template) -> Change:
+    """Compare what a VMI gets of two templates."""
+    if past.machine == current.machine:
+        return Change.NONE
+    return _change_between(past.spec, current.spec) if _rules(past) == _rules(current) else Change.OTHER
+
+
+@lru_cache(maxsize=256)
+def _change_between(old: bytes, new: bytes) -> Change:
+    return change_between(msgspec.json.decode(old), msgspec.json.decode(new))
+
+
+def _rules(template: Template) -> tuple[bool, ...]:
+    return template.index_config_maps, template.index_secrets, template.index_sysprep
 
 
 def larger_disks(past: Template, current: Template) -> Mapping[str, str]:
@@ -127,18 +142,15 @@ def _parse(wire: VMITemplate, config_maps: bool, secrets: bool, index_sysprep: b
     config_maps = config_maps and (in_sysprep[0] or refer(volumes, CONFIG_MAPS))
     secrets = secrets and (in_sysprep[1] or refer(volumes, SECRETS))
     disks, sizes = _disks_of(fields)
-    rigid = _without_live_fields(fields)
     # Templates without indexed `sysprep` references keep the digests of earlier versions of vmherd.
     rules = (config_maps, secrets, *(("sysprep",) if sysprep else ()))
-    machine = _digest(_parts_of_vmi(fields), *rules)
     return Template(
         machine_labels=_machine_labels(fields),
         index_config_maps=config_maps,
         index_secrets=secrets,
         index_sysprep=sysprep,
         digest=_digest(meta.labels or {}, meta.annotations or {}, normal_form(fields, VM_SPEC), *rules),
-        machine=machine,
-        rigid=_digest(_parts_of_vmi(rigid), *rules) if rigid != fields else machine,
+        machine=_digest(_parts_of_vmi(fields), *rules),
         disks=disks,
         disk_sizes=sizes,
         error=error,
@@ -158,7 +170,7 @@ def describe_difference(old: Template, new: Template, *, most: int = 3) -> str:
         {
             "metadata": {"labels": dict(each.labels), "annotations": dict(each.annotations)},
             "spec": normal_form(msgspec.json.decode(each.spec), VM_SPEC),
-            "indexes": [each.index_config_maps, each.index_secrets, each.index_sysprep],
+            "indexes": [*_rules(each)],
         }
         for each in (old, new)
     )
@@ -208,13 +220,6 @@ def _parts_of_vmi(vm_spec: Fields) -> list[object]:
         normal_form(vm_spec["template"], VMI_TEMPLATE),
         *(normal_form(each, VM_SPEC.field(name)) for name, each in parts.items()),
     ]
-
-
-def _without_live_fields(vm_spec: Fields) -> Fields:
-    """Return the VM spec without the fields that KubeVirt can change in a running VMI. It has the field `template`."""
-    spec = without_live_fields(value_at(vm_spec, ("template", "spec")))
-    template = vm_spec["template"]
-    return {**vm_spec, "template": {**template, "spec": spec} if isinstance(template, dict) else template}
 
 
 def _index_rules(spec: PoolSpec) -> tuple[bool, bool]:

@@ -1,9 +1,11 @@
-"""The disks of other objects: a create waits until they are gone or have no owner (P3, P10, P21).
+"""The disks of other objects: a create waits until they are gone, or may be used (P3, P10, P21).
 
 A new VM uses its disks by name. An earlier VM of the same name may have left such a disk. If the disk still belongs to
 the earlier VM, the garbage collector will delete the disk. So the new VM must wait. The disk can also belong to another
 VM, for example if two pools have dataVolumeTemplates of the same name. Two VMs must never use one disk, so the new VM
-must wait, too. No cache contains disks, so the server is asked before each create.
+must wait, too. A disk without an owner may be one that a user made, or that was kept for a pool. KubeVirt gives such a
+disk to the new VM, and it is deleted with the VM. So the VM may use it only if the pool says so. No cache contains
+disks, so the server is asked before each create.
 
 The first create of a stage reads its disks one by one. A full quota rejects this create, and then no further request is
 needed. The later creates share one list for each kind of disk, if the list is cheaper than single reads. A list has
@@ -18,9 +20,10 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from controller.runtime.actions import AnyResource, Create
+from controller.kubevirt.annotations import ADOPT_DISKS, KEPT_FOR
+from controller.runtime.actions import AnyResource, Create, ThreeWayMerge
 from informers.errors import ApiError, NotFound
-from informers.meta import ObjectKey, ObjectMeta
+from informers.meta import ObjectKey, ObjectMeta, labels_of
 from informers.objects import ObjectClient, read_meta
 from informers.resource import UNDECODABLE, Page, PartialObject
 
@@ -51,6 +54,11 @@ async def metadata_pages(client: ObjectClient, place: Place) -> AsyncIterator[Pa
             return
 
 
+def may_use(disk: ObjectMeta, usable: tuple[str, ...] | None) -> bool:
+    """Return True if a disk without an owner is one of `usable` (see `Create`)."""
+    return usable is None or labels_of(disk).get(KEPT_FOR, "") in usable
+
+
 class DiskCheck:
     """Tells for each create of one stage whether the create must wait, and why."""
 
@@ -64,11 +72,12 @@ class DiskCheck:
         self._locks: dict[Place, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._listed: dict[Place, Mapping[str, ObjectMeta] | None] = {}
 
-    async def obstacle(self, create: Create) -> str:
-        """Return the reason why the create must wait, or "". Raise ApiError if a disk cannot be read.
+    async def obstacle(self, create: Create | ThreeWayMerge) -> str:
+        """Return the reason why the create or change must wait, or "". Raise ApiError if a disk cannot be read.
 
-        A disk of the new object belongs to an object of the same kind, or is being deleted.
+        A disk belongs to another object of the same kind, is being deleted, or has no owner and may not be used.
         """
+        uid = create.uid if isinstance(create, ThreeWayMerge) else None
         lists, self._is_first = not self._is_first, False
         for resource, key in create.reusable_disks:
             disk = await self._find(resource, key, lists=lists)
@@ -76,13 +85,18 @@ class DiskCheck:
                 continue
             if disk.deletion_timestamp is not None:
                 return f"the disk {key.name} is being deleted"
-            owners = [each.name for each in disk.owner_references or () if each.kind == create.resource.kind]
+            references = [each for each in disk.owner_references or () if each.kind == create.resource.kind]
+            owners = [each.name for each in references if each.uid != uid]
             if create.key.name in owners:
                 return f"the disk {key.name} still belongs to an earlier {create.key.name}, and will be deleted with it"
             if owners:
                 return (
                     f"the disk {key.name} belongs to {owners[0]}; give the dataVolumeTemplates of each pool own names"
                 )
+            if not disk.owner_references and not may_use(disk, create.usable):
+                pool = labels_of(disk).get(KEPT_FOR)
+                whose = f"was kept for the pool {pool}" if pool else "has no owner"
+                return f"the disk {key.name} {whose}: delete it, or annotate the pool with {ADOPT_DISKS}=true to use it"
         return ""
 
     async def _find(self, resource: AnyResource, key: ObjectKey, *, lists: bool) -> ObjectMeta | None:

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from controller.apimachinery.owner_references import release_patch
 from controller.apimachinery.redaction import redacted
+from controller.kubevirt.annotations import KEPT_FOR
 from controller.runtime.actions import (
     Action,
     Create,
@@ -51,7 +52,8 @@ class _Step(Struct, frozen=True):
 def owner_removal(action: RemoveOwnerReference, meta: ObjectMeta) -> bytes | Outcome:
     if all(reference.uid != action.owner_uid for reference in meta.owner_references or ()):
         return Done(action)
-    return release_patch(meta, action.owner_uid)
+    mark = {"labels": {KEPT_FOR: action.kept_for}} if action.kept_for else None
+    return release_patch(meta, action.owner_uid, mark)
 
 
 def template_change(merge: Merge, action: ThreeWayMerge, meta: ObjectMeta, current: bytes) -> bytes | Outcome:

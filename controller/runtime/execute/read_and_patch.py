@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from controller.kubevirt.annotations import ADOPT_DISKS
 from controller.runtime.actions import (
     ExpandClaim,
     Missing,
@@ -10,10 +11,12 @@ from controller.runtime.actions import (
     RemoveOwnerReference,
     ThreeWayMerge,
 )
+from controller.runtime.execute.disk_check import DiskCheck, may_use
 from controller.runtime.execute.expansion import expansion
 from controller.runtime.execute.patches import Merge, ReadAndPatch, outcome_of_patch, owner_removal, template_change
 from controller.runtime.workers.side_thread import SideThread, is_large
-from informers.errors import ApiError, Conflict, NotFound
+from informers.errors import ApiError, Conflict, Invalid, NotFound
+from informers.meta import ObjectMeta
 from informers.objects import ObjectClient, PatchType, read_meta
 
 ATTEMPTS: Final = 4
@@ -48,13 +51,26 @@ async def _read_and_patch_once(client: ObjectClient, action: ReadAndPatch, merge
             patch = owner_removal(action, meta)
         case ExpandClaim():
             patch = expansion(action, meta, current)
+            if isinstance(patch, bytes) and not await _may_grow(client, action, meta):
+                text = f"the claim {action.key} does not belong to {action.owner.name}"
+                raise Invalid(f"{text}: expand it, or annotate the pool with {ADOPT_DISKS}=true", code=422)
         case ThreeWayMerge():
+            if taken := await DiskCheck(client, ()).obstacle(action):
+                raise Invalid(taken, code=422)
             large = is_large(size=len(current) + len(action.old) + len(action.new))
             patch = await thread.call(template_change, merge, action, meta, current, large=large)
     if not isinstance(patch, bytes):
         return patch
     answer = await client.patch(action.resource, action.key, patch, content_type=PatchType.MERGE.value)
     return outcome_of_patch(action, patch, answer)
+
+
+async def _may_grow(client: ObjectClient, action: ExpandClaim, disk: ObjectMeta) -> bool:
+    """Return True if the claim, or the DataVolume that owns it, belongs to the VM, or has no owner and is usable."""
+    if any(each.kind == action.source.kind for each in disk.owner_references or ()):
+        disk = read_meta(await client.get(action.source, action.key))
+    owners = [each.uid for each in disk.owner_references or ()]
+    return action.owner_uid in owners if owners else may_use(disk, action.usable)
 
 
 async def _missing(client: ObjectClient, action: ReadAndPatch) -> Outcome:

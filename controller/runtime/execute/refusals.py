@@ -8,6 +8,9 @@ at the refusal, because a quota may have room; this can happen once for each mem
 The clock is for one write, not for one object: a refused annotation does not delay another annotation of the same
 object. All creates of one resource have one clock. Only the memory of this process has the waits. After a restart, each
 write is tried again at once.
+
+An object other than a VM or VMI may be gone soon after its create, because the garbage collector knows of a deletion
+that the cache does not show yet. Then its creates have a clock of their own: the second one is sent at once.
 """
 
 import asyncio
@@ -19,6 +22,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from controller.kubevirt.resources import VMIS, VMS
 from controller.runtime.actions import (
     Action,
     AlreadyThere,
@@ -35,8 +39,8 @@ from controller.runtime.actions import (
     Unknown,
     label_of,
 )
-from controller.runtime.result import is_final, is_outage
-from informers.errors import AlreadyExists, ApiError, Conflict, Invalid, ServerError, Unauthorized
+from controller.runtime.result import LONGEST_WAIT_OF_ERROR_S, is_final, is_outage
+from informers.errors import AlreadyExists, ApiError, Conflict, Invalid, ServerError, StatusError, Unauthorized
 from informers.meta import ObjectKey
 from informers.objects import PatchType
 
@@ -44,8 +48,7 @@ FIRST_WAIT_S: Final = 10.0
 LONGEST_WAIT_S: Final = 300.0
 
 FIRST_WAIT_OF_ERROR_S: Final = 1.0
-LONGEST_WAIT_OF_ERROR_S: Final = 30.0
-"""The waits after an error of the server, such as 500 because a webhook does not answer. It may end by itself soon."""
+"""The first wait after an error of the server (see `LONGEST_WAIT_OF_ERROR_S`)."""
 
 _FAILED_TEST: Final = "the server rejected our request due to an error in our request"
 """The API server's message if a test in a JSON patch fails. A policy answers with its own words."""
@@ -97,14 +100,19 @@ class Refusals:
         if not refused or isinstance(action, Confirm):
             return None
         write = _write_of(action)
-        found = refused.get(write)
+        found, gone = refused.get(write), refused.get(write._replace(key=action.key))
+        if gone is not found and gone is not None and self._waits(gone, owner):
+            return self._repeated(gone, action)
         if found is None or not self._waits(found, owner):
             return None
         if owner.members > found.owner.members:
             refused[write] = found._replace(owner=owner)  # creates before the refusal have succeeded
         elif isinstance(action, Create) and owner.members < found.owner.members and not is_final(found.last):
             return None
-        return replace(found.last, action=action, wait_s=found.due - self._now(), is_repeated=True)
+        return self._repeated(found, action)
+
+    def _repeated(self, series: _Series, action: Action) -> Rejected:
+        return replace(series.last, action=action, wait_s=series.due - self._now(), is_repeated=True)
 
     def timed(self, owner: Owner, outcome: Outcome) -> Outcome:
         """Return the outcome of a write that was tried, with its wait if it was refused.
@@ -114,17 +122,27 @@ class Refusals:
         action = outcome.action
         if isinstance(outcome, Done | AlreadyThere | Missing):
             self._forget(owner, action)
+        if isinstance(outcome, Done) and isinstance(action, Create) and action.resource not in (VMS, VMIS):
+            error = StatusError(f"{action.resource.kind} {action.key.name} was created and is gone again", code=404)
+            self._lengthen(
+                owner, _write_of(action)._replace(key=action.key), Rejected(action, error), unless_first=True
+            )
         if isinstance(action, Confirm) or not isinstance(outcome, Rejected | Unknown) or not _is_refusal(outcome):
             return outcome
+        last = outcome if isinstance(outcome, Rejected) else Rejected(action, outcome.error)
+        return replace(outcome, wait_s=self._lengthen(owner, _write_of(action), last))
+
+    def _lengthen(self, owner: Owner, write: _Write, last: Rejected, *, unless_first: bool = False) -> float:
+        """Begin or continue the series of a write, and return the wait in seconds."""
         self._prune()
-        refused, write = self._refused.setdefault(owner[:2], {}), _write_of(action)
+        refused = self._refused.setdefault(owner[:2], {})
         before = refused.get(write)
         number = before.number + 1 if before is not None and before.owner.generation == owner.generation else 0
-        first_s, longest_s = _waits_of(outcome.error)
-        wait_s = LONGEST_WAIT_S if is_final(outcome) else min(first_s * 2.0 ** min(number, 10), longest_s)
-        last = outcome if isinstance(outcome, Rejected) else Rejected(action, outcome.error)
+        first_s, longest_s = _waits_of(last.error)
+        wait_s = LONGEST_WAIT_S if is_final(last) else min(first_s * 2.0 ** min(number, 10), longest_s)
+        wait_s = 0.0 if unless_first and number == 0 else wait_s
         refused[write] = _Series(owner, number, self._now() + wait_s, last)
-        return replace(outcome, wait_s=wait_s)
+        return wait_s
 
     def waiting(self, owner: Owner, resources: Collection[AnyResource], now: datetime) -> Mapping[str, Refusal]:
         """Return the members of these resources of which a change waits, by name. `now` is the wall clock."""

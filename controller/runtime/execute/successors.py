@@ -12,7 +12,8 @@ from controller.runtime.actions import Delete
 from informers.errors import AlreadyExists, ApiError, Forbidden
 from informers.objects import ObjectClient
 
-_QUOTA: Final = re.compile(r"exceeded quota: \S++ requested: (\S++) used: (\S++) limited: (\S++)")
+_FULL: Final = "exceeded quota: "
+_QUOTA: Final = re.compile(rf"{_FULL}\S++ requested: (\S++) used: (\S++) limited: (\S++)")
 
 
 async def successor_error(client: ObjectClient, action: Delete) -> ApiError | None:
@@ -26,6 +27,11 @@ async def successor_error(client: ObjectClient, action: Delete) -> ApiError | No
             return None
         return error
     return None
+
+
+def is_full_quota(message: str) -> bool:
+    """Return True if the server refused an object with this message because a quota is full."""
+    return _FULL in message
 
 
 def is_freed_by_delete(message: str) -> bool:

@@ -14,7 +14,7 @@ from controller.runtime.settle.cache_check import CacheCheck
 from controller.runtime.settle.expectations import Expectations
 from informers.errors import Conflict, NotFound, StatusError
 from informers.meta import ObjectKey, ObjectMeta
-from informers.objects import ObjectClient, PatchType, read_version
+from informers.objects import ObjectClient, PatchType, read_meta, read_version
 from informers.ratelimit import ItemBackoff
 
 ABSENT_S: Final = 30.0
@@ -53,8 +53,10 @@ class StatusWriter:
         self._resource = resource
         self._expectations = expectations
         self._check = check or CacheCheck(client)
-        self._absent: dict[ObjectKey, tuple[str, float]] = {}
-        """The UID of each set or pool that the server does not have, and the time at which this knowledge expires."""
+        self._absent: dict[ObjectKey, tuple[str, str, float]] = {}
+        """The UID and the cached version of each set or pool that the server does not have or is deleting, and the time
+        at which this knowledge expires.
+        """
         self._conflicts: dict[ObjectKey, tuple[str, float]] = {}
         """The cached version whose status the server did not take, and the end of the time without a status from it."""
         self._backoff = ItemBackoff[ObjectKey](initial_s=SHORTEST_CONFLICT_S, maximum_s=LONGEST_CONFLICT_S)
@@ -72,15 +74,15 @@ class StatusWriter:
             return False
         return self._expectations.settled(key, owner.uid)
 
-    def absent_s(self, key: ObjectKey, owner_uid: str) -> float:
-        """Return for how many seconds the set or pool is left alone, because the server does not have it.
+    def absent_s(self, key: ObjectKey, owner: ObjectMeta) -> float:
+        """Return for how many seconds the set or pool is left alone, because the server does not have it or deletes it.
 
         Until the cache shows it as deleted, the controller would create members that the garbage collector deletes at
         once.
         """
-        uid, until = self._absent.get(key, ("", 0.0))
+        uid, version, until = self._absent.get(key, ("", "", 0.0))
         left_s = until - asyncio.get_running_loop().time()
-        if uid == owner_uid and left_s > 0:
+        if (uid, version) == (owner.uid, owner.resource_version) and left_s > 0:
             return left_s
         self._absent.pop(key, None)
         return 0.0
@@ -104,8 +106,8 @@ class StatusWriter:
             now, is_stale = asyncio.get_running_loop().time(), isinstance(error, NotFound | Conflict)
             if is_stale:
                 self._check.doubt(self._resource, key)
-            if isinstance(error, NotFound):
-                self._absent[key] = (owner.uid, now + ABSENT_S)
+            if isinstance(error, NotFound) or (is_stale and await self._is_ending(key)):
+                self._absent[key] = owner.uid, owner.resource_version, now + ABSENT_S
             elif not is_outage(error):
                 self._conflicts[key] = owner.resource_version, now + self._backoff.delay(key, now)
             if is_stale:
@@ -113,6 +115,14 @@ class StatusWriter:
             raise
         self._expectations.record(key, owner.uid, [Done(patch, read_version(answer))])
         return True
+
+    async def _is_ending(self, key: ObjectKey) -> bool:
+        """Return True if the server is deleting the set or pool, and the cache does not show it."""
+        try:
+            found = read_meta(await self._client.get(self._resource, key))
+        except StatusError as error:
+            return isinstance(error, NotFound)
+        return found.deletion_timestamp is not None
 
     def forget(self, key: ObjectKey) -> None:
         self._expectations.forget(key)

@@ -37,6 +37,18 @@ TEMPLATE_CHANGES = {
         machine(volumes=[{"name": "root", "dataVolume": {"name": "system-0"}}]),
         machine(volumes=[{"name": "root", "dataVolume": {"name": "system-0"}}]),
     ),
+    "a claim that a restore put into the VM stays if another volume and the memory change": (
+        machine(volumes=[{"name": "root", "dataVolume": {"name": "restored"}}], domain={"memory": {"guest": "1Gi"}}),
+        machine(volumes=[{"name": "root", "dataVolume": {"name": "root-0"}}], domain={"memory": {"guest": "1Gi"}}),
+        machine(
+            volumes=[{"name": "root", "dataVolume": {"name": "root-0"}}, {"name": "seed", "emptyDisk": {}}],
+            domain={"memory": {"guest": "2Gi"}},
+        ),
+        machine(
+            volumes=[{"name": "root", "dataVolume": {"name": "restored"}}, {"name": "seed", "emptyDisk": {}}],
+            domain={"memory": {"guest": "2Gi"}},
+        ),
+    ),
     "a disk that becomes a CD-ROM loses its disk field": (
         devices(disks=[{"name": "x", "disk": {"bus": "virtio", "readonly": True}, "cache": "none"}]),
         devices(disks=[{"name": "x", "disk": {"bus": "virtio"}}]),

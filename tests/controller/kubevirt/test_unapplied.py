@@ -28,6 +28,11 @@ def guest(size: str) -> Json:
     return {"domain": {"memory": {"guest": size}}}
 
 
+def volume(name: str, **fields: Json) -> Json:
+    return {"name": name, "persistentVolumeClaim": {"claimName": name, **fields}}
+
+
+NIC = {"networks": [{"name": "a"}], "domain": {"devices": {"interfaces": [{"name": "a", "state": "absent"}]}}}
 TOLERATION = {"key": "gpu"}
 CASES: dict[str, tuple[tuple[bytes, bytes], str]] = {
     "sockets": (objects(sockets(2), sockets(2), {"currentCPUTopology": {"sockets": 2}}), ""),
@@ -46,6 +51,16 @@ CASES: dict[str, tuple[tuple[bytes, bytes], str]] = {
     "tolerations": (objects({"tolerations": [TOLERATION]}, {"tolerations": [TOLERATION, {"key": "x"}]}), ""),
     "no tolerations": (objects({"tolerations": [TOLERATION]}, {"tolerations": []}), "tolerations"),
     "what the template does not say": (objects({}, sockets(4)), ""),
+    "sockets of an instance type, not in the guest": (
+        objects({}, sockets(4), {"currentCPUTopology": {"sockets": 2}}),
+        "domain.cpu.sockets",
+    ),
+    "a volume, and more": (objects({"volumes": [volume("a")]}, {"volumes": [volume("b"), volume("a", x="y")]}), ""),
+    "no volume": (objects({"volumes": [volume("a")]}, {"volumes": [volume("b")]}), "volumes"),
+    "another claim": (objects({"volumes": [volume("a", x="y")]}, {"volumes": [volume("a", x="z")]}), "volumes"),
+    "no disk": (objects({"domain": {"devices": {"disks": [{"name": "a"}]}}}, {}), "domain.devices.disks"),
+    "an interface that is gone": (objects(NIC, {}), ""),
+    "an interface that stays": (objects(NIC | {"networks": [{"name": "b", "pod": {}}]}, {}), "networks"),
 }
 
 

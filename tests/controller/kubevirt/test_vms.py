@@ -100,6 +100,25 @@ def test_p14_the_run_strategy_decides_whether_a_vm_should_run(spec: Any, state: 
     assert vms.is_meant_to_run(vm(spec, seen)) is meant
 
 
+OUTAGES = {
+    "it has run": (True, "VMINotExists", False),
+    "it never ran": (False, "VMINotExists", True),
+    "it starts": (True, "PodNotReady", True),
+}
+
+
+@pytest.mark.parametrize(("has_run", "reason", "meant"), OUTAGES.values(), ids=OUTAGES)
+def test_p14_a_stopped_vm_with_an_unbound_claim_stays_stopped_in_kubevirt_1_9(has_run: bool, reason: str, meant: bool):
+    """Later versions say `Stopped`, and never of a VM that is to start."""
+    not_ready = [{"type": "Ready", "status": "False", "reason": reason}]
+    told = {"printableStatus": "WaitingForVolumeBinding", "conditions": not_ready}
+    seen = told | ({"runStrategy": "RerunOnFailure"} if has_run else {})
+    spec = {"runStrategy": "RerunOnFailure"}
+    assert vms.is_meant_to_run(vm(spec, seen)) is meant
+    assert not vms.is_meant_to_run(vm(spec, seen | {"printableStatus": "Stopped"}))
+    assert vms.is_meant_to_run(vm(spec, seen | {"stateChangeRequests": [{"action": "Start"}]}))
+
+
 REQUESTS = [{"action": "Stop", "uid": "uid-1"}, {"action": "Start"}]
 
 

@@ -147,6 +147,16 @@ def owner_removals(todo):
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "label"), [("web", "web"), (f"{'w' * 61}-.{'x' * 9}", "w" * 61)], ids=["short", "long"]
+)
+def test_p10_a_kept_disk_gets_the_name_of_its_pool_as_a_label(name, label):
+    owner = pool(name, replicas=0, scaleInStrategy=OFFLINE, spec=vm_spec(disks=["data"]))
+    leaving = vm(f"{name}-0", owner=owner, deleting=True, spec=vm_spec(disks=["data-0"]))
+    removals = [each for each in plan(snapshot(owner, [leaving])).actions if isinstance(each, RemoveOwnerReference)]
+    assert {each.kept_for for each in removals} == {label}
+
+
 def patched(todo):
     return {each.key.name: each for each in todo.actions if isinstance(each, Patch) and each.resource is VMS}
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from controller.kubevirt import annotations as names
 from controller.kubevirt.resources import VMIS, VMS
+from controller.pool.leaving.claims import plan_strays
 from controller.pool.plan import plan
 from controller.replicas.draining import HEALING, SCALE_IN, UPDATE, Mark, guest_of_vm, mark_of, must_drain
 from controller.runtime.actions import Action, Delete, Patch, Restart
@@ -238,3 +239,31 @@ def _pass_that_keeps_the_promise(simulation: PoolSimulation) -> None:
         answered = (machine.metadata.annotations or {}).get(names.DRAINED) == "true"
         assert answered or mark.until <= simulation.now
     simulation.live_on()
+
+
+@pytest.mark.parametrize("left", ["released", "detached", "without its pool"])
+@pytest.mark.parametrize("vmi_has_mark", [True, False])
+def test_p2_a_vm_that_leaves_during_a_drain_loses_its_notes_and_returns_to_service(left: str, vmi_has_mark: bool):
+    owner = pool(replicas=1, annotations=DRAIN)
+    spec = vm_spec(labels={names.IN_SERVICE: "false"})
+    found = vm(
+        "web-1",
+        owner=owner if left == "released" else None,
+        labels={"app": "other"},
+        spec=spec,
+        finalizers=(),
+        annotations={**marked("web-1", **{names.DRAINED: "true", names.SUBSTITUTE: "true"})["annotations"], "a": "b"},
+    )
+    mark = found.metadata.annotations if vmi_has_mark else None
+    guest = vmi(found, labels={names.IN_SERVICE: "false"}, annotations=mark)
+    seen = snapshot(owner, (found,), vmis=[guest])
+    todo = plan_strays(seen.strays, burst=9) if left == "without its pool" else plan(seen)
+    unmarked = [json.loads(each.body)["metadata"] for each in todo.actions if each.resource is VMIS]
+    notes = {names.DRAINING: None, names.DRAINED: None}
+    assert [(each["annotations"], each["labels"]) for each in unmarked] == (
+        [(notes, {names.IN_SERVICE: "true"})] if vmi_has_mark else []
+    )
+    steps = [each["path"].rsplit("/", 1)[-1] for each in patches(todo).get("web-1", ()) if each["op"] != "test"]
+    kept = {names.DRAINING, names.DRAINED, names.SUBSTITUTE, names.IN_SERVICE} if not vmi_has_mark else set()
+    wanted = {each.replace("/", "~1") for each in kept} | ({"0"} if left == "released" else set())
+    assert set(steps) == wanted, "the VM keeps its notes until its VMI has lost the mark"

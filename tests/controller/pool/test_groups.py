@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from controller.kubevirt import annotations as names
-from controller.pool.members.snapshot import Snapshot
+from controller.pool.members.machine import Machine
+from controller.pool.members.revisions import ready_revisions
+from controller.pool.members.snapshot import LiveUpdates, Snapshot
 from controller.pool.members.traits import erase
-from controller.pool.members.unready_periods import Down, Recovering
+from controller.pool.members.unready_periods import UnreadyPeriod
 from controller.pool.plan import plan
 from controller.pool.status import next_status
 from controller.runtime.execute.refusals import Refusal
@@ -78,10 +80,8 @@ VMI_FACTS: Mapping[str, st.SearchStrategy[Any]] = {
 PERIOD_FACTS: Mapping[str, st.SearchStrategy[Any]] = {
     "uid": st.sampled_from(["", "", "", "uid-of-an-earlier-vm"]),
     "since": st.sampled_from([10, 40, 900]).map(seconds_ago),
-    "template_since": st.sampled_from([10, 40, 900]).map(seconds_ago),
     "revision": st.sampled_from(["web-1", "web-2"]),
     "ready_at": st.sampled_from([None, None, seconds_ago(5), seconds_ago(100)]),
-    "was_ready": BOTH,
     "crashes": BOTH,
 }
 KINDS = (VM_FACTS, VMI_FACTS, PERIOD_FACTS)
@@ -116,11 +116,10 @@ def facts(draw: st.DrawFn) -> list[Facts]:
     return found
 
 
-def period_of(machine, *, uid="", ready_at=None, was_ready=False, crashes=False, **facts):
+def period_of(machine, *, uid="", ready_at=None, crashes=False, **facts):
     """The unready period of a VM. Without `ready_at`, the VM is not ready."""
-    known = {"since": seconds_ago(900), "revision": "web-2", "template_since": seconds_ago(900), **facts}
-    down = Down(uid or machine.metadata.uid, **known, crashes=crashes if ready_at else was_ready)
-    return Recovering(down, ready_at, was_ready) if ready_at else down
+    known = {"since": seconds_ago(900), "revision": "web-2", **facts}
+    return UnreadyPeriod(uid or machine.metadata.uid, **known, crashes=crashes, up_since=ready_at)
 
 
 @st.composite
@@ -157,7 +156,7 @@ def situations(draw: st.DrawFn) -> Snapshot:
     refused = {name: Refusal(until, "denied by a webhook") for name in draw(st.just(set()) | chosen)}
     live = draw(st.none() | st.just(set()) | chosen)
     begun = {each.metadata.uid: seconds_ago(20) for each in machines if live and each.metadata.name in live}
-    return replace(seen, refused=refused, live=None if live is None else begun)
+    return replace(seen, refused=refused, live=None if live is None else LiveUpdates(begun))
 
 
 def alone(seen: Snapshot) -> Snapshot:
@@ -174,6 +173,13 @@ def test_a_plan_from_groups_is_the_plan_from_single_vms_in_any_order(seen, rando
     shuffled = replace(seen, members=grouped(members, erase))
     assert plan(shuffled) == plan(seen)
     assert next_status(shuffled, ()) == next_status(seen, ())
+
+
+def test_a_vm_that_crashed_a_moment_ago_is_not_in_the_group_of_steady_vms():
+    machines = [Machine(each, vmi(each, ready_for_s=5)) for each in vms(pool(), 0, 1)]
+    crashed = replace(machines[1], downtime=period_of(machines[1], ready_at=seconds_ago(5), crashes=True))
+    seen = replace(snapshot(pool()), members=grouped([machines[0], crashed], erase))
+    assert list(ready_revisions(seen)) == list(ready_revisions(alone(seen))) == [("web-1", 1)]
 
 
 STARTING = {"ready": False, "ready_for_s": 4, "age_s": 5, "printable": "Starting"}
@@ -197,7 +203,7 @@ def test_a_large_pool_reads_only_vms_that_changed_or_whose_period_ends():
     read(0)
     assert read(1) == set()
     caches.vms.apply(vm("web-7", owner=owner, version="2"))
-    caches.vmis.apply(vmi(vm("web-7", owner=owner), version="2"))
+    caches.vmis.apply(vmi(vm("web-7", owner=owner), version="2", ready_for_s=-2))
     assert read(2) == {"web-7"}
     assert (read(31), read(32), read(33)) == (set(), {"web-7"}, set())
 

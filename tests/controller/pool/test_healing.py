@@ -243,6 +243,26 @@ def test_p15_a_running_vm_is_replaced_when_it_has_not_been_ready_for_the_limit()
     )
 
 
+@pytest.mark.parametrize(("later_s", "noted"), [(58, []), (57, []), (56, ["0"])])
+def test_p15_a_healing_is_not_announced_if_too_many_vms_fail_before_its_delete(later_s, noted):
+    owner = replacing_pool(replicas=4)
+    (first, running_first), (later, running_later) = (
+        unready(owner, 0, seconds=60),
+        unready(owner, 1, 2, seconds=later_s),
+    )
+    seen = {"vmis": [*running_first, *running_later, *map(vmi, vms(owner, 3))]}
+    todo = announce(owner, *first, *later, *vms(owner, 3), **seen)
+    assert list(record_of(todo) if todo.actions else ()) == noted
+    assert ("healing is blocked" in todo.held) is not bool(noted)
+
+
+def test_p15_no_healing_is_foretold_if_too_many_vms_fail_by_then():
+    owner = replacing_pool(replicas=4)
+    machines, running_vmis = unready(owner, 0, 1, 2, seconds=30)
+    foretold = announce(owner, *machines, *vms(owner, 3), vmis=[*running_vmis, *map(vmi, vms(owner, 3))])
+    assert foretold.waits == ()
+
+
 @pytest.mark.parametrize("phase", ["Pending", "Scheduling", "Scheduled", "Failed", None, "no VMI", "no annotation"])
 def test_p15_a_vm_that_does_not_run_yet_or_has_no_limit_is_not_replaced(phase):
     owner = healing_pool() if phase == "no annotation" else replacing_pool()

@@ -160,7 +160,7 @@ def test_p15_a_failing_vm_is_not_healed_during_a_snapshot_and_an_event_has_the_r
     failing, others = vms(owner, 0, snapshot="monday", **FAILING), vms(owner, 1, 2)
     todo = heal(owner, *failing, *others)
     assert todo.actions == ()
-    assert todo.held == "healing: 1 virtual machine waits: snapshot monday is in progress"
+    assert todo.held == "healing: web-0 waits: snapshot monday is in progress"
     [notice] = todo.notices
     assert notice.reason == "HealingHeld"
     assert notice.message == "web-0 is not replaced: snapshot monday is in progress"

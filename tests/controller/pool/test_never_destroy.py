@@ -7,13 +7,13 @@ from copy import deepcopy
 import pytest
 from msgspec.structs import replace
 
-from controller.kubevirt.annotations import MOST_DISRUPTIVE, PROTECT, RECREATED
+from controller.kubevirt.annotations import ADOPT_DISKS, MOST_DISRUPTIVE, PROTECT, RECREATED
 from controller.kubevirt.resources import PVCS, VMIS, VMS
 from controller.pool.members.snapshot import Limits, Snapshot
 from controller.pool.plan import plan
 from controller.pool.spec.template import DiskChange, disk_change, larger_disks
 from controller.pool.status import next_status
-from controller.runtime.actions import Delete, ExpandClaim, Patch, ThreeWayMerge
+from controller.runtime.actions import Create, Delete, ExpandClaim, Patch, ThreeWayMerge
 from tests.fakes.requests import Request, refusal
 from tests.fakes.virtual_time import run
 from tests.pool_builders import Json, intent_of, pool, revision, snapshot, vm, vm_spec, vmi, vms
@@ -248,6 +248,30 @@ def test_p21_a_smaller_disk_beside_a_larger_one_is_no_difference():
     assert larger_disks(template(), mixed) == {"a": "2Gi"}
 
 
+@pytest.mark.parametrize(
+    ("strategy", "annotation", "usable"),
+    [
+        (None, "false", ()),
+        (OFFLINE, "false", ("", "web")),
+        (None, "true", None),
+        (OFFLINE, "true", None),
+    ],
+)
+def test_p21_a_pool_uses_disks_without_an_owner_if_it_keeps_disks_or_its_user_says_so(strategy, annotation, usable):
+    fields: Json = {"replicas": 1, "scaleInStrategy": strategy}
+    spec = vm_spec(disks=["data", "logs"])
+    owner = pool(generation=2, spec=spec, annotations={ADOPT_DISKS: annotation}, **fields)
+    halted = vm("web-0", owner=owner, ready=False, spec=vm_spec(disks=["data-0"], run_strategy="Halted"))
+    revisions = [revision(pool(spec=OLD, **fields), number=1), revision(owner, number=2)]
+    [merge] = plan(snapshot(owner, [halted], revisions=revisions)).actions
+    [create] = plan(snapshot(owner, revisions=revisions)).actions
+    assert isinstance(create, Create)
+    assert isinstance(merge, ThreeWayMerge)
+    assert {key.name for _, key in create.reusable_disks} == {"data-0", "logs-0"}
+    assert {key.name for _, key in merge.reusable_disks} == {"logs-0"}, "the others are its own"
+    assert create.usable == merge.usable == usable
+
+
 @pytest.mark.parametrize("strategy", [None, {"proactive": {"statePreservation": "Offline"}}])
 @pytest.mark.parametrize("ready", [True, False])
 def test_p21_the_claim_is_expanded_before_the_vm_gets_the_new_template(strategy, ready):
@@ -258,4 +282,5 @@ def test_p21_the_claim_is_expanded_before_the_vm_gets_the_new_template(strategy,
     expansion, merge = plan(seen).actions
     assert isinstance(expansion, ExpandClaim)
     assert (expansion.resource, expansion.key.name, expansion.size) == (PVCS, "data-0", "2Gi")
+    assert expansion.usable == ("web",), "a claim without an owner must have the label of the pool"
     assert isinstance(merge, ThreeWayMerge)

@@ -292,7 +292,7 @@ def test_p28_there_are_at_most_max_unavailable_substitutes_and_none_if_too_many_
             "1 substitute virtual",
         ),
         ({}, {}, {3: {**MARK, PROTECT: "true"}}, [], "1 surplus virtual machine may not be deleted"),
-        ({}, {}, {3: {**MARK, BUSY_UNTIL: "2999-01-01T00:00:00Z"}}, [], "1 surplus virtual machine is not deleted"),
+        ({}, {}, {3: {**MARK, BUSY_UNTIL: "2999-01-01T00:00:00Z"}}, [], "scale-in: web-3 waits: it is busy"),
         ({1: SILENT}, {"replicas": 2}, {3: MARK}, ["web-3"], ""),
         ({1: SILENT}, {"replicas": 1}, {0: MARK}, ["web-0", "web-3"], ""),
         ({1: SILENT}, {"replicas": 0}, {3: MARK}, ["web-0", "web-2", "web-3"], ""),

@@ -4,7 +4,9 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
+from controller.apimachinery.conditions import Condition
 from controller.kubevirt import annotations as names
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.pool.triggers import pools_of_revision, pools_of_vm, pools_of_vmi
 from controller.replicas.triggers import wakes_of_owner
 from controller.runtime.triggers import COUNT_DELAY_S
@@ -87,6 +89,14 @@ def test_p19_which_pools_a_vm_triggers(change, expected):
 VM = member()
 SERVES = {"app": "web", names.IN_SERVICE: "true"}
 
+
+def with_condition(type_: str, status: str) -> VirtualMachineInstance:
+    made = vmi(VM)
+    assert made.status is not None
+    conditions = (*(made.status.conditions or ()), Condition(type=type_, status=status))
+    return replace(made, status=replace(made.status, conditions=conditions))
+
+
 VMI_CHANGES = {
     "it appears": (Added(vmi(VM)), NOW_S),
     "it vanishes": (Removed(vmi(VM)), NOW_S),
@@ -102,6 +112,12 @@ VMI_CHANGES = {
     "it starts": (Updated(vmi(VM, phase="Scheduled"), vmi(VM)), SOON),
     "it gets a node": (Updated(vmi(VM, node=None), vmi(VM)), NEVER),
     "its migration starts": (Updated(vmi(VM), vmi(VM, migrating=True)), SOON),
+    "it will have to migrate": (Updated(vmi(VM), with_condition("MigrationRequired", "False")), SOON),
+    "it has to migrate": (
+        Updated(with_condition("MigrationRequired", "False"), with_condition("MigrationRequired", "True")),
+        SOON,
+    ),
+    "it cannot migrate any more": (Updated(vmi(VM), with_condition("LiveMigratable", "False")), SOON),
     "its migration ends": (Updated(vmi(VM, migrating=True), vmi(VM)), SOON),
     "it leaves its Services": (
         Updated(vmi(VM, labels=SERVES), vmi(VM, labels=SERVES | {names.IN_SERVICE: "false"})),

@@ -13,6 +13,7 @@ from controller.pool.healing.downtime_note import plan_unready_note
 from controller.pool.members.ledger import member_stuck_since, member_unready_since, outage_of
 from controller.pool.members.rosters import Downtimes
 from controller.pool.members.unready_periods import read_notes
+from controller.pool.status import next_status
 from controller.runtime.actions import Delete, Patch, Plan
 from controller.runtime.members.groups import one_by_one
 from informers.objects import PatchType
@@ -46,6 +47,11 @@ class History:
         return (self.seen.now - member_stuck_since(self.seen.revisions, self.machine)).total_seconds()
 
 
+def health_of(seen):
+    status = next_status(seen, ())
+    return status.printable_status, status.problem
+
+
 UNREADY_VM = {"ready": False}
 STOPPED = {"ready": False, "spec": vm_spec(run_strategy="Halted")}
 CRASHES = {"running": {"deleting": True, "phase": "Failed"}}
@@ -55,7 +61,7 @@ HISTORIES = {
     "ready for 29 seconds": [(0, UNREADY_VM, 0), (20, {}, None), (49, {}, None), (49, UNREADY_VM, 49)],
     "ready for 30 seconds": [(0, UNREADY_VM, 0), (20, {}, None), (50, {}, None), (50, UNREADY_VM, 0)],
     "no snapshot shows the end": [(0, UNREADY_VM, 0), (20, {}, None), (50, UNREADY_VM, 0)],
-    "recreated": [(0, UNREADY_VM, 0), (60, {"ready": False, "uid": "another"}, 0)],
+    "recreated": [(0, UNREADY_VM, 0), (60, {"ready": False, "uid": "another", "age_s": -60}, 0)],
     "stopped by its user": [(0, UNREADY_VM, 0), (10, STOPPED, None), (100, UNREADY_VM, 0)],
     "terminating": [(0, UNREADY_VM, 0), (10, {"ready": False, "deleting": True}, None)],
     "a restart of a ready VM": [(0, UNREADY_VM, 0), (20, {}, None), (25, {"running": {"deleting": True}}, 0)],
@@ -85,6 +91,21 @@ NOTED = {
 def test_p15_the_note_gives_the_age_after_a_restart_of_the_controller(noted_s, history):
     seen = History(noted(OWNER, *vms(OWNER, 0), noted_s))
     assert [seen.see(seconds, **changes) for seconds, changes, _ in history] == [age for *_, age in history]
+
+
+def test_p15_a_ready_vm_without_a_vmi_is_not_unready_because_the_cache_of_the_vmis_is_old():
+    downtimes, [machine] = Downtimes(), vms(OWNER, 0)
+    for seconds in (0, 400):
+        seen = snapshot(OWNER, [machine], vmis=[], now=NOW + timedelta(seconds=seconds), downtimes=downtimes)
+        assert [member_stuck_since(seen.revisions, each) for each in seen.members] == [None]
+
+
+def test_p29_the_time_of_a_new_template_begins_when_the_vmi_of_the_old_one_is_gone():
+    downtimes, [machine] = Downtimes(), vms(OWNER, 0, ready=False, ready_for_s=40, revision="web-2")
+    old = vmi(machine, ready=False, ready_for_s=40, revision="web-1")
+    snapshot(OWNER, [machine], vmis=[old], downtimes=downtimes)
+    seen = snapshot(OWNER, [machine], vmis=[], now=NOW + timedelta(seconds=20), downtimes=downtimes)
+    assert [member_stuck_since(seen.revisions, each) for each in seen.members] == [seen.now]
 
 
 def test_p14_a_vm_that_crashed_is_available_after_thirty_seconds():
@@ -146,16 +167,19 @@ def test_p15_every_value_of_the_note_gives_an_age(value):
 
 
 DOWN = {"ready": False, "ready_for_s": 0}
+RUNS = {"ready": False, "reason": "GuestNotRunning"}
 
 
 def periods(machines, seconds):
     """The unready periods of these VMs. Each VM became unready this number of seconds ago."""
-    running = [vmi(each, ready=False) for each in machines]
+    running = [vmi(each, **RUNS, ready_for_s=seconds) for each in machines]
     return periods_after(pool(), machines, vmis=running, now=NOW - timedelta(seconds=seconds))
 
 
-def note_plan(owner, machines, before) -> Plan:
-    return plan_unready_note(situation_of(snapshot(owner, machines, unready_before=before)))
+def note_plan(owner, machines, before, **shown) -> Plan:
+    """The plan of the note. The conditions of the VMs that are not ready are `shown` to be new."""
+    found = [vmi(each, **({**RUNS, "ready_for_s": 0, **shown} if unready_since(each) else {})) for each in machines]
+    return plan_unready_note(situation_of(snapshot(owner, machines, vmis=found, unready_before=before)))
 
 
 def written(todo: Plan):
@@ -163,13 +187,14 @@ def written(todo: Plan):
     return json.loads(json.loads(patch.body)["metadata"]["annotations"][UNREADY] or "null")
 
 
-def test_p15_a_period_of_thirty_seconds_is_noted():
+def test_p15_a_period_of_thirty_seconds_that_the_objects_do_not_show_is_noted():
     owner = healing_pool()
     down, up = vms(owner, 0, **DOWN), vms(owner, 1, 2)
     early = note_plan(owner, (*down, *up), periods(down, 29))
     assert (early.actions, early.requeue_after_s) == ((), 1)
+    assert note_plan(owner, (*down, *up), periods(down, 30), ready_for_s=30) == Plan(), "its conditions show it"
     todo = note_plan(owner, (*down, *up), periods(down, 30))
-    assert written(todo) == {"0": ["uid-web-0", at(30)]}
+    assert written(todo) == {"0": ["uid-web-0", at(30), "web-1", False, None]}
     [patch] = todo.actions
     assert isinstance(patch, Patch)
     assert (patch.resource, patch.key, patch.type, patch.is_note) == (POOLS, owner.metadata.key, PatchType.MERGE, True)
@@ -177,11 +202,34 @@ def test_p15_a_period_of_thirty_seconds_is_noted():
 
 
 def test_p15_a_note_is_not_written_again_and_is_removed_when_no_vm_is_unready_or_it_cannot_be_parsed():
-    noted = annotated(healing_pool(), UNREADY, {"0": ["uid-web-0", at(500)]})
+    noted = annotated(healing_pool(), UNREADY, {"0": ["uid-web-0", at(500), "web-1"]})
     down = vms(noted, 0, **DOWN)
     assert note_plan(noted, (*down, *vms(noted, 1)), periods(down, 500)) == Plan()
     for owner in (noted, healing_pool(annotations={UNREADY: "rubbish"})):
         assert written(note_plan(owner, vms(owner, 0, 1), {})) is None
+
+
+def test_p15_a_crash_loop_is_noted_and_the_next_leader_and_the_plugin_know_it():
+    """The VM is ready for two seconds, and each VMI is new. The objects alone show a new start."""
+    owner, history = pool(), History()
+    for seconds, ready in ((0, False), (2, True), (4, False)):
+        history.see(seconds, ready=ready, running={"age_s": -seconds, **({} if ready else RUNS)})
+    owner = annotated(owner, UNREADY, written(plan_unready_note(situation_of(history.seen))))
+    later, restarted = History(owner), {"age_s": -600, **RUNS}
+    assert later.see(600, ready=False, running=restarted) == 600
+    assert later.machine.downtime.crashes
+    assert health_of(later.seen) == ("Degraded", "web-0: CrashLoopBackOff")
+    assert plan_unready_note(situation_of(later.seen)) == Plan()
+    later.see(640)
+    later.see(670, running={"ready_for_s": -640})
+    assert written(plan_unready_note(situation_of(later.seen))) is None, "it has been ready for 30 seconds"
+
+
+def test_p15_the_objects_show_since_when_a_new_vm_is_not_ready():
+    """The VM and its first VMI were never ready for 30 seconds, so its time begins with the VM."""
+    seen = History()
+    assert seen.see(20, ready=False, age_s=5, running={"age_s": -10, **RUNS}) == 25
+    assert plan_unready_note(situation_of(seen.seen)) == Plan()
 
 
 PATIENT = {"startUpFailureThreshold": 99, "minFailingToStartDuration": "60s"}

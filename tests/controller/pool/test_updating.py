@@ -189,9 +189,9 @@ MIN_READY_60 = {"annotations": {names.MIN_READY: "60"}}
 
 BESIDE = {
     # name: (fields of the VM, fields of its VMI, fields of the pool, restarted VMs, seconds to the next reconciliation)
-    # A VM that is unready for 30 s is noted, and the progress deadline is 600 s.
-    "a VM that is not ready takes a turn": ({}, {"ready": False}, {"most": 2}, ["web-1"], 30),
-    "a VM without a VMI takes a turn": ({}, None, {}, [], 30),
+    # A VM is noted after 30 s if its objects do not show since when it is not ready. The progress deadline is 600 s.
+    "a VM that is not ready takes a turn": ({}, {"ready": False}, {"most": 2}, ["web-1"], None),
+    "a VM without a VMI takes a turn": ({}, None, {}, [], None),
     "a VM with a terminating VMI takes a turn": ({}, {"revision": "web-1", "deleting": True}, {}, [], 30),
     "a terminating VM with a ready VMI takes a turn": (LEAVING, {}, {}, [], 599),
     "a VM that its user stopped takes no turn": (STOPPED, None, {}, ["web-1"], None),

@@ -35,7 +35,31 @@ async def test_the_strategy_comes_from_the_object_or_from_the_version(
 ) -> None:
     known = RolloutStrategy(answers(strategy, version))
     await known.read()
-    assert known.is_live is expected
+    assert known.rollout.changes is expected
+
+
+@pytest.mark.parametrize(("version", "expected"), [("v1.8.3", False), ("v1.9.0", True), ("v1.10.1", True), ("", False)])
+async def test_p13_kubevirt_judges_each_change_since_1_9_with_each_strategy(version: str, expected: bool) -> None:
+    for strategy in ("LiveUpdate", "Stage"):
+        known = RolloutStrategy(answers(strategy, version))
+        await known.read()
+        assert known.rollout.judges is expected
+
+
+@pytest.mark.parametrize(
+    ("methods", "expected"),
+    [(None, False), ([], False), (["Evict"], False), (["LiveMigrate"], True), (["LiveMigrate", "Evict"], True)],
+)
+async def test_p13_kubevirt_migrates_a_changed_vm_only_if_its_methods_say_so(
+    methods: list[str] | None, expected: bool
+) -> None:
+    server = answers("LiveUpdate")
+    spec = server.by_path[KUBEVIRTS.path()][0]["items"][0]["spec"]
+    spec["workloadUpdateStrategy"] = {"workloadUpdateMethods": methods}
+    known = RolloutStrategy(server)
+    assert known.rollout.migrates, "not known yet"
+    await known.read()
+    assert known.rollout.migrates is expected
 
 
 async def test_without_kubevirt_and_without_permission_no_change_is_live_and_nothing_is_refused() -> None:
@@ -45,12 +69,12 @@ async def test_without_kubevirt_and_without_permission_no_change_is_live_and_not
     with capture_logs() as logs:
         await known.read()
         await known.read()
-    assert not known.is_live
+    assert not known.rollout.changes
     assert KUBEVIRTS.path() not in denied.asked
     assert [each["why"] for each in logs if "why" in each] == ["no permission to list kubevirts.kubevirt.io"]
     absent = RolloutStrategy(Answers())
     await absent.read()
-    assert not absent.is_live
+    assert not absent.rollout.changes
 
 
 async def test_before_the_first_answer_no_live_change_is_taken_for_a_restart() -> None:
@@ -58,9 +82,9 @@ async def test_before_the_first_answer_no_live_change_is_taken_for_a_restart() -
     server.by_path[KUBEVIRTS.path()] = [TransportError("lost", sent=True), {"items": []}]
     known = RolloutStrategy(server)
     await known.read()
-    assert known.is_live
+    assert known.rollout.changes
     await known.read()
-    assert not known.is_live
+    assert not known.rollout.changes
 
 
 async def test_a_failed_read_keeps_the_strategy_and_a_later_read_follows_a_change() -> None:
@@ -70,4 +94,4 @@ async def test_a_failed_read_keeps_the_strategy_and_a_later_read_follows_a_chang
     for failure in (TransportError("lost", sent=True), NotFound("gone", code=404)):
         server.by_path[KUBEVIRTS.path()] = [failure]
         await known.read()
-        assert known.is_live is isinstance(failure, TransportError)
+        assert known.rollout.changes is isinstance(failure, TransportError)

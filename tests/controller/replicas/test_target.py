@@ -48,7 +48,7 @@ def test_a_pool_is_scaling_while_the_plan_releases_a_vm_or_waits_for_it(age_s: f
     seen = pool_builders.snapshot(owner, [*others, leaving])
     todo = plan_of_pool(seen)
     assert bool(todo.actions) is (age_s > 30)
-    assert ("releases wait" in todo.held) is (age_s < 30)
+    assert ("the release of" in todo.held) is (age_s < 30)
     assert status_of_pool(seen, ()).printable_status == "Scaling"
     assert status_of_pool(pool_builders.snapshot(owner, others), ()).printable_status == "Running"
 
@@ -72,7 +72,11 @@ def test_p2_the_next_reconciliation_comes_when_the_first_young_vm_may_be_release
     changed = {"labels": {"app": "changed"}}
     machines = (*vms(owner, 0), *vms(owner, 1, age_s=20, **changed), *vms(owner, 2, age_s=5, **changed))
     todo = plan(snapshot(owner, machines))
-    assert (todo.actions, todo.held, todo.requeue_after_s) == ((), "2 releases wait", DELAY_S - 20)
+    assert (todo.actions, todo.held, todo.requeue_after_s) == (
+        (),
+        "the release of web-1 waits, and 1 more",
+        DELAY_S - 20,
+    )
 
 
 OWNER = ObjectMeta(name="huge", namespace="ns", generation=7)

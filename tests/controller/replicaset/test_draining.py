@@ -11,6 +11,7 @@ from controller.kubevirt.annotations import (
     DRAIN_SECONDS,
     DRAINED,
     DRAINING,
+    EARLY_FAILURES,
     IN_SERVICE,
     REPLACE_UNREADY_AFTER,
     ROLLING_UPDATE,
@@ -86,3 +87,17 @@ def test_p26_the_label_changes_unless_the_set_would_release_the_vmi():
         todo = plan(snapshot(owner, [vmi("a", owner=owner, labels=labelled)]))
         [patch] = [each for each in todo.actions if isinstance(each, Patch) and each.resource is VMIS]
         assert json.loads(patch.body)["metadata"].get("labels") == labels
+
+
+@pytest.mark.parametrize("owner", [replicaset(), None], ids=["released", "detached"])
+@pytest.mark.parametrize("is_selected", [False, True])
+def test_r2_a_vmi_that_leaves_during_a_drain_loses_its_notes_and_returns_to_service(owner: Any, is_selected: bool):
+    notes = {DRAINING: str(Mark("update", END, "uid")), DRAINED: "true", EARLY_FAILURES: "1 2026-08-01T12:00:00Z"}
+    left = vmi(
+        "testreplicasetabcde", owner=owner, annotations={**notes, "a": "b"}, labels={"app": "x", IN_SERVICE: "false"}
+    )
+    both = {**LABELS, IN_SERVICE: "true"}
+    todo = planned(0, left, **({"match_labels": both, "template_labels": both} if is_selected else {}))
+    [patch] = [json.loads(each.body)["metadata"] for each in todo.actions if each.resource is VMIS]
+    assert (patch["ownerReferences"], patch["annotations"]) == ([], dict.fromkeys(notes))
+    assert patch.get("labels") == (None if is_selected else {IN_SERVICE: "true"})

@@ -81,7 +81,7 @@ def test_p20_a_paused_vmi_stays_and_one_event_names_it(way, reason):
     replicas, changes = DELETIONS[way]
     todo = planned(vmi("a", paused=True, **changes), replicas=replicas)
     assert (deleted(todo), reasons(todo)) == ([], [reason])
-    assert todo.held == "1 VMIs are not deleted now, because it is paused"
+    assert todo.held == "a waits: it is paused"
     assert (todo.notices[0].message, todo.notices[0].once) == (
         "virtual machine a is not deleted now: it is paused",
         "uid-a it is paused",

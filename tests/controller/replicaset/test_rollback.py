@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from controller.apimachinery.conditions import Condition
 from controller.kubevirt.annotations import (
+    EARLY_FAILURES,
     PROGRESS_DEADLINE,
     READY_REVISION,
     ROLLBACK,
@@ -17,6 +18,7 @@ from controller.kubevirt.annotations import (
     ROLLING_UPDATE,
     TEMPLATE_HASH,
 )
+from controller.replicaset.back_off import annotation_of
 from controller.replicaset.plan import plan
 from controller.replicaset.status import next_status
 from controller.runtime.actions import Create, Delete, Patch, Plan
@@ -130,6 +132,18 @@ def test_p29_the_ready_revision_is_noted_before_the_first_vmi_is_replaced_and_it
     pruned = plan(snapshot(owner, current, history=history(*map(revision, many), keep=0))).actions
     assert len(pruned) == 6
     assert f"{NAME}-{OLD_HASH}" not in {each.key.name for each in pruned}
+
+
+def test_p29_a_set_asks_for_the_pass_that_notes_its_ready_revision():
+    again = {EARLY_FAILURES: annotation_of(1, seconds_ago(700), seconds_ago(650))}
+
+    def seen(ready_s: float) -> Plan:
+        late = members(OLD_HASH, "c", late_s=ready_s)[0]
+        late = replace(late, metadata=replace(late.metadata, annotations=again))
+        return plan(snapshot(OLD, [*members(OLD_HASH, "a", "b"), late], history=history(revision(OLD))))
+
+    assert (notes(seen(560)), seen(560).requeue_after_s) == ({}, 40)
+    assert notes(seen(600)) == READY
 
 
 def test_p29_the_first_template_of_a_set_has_no_way_back_and_no_event_says_so():

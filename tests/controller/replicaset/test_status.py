@@ -27,7 +27,7 @@ from tests.strategies import template_hash_of
 
 KEY = ObjectKey("default", "testh8998")
 CREATE = Create(resource=VMIS, key=KEY, body=b"{}", owner_uid="uid-of-the-set", why="")
-DELETE = Delete(resource=VMIS, key=KEY, uid="uid", why="")
+DELETE = Delete(resource=VMIS, key=KEY, uid="uid", why="surplus: 4 VMIs are active, 3 are wanted")
 ADOPT = Patch(resource=VMIS, key=KEY, body=b"{}", type=PatchType.MERGE, why="")
 CONFIRM = Confirm(resource=REPLICASETS, key=KEY, uid="uid", why="")
 QUOTA = Forbidden("exceeded quota: 3 of 3", code=403)
@@ -115,7 +115,7 @@ EVENTS = {
         AlreadyThere(CREATE),
         ("SuccessfulCreate", "Created virtual machine: testh8998", False),
     ),
-    "deleted": (Done(DELETE), ("SuccessfulDelete", "Deleted virtual machine: testh8998", False)),
+    "deleted": (Done(DELETE), ("SuccessfulDelete", f"Deleted VMI default/testh8998: {DELETE.why}", False)),
     "not created": (
         Rejected(CREATE, QUOTA),
         ("FailedCreate", "Error creating virtual machine testh8998: exceeded quota: 3 of 3", True),

@@ -1,15 +1,21 @@
-"""A name is used again only after the disks of the earlier VM are gone or have no owner (P3, P10)."""
+"""A disk is used, and grows, only if it belongs to the VM, or has no owner and the pool says so (P3, P10, P21)."""
 
 from collections import Counter
+from collections.abc import Awaitable
+from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
+from controller.kubevirt.annotations import ADOPT_DISKS, KEPT_FOR
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
-from controller.runtime.actions import Create, Done, Postponed
+from controller.runtime.actions import Create, Done, ExpandClaim, Outcome, Postponed, Rejected
 from controller.runtime.execute.disk_check import FEW, LISTED_FOR_EACH
 from controller.runtime.result import LONGEST_POSTPONED_S, POSTPONED_S, postponed_s
-from tests.controller.runtime.executor_changes import put_disk
+from informers.meta import ObjectKey
+from informers.resource import Resource
+from tests.controller.runtime.executor_changes import put_disk, put_vm, reference, three_way_merge
 from tests.controller.runtime.executor_setup import OWNER_UID, ExecutorSetup, document, key
 from tests.controller.runtime.refusals import GONE
 from tests.fakes.requests import Fault, Garbled, Lost, refusal
@@ -20,8 +26,12 @@ FORBIDDEN = refusal(403, "Forbidden", "no permission to list disks")
 OLD_VM = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vm-0", "uid": "old", "controller": True}
 
 
+def both(disk: str) -> tuple[tuple[Resource[Any], ObjectKey], ...]:
+    return (DATA_VOLUMES, key(disk)), (PVCS, key(disk))
+
+
 def create(name: str = "vm-0", *disks: str) -> Create:
-    reusable_disks = tuple((resource, key(disk)) for disk in disks for resource in (DATA_VOLUMES, PVCS))
+    reusable_disks = tuple(each for disk in disks for each in both(disk))
     body = msgspec.json.encode(document(name))
     return Create(
         resource=VMS, key=key(name), body=body, owner_uid=OWNER_UID, why="missing", reusable_disks=reusable_disks
@@ -53,6 +63,86 @@ async def test_p21_a_disk_of_another_vm_is_never_reused(setup):
     outcome = await setup.outcome_of(create("vm-0", "disk"))
     assert isinstance(outcome, Postponed)
     assert outcome.reason.startswith("the disk disk belongs to other-3")
+
+
+WITHOUT_OWNER = {
+    "made by a user, and the pool keeps no disks": (None, (), "has no owner"),
+    "kept, and the pool keeps no disks any more": ("web", (), "was kept for the pool web"),
+    "kept for another pool": ("api", ("", "web"), "was kept for the pool api"),
+    "kept by KubeVirt": (None, ("", "web"), ""),
+    "kept for this pool": ("web", ("", "web"), ""),
+    "the pool uses each disk": ("api", None, ""),
+}
+each_disk_without_owner = pytest.mark.parametrize(("label", "usable", "why"), WITHOUT_OWNER.values(), ids=WITHOUT_OWNER)
+
+
+def put_kept(setup: ExecutorSetup, label: str | None, resource: Resource[Any]) -> None:
+    """Make a disk without an owner, with this label."""
+    put_disk(setup, resource=resource)
+    setup.server.change(resource, key("disk"), {"metadata": {"labels": {KEPT_FOR: label}}})
+
+
+@each_disk_without_owner
+@pytest.mark.parametrize("resource", [DATA_VOLUMES, PVCS], ids=["DataVolume", "claim"])
+async def test_p21_a_disk_without_an_owner_is_used_only_if_the_pool_says_so(setup, label, usable, why, resource):
+    put_kept(setup, label, resource)
+    outcome = await setup.outcome_of(replace(create("vm-0", "disk"), usable=usable))
+    if not why:
+        assert isinstance(outcome, Done)
+        return
+    assert isinstance(outcome, Postponed)
+    remedy = f"delete it, or annotate the pool with {ADOPT_DISKS}=true to use it"
+    assert outcome.reason == f"the disk disk {why}: {remedy}"
+
+
+@pytest.mark.parametrize(
+    ("owner", "is_taken"), [("", True), ("other", True), ("own", False)], ids=["no owner", "another VM", "the VM"]
+)
+async def test_p21_a_change_gives_a_vm_no_disk_of_others(setup, owner: str, is_taken: bool):
+    uid = put_vm(setup)
+    owners = {"other": [reference("other")], "own": [reference(uid)], "": []}[owner]
+    put_disk(setup, *({**each, "kind": "VirtualMachineInstance"} for each in owners))
+    outcome = await setup.outcome_of(replace(three_way_merge(uid), reusable_disks=both("disk"), usable=()))
+    assert isinstance(outcome, Rejected if is_taken else Done)
+
+
+def expand(setup: ExecutorSetup, *, usable: tuple[str, ...] | None = ("web",)) -> Awaitable[Outcome]:
+    return setup.outcome_of(
+        ExpandClaim(
+            resource=PVCS,
+            key=key("disk"),
+            size="2Gi",
+            old_size="1Gi",
+            owner=key("vm-0"),
+            owner_uid="own",
+            source=DATA_VOLUMES,
+            why="it grows",
+            usable=usable,
+        )
+    )
+
+
+@pytest.mark.parametrize("has_data_volume", [True, False], ids=["DataVolume", "claim"])
+@pytest.mark.parametrize(("owner", "grows"), [("own", True), ("other", False)])
+async def test_p21_a_claim_of_another_vm_does_not_grow(setup, owner: str, grows: bool, has_data_volume: bool):
+    if has_data_volume:
+        uid = put_disk(setup, reference(owner))
+        put_disk(setup, {**reference(uid), "kind": "DataVolume"}, resource=PVCS)
+    else:
+        put_disk(setup, reference(owner), resource=PVCS)
+    outcome = await expand(setup, usable=None)
+    assert isinstance(outcome, Done if grows else Rejected)
+
+
+@pytest.mark.parametrize(
+    ("label", "usable", "grows"),
+    [("web", ("web",), True), ("api", ("web",), False), (None, ("web",), False), (None, None, True)],
+    ids=["kept", "kept for another pool", "made by a user", "the pool uses each disk"],
+)
+async def test_p21_a_claim_without_an_owner_grows_if_it_was_kept_for_the_pool(setup, label, usable, grows):
+    put_kept(setup, label, PVCS)
+    outcome = await expand(setup, usable=usable)
+    assert isinstance(outcome, Done if grows else Rejected)
 
 
 def burst(number: int) -> list[Create]:

@@ -10,11 +10,13 @@ import pytest
 from msgspec.structs import replace
 
 from controller.apimachinery.finalizers import removal_patch
+from controller.kubevirt.annotations import KEPT_FOR
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS
 from controller.runtime.actions import Done, Missing, Patch, Rejected, RemoveOwnerReference, Stage, ThreeWayMerge
 from controller.runtime.execute.read_and_patch import ATTEMPTS
 from controller.runtime.execute.refusals import FIRST_WAIT_S
 from informers.errors import Conflict
+from informers.meta import labels_of
 from informers.objects import PatchType
 from tests.controller.runtime.executor_changes import (
     FINALIZER,
@@ -149,6 +151,14 @@ async def test_p10_one_reference_is_removed_and_the_others_are_unchanged(setup, 
     outcome = await setup.outcome_of(disown())
     assert outcome == Done(disown(), str(setup.server.version))
     assert owners_of(setup) == OTHERS
+
+
+async def test_p10_a_kept_disk_has_the_name_of_its_pool(setup):
+    put_disk(setup, OWN)
+    await setup.outcome_of(replace(disown(), kept_for="web"))
+    kept = setup.server.find(DATA_VOLUMES, key("disk"))
+    assert kept is not None
+    assert labels_of(kept.metadata) == {KEPT_FOR: "web"}
 
 
 @pytest.mark.parametrize("owners", [[], OTHERS])

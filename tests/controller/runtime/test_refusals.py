@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.runtime.actions import (
@@ -155,3 +156,35 @@ async def test_a_series_that_nobody_continues_is_forgotten():
     await asyncio.sleep(FIRST_WAIT_S + LONGEST_WAIT_S)
     refusals.timed(POOL._replace(uid="another"), Rejected(CREATE, DENIAL))
     assert wait_s(refusals.timed(POOL, DENIED)) == FIRST_WAIT_S
+
+
+async def test_p22_an_object_that_is_gone_soon_after_its_create_is_made_again_with_growing_delays():
+    """The garbage collector knows of a deletion of the set that the cache does not show yet."""
+    refusals, made = Refusals(), list[float]()
+    revision = Create(
+        resource=CONTROLLER_REVISIONS, key=ObjectKey("default", "web-1"), body=b"{}", owner_uid="pool", why=""
+    )
+    for second in range(400):
+        fewer = POOL._replace(members=second % 3)
+        answer = refusals.answer(fewer, revision)
+        if answer is None:
+            made.append(second)
+            assert refusals.timed(fewer, Done(revision, "1")) == Done(revision, "1")
+        else:
+            assert (answer.is_repeated, answer.message) == (
+                True,
+                "ControllerRevision web-1 was created and is gone again",
+            )
+        await asyncio.sleep(1)
+    assert made == [0, 1, 21, 61, 141, 301]
+    assert refusals.answer(POOL, replace(revision, key=ObjectKey("default", "web-2"))) is None, "another revision"
+    assert refusals.answer(POOL._replace(generation=2), revision) is None, "a change of the spec ends the delay"
+    refusals.timed(POOL, Done(Delete(resource=CONTROLLER_REVISIONS, key=revision.key, uid="u", why="")))
+    assert refusals.answer(POOL, revision) is None, "we deleted it ourselves"
+
+
+async def test_p22_a_vm_that_its_user_deletes_again_and_again_comes_back_at_once():
+    refusals = Refusals()
+    for _ in range(5):
+        assert refusals.answer(POOL, CREATE) is None
+        refusals.timed(POOL, Done(CREATE, "1"))

@@ -80,6 +80,14 @@ def test_an_outage_is_an_error_that_does_not_depend_on_the_request(error: errors
     assert (result.why, result.outage) == (str(error), outage)
 
 
+@pytest.mark.parametrize("requeue_s", [None, 600.0, 5.0])
+def test_a_webhook_that_cannot_be_called_is_tried_again_within_30_seconds(requeue_s: float | None) -> None:
+    error = errors.ServerError("Internal error occurred: failed calling webhook: connection refused", code=500)
+    result = result_of(Plan(requeue_after_s=requeue_s), (), settled=True, other_error=error)
+    assert result == Retry(str(error), also_after_s=min(30.0, requeue_s or 30.0))
+    assert retry_after(error, QUOTA).also_after_s == 30.0
+
+
 CHANGED = errors.Conflict("the object has been modified", code=409)
 
 

@@ -70,7 +70,7 @@ def test_references_and_names_of_another_namespace_change_nothing_there(
 def test_foreign_objects_in_the_same_namespace_are_not_changed_through_the_controller(
     hostile: HostileCluster, tenant: Tenant
 ) -> None:
-    keep = {"finalizers": ["others.example.com/keep"], "labels": {"app": "x"}}
+    keep = {"finalizers": ["others.example.com/keep"], "labels": {"app": "y"}}
     tenant.create(VM, "pool-0", {"running": False, "template": vmi_template()}, meta=keep)
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
     owner = tenant.create("configmaps", "other")

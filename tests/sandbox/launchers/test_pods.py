@@ -118,6 +118,7 @@ def test_the_pod_of_a_vmi_has_its_labels_node_and_owner() -> None:
     assert manifest["metadata"]["labels"] == labels
     assert manifest["metadata"]["annotations"]["kubevirt.io/domain"] == "web"
     assert manifest["spec"]["nodeName"] == "node01"
+    assert (manifest["spec"]["hostname"], manifest["spec"]["subdomain"]) == ("web", "")
     [owner] = manifest["metadata"]["ownerReferences"]
     assert (owner["uid"], owner["controller"]) == (UID, True)
     assert manifest["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "100m"}

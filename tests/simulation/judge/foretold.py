@@ -34,6 +34,9 @@ class _Quiet:
     def __init__(self, life: Life) -> None:
         self._life = life
         self._changes: dict[str, list[Change]] = {}
+        clocks = [act.args for act in life.story.acts if act.what == "fault" and act.args[0] == "clock"]
+        self.ahead_s = 1 + sum(seconds * rate for _, seconds, rate, _ in clocks if rate > 0)
+        """How much earlier than on the judge's clock a controller may act, in seconds."""
 
     def changes(self, owner: str) -> list[Change]:
         """The changes of the objects that belong to the set or pool, by their names."""
@@ -71,20 +74,28 @@ def the_plan_is_what_happens_next(life: Life) -> Iterator[Found | None]:
 
 def _after_plan(life: Life, quiet: _Quiet, told: Foretold) -> Iterator[Found | None]:
     asked = next((each for each in _writes(life, told) if each.at > told.at), None)
-    if asked is not None and asked.at < told.due - 1 and quiet.between(told.owner, told.at, asked.at):
+    if asked is not None and asked.at < told.due - quiet.ahead_s and quiet.between(told.owner, told.at, asked.at):
         yield None
         name = f"{asked.resource.plural}/{asked.key.name}"
         is_new = asked.verb == "create" and any(each.startswith(asked.resource.plural) for each in told.names)
         if name not in told.names and not is_new:
             text = f"{asked.verb} {name} at {asked.at:.1f} s, and the plan names {sorted(told.names) or 'nothing'}"
             yield told.at, told.owner, text
-    elif told.names and quiet.between(told.owner, told.at, told.at + SOON_S):
+    elif told.names - _waiting_for_disks(life, told) and quiet.between(told.owner, told.at, told.at + SOON_S):
         yield None
         own = [each for each in _writes(life, told) if told.at - RETRY_S < each.at < told.at + SOON_S]
         is_late = not any(each.at > told.at - BEFORE_S or each.code >= 400 for each in own)
         is_late = is_late and not life.faults.overlap(told.at - RETRY_S, told.at, "strip")
         if is_late and told.at + SOON_S < life.ended_at:
             yield told.at, told.owner, f"the plan names {sorted(told.names)}, and nothing is written"
+
+
+def _waiting_for_disks(life: Life, told: Foretold) -> set[str]:
+    """The VMs that wait because a user made a disk with the name of theirs. `plan` does not ask the server for disks,
+    and the pool tells of them like of a refused write.
+    """
+    made = (each for each in life.story.acts if each.what == "static_claim" and each.at < told.at)
+    return {f"{VMS.plural}/{name}-{ordinal}" for _, name, ordinal in (each.args for each in made)}
 
 
 def _writes(life: Life, told: Foretold) -> Iterator[Asked]:
@@ -109,7 +120,9 @@ def why_tells_what_comes_next(life: Life) -> Iterator[Found | None]:
             continue
         yield None
         [name] = told.names
-        if not any(each.key.name == name and told.due - 2 < each.at < end for each in _writes(life, told)):
+        if not any(
+            each.key.name == name and told.due - 1 - quiet.ahead_s < each.at < end for each in _writes(life, told)
+        ):
             near = [
                 each for each in quiet.changes(told.owner) if told.due - 2 < each.at < end and each.resource is POOLS
             ]

@@ -66,6 +66,8 @@ def a_template_that_worked_stays(life: Life) -> Iterator[Found | None]:
             before, since = ready.get(uid, ("", change.at))
             if before and change.at - since > WORKS_S:
                 worked[uid] = before
+            elif before and change.at - since > float(annotations(change.after).get(names.MIN_READY, 0)):
+                worked.pop(uid, None)  # this one or the one before it may be kept
             if not _all_are_ready(change.after) or image not in GOOD:
                 ready.pop(uid, None)
             elif image != before:
@@ -186,8 +188,9 @@ def steps_are_not_skipped(life: Life) -> Iterator[Found | None]:
         at, steps = begun[key]
         share, pause_s = first_step(steps)
         new = image_of(_template(owner))
-        if image_of(_template_of_vm(change.after)) == new != image_of(_template_of_vm(change.before)):
-            got.setdefault((key, at), set()).add(change.key.name)
+        if image_of(_template_of_vm(change.after)) != new or image_of(_template_of_vm(change.before)) == new:
+            continue  # a scale-in may delete the VMs with the old template first
+        got.setdefault((key, at), set()).add(change.key.name)
         members = [*state.members(owner), *([change.after] if change.before is None else [])]
         updated = [each for each in members if name_of(each) in got.get((key, at), ())]
         most = -(-len(members) * (100 - share) // 100)

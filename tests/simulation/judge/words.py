@@ -26,6 +26,10 @@ _OF_MOMENTS: Final = {
     "grouping_does_not_matter": ("grouping", "A decision does not depend on which members are grouped together."),
     "the_preview_tells_the_truth": ("preview", "The VMs that a preview names are those that the plan deletes."),
     "an_undo_returns_to_the_template_before": ("undo", "An undo returns to the template before the present one."),
+    "the_next_pass_is_asked_for": (
+        "oversleeps",
+        "If the time alone changes what is written, a pass is asked for then.",
+    ),
     "what_waits_is_told": ("silence", "If something waits, the status and `why` say so with the cause."),
     "all_views_agree": ("views", "Status, `why`, page and metrics name the same counts and the same cause."),
 }
