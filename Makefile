@@ -157,11 +157,11 @@ $(RELEASE)/.installed: .ci/requirements-release.txt
 	@touch $@
 
 .PHONY: release
-release: $(INSTALLED) $(RELEASE)/.installed  ## make all files of a release in dist/: VERSION=0.1.0; pushes nothing
-	@$(BIN)/python -m tools.release "$(VERSION)" --tools $(abspath $(RELEASE))/bin/python $(ARGS)
+release: $(INSTALLED) $(RELEASE)/.installed  ## make all files of a release in dist/: VERSION=0.1.0, and IMAGE=ghcr.io/me/vmherd if it is published
+	@$(BIN)/python -m tools.release "$(VERSION)" --tools $(abspath $(RELEASE))/bin/python --image "$(IMAGE)" $(ARGS)
 
 .PHONY: bundle
-bundle: $(INSTALLED)  ## write the bundle for OpenShift's operator catalog in dist/bundle: IMAGE=registry.example.com/vmherd:0.1.0
+bundle: $(INSTALLED)  ## write the bundle for OpenShift's operator catalog in dist/bundle: IMAGE=registry.example.com/vmherd@sha256:...
 	@$(BIN)/python -m tools.bundle "$(IMAGE)"
 
 DOCS := build/docs

@@ -114,7 +114,8 @@ def _installed(plane: ControlPlane) -> tuple[tuple[str, ...], dict[str, str], st
     except Rejected as refused:
         if refused.status != 404:
             raise
-        release = [each for path in _resources() for each in yaml.safe_load_all(path.read_text())]
+        texts = [path.read_text().replace("image: ''", f"image: {NAME}") for path in _resources()]
+        release = [each for text in texts for each in yaml.safe_load_all(text)]
         Kubectl(plane.kubeconfig).apply(*release)
         _wait_until_in_force(admin, release)
         deployment = admin.get(DEPLOYMENT)

@@ -6,51 +6,46 @@ description of the version (ClusterServiceVersion). Each other object has a file
 
 import json
 import re
-import subprocess
 import sys
 from typing import Any, TypeAlias
 
 import yaml
 
-from tools.chart.generated import CHART, without_helm_labels
+from tools.chart.generated import CHART, objects
 from tools.chart.helm import MAJORS, HelmMissing, find_helm
 from tools.release.project import ROOT, Refused, read_project
 
 Json: TypeAlias = dict[str, Any]
-VALUES = "mode=alongside,platform=openshift,rbac.deleteDisks=true,annotationPolicies.enabled=false,tests.enabled=false"
+VALUES = "platform=openshift,rbac.deleteDisks=true,annotationPolicies.enabled=false"
 LINKED = ("Deployment", "ServiceAccount", "ClusterRoleBinding", "RoleBinding", "Role")
 """The kinds that the manager makes from the description."""
 
-IMAGE = re.compile(r"[\w.-]+(:\d+)?/[\w./-]+:[\w.-]+")
+IMAGE = re.compile(r"[\w.-]+(:\d+)?/[\w./-]+@sha256:[0-9a-f]{64}")
 TEMPLATE = ROOT / "tools" / "olm"
 
 
 def files(image: str) -> dict[str, str]:
-    """Return the files of the bundle by their path. Raises Refused if the image has no registry or no tag."""
-    repository, _, tag = image.rpartition(":")
+    """Return the files of the bundle by their path. Raises Refused if the image has no registry or no digest."""
     if not IMAGE.fullmatch(image):
         raise Refused(
-            f"the image needs a registry and a tag, such as IMAGE=registry.example.com/vmherd:0.1.0: {image!r}"
+            f"the image needs a registry and a digest, such as IMAGE=registry.example.com/vmherd@sha256:...: {image!r}"
         )
-    values = f"{VALUES},image.repository={repository},image.tag={tag}"
-    command = [str(find_helm(MAJORS[-1])), "template", "vmherd", str(CHART), "--set", values]
-    done = subprocess.run([*command, "--api-versions", "kubevirt.io/v1/KubeVirt"], capture_output=True, check=True)
-    objects = [without_helm_labels(each) for each in yaml.safe_load_all(done.stdout) if each]
-    rules = {each["metadata"]["name"]: each["rules"] for each in objects if each["kind"] in ("ClusterRole", "Role")}
+    found = objects(find_helm(MAJORS[-1]), CHART, "alongside", VALUES, image=image)
+    rules = {each["metadata"]["name"]: each["rules"] for each in found if each["kind"] in ("ClusterRole", "Role")}
     permissions = [*rules.pop("vmherd"), *rules.pop("vmherd-disks")]
     made = {}
-    for each in objects:
+    for each in found:
         kind, meta = each["kind"], each["metadata"]
         if kind not in LINKED and (kind != "ClusterRole" or meta["name"] in rules):
             meta.pop("namespace", None)  # the manager chooses it
             made[f"manifests/{meta['name']}.{kind.lower()}.yaml"] = each
-    [deployment] = [each["spec"] for each in objects if each["kind"] == "Deployment"]
-    kinds = [each["spec"] for each in objects if each["kind"] == "CustomResourceDefinition"]
-    made["manifests/vmherd.clusterserviceversion.yaml"] = description(
-        image, deployment, kinds, permissions, rules["vmherd-lease"]
-    )
+    [deployment] = [each["spec"] for each in found if each["kind"] == "Deployment"]
+    kinds = [each["spec"] for each in found if each["kind"] == "CustomResourceDefinition"]
+    csv = description(image, deployment, kinds, permissions, rules["vmherd-lease"])
+    made["manifests/vmherd.clusterserviceversion.yaml"] = csv
     texts = {name: yaml.safe_dump(each, sort_keys=False, width=120) for name, each in made.items()}
-    return {**texts, "metadata/annotations.yaml": (TEMPLATE / "annotations.yaml").read_text()}
+    about = (TEMPLATE / "annotations.yaml").read_text().replace("@channel@", csv["spec"]["maturity"])
+    return {**texts, "metadata/annotations.yaml": about}
 
 
 def description(image: str, deployment: Json, kinds: list[Json], cluster: list[Json], namespaced: list[Json]) -> Json:
@@ -69,6 +64,7 @@ def description(image: str, deployment: Json, kinds: list[Json], cluster: list[J
     account = {"serviceAccountName": deployment["template"]["spec"]["serviceAccountName"]}
     content["spec"] |= {
         "version": project.version,
+        "relatedImages": [{"name": "vmherd", "image": image}],
         "description": about["description"],
         "keywords": about["keywords"],
         "minKubeVersion": about["kubeVersion"].removeprefix(">=").removesuffix("-0"),

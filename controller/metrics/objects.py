@@ -237,11 +237,7 @@ def _conditions(name: str, rows: Iterable[Labelled]) -> Iterator[str]:
 def _tallies(kind: Kind[Any], tallied: Resource[Any], rows: Sequence[Labelled], tallies: Tallies) -> Iterator[Family]:
     nothing, noun = MachineTally(), TALLIED_NOUNS[tallied.kind]
     labelled = [
-        (
-            f'namespace="{_escaped(figures.namespace)}",{kind.name}_name="{_escaped(figures.name)}"',
-            tallies.get((figures.kind, figures.namespace, figures.name), nothing),
-        )
-        for _, figures in rows
+        (labels, tallies.get((figures.kind, figures.namespace, figures.name), nothing)) for labels, figures in rows
     ]
     texts = noun[:-1].upper() + "s"
     counters: dict[str, tuple[str, Callable[[MachineTally], int]]] = {

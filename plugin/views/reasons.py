@@ -26,6 +26,9 @@ LISTED = 3
 FENCE = "kubectl taint nodes {} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
 """The command after which KubeVirt starts the VMs of a lost node again. If the machine runs, it damages their disks."""
 
+BESIDE = "vmherd runs too; it works on this API group only in mode takeover, and an upgrade in mode auto keeps the mode"
+"""What a user does not expect if KubeVirt is installed after vmherd."""
+
 COMMANDS = ("try", "fence")
 
 USUAL_LEASE_S = 15
@@ -102,6 +105,7 @@ def reasons_of(
     lines: list[tuple[str, str]] = []
     if other_writer:
         lines.append(("leader", f"not vmherd: {other_writer}"))
+        lines += [("leader", BESIDE)] if leader is not None and leader.is_alive else []
     elif leader is not None and not leader.is_alive:
         lines.append(("leader", leader.text))
     lines += [("held", text) for text in _held(situation, plans=not other_writer)]

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from tests.charts.discovery import discovered, plain
 from tests.cluster import Kubectl
+from tests.controlplane.waits import eventually
 
 Object = Mapping[str, Any]
 
@@ -23,7 +24,7 @@ COPIED = {
     "path": "metrics_path",
     "scheme": "scheme",
 }
-TRANSLATED = {*COPIED, "port", "tlsConfig", "authorization", "bearerTokenFile", "relabelings", "metricRelabelings"}
+TRANSLATED = {*COPIED, "port", "tlsConfig", "authorization", "relabelings", "metricRelabelings"}
 TLS = {"serverName": "server_name", "insecureSkipVerify": "insecure_skip_verify"}
 ROLES = {"ServiceMonitor": "endpointslice", "PodMonitor": "pod"}
 ENDPOINTS = {"ServiceMonitor": "endpoints", "PodMonitor": "podMetricsEndpoints"}
@@ -72,8 +73,6 @@ def _settings(endpoint: Object, kubectl: Kubectl, files: Files) -> Iterator[tupl
             yield setting, endpoint[field]
     if "tlsConfig" in endpoint:
         yield "tls_config", dict(_tls(endpoint["tlsConfig"], kubectl, files))
-    if "bearerTokenFile" in endpoint:
-        yield "authorization", {"credentials_file": str(files.place(endpoint["bearerTokenFile"]))}
     if "authorization" in endpoint:
         given = endpoint["authorization"]
         token = secret(kubectl, **given["credentials"])
@@ -95,7 +94,9 @@ def _tls(config: Object, kubectl: Kubectl, files: Files) -> Iterator[tuple[str, 
 
 
 def secret(kubectl: Kubectl, name: str, key: str) -> str:
-    return base64.b64decode(kubectl.json("get", "secret", name)["data"][key]).decode()
+    """The text in a Secret. The token controller needs a moment for the token of an account."""
+    found = eventually(lambda: kubectl.json("get", "secret", name).get("data", {}).get(key), what=f"{name} has {key}")
+    return base64.b64decode(found).decode()
 
 
 def _target_labels(monitor: Object, endpoint: Object) -> Iterator[dict[str, Any]]:

@@ -115,9 +115,7 @@ class Monitoring(Struct, frozen=True):
         kubectl = Kubectl(site.plane.kubeconfig, namespace)
         kubectl("create", "namespace", namespace)
         kubectl("create", "serviceaccount", ACCOUNT)
-        files = Files(root)
-        files.write("/var/run/secrets/kubernetes.io/serviceaccount/token", _token(kubectl))
-        return cls(kubectl, files)
+        return cls(kubectl, Files(root))
 
     def hand_token_to(self, site: Site, secret: str) -> None:
         """Store a token of the account in a Secret of the release's namespace. A monitor refers to this Secret."""

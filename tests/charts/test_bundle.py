@@ -16,7 +16,7 @@ from tools.release.project import ROOT, read_project
 
 pytestmark = pytest.mark.e2e
 CSV = "manifests/vmherd.clusterserviceversion.yaml"
-IMAGE = "registry.example.com/vmherd:0.1.0"
+IMAGE = f"registry.example.com/vmherd@sha256:{'0' * 64}"
 
 
 @pytest.fixture(scope="module")
@@ -41,18 +41,25 @@ def test_the_validators_find_nothing_and_find_a_mistake(tmp_path: Path, files: d
     assert "none of InstallModeTypes are supported" in validated(tmp_path, {CSV: broken})
 
 
-@pytest.mark.parametrize("image", ["", "vmherd:0.1.0", "registry.example.com/vmherd", "registry.example.com/:1"])
-def test_an_image_without_registry_or_tag_is_refused_in_one_line(
+@pytest.mark.parametrize(
+    "image", ["", "vmherd@sha256:0", "registry.example.com/vmherd:1", IMAGE.replace("/vmherd", "/")]
+)
+def test_an_image_without_registry_or_digest_is_refused_in_one_line(
     image: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bundle.main(image) == 1
     assert capsys.readouterr().err.splitlines() == [
-        f"bundle: the image needs a registry and a tag, such as IMAGE=registry.example.com/vmherd:0.1.0: {image!r}"
+        "bundle: the image needs a registry and a digest, "
+        f"such as IMAGE=registry.example.com/vmherd@sha256:...: {image!r}"
     ]
 
 
 def test_the_bundle_names_the_project_and_has_no_placeholder_for_its_owner(files: dict[str, str]) -> None:
     spec = yaml.safe_load(files[CSV])["spec"]
+    assert spec["relatedImages"] == [{"name": "vmherd", "image": IMAGE}]
+    annotations = yaml.safe_load(files["metadata/annotations.yaml"])["annotations"]
+    channels = [value for key, value in annotations.items() if "channel" in key]
+    assert channels == [spec["maturity"]] * 2
     assert (spec["links"][0]["url"], spec["provider"]["url"]) == (read_project(ROOT).home,) * 2
     assert all(each["email"] for each in spec["maintainers"])
     assert "example.com" not in files[CSV].replace(IMAGE, "")

@@ -1,18 +1,16 @@
-"""The rendered chart and the kustomize base pass a linter for security and reliability."""
+"""The rendered chart passes a linter for security and reliability."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.charts.test_pods import HOOKS
 from tests.charts.test_releases import EVERYTHING
 from tests.checkov import Checkov, CheckovMissing, Finding
-from tests.cluster import Kubectl, skip_or_fail
+from tests.cluster import skip_or_fail
 from tests.helm import Helm, container
-from tools.chart.generated import ROOT
 
 KUBEVIRT = ("kubevirt.io/v1/KubeVirt",)
 MODES = {"standalone": (), "takeover": KUBEVIRT, "alongside": KUBEVIRT}
@@ -101,11 +99,6 @@ def test_with_strict_values_the_excused_checks_pass_too(linter: Checkov, helm: H
 def test_an_installation_in_some_namespaces_passes(linter: Checkov, helm: Helm, tmp_path: Path) -> None:
     objects = helm.render({"watchNamespaces": ["team-a", "team-b"], "rbac": {"userRoles": "namespaces"}})
     assert unexcused(linter.findings(objects, tmp_path), RIGHT, CHOSEN) == []
-
-
-def test_the_kustomize_base_passes(linter: Checkov, tmp_path: Path) -> None:
-    built = Kubectl(tmp_path / "none")("kustomize", str(ROOT / "manifests")).stdout
-    assert unexcused(linter.findings(yaml.safe_load_all(built), tmp_path), RIGHT, CHOSEN) == []
 
 
 def test_weaker_settings_are_found_and_every_excuse_is_needed(linter: Checkov, helm: Helm, tmp_path: Path) -> None:

@@ -187,7 +187,9 @@ def test_the_notes_warn_of_missing_kinds(site: Site) -> None:
     said = site.install(metrics=metrics)
     assert "does not have the kinds PrometheusRule, ServiceMonitor, so they are left out" in said
     assert not {each["kind"] for each in site.objects()} & {"PrometheusRule", "ServiceMonitor"}
-    assert "WARNING" not in site.upgrade()
+    said = site.upgrade()
+    assert "WARNING" not in said
+    assert "auto does not change the mode of a release" in said
 
 
 def test_a_namespace_admin_can_install_the_release_if_the_definitions_exist(site: Site, tmp_path: Path) -> None:
@@ -209,12 +211,17 @@ def test_a_namespace_admin_can_install_the_release_if_the_definitions_exist(site
     assert site.deployment()["spec"]["replicas"] == 2
 
 
-def test_the_kustomize_base_is_accepted_without_a_warning(plane: ControlPlane) -> None:
+@pytest.mark.parametrize("mode", ["standalone", "takeover", "alongside"])
+def test_the_manifests_are_accepted_with_an_image_and_refused_without(plane: ControlPlane, mode: str) -> None:
     kubectl = Kubectl(plane.kubeconfig)
-    folder = str(ROOT / "manifests")
+    folder = str(ROOT / "manifests" / mode.replace("standalone", ""))
+    built = kubectl("kustomize", folder).stdout.replace('image: ""', "image: registry.example.com/vmherd:1")
+    apply = ("apply", "--server-side", "--validate=strict")
     try:
-        for _ in range(2):
-            assert kubectl("apply", "--server-side", "--validate=strict", "-k", folder).stderr == ""
-        assert kubectl.json("get", "deployment", "vmherd", "--namespace=vmherd-system")["spec"]["replicas"] == 2
+        refused = kubectl(*apply, "-k", folder, check=False).stderr
+        assert "spec.template.spec.containers[0].image: Required value" in refused
+        assert kubectl(*apply, "-f", "-", stdin=built).stderr == ""
+        deployment = kubectl("get", "deployment", "vmherd", "--namespace=vmherd-system", "-o", "yaml").stdout
+        assert f"- --mode={mode}\n" in deployment
     finally:
         kubectl("delete", "-k", folder, "--ignore-not-found")

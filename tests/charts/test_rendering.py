@@ -299,11 +299,12 @@ def test_all_selectors_match_the_pods(helm: Helm) -> None:
 
 
 def test_a_monitor_scrapes_the_port_that_the_program_listens_at(helm: Helm) -> None:
-    metrics = {"port": 9002, "podMonitor": {"enabled": True, "interval": "15s", "labels": {"release": "p"}}}
-    objects = helm.render({"metrics": metrics})
+    proxy = {"proxyUrl": "http://proxy.example.com"}
+    monitor = {"enabled": True, "interval": "15s", "labels": {"release": "p"}, "endpointAdditionalProperties": proxy}
+    objects = helm.render({"metrics": {"port": 9002, "podMonitor": monitor}})
     monitor = only(objects, "PodMonitor")
     [endpoint] = monitor["spec"]["podMetricsEndpoints"]
-    assert endpoint == {"port": "metrics", "path": "/metrics", "interval": "15s", "honorLabels": True}
+    assert endpoint == {"port": "metrics", "path": "/metrics", "interval": "15s", "honorLabels": True, **proxy}
     assert {"name": "metrics", "containerPort": 9002, "protocol": "TCP"} in container(objects)["ports"]
     assert monitor["metadata"]["labels"]["release"] == "p"
 
@@ -311,10 +312,12 @@ def test_a_monitor_scrapes_the_port_that_the_program_listens_at(helm: Helm) -> N
 def test_the_rendered_alerts_and_dashboards_equal_the_files(helm: Helm) -> None:
     objects = helm.render({"metrics": {"prometheusRule": {"enabled": True}, "dashboards": {"enabled": True}}})
     rule, [dashboards] = only(objects, "PrometheusRule"), of_kind(objects, "ConfigMap")
-    alerts = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
+    alerts, recordings = (
+        yaml.safe_load((CHART / "files" / name).read_text()) for name in ("alerts.yaml", "recordings.yaml")
+    )
     for alert in (alert for group in alerts["groups"] for alert in group["rules"]):
         alert["annotations"]["runbook_url"] = f"{RUNBOOK}#{alert['alert'].lower()}"
-    assert rule["spec"] == alerts
+    assert rule["spec"]["groups"] == alerts["groups"] + recordings["groups"]
     assert dashboards["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert dashboards["data"] == {
         f"vmherd-{name}.json": (CHART / "files" / "dashboards" / f"{name}.json").read_text()
@@ -323,36 +326,6 @@ def test_the_rendered_alerts_and_dashboards_equal_the_files(helm: Helm) -> None:
     plain = helm.render({})
     assert not of_kind(plain, "PrometheusRule")
     assert not of_kind(plain, "ConfigMap")
-
-
-def test_secure_metrics_come_with_a_certificate_and_the_permission_for_access_reviews(helm: Helm) -> None:
-    secure = {"enabled": True, "certificateSecret": "certificate"}
-    objects = helm.render({"metrics": {"secure": secure, "serviceMonitor": {"enabled": True}}})
-    found = settings(objects)
-    [mount] = container(objects)["volumeMounts"]
-    assert found.metrics_secure
-    assert (found.metrics_cert_file, found.metrics_key_file) == tuple(
-        f"{mount['mountPath']}/{file}" for file in ("tls.crt", "tls.key")
-    )
-    assert only(objects, "Deployment")["spec"]["template"]["spec"]["volumes"] == [
-        {"name": mount["name"], "secret": {"secretName": "certificate"}}
-    ]
-    roles = {role["metadata"]["name"]: role["rules"] for role in of_kind(objects, "ClusterRole")}
-    assert [rule["resources"] for rule in roles["vmherd-scrapes"]] == [["tokenreviews"], ["subjectaccessreviews"]]
-    assert roles["vmherd-metrics-reader"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
-    [endpoint] = only(objects, "ServiceMonitor")["spec"]["endpoints"]
-    assert endpoint["scheme"] == "https"
-    assert endpoint["tlsConfig"] == {"serverName": "vmherd-metrics.vmherd.svc"}
-    assert endpoint["bearerTokenFile"].endswith("/token")
-
-
-def test_a_self_signed_certificate_is_not_verified(helm: Helm) -> None:
-    authorization = {"credentials": {"name": "token", "key": "token"}}
-    monitor = {"enabled": True, "authorization": authorization}
-    objects = helm.render({"metrics": {"secure": {"enabled": True}, "podMonitor": monitor}})
-    [endpoint] = only(objects, "PodMonitor")["spec"]["podMetricsEndpoints"]
-    assert (endpoint["tlsConfig"], endpoint["authorization"]) == ({"insecureSkipVerify": True}, authorization)
-    assert "volumes" not in only(objects, "Deployment")["spec"]["template"]["spec"]
 
 
 def test_disabled_features_render_no_objects(helm: Helm) -> None:
@@ -375,20 +348,22 @@ def test_extra_values_are_rendered_without_changes(helm: Helm) -> None:
     volume = {"name": "ca", "configMap": {"name": "ca"}}
     objects = helm.render(
         {
-            "extraEnv": [{"name": "SSL_CERT_FILE", "value": "/ca/ca.crt"}],
+            "extraEnv": [{"name": "SSL_CERT_FILE", "value": "/{{ .Chart.Name }}/ca.crt"}],
             "extraVolumes": [volume],
             "extraVolumeMounts": [{"name": "ca", "mountPath": "/ca"}],
             "extraObjects": [
                 {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-extra"}}
             ],
             "tolerations": [{"operator": "Exists"}],
-            "priorityClassName": "system-cluster-critical",
+            "global": {"priorityClassName": "system-cluster-critical"},
+            "minReadySeconds": 30,
             "commonAnnotations": {"note": "x"},
         }
     )
     pod = only(objects, "Deployment")["spec"]["template"]["spec"]
     assert pod["volumes"] == [volume]
-    assert container(objects)["env"] == [{"name": "SSL_CERT_FILE", "value": "/ca/ca.crt"}]
+    assert container(objects)["env"] == [{"name": "SSL_CERT_FILE", "value": "/vmherd/ca.crt"}]
+    assert only(objects, "Deployment")["spec"]["minReadySeconds"] == 30
     assert (pod["tolerations"], pod["priorityClassName"]) == ([{"operator": "Exists"}], "system-cluster-critical")
     assert only(objects, "ConfigMap")["metadata"]["name"] == "vmherd-extra"
     ours = [each for each in objects if each["kind"] != "ConfigMap"]

@@ -31,6 +31,7 @@ LONG_LEASE = ("--lease-duration=10m", "--renew-deadline=9m")
 """The release must stay the leader while a test stops the process."""
 
 OFTEN = {"enabled": True, "interval": "1s", "scrapeTimeout": "1s"}
+TOKEN = {"authorization": {"credentials": {"name": "scraper", "key": "token"}}}
 AUTHORITY = {"ca": {"secret": {"name": "certificate", "key": "ca.crt"}}}
 VERIFIED = {"secure": {"enabled": True, "certificateSecret": "certificate"}}
 SOON = {"startUpFailureThreshold": 99, "minFailingToStartDuration": "1s"}
@@ -75,10 +76,12 @@ def watched(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wa
     store_certificate(site, "certificate", server=f"vmherd-metrics.{site.namespace}.svc")
     listening = ports()
     on = {name: {"enabled": True} for name in ("prometheusRule", "dashboards")}
-    metrics = {**listening.pop("metrics"), **VERIFIED, **on, "serviceMonitor": {**OFTEN, "tlsConfig": AUTHORITY}}
+    monitor = {"serviceMonitor": {**OFTEN, **TOKEN, "tlsConfig": AUTHORITY}}
+    metrics = {**listening.pop("metrics"), **VERIFIED, **on, **monitor}
     site.install(**listening, metrics=metrics)
     run_pod(site)
     monitoring = Monitoring.opened(site, directory / "prometheus")
+    monitoring.hand_token_to(site, "scraper")
     with (
         simulator(plane),
         running(site, directory, *LONG_LEASE) as release,
@@ -160,8 +163,8 @@ def test_the_only_target_is_the_release_and_each_series_has_the_namespace_of_its
     ask, numbers = watched.prometheus.ask, watched.prometheus.numbers
     pool = f'job="vmherd-metrics", kind="VirtualMachinePool", name="pool", namespace="{watched.shop.namespace}"'
     eventually(lambda: numbers(f"vmherd_replicas_ready{{{pool}}}") == [2], what="two ready replicas")
-    assert numbers(f'vmherd_vmpool_vms_started_total{{pool_name="pool", namespace="{watched.shop.namespace}"}}') == [3]
-    healed = f'vmherd_vmpool_auto_healing_operations_total{{namespace="{watched.clinic.namespace}", pool_name="pool"}}'
+    assert numbers(f'vmherd_vmpool_vms_started_total{{name="pool", namespace="{watched.shop.namespace}"}}') == [3]
+    healed = f'vmherd_vmpool_auto_healing_operations_total{{namespace="{watched.clinic.namespace}", name="pool"}}'
     # The controller counts a healing at the end of the reconciliation. The Event comes before.
     eventually(lambda: sum(numbers(healed)) >= 1, what="the healing is counted")
     places = {place.namespace for place in (watched.shop, watched.clinic, watched.crowd)}
@@ -223,14 +226,13 @@ def test_every_alert_is_evaluated_and_the_expected_object_alerts_are_active(watc
     eventually(lambda: not down & active(server), what="no alert about a missing target")
 
 
-TOKEN = {"authorization": {"credentials": {"name": "scraper", "key": "token"}}}
 RELABELED = {
     "relabelings": [{"targetLabel": "cluster", "replacement": "north"}],
     "metricRelabelings": [{"sourceLabels": ["__name__"], "regex": "python_.*", "action": "drop"}],
 }
 WAYS: dict[str, dict[str, Any]] = {
     "in the clear": {"serviceMonitor": {**OFTEN, **RELABELED}},
-    "by an unverified certificate": {"secure": {"enabled": True}, "serviceMonitor": {**OFTEN, **RELABELED}},
+    "unverified, with the token of the chart": {"secure": {"enabled": True}, "serviceMonitor": {**OFTEN, **RELABELED}},
     "by Pod and with the token of a Secret": {
         **VERIFIED,
         "podMonitor": {**OFTEN, **RELABELED, **TOKEN, "tlsConfig": AUTHORITY},
@@ -257,7 +259,7 @@ def test_a_release_can_be_scraped(second_site: Site, metrics: dict[str, Any], tm
     run_pod(second_site)
     monitoring = Monitoring.opened(second_site, tmp_path / "prometheus")
     monitoring.hand_token_to(second_site, "scraper")
-    if "secure" in metrics:
+    if "podMonitor" in metrics:
         monitoring.let_in("beside-metrics-reader")
     with (
         running(second_site, tmp_path, wait=False),

@@ -10,10 +10,12 @@ import pytest
 import yaml
 
 from tests.metrics_page import exported
+from tests.monitoring.dashboards import queries
 from tests.monitoring.queries import metrics_in
 from tests.promtool import find_or_skip
 
 ALERTS = Path(__file__).resolve().parents[2] / "charts/vmherd/files/alerts.yaml"
+RECORDINGS = ALERTS.with_name("recordings.yaml")
 ABOUT_OBJECTS = {
     "VmherdReplicasMismatch",
     "VmherdUnavailableOverBudget",
@@ -44,7 +46,7 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_rules_are_well_formed(promtool: Path):
-    done = run(promtool, "check", "rules", ALERTS)
+    done = run(promtool, "check", "rules", ALERTS, RECORDINGS)
     assert (done.returncode, done.stderr) == (0, "")
     assert f"SUCCESS: {len(rules())} rules found" in done.stdout
 
@@ -63,10 +65,21 @@ def test_every_alert_has_a_case_that_fires_and_a_case_that_waits():
     assert waits >= fires - {"VmherdHealingOften"}, "whose case has a pool beside it that heals now and then"
 
 
-@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
-def test_an_alert_queries_only_exported_metrics(rule: dict[str, Any]):
+def expressions() -> list[str]:
+    recordings = yaml.safe_load(RECORDINGS.read_text())["groups"][0]["rules"]
+    return [rule["expr"] for rule in (*rules(), *recordings)]
+
+
+def test_a_rule_queries_only_exported_metrics():
     names = {name for metric in exported().values() for name in metric.samples}
-    assert metrics_in(rule["expr"]) - names == set()
+    assert {each: metrics_in(each) - names for each in expressions() if metrics_in(each) - names} == {}
+
+
+def test_a_rule_or_query_that_keeps_a_namespace_or_a_target_keeps_the_cluster():
+    groupings = re.findall(r"\b(?:by|on) \(([^)]*)\)", "\n".join([*expressions(), *(each.expr for each in queries())]))
+    kept = [{*each.split(", ")} for each in groupings]
+    assert len(kept) > 50
+    assert [each for each in kept if each & {"namespace", "instance", "job"} and "cluster" not in each] == []
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])

@@ -42,6 +42,12 @@ def test_the_page_lists_every_alert_with_its_severity():
     assert all(row[2] and row[3] for row in rows("Alerts"))
 
 
+def test_the_page_lists_every_recording_rule():
+    groups = yaml.safe_load((ROOT / "charts/vmherd/files/recordings.yaml").read_text())["groups"]
+    records = [rule["record"] for group in groups for rule in group["rules"]]
+    assert [row[0].strip("`") for row in rows("Recording rules")] == records
+
+
 def test_the_page_has_the_time_limits_of_the_program():
     assert (ALLOWED_FOR_S, DENIED_FOR_S, ALLOWED_AT_MOST_S) == (60, 10, 300)
     assert "a permission for a minute, and a denial for ten seconds" in TEXT

@@ -87,7 +87,7 @@ def test_two_releases_of_one_commit_have_the_same_bytes(releases: tuple[Path, di
     first = {path.name: path.read_bytes() for path in release.iterdir()}
     assert first.keys() == second.keys()
     assert [name for name in first if first[name] != second[name]] == []
-    assert len(first) == 14
+    assert len(first) == 17
 
 
 def test_the_checksums_hold_for_each_file(release: Path) -> None:

@@ -85,7 +85,7 @@ def document(values: Sequence[Value]) -> str:
     properties = root["properties"]
     if isinstance(properties, dict):
         # Helm passes the global values of a parent chart to every subchart, also those of other charts.
-        properties["global"] = {"type": "object", **_as_dict(properties.get("global")), "additionalProperties": True}
+        properties["global"] = {**_as_dict(properties.get("global")), "additionalProperties": True}
     return json.dumps(root, indent=2) + "\n"
 
 
@@ -101,11 +101,24 @@ def _section(values: Iterable[Value], *, depth: int) -> Schema:
     for name, members in grouped.items():
         is_leaf = len(members[0].path) == depth + 1
         properties[name] = _leaf(members[0]) if is_leaf else _section(members, depth=depth + 1)
-    return {"type": "object", "additionalProperties": False, "properties": properties}
+    kind = ["object", "null"] if depth else "object"
+    return {"type": kind, "additionalProperties": False, "properties": properties}
 
 
 def _leaf(value: Value) -> Schema:
-    return {"description": value.text, **(REFINED.get(value.name) or _type_of(value.name, value.default))}
+    schema = REFINED.get(value.name) or _type_of(value.name, value.default)
+    return {"description": value.text, **_nullable(schema)}
+
+
+def _nullable(schema: Schema) -> Schema:
+    """Return a schema that also allows null, for which the chart takes the default."""
+    match schema:
+        case {"oneOf": list(others)}:
+            return {"oneOf": [*others, {"type": "null"}]}
+        case {"enum": list(words)}:
+            return {**schema, "type": [schema["type"], "null"], "enum": [*words, None]}
+        case _:
+            return {**schema, "type": [schema["type"], "null"]}
 
 
 def _type_of(name: str, default: Default) -> Schema:

@@ -27,7 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         commit = check(options.root, options.version, rehearsal=options.rehearsal)
         directory = options.out or options.root / "dist" / options.version
         with tempfile.TemporaryDirectory(prefix="vmherd-release-") as scratch:
-            made = make(options.root, options.tools.parent, commit, Path(scratch))
+            image = f"{options.image}:{options.version}" if options.image else ""
+            made = make(options.root, options.tools.parent, commit, Path(scratch), image=image)
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
         for name, content in made.items():
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def make(root: Path, tools: Path, commit: Commit, scratch: Path) -> dict[str, bytes]:
+def make(root: Path, tools: Path, commit: Commit, scratch: Path, *, image: str) -> dict[str, bytes]:
     """Return the files of the release by name. Files that git ignores have no influence on a release."""
     source = scratch / "source"
     run("git", "-C", root, "archive", "--format=tar", "--output", scratch / "source.tar", commit.id)
@@ -56,6 +57,7 @@ def make(root: Path, tools: Path, commit: Commit, scratch: Path) -> dict[str, by
     }
     files |= {**archives, f"{project.name}.yaml": plugin.manifest(project, archives).encode()}
     files |= packages.chart(project, commit, source, scratch / "chart")
+    files |= packages.installs(project, source, image)
     files |= {f"{project.name}-{project.version}-{of}.cdx.json": sbom(tools, source, LOCKS[of]) for of in LOCKS}
     files |= {"RELEASE_NOTES.md": release_notes(project, commit).encode()}
     return files | {"SHA256SUMS": sums(files)}
@@ -83,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="release", description="Make all files of a release. Nothing is pushed.")
     parser.add_argument("version", help="the version in pyproject.toml, such as 0.1.0")
     parser.add_argument("--tools", type=Path, required=True, help="the Python beside which uv is")
+    parser.add_argument("--image", default="", help="the image in the manifests, such as ghcr.io/me/vmherd")
     parser.add_argument("--out", type=Path, help="the directory for the files; default: dist/VERSION")
     parser.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
     parser.add_argument("--rehearsal", action="store_true", help="take the notes from Unreleased; the tag may exist")

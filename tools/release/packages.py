@@ -9,6 +9,7 @@ import shutil
 import tarfile
 from pathlib import Path
 
+from tools.chart.generated import NAMESPACE_FILE, objects, text_of
 from tools.chart.helm import find_helm
 from tools.release.project import Commit, Project, run
 
@@ -70,3 +71,19 @@ def chart(project: Project, commit: Commit, source: Path, scratch: Path) -> dict
     run(helm, "package", folder, "--version", project.version, "--destination", scratch)
     [made] = scratch.glob("*.tgz")
     return {made.name: repacked(made, scratch / "content", commit.time)}
+
+
+MODES = ("standalone", "alongside", "takeover")
+
+
+def installs(project: Project, source: Path, image: str) -> dict[str, bytes]:
+    """Return a manifest for each mode, for `kubectl apply`. Without an image, its header says where to set one."""
+    made = {}
+    for mode in MODES:
+        name = f"install-{mode}.yaml"
+        head = f"# {project.name} {project.version} in mode {mode}: kubectl apply --server-side -f {name}\n"
+        if not image:
+            head += "# No image is published. The API server refuses the Deployment until you set its empty image.\n"
+        found = text_of(objects(find_helm(HELM), source / "charts" / project.name, mode, image=image))
+        made[name] = f"{head}{(source / NAMESPACE_FILE).read_text()}---\n{found}".encode()
+    return made

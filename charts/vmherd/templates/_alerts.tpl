@@ -1,4 +1,4 @@
-{{/* The alerts in files/alerts.yaml, with the changes in metrics.prometheusRule. */}}
+{{/* The alerts in files/alerts.yaml, with the changes in metrics.prometheusRule, and the recording rules. */}}
 {{- define "vmherd.alerts" -}}
 {{- $values := .Values.metrics.prometheusRule }}
 {{- $runbook := tpl $values.runbookUrl . }}
@@ -22,7 +22,8 @@
 {{- fail (printf "\n\nmetrics.prometheusRule.alerts has %s, but there is no such alert. The alerts are %s.\n" $name (join ", " $names)) }}
 {{- end }}
 {{- end }}
-{{- dict "groups" $groups | toYaml }}
+{{- $recordings := (.Files.Get "files/recordings.yaml" | fromYaml).groups }}
+{{- dict "groups" (concat $groups $recordings) | toYaml }}
 {{- end }}
 
 {{/* One alert. The argument is a list: the values of the PrometheusRule, the alert, its changes, and the page of the runbooks. */}}

@@ -31,8 +31,8 @@
 {{- fail (printf "\n\nmetrics.%s is enabled, but metrics.enabled is false: there would be no metrics to query.\n" $name) }}
 {{- end }}
 {{- end }}
-{{- if and .Values.metrics.podMonitor.enabled .Values.metrics.secure.enabled (not .Values.metrics.podMonitor.authorization) }}
-{{- fail "\n\nmetrics.secure and metrics.podMonitor are enabled, but metrics.podMonitor.authorization is not set.\n" }}
+{{- if and (include "vmherd.hasCertManager" .) (include "vmherd.hasCluster" .) (not (.Capabilities.APIVersions.Has "cert-manager.io/v1/Certificate")) }}
+{{- fail "\n\nmetrics.secure.certManager is enabled, but this cluster has no cert-manager.\n" }}
 {{- end }}
 {{- if and (eq .Values.rbac.userRoles "namespaces") (not .Values.watchNamespaces) }}
 {{- fail "\n\nrbac.userRoles is namespaces, but watchNamespaces is empty.\n" }}

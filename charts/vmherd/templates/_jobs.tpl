@@ -105,7 +105,7 @@ spec:
             {{- toYaml .args | nindent 12 }}
           {{- with $root.Values.extraEnv }}
           env:
-            {{- toYaml . | nindent 12 }}
+            {{- tpl (toYaml .) $root | nindent 12 }}
           {{- end }}
           {{- with $root.Values.hooks.resources }}
           resources:

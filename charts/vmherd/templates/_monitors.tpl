@@ -22,33 +22,39 @@ list: the root, the values of the object, and its kind. */}}
 {{- define "vmherd.endpoint" -}}
 {{- $root := index . 0 -}}
 {{- $monitor := index . 1 -}}
-- port: metrics
-  path: /metrics
-  {{- range $key := list "interval" "scrapeTimeout" "honorLabels" "relabelings" "metricRelabelings" }}
-  {{- with index $monitor $key }}
-  {{- dict $key . | toYaml | nindent 2 }}
-  {{- end }}
-  {{- end }}
-  {{- if $root.Values.metrics.secure.enabled }}
-  scheme: https
-  tlsConfig:
-    {{- include "vmherd.tls" . | nindent 4 }}
-  {{- with $monitor.authorization }}
-  authorization:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  {{- end }}
+{{- $endpoint := dict "port" "metrics" "path" "/metrics" }}
+{{- range $key := list "interval" "scrapeTimeout" "honorLabels" "relabelings" "metricRelabelings" }}
+{{- with index $monitor $key }}
+{{- $_ := set $endpoint $key . }}
+{{- end }}
+{{- end }}
+{{- if $root.Values.metrics.secure.enabled }}
+{{- $token := dict "name" (include "vmherd.tokenName" $root) "key" "token" }}
+{{- $_ := set $endpoint "scheme" "https" }}
+{{- $_ := set $endpoint "tlsConfig" (include "vmherd.tls" . | fromYaml) }}
+{{- $_ := set $endpoint "authorization" (default (dict "credentials" $token) $monitor.authorization) }}
+{{- end }}
+{{- list (merge (dict) $monitor.endpointAdditionalProperties $endpoint) | toYaml }}
+{{- end }}
+
+{{/* The Secret with the token of the chart's account for scrapes. */}}
+{{- define "vmherd.tokenName" -}}
+{{ include "vmherd.fullname" . }}-metrics-token
 {{- end }}
 
 {{/* The TLS settings of a monitor. The argument is a list: the root, and the values of the monitor.
 Prometheus connects to the address of a Pod, but the certificate is for the name of the Service. So serverName is set if
-metrics.secure has a certificateSecret, also if the values have other TLS settings. */}}
+metrics.secure has a certificate, also if the values have other TLS settings. A monitor reads a Secret only in its own
+namespace. */}}
 {{- define "vmherd.tls" -}}
 {{- $root := index . 0 -}}
 {{- $monitor := index . 1 -}}
 {{- $otherwise := dict "insecureSkipVerify" true -}}
 {{- if include "vmherd.hasCertificate" $root }}
-{{- $otherwise = dict "serverName" (printf "%s-metrics.%s.svc" (include "vmherd.fullname" $root) (include "vmherd.namespace" $root)) -}}
+{{- $otherwise = dict "serverName" (include "vmherd.serverName" $root) -}}
+{{- if and (include "vmherd.hasCertManager" $root) (has $monitor.namespace (list "" (include "vmherd.namespace" $root))) }}
+{{- $_ := set $otherwise "ca" (dict "secret" (dict "name" (include "vmherd.certificateSecret" $root) "key" "ca.crt")) -}}
+{{- end }}
 {{- else if $monitor.tlsConfig }}
 {{- $otherwise = dict -}}
 {{- end }}

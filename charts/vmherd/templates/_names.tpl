@@ -58,8 +58,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 annotations. */}}
 {{- define "vmherd.marks" -}}
 {{- $root := index . 0 -}}
-{{- $labels := merge (dict) (default (dict) (index . 1)) (include "vmherd.labels" $root | fromYaml) -}}
-{{- $annotations := merge (dict) (default (dict) (index . 2)) (default (dict) $root.Values.commonAnnotations) -}}
+{{- $labels := merge (dict) (index . 1) (include "vmherd.labels" $root | fromYaml) -}}
+{{- $annotations := merge (dict) (index . 2) $root.Values.commonAnnotations -}}
 labels:
   {{- toYaml $labels | nindent 2 }}
 {{- with $annotations }}

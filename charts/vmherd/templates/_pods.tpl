@@ -3,7 +3,7 @@
 {{/* The Secrets for pulling images: those of all charts, then those of this chart. An entry may be only a name. */}}
 {{- define "vmherd.pullSecrets" -}}
 {{- $secrets := list }}
-{{- range concat (default (list) .Values.global.imagePullSecrets) .Values.imagePullSecrets }}
+{{- range concat .Values.global.imagePullSecrets .Values.imagePullSecrets }}
 {{- $secrets = append $secrets (ternary (dict "name" .) . (kindIs "string" .)) }}
 {{- end }}
 {{- with $secrets | uniq }}
@@ -48,11 +48,11 @@ hostUsers: false
 {{- with .Values.schedulerName }}
 schedulerName: {{ . }}
 {{- end }}
-{{- with merge (dict) .Values.nodeSelector (default (dict) .Values.global.nodeSelector) }}
+{{- with merge (dict) .Values.nodeSelector .Values.global.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with concat (default (list) .Values.global.tolerations) .Values.tolerations | uniq }}
+{{- with concat .Values.global.tolerations .Values.tolerations | uniq }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}

@@ -49,8 +49,22 @@
 
 {{- define "vmherd.hasCertificate" -}}
 {{- with .Values.metrics }}
-{{- if and .enabled .secure.enabled .secure.certificateSecret }}true{{ end }}
+{{- if and .enabled .secure.enabled (or .secure.certificateSecret .secure.certManager.enabled) }}true{{ end }}
 {{- end }}
+{{- end }}
+
+{{/* "true" if cert-manager issues the certificate. */}}
+{{- define "vmherd.hasCertManager" -}}
+{{- if and (include "vmherd.hasCertificate" .) .Values.metrics.secure.certManager.enabled }}true{{ end }}
+{{- end }}
+
+{{- define "vmherd.certificateSecret" -}}
+{{- default (printf "%s-metrics" (include "vmherd.fullname" .)) .Values.metrics.secure.certificateSecret }}
+{{- end }}
+
+{{/* The name in the certificate. */}}
+{{- define "vmherd.serverName" -}}
+{{ include "vmherd.fullname" . }}-metrics.{{ include "vmherd.namespace" . }}.svc
 {{- end }}
 
 {{- define "vmherd.certificatePath" -}}
@@ -61,7 +75,7 @@
 {{- define "vmherd.volumes" -}}
 {{- $volumes := .Values.extraVolumes }}
 {{- if include "vmherd.hasCertificate" . }}
-{{- $secret := dict "secretName" .Values.metrics.secure.certificateSecret }}
+{{- $secret := dict "secretName" (include "vmherd.certificateSecret" .) }}
 {{- $volumes = prepend $volumes (dict "name" "certificate" "secret" $secret) }}
 {{- end }}
 {{- with $volumes }}{{ toYaml . }}{{ end }}
