@@ -167,11 +167,13 @@ def _lost_nodes(situation: Situation) -> list[str]:
 
 def _held(situation: Situation, *, plans: bool) -> Iterable[str]:
     """Return what waits. `plans` is False if vmherd does not work on the object, so its plan holds nothing."""
-    yield from filter(None, (reason_of(situation), situation.left_out))
-    if not plans or situation.is_deleting or situation.invalid:
+    is_over = situation.is_deleting or bool(situation.invalid)
+    by_hand = "" if is_over else situation.by_hand
+    yield from dict.fromkeys(filter(None, (reason_of(situation), by_hand, situation.left_out)))
+    if not plans or is_over:
         return
     # The stall of a wait has its text.
-    stall = situation.stall.reason if situation.stall is not None and not situation.by_hand else ""
+    stall = situation.stall.reason if situation.stall is not None and not by_hand else ""
     waits = [each for each in situation.plan.waits if each.until is None and not (each.stall and each.stall == stall)]
     if waits:
         yield "; ".join(f"{each.text}{_limit(situation) if each.why is Why.OTHERS else ''}" for each in waits)

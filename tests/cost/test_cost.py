@@ -63,7 +63,7 @@ UNMEASURED = {
     "plugin/views/edits.py": {"edited"},
     "plugin/views/history.py": {"find_revision", "previous_revision", "undo_edits", "owner_in_git"},
     "plugin/views/listing.py": {"sorted_by"},
-    "plugin/views/membership.py": {"owner_kind", "controller", "detach_edits", "adopt_edits"},
+    "plugin/views/membership.py": {"owner_kind", "controller", "detach_edits", "adopt_edits", "_without_notes"},
     "plugin/views/reasons.py": {"member_line", "is_well", "leader_of"},
     "plugin/views/rollout.py": {"behind_kubevirt"},
     "plugin/views/set_history.py": {"staying_vmis"},

@@ -190,8 +190,8 @@ class FailingVM(Struct, frozen=True):
     """A VM that fails.
 
     `due` is the earliest time of its replacement. `healed` is the number of recent healings of its ordinal. `announced`
-    is the time of the announced deletion, or None. `is_certain` is false if the VM possibly becomes ready without a
-    replacement. It is true from `ANNOUNCEMENT` before its time on: a healing that is announced now sees it fail.
+    is the time of the announced deletion, or None. Until the time `certain_at`, the VM possibly becomes ready without a
+    replacement. It is `ANNOUNCEMENT` before its failure: a healing that is announced then sees the failure.
     """
 
     machine: Machine
@@ -200,7 +200,7 @@ class FailingVM(Struct, frozen=True):
     due: datetime
     healed: int
     announced: datetime | None
-    is_certain: bool
+    certain_at: datetime
 
 
 def failing_vms(situation: Situation, records: Mapping[int, Record]) -> list[FailingVM]:
@@ -237,7 +237,7 @@ def _failing(
         due=max(first.at, pause_end(machine.vm, record) or first.at),
         healed=record.count if record is not None else 0,
         announced=announced_deletion(machine.vm, record, situation.now),
-        is_certain=any(each.is_certain or each.at <= situation.now + ANNOUNCEMENT for each in failures),
+        certain_at=min(situation.now if each.is_certain else each.at - ANNOUNCEMENT for each in failures),
     )
 
 

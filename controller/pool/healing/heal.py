@@ -68,8 +68,8 @@ class HealingPlan(Struct, frozen=True):
 def plan_healing(situation: Situation) -> HealingPlan:
     """Plan the deletion of as many failing VMs as the limits allow.
 
-    The plan requests another reconciliation for the time of the next change. A change is one of these: a VM is due for
-    replacement, or a recreated VM becomes available or exceeds `START_TIMEOUT`.
+    The plan requests another reconciliation for the time of the next change. A change is one of these: a VM fails or
+    is due for replacement, or a recreated VM becomes available or exceeds `START_TIMEOUT`.
 
     At most `maxUnavailable` healed VMs may be unavailable at the same time. Healing does not wait for VMs that a
     rollout restarts. A failing VM is already unavailable, so healing makes no further VM unavailable. The rollout
@@ -80,9 +80,9 @@ def plan_healing(situation: Situation) -> HealingPlan:
         return HealingPlan()
     records = read_records(situation)
     failing = failing_vms(situation, records)
-    certain = [each for each in failing if each.is_certain]
+    certain = [each for each in failing if each.certain_at <= snapshot.now]
     recovering = count_recovering(situation, records, {each.machine.metadata.uid for each in certain})
-    next_times = [each.due for each in failing if each.due > snapshot.now]
+    next_times = [at for each in failing for at in (each.certain_at, each.due) if at > snapshot.now]
     if recovering.until is not None:
         next_times.append(recovering.until)
     curable, obstacles = _split_due(situation, [each for each in failing if each.due <= snapshot.now])
@@ -108,7 +108,7 @@ def _wait_for_next(situation: Situation, failing: list[FailingVM], most: int) ->
     """
     later = sorted((each for each in failing if each.due > situation.now), key=lambda each: (each.due, each.ordinal))
     first = next((each for each in later if not stop_of(situation, each.machine, Way.HEALING).reason), None)
-    if first is None or sum(each.is_certain or each.due <= first.due + ANNOUNCEMENT for each in failing) > most:
+    if first is None or sum(each.certain_at <= first.due for each in failing) > most:
         return Plan()
     name, number = first.machine.metadata.name, first.healed
     before = f" ({number} healing{'' if number == 1 else 's'} before)" if number else ""

@@ -256,6 +256,15 @@ def test_p15_a_healing_is_not_announced_if_too_many_vms_fail_before_its_delete(l
     assert ("healing is blocked" in todo.held) is not bool(noted)
 
 
+@pytest.mark.parametrize(("unready_s", "noted", "next_s"), [(40, [], 17), (57, ["0", "1"], 3)])
+def test_p15_a_pass_is_asked_for_when_a_recreated_vm_fails_and_its_turn_ends(unready_s, noted, next_s):
+    owner = annotated(replacing_pool(maxUnavailable=1), HEALED, {0: entry("earlier", 1, 60)})
+    (recreated, vmis_0), (due, vmis_1) = unready(owner, 0, seconds=unready_s), unready(owner, 1, seconds=70)
+    others = vms(owner, *range(2, 10))
+    todo = announce(owner, *recreated, *due, *others, vmis=[*vmis_0, *vmis_1, *map(vmi, others)])
+    assert (list(record_of(todo) if todo.actions else ()), todo.requeue_after_s) == (noted, next_s)
+
+
 def test_p15_no_healing_is_foretold_if_too_many_vms_fail_by_then():
     owner = replacing_pool(replicas=4)
     machines, running_vmis = unready(owner, 0, 1, 2, seconds=30)
