@@ -30,10 +30,7 @@ def find_or_build(module: Path, package: str = ".") -> Path:
 
 
 def check_or_skip(name: str, module: Path = CHECKS) -> Path:
-    """Return the path of a program of `tools/checks`, or of another module.
-
-    If it cannot be built, skip the test. In CI, fail the test.
-    """
+    """Return the path of a module's program. If it cannot be built, skip the test. In CI, fail the test."""
     try:
         return find_or_build(module, PACKAGES.get(name, "."))
     except BuildError as error:

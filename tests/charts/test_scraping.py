@@ -194,8 +194,8 @@ def choices(server: Prometheus, board: dict[str, Any]) -> dict[str, str]:
             assert asked, variable
             sent = filled_in(asked[1], **chosen)
             series = eventually(lambda sent=sent: server.ask(sent), what=f"an answer to {sent}")
-            values = sorted({each["metric"].get(asked[2], "") for each in series})
-            chosen[variable["name"]] = variable.get("allValue") or "|".join(values)
+            found = {each["metric"].get(asked[2], "") for each in series}
+            chosen[variable["name"]] = variable.get("allValue") or "|".join(sorted(found))
     return chosen
 
 
