@@ -217,6 +217,10 @@ def test_a_vm_with_data_volumes_waits_until_their_kind_is_served_and_reports_it(
     assert "Failure" not in {condition["type"] for condition in machines.status()["conditions"]}
 
 
+def test_a_vm_without_data_volumes_does_not_wait_for_their_kind() -> None:
+    assert Machines(vm_document(), serves_data_volumes=False).live(5).word == "Running"
+
+
 events = st.one_of(
     st.tuples(st.just("live"), st.floats(0, 10)),
     st.tuples(st.just("strategy"), st.sampled_from(("Always", "RerunOnFailure", "Once", "Manual", "Halted"))),
