@@ -23,6 +23,7 @@ from controller.replicas.notes import UNDECODABLE, undecodable_notices
 from controller.replicas.wrong_annotations import MAX_NOTICES, is_valid, with_hints, wrong_on
 from controller.replicaset.plan import plan as plan_set
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
+from controller.replicaset.status import next_status
 from controller.replicaset.status import next_status as set_status
 from controller.runtime.actions import Create, Plan, RemoveOwnerReference
 from informers.meta import ObjectMeta
@@ -53,6 +54,21 @@ def of_kind(todo: Plan, kind: type[Any]) -> list[str]:
 
 def told(todo: Plan) -> list[str]:
     return [notice.message for notice in todo.notices if notice.reason == UNDECODABLE]
+
+
+def test_r3_a_vmi_with_an_unreadable_status_counts_and_its_set_stays_complete():
+    owner = replicaset(replicas=3)
+    members = [vmi("a", owner=owner), vmi("b", owner=owner), with_bad_status(vmi("c", owner=owner))]
+    seen = snapshot(owner, members)
+    todo = plan_set(seen)
+    assert todo.actions == ()
+    assert told(todo) == [
+        f"virtual machine instance c has a field that cannot be decoded ({WHY}): it is not ready, and not deleted"
+    ]
+    status = next_status(seen, ())
+    assert (status.replicas, status.ready_replicas) == (3, 2)
+    assert status.problem == f"c: Undecodable, {WHY}"
+    assert find_true(status.conditions, "Stalled") is None, "only a user can correct the field"
 
 
 def test_p7_a_vm_with_an_unreadable_status_counts_and_its_pool_creates_no_other_one():
