@@ -1,4 +1,4 @@
-"""The subresources of the simulated virt-api behind the real API server: who may use them, and restarts (P13)."""
+"""The subresources of the simulated virt-api behind the real API server: who may use them."""
 
 import ssl
 import urllib.error
@@ -7,11 +7,8 @@ import urllib.request
 import pytest
 
 from sandbox.admin import Admin, Rejected
-from tests.controlplane.documents import READY_AFTER, vm_template
 from tests.controlplane.namespace import PoolNamespace
 from tests.controlplane.waits import eventually
-from tests.controlplane.watch import watched
-from tests.integration.renewal import memories, restarts
 
 GROUP_VERSION = "subresources.kubevirt.io/v1"
 API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
@@ -54,18 +51,3 @@ def test_a_request_that_bypasses_the_api_server_is_refused(served: PoolNamespace
         urllib.request.urlopen(request, timeout=10, context=unverified)
     refused.value.close()
     assert refused.value.code == 403
-
-
-def test_p13_vms_that_kubevirt_does_not_start_again_are_restarted_through_the_subresource(pools: PoolNamespace) -> None:
-    template = vm_template(vmi_annotations={READY_AFTER: "50ms"}, runStrategy="RerunOnFailure")
-    pools.make(2, template=template, maxUnavailable=1)
-    pools.wait_ready(2)
-    position = pools.plane.audit_position()
-    with watched(pools, pools.vmis) as seen:
-        pools.change_memory("128M")
-        pools.wait_ready(2, within_s=60)
-    assert set(memories(pools.vmis()).values()) == {"128M"}
-    assert seen.least_ready() == {"pool": 1}
-    assert restarts(pools, since=position) == []
-    sent = [record.name for record in pools.requests("update", since=position)]
-    assert sorted(sent) == ["pool-0", "pool-1"], "one request for each VM"
