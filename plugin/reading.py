@@ -190,9 +190,7 @@ class Reader:
         return visible_members(target.owner, [(vm, own_vmi(vm, self._seen[VMIS])) for vm in vms], clock.now())
 
     async def snapshot(self, target: Target, *, without: Container[AnyResource] = ()) -> Any:
-        """Return the same snapshot as the controller takes of this object. Return None if the user may not read all
-        objects in the snapshot. The snapshot has no objects of the resources in `without` that the user may not read.
-        """
+        """Return the controller's snapshot. Return None if an object may not be read, unless it is in `without`."""
         rules = await self.rules(target.kind, target.resource, [target.owner], target.key.namespace, without=without)
         return None if rules is None else snapshot_of(rules, target.key)
 

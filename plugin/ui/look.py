@@ -10,11 +10,10 @@ from controller.events.event import EVENTS
 from informers.errors import ApiError, Forbidden, is_transient
 from informers.http.client import ConfigurationError
 from plugin.commands.listing import read_fleet
-from plugin.commands.why import explain
+from plugin.commands.why import explain, server_warnings
 from plugin.connection import Session, describe
 from plugin.other_writer import leader_in, warning_about_status
 from plugin.reading import Reader, Target
-from plugin.server_warnings import server_warnings
 from plugin.subjects import EVERY_TYPE, parse_subjects
 from plugin.ui.html import Markup
 from plugin.ui.pages import Event, error_page, fleet_page, last_of, object_page
@@ -30,10 +29,7 @@ class Look(Struct, frozen=True):
 
 
 async def look_at(session: Session, root: str, place: Mapping[str, str]) -> Look:
-    """Return the main part of a page. `place` is empty for the page of all objects, or names one object.
-
-    Raise an ApiError that may end by itself.
-    """
+    """Return one object, or all if `place` is empty. Raise an ApiError that may end by itself."""
     try:
         return Look(await (_object(session, place) if place else _fleet(session, root)))
     except (ApiError, ConfigurationError, click.ClickException, msgspec.DecodeError) as error:

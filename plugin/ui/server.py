@@ -107,7 +107,7 @@ class Page:
 
         async def look() -> Look:
             nonlocal change
-            change = self._changes.next()
+            change = self._changes.next
             return await self._look(request)
 
         async def pause() -> None:

@@ -18,21 +18,15 @@ RETRY_S = 2.0
 
 class Changes:
     def __init__(self) -> None:
-        self._next = asyncio.Event()
+        self.next = asyncio.Event()
 
     def note(self, _: object = None) -> None:
-        self._next.set()
-        self._next = asyncio.Event()
-
-    def next(self) -> asyncio.Event:
-        return self._next
+        self.next.set()
+        self.next = asyncio.Event()
 
 
 async def watch(session: Session, changes: Changes) -> None:
-    """Note each change of sets, pools, their VMs and Events, until the task is cancelled.
-
-    A watch that is refused or broken is opened again, later and later.
-    """
+    """Note each change until the task is cancelled. A broken watch is opened again, later and later."""
     resources: list[Resource[Any]] = []
     while not resources:
         reader = Reader(session, session.scope)

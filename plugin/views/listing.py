@@ -42,9 +42,7 @@ def row_of(situation: Situation) -> Row:
 
 
 def sorted_by(column: str | None, situations: Iterable[Situation]) -> list[Situation]:
-    """Return the objects in the order of a column, and then by name. The objects with a problem, those with the fewest
-    ready members and the newest ones come first.
-    """
+    """Objects with a problem, those with the fewest ready members, and the newest ones come first."""
     keys: Mapping[str, Callable[[Situation], Any]] = {
         "name": lambda each: each.identity.name,
         "status": lambda each: each.word,
@@ -59,9 +57,7 @@ def sorted_by(column: str | None, situations: Iterable[Situation]) -> list[Situa
 def list_lines(
     situations: Iterable[Situation], now: datetime, *, all_namespaces: bool, wide: bool, width: int = 0
 ) -> list[str]:
-    """Return the table of `list`. If `all_namespaces` is True, the table has a column for the namespace. If `wide` is
-    True, it has a column for the revision. The last column is the first problem.
-    """
+    """With `all_namespaces`, there is a column for the namespace, and with `wide`, one for the revision."""
     headers = ["NAME", "STATUS", "READY", "UPDATED", "AGE"]
     rows = []
     for each in situations:
@@ -76,11 +72,7 @@ def list_lines(
 def tree_lines(
     situation: Situation, members: Sequence[Member], now: datetime, *, all_namespaces: bool = False, width: int = 0
 ) -> list[str]:
-    """Return the table of `tree`: one row for the object, and one row for each of these members.
-
-    The last column says why the object or the member is not ready or not up to date. If `all_namespaces` is True, the
-    first column is the namespace.
-    """
+    """Return a row for the object, and one for each of these members. The last column says why it is not well."""
     this = situation.identity
     status = situation.word
     if status == UPDATING:

@@ -45,9 +45,7 @@ class Reason(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Leader(Struct, frozen=True, kw_only=True):
-    """The controller's lease. `is_alive` is False if no controller renews it. `since` is then the time of the last
-    renewal, or "" if there is no lease.
-    """
+    """The lease. `since` is the time of its last renewal if no controller renews it, or "" if there is no lease."""
 
     is_alive: bool
     text: str
@@ -135,9 +133,7 @@ def reasons_of(
 def why_lines(
     situation: Situation, reasons: Iterable[Reason], *, all_namespaces: bool = False, width: int = 0
 ) -> list[str]:
-    """Return the lines of the answer. If `width` is not 0, longer lines are broken between words. A command to try has
-    one line, so that a user can copy it.
-    """
+    """If `width` is not 0, longer lines are broken between words, but no command to try: a user can copy it."""
     lines = [summary_of(situation, all_namespaces=all_namespaces)]
     for reason in reasons:
         texts = wrapped(reason.text, width - INDENT if width and reason.topic not in COMMANDS else 0)

@@ -127,10 +127,7 @@ def _with_finalizer(machine: Machine) -> Machine:
 
 
 def _leavers(snapshot: Any, plan: Plan) -> dict[str, str]:
-    """Return the UIDs of the members that leave with this plan for good, the first first, each with the cause or "".
-
-    A VM that fails comes back if the pool has not too many VMs (P15).
-    """
+    """Return the UIDs of the members that leave for good, in order, each with the cause or "" (P15: one that fails)."""
     chosen = [each.uid for each in plan.actions if isinstance(each, Delete) and each.cause is Cause.UNSPECIFIED]
     if isinstance(snapshot, SetSnapshot):
         active = {each.metadata.uid for each in snapshot.members if vmis.is_active(each)}
