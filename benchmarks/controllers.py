@@ -57,10 +57,7 @@ class Running:
 def running_controller(
     kubeconfig: Path, log: Path, *, against: str = "", stalls: Path | None = None, flags: Sequence[str] = ()
 ) -> Iterator[Running]:
-    """Run vmherd with these flags, or the shell command `against`, while the block runs.
-
-    With `stalls`, vmherd runs in `benchmarks.watched`.
-    """
+    """Run vmherd with these flags, with `stalls` in `benchmarks.watched`, or the shell command `against`."""
     other = ["/usr/bin/env", f"KUBECONFIG={kubeconfig}", "sh", "-c", against]
     with running_process(other if against else [*_vmherd(kubeconfig, stalls), *flags], log) as running:
         yield running

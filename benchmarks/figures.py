@@ -24,10 +24,7 @@ def read(file: Path = FILE) -> list[Result]:
 
 
 def note(result: Result, file: Path = FILE) -> None:
-    """Replace the earlier result of the same case, size and minor version of Python.
-
-    A result of another controller, of a busy machine or with short waits is not written.
-    """
+    """Replace the earlier result of the case, size and minor version of Python, unless it is not comparable."""
     if result.subject == "vmherd" and result.others <= QUIET and "--quick" not in result.command:
         kept = [each for each in read(file) if _identity(each) != _identity(result)]
         results = msgspec.json.encode(sorted([*kept, result], key=_identity))

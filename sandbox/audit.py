@@ -1,7 +1,4 @@
-"""This module reads the audit log of the API server, which has one line for each request that the server answered.
-
-The line may be written a moment after the response. The line of a watch is written when the watch ends.
-"""
+"""Reads the audit log of the API server: a line for each answered request, and for each watch when it ends."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime

@@ -1,14 +1,6 @@
-"""This module finds the programs of the control plane. It prints one line that tells where the programs come from.
+"""Finds the programs of the control plane, and prints one line that tells where they come from.
 
-The module looks for each program in these places, in this order:
-
-1. the directory in `KUBEBUILDER_ASSETS`, a variable that controller tests commonly use;
-2. the cache, `~/.cache/vmherd/control-plane/<version>/`;
-3. a download of the releases (`sandbox.releases`);
-4. a build from source with Go, from the module in `sandbox/kube` that pins the versions (`sandbox.gobuild`).
-
-`sandbox.provide` ensures that only one process at a time downloads or builds programs, and that the cache never
-contains an incomplete program.
+The places are `KUBEBUILDER_ASSETS`, the cache, a download (`sandbox.releases`) and a build (`sandbox.gobuild`).
 """
 
 import os

@@ -1,7 +1,4 @@
-"""PersistentVolumeClaims (PVCs) and PersistentVolumes: the fields that the simulator reads, and their simulation.
-
-docs/sandbox.md describes how a PVC is bound and grows. A deleted PVC stays while a VMI uses it. This module is pure.
-"""
+"""PersistentVolumeClaims (PVCs) and PersistentVolumes, as docs/sandbox.md describes them. This module is pure."""
 
 from collections.abc import Collection, Iterable
 from datetime import datetime

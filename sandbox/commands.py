@@ -1,11 +1,4 @@
-"""This module has the commands of `vmherd sandbox`.
-
-    up            runs a sandbox until Ctrl-C or SIGTERM; with --detach, it returns when the sandbox is ready
-    down          stops only the processes that `up` started in the same directory
-    conformance   runs the conformance suite on a sandbox of its own
-
-The exit codes are 0 for success, 1 for a failure, 2 for wrong options, and 130 for a signal during the start.
-"""
+"""The commands of `vmherd sandbox`. Exit codes: 0, 1 for a failure, 2 for wrong options, 130 for a signal."""
 
 import json
 import shlex

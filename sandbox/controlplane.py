@@ -1,12 +1,7 @@
-"""This module runs a real control plane on loopback: etcd, kube-apiserver and kube-controller-manager.
+"""Runs a real control plane on loopback: etcd, kube-apiserver and kube-controller-manager. See docs/sandbox.md.
 
-The API server runs with RBAC, an audit log, aggregation, and API priority and fairness. The controller manager runs the
-garbage collector and the controllers for namespaces, service accounts, horizontal autoscaling, cluster role
-aggregation, EndpointSlices, disruption budgets and quotas. The cluster has two StorageClasses. Each component listens
-on a port that was free before the start. Each start begins with an empty cluster. If this process ends or is killed,
-the kernel kills all components.
-
-All methods of `ControlPlane` are blocking calls. Only one thread at a time may call them.
+Each start begins with an empty cluster. If this process ends or is killed, the kernel kills all components. Only one
+thread at a time may call the methods of `ControlPlane`, which are blocking calls.
 """
 
 import json

@@ -1,11 +1,6 @@
-"""This module simulates DataVolumes as CDI runs them, and their PersistentVolumeClaims (PVCs). It is pure.
+"""Simulates DataVolumes and their PVCs as CDI runs them, as docs/sandbox.md describes. This module is pure.
 
-Each DataVolume creates a PVC of its name, or adopts one without a controller. It succeeds when the PVC is bound and the
-duration `sim.vmherd.dev/ready-after` is over, and is Pending or ImportInProgress before. Very short phases are not
-written.
-
-docs/sandbox.md describes the size of the PVC, and the DataVolumes that wait for a VMI or are deleted after their
-success. A DataVolume does not change when its PVC grows.
+A DataVolume creates a PVC of its name, or adopts one without a controller. Very short phases are not written.
 """
 
 from datetime import datetime

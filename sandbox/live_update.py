@@ -1,7 +1,4 @@
-"""This module decides about the effect of a changed VM spec on a running VMI. It is pure.
-
-docs/sandbox.md has the changes that reach a running VMI. As in KubeVirt, `1Gi` and `1024Mi` do not differ.
-"""
+"""Decides about the effect of a changed VM spec on a running VMI, as docs/sandbox.md describes. It is pure."""
 
 from typing import Any, Final, TypeAlias
 

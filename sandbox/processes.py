@@ -139,10 +139,7 @@ def _candidate_ports() -> range:
 
 
 def _reserve(port: int) -> bool:
-    """Return False if the port is in use, or is reserved by the name of an abstract Unix socket.
-
-    The kernel gives such a name only once, and frees it at the end of the process.
-    """
+    """Return False if the port is taken. The kernel gives the name of an abstract Unix socket only once."""
     with socket.socket(socket.AF_UNIX) as reservation, socket.socket() as probe:
         try:
             reservation.bind(f"\0vmherd-port-{port}")

@@ -1,7 +1,4 @@
-"""Downloads the programs from the official releases over HTTPS, and verifies the checksums of the same release.
-
-The versions are those in `sandbox/kube/go.mod`. Without internet access, a download fails within seconds.
-"""
+"""Downloads the programs from the official releases over HTTPS, and verifies their checksums."""
 
 import hashlib
 import platform

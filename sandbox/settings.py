@@ -1,15 +1,7 @@
-"""This module reads the settings of the simulation from options, and from annotations `sim.vmherd.dev/...` of objects.
+"""The settings of the simulation, from options and from annotations `sim.vmherd.dev/...`. See docs/sandbox.md.
 
-A VMI gets the annotations from its template. DataVolumes and PVCs can have the annotations too. A DataVolume with the
-behavior `fail` fails. A DataVolume with the behavior `never-ready` stays in progress. A PVC with the behavior
-`never-ready` stays unbound. With the behavior `datavolume-error` in a VM's template, the VM's DataVolumes get the
-behavior `fail`. The annotations `resize` and `resize-after` belong to a PVC, or to a DataVolume, which hands them on to
-its new PVC.
-
-The annotations `time-scale` and `detail` are annotations of a VM's template. If they are absent, the defaults of the
-simulator apply. README.md and docs/sandbox.md have the meaning of each annotation.
-
-If the value of an annotation cannot be parsed, the default is used and a warning is returned.
+A VMI gets the annotations from its template, and a new PVC `resize` and `resize-after` from its DataVolume. If a value
+cannot be parsed, the default is used and a warning is returned.
 """
 
 from collections.abc import Callable, Mapping, Sequence

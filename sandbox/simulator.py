@@ -1,11 +1,7 @@
-"""This program simulates KubeVirt and CDI on a cluster that has no real virtual machines.
+"""Simulates KubeVirt and CDI on a cluster: `python -m sandbox.simulator --kubeconfig FILE`.
 
-python -m sandbox.simulator --kubeconfig FILE
-
-Each kind has a `KindSimulator` with a behavior, a function that returns the next step for an object. It reads related
-objects from the caches of the other kinds, and is called again when one of them changes. All state is in the cluster,
-so the simulator can be killed and started again at any time. If the CRD of a kind is installed later, its simulation
-starts then.
+Each kind has a `KindSimulator`, which is called again when a related object changes. All state is in the cluster, so
+the simulator can be killed and started again. If the CRD of a kind is installed later, its simulation starts then.
 """
 
 import asyncio

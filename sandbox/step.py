@@ -1,9 +1,4 @@
-"""Defines `Step`: the next action of the simulator for one simulated object.
-
-A behavior is a pure function of one object, the related objects and the current time that returns one `Step`. The loop
-in `sandbox.kind_simulator` executes the step. It calls the behavior again after a change, after the delay of the step
-or after a failure, and after a write only when the caches contain it.
-"""
+"""`Step`: what a behavior, a pure function of objects and the time, lets `sandbox.kind_simulator` do next."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime

@@ -1,20 +1,7 @@
-"""This module simulates KubeVirt's VM controller.
+"""Simulates KubeVirt's VM controller: it creates storage, starts and stops VMIs, and writes VM statuses. It is pure.
 
-The VM controller creates storage, starts and stops VMIs, and writes VM statuses.
-
-All functions of this module are pure. The run strategy of a VM decides when a VMI is started:
-
-- Always: a VMI is started whenever the VM has no VMI. A VMI that has ended is replaced by a new VMI.
-- RerunOnFailure: a VMI is started once. A new VMI is started after each failure, but not after a success or a deletion.
-- Once: a VMI is started whenever the VM has no VMI. A VMI that has ended stays.
-- Manual: a VMI is started and stopped only by the requests that `virtctl` writes to `status.stateChangeRequests`.
-- Halted: no VMI is started, and an existing VMI is deleted.
-
-A VM is started only when its DataVolumes are ready. After a failed start, the next start waits until the backoff is
-over.
-
-If a step creates or deletes the VMI and writes a VM status, this status describes the VMI before the step. An ended VMI
-keeps the VM controller's finalizer until its result is in the VM's status.
+A status that is written in the same step as a start or stop describes the VMI before the step. An ended VMI keeps the
+VM controller's finalizer until its result is in the VM's status.
 """
 
 from collections.abc import Iterator
@@ -111,10 +98,7 @@ def _run(situation: Situation) -> Step:
 
 
 def _with_status(situation: Situation, done: Pass, effects: tuple[Effect, ...] = ()) -> Step | None:
-    """Return the step with these effects and the new status, or None if there is nothing to do.
-
-    If the status already contains the result of an ended VMI, the step removes the VMI's finalizer.
-    """
+    """Return the step, or None. With the result of an ended VMI in the status, it removes the VMI's finalizer."""
     vm, own_vmi = situation.vm, situation.own_vmi
     status = next_status(situation, done)
     if status != vm.told:
@@ -136,9 +120,7 @@ def _release(own_vmi: SimulatedVMI) -> Change:
 def _delete(situation: Situation) -> Step:
     """Return the next step for a VM that is being deleted.
 
-    KubeVirt's finalizer of the VM is removed when the VMI no longer exists. If the VM has the finalizer `orphan`,
-    KubeVirt's finalizer is removed at once and the VMI is kept. If the VM has another finalizer too, the VM stays. Then
-    the VM's status shows that the VMI is gone.
+    With the finalizer `orphan`, KubeVirt's finalizer goes at once and the VMI stays. With another one, the VM stays.
     """
     vm, own_vmi = situation.vm, situation.own_vmi
     orphans = ORPHAN in (vm.metadata.finalizers or ())
@@ -156,10 +138,7 @@ def _delete(situation: Situation) -> Step:
 
 
 def _generation_bump(vm: SimulatedVM, own_vmi: SimulatedVMI | None, related: RelatedObjects) -> Change | None:
-    """Return the patch that notes in the VMI that it runs the template of the VM's generation.
-
-    Return None if the note is up to date, or if the template has changed since the start of the VMI.
-    """
+    """Return the patch that notes the VM's generation in a VMI with the same template, or None."""
     if own_vmi is None or annotations_of(own_vmi.metadata).get(GENERATION) == str(vm.generation):
         return None
     revision = related.revisions.get(own_vmi.told.virtual_machine_revision_name or "")

@@ -108,10 +108,7 @@ def must_rerun(vm: SimulatedVM) -> bool:
 
 
 def _requests(vm: SimulatedVM, vmi: SimulatedVMI | None) -> tuple[ChangeRequest, ...]:
-    """Return the VM's change requests without a completed first one.
-
-    With the strategy RerunOnFailure, a failed VMI causes a new start request if no other request is left.
-    """
+    """A failed VMI with the strategy RerunOnFailure causes a new start request if no other one is left."""
     requests = vm.told.state_change_requests or ()
     if requests and _fulfilled(requests[0], vmi):
         requests = requests[1:]

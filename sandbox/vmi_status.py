@@ -1,9 +1,6 @@
-"""This module builds the patches that write the state of a VMI.
+"""Builds the patches that write the state of a VMI, with all conditions: a merge patch replaces lists.
 
-KubeVirt's VMIs have no status subresource, so a patch of the status is sent to the object itself. It has all
-conditions, because a JSON merge patch replaces lists. In KubeVirt, several programs write to a VMI. If the setting
-`detail` (an annotation or an option) is `full`, each of these writes is a separate patch. If it is `short`, one patch
-contains all writes up to the next state that lasts.
+With the detail `full`, each write of one of KubeVirt's programs is a patch. With `short`, one patch has all of them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

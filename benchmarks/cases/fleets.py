@@ -1,7 +1,6 @@
 """A whole cluster in one process: cold start, rest, changes, and reaction time, on the replay server.
 
-The first start of the controller writes the statuses and revisions that are missing. Then one VMI is deleted. The
-second start is the measured cold start, and its first write replaces the VMI.
+The first start writes what is missing. The second is the measured one, and its first write replaces a deleted VMI.
 """
 
 import json

@@ -1,12 +1,4 @@
-"""`vmherd demo` shows on a local control plane how vmherd works. Its processes and files are gone at the end.
-
-On a terminal, the demo shows a replica set and a pool in tables. Keys start experiments, whose commands the user can
-also paste into another terminal. The key q ends the demo with the plugin's view of the objects, and Ctrl-C ends it at
-once.
-
-With `--once`, the demo makes the experiments one after the other. The exit code is 0 only if every step finished within
-its time limit.
-"""
+"""`vmherd demo` shows on a local control plane how vmherd works. Its processes and files are gone at the end."""
 
 import os
 import re

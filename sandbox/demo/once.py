@@ -1,7 +1,4 @@
-"""Runs the steps of `vmherd demo --once`, which are commands that a user can copy into a terminal.
-
-kubectl and the plugin wait for the effects. If they fail after a time limit, `vmherd demo --once` fails, too.
-"""
+"""Runs the steps of `vmherd demo --once`: commands that a user can copy, and that fail after a time limit."""
 
 import shlex
 import subprocess

@@ -1,8 +1,4 @@
-"""This module simulates the virt-launcher Pod of each VMI. It is pure.
-
-The Pod is created when the VMI is scheduled, and has its node, address and readiness. In a real cluster, the VMI gets
-them from the Pod. If one of the two ends, the other ends, too.
-"""
+"""Simulates the virt-launcher Pod of each VMI. In KubeVirt, the VMI follows the Pod. This module is pure."""
 
 import zlib
 from datetime import datetime

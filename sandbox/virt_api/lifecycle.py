@@ -1,8 +1,4 @@
-"""Decides what virt-api does for the subresources `start`, `stop` and `restart` of a VM. It is pure.
-
-The result is the list of patches to send, or a `Failure`. A patch of the status adds requests to
-`status.stateChangeRequests`, on which virt-controller or the simulator acts.
-"""
+"""Decides what virt-api does for `start`, `stop` and `restart` of a VM: patches, or a `Failure`. It is pure."""
 
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
@@ -166,10 +162,7 @@ SUBRESOURCES: Final = tuple(_DECISIONS)
 
 
 def _requests(vm: Document, *changes: Operation) -> Answer:
-    """Return the patch that adds these requests and fails if there are new ones.
-
-    A stop request replaces all present requests. Any other request is rejected while requests are present.
-    """
+    """A stop request replaces all present requests. Any other request is rejected while requests are present."""
     status = vm.get("status") or {}
     if not status:
         first = {"op": "add", "path": "/status", "value": {"stateChangeRequests": [*changes]}}

@@ -1,7 +1,6 @@
-"""Serves KubeVirt's aggregated API `subresources.kubevirt.io/v1` and its webhooks on loopback.
+"""Serves KubeVirt's aggregated API `subresources.kubevirt.io/v1` and its webhooks, and stores nothing.
 
-Subresource requests are accepted only from kube-apiserver with its front proxy certificate, which authorizes them. The
-server stores nothing: it reads the VM and its VMI, and patches the VM.
+Only kube-apiserver, with its front proxy certificate, may send subresource requests. It authorizes them.
 """
 
 import asyncio

@@ -1,19 +1,6 @@
-"""The list of generated files, and their content.
+"""The content of the generated files of the chart and of manifests/, which `python -m tools.chart` writes.
 
-    charts/vmherd/files/crds/            from manifests/crds/, byte for byte
-    charts/vmherd/templates/_rules.tpl   from controller/preflight/permissions.py
-    charts/vmherd/templates/_kinds.tpl   from controller/kinds.py
-    charts/vmherd/templates/_annotations.tpl  from controller/replicas/catalogue.py
-    charts/vmherd/files/dashboards/fleet.json  from tools/chart/fleet.json.in and controller/kinds.py
-    charts/vmherd/values.schema.json     from charts/vmherd/values.yaml
-    charts/vmherd/files/defaults.json    from charts/vmherd/values.yaml
-    charts/vmherd/README.md              from charts/vmherd/values.yaml and tools/chart/README.md.in
-    charts/vmherd/Chart.yaml             its icon, from charts/icon.svg; version and address, from pyproject.toml
-    Dockerfile                           its version, from pyproject.toml
-    manifests/controller/, alongside/, controllerpolicy/, takeover/role.yaml  from the chart, as Helm renders it
-
-This module writes none of these files; `python -m tools.chart` writes them. The files in manifests/ need the other
-generated files. So Helm renders a temporary copy of the chart, in which the generated files are up to date.
+The files in manifests/ need the other generated files. So Helm renders a temporary copy of the chart.
 """
 
 import base64

@@ -1,8 +1,4 @@
-"""The RBAC rules of the chart's roles, as named Helm templates.
-
-The controller's rules come from `controller.preflight.permissions`. The controller's startup check uses the same list
-of permissions. The rules for users of replica sets and pools are defined here.
-"""
+"""The RBAC rules of the chart's roles: the controller's from its own list of permissions, and those of users."""
 
 from collections.abc import Iterable, Mapping
 
@@ -55,12 +51,7 @@ def template() -> str:
 
 
 def controller_rules() -> dict[str, tuple[Rule, ...]]:
-    """Return the controller's rules.
-
-    There is one set of rules for each of these tasks: work in the watched namespaces, leader election, the flag
-    `--observe`, disruption budgets, the check of KubeVirt's own controllers, live updates, and the authorization of
-    metrics scrapes.
-    """
+    """Return a set of rules for each task of the controller, such as leader election and the flag `--observe`."""
     working = structs.replace(
         Config(
             mode=Mode.ALONGSIDE.value,

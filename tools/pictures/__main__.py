@@ -1,9 +1,4 @@
-"""`python -m tools.pictures` makes the pictures of the README: the demo's screen, and `tree` and `why` of the plugin.
-
-They show a real run of the demo's control plane, so the command needs the programs of the sandbox. Names, ages and
-addresses that differ from run to run are replaced. With `--check`, the command writes nothing and prints the outdated
-pictures.
-"""
+"""`python -m tools.pictures` makes the pictures of the README from a real run, with steady names and ages."""
 
 import io
 import re

@@ -1,7 +1,4 @@
-"""Replaces what differs from run to run: names that the API server makes, UIDs, addresses, nodes, ages.
-
-Nothing else changes, so two runs make the same pictures. All functions of this module are pure.
-"""
+"""Replaces what differs from run to run: names from the API server, UIDs, addresses, nodes, ages. It is pure."""
 
 import re
 from collections.abc import Callable, Mapping
