@@ -309,11 +309,7 @@ async def _ended_before(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> as
 
 
 async def _work(program: _Program, stop: asyncio.Event) -> bool:
-    """Run all workers until `stop` is set. Then wait for the running reconciliations, and send the waiting Events.
-
-    Reconciliations that still run after the shutdown grace are cancelled. Return True if no reconciliation was
-    cancelled.
-    """
+    """Run all workers until `stop` is set, then wait for them and for the Events. Return True if none was cancelled."""
     config = program.parts.config
     log.info("observing" if config.observe else "working", controllers=[kind.name for kind in KINDS])
     async with asyncio.TaskGroup() as group:
@@ -359,9 +355,7 @@ def _freeze_program() -> None:
 def _freeze_cached_objects() -> None:
     """Exclude the objects of the first lists from garbage collection.
 
-    These objects stay in memory and have no reference cycles, so a garbage collection cannot free them. Without this
-    function, each full garbage collection would visit these objects and block the event loop. A collection at this
-    moment would visit all of them too.
+    They stay, and have no reference cycles. A collection would visit them all and block the loop.
     """
     gc.freeze()
 

@@ -58,10 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run_command(group: click.Group, argv: Sequence[str] | None, program: str, complain: Callable[[str], None]) -> int:
-    """Run the command of the group that the arguments name, and return the exit code.
-
-    `complain` is called with each line of an error message.
-    """
+    """Run a command of the group, and return the exit code. `complain` gets each line of an error message."""
     try:
         code = group.main(argv, prog_name=program, standalone_mode=False)
     except NoArgsIsHelpError as error:

@@ -74,10 +74,7 @@ def _redirect_standard_logging(
 
 
 class _Lines:
-    """A writer that writes one line and then flushes the stream.
-
-    structlog calls the method with the name of the line's level, so each level has a method. All methods do the same.
-    """
+    """Writes and flushes one line. structlog calls the method with the name of the line's level."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

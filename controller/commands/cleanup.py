@@ -130,10 +130,7 @@ async def _with_finalizer(
     *,
     owners: frozenset[str] = frozenset(),
 ) -> list[T]:
-    """Return the objects of a resource that have the finalizer, in the chosen namespaces or in all namespaces.
-
-    Return also the objects whose controller has one of the UIDs in `owners`.
-    """
+    """Return also the objects whose controller has one of the UIDs in `owners`."""
     return [
         each
         for namespace in settings.watch_namespaces or ("",)

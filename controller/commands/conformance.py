@@ -1,8 +1,7 @@
 """`vmherd conformance`: checks the behaviours of replica sets and pools on a cluster, and prints a table.
 
-The command needs the permission to create and delete namespaces, and to write all objects in them. It writes only in
-namespaces that it has created. It removes these namespaces at the end, also after Ctrl-C. One case also needs an
-admission policy, which applies to its namespace alone; the case removes the policy.
+It writes only in namespaces that it has created, and removes them at the end, also after Ctrl-C. One case also needs an
+admission policy, which applies to its namespace alone.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""`vmherd run`: runs the controller until SIGTERM or SIGINT.
-
-The event loop and the HTTP client are imported late, so that `--help` and messages about wrong flags appear at once.
-"""
+"""`vmherd run`: runs the controller until SIGTERM or SIGINT. Slow imports come late, so `--help` is fast."""
 
 import importlib
 import os

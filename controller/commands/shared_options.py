@@ -1,7 +1,4 @@
-"""Options that several commands have, and those of `takeover` and `expose`.
-
-The module imports nothing slow, because completion imports it.
-"""
+"""Options of several commands, and those of `takeover` and `expose`. Completion imports this module."""
 
 import ipaddress
 import re

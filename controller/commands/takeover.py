@@ -1,11 +1,7 @@
 """`vmherd takeover`: stops KubeVirt's loops for replica sets and pools.
 
-After that, `vmherd run --mode takeover` can reconcile these objects. The command adds one patch to the KubeVirt object,
-and `--undo` removes this patch. virt-operator then restarts virt-controller. The command does not change other patches
-in the KubeVirt object. A second call of the command changes nothing.
-
-If a HyperConverged object manages KubeVirt, its operator would undo the patch. So the command then changes an
-annotation of the HyperConverged object, and the operator patches the KubeVirt object.
+It adds one patch to the KubeVirt object, and `--undo` removes it. The operator of a HyperConverged object would undo
+this patch. So the command then changes an annotation of that object, and its operator patches KubeVirt.
 """
 
 import shlex
@@ -52,10 +48,7 @@ class Settings(Connection, frozen=True, kw_only=True):
 
 
 class Change(Struct, frozen=True):
-    """The object that the command patches, and the patch, or None if it needs none.
-
-    `generation` is that of the patched KubeVirt object, or None if another operator will patch it.
-    """
+    """The object to patch, and the patch or None. `generation` is None if another operator patches KubeVirt."""
 
     resource: AnyResource
     key: ObjectKey
@@ -163,10 +156,7 @@ def _by_hand(key: ObjectKey, error: Exception, *, undo: bool) -> str:
 
 
 async def _get_kubevirt(client: ApiClient, namespace: str) -> KubeVirt:
-    """Return the only KubeVirt object in the namespace, or in any if it is empty.
-
-    Raises CommandFailed if there is none or more than one, or if the user may not list these objects.
-    """
+    """Return the only KubeVirt object in the namespace, or in any if it is empty. Raises CommandFailed."""
     installation = await find_kubevirt(client, namespace)
     if isinstance(installation, Absent):
         where = f"namespace {namespace}" if namespace else "this cluster"
@@ -226,11 +216,7 @@ async def _every_rules(client: ApiClient) -> AsyncIterator[Rules[Any]]:
 
 
 def _lines_of(rules: Rules[Any], now: datetime) -> Iterator[str]:
-    """Yield the lines for each object.
-
-    If the plan leaves out necessary writes, the first line is the reason. The Events of the reconciliation come next,
-    and then one line for each of the first `LISTED` actions. The last line has the number of further actions.
-    """
+    """Yield the held reason, the Events, the first `LISTED` actions, and the number of further ones."""
     for key in sorted(owner.metadata.key for owner in rules.owners.values()):
         report = dry_run_report(rules.plan(rules.take_snapshot(key, now=now, settled=True)), status=False)
         texts = [f"held: {report.held}"] if report.held else [*report.notices]

@@ -1,9 +1,4 @@
-"""The configuration of the program. It is made once at the start, from flags and environment variables.
-
-The configuration cannot change after the start. The flags, the environment variables and `--help` are made from the
-list `GROUPS`. If a setting is invalid, the program does not start. It prints one line with the flag or the variable,
-and the expected value.
-"""
+"""The configuration of the program, from flags and environment variables. It cannot change after the start."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -267,10 +262,7 @@ MUST_EXCEED = (
 
 
 def make_config(ctx: click.Context, *, pod_namespace: str = "") -> Config:
-    """Return the configuration from parsed flags and variables. Raise click.BadParameter if two contradict each other.
-
-    `pod_namespace` is the namespace of the Pod or "", and the default of the setting `leader_election_namespace`.
-    """
+    """Raise click.BadParameter if two settings contradict each other. `pod_namespace` is that of the lease, or ""."""
     settings = chosen(ctx)
     settings.setdefault("leader_election_namespace", pod_namespace)
     config = structs.replace(DEFAULTS, **with_groups(settings), in_pod=bool(pod_namespace))

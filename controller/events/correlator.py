@@ -152,10 +152,7 @@ class Correlator:
 
     @staticmethod
     def _has_room(group: _Group, at: datetime) -> bool:
-        """Return True if the group may have one more Event besides its combined Event.
-
-        To make room, the oldest Event is removed if it did not occur within `WINDOW`.
-        """
+        """Return True if the group may have one more Event. The oldest is removed if it is older than `WINDOW`."""
         if len(group.singles) < DISTINCT:
             return True
         message, oldest = next(iter(group.singles.items()))

@@ -96,11 +96,9 @@ class EventRecorder:
         instance: str = "",
         queue_size: int = QUEUE_SIZE,
     ) -> None:
-        """Create a recorder with an empty queue.
+        """`component` is the default source. `now` returns UTC. `instance` identifies this process.
 
-        `component` is the default source of Events. The function `now` returns the wall clock time in UTC. `instance`
-        identifies this process, for example by the name of the Pod. `count_drop` is called with the reason for each
-        dropped Event. `queue_size` is the largest number of Events in the queue of a namespace.
+        `count_drop` gets the reason for each dropped Event. `queue_size` is the limit for each namespace.
         """
         self._client = client
         self._component = component
@@ -155,9 +153,7 @@ class EventRecorder:
                 self._work.done(namespace)
 
     async def sent(self, timeout_s: float) -> bool:
-        """Wait at most `timeout_s` seconds until all Events are sent, and return whether they are. `run` must be
-        running.
-        """
+        """Wait until all Events are sent, and return whether they are. `run` must be running."""
         return await is_set_within(self._idle, timeout_s)
 
     async def flush(self, timeout_s: float) -> None:
@@ -206,10 +202,7 @@ class EventRecorder:
         return True
 
     async def _deliver(self, namespace: str, queue: _Queue) -> None:
-        """Try to send the first Event of a queue once, and queue its namespace again.
-
-        Retry after temporary errors. Drop the Event after any other error, and after the last attempt.
-        """
+        """Try to send the first Event of a queue once, and queue its namespace again. Drop an Event that is refused."""
         if queue.sending is None and queue.waiting:
             queue.sending = next(iter(queue.waiting))
             del queue.waiting[queue.sending]

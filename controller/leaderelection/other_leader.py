@@ -38,10 +38,9 @@ async def leases_named(client: Requests, name: str, namespace: str = "") -> tupl
 
 
 async def with_lease_namespace(client: Requests, config: Config) -> Config:
-    """Return the configuration with the namespace of the lease.
+    """Return the configuration with the chosen namespace of the lease, or that of the existing one, or `default`.
 
-    That is the chosen one, or that of the existing lease with this name, or `default`. Raise SeveralLeases if several
-    namespaces have the lease, and ApiError if a request fails.
+    Raise SeveralLeases if several namespaces have the lease, and ApiError if a request fails.
     """
     if config.leader_election_namespace:
         return config
@@ -150,10 +149,9 @@ class OtherLeaders:
         """None means that no request for the leases has succeeded yet."""
 
     async def find(self) -> OtherLeader | None:
-        """Return a live holder of a lease of the same name in another namespace, or None.
+        """Return a holder that has changed another lease since the last call. Raise ApiError, msgspec.DecodeError.
 
-        A live holder has changed the lease since the last call. Without the permission to list leases, return None from
-        now on. Raise ApiError or msgspec.DecodeError if a request fails.
+        Without the permission to list leases, return None from now on.
         """
         if self._may_look is False:
             return None

@@ -1,7 +1,6 @@
 """Runs the election in a thread with an event loop of its own, so that a busy main loop does not cost the lease.
 
-The gate before each write reads the deadline, a float that the thread writes. A deadman ends the process if the main
-loop does not answer, because such a process would keep its lease but do nothing.
+The deadman ends the process if the main loop does not answer: it would keep its lease but do nothing.
 """
 
 import asyncio

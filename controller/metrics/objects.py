@@ -1,12 +1,7 @@
 """Writes the metrics of single replica sets and pools, as kube-state-metrics does for ReplicaSets and StatefulSets.
 
-The replica gauges are named `vmherd_replicas_*`. These gauges have the kind as a label, so that one query can read the
-replicas of all kinds. The names of most other series begin with a prefix for the kind: `vmherd_vmpool_*` and
-`vmherd_vmirs_*`. If an object does not have a field, the page has no series for this field. For example, there is no
-gauge of updated replicas if the status has no `updatedReplicas`.
-
-All functions read immutable values and return text, so any thread may call the functions. For ten thousand objects, the
-page has about two hundred thousand lines. So to save time, the labels of each object are formatted only once.
+A field that an object lacks has no series. All functions read immutable values, so any thread may call them. With ten
+thousand objects, the page has two hundred thousand lines. So the labels of each object are formatted only once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -65,10 +60,9 @@ Held: TypeAlias = Mapping[tuple[str, str, str], frozenset[str]]
 """The reasons of held writes of each set or pool, by kind, namespace and name. Other sets and pools have no entry."""
 
 FigureSource: TypeAlias = Callable[[], Iterable[SetFigures]]
-"""Returns the `SetFigures` of all objects of a kind.
+"""Returns the `SetFigures` of all objects of a kind, quickly: it is called on the event loop.
 
-It is called on the event loop and must return quickly. Another thread iterates the result, so this may read only
-immutable values.
+Another thread iterates the result, so this may read only immutable values.
 """
 
 Number: TypeAlias = Callable[[SetFigures], float | None]
@@ -262,11 +256,7 @@ def _escaped(text: str) -> str:
 
 
 class Figures:
-    """The values of each replica set or pool of a kind. `parse` is `Rules.parse_intent`.
-
-    It is called only after a change of a spec or an annotation: else a page of ten thousand pools would take 0.2 s
-    more.
-    """
+    """The values of each object of a kind. `parse` is `Rules.parse_intent`, called only after a change, for speed."""
 
     def __init__(self, kind: str, group: str, parse: Callable[[Any], Any | FieldError]) -> None:
         self._kind = kind

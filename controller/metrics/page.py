@@ -1,10 +1,6 @@
-"""Makes the page /metrics.
+"""Makes the page /metrics. The values of existing objects and of unfinished work are read at each scrape.
 
-The ages of unfinished work and the values of existing objects are not stored between scrapes, but read at each scrape.
-Therefore the series of an object disappear when the object is deleted.
-
-A `Page` is created on the event loop, so that no other code changes the program's state at the same time. Another
-thread renders the page, so that the formatting of thousands of lines does not block the event loop.
+A `Page` is created on the event loop, so that no other code changes the program's state. Another thread renders it.
 """
 
 import re

@@ -1,12 +1,7 @@
 """Collects all metrics of the process, and makes the page /metrics.
 
-The components of the program report to `Metrics`: API client, informers, work queues, workers, executor, event
-recorder, lease and event loop. `Metrics` has the methods that each component calls. A report is a synchronous
-call that takes about a microsecond. To save time in frequent reports, the series for each set of labels is looked up
-only once. Series with known labels start at zero. So a graph shows zero errors instead of no data.
-
-Call all methods of `Metrics` on the event loop. Only a `Page` and the reports of an API client may be used on another
-thread.
+A report takes about a microsecond: the series for each set of labels is looked up only once. Series with known labels
+start at zero. Only a `Page` and the reports of an API client may be used outside of the event loop.
 """
 
 import platform

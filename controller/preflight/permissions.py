@@ -1,7 +1,4 @@
-"""Lists the permissions without which the controller does not work, and the `optional_permissions`.
-
-`controller.access` asks for the first before the start. The roles in the chart and the manifests have exactly both.
-"""
+"""The permissions that the controller needs, and the `optional_permissions`. The roles have exactly both."""
 
 from collections.abc import Iterable
 

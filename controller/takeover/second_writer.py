@@ -46,10 +46,7 @@ PAUSE_S: Final = 1.0
 
 
 class SecondWriter(Struct, frozen=True):
-    """Another controller reconciles the same kinds, as the fact in `evidence` shows.
-
-    It is not certain during a rollout of virt-controller, when some old Pods may do so.
-    """
+    """The fact in `evidence` is not certain during a rollout of virt-controller, when some old Pods may still run."""
 
     evidence: str
     is_certain: bool = True
@@ -88,10 +85,7 @@ class StatusWrites(NamedTuple):
     advises: bool = True
 
     async def find_recent(self) -> SecondWriter | None:
-        """Return a SecondWriter if virt-controller recently wrote a status in the watched namespaces, or None.
-
-        Another check reports a kind that may not be listed.
-        """
+        """Return a recent write in the watched namespaces. Another check reports a kind that may not be listed."""
         for resource in map(self.config.resource_of, self.kinds):
             for namespace in self.config.namespaces:
                 try:

@@ -119,10 +119,7 @@ def active_loops(deployment: Deployment, kinds: Iterable[str]) -> tuple[str, ...
 
 
 def _arguments_of(deployment: Deployment) -> tuple[str, ...]:
-    """Return the command and arguments of the container virt-controller, or else of the first container.
-
-    Flags in `customizeComponents.flags` become part of the command.
-    """
+    """Return the command, with `customizeComponents.flags`, and the arguments of virt-controller."""
     containers = deployment.spec.template.spec.containers or ()
     named = [container for container in containers if container.name == VIRT_CONTROLLER] or containers[:1]
     return tuple(text for container in named for text in (*(container.command or ()), *(container.args or ())))
