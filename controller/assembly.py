@@ -20,8 +20,7 @@ from controller.kinds import Kind
 from controller.kubevirt.live_updates import RolloutSettings
 from controller.kubevirt.resources import DISRUPTION_BUDGETS
 from controller.leaderelection.own_thread import Elected, elected_in_own_thread
-from controller.metrics.objects import Figures
-from controller.metrics.page import SetFigures
+from controller.metrics.objects import Figures, SetFigures
 from controller.metrics.registry import Metrics
 from controller.replicas.catalogue import without_foreign_annotations
 from controller.replicas.disruption_budget import wakes_of_budget

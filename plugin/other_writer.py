@@ -76,5 +76,4 @@ async def note_about_other_writer(session: Session, targets: Iterable[Target]) -
 
 
 def _firsts(targets: Iterable[Target]) -> Iterable[Target]:
-    """Return the first object of each kind and API group."""
     return {(each.kind.name, each.resource.group): each for each in reversed([*targets])}.values()

@@ -129,7 +129,6 @@ class Reader:
         return found
 
     async def check_served(self, subjects: Iterable[Subject]) -> None:
-        """Raise Failed if the cluster serves none of these types."""
         names = []
         for subject in subjects:
             resource = await self.resource(subject.kind, subject.group)
@@ -167,7 +166,6 @@ class Reader:
         return found
 
     async def again(self, target: Target) -> Target:
-        """Read an object again. Raise ApiError."""
         raw = await self._client.request("GET", target.resource.path(*target.key))
         return Target(target.kind, target.resource, target.resource.decode(raw), raw)
 

@@ -31,7 +31,6 @@ EVERY_TYPE: Final = tuple(Subject(kind, group) for kind in KINDS for group in (k
 
 
 def parse_subjects(arguments: Sequence[str]) -> tuple[Subject, ...]:
-    """Return the named objects. Raise click.UsageError if an argument is wrong."""
     if not arguments:
         raise click.UsageError(f"name an object, such as {SUGGESTED[-1]}/web")
     if any("/" in argument for argument in arguments):

@@ -215,7 +215,6 @@ def _at(at_s: float, phase: str, unready_reason: str = "", problem: str = "") ->
 
 
 def _timeline_start(vmi: SimulatedVMI, first_seen: datetime) -> datetime:
-    """Return the start of the VMI's timeline: the first time in the VMI's phase history, or else the creation time."""
     for transition in vmi.history:
         if transition.phase_transition_timestamp is not None:
             return transition.phase_transition_timestamp
@@ -231,7 +230,6 @@ def creation_time(meta: ObjectMeta, first_seen: datetime) -> datetime:
 def _unseen_transitions(
     vmi: SimulatedVMI, states: tuple[TimedState, ...], current: TimedState, began: datetime
 ) -> Iterator[PhaseTransition]:
-    """Yield a transition for each past phase of the timeline that the VMI's phase history does not contain."""
     known = {transition.phase for transition in vmi.history} | {current.state.phase}
     for timed in states:
         if timed.at_s < current.at_s and timed.state.phase not in known:

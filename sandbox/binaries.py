@@ -62,7 +62,6 @@ def _missing(found: Mapping[str, _Found]) -> tuple[str, ...]:
 
 
 def _fetch_or_build(store: Path, missing: tuple[str, ...], releases: Releases) -> dict[str, _Found]:
-    """Download each missing program into the cache, or build it if the download fails. Raises BinariesUnavailable."""
     sources = dict.fromkeys(missing, f"the cache ({store})")  # another process may add a program in the meantime
 
     def make(name: str, target: Path) -> None:
@@ -89,7 +88,6 @@ def _fetch_or_build(store: Path, missing: tuple[str, ...], releases: Releases) -
 
 
 def _sources(found: Mapping[str, _Found]) -> str:
-    """Return the source of each program, such as `etcd from a download; kube-apiserver from the cache (...)`."""
     names_by_source: dict[str, list[str]] = {}
     for name in PROGRAMS:
         names_by_source.setdefault(found[name].source, []).append(name)

@@ -11,9 +11,8 @@ from controller.apimachinery.conditions import Condition, find_condition
 from controller.apimachinery.quantities import parse_quantity
 from informers.meta import ObjectKey, ObjectMeta, annotations_of
 from informers.resource import Resource
-from sandbox.conditions import Conditions, updated, without
 from sandbox.settings import SimulationSettings, read_settings
-from sandbox.step import Change, Create, Delete, Patch, Step, creation, patch_of
+from sandbox.step import Change, Conditions, Create, Delete, Patch, Step, creation, patch_of, updated, without
 from sandbox.vmis import SimulatedVMI
 
 PROTECTION: Final = "kubernetes.io/pvc-protection"
@@ -82,7 +81,6 @@ class SimulatedClaim(Struct, frozen=True):
 
     @property
     def volume_key(self) -> ObjectKey:
-        """Return the key of the PVC's volume. The key has no name if the PVC does not name a volume yet."""
         return ObjectKey("", self.wanted.volume_name or "")
 
 
@@ -138,7 +136,6 @@ PERSISTENT_VOLUMES: Final = Resource(
 
 
 def waiting_phase(meta: ObjectMeta) -> str:
-    """Return the phase in which the DataVolume waits for its first consumer, or ""."""
     phase = annotations_of(meta).get(WAITING_PHASE, "")
     return phase if phase in WAITING else ""
 

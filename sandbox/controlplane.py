@@ -73,7 +73,6 @@ def wait_until_served(admin: Admin, definitions: Iterable[dict[str, Any]]) -> No
 
 
 def _served_versions(definition: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the group with its version, and the plural, of each version that the API server should serve."""
     spec = definition["spec"]
     for version in spec["versions"]:
         if version["served"]:
@@ -232,7 +231,6 @@ class ControlPlane:
         return self._write_kubeconfig(path, token or self._pki.client(user, group), user)
 
     def audit_position(self) -> int:
-        """Return the current size of the audit log in bytes. `audit.read_records` reads from this position."""
         return self.audit_log.stat().st_size
 
     def _make_keys(self) -> None:

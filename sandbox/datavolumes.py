@@ -27,9 +27,8 @@ from sandbox.claims import (
     SimulatedClaim,
     waiting_phase,
 )
-from sandbox.conditions import adoption, can_be_adopted
 from sandbox.settings import RESIZE, RESIZE_AFTER, SimulationSettings, read_settings
-from sandbox.step import Change, Create, Delete, Patch, Step, creation, patch_of
+from sandbox.step import Change, Create, Delete, Patch, Step, adoption, can_be_adopted, creation, patch_of
 
 SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
@@ -108,7 +107,6 @@ def volume_step(volume: SimulatedDataVolume, claim: SimulatedClaim | None, now: 
 
 
 def _collect(volume: SimulatedDataVolume, claim: SimulatedClaim) -> tuple[Change, Delete]:
-    """Return two effects: the owners of the DataVolume become owners of the PVC, and the DataVolume is deleted."""
     others = tuple(owner for owner in claim.metadata.owner_references or () if owner.uid != volume.metadata.uid)
     owners = (*others, *(volume.metadata.owner_references or ()))
     patch = patch_of(claim.metadata, versioned=True, metadata={"ownerReferences": owners})

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from controller.apimachinery.quantities import parse_quantity
-from controller.kubevirt.normal_form import VMI_SPEC, is_same
+from controller.kubevirt.normal_form import VMI_SPEC, is_same, value_at
 from sandbox.step import Patch, patch_of
 from sandbox.vmi_status import is_migratable
 from sandbox.vmis import SimulatedVMI, Volume
@@ -54,7 +54,6 @@ def update_for(started: Fields, current: Fields, vmi: SimulatedVMI) -> Update:
 
 
 def _is_live_updatable(started: Fields, current: Fields, vmi: SimulatedVMI) -> bool:
-    """Return True if the two specs differ only in fields that KubeVirt can change without a restart."""
     if any(started.get(name) != current.get(name) for name in ("instancetype", "preference")):
         return False
     old, new = _template_spec(started), _template_spec(current)
@@ -70,12 +69,12 @@ def _with_live_fields(old: Fields, new: Fields, vmi: SimulatedVMI) -> Fields:
     old_cpu, new_cpu = old_domain.get("cpu"), new_domain.get("cpu")
     if isinstance(old_cpu, dict) and isinstance(new_cpu, dict):
         domain["cpu"] = {**old_cpu, "sockets": new_cpu.get("sockets")}
-    guest = _nested(new_domain, "memory", "guest")
+    guest = value_at(new_domain, ("memory", "guest"))
     if guest is not None:
         domain["memory"] = {**(old_domain.get("memory") or {}), "guest": guest}
-    uuid = _nested(new_domain, "firmware", "uuid")
+    uuid = value_at(new_domain, ("firmware", "uuid"))
     running = msgspec.json.decode(vmi.spec.domain) if vmi.spec is not None else {}
-    if uuid is not None and uuid == _nested(running, "firmware", "uuid"):
+    if uuid is not None and uuid == value_at(running, ("firmware", "uuid")):
         domain["firmware"] = {**(old_domain.get("firmware") or {}), "uuid": uuid}
     return result | {"domain": domain}
 
@@ -83,7 +82,7 @@ def _with_live_fields(old: Fields, new: Fields, vmi: SimulatedVMI) -> Fields:
 def _hotplugged(spec: Fields) -> set[str]:
     sources = ("dataVolume", "persistentVolumeClaim")
     volumes = spec.get("volumes") or ()
-    return {each["name"] for each in volumes if any(_nested(each, source, "hotpluggable") for source in sources)}
+    return {each["name"] for each in volumes if any(value_at(each, (source, "hotpluggable")) for source in sources)}
 
 
 def _without_volumes(spec: Fields, names: set[str]) -> Fields:
@@ -101,14 +100,14 @@ def _volume_update(spec: Fields, vmi: SimulatedVMI) -> Update | None:
     wanted = msgspec.convert(spec.get("volumes") or (), tuple[Volume, ...])
     if {(each.name, each.claim) for each in wanted} == {(each.name, each.claim) for each in vmi.volumes}:
         return None
-    disks = _nested(spec, "domain", "devices", "disks") or []
+    disks = value_at(spec, ("domain", "devices", "disks")) or []
     return Update(
         patch=patch_of(vmi.metadata, spec={"volumes": spec.get("volumes"), "domain": {"devices": {"disks": disks}}})
     )
 
 
 def _cpu_update(spec: Fields, vmi: SimulatedVMI) -> Update | None:
-    wanted, has = _nested(spec, "domain", "cpu", "sockets"), vmi.domain.cpu
+    wanted, has = value_at(spec, ("domain", "cpu", "sockets")), vmi.domain.cpu
     if not isinstance(wanted, int) or has is None or wanted == (has.sockets or 0):
         return None
     change = vmi.condition("HotVCPUChange")
@@ -135,8 +134,8 @@ def _placement_update(spec: Fields, vmi: SimulatedVMI) -> Update | None:
 
 
 def _memory_update(spec: Fields, vmi: SimulatedVMI) -> Update | None:
-    wanted, has = _nested(spec, "domain", "memory", "guest"), vmi.domain.memory
-    told = vmi.told.memory
+    wanted: Any = value_at(spec, ("domain", "memory", "guest"))
+    has, told = vmi.domain.memory, vmi.told.memory
     if wanted is None or has is None or has.guest is None or told is None or told.guest_current is None:
         return None
     new, now = parse_quantity(wanted), parse_quantity(has.guest)
@@ -174,11 +173,5 @@ def merge_patch_for(old: Fields, new: Fields) -> Fields:
 
 
 def _template_spec(vm_spec: Fields) -> Fields:
-    spec = _nested(vm_spec, "template", "spec")
+    spec = value_at(vm_spec, ("template", "spec"))
     return spec if isinstance(spec, dict) else {}
-
-
-def _nested(fields: Any, *path: str) -> Any:
-    for name in path:
-        fields = fields.get(name) if isinstance(fields, dict) else None
-    return fields

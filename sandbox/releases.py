@@ -123,6 +123,5 @@ def _checksum_of(name: str, text: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Return a short text for an error, that of the inner error if there is one."""
     reason = getattr(error, "reason", None)
     return str(getattr(reason, "strerror", None) or reason or error or type(error).__name__)

@@ -174,7 +174,6 @@ class Interrupter:
             self.check()
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if a signal has come."""
         if self._came:
             raise KeyboardInterrupt
 
@@ -266,7 +265,6 @@ async def _run_until_signal(plane: ControlPlane, simulate: Simulate | None, read
 
 
 async def _watch_components(plane: ControlPlane) -> None:
-    """Check regularly whether all components still run. Raises SandboxError if a component has ended."""
     while True:
         await asyncio.sleep(POLL_INTERVAL_S)
         if failure := plane.failed():

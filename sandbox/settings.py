@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
 import click
 from msgspec import Struct, structs
 
+from controller.apimachinery.field_error import quoted
 from controller.config.types import seconds_in
 
 READY_AFTER: Final = "sim.vmherd.dev/ready-after"
@@ -60,8 +61,6 @@ SLOW_SHUTDOWN_S: Final = 30.0
 LONGEST_S: Final = 24 * 3600.0
 """The longest duration in seconds that an annotation may have."""
 
-_QUOTED_LENGTH: Final = 64
-
 
 class SimulationSettings(Struct, frozen=True, kw_only=True):
     """The settings of one object. `warnings` has a text for each annotation whose value cannot be parsed."""
@@ -88,7 +87,6 @@ def read_settings(
 
 
 def scale_of(text: str) -> float | None:
-    """Return the time scale, or None if the text is not a number from 0 to 1."""
     try:
         scale = float(text)
     except ValueError:
@@ -131,14 +129,10 @@ def _parse(texts: tuple[str | None, ...], grace_s: int, defaults: SimulationSett
         if value is not None:
             settings[name] = value
         elif text is not None:
-            warnings.append(f"annotation {annotation} is {_quoted(text)}: {wrong.format(settings[name])}")
+            warnings.append(f"annotation {annotation} is {quoted(text)}: {wrong.format(settings[name])}")
         if name == "behavior" and settings[name] == "slow-shutdown":
             settings["shutdown_after_s"] = min(SLOW_SHUTDOWN_S, grace_s) if grace_s > 0 else SLOW_SHUTDOWN_S
     return SimulationSettings(**{**settings, "warnings": tuple(warnings)})
-
-
-def _quoted(text: str) -> str:
-    return f'"{text}"' if len(text) <= _QUOTED_LENGTH else f'"{text[:_QUOTED_LENGTH]}..."'
 
 
 F = TypeVar("F", bound=Callable[..., Any])

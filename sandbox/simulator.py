@@ -131,7 +131,6 @@ class _Cluster:
             self._simulators += self._launchers.simulators
 
     async def run(self, workers: int) -> None:
-        """Run all informers, and then all simulators, until the task is cancelled."""
         async with asyncio.TaskGroup() as group:
             informers = self._informers.values()
             for informer in informers:

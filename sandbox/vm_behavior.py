@@ -12,11 +12,10 @@ import msgspec
 
 from controller.kubevirt.normal_form import VMI_TEMPLATE, is_same
 from informers.meta import annotations_of
-from sandbox.conditions import adoption, can_be_adopted
 from sandbox.datavolumes import DATA_VOLUMES, is_handed_over, phase_of_volume
 from sandbox.live_update import Update, update_for
 from sandbox.settings import BEHAVIOR, DEFAULT, SimulationSettings, read_settings
-from sandbox.step import Change, Delete, Effect, Step, patch_of
+from sandbox.step import Change, Delete, Effect, Step, adoption, can_be_adopted, patch_of
 from sandbox.vm_status import (
     PROVISIONED,
     START,
@@ -55,7 +54,6 @@ ORPHAN: Final = "orphan"
 def next_step(
     vm: SimulatedVM, related: RelatedObjects, now: datetime, *, defaults: SimulationSettings = DEFAULT
 ) -> Step:
-    """Return the next step for this VM: change other objects, or write the status, or both, or wait."""
     settings = read_settings(vm.template.annotations, defaults=defaults)
     if settings.detail == "full" and not is_observed(vm.metadata):
         return Step(write=patch_of(vm.metadata, metadata={"annotations": OBSERVED_VERSIONS}))
@@ -70,7 +68,6 @@ def next_step(
 
 
 def _run(situation: Situation) -> Step:
-    """Return the next step for a VM that is not being deleted."""
     vm, own_vmi, related, now = situation.vm, situation.own_vmi, situation.related, situation.now
     bumped = _generation_bump(vm, own_vmi, related)
     effects: list[Effect] = [bumped] if bumped is not None else []
@@ -223,7 +220,6 @@ def _provisioned(vm: SimulatedVM, related: RelatedObjects) -> bool:
 
 
 def _backoff_s(vm: SimulatedVM, now: datetime) -> float | None:
-    """Return the remaining seconds of the backoff, or None if the VM may be started now."""
     failure = vm.told.start_failure
     if failure is None or failure.retry_after_timestamp is None:
         return None

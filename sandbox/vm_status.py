@@ -11,9 +11,9 @@ from msgspec import Struct
 from controller.apimachinery.conditions import Condition
 from informers.meta import is_controlled_by
 from sandbox.claims import SimulatedClaim
-from sandbox.conditions import Conditions, updated, without
 from sandbox.datavolumes import FAILED, SUCCEEDED, SimulatedDataVolume, phase_of_volume
 from sandbox.settings import SimulationSettings
+from sandbox.step import Conditions, updated, without
 from sandbox.vmis import UNSCHEDULED_PHASES, Reason, SimulatedVMI
 from sandbox.vms import ChangeRequest, SimulatedRevision, SimulatedVM, StartFailure, VMStatus
 
@@ -98,7 +98,6 @@ def next_status(situation: Situation, done: Pass) -> VMStatus:
 
 
 def asks_for(vm: SimulatedVM, action: str, uid: str | None = None) -> bool:
-    """Return True if the VM's first change request has this action and, if not None, this `uid`."""
     requests = vm.told.state_change_requests or ()
     return bool(requests) and requests[0].action == action and (uid is None or requests[0].uid == uid)
 

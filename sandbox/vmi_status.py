@@ -12,8 +12,7 @@ import msgspec
 
 from controller.apimachinery.conditions import Condition
 from controller.apimachinery.quantities import parse_quantity
-from sandbox.conditions import Conditions, updated, without
-from sandbox.step import Patch, patch_of
+from sandbox.step import Conditions, Patch, patch_of, updated, without
 from sandbox.vmis import (
     FINAL_PHASES,
     NODE_LABEL,

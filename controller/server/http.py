@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 from aiohttp import web
 
 from controller.config.types import Address
-from controller.metrics.page import Page
+from controller.metrics.registry import Page
 from controller.server.authorization import Denial
 from controller.server.certificates import Certificate, CertificateError, ServerTls
 from controller.server.connections import (

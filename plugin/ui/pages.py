@@ -22,7 +22,6 @@ Event: TypeAlias = Mapping[str, Any]
 
 
 def last_of(event: Event) -> str:
-    """Return the time of the last occurrence, or ""."""
     return event.get("lastTimestamp") or event.get("eventTime") or ""
 
 

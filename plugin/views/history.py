@@ -251,7 +251,6 @@ def undo_edits(owner: Document, entry: Entry) -> tuple[Edit, ...]:
 
 
 def owner_in_git(document: Document) -> str:
-    """Return the name of the program that undoes changes of this object, or ""."""
     metadata = document.get("metadata") or {}
     marks = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
     return next((program for mark, program in GITOPS.items() if mark in marks), "")

@@ -71,7 +71,6 @@ def situation_of_pool(snapshot: Snapshot) -> Situation:
 
 
 def _of_valid(pool: PoolSituation, updated: int) -> dict[str, Any]:
-    """Return the fields that the situation of a valid pool shows."""
     intent, outdated = pool.intent, pool.members.where(lambda each: _stays_outdated(pool, each))
     excluded = sum(not (allows(intent.update.selection, each.vm) and pool.is_in_steps(each)) for each in outdated)
     target, steps, present = intent.replicas - excluded, pending_steps(pool), pool.members.without(pool.lost)

@@ -38,8 +38,6 @@ INDENT = 11
 
 
 class Reason(Struct, frozen=True, kw_only=True, rename="camel"):
-    """One line: a topic such as `cause`, and its text."""
-
     topic: str
     text: str
 

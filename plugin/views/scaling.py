@@ -54,7 +54,6 @@ class ScalePreview(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def preview(snapshot: PoolSnapshot | SetSnapshot) -> ScalePreview:
-    """Return what the controller would do about the number of VMs of the object in the snapshot."""
     plan_of: Any = plan_pool if isinstance(snapshot, PoolSnapshot) else plan_set
     left: Any = _without_delay(snapshot)
     first = plan = plan_of(left)

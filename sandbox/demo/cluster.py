@@ -44,7 +44,6 @@ class DemoCluster:
         return View(owners=owners, vms=vms, vmis=vmis, events=events)
 
     def check(self) -> None:
-        """Raise DemoFailed if a component has ended by itself."""
         if failure := self._plane.failed():
             raise DemoFailed(failure)
 

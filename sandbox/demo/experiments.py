@@ -32,7 +32,6 @@ def pool_template(annotations: Any) -> dict[str, Any]:
 
 
 def changed_vm(name: str, annotations: Any) -> tuple[Command, ...]:
-    """Return the commands that give one VM these annotations, and start the VM again with them."""
     change = {"spec": {"template": {"metadata": {"annotations": annotations}}}}
     return merge_patch("vm", name, change), ("kubectl", "delete", "vmi", name, "--ignore-not-found")
 
@@ -50,8 +49,6 @@ HEAL_AFTER_S: Final = 5
 
 
 class Experiment(Struct, frozen=True):
-    """One experiment: its key, its name, a line for the user about its effect, and its commands."""
-
     key: str
     name: str
     purpose: str

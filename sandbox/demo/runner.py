@@ -112,5 +112,4 @@ class Runner:
 
 
 def one_line(text: str) -> str:
-    """Return the last line of a text that is not empty, or ""."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")

@@ -44,7 +44,6 @@ class Row(Struct, frozen=True):
 
     @property
     def controller(self) -> str:
-        """Return the kind of the object's controller, or ""."""
         return next(
             (str(each["kind"]) for each in self.meta.get("ownerReferences") or () if each.get("controller")), ""
         )
@@ -105,7 +104,6 @@ def draw(view: View, *, width: int, height: int) -> RenderableType:
 
 
 def _owners(view: View) -> list[Line]:
-    """Return the rows for the objects that own VMs or VMIs, with names that the user can pass to kubectl."""
     rows: list[Line] = []
     for short, each in ((short, each) for short, owners in view.owners.items() for each in owners):
         desired, current, ready, updated, status, problem = (each.cells.get(column, "") for column in OWNER_COLUMNS)

@@ -12,7 +12,6 @@ from zlib import crc32
 import msgspec
 
 from informers.meta import ObjectMeta, labels_of
-from sandbox.conditions import without
 from sandbox.launchers.pods import (
     MIGRATION_UID,
     MIGRATIONS,
@@ -29,7 +28,7 @@ from sandbox.launchers.pods import (
     status_of,
     suffix,
 )
-from sandbox.step import Change, Delete, Patch, Step, creation, patch_of
+from sandbox.step import Change, Delete, Patch, Step, creation, patch_of, without
 from sandbox.vmi_status import state_patch
 from sandbox.vmis import FINAL_PHASES, NODE_LABEL, VMIS, CpuTopology, Memory, Reason, SimulatedVMI, VMIState
 
@@ -74,7 +73,6 @@ def answers(name: str, nodes: Mapping[str, Node]) -> bool:
 
 
 def target_for(vmi: SimulatedVMI, nodes: Mapping[str, Node]) -> str:
-    """Return the node to which the VMI migrates, or "" if no other node is schedulable."""
     others = {name: node for name, node in nodes.items() if name != vmi.node}
     return node_for(vmi.metadata, others)
 
@@ -125,7 +123,6 @@ def evacuation_step(vmi: SimulatedVMI) -> Step | None:
 def migration_step(
     migration: Migration, vmi: SimulatedVMI | None, pods: Pods, nodes: Mapping[str, Node], now: datetime
 ) -> Step:
-    """Return the next step for a migration. `vmi` is the VMI of the migration, and `pods` are the VMI's Pods."""
     if phase_of(migration) in FINAL_PHASES:
         return Step()
     if vmi is None or not vmi.is_active or migration.metadata.deletion_timestamp is not None:

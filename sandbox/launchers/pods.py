@@ -90,7 +90,6 @@ def phase_of(obj: Pod | Migration) -> str:
 
 
 def condition_of(obj: Pod | Node, type_: str) -> str:
-    """Return the status of a condition, or "" if the object does not have the condition."""
     condition = find_condition(status_of(obj).conditions, type_)
     return condition.status if condition is not None else ""
 
@@ -134,7 +133,6 @@ def vmi_step(vmi: SimulatedVMI, pods: tuple[Pod, ...]) -> Step:
 
 
 def pod_step(pod: Pod, vmi: SimulatedVMI | None, now: datetime) -> Step:
-    """Return the next step for a Pod of a VMI. `vmi` is None if the VMI no longer exists."""
     meta = pod.metadata
     if vmi is None or meta.deletion_timestamp is not None:
         ended: tuple[Effect, ...] = ()

@@ -67,7 +67,6 @@ class LauncherSimulator:
             await asyncio.sleep(POLL_S)
 
     def node_for(self, vmi: ObjectMeta) -> str:
-        """Return the node of the VMI's Pod, or a schedulable node, or "" if no node is schedulable."""
         bound = (pod.spec.node_name for pod in self._pods.store.by_index(_BY_VMI, vmi.uid))
         return next((name for name in bound if name), "") or nodes.node_for(vmi, self._nodes_by_name())
 

@@ -91,7 +91,6 @@ Answer: TypeAlias = tuple[JsonPatch, ...] | Failure
 
 
 def decide(subresource: str, request: Request, vm: Document, vmi: Document | None) -> Answer:
-    """Return the patches for a request to this subresource. `vmi` is the VMI with the VM's name, or None."""
     spec = vm.get("spec") or {}
     if spec.get("running") is not None and spec.get("runStrategy") is not None:
         return internal_error("running and runstrategy are mutually exclusive")

@@ -9,8 +9,8 @@ import pytest
 from aiohttp import TCPConnector, web
 from aiohttp.test_utils import TestClient, TestServer
 
+from benchmarks.cases.fleets import requests_of, running_replay
 from benchmarks.fleet import Size
-from benchmarks.replay.client import requests_of, running_replay
 from benchmarks.replay.server import Server
 from benchmarks.replay.store import Store
 from controller.kubevirt.resources import VMIS
