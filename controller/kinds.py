@@ -1,10 +1,7 @@
-"""The kinds that this controller reconciles. Each kind has one descriptor, and `KINDS` contains all descriptors.
+"""The kinds that this controller reconciles. `KINDS` has a descriptor for each, which all parts of the program read.
 
-All parts of the program that handle several kinds read `KINDS`: flags, modes, permissions, checks before the start,
-metrics, commands and wiring. docs/adding-a-kind.md shows how to add a kind.
-
-A descriptor contains only data. The rules of a kind are in the kind's own package. To keep `--help` fast, the package
-of a kind is imported only when its rules are needed.
+A descriptor contains only data. The rules of a kind are in the kind's own package, which is imported only when it is
+needed. docs/adding-a-kind.md shows how to add a kind.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -54,10 +54,9 @@ async def _client(connection: Connection) -> AsyncIterator[ApiClient]:
 
 
 async def active_holder(client: Requests, *, name: str, namespace: str = "") -> str:
-    """Return which controller renews the lease `name`, in words, or "" if none does. Raises ApiError.
+    """Return which controller renews the lease `name`, or "" if none does. An empty namespace means any.
 
-    An empty namespace means any. The timestamps in the lease come from another clock, so the function waits for a
-    renewal, at most for the duration of the lease.
+    Timestamps in a lease come from another clock, so wait for a renewal, at most for the duration of the lease.
     """
     clock = asyncio.get_running_loop().time
     observed: dict[ObjectKey, Observed] = {}

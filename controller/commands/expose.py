@@ -16,8 +16,6 @@ from informers.resource import Resource
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """The values of the options in `shared_options.SERVICE_OPTIONS`."""
-
     name: str = ""
     port: int = 0
     target_port: int | str = ""

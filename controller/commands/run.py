@@ -50,7 +50,6 @@ def _raise_file_limit() -> None:
 
 
 def _loop_factory() -> Callable[[], "asyncio.AbstractEventLoop"] | None:
-    """Return the function that creates the fast event loop of uvloop, or None if uvloop is not installed."""
     try:
         uvloop = importlib.import_module("uvloop")
     except ImportError:

@@ -111,7 +111,6 @@ async def _change(client: ApiClient, settings: Settings) -> Change:
 
 
 async def _change_once(client: ApiClient, settings: Settings) -> Change:
-    """Read the object and patch it. Raises Conflict if the object changed after the read."""
     kubevirt = await _get_kubevirt(client, settings.kubevirt_namespace)
     found = await _change_of(client, kubevirt, undo=settings.undo)
     if found.patch is None or settings.dry_run:
@@ -137,7 +136,6 @@ async def _change_of(client: ApiClient, kubevirt: KubeVirt, *, undo: bool) -> Ch
 
 
 async def _served_hyperconvergeds(client: ApiClient) -> Resource[HyperConverged]:
-    """Return the resource of HyperConverged objects in the newest version that the API server serves."""
     *newer, oldest = map(hyperconvergeds, hyperconverged.VERSIONS)
     for resource in newer:
         if await is_served(client, resource.group_path, resource.plural):
@@ -205,7 +203,6 @@ async def preview(client: ApiClient, *, now: datetime) -> list[str]:
 
 
 async def _every_rules(client: ApiClient) -> AsyncIterator[Rules[Any]]:
-    """Yield for each kind in `TAKEN_OVER` a `Rules` object with the objects of the cluster."""
     modules = {kind: kind.module("wiring") for kind in TAKEN_OVER}
     caches = merged_caches(module.CACHES for module in modules.values())
     stores = {resource: await cache.read(client, resource) for resource, cache in caches.items()}

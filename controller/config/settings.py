@@ -274,11 +274,10 @@ def make_config(ctx: click.Context, *, pod_namespace: str = "") -> Config:
 
 
 def with_groups(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the chosen settings with the mode and the API groups of all kinds.
+    """Return the chosen settings with the mode and the API groups of all kinds. The mode determines a group.
 
-    If the user has not chosen the group of a kind, the mode determines the group. If the user has chosen a group, the
-    mode `auto` becomes standalone. This mode is safe even if KubeVirt is installed: as long as KubeVirt reconciles the
-    same objects, vmherd writes nothing.
+    If the user has chosen a group, `auto` becomes standalone. This is safe even if KubeVirt is installed: as long as
+    KubeVirt reconciles the same objects, vmherd writes nothing.
     """
     named = chosen.keys() & {kind.group_setting for kind in KINDS}
     mode = str(chosen.get("mode", Mode.AUTO))

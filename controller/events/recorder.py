@@ -183,7 +183,6 @@ class EventRecorder:
             series.occasions.append(occasion)
 
     def _enqueue(self, series: Series, at: datetime) -> bool:
-        """Put the Event into its queue and return True, or drop the Event and return False."""
         namespace = namespace_of(series.ref)
         queue = self._queues.get(namespace) or _Queue()
         if series in queue.waiting:

@@ -96,7 +96,6 @@ class MachineCounts:
 
 
 def _result_of(outcome: Outcome) -> str:
-    """Return the label `result` for this outcome, or "" if the outcome does not count."""
     match outcome:
         case Done() | AlreadyThere():
             return "success"

@@ -90,7 +90,6 @@ def _lacking(figures: SetFigures) -> int | None:
 
 
 def _only_if(number: Number) -> Number:
-    """Return a function without a value instead of the value 0."""
     return lambda figures: number(figures) or None
 
 

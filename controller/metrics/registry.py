@@ -67,7 +67,6 @@ class Page(Collector):
 
 
 def gauge(name: str, help_text: str, label: str, values: Mapping[str, float]) -> Metric:
-    """Return a gauge with one label. `values` maps each value of the label to the value of the gauge."""
     family = GaugeMetricFamily(name, help_text, labels=[label])
     for key, value in values.items():
         family.add_metric([key], value)
@@ -285,7 +284,6 @@ class Metrics(Instruments):
         self._controller(controller).active_workers.inc(change)
 
     def reconciled(self, controller: str, *, result: str, seconds: float) -> None:
-        """Count a reconciliation with this result, one of RESULTS, and record its duration."""
         self._process.results.labels(controller, result).inc()
         self._controller(controller).seconds.observe(seconds)
         if result == "error":
@@ -338,7 +336,6 @@ class Metrics(Instruments):
         self._process.second_writer.set(int(found))
 
     def loop_lagged(self, seconds: float) -> None:
-        """Record that a timer of the event loop ran this many seconds too late."""
         self._process.loop_lag.observe(seconds)
         self._worst_lag_s = max(self._worst_lag_s, seconds)
 

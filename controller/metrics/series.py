@@ -96,8 +96,6 @@ class ResourceSeries(Series):
 
 
 class ProcessSeries:
-    """The series with labels of their own, or with none."""
-
     def __init__(self, registry: CollectorRegistry) -> None:
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
         histogram = partial(Histogram, registry=registry)

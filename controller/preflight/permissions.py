@@ -57,9 +57,9 @@ def check_permissions(config: Config) -> tuple[Permission, ...]:
 
 
 def optional_permissions(config: Config) -> tuple[Permission, ...]:
-    """Return the permissions without which the controller works too: to read whether KubeVirt changes running VMs.
+    """Return the permissions to read whether KubeVirt changes running VMs.
 
-    With watched namespaces, no ClusterRole is needed for anything else. So the namespace of KubeVirt must be known.
+    With watched namespaces, a ClusterRole is needed for nothing else. So the namespace of KubeVirt must be known.
     """
     is_limited = bool(config.watch_namespaces) and not config.kubevirt_namespace
     if is_limited or check_permissions(config):

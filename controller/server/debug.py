@@ -60,7 +60,6 @@ def describe_memory() -> str:
 
 
 def _queues(queues: Iterable[WorkQueue[ObjectKey]], now: float) -> str:
-    """Return the text of `/debug/queues`: one line for each work queue."""
     return "".join(
         f"{queue.name}: {len(queue)} keys waiting, the oldest for {queue.oldest_waiting_s(now):.1f}s;"
         f" the longest reconcile so far takes {queue.longest_s(now):.1f}s\n"

@@ -41,7 +41,6 @@ class LoopMonitor:
         self._warned_at = float("-inf")
 
     async def run(self) -> None:
-        """Measure the lag every INTERVAL_S seconds until cancelled."""
         try:
             while True:
                 self._due_at = self._now() + INTERVAL_S

@@ -32,8 +32,6 @@ class Hidden(Struct, frozen=True):
 
 
 class Found(Struct, frozen=True):
-    """KubeVirt is installed. `kubevirts` contains all objects of the kind KubeVirt that were found."""
-
     kubevirts: tuple[KubeVirt, ...]
 
 

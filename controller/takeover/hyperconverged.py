@@ -1,13 +1,8 @@
 """Stops virt-controller's loops where the HyperConverged operator manages KubeVirt, as in OpenShift Virtualization.
 
-The operator writes the whole spec of the KubeVirt object, so it undoes a direct patch. It applies the JSON patch in an
-annotation of the HyperConverged object to the spec that it writes. `take_over` adds a step to this annotation, and
-`undo_takeover` removes the step. Both keep all other steps.
-
-The operator's spec contains no component patches. So the first step that adds a patch must add the whole list, and a
-later step must append to the list.
-
-The functions in this module send no requests.
+The operator writes the whole KubeVirt spec, and then applies the JSON patch in an annotation
+(docs/how-to/openshift.md). Its spec has no component patches. So the first step that adds a patch must add the whole
+list, and a later step appends to the list. The functions in this module send no requests.
 """
 
 from collections.abc import Sequence
@@ -32,8 +27,6 @@ Step: TypeAlias = dict[str, Any]
 
 
 class HyperConverged(Struct, frozen=True):
-    """An object that represents an installation of KubeVirt with its additional operators."""
-
     metadata: ObjectMeta = ObjectMeta()
 
 

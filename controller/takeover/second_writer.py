@@ -59,8 +59,6 @@ class SecondWriter(Struct, frozen=True):
 
 
 class Undetermined(Struct, frozen=True):
-    """The check could not find out whether another controller reconciles the same kinds."""
-
     kinds: tuple[str, ...]
     why: str
 
@@ -76,8 +74,6 @@ Objection: TypeAlias = SecondWriter | Undetermined
 
 
 class StatusWrites(NamedTuple):
-    """Finds out whether virt-controller recently wrote the status of an object of a shared kind."""
-
     client: Requests
     config: Config
     kinds: tuple[Kind[Any], ...]
@@ -99,11 +95,9 @@ class StatusWrites(NamedTuple):
 
 
 async def decide_mode(client: Requests, config: Config) -> Config:
-    """Replace the mode `auto` by the mode that fits this cluster. Return a configuration with another mode unchanged.
+    """Replace the mode `auto` by the mode that fits this cluster. Raise ApiError or msgspec.DecodeError.
 
-    The mode depends on whether KubeVirt is installed. If the API server forbids a list of the KubeVirt objects, their
-    kind is served. So KubeVirt counts as installed. If a request fails for another reason, raise ApiError or
-    msgspec.DecodeError.
+    If the API server forbids a list of the KubeVirt objects, it serves their kind, so KubeVirt counts as installed.
     """
     if config.mode != Mode.AUTO:
         return config
@@ -136,7 +130,6 @@ async def find_second_writer(
 
 
 async def _check_kubevirt(writes: StatusWrites, kubevirt: KubeVirt, deadline: float) -> Objection | None:
-    """Return why the controller must not start beside this KubeVirt, or None if there is no reason."""
     name = f"{kubevirt.metadata.namespace}/{VIRT_CONTROLLER}"
     names = names_of(writes.kinds)
     while True:
@@ -182,13 +175,10 @@ Look: TypeAlias = Callable[[], Awaitable[Found | None]]
 
 
 class SecondWriterWatch:
-    """Checks every minute whether another controller writes the same objects. `reason` names this second writer, or is
-    empty. While a second writer runs, this process writes nothing.
+    """Checks every minute whether another controller, named by `reason`, writes the same objects.
 
-    A second writer can begin after the check before the start. For example, an administrator may remove the flags of
-    virt-controller, an upgrade may undo the takeover, or another vmherd may lead with another lease. If two processes
-    outside the cluster lead with different leases, they may find each other. Then both stop writing until an
-    administrator ends one of them.
+    While a second writer runs, this process writes nothing. If two processes outside the cluster lead with different
+    leases, they may find each other. Then both stop writing until an administrator ends one of them.
     """
 
     def __init__(
