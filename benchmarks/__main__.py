@@ -15,8 +15,8 @@ from msgspec import Struct
 from benchmarks import figures
 from benchmarks.case import Case, Conditions, Result, Setting
 from benchmarks.cases import CASES
+from benchmarks.controllers import cpu_of_machine_s, cpu_s
 from benchmarks.figures import table
-from benchmarks.process_tree import cpu_of_machine_s, cpu_s
 
 ROOT = Path(__file__).resolve().parents[1]
 

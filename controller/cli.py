@@ -21,7 +21,7 @@ SANDBOX_PARTS = ("sandbox", "rich", "trustme", "yaml")
 
 
 class LazyCommand(click.Command):
-    """A command with only a name and a short help. `load` imports the module that contains the real command."""
+    """A command with only a name and a short help. `load` imports `module` or `module:attribute`, the real command."""
 
     def __init__(self, name: str, module: str, help: str) -> None:
         super().__init__(name, short_help=help)
@@ -30,7 +30,8 @@ class LazyCommand(click.Command):
     def load(self) -> click.Command:
         """Raises ClickException if a package for the sandbox is missing."""
         try:
-            command: click.Command = importlib.import_module(self.module).command
+            module, _, attribute = self.module.partition(":")
+            command: click.Command = getattr(importlib.import_module(module), attribute or "command")
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] not in SANDBOX_PARTS:
                 raise

@@ -9,7 +9,6 @@ The module of a command is imported when the command is called, so help and comp
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 
 import click
 
@@ -62,17 +61,9 @@ def _complain(line: str) -> None:
 
 
 class Lazy(LazyCommand):
-    """A command of the plugin. The argument `module` is a module, or has the form `module:attribute`."""
-
-    def __init__(self, name: str, module: str, help: str) -> None:
-        module, _, attribute = module.partition(":")
-        super().__init__(name, module, help)
-        self.attribute = attribute or "command"
-
     def load(self) -> click.Command:
         with without_rich():
-            command: click.Command = getattr(import_module(self.module), self.attribute)
-        return command
+            return super().load()
 
 
 @click.group(cls=LazyGroup, context_settings=SETTINGS)

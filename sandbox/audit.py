@@ -59,10 +59,7 @@ class AuditRecord(Struct, frozen=True, kw_only=True, rename="camel"):
     """The time of the response. For a watch, the end of the watch."""
 
     request_object: Raw = Raw()
-    """The body of the request as JSON, or empty. Only the levels "Request" and "RequestResponse" record the body."""
-
     response_object: Raw = Raw()
-    """The body of the response as JSON, or empty. Only the level "RequestResponse" records the body."""
 
     @property
     def credential(self) -> str:

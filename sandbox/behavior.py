@@ -12,6 +12,7 @@ from typing import Final, assert_never
 
 from msgspec import Struct
 
+from controller.kubevirt.vmi_types import PhaseTransition
 from informers.meta import ObjectMeta, annotations_of
 from sandbox.settings import DEFAULT, SimulationSettings, read_settings
 from sandbox.step import Patch, Step
@@ -21,7 +22,6 @@ from sandbox.vmis import (
     FINALIZER,
     OBSERVED_VERSIONS,
     UNSCHEDULED_PHASES,
-    PhaseTransition,
     Reason,
     SimulatedVMI,
     VMIState,

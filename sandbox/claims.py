@@ -10,7 +10,7 @@ from msgspec import Struct
 from controller.apimachinery.conditions import Condition, find_condition
 from controller.apimachinery.quantities import parse_quantity
 from informers.meta import ObjectKey, ObjectMeta, annotations_of
-from informers.resource import Resource
+from informers.resource import PartialObject, Resource
 from sandbox.settings import SimulationSettings, read_settings
 from sandbox.step import Change, Conditions, Create, Delete, Patch, Step, creation, patch_of, updated, without
 from sandbox.vmis import SimulatedVMI
@@ -118,14 +118,8 @@ class PersistentVolume(Struct, frozen=True):
         return ObjectKey(self.claim.namespace, self.claim.name)
 
 
-class StorageClass(Struct, frozen=True):
-    """Only its name counts: a claim of a class that does not exist is not bound."""
-
-    metadata: ObjectMeta = ObjectMeta()
-
-
 STORAGE_CLASSES: Final = Resource(
-    StorageClass, group="storage.k8s.io", version="v1", plural="storageclasses", kind="StorageClass", namespaced=False
+    PartialObject, group="storage.k8s.io", version="v1", plural="storageclasses", kind="StorageClass", namespaced=False
 )
 CLAIMS: Final = Resource(
     SimulatedClaim, group="", version="v1", plural="persistentvolumeclaims", kind="PersistentVolumeClaim"

@@ -61,8 +61,6 @@ class KindSimulator(Generic[T]):
             self.name, limiter=ItemBackoff(initial_s=RETRY_FROM_S, maximum_s=RETRY_TO_S)
         )
         self._first_seen: dict[ObjectKey, datetime] = {}
-        """The time at which this simulator, since its start, first saw each object in the store."""
-
         self._written: dict[ObjectKey, dict[Resource[Any], int]] = {}
         """The resource version of the last write of each object to each resource, if not yet in the caches."""
 

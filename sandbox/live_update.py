@@ -25,8 +25,6 @@ MAX_HOTPLUG_RATIO: Final = 4
 """KubeVirt's default maximum of CPU sockets and memory, as a multiple of the values at the start."""
 
 SMALLEST_PLUGGABLE: Final = 1024**3
-"""The minimum memory of a guest in bytes for memory hotplug."""
-
 _PLACEMENT: Final = ("nodeSelector", "affinity", "tolerations")
 
 

@@ -58,7 +58,6 @@ class Home:
         self.logs = self.directory / _LOGS
         self.kubeconfig = self.directory / "kubeconfig"
         self.output = self.logs / "sandbox.log"
-        """The path of the file with the terminal output of a detached sandbox."""
         self._lock = self.directory / _LOCK
         self._state = self.directory / _STATE
 

@@ -56,10 +56,7 @@ BEHAVIORS: Final[tuple[Behavior, ...]] = get_args(Behavior)
 READY_AFTER_S: Final = 0.3
 RESIZE_AFTER_S: Final = 0.3
 SLOW_SHUTDOWN_S: Final = 30.0
-"""The default of `sim.vmherd.dev/shutdown-after` in seconds for the behavior slow-shutdown."""
-
 LONGEST_S: Final = 24 * 3600.0
-"""The longest duration in seconds that an annotation may have."""
 
 
 class SimulationSettings(Struct, frozen=True, kw_only=True):

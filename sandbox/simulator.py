@@ -17,10 +17,12 @@ import click
 import msgspec
 
 from controller.apimachinery.indexes import by_owner_uid
+from controller.kubevirt.resources import CONTROLLER_REVISIONS
+from controller.kubevirt.vm_types import ControllerRevision
 from informers.http.client import ApiClient, ConfigurationError, load_credentials, open_client
 from informers.informer import SharedInformer
 from informers.meta import KubeObject, ObjectKey, is_controlled_by
-from informers.resource import Resource
+from informers.resource import PartialObject, Resource
 from informers.store import ALL_NAMESPACES, Change, Removed
 from sandbox import behavior, vm_behavior
 from sandbox.claims import (
@@ -29,7 +31,6 @@ from sandbox.claims import (
     STORAGE_CLASSES,
     PersistentVolume,
     SimulatedClaim,
-    StorageClass,
     claim_step,
     persistent_volume_step,
     waiting_phase,
@@ -43,7 +44,7 @@ from sandbox.virt_api import server
 from sandbox.virt_api.registration import create_token
 from sandbox.vm_status import RelatedObjects
 from sandbox.vmis import VMIS, Reason, SimulatedVMI
-from sandbox.vms import REVISIONS, VMS, SimulatedRevision, SimulatedVM
+from sandbox.vms import VMS, SimulatedVM
 
 USER_AGENT = "vmherd-simulator"
 WORKERS = 16
@@ -105,8 +106,8 @@ class _Cluster:
         self._volumes: SharedInformer[SimulatedDataVolume] = informer_of(DATA_VOLUMES)
         self._claims: SharedInformer[SimulatedClaim] = informer_of(CLAIMS)
         self._disks: SharedInformer[PersistentVolume] = informer_of(PERSISTENT_VOLUMES)
-        self._revisions: SharedInformer[SimulatedRevision] = informer_of(REVISIONS, owner=by_owner_uid)
-        self._classes: SharedInformer[StorageClass] = informer_of(STORAGE_CLASSES)
+        self._revisions: SharedInformer[ControllerRevision] = informer_of(CONTROLLER_REVISIONS, owner=by_owner_uid)
+        self._classes: SharedInformer[PartialObject] = informer_of(STORAGE_CLASSES)
         watched = (self._vms, self._vmis, self._volumes, self._claims, self._disks, self._revisions, self._classes)
         self._informers: dict[Resource[Any], SharedInformer[Any]] = {each.resource: each for each in watched}
         self._simulators: list[KindSimulator[Any]] = []

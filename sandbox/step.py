@@ -91,8 +91,6 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 NextStep: TypeAlias = Callable[[T, datetime, datetime], Step]
-"""Returns the next step for an object, from it, the current time, and the time when it was first seen."""
-
 
 Conditions: TypeAlias = tuple[Condition, ...]
 

@@ -9,13 +9,14 @@ import msgspec
 from msgspec import Struct
 
 from controller.apimachinery.conditions import Condition
+from controller.kubevirt.vm_types import RESTART_REQUIRED, ControllerRevision
 from informers.meta import is_controlled_by
 from sandbox.claims import SimulatedClaim
 from sandbox.datavolumes import FAILED, SUCCEEDED, SimulatedDataVolume, phase_of_volume
 from sandbox.settings import SimulationSettings
 from sandbox.step import Conditions, updated, without
 from sandbox.vmis import UNSCHEDULED_PHASES, Reason, SimulatedVMI
-from sandbox.vms import ChangeRequest, SimulatedRevision, SimulatedVM, StartFailure, VMStatus
+from sandbox.vms import ChangeRequest, SimulatedVM, StartFailure, VMStatus
 
 BACKOFF_S: Final = 10
 LONGEST_BACKOFF_S: Final = 300
@@ -23,8 +24,6 @@ LONGEST_BACKOFF_S: Final = 300
 
 As in KubeVirt, the wait is BACKOFF_S times the square of the failed starts, plus up to 50 %, times the time scale.
 """
-
-RESTART_REQUIRED: Final = "RestartRequired"
 
 PROVISIONED: Final = frozenset({SUCCEEDED, "WaitForFirstConsumer", "PendingPopulation"})
 """The phases of a DataVolume in which its VM can be started."""
@@ -42,7 +41,7 @@ class RelatedObjects(Struct, frozen=True, kw_only=True):
     vmi: SimulatedVMI | None = None
     volumes: Mapping[str, SimulatedDataVolume] = {}
     claims: Mapping[str, SimulatedClaim] = {}
-    revisions: Mapping[str, SimulatedRevision] = {}
+    revisions: Mapping[str, ControllerRevision] = {}
     serves_data_volumes: bool = True
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from controller.apimachinery.conditions import Condition
 from controller.apimachinery.quantities import parse_quantity
+from controller.kubevirt.vmi_types import PhaseTransition
 from sandbox.step import Conditions, Patch, patch_of, updated, without
 from sandbox.vmis import (
     FINAL_PHASES,
@@ -22,7 +23,6 @@ from sandbox.vmis import (
     Devices,
     Domain,
     Memory,
-    PhaseTransition,
     Reason,
     SimulatedVMI,
     VMIState,

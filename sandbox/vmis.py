@@ -1,7 +1,6 @@
 """This module defines the fields of a VirtualMachineInstance that the simulator reads, and reads the VMI's state."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 from zlib import crc32
@@ -10,6 +9,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from controller.apimachinery.conditions import Condition, find_condition
+from controller.kubevirt import vm_types
+from controller.kubevirt.vmi_types import PhaseTransition
 from informers.meta import ObjectMeta, annotations_of
 from informers.resource import Resource
 
@@ -29,8 +30,6 @@ NODE_LABEL: Final = "kubevirt.io/nodeName"
 NODES: Final = ("node01", "node02", "node03", "node04", "node05")
 
 UNSCHEDULED_PHASES: Final = frozenset({"", "Pending", "Scheduling"})
-"""The phases of a VMI that has no node yet."""
-
 FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
 
@@ -50,11 +49,6 @@ class Reason(StrEnum):
     READINESS_GATES_NOT_READY = "ReadinessGatesNotReady"
     PAUSED_BY_USER = "PausedByUser"
     PAUSED_IO_ERROR = "PausedIOError"
-
-
-class PhaseTransition(Struct, frozen=True, rename="camel"):
-    phase: str | None = None
-    phase_transition_timestamp: datetime | None = None
 
 
 class Cpu(Struct, frozen=True, rename="camel"):
@@ -99,20 +93,8 @@ class VMIStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
     migration_state: Mapping[str, Any] | None = None
 
 
-class _DataVolumeSource(Struct, frozen=True):
-    name: str | None = None
-
-
-class _ClaimSource(Struct, frozen=True, rename="camel"):
-    claim_name: str | None = None
-
-
-class Volume(Struct, frozen=True, rename="camel"):
-    """One volume of a VMI. The simulator reads only DataVolumes and PVCs, not other volume sources."""
-
+class Volume(vm_types.Volume, frozen=True, rename="camel"):
     name: str = ""
-    data_volume: _DataVolumeSource | None = None
-    persistent_volume_claim: _ClaimSource | None = None
 
     @property
     def claim(self) -> str:

@@ -12,8 +12,8 @@ import msgspec
 from aiohttp import web
 
 from benchmarks import fleet
+from benchmarks.controllers import cpu_s, rss_mb
 from benchmarks.fleet import Size
-from benchmarks.process_tree import cpu_s, rss_mb
 from benchmarks.replay.store import Collection, Line, Store, refused
 
 IGNORED = ("leases", "events", "selfsubjectaccessreviews", "selfsubjectreviews")

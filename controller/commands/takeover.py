@@ -26,13 +26,13 @@ from controller.runtime.dry_run import dry_run_report
 from controller.runtime.reconciler import Rules
 from controller.takeover import hyperconverged
 from controller.takeover.discovery import Absent, Hidden, find_kubevirt, is_served
-from controller.takeover.hyperconverged import HyperConverged, Unclear, hyperconvergeds, manager_of
+from controller.takeover.hyperconverged import Unclear, hyperconvergeds, manager_of
 from controller.takeover.virt_controller import KUBEVIRTS, VIRT_CONTROLLER, KubeVirt, take_over, undo_takeover
 from informers.errors import Conflict, Forbidden, NotFound
 from informers.http.client import ApiClient
 from informers.meta import ObjectKey
 from informers.objects import PatchType
-from informers.resource import Resource
+from informers.resource import PartialObject, Resource
 
 TRIES: Final = 4
 """The attempts to patch the KubeVirt object, one more after each change by another client in between."""
@@ -135,7 +135,7 @@ async def _change_of(client: ApiClient, kubevirt: KubeVirt, *, undo: bool) -> Ch
     return Change(resource, key, patch, PatchType.MERGE)
 
 
-async def _served_hyperconvergeds(client: ApiClient) -> Resource[HyperConverged]:
+async def _served_hyperconvergeds(client: ApiClient) -> Resource[PartialObject]:
     *newer, oldest = map(hyperconvergeds, hyperconverged.VERSIONS)
     for resource in newer:
         if await is_served(client, resource.group_path, resource.plural):

@@ -53,8 +53,6 @@ log = structlog.get_logger()
 
 QUEUE_SIZE = 1000
 SENDERS = 4
-"""The largest number of namespaces whose Events are sent at the same time."""
-
 RETRY_DELAYS_S = (1.0, 4.0, 16.0)
 """The delays between the attempts to send an Event, in seconds. The sum is longer than a restart of the API server."""
 

@@ -18,8 +18,6 @@ from controller.running import running
 log = structlog.get_logger()
 
 LONGEST_AWAY_S: Final = 60.0
-"""The deadman ends the process if the main loop does not answer for this time in seconds."""
-
 LOOK_S: Final = 1.0
 
 Elected: TypeAlias = Callable[[LeaderElector, asyncio.Event, Callable[[], None]], AbstractAsyncContextManager[bool]]

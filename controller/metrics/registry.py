@@ -160,7 +160,6 @@ class Metrics(Instruments):
         self._figures: list[FigureSource] = []
         self._leases: dict[str, bool] = {}
         self._progress_at: dict[str, float] = {}
-        """For each resource, the time of `clock` at which a list or watch last delivered data."""
         self._worst_lag_s = 0.0
         """The longest delay of a timer of the event loop since the last page was made, in seconds."""
 

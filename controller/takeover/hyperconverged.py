@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
-from msgspec import Struct
 
 from controller.takeover.virt_controller import PATCHES, ComponentPatch, KubeVirt, is_ours, stop_patch
-from informers.meta import ObjectMeta
-from informers.resource import Resource
+from informers.resource import PartialObject, Resource
 
 ANNOTATION: Final = "kubevirt.kubevirt.io/jsonpatch"
 GROUP: Final = "hco.kubevirt.io"
@@ -21,21 +19,15 @@ KIND: Final = "HyperConverged"
 PLURAL: Final = "hyperconvergeds"
 VERSIONS: Final = ("v1", "v1beta1")
 CUSTOMIZATIONS: Final = PATCHES.rpartition("/")[0]
-"""The path of the component customizations in a KubeVirt object. The path is a JSON pointer."""
-
 Step: TypeAlias = dict[str, Any]
-
-
-class HyperConverged(Struct, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
 
 
 class Unclear(Exception):
     """The annotation has a form in which vmherd cannot place its step. `str()` says why."""
 
 
-def hyperconvergeds(version: str) -> Resource[HyperConverged]:
-    return Resource(HyperConverged, group=GROUP, version=version, plural=PLURAL, kind=KIND)
+def hyperconvergeds(version: str) -> Resource[PartialObject]:
+    return Resource(PartialObject, group=GROUP, version=version, plural=PLURAL, kind=KIND)
 
 
 def manager_of(kubevirt: KubeVirt) -> str:
@@ -46,7 +38,7 @@ def manager_of(kubevirt: KubeVirt) -> str:
     return ""
 
 
-def take_over(manager: HyperConverged) -> bytes | None:
+def take_over(manager: PartialObject) -> bytes | None:
     """Return a merge patch that adds vmherd's step to the annotation, or None if it has it. Raises Unclear."""
     steps = _steps_of(manager)
     if any(map(_has_our_patch, steps)):
@@ -66,7 +58,7 @@ def _our_step(*, to_list: bool) -> Step:
     return {"op": "add", "path": PATCHES, "value": [ours]}
 
 
-def undo_takeover(manager: HyperConverged) -> bytes | None:
+def undo_takeover(manager: PartialObject) -> bytes | None:
     """Return a merge patch that removes vmherd's patch from the annotation, or None without it. Raises Unclear."""
     steps = _steps_of(manager)
     if not any(map(_has_our_patch, steps)):
@@ -83,7 +75,7 @@ def undo_takeover(manager: HyperConverged) -> bytes | None:
     return _encode(manager, left)
 
 
-def _steps_of(manager: HyperConverged) -> list[Step]:
+def _steps_of(manager: PartialObject) -> list[Step]:
     """Return the steps in the annotation. Raises Unclear if the annotation is not a JSON patch."""
     text = (manager.metadata.annotations or {}).get(ANNOTATION, "")
     if not text.strip():
@@ -139,7 +131,7 @@ def _is_our_value(value: object) -> bool:
         return False
 
 
-def _encode(manager: HyperConverged, steps: Sequence[Step]) -> bytes:
+def _encode(manager: PartialObject, steps: Sequence[Step]) -> bytes:
     """Return a merge patch that sets the annotation. The API server rejects the patch if the object has changed."""
     text = msgspec.json.encode(steps).decode() if steps else None
     metadata = {"resourceVersion": manager.metadata.resource_version, "annotations": {ANNOTATION: text}}

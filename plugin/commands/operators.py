@@ -1,22 +1,26 @@
 """`kubectl vmherd takeover`, `cleanup`, `expose` and `version`: commands of `vmherd` with the flags of kubectl."""
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import click
 import msgspec
 
+from controller.apimachinery.field_error import FieldError
+from controller.apimachinery.owner_references import controller_reference
 from controller.cli import version_line
 from controller.commands import cleanup as controller_cleanup
-from controller.commands import expose as controller_expose
 from controller.commands import takeover as controller_takeover
 from controller.commands.cleanup_options import CLEANUP_OPTIONS
 from controller.commands.shared_options import SERVICE_OPTIONS, TAKEOVER_OPTIONS
 from controller.config.settings import with_groups
 from controller.kubevirt.resources import SERVICES
+from controller.kubevirt.services import ServicePort, ServiceRequest, make_service
+from controller.kubevirt.vmi_types import VMITemplate
 from controller.version import version as version_of_vmherd
 from plugin.command import verb
-from plugin.connection import Session, carry_out
+from plugin.connection import Failed, Session, carry_out
 from plugin.flags import CLIENT, SERVER, Flags, flags_of, given
 from plugin.printing import note, print_value
 from plugin.reading import Reader
@@ -68,19 +72,44 @@ def expose(ctx: click.Context, /, arguments: tuple[str, ...], **values: Any) -> 
     subjects, flags = parse_subjects(arguments), flags_of(values)
     if len(subjects) != 1 or not subjects[0].name:
         raise click.UsageError("name one object, such as vmpool/web")
-    settings = controller_expose.Settings(**given(ctx, SERVICE_OPTIONS))
-    controller_expose.check(settings)
-    carry_out(flags, lambda session: _expose(session, subjects[0], settings))
+    chosen = given(ctx, SERVICE_OPTIONS)
+    for name in ("target_port", "protocol", "port_name"):
+        if chosen.get(name) and not chosen.get("port"):
+            flag = f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"{flag} needs --port as well, because it describes that port")
+    carry_out(flags, lambda session: _expose(session, subjects[0], chosen))
 
 
-async def _expose(session: Session, subject: Subject, settings: controller_expose.Settings) -> None:
-    """Create the Service. Raise Failed, CommandFailed, ApiError."""
+async def _expose(session: Session, subject: Subject, chosen: Mapping[str, Any]) -> None:
     [target] = await Reader(session, session.namespace).targets([subject])
-    document: Any = controller_expose.service_of(str(target), target.kind, target.resource, target.owner, settings)
+    reference = controller_reference(target.resource, target.owner.metadata)
+    request = service_request(chosen, target.key.namespace)
+    document: Any = make_service(target.owner, target.kind.vmi_template or VMITemplate, reference, request)
+    if isinstance(document, FieldError):
+        raise Failed(f"{target} cannot be exposed: {document.message}")
     if session.flags.dry_run != CLIENT:
         answer = await session.create(SERVICES, target.key.namespace, msgspec.json.encode(document))
         document = msgspec.json.decode(answer)
-    report(session.flags, f"service/{settings.name}", document, "exposed")
+    report(session.flags, f"service/{chosen['name']}", document, "exposed")
+
+
+def service_request(chosen: Mapping[str, Any], namespace: str) -> ServiceRequest:
+    """Return the request of the options `SERVICE_OPTIONS` that a user has set, as `virtctl expose` reads them."""
+    given = {**dict.fromkeys((option.name or "" for option in SERVICE_OPTIONS), ""), **chosen}
+    port = ServicePort(
+        given["port"] or 0, name=given["port_name"], protocol=given["protocol"], target_port=given["target_port"]
+    )
+    families = tuple(given["ip_family"].split(",")) if given["ip_family"] else ()
+    return ServiceRequest(
+        name=given["name"],
+        namespace=namespace,
+        type=given["type"],
+        ports=(port,) if port.port else (),
+        cluster_ip=given["cluster_ip"],
+        external_ip=given["external_ip"],
+        ip_families=families,
+        ip_family_policy=given["ip_family_policy"] or ("PreferDualStack" if len(families) > 1 else ""),
+    )
 
 
 @verb("version", "Print the version. No cluster is needed.")

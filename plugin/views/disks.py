@@ -16,7 +16,6 @@ from controller.pool.spec.template import DiskChange, disk_change
 from plugin.views.history import Revision
 
 LISTED: Final = 10
-"""The largest number of VMs, or of disks, that a text lists."""
 
 
 def disk_steps(snapshot: Snapshot) -> list[PendingStep]:

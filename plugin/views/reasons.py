@@ -21,8 +21,6 @@ from plugin.views.tables import age, printable, short, wrapped
 from plugin.views.upcoming import Upcoming
 
 LISTED = 3
-"""The largest number of VMs, and of planned actions, that the command `why` lists."""
-
 FENCE = "kubectl taint nodes {} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
 """The command after which KubeVirt starts the VMs of a lost node again. If the machine runs, it damages their disks."""
 
@@ -34,7 +32,6 @@ COMMANDS = ("try", "fence")
 USUAL_LEASE_S = 15
 
 INDENT = 11
-"""The number of characters before the text of a reason."""
 
 
 class Reason(Struct, frozen=True, kw_only=True, rename="camel"):

@@ -30,7 +30,6 @@ from controller.runtime.waits import Why
 from informers.meta import ObjectMeta, annotations_of
 
 LISTED = 10
-"""The largest number of names in one line."""
 
 
 class Leaving(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

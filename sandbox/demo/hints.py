@@ -50,7 +50,6 @@ MORE_LINES: Final[Sequence[tuple[str, tuple[Command, ...]]]] = (
         tuple(("kubectl", "vmherd", v, POOL) for v in ("tree", "why")),
     ),
 )
-"""Lines to paste that have no key. Each entry is a purpose and commands."""
 
 
 class Report(Struct, frozen=True, kw_only=True):

@@ -16,8 +16,6 @@ from sandbox.demo.hints import Report
 from sandbox.kubectl import KubectlMissing, kubectl_path
 
 END_S = 3.0
-"""The seconds after which a command that does not end is killed."""
-
 PLUGIN = ("kubectl", "vmherd")
 
 

@@ -14,8 +14,6 @@ from controller.kubevirt.resources import VMS
 MAX_EVENTS = 10
 FEW_EVENTS = 2
 FRAME_LINES = 2
-"""The number of lines of a table without its rows: the header and an empty line."""
-
 WIDE = 100
 """The width of a terminal in which Events have a column for the reason."""
 
@@ -27,7 +25,6 @@ UID_LENGTH = 8
 Line: TypeAlias = Sequence[str | Text]
 
 REVISION = "kubevirt.io/vm-pool-revision-name"
-"""The label on a pool's VMs and VMIs. Its value is the name of their revision."""
 
 
 class Row(Struct, frozen=True):

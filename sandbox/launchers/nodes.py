@@ -11,6 +11,7 @@ from zlib import crc32
 
 import msgspec
 
+from controller.kubevirt.vmi_types import CPU_CHANGE, MEMORY_CHANGE
 from informers.meta import ObjectMeta, labels_of
 from sandbox.launchers.pods import (
     MIGRATION_UID,
@@ -100,9 +101,6 @@ def new_node(name: str, now: datetime) -> dict[str, Any]:
 
 EVACUATION: Final = "kubevirt.io/evacuationMigration"
 """The annotation of a migration whose purpose is to empty a node. The value is the node."""
-
-CPU_CHANGE: Final = "HotVCPUChange"
-MEMORY_CHANGE: Final = "HotMemoryChange"
 
 DURATION_S: Final = 1.0
 Pods = Iterable[Pod]

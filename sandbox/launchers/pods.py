@@ -24,11 +24,7 @@ from sandbox.vmis import (
 )
 
 CREATED_BY: Final = "kubevirt.io/created-by"
-"""The label on a Pod of a VMI. Its value is the UID of the VMI."""
-
 MIGRATION_UID: Final = "kubevirt.io/migrationJobUID"
-"""The label on a migration's target Pod. Its value is the UID of the migration."""
-
 Fields = dict[str, Any]
 
 

@@ -24,7 +24,6 @@ _BY_NAME = "name"
 
 
 InformerOf: TypeAlias = Callable[..., SharedInformer[Any]]
-"""A function that creates an informer. The keyword arguments are the index functions of the informer's cache."""
 
 
 class LauncherSimulator:

@@ -64,7 +64,6 @@ RECOVERY: Final = (
 UNDERWAY: Final = "unable to complete request: stop/start already underway"
 
 SHORTEST_GRACE_S: Final = 1
-"""The grace period of the VMI in seconds for a forced restart."""
 
 
 class JsonPatch(Struct, frozen=True):

@@ -20,8 +20,6 @@ LABELS: Final = {
         "the name of the pool that has kept the disk of a deleted VM; other pools do not use the disk",
     ),
 }
-"""For each label: the objects that have it, and its meaning."""
-
 SOURCE: Final = Path(__file__).with_name("annotations.md.in")
 HEADER: Final = ("annotation", "on", "value", "meaning", "with another value")
 

@@ -26,8 +26,6 @@ PLATFORMS = {
     "darwin-amd64": "x86_64-apple-darwin",
     "darwin-arm64": "aarch64-apple-darwin",
 }
-"""The names of the platforms for krew, and for uv."""
-
 COMPILED = "msgspec"
 """The package that needs its extension modules. The others work without, and those would be most of the archive."""
 
