@@ -22,8 +22,6 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class Options(Struct, frozen=True):
-    """What to run. Without `sizes`, each case runs with its own sizes."""
-
     rounds: int = 3
     sizes: tuple[int, ...] = ()
     against: str = ""

@@ -27,7 +27,6 @@ def rss_mb(pid: int) -> float:
 
 
 def cpu_of_machine_s() -> float:
-    """Return the CPU time that all processes of this machine have used, in seconds."""
     user, nice, system, *_ = map(int, (PROC / "stat").read_text().split(maxsplit=9)[1:9])
     return (user + nice + system) / TICKS
 

@@ -74,7 +74,6 @@ def note(result: Result, file: Path = FILE) -> None:
 
 
 def quoted(page: Path) -> str:
-    """Return the text of a page with the figures that it names."""
     text = TABLES.sub(lambda found: f"{found[1]}{_tables(found[2].split())}\n", page.read_text())
     return FIGURE.sub(lambda found: f"{found[1]}{_figure(found[2], found[3])}", text)
 

@@ -25,7 +25,6 @@ class Permission(Struct, frozen=True, order=True):
 
     @property
     def subject(self) -> str:
-        """Return the resource and the namespace as text, for example `pods in namespace default`."""
         plural = f"{self.resource}.{self.group}" if self.group else self.resource
         named = f' "{self.name}"' if self.name else ""
         place = f"in namespace {self.namespace}" if self.namespace else "in all namespaces"

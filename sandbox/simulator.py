@@ -122,9 +122,17 @@ class _Cluster:
 
         self._vm_simulator = simulator_of(VMS, self._vm_step, self._on_vm_change)
         self._vmi_simulator = simulator_of(VMIS, self._vmi_step, self._on_vmi_change)
-        self._volume_simulator = simulator_of(DATA_VOLUMES, self._volume_step, self._on_volume_change)
+        self._volume_simulator = simulator_of(
+            DATA_VOLUMES,
+            lambda volume, *at: volume_step(volume, self._claims.store.get(volume.metadata.key), *at),
+            lambda change: self._enqueue_users(subject_of(change).metadata.key),
+        )
         self._claim_simulator = simulator_of(CLAIMS, self._claim_step, self._on_claim_change)
-        self._disk_simulator = simulator_of(PERSISTENT_VOLUMES, self._disk_step, self._on_disk_change)
+        self._disk_simulator = simulator_of(
+            PERSISTENT_VOLUMES,
+            self._disk_step,
+            lambda change: self._claim_simulator.enqueue([subject_of(change).claim_key]),
+        )
         self._classes.add_handler(lambda _: self._claim_simulator.enqueue_all())
         self._launchers: LauncherSimulator | None = None
         if launchers:
@@ -178,9 +186,6 @@ class _Cluster:
         volumes = _storage_of(vmi, self._volumes).values()
         return any(waiting_phase(volume.metadata) and phase_of_volume(volume) != SUCCEEDED for volume in volumes)
 
-    def _volume_step(self, volume: SimulatedDataVolume, now: datetime, first_seen: datetime) -> Step:
-        return volume_step(volume, self._claims.store.get(volume.metadata.key), now, first_seen)
-
     def _claim_step(self, claim: SimulatedClaim, now: datetime, _: datetime) -> Step:
         users = self._vmis.store.by_index(_STORAGE, str(claim.metadata.key))
         has_class = self._classes.store.get(ObjectKey("", claim.wanted.storage_class_name or "")) is not None
@@ -201,18 +206,12 @@ class _Cluster:
         self._vm_simulator.enqueue([key])
         self._claim_simulator.enqueue(ObjectKey(key.namespace, name) for name in vmi.storage)
 
-    def _on_volume_change(self, change: Change[SimulatedDataVolume]) -> None:
-        self._enqueue_users(subject_of(change).metadata.key)
-
     def _on_claim_change(self, change: Change[SimulatedClaim]) -> None:
         claim = subject_of(change)
         key = claim.metadata.key
         self._volume_simulator.enqueue([key])
         self._disk_simulator.enqueue([claim.volume_key])
         self._enqueue_users(key)
-
-    def _on_disk_change(self, change: Change[PersistentVolume]) -> None:
-        self._claim_simulator.enqueue([subject_of(change).claim_key])
 
     def _enqueue_users(self, storage: ObjectKey) -> None:
         for simulator, informer in ((self._vm_simulator, self._vms), (self._vmi_simulator, self._vmis)):

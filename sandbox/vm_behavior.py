@@ -81,12 +81,13 @@ def _run(situation: Situation) -> Step:
     update = _update(vm, own_vmi, related) if is_provisioned else None
     if update is not None and update.patch is not None and not stops:
         effects.append(Change(VMIS, vm.metadata.name, update.patch))
+    lacks_data_volumes = vm.data_volume_templates and not related.serves_data_volumes
     done = Pass(
         starts=starts,
         stops=stops,
         generation=None if own_vmi is None else _generation_in(own_vmi) if bumped is None else vm.generation,
         restart_message=None if update is None else update.restart_message,
-        failure=NO_DATA_VOLUMES if situation.lacks_data_volumes else update.failure if update is not None else None,
+        failure=NO_DATA_VOLUMES if lacks_data_volumes else update.failure if update is not None else None,
     )
     if starts and situation.settings.detail == "short":
         return Step(effects=tuple(effects))

@@ -56,10 +56,6 @@ class Situation(Struct, frozen=True):
         vmi = self.related.vmi
         return vmi if vmi is not None and is_controlled_by(vmi.metadata, self.vm.metadata.uid) else None
 
-    @property
-    def lacks_data_volumes(self) -> bool:
-        return not self.related.serves_data_volumes and bool(self.vm.data_volume_templates)
-
 
 class Pass(Struct, frozen=True, kw_only=True):
     """The actions and findings of one run of the VM controller, before the run writes the VM's status.

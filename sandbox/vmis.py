@@ -153,8 +153,6 @@ class VMIState(Struct, frozen=True):
 
 
 class SimulatedVMI(Struct, frozen=True):
-    """A VMI. The fields that its users left out have empty values."""
-
     metadata: ObjectMeta = ObjectMeta()
     spec: VMISpec | None = None
     status: VMIStatus | None = None
@@ -178,7 +176,6 @@ class SimulatedVMI(Struct, frozen=True):
 
     @property
     def node(self) -> str:
-        """Return the node of the VMI, or "" if the VMI has no node yet."""
         return self.told.node_name or ""
 
     @property
@@ -222,7 +219,6 @@ class SimulatedVMI(Struct, frozen=True):
 
     @property
     def history(self) -> tuple[PhaseTransition, ...]:
-        """Return the phase changes of the VMI with their times. The first entry is the oldest change."""
         return self.told.phase_transition_timestamps or ()
 
     @property
@@ -231,7 +227,6 @@ class SimulatedVMI(Struct, frozen=True):
 
     @property
     def migration(self) -> Mapping[str, Any]:
-        """Return the state of the VMI's last migration, or {} if the VMI was never migrated."""
         return self.told.migration_state or {}
 
     @property
@@ -240,7 +235,6 @@ class SimulatedVMI(Struct, frozen=True):
 
     @property
     def problem(self) -> str:
-        """Return the reason why the VMI cannot start or is paused, or ""."""
         for type_, status in (("Synchronized", "False"), ("PodScheduled", "False"), ("Paused", "True")):
             if self.has(type_, status) and (condition := self.condition(type_)):
                 return condition.reason or ""
@@ -260,7 +254,6 @@ VMIS: Final = Resource(
 
 
 def decode_domain(domain: Raw) -> Domain:
-    """Return the decoded domain, or an empty domain if the domain is invalid."""
     try:
         return _decode_domain(domain) or Domain()
     except msgspec.DecodeError:
@@ -289,5 +282,4 @@ def address_for(vmi: SimulatedVMI) -> str:
 
 
 def _number(vmi: SimulatedVMI) -> int:
-    """Return a number for the node and the address that depends only on the VMI's UID."""
     return crc32(vmi.metadata.uid.encode())

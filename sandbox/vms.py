@@ -50,7 +50,6 @@ class Template(Struct, frozen=True):
 
     @property
     def decoded(self) -> _TemplateSpec:
-        """Return the fields of the spec that the simulator reads, or no fields if they cannot be decoded."""
         try:
             return _decode_template_spec(self.spec)
         except msgspec.DecodeError:
@@ -126,7 +125,6 @@ class SimulatedVM(Struct, frozen=True):
 
     @property
     def volumes(self) -> tuple[Volume, ...]:
-        """Return the volumes in the VM's template, or () if the volumes cannot be decoded."""
         return self.template.decoded.volumes or ()
 
     @property

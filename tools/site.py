@@ -74,7 +74,6 @@ def add_mermaid(work: Path) -> None:
 
 
 def _navigation(index: str) -> str:
-    """Return the sections of the index with their pages, in TOML."""
     sections = [f"{{{json.dumps('Home')} = {json.dumps('README.md')}}}"]
     for section in index.split("\n## ")[1:]:
         pages = ", ".join(f"{{{json.dumps(title)} = {json.dumps(page)}}}" for title, page in ENTRY.findall(section))
@@ -83,7 +82,6 @@ def _navigation(index: str) -> str:
 
 
 def versions(site: Path) -> Iterator[str]:
-    """Yield the versions that the directory has, the newest first."""
     found = [path.name for path in site.iterdir() if VERSION.fullmatch(path.name)]
     yield from sorted(found, key=lambda name: [int(part) for part in name.split(".")], reverse=True)
 

@@ -84,12 +84,9 @@ class Pace:
         self.pause_s = 0.05 if quick else 0.2
 
 
-def size_of(vmis: int) -> Size:
-    return Size(max(1, vmis // SET_SIZE), min(SET_SIZE, vmis), max(1, vmis // 3 // POOL_SIZE), min(POOL_SIZE, vmis))
-
-
 def _run(setting: Setting) -> Round:
-    size, pace = size_of(setting.size), Pace(quick=setting.quick)
+    vmis, pace = setting.size, Pace(quick=setting.quick)
+    size = Size(max(1, vmis // SET_SIZE), min(SET_SIZE, vmis), max(1, vmis // 3 // POOL_SIZE), min(POOL_SIZE, vmis))
     empty = Size(1, 1, 1, 1)
     with _settled(setting.directory / "empty", empty, pace) as replay:
         base = _cold_start(replay, setting.directory / "empty")

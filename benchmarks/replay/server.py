@@ -77,8 +77,6 @@ INITIAL_END = b',"annotations":{"k8s.io/initial-events-end":"true"}'
 
 
 class Server:
-    """Answers the requests of one client, from `store`."""
-
     def __init__(self, store: Store) -> None:
         self.store = store
         self.seen = Statistics()

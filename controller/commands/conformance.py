@@ -63,12 +63,8 @@ def _read_factor(text: str) -> float:
     raise ValueError("a factor from 0.01 to 100, such as 2")
 
 
-def _read_patterns(text: str) -> tuple[str, ...]:
-    return tuple(part for part in text.split(",") if part)
-
-
 FACTOR: Final = Value("factor", _read_factor, lambda factor: f"{factor:g}")
-PATTERNS: Final = Value("pattern,...", _read_patterns)
+PATTERNS: Final = Value("pattern,...", lambda text: tuple(filter(None, text.split(","))))
 
 LIST: Final = Switch("list", "print the cases as a table, and run none")
 

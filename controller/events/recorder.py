@@ -208,7 +208,7 @@ class EventRecorder:
                 await self._send(series)
                 self._failing = False
             except Exception as error:
-                if queue.failures < len(RETRY_DELAYS_S) and _is_temporary(error):
+                if queue.failures < len(RETRY_DELAYS_S) and _drop_reason(error) == "unreachable":
                     self._work.add_after(namespace, max(RETRY_DELAYS_S[queue.failures], _retry_after_s(error)))
                     queue.failures += 1
                     return
@@ -255,10 +255,6 @@ class EventRecorder:
             name=series.ref.name,
             event_reason=series.reason,
         )
-
-
-def _is_temporary(error: Exception) -> bool:
-    return isinstance(error, TransportError | ServerError | TooManyRequests) and not isinstance(error, GateClosed)
 
 
 def _retry_after_s(error: Exception) -> float:

@@ -52,12 +52,10 @@ class Lease(Struct, frozen=True, kw_only=True):
 
     @property
     def holder(self) -> str:
-        """Return the identity of the holder, or "" if the lease was released."""
         return self.record.holder_identity or ""
 
     @property
     def note(self) -> str:
-        """Return the text of the annotation `QUARANTINE`, or ""."""
         return annotations_of(self.metadata).get(QUARANTINE, "")
 
 

@@ -85,10 +85,6 @@ def _is_true(condition: str, reason: str = "") -> Number:
     )
 
 
-def _lacking(figures: SetFigures) -> int | None:
-    return figures.desired - figures.ready if figures.desired > figures.ready else None
-
-
 def _only_if(number: Number) -> Number:
     return lambda figures: number(figures) or None
 
@@ -108,7 +104,7 @@ COMMON_GAUGES: Mapping[str, tuple[str, Number]] = {
     ),
     "replicas_unavailable": (
         "Replicas that the spec requests and that are not ready; no series if all replicas are ready.",
-        _lacking,
+        lambda figures: max(figures.desired - figures.ready, 0) or None,
     ),
     "replicas_max_unavailable": (
         "Replicas that may be unavailable at the same time; no series if all replicas are ready.",

@@ -78,7 +78,6 @@ def scrape_permissions(config: Config) -> tuple[Permission, ...]:
 
 
 def _owner_permissions(group: str, plural: str) -> Iterable[tuple[str, str, str, str]]:
-    """Yield the group, resource, subresource and verb of each permission for a reconciled kind."""
     yield from ((group, plural, "", verb) for verb in READ)
     yield group, plural, "status", "patch"
     # If OwnerReferencesPermissionEnforcement is enabled, only users with this permission may set blockOwnerDeletion.

@@ -65,7 +65,6 @@ class RolloutStrategy:
 
 
 def rollout_of(found: Collection[KubeVirt]) -> RolloutSettings:
-    """Return what all KubeVirt objects of a cluster say."""
     return RolloutSettings(
         changes=bool(found) and all(map(_updates_live, found)),
         migrates=bool(found) and all(LIVE_MIGRATE in _methods_of(each) for each in found),

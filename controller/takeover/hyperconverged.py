@@ -103,16 +103,13 @@ def _have_list(steps: Sequence[Step]) -> bool:
             case "remove":
                 exists = False
             case "add" | "replace":
-                exists = isinstance(value if path == PATCHES else _patches_in(value), list)
+                inner = value.get("patches") if isinstance(value, dict) else None
+                exists = isinstance(value if path == PATCHES else inner, list)
             case "test":
                 pass
             case other:
                 raise Unclear(f"the annotation {ANNOTATION} has a step {other!r} for {path}")
     return exists
-
-
-def _patches_in(customizations: object) -> object:
-    return customizations.get("patches") if isinstance(customizations, dict) else None
 
 
 def _has_our_patch(step: Step) -> bool:

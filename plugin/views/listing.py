@@ -115,16 +115,13 @@ def why_of_member(situation: Situation, member: Member) -> str:
     if not member.is_updated and not member.is_deleting and situation.revision:
         if member.revision == situation.revision and member.running_revision:
             texts.append(f"VMI on revision {member.running_revision}")
-        blockers = names_in_the_way(situation.members)
+        # An update may have to wait for the updated members that are not ready.
+        updated = (each for each in situation.members if each.is_updated and not each.is_ready)
+        blockers = [each.name for each in updated if each.problem]
         if blockers and member.name not in blockers:
             texts.append(f"waits for {listed(blockers)}")
     texts.append(member.note)
     return ", ".join(text for text in texts if text)
-
-
-def names_in_the_way(members: Iterable[Member]) -> list[str]:
-    """Return the updated members that are not ready. An update may have to wait for them."""
-    return [each.name for each in members if each.is_updated and not each.is_ready and each.problem]
 
 
 def listed(names: Sequence[str]) -> str:

@@ -113,9 +113,9 @@ def reasons_of(
         lines += [("next", text) for text in _next(situation.plan, upcoming, now)]
     if leader is not None and leader.is_alive and not other_writer:
         lines.append(("leader", leader.text))
+    lost = sorted({each.lost_node for each in situation.members if each.lost_node})[:LISTED]
     lines += [
-        ("fence", f"{FENCE.format(quote(printable(node)))}{flags}  # only if the machine is off")
-        for node in _lost_nodes(situation)
+        ("fence", f"{FENCE.format(quote(printable(each)))}{flags}  # only if the machine is off") for each in lost
     ]
     advice = dict.fromkeys(_advice(situation, keeps_templates=not other_writer))
     lines += [("try", f"{text}{flags}") for text in advice]
@@ -150,10 +150,6 @@ def leader_of(leases: Iterable[Lease], now: datetime) -> Leader:
         text = f"no controller renews the lease: the last one {'was ' if lease.holder else ''}{text}"
         dead = Leader(is_alive=False, text=text, since=time_text(renewed))
     return dead
-
-
-def _lost_nodes(situation: Situation) -> list[str]:
-    return sorted({each.lost_node for each in situation.members if each.lost_node})[:LISTED]
 
 
 def _held(situation: Situation, *, plans: bool) -> Iterable[str]:

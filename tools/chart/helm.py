@@ -22,7 +22,6 @@ def find_helm(major: int) -> Path:
 
 
 def pinned(major: int) -> str:
-    """Return the pinned version, such as "v3.22.0"."""
     return _required(major, f"helm.sh/helm/v{major}")
 
 

@@ -3,7 +3,7 @@
 import io
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -129,15 +129,15 @@ def take() -> Shots:
         for command in COMMANDS:
             output_of(cluster, command)
         until(lambda: _has_stopped(cluster.view()), "the update has stopped at the bad image")
+        header, *rows = clean_table(output_of(cluster, _command("tree"))).splitlines()
         return Shots(
             demo=_screen(clean_objects(cluster.view())),
-            tree=_typed("tree", _coloured_table(clean_table(output_of(cluster, _command("tree"))).splitlines())),
+            tree=_typed("tree", [header, *coloured_column(rows, header.index("STATUS"))]),
             why=_typed("why", map(coloured_topic, clean_text(output_of(cluster, _command("why"))).splitlines())),
         )
 
 
 def _has_stopped(view: View) -> bool:
-    """Return True if a VM cannot pull its image, and the pool's status says so."""
     [pool] = view.owners[POOLS.short_names[0]]
     return STOPPED in {vm.cells["Status"] for vm in view.vms} and STOPPED in pool.cells["Problem"]
 
@@ -151,10 +151,6 @@ def _screen(view: View) -> RenderableType:
 
 def _command(verb: str) -> Command:
     return "kubectl", "vmherd", verb, POOL
-
-
-def _coloured_table(lines: Sequence[str]) -> list[str]:
-    return [lines[0], *coloured_column(lines[1:], lines[0].index("STATUS"))]
 
 
 def _typed(verb: str, output: Iterable[str]) -> Text:

@@ -75,7 +75,6 @@ def _plain(options: Iterable[click.Option]) -> str:
 
 
 def _plain_default(option: click.Option) -> str:
-    """The default as a user writes it, or "" if the flag has none."""
     if option.is_flag:
         return "on" if option.default is True else "off"
     return code(str(option.default)) if isinstance(option.default, str | int | float) and option.default != "" else ""

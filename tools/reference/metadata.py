@@ -69,7 +69,6 @@ def page() -> str:
 
 
 def known_names() -> set[str]:
-    """The labels and annotations in the code, without the prefix itself."""
     values: Mapping[str, object] = vars(names)
     found = {value for value in values.values() if isinstance(value, str) and value.startswith(names.PREFIX)}
     return found - {names.PREFIX}

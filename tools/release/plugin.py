@@ -40,7 +40,6 @@ HERE = Path(__file__).parent
 
 
 def archive(uv: Path, platform: str, wheel: Path, *, source: Path, scratch: Path, epoch: int) -> bytes:
-    """Return an archive with a program, the pinned packages, the content of the wheel, and the licence."""
     directory, library = scratch / platform, scratch / platform / "lib"
     lock = source / ".ci" / "requirements-plugin.txt"
     [pin] = re.findall(rf"^{COMPILED}==.*(?:\n +--hash=.*)+", lock.read_text(), re.MULTILINE)
