@@ -26,11 +26,6 @@ ICON_PREFIX = "data:image/svg+xml;base64,"
 MARKER = "@VERSION@"
 
 
-def with_icon(about: str, picture: bytes) -> str:
-    """Return the text of `Chart.yaml` with this picture as its icon. Raises ValueError if the text has no icon."""
-    return _replaced(about, r"^icon: .*$", f"icon: {ICON_PREFIX}{base64.b64encode(picture).decode()}", "icon")
-
-
 def with_facts(about: str, known: Project) -> str:
     for field in ("version", "appVersion"):
         about = _replaced(about, rf"^{field}: .*$", f"{field}: {known.version}", field)
@@ -81,6 +76,8 @@ def chart_files() -> dict[Path, str]:
     definitions = sorted((ROOT / "manifests" / "crds").glob("*.yaml"))
     values = read_values((CHART / "values.yaml").read_text())
     known = read_project(ROOT)
+    about = with_facts((CHART / "Chart.yaml").read_text(), known)
+    icon = base64.b64encode((ROOT / "charts" / "icon.svg").read_bytes())
     return {
         **{CHART / "files" / "crds" / path.name: path.read_text() for path in definitions},
         CHART / "templates" / "_rules.tpl": rules.template(),
@@ -89,9 +86,7 @@ def chart_files() -> dict[Path, str]:
         CHART / "files" / "dashboards" / "fleet.json": fleet_dashboard((SOURCES / "fleet.json.in").read_text()),
         CHART / "files" / "defaults.json": json.dumps({each.name: each.default for each in values}, indent=2) + "\n",
         CHART / "values.schema.json": schema.document(values),
-        CHART / "Chart.yaml": with_icon(
-            with_facts((CHART / "Chart.yaml").read_text(), known), (ROOT / "charts" / "icon.svg").read_bytes()
-        ),
+        CHART / "Chart.yaml": _replaced(about, r"^icon: .*$", f"icon: {ICON_PREFIX}{icon.decode()}", "icon"),
         CHART / "README.md": readme((SOURCES / "README.md.in").read_text().replace(MARKER, known.version), values),
         ROOT / "Dockerfile": dockerfile((ROOT / "Dockerfile").read_text(), known),
     }

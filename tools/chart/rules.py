@@ -47,7 +47,9 @@ class Rule(Struct, frozen=True):
 
 def template() -> str:
     parts = {**controller_rules(), **command_rules(), **user_rules()}
-    return HEADER + "".join(_define(name, rules) for name, rules in parts.items())
+    texts = {name: "".join(map(_yaml, rules)) for name, rules in parts.items()}
+    defined = (f'\n{{{{- define "vmherd.rules.{name}" }}}}\n{text}{{{{- end }}}}\n' for name, text in texts.items())
+    return HEADER + "".join(defined)
 
 
 def controller_rules() -> dict[str, tuple[Rule, ...]]:
@@ -147,10 +149,6 @@ def rules_for(permissions: Iterable[Permission]) -> tuple[Rule, ...]:
         Rule(group, tuple(plurals), wanted_verbs, (name,) if name else ())
         for (group, wanted_verbs, name), plurals in resources.items()
     )
-
-
-def _define(name: str, rules: Iterable[Rule]) -> str:
-    return f'\n{{{{- define "vmherd.rules.{name}" }}}}\n' + "".join(map(_yaml, rules)) + "{{- end }}\n"
 
 
 def _yaml(rule: Rule) -> str:
