@@ -75,7 +75,8 @@ async def run(config: Config) -> int:
     stop = asyncio.Event()
     try:
         with stopped_by_signals(stop):
-            await serve(config, stop, built=_freeze_program, synced=_freeze_cached_objects)
+            # The objects of the first lists stay, and have no reference cycles. To visit them would block the loop.
+            await serve(config, stop, built=_freeze_program, synced=gc.freeze)
     except (Exception, ExceptionGroup) as error:
         raise _fatal(error) from error
     return 0
@@ -350,14 +351,6 @@ def _freeze_program() -> None:
     """
     gc.freeze()
     gc.set_threshold(20_000, 10, 500)
-
-
-def _freeze_cached_objects() -> None:
-    """Exclude the objects of the first lists from garbage collection.
-
-    They stay, and have no reference cycles. A collection would visit them all and block the loop.
-    """
-    gc.freeze()
 
 
 def _fatal(error: BaseException) -> Fatal:

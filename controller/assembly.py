@@ -81,10 +81,6 @@ BUDGET_CACHE: Final = Cache({NAMESPACE: by_namespace}, without_foreign_annotatio
 """The cache of PodDisruptionBudgets, which exists only with the flag `--disruption-budgets` (P27)."""
 
 
-def utc_now() -> datetime:
-    return datetime.now(UTC)  # noqa: TID251 - only this function reads the wall clock; components receive it
-
-
 class Platform(NamedTuple):
     """The threads, clocks and API clients, which a simulation replaces.
 
@@ -98,7 +94,7 @@ class Platform(NamedTuple):
         time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     )
     cpu: Callable[[], float] = time.thread_time
-    now: Callable[[], datetime] = utc_now
+    now: Callable[[], datetime] = partial(datetime.now, UTC)  # noqa: TID251 - only here: components receive it
     open_client: OpenClient = open_client
 
 

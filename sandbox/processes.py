@@ -42,7 +42,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=_environment(),
+                env=environment(),
                 # With a separate process group, Ctrl-C in the terminal reaches only the parent. The parent then stops
                 # its children in order.
                 process_group=0,
@@ -152,6 +152,6 @@ def _reserve(port: int) -> bool:
     return True
 
 
-def _environment() -> Mapping[str, str]:
+def environment() -> Mapping[str, str]:
     """Return the environment of this process without proxy variables, because all connections are on loopback."""
     return {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}

@@ -67,13 +67,10 @@ async def run(
     webhooks: bool = False,
     launchers: bool = False,
 ) -> None:
-    """Simulate the objects in these namespaces until the task is cancelled.
+    """Simulate the objects in these namespaces until the task is cancelled. Raises ConfigurationError.
 
-    With `virt_api`, serve the subresources of VMs in the whole cluster, and with `webhooks` KubeVirt's webhooks, which
-    treat users and KubeVirt differently: the simulator then has its own service account. With `launchers`, simulate the
-    virt-launcher Pods of VMIs, their nodes, and migrations.
-
-    Raises ConfigurationError. Without an answer of the API server, the simulator waits.
+    `virt_api` serves the subresources of VMs in the whole cluster. `webhooks` serves KubeVirt's webhooks, which treat
+    users and KubeVirt differently: the simulator then has its own service account.
     """
     credentials = await load_credentials(os.fspath(kubeconfig))
     async with AsyncExitStack() as stack:

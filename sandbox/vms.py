@@ -161,11 +161,6 @@ def finalizer_patch(vm: SimulatedVM, *, finalizer: bool) -> Patch:
     return patch_of(vm.metadata, versioned=True, metadata=changes)
 
 
-def status_patch(vm: SimulatedVM, status: VMStatus) -> Patch:
-    """Return the patch that writes this status of this version, because the server ignores the UID."""
-    return patch_of(vm.metadata, "status", versioned=True, status=status)
-
-
 def start(vm: SimulatedVM, now: datetime) -> Create:
     """Return the effect that creates the VM's VMI, with the finalizers and the status that KubeVirt gives it."""
     template = vm.template

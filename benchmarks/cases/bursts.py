@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from benchmarks import objects
 from benchmarks.case import About, Case, Measure, Round, Setting
 from benchmarks.controllers import Running, running_controller, wait_until
+from benchmarks.objects import BURST, OBJECTS
 from controller import kinds
 from controller.kubevirt.resources import VMIS, VMS
 from informers.resource import Resource
@@ -80,10 +80,6 @@ def running_cluster(directory: Path) -> Iterator[Cluster]:
         plane.stop()
 
 
-def requests_without_events(records: list[AuditRecord]) -> int:
-    return sum(record.resource not in ("events", "leases") for record in records)
-
-
 def wall_s(asked: AuditRecord, writes: list[AuditRecord]) -> float:
     return (max(record.stage_timestamp for record in writes) - asked.request_received_timestamp).total_seconds()
 
@@ -117,7 +113,7 @@ def _run(burst: Burst, setting: Setting) -> Round:
     with running_cluster(setting.directory) as cluster:
         log = setting.directory / "controller.log"
         with running_controller(cluster.kubeconfig, log, against=setting.against) as program:
-            cluster.create(burst.path(), objects.scaled(burst.document, 0))
+            cluster.create(burst.path(), OBJECTS[burst.document])
             _wait_until_it_works(cluster, burst)
             values = {"idle_mb": program.rss_mb}
             values |= _scale(cluster, burst, program, setting.size, "up", setting.size)
@@ -145,7 +141,7 @@ def _against(name: str, loop: BareLoop, values: Round, count: int) -> Round:
 
 def _wait_until_it_works(cluster: Cluster, burst: Burst) -> None:
     for replicas in (1, 0):
-        cluster.patch(burst.path(objects.BURST), {"spec": {"replicas": replicas}})
+        cluster.patch(burst.path(BURST), {"spec": {"replicas": replicas}})
         cluster.until(_reached(cluster, burst, replicas), "the first VM", within_s=BASE_TIMEOUT_S)
     time.sleep(SETTLE_S)
 
@@ -153,7 +149,7 @@ def _wait_until_it_works(cluster: Cluster, burst: Burst) -> None:
 def _scale(cluster: Cluster, burst: Burst, program: Running, replicas: int, way: str, count: int) -> Round:
     """Scale until `count` children are created or deleted. Times come from the audit log of the API server."""
     position, cpu_s = cluster.position(), program.cpu_s
-    cluster.patch(burst.path(objects.BURST), {"spec": {"replicas": replicas}})
+    cluster.patch(burst.path(BURST), {"spec": {"replicas": replicas}})
     cluster.until(_reached(cluster, burst, replicas), way, within_s=BASE_TIMEOUT_S + count * TIMEOUT_EACH_S)
     time.sleep(SETTLE_S)
     cpu_s = program.cpu_s - cpu_s
@@ -165,7 +161,7 @@ def _scale(cluster: Cluster, burst: Burst, program: Running, replicas: int, way:
         f"{way}_s": wall_s(asked, writes),
         f"{way}_cpu_ms": cpu_s / count * 1000,
         f"{way}_writes": len(writes) / count,
-        f"{way}_requests": requests_without_events(ours) / count,
+        f"{way}_requests": sum(record.resource not in ("events", "leases") for record in ours) / count,
     }
 
 

@@ -8,8 +8,3 @@ class Mode(StrEnum):
     STANDALONE = "standalone"
     TAKEOVER = "takeover"
     ALONGSIDE = "alongside"
-
-
-def mode_beside(*, kubevirt: bool) -> Mode:
-    """Return the mode that `auto` selects. `kubevirt` is True if KubeVirt is installed."""
-    return Mode.ALONGSIDE if kubevirt else Mode.STANDALONE

@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import structlog
 from msgspec import Struct, structs
 
-from controller.config.modes import Mode, mode_beside
+from controller.config.modes import Mode
 from controller.config.settings import Config, groups_in, shared_with_kubevirt
 from controller.kinds import Kind, names_of
 from controller.leaderelection.other_leader import OtherLeader, OtherLeaders
@@ -102,7 +102,7 @@ async def decide_mode(client: Requests, config: Config) -> Config:
     if config.mode != Mode.AUTO:
         return config
     installation = await find_kubevirt(client, config.kubevirt_namespace)
-    mode = mode_beside(kubevirt=not isinstance(installation, Absent))
+    mode = Mode.STANDALONE if isinstance(installation, Absent) else Mode.ALONGSIDE
     return structs.replace(config, mode=mode.value, **groups_in(mode))
 
 

@@ -1,6 +1,5 @@
 """This module runs experiments, one after the other, in a thread of its own. So the tables stay live meanwhile."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from msgspec import structs
 
+from sandbox import processes
 from sandbox.demo.experiments import Command, Experiment
 from sandbox.demo.hints import Report
 from sandbox.kubectl import KubectlMissing, kubectl_path
@@ -27,8 +27,7 @@ def as_process(command: Command) -> list[str]:
 
 
 def environment(kubeconfig: Path) -> Mapping[str, str]:
-    direct = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
-    return {**direct, "KUBECONFIG": str(kubeconfig), "TMPDIR": str(kubeconfig.parent)}
+    return {**processes.environment(), "KUBECONFIG": str(kubeconfig), "TMPDIR": str(kubeconfig.parent)}
 
 
 class Runner:
