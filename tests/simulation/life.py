@@ -137,6 +137,8 @@ def _unfinished(kind: str, name: str, owner: Document, members: list[Document]) 
         notes = "" if LAST_IMAGE in str(template) else ", and an old template"
         notes += ", after a return" if ROLLED_BACK in (owner["metadata"].get("annotations") or {}) else ""
         return [f"{kind} {name} has {counts} of {spec['replicas']}{notes}"]
-    if (told := status.get("readyReplicas")) != counts[1]:
-        return [f"the status of {kind} {name} has {told} ready, and {counts[1]} are"]
+    # KubeVirt's CRDs have no field for the updated ones.
+    told = [status.get("readyReplicas") or 0, status.get("updatedReplicas", counts[2])]
+    if told != counts[1:]:
+        return [f"the status of {kind} {name} has {told} ready and updated, and {counts[1:]} are"]
     return []

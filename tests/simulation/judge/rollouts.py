@@ -94,9 +94,9 @@ def _has_stopped_vm(state: State, uid: str) -> bool:
 
 
 def _is_about_to_work(life: Life, uid: str, at: float) -> bool:
-    """True if the next status says that all VMs are ready with the present template."""
-    later = (each for each in life.changes if at < each.at < at + 1 and each.resource in (POOLS, SETS) and each.after)
-    return any(each.last["metadata"]["uid"] == uid and _all_are_ready(each.last) for each in later)
+    """True if a status of this moment says that all VMs are ready with the present template."""
+    near = (each for each in life.changes if abs(each.at - at) < 1 and each.resource in (POOLS, SETS) and each.after)
+    return any(each.last["metadata"]["uid"] == uid and _all_are_ready(each.last) for each in near)
 
 
 def _min_ready_s(owner: Document) -> float:
