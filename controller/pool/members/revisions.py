@@ -193,12 +193,23 @@ def _new_name(snapshot: Snapshot, template: Template) -> str:
 
     If this name is taken, is left to KubeVirt (see `is_revision_name`), or is too long for a label of a VM, a part of
     the template's digest is added. If this name is taken too, a number is added. The garbage collector may not have
-    deleted the revisions of earlier pools with the same name yet. If necessary, the pool's name is cut.
+    deleted the revisions of earlier pools with the same name yet. VMs of an earlier pool may have the name as a label.
+    If necessary, the pool's name is cut.
     """
     pool, generation = snapshot.owner.metadata.name, snapshot.owner.metadata.generation or 0
     name, digest = f"{pool}-{generation}", f"-{generation}-{template.digest[:8]}"
-    if len(name) <= LABEL_LENGTH and is_revision_name(name) and name not in snapshot.revision_names:
+    is_taken = name in snapshot.revision_names or _has_older_vm(snapshot)
+    if len(name) <= LABEL_LENGTH and is_revision_name(name) and not is_taken:
         return name
     suffixes = (digest if number == 0 else f"{digest}-{number}" for number in count())
     names = (cut(pool, LABEL_LENGTH - len(suffix)) + suffix for suffix in suffixes)
     return next(name for name in names if name not in snapshot.revision_names)
+
+
+def _has_older_vm(snapshot: Snapshot) -> bool:
+    """Return True if the pool has no revision, and a VM of its names is not younger: one of an earlier pool (P3)."""
+    since = snapshot.owner.metadata.creation_timestamp
+    if snapshot.revisions or since is None:
+        return False
+    metas = (each.metadata for each in (*snapshot.unowned, *snapshot.members))
+    return any(each.creation_timestamp is not None and each.creation_timestamp <= since for each in metas)
