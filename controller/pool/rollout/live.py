@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
+from msgspec.structs import replace
+
 from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import REVISION_NAME
@@ -52,10 +54,11 @@ class LiveChanges:
         self._rollout = rollout
         self._since: dict[ObjectKey, Mapping[tuple[str, bool], datetime]] = {}
 
-    def follow(self, key: ObjectKey, members: Machines, now: datetime) -> LiveUpdates | None:
+    def follow(self, key: ObjectKey, members: Machines, now: datetime, *, migrates: bool = False) -> LiveUpdates | None:
         """Return the unfinished live changes of a pool, or None if KubeVirt changes no VMI.
 
-        If a change needs a restart, its time is the one at which this was seen first.
+        If a change needs a restart, its time is the one at which this was seen first. `migrates` is true if the pool
+        may start live migrations.
         """
         before, rollout = self._since.pop(key, {}), self._rollout()
         if not (rollout.changes or rollout.judges):
@@ -66,7 +69,9 @@ class LiveChanges:
         since = {state: before.get(state, now) for state in changing}
         if since:
             self._since[key] = since
-        return LiveUpdates({uid: at for (uid, _), at in since.items()}, rollout)
+        starts = migrates and not (rollout.migrates or rollout.evicts)
+        rollout = replace(rollout, migrates=True) if starts else rollout
+        return LiveUpdates({uid: at for (uid, _), at in since.items()}, rollout, starts)
 
     def forget(self, key: ObjectKey) -> None:
         self._since.pop(key, None)

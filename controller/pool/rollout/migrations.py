@@ -1,0 +1,108 @@
+"""Live migrations that a pool starts itself (P13).
+
+KubeVirt ends some live changes with a live migration, and starts none without `LiveMigrate` in its
+`workloadUpdateMethods`. A pool with the annotation `MIGRATE` then starts them, one at a time. The name of a migration
+tells its VM and the VM's revision, so no VM gets two for one change. The pool owns its migrations, so after a restart
+the controller finds them again.
+"""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from controller.apimachinery.conditions import with_timezone
+from controller.apimachinery.names import NAME_LENGTH, cut_apart
+from controller.apimachinery.owner_references import controller_reference
+from controller.kubevirt import vmis
+from controller.kubevirt.live_updates import needs_migration
+from controller.kubevirt.resources import MIGRATIONS
+from controller.kubevirt.vmi_types import Migration, MigrationStatus
+from controller.kubevirt.vms import revision_of
+from controller.pool.members.machine import Machine
+from controller.pool.members.situation import Situation
+from controller.pool.rollout.update import pending_steps
+from controller.replicas.notes import wake_at
+from controller.runtime.actions import Action, Cause, Create, Delete, Plan, Stage, join
+from informers.meta import ObjectKey
+
+KEPT: Final = timedelta(minutes=5)
+"""The time after which a migration that has not ended its change is deleted, so that the VM gets the next one."""
+
+
+def plan_migrations(situation: Situation, *, may_start: bool) -> Plan:
+    """Plan the migration of the first VM that waits for one, if none of the pool runs and `may_start` is true. Plan the
+    deletion of migrations that have ended, as soon as their VM needs no migration any more, or after the time `KEPT`.
+    """
+    found, now = situation.snapshot.migrations, situation.now
+    waiting = [*situation.members.where(_waits)] if found is not None else []
+    if found is None or not (found or waiting):
+        return Plan()
+    needed = {migration_name(each) for each in waiting}
+    writes: list[Action] = []
+    kept_until = []
+    for each in filter(_has_ended, found):
+        until = _ended_at(each, now) + KEPT
+        if each.metadata.name in needed and until > now:
+            kept_until.append(until)
+        elif each.metadata.deletion_timestamp is None:
+            writes.append(_delete(each))
+    if may_start and all(map(_has_ended, found)):
+        writes += _first(situation, needed - {each.metadata.name for each in found})
+    stages = (Stage(tuple(writes), essential=False),) if writes else ()
+    return join((Plan(stages=stages), wake_at(kept_until, now)))
+
+
+def migration_name(machine: Machine) -> str:
+    return cut_apart(f"{machine.metadata.name}-{revision_of(machine.vm)}", NAME_LENGTH)
+
+
+def _first(situation: Situation, names: set[str]) -> list[Action]:
+    """Return the creation of the migration with one of these names whose VM comes first in the update."""
+    live = situation.snapshot.live
+    if live is None or not live.starts:
+        return []
+    steps = (each.machine for each in pending_steps(situation) if each.is_unfinished)
+    first = next((each for each in steps if migration_name(each) in names), None)
+    return [_create(situation, first)] if first is not None else []
+
+
+def _waits(machine: Machine) -> bool:
+    vmi = machine.vmi
+    return vmi is not None and needs_migration(vmi)
+
+
+def _has_ended(migration: Migration) -> bool:
+    return migration.status is not None and migration.status.phase in vmis.FINAL_PHASES
+
+
+def _ended_at(migration: Migration, now: datetime) -> datetime:
+    told = (migration.status or MigrationStatus()).phase_transition_timestamps or ()
+    times = (each.phase_transition_timestamp for each in told)
+    last = max(filter(None, map(with_timezone, times)), default=with_timezone(migration.metadata.creation_timestamp))
+    return last or now
+
+
+def _create(situation: Situation, machine: Machine) -> Create:
+    pool = situation.pool
+    key = ObjectKey(pool.namespace, migration_name(machine))
+    body = {
+        "apiVersion": MIGRATIONS.api_version,
+        "kind": MIGRATIONS.kind,
+        "metadata": {
+            "name": key.name,
+            "namespace": key.namespace,
+            "ownerReferences": [controller_reference(situation.snapshot.pools, pool)],
+        },
+        "spec": {"vmiName": machine.metadata.name},
+    }
+    why = f"the change of {machine.metadata.name} waits for a live migration"
+    return Create(resource=MIGRATIONS, key=key, body=msgspec.json.encode(body), owner_uid=pool.uid, why=why)
+
+
+def _delete(migration: Migration) -> Delete:
+    meta, phase = migration.metadata, (migration.status or MigrationStatus()).phase
+    why = f"the live migration of {migration.spec.vmi_name} has ended ({phase})"
+    return Delete(
+        resource=MIGRATIONS, key=meta.key, uid=meta.uid, version=meta.resource_version, why=why, cause=Cause.PRUNING
+    )
