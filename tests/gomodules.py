@@ -29,10 +29,10 @@ def find_or_build(module: Path, package: str = ".") -> Path:
     return provide(cache_directory() / "tools" / name, lambda target: build(find_go(), package, target, module))
 
 
-def check_or_skip(name: str) -> Path:
-    """Return the path of a program of `tools/checks`. If it cannot be built, skip the test. In CI, fail the test."""
+def check_or_skip(name: str, module: Path = CHECKS) -> Path:
+    """Return the path of a module's program. If it cannot be built, skip the test. In CI, fail the test."""
     try:
-        return find_or_build(CHECKS, PACKAGES[name])
+        return find_or_build(module, PACKAGES.get(name, "."))
     except BuildError as error:
         skip_or_fail(str(error))
 

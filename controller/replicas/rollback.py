@@ -24,7 +24,7 @@ from controller.kubevirt.limits import Template
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import has_terminating_pod, is_out_of_reach
-from controller.replicas.kstatus import Health, Stall, Word, is_overdue
+from controller.replicas.kstatus import Health, Stall, Word, is_overdue, plan_deadline
 from controller.replicas.notes import plan_note, wake_at
 from controller.replicas.settings import Settings
 from controller.replicas.target import Target
@@ -121,12 +121,14 @@ def plan_return(rollout: Rollout, now: datetime) -> Plan:
     """Plan to note that the VMs return, if a VM of the new revision has exceeded the progress deadline. The caller puts
     the stage first, and updates no VM in the same plan.
 
-    If no earlier revision can be used, nothing returns, and an Event says why.
+    If no earlier revision can be used, nothing returns, and an Event says why. If a VM may exceed the deadline later,
+    ask for a reconciliation then.
     """
     deadline = rollout.settings.deadline
-    late = [(since, name) for since, name in rollout.unready if since is not None and is_overdue(since, now, deadline)]
+    unready = [(since, name) for since, name in rollout.unready if since is not None]
+    late = [(since, name) for since, name in unready if is_overdue(since, now, deadline)]
     if not late:
-        return Plan()
+        return plan_deadline((since for since, _ in unready), now, deadline)
     target = rollout.settings.ready_revision
     found = rollout.usable(target) if target else "no earlier revision is known that was wholly ready"
     text = f"revision {rollout.revision} is not ready in time ({min(late)[1]})"

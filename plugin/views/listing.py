@@ -6,7 +6,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from controller.replicas.conditions import DEADLINE
 from plugin.views.situation import Member, Situation
 from plugin.views.tables import age, table
 
@@ -110,10 +109,9 @@ def tree_lines(
 
 
 def reason_of(situation: Situation) -> str:
-    """Return why the object as a whole does not progress, or "". A missed deadline comes before what a user decides."""
+    """Return why the object as a whole does not progress, or ""."""
     invalid = situation.invalid and f"invalid: {situation.invalid}"
-    is_late = situation.stall is not None and situation.stall.reason == DEADLINE
-    return situation.deletion or invalid or (is_late and situation.stalled) or situation.by_hand or situation.stalled
+    return situation.deletion or invalid or situation.stalled or situation.by_hand
 
 
 def why_of_member(situation: Situation, member: Member) -> str:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from controller.apimachinery.field_error import FieldError
 from controller.kinds import POOLS
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import PARTITION, is_takeover_held
+from controller.kubevirt.annotations import PARTITION
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.problems import cause_text_of_vm
 from controller.kubevirt.vm_types import VirtualMachine
@@ -121,8 +121,6 @@ def _by_hand(pool: PoolSituation, *, has_steps: bool) -> str:
     outdated = sum(not is_deleting(each.vm) and not is_updated(revisions, each) for each in pool.members)
     if not outdated or pool.surplus < 0:
         return ""
-    if is_takeover_held(pool.pool):
-        return "its first update waits for the annotation vmherd.dev/takeover=proceed"
     match pool.intent.update.strategy:
         case Strategy.UNMANAGED:
             return f"{outdated} VMs are outdated, and spec.updateStrategy unmanaged leaves them so"

@@ -173,7 +173,7 @@ def _held(situation: Situation, *, plans: bool) -> Iterable[str]:
     if not plans or is_over:
         return
     # The stall of a wait has its text.
-    stall = situation.stall.reason if situation.stall is not None and not by_hand else ""
+    stall = situation.stall.reason if situation.stall is not None else ""
     waits = [each for each in situation.plan.waits if each.until is None and not (each.stall and each.stall == stall)]
     if waits:
         yield "; ".join(f"{each.text}{_limit(situation) if each.why is Why.OTHERS else ''}" for each in waits)

@@ -146,7 +146,7 @@ def test_kustomize_builds_the_objects_that_the_chart_renders(kubectl: Kubectl, m
     folder = ROOT / "manifests" / mode.replace("standalone", "")
     built = by_key(yaml.safe_load_all(kubectl("kustomize", str(folder)).stdout))
     chart = by_key(iter(objects(find_helm(MAJORS[-1]), CHART, mode)))
-    # The definitions of KubeVirt's groups have no labels of the chart in manifests/crds. The namespace is Helm's.
+    # The definitions in manifests/crds have no labels of the chart.
     shared = {key for key in chart if mode == "alongside" or key[0] != "CustomResourceDefinition"}
     assert {key: built[key] for key in shared} == {key: chart[key] for key in shared}
     unused = {(kind, "vmherd-live") for kind in ("ClusterRole", "ClusterRoleBinding") if mode == "takeover"}

@@ -194,7 +194,8 @@ def choices(server: Prometheus, board: dict[str, Any]) -> dict[str, str]:
             assert asked, variable
             sent = filled_in(asked[1], **chosen)
             series = eventually(lambda sent=sent: server.ask(sent), what=f"an answer to {sent}")
-            chosen[variable["name"]] = "|".join(sorted({each["metric"][asked[2]] for each in series}))
+            found = {each["metric"].get(asked[2], "") for each in series}
+            chosen[variable["name"]] = variable.get("allValue") or "|".join(sorted(found))
     return chosen
 
 
@@ -202,7 +203,7 @@ def active(server: Prometheus) -> set[tuple[str, str, str]]:
     return {
         (rule["name"], alert["labels"].get("namespace", ""), alert["labels"].get("name", ""))
         for rule in server.rules()
-        for alert in rule["alerts"]
+        for alert in rule.get("alerts", ())  # a recording rule has none
     }
 
 

@@ -56,6 +56,5 @@ def test_cert_manager_issues_the_certificate_that_a_monitor_verifies(helm: Helm,
     [volume] = only(objects, "Deployment")["spec"]["template"]["spec"]["volumes"]
     assert volume["secret"]["secretName"] == spec["secretName"]
     [endpoint] = only(objects, "ServiceMonitor")["spec"]["endpoints"]
-    authority = {"secret": {"name": spec["secretName"], "key": "ca.crt"}}
-    assert endpoint["tlsConfig"] == {"serverName": SERVER, "ca": authority}
+    assert endpoint["tlsConfig"]["ca"] == {"secret": {"name": spec["secretName"], "key": "ca.crt"}}
     assert "has no cert-manager" in helm.refusal(values, kinds=("apps/v1/Deployment",))

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.gomodules import CHECKS, check_or_skip
 from tests.metrics_page import exported
-from tests.monitoring.dashboards import Query, dashboards, queries
+from tests.monitoring.dashboards import DIRECTORY, Query, dashboards, queries
 from tests.monitoring.queries import filled_in, metrics_in
 from tests.promtool import find_or_skip
 
@@ -37,6 +38,16 @@ def test_every_query_is_promql(tmp_path: Path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"SUCCESS: {len(every)} rules found" in done.stdout
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(600)
+def test_grafanas_schema_knows_every_field_and_finds_a_mistake(tmp_path: Path):
+    broken = tmp_path / "broken.json"
+    broken.write_text(json.dumps(dashboards()["fleet.json"] | {"pannels": []}))
+    command = [check_or_skip("dashboards", CHECKS.with_name("dashboards")), *DIRECTORY.glob("*.json"), broken]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "Dashboard: unexpected field 'pannels'\n"
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=str)

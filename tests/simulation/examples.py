@@ -133,6 +133,12 @@ _ACTS: Final[dict[str, tuple[Act, ...]]] = {
     ),
     "a_refusal_is_not_hammered-unseen": _ended_unseen("pool", "virtualmachinepools"),
     "a_refusal_is_not_hammered-unseen-set": _ended_unseen("set", "virtualmachineinstancereplicasets"),
+    "a_refusal_is_not_hammered-stripped": (
+        birth("set", annotations=_ROLLING),
+        _act(40, "fault", "strip", 100.0, 1.0, names.TEMPLATE_HASH),
+        _act(50, "template", "set", "web", "v2"),
+        _act(90, "template", "set", "web", "v3"),
+    ),
     "nothing_of_ours_is_left-released": _left("pool", "relabel", (0,), (1,), (2,)),
     "nothing_of_ours_is_left-detached": _left("pool", "detach", (0,), (0,), (0,)),
     "nothing_of_ours_is_left-released-vmi": _left("set", "relabel", (0,), (1,), (2,)),

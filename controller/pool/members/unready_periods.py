@@ -155,7 +155,7 @@ def next_period(previous: UnreadyPeriod | None, seen: Observation | None, now: d
         gone = previous and (previous.gone_since or now)
         return replace(previous, gone_since=gone) if previous and gone and now - gone < ABSENCE else None
     if vms.is_deleting(seen.vm):
-        return previous
+        return previous or _noted(seen, now)
     if not vms.is_meant_to_run(seen.vm) or (seen.vmi is not None and seen.vmi.undecodable):
         return None  # it is stopped, or its state is unknown
     known = previous or _noted(seen, now)

@@ -1,6 +1,6 @@
 """The patches of `RemoveOwnerReference` and `ThreeWayMerge`, for an object that the executor has read."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 import msgspec
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from controller.apimachinery.owner_references import release_patch
 from controller.apimachinery.redaction import redacted
-from controller.kubevirt.annotations import KEPT_FOR
+from controller.kubevirt.annotations import KEPT_FOR, PREFIX
 from controller.runtime.actions import (
     Action,
     Create,
@@ -75,12 +75,25 @@ def template_change(merge: Merge, action: ThreeWayMerge, meta: ObjectMeta, curre
 def outcome_of_patch(action: Patch | ReadAndPatch, patch: bytes, answer: bytes) -> Outcome:
     """Return the outcome of a patch: `Rejected` if a policy has taken back some of its labels or annotations."""
     found, wanted = read_meta(answer), _wanted_in(action, patch)
-    pairs = ((wanted.labels, labels_of(found)), (wanted.annotations, annotations_of(found)))
-    lost = [name for asked, has in pairs for name, value in (asked or {}).items() if has.get(name) != value]
-    if lost:
-        text = f"a policy takes {', '.join(sorted(lost))} of {action.key.name} back"
-        return Rejected(action, Invalid(text, code=422))
-    return Done(action, found.resource_version)
+    lost = _lost(wanted.labels, labels_of(found)) + _lost(wanted.annotations, annotations_of(found))
+    return Rejected(action, _taken_back(lost, action.key.name)) if lost else Done(action, found.resource_version)
+
+
+def error_of_labels(body: bytes, answer: bytes) -> ApiError | None:
+    """Return an error if a policy takes back a label of vmherd of a new object. Without it, the object is not known as
+    one with the template, and would be replaced again and again.
+    """
+    ours = {name: value for name, value in labels_of(read_meta(body)).items() if name.startswith(PREFIX)}
+    lost = _lost(ours, labels_of(read_meta(answer)))
+    return _taken_back(lost, "the new object") if lost else None
+
+
+def _lost(asked: Mapping[str, object] | None, has: Mapping[str, str]) -> list[str]:
+    return [name for name, value in (asked or {}).items() if has.get(name) != value]
+
+
+def _taken_back(lost: Iterable[str], name: str) -> Invalid:
+    return Invalid(f"a policy takes {', '.join(sorted(lost))} of {name} back", code=422)
 
 
 def _wanted_in(action: Patch | ReadAndPatch, patch: bytes) -> _WantedMeta:

@@ -2,13 +2,14 @@
 
 The question is a create request with `dryRun=All`. Admission policies, webhooks and quotas judge such a request like a
 real one, but nothing is stored. The name of the successor is still in use, so the expected answer is AlreadyExists: the
-server compares the names after admission.
+server compares the names after admission. If the name is free, the answer shows what policies change.
 """
 
 import re
 from typing import Final
 
 from controller.runtime.actions import Delete
+from controller.runtime.execute.patches import error_of_labels
 from informers.errors import AlreadyExists, ApiError, Forbidden
 from informers.objects import ObjectClient
 
@@ -19,14 +20,14 @@ _QUOTA: Final = re.compile(rf"{_FULL}\S++ requested: (\S++) used: (\S++) limited
 async def successor_error(client: ObjectClient, action: Delete) -> ApiError | None:
     """Return the error with which the server would refuse the successor, or that of the question, or None."""
     try:
-        await client.create(action.resource, action.key.namespace, action.successor, dry_run=True)
+        answer = await client.create(action.resource, action.key.namespace, action.successor, dry_run=True)
     except AlreadyExists:
         return None
     except ApiError as error:
         if isinstance(error, Forbidden) and is_freed_by_delete(str(error)):
             return None
         return error
-    return None
+    return error_of_labels(action.successor, answer)
 
 
 def is_full_quota(message: str) -> bool:

@@ -75,7 +75,7 @@ def stop_mark(state: State, change: Change) -> str:
 
 def _lasts(until: str, now: float) -> bool:
     try:
-        return (datetime.fromisoformat(until) - BEGIN).total_seconds() > now
+        return (datetime.fromisoformat(until) - BEGIN).total_seconds() > now + CLOCK_S
     except ValueError:
         return True
 

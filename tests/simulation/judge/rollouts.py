@@ -8,7 +8,7 @@ from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMS
 from informers.meta import ObjectKey
 from tests.fakes.requests import Document
 from tests.simulation.guests import GOOD
-from tests.simulation.judge.replay import annotations, is_leaving, name_of, owner_by_name, replay
+from tests.simulation.judge.replay import State, annotations, is_leaving, name_of, owner_by_name, replay
 from tests.simulation.judge.sentence import Found, sentence
 from tests.simulation.kubevirt import image_of
 from tests.simulation.life import Life
@@ -64,11 +64,13 @@ def a_template_that_worked_stays(life: Life) -> Iterator[Found | None]:
         if change.resource in (POOLS, SETS) and change.after is not None:
             uid, image = change.last["metadata"]["uid"], image_of(_template(change.after))
             before, since = ready.get(uid, ("", change.at))
-            if before and change.at - since > WORKS_S:
+            if before in GOOD and change.at - since > WORKS_S:
                 worked[uid] = before
-            elif before and change.at - since > float(annotations(change.after).get(names.MIN_READY, 0)):
+            elif before and change.at - since > _min_ready_s(change.after):
                 worked.pop(uid, None)  # this one or the one before it may be kept
-            if not _all_are_ready(change.after) or image not in GOOD:
+            if _has_stopped_vm(state, uid):
+                worked.pop(uid, None)  # all others may have worked with another template
+            if not _all_are_ready(change.after):
                 ready.pop(uid, None)
             elif image != before:
                 ready[uid] = image, change.at
@@ -81,9 +83,27 @@ def a_template_that_worked_stays(life: Life) -> Iterator[Found | None]:
             continue
         others = [each for key, each in state.of(CONTROLLER_REVISIONS).items() if key != change.key]
         kept = {image_of(_template({"spec": each["data"]})) for each in others if controller_uid(each) == uid}
-        if worked.get(uid) == image and image not in kept:
+        if worked.get(uid) == image and image not in kept and not _is_about_to_work(life, uid, change.at):
             text = f"{change.key.name} with {image}, the last image with which all VMs were ready, was deleted"
             yield change.at, owner_by_name(life, change.key.name), text
+
+
+def _has_stopped_vm(state: State, uid: str) -> bool:
+    vms = (each for each in state.of(VMS).values() if controller_uid(each) == uid)
+    return any(each["spec"].get("runStrategy") == "Halted" for each in vms)
+
+
+def _is_about_to_work(life: Life, uid: str, at: float) -> bool:
+    """True if the next status says that all VMs are ready with the present template."""
+    later = (each for each in life.changes if at < each.at < at + 1 and each.resource in (POOLS, SETS) and each.after)
+    return any(each.last["metadata"]["uid"] == uid and _all_are_ready(each.last) for each in later)
+
+
+def _min_ready_s(owner: Document) -> float:
+    try:
+        return float(annotations(owner).get(names.MIN_READY, "0"))
+    except ValueError:
+        return 0.0  # a wrong value
 
 
 WORKS_S: Final = 65.0
