@@ -8,7 +8,6 @@ import msgspec
 from msgspec import Struct
 
 from controller.apimachinery.indexes import OWNER_UID, NamesInUse
-from controller.kubevirt.annotations import MIGRATE, is_marked
 from controller.kubevirt.delicate import UNREADABLE, delicate_reason, reason_to_keep
 from controller.kubevirt.live_updates import RolloutSettings, asks_for_restart, unapplied
 from controller.kubevirt.pool_types import Pool
@@ -30,7 +29,7 @@ from controller.pool.members.snapshot import (
     unowned_of,
 )
 from controller.pool.rollout.live import LiveChanges
-from controller.pool.spec.intent import parse_intent
+from controller.pool.spec.intent import asks_for_migrations, parse_intent
 from controller.replicas.disruption_budget import BudgetCache
 from controller.replicas.revisions import delete_revisions
 from controller.runtime.actions import Delete, Patch, Plan, Restart
@@ -98,7 +97,7 @@ class PoolRules(Struct, frozen=True):
             return None
         members = self.rosters.read(owner.metadata, now)
         revisions = owned_by(owner.metadata, stores.revisions, OWNER_UID)
-        migrates = self.limits.migrations and is_marked(owner.metadata, MIGRATE)
+        migrates = self.limits.migrations and asks_for_migrations(owner)
         return Snapshot(
             owner=owner,
             members=members,

@@ -11,14 +11,14 @@ from typing import Final, NamedTuple, TypeVar
 from msgspec import Struct
 
 from controller.apimachinery.indexes import NAMESPACE, OWNER_UID, by_namespace, by_owner_uid
-from controller.kubevirt.annotations import MIGRATE, POOL_UID, is_marked, own_notes
+from controller.kubevirt.annotations import MIGRATE, POOL_UID, own_notes
 from controller.kubevirt.live_updates import RolloutSettings
 from controller.kubevirt.pool_types import POOL_KIND, Pool
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import Migration, VirtualMachineInstance
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
 from controller.pool.members.machine import Machine, Machines
-from controller.pool.spec.intent import Intent, one_shot_problems, parse_intent
+from controller.pool.spec.intent import Intent, asks_for_migrations, one_shot_problems, parse_intent
 from controller.pool.spec.naming import name_of, ordinal_of, parse_name
 from controller.replicas.catalogue import Place
 from controller.replicas.disruption_budget import Budgets, useless_budget
@@ -163,7 +163,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
                     yield "VMI", group, wrong_on(vmi.metadata, Place.VMI_OF_VM)
 
         misfits = [Wrong(each) for each in one_shot_problems(self.owner)]
-        if is_marked(self.owner.metadata, MIGRATE) and not self.limits.migrations:
+        if asks_for_migrations(self.owner) and not self.limits.migrations:
             misfits.append(Wrong(f"annotation {MIGRATE} has no effect: {MIGRATIONS_OFF}"))
         return (*misfits, *self.useless_budget, *all_wrong(self.owner.metadata, Place.POOL, found()))
 
