@@ -91,7 +91,7 @@ def live_change(live: LiveUpdates | None, past: Template | None, current: Templa
 def change_of(situation: Situation, machine: Machine, current: Template | None) -> tuple[Change, str]:
     """Return the live change of a VM to `current`, and the reason why KubeVirt does not end it, or ""."""
     live, vmi = situation.snapshot.live, machine.vmi
-    if live is None or vmi is None or current is None or not _may_be_live(machine):
+    if live is None or vmi is None or current is None or not may_be_live(machine):
         return Change.OTHER, ""
     past = situation.revisions.templates.get(labels_of(vmi.metadata).get(REVISION_NAME, ""))
     change = live_change(live, past, current)
@@ -136,7 +136,7 @@ def late_change(machine: Machine) -> str:
     return f"{machine.metadata.name}: its change while it runs has not ended: {why}; restart the VM to end it"
 
 
-def _may_be_live(machine: Machine) -> bool:
+def may_be_live(machine: Machine) -> bool:
     vmi = machine.vmi
     return vmi is not None and vmis.is_active(vmi) and vmis.is_running(vmi)
 
@@ -144,5 +144,5 @@ def _may_be_live(machine: Machine) -> bool:
 def _is_unfinished(machine: Machine) -> bool:
     vm, vmi = machine.vm, machine.vmi
     return (
-        vmi is not None and _may_be_live(machine) and labels_of(vmi.metadata).get(REVISION_NAME, "") != revision_of(vm)
+        vmi is not None and may_be_live(machine) and labels_of(vmi.metadata).get(REVISION_NAME, "") != revision_of(vm)
     )

@@ -15,13 +15,15 @@ from controller.apimachinery.conditions import with_timezone
 from controller.apimachinery.names import NAME_LENGTH, cut_apart
 from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt import vmis
-from controller.kubevirt.live_updates import needs_migration
+from controller.kubevirt.live_updates import Change, needs_migration, why_not
 from controller.kubevirt.resources import MIGRATIONS
 from controller.kubevirt.vmi_types import Migration, MigrationStatus
-from controller.kubevirt.vms import revision_of
+from controller.kubevirt.vms import is_deleting, revision_of
 from controller.pool.members.machine import Machine
+from controller.pool.members.select import in_order
 from controller.pool.members.situation import Situation
-from controller.pool.rollout.update import pending_steps
+from controller.pool.rollout.live import may_be_live
+from controller.pool.rollout.steps import pending_step
 from controller.replicas.notes import wake_at
 from controller.runtime.actions import Action, Cause, Create, Delete, Plan, Stage, join
 from informers.meta import ObjectKey
@@ -35,7 +37,7 @@ def plan_migrations(situation: Situation, *, may_start: bool) -> Plan:
     deletion of migrations that have ended, as soon as their VM needs no migration any more, or after the time `KEPT`.
     """
     found, now = situation.snapshot.migrations, situation.now
-    waiting = [*situation.members.where(_waits)] if found is not None else []
+    waiting = [*situation.members.where(_waits).without(situation.doomed)] if found is not None else []
     if found is None or not (found or waiting):
         return Plan()
     needed = {migration_name(each) for each in waiting}
@@ -48,7 +50,7 @@ def plan_migrations(situation: Situation, *, may_start: bool) -> Plan:
         elif each.metadata.deletion_timestamp is None:
             writes.append(_delete(each))
     if may_start and all(map(_has_ended, found)):
-        writes += _first(situation, needed - {each.metadata.name for each in found})
+        writes += _first(situation, waiting, {each.metadata.name for each in found})
     stages = (Stage(tuple(writes), essential=False),) if writes else ()
     return join((Plan(stages=stages), wake_at(kept_until, now)))
 
@@ -57,19 +59,30 @@ def migration_name(machine: Machine) -> str:
     return cut_apart(f"{machine.metadata.name}-{revision_of(machine.vm)}", NAME_LENGTH)
 
 
-def _first(situation: Situation, names: set[str]) -> list[Action]:
-    """Return the creation of the migration with one of these names whose VM comes first in the update."""
-    live = situation.snapshot.live
+def _first(situation: Situation, waiting: list[Machine], names: set[str]) -> list[Action]:
+    """Return the creation of the migration of the VM that comes first in the update, if its name is not one of `names`.
+
+    KubeVirt may ask for a migration after the VMI has its new label. But a VM that an update restarts needs none.
+    """
+    snapshot, live = situation.snapshot, situation.snapshot.live
     if live is None or not live.starts:
         return []
-    steps = (each.machine for each in pending_steps(situation) if each.is_unfinished)
-    first = next((each for each in steps if migration_name(each) in names), None)
-    return [_create(situation, first)] if first is not None else []
+    for each in in_order(snapshot, situation.intent.update.selection, waiting):
+        step = pending_step(situation, each)
+        is_left = step is None or step.is_unfinished
+        if (
+            is_left
+            and migration_name(each) not in names
+            and each.vmi
+            and not why_not(Change.SIZE, live.rollout, each.vmi)
+        ):
+            return [_create(situation, each)]
+    return []
 
 
 def _waits(machine: Machine) -> bool:
     vmi = machine.vmi
-    return vmi is not None and needs_migration(vmi)
+    return vmi is not None and may_be_live(machine) and needs_migration(vmi) and not is_deleting(machine.vm)
 
 
 def _has_ended(migration: Migration) -> bool:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller.kubevirt.annotations import MIGRATE
+from controller.kubevirt.annotations import MIGRATE, REVISION_NAME
 from controller.kubevirt.live_updates import RolloutSettings
 from controller.kubevirt.resources import MIGRATIONS
 from controller.kubevirt.vmi_types import Migration, MigrationSpec, MigrationState, MigrationStatus, PhaseTransition
@@ -22,7 +22,7 @@ from informers.errors import StatusError
 from informers.meta import ObjectMeta
 from informers.store import Updated
 from tests.builders import NOW, seconds_ago
-from tests.controller.pool.test_live_changes import MIGRATES, NEW, PLUGGED, Facts, changes, sized
+from tests.controller.pool.test_live_changes import MIGRATES, NEW, OTHER_IMAGE, PLUGGED, Facts, changes, sized
 
 RUNNING, SUCCEEDED, FAILED = "Running", "Succeeded", "Failed"
 
@@ -64,6 +64,19 @@ def migrating(facts: Facts, ordinal: int) -> Facts:
     return facts
 
 
+def relabelled(facts: Facts, ordinal: int, revision: str = "web-2") -> Facts:
+    old = facts.vmis[ordinal].metadata
+    facts.vmis[ordinal] = replace(facts.vmis[ordinal], metadata=replace(old, labels={REVISION_NAME: revision}))
+    return facts
+
+
+def scheduling(facts: Facts, ordinal: int) -> Facts:
+    old = facts.vmis[ordinal]
+    assert old.status is not None
+    facts.vmis[ordinal] = replace(old, status=replace(old.status, phase="Scheduling"))
+    return facts
+
+
 CASES: dict[str, tuple[Snapshot, list[str]]] = {
     "one VM waits": (seen(waiting(0)), ["+web-0-web-2"]),
     "two VMs wait": (seen(waiting(0, 1)), ["+web-1-web-2"]),
@@ -72,7 +85,10 @@ CASES: dict[str, tuple[Snapshot, list[str]]] = {
     "an open change": (seen(Facts(PLUGGED, replicas=8, begun=1).of_vmi(0, MIGRATES)), ["+web-0-web-2"]),
     "a VM that needs a restart": (seen(waiting(0).restart_required(0)), []),
     "a VM that cannot migrate": (seen(waiting(0).immovable()), []),
-    "a VM that its pool does not update": (seen(waiting(0, updateStrategy={"opportunistic": {}})), []),
+    "KubeVirt asks for it after the VMI has its label": (seen(relabelled(waiting(0), 0)), ["+web-0-web-2"]),
+    "the pool restarts no VM": (seen(waiting(0, updateStrategy={"opportunistic": {}})), ["+web-0-web-2"]),
+    "the template is a third one": (seen(relabelled(Facts(OTHER_IMAGE).hot_plug(0), 0, "web-1")), []),
+    "a VMI that does not run": (seen(scheduling(waiting(0), 0)), []),
     "KubeVirt starts migrations": (seen(waiting(0), starts=False), []),
     "migrations are not read": (seen(waiting(0), read=False), []),
     "a new one": (seen(waiting(0, 1), migration()), []),
