@@ -17,6 +17,9 @@ from controller.kubevirt.normal_form import VM_TEMPLATE, Fields, normal_form, st
 POWER: Final = ("running", "runStrategy")
 """The two fields that control whether a VM runs. KubeVirt accepts only one of these fields in a VM."""
 
+STARTING: Final = frozenset({"Always", "Once", "RerunOnFailure"})
+"""The run strategies with which KubeVirt starts a VM."""
+
 WHOLE: Final = frozenset({"instancetype", "preference", "source"})
 """The names of the fields whose objects are replaced as a whole. The fields inside such an object depend on each other.
 For example, KubeVirt stores the revision of an instance type beside the name of the instance type. As long as the
@@ -42,11 +45,11 @@ def _with_power(merged: Fields, current: Fields, old: Fields, new: Fields) -> Fi
     """Return the merged VM spec with only one of the fields `running` and `runStrategy`.
 
     If the settings of the old and the new template have the same meaning, the VM keeps its current setting. If the old
-    template has no setting, a user has made the current setting, for example to stop the VM. The VM keeps this setting,
-    too. In all other cases, the VM gets the setting of the new template.
+    template has no setting, or is not known, a user may have made the current setting, to stop or to start the VM. The
+    VM keeps this setting, too. In all other cases, the VM gets the setting of the new template.
     """
     vm_strategy, old_strategy, new_strategy = (strategy_of(spec) for spec in (current, old, new))
-    is_set_by_user = vm_strategy not in (None, old_strategy) and old_strategy is None
+    is_set_by_user = vm_strategy is not None and old_strategy is None and not {vm_strategy, new_strategy} <= STARTING
     source = new if old_strategy != new_strategy and not is_set_by_user else current
     others = {name: value for name, value in merged.items() if name not in POWER}
     return others | {name: source[name] for name in POWER if name in source}

@@ -11,7 +11,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from tests.charts.discovery import discovered, plain
 from tests.cluster import Kubectl
 from tests.controlplane.waits import eventually
 
@@ -26,7 +25,6 @@ COPIED = {
 }
 TRANSLATED = {*COPIED, "port", "tlsConfig", "authorization", "relabelings", "metricRelabelings"}
 TLS = {"serverName": "server_name", "insecureSkipVerify": "insecure_skip_verify"}
-ROLES = {"ServiceMonitor": "endpointslice", "PodMonitor": "pod"}
 ENDPOINTS = {"ServiceMonitor": "endpoints", "PodMonitor": "podMetricsEndpoints"}
 
 
@@ -53,17 +51,49 @@ def scrape_jobs(monitor: Object, kubectl: Kubectl, files: Files) -> list[dict[st
     known = {"selector", "namespaceSelector", ENDPOINTS[kind]}
     assert spec.keys() <= known, f"{sorted(spec.keys() - known)} of the {kind} would be passed over"
     assert spec["namespaceSelector"] == {"matchNames": [kubectl.namespace]}
+    assert spec["selector"].keys() == {"matchLabels"}
     name = f"{kind[0].lower()}{kind[1:]}/{metadata['namespace']}/{metadata['name']}"
     return [
         {
             "job_name": f"{name}/{number}",
-            "static_configs": list(discovered(ROLES[kind], kubectl)),
-            "relabel_configs": [*_target_labels(monitor, endpoint), *map(_relabeling, endpoint.get("relabelings", ()))],
+            "static_configs": list(_targets(monitor, endpoint["port"], kubectl)),
+            "relabel_configs": [_relabeling(each) for each in endpoint.get("relabelings", ())],
             "metric_relabel_configs": [_relabeling(each) for each in endpoint.get("metricRelabelings", ())],
             **dict(_settings(endpoint, kubectl, files)),
         }
         for number, endpoint in enumerate(spec[ENDPOINTS[kind]])
     ]
+
+
+def _targets(monitor: Object, port: str, kubectl: Kubectl) -> Iterator[dict[str, Any]]:
+    """Each port of a Pod to which the monitor leads by the name `port`, with the labels that the operator sets."""
+    metadata, wanted = monitor["metadata"], monitor["spec"]["selector"]["matchLabels"]
+    pods = kubectl.json("get", "pods")["items"]
+    if monitor["kind"] == "PodMonitor":
+        labels = {"job": f"{metadata['namespace']}/{metadata['name']}", "endpoint": port}
+        yield from _ports(pods, wanted, port, labels)
+        return
+    for service in kubectl.json("get", "services")["items"]:
+        name, offered = service["metadata"]["name"], service["spec"]["ports"]
+        for each in offered if _has(service, wanted) else ():
+            if each["name"] == port:
+                labels = {"job": name, "service": name, "endpoint": port}
+                yield from _ports(pods, service["spec"]["selector"], each["targetPort"], labels)
+
+
+def _ports(
+    pods: list[Object], selector: Mapping[str, str], port: str | int, labels: Mapping[str, str]
+) -> Iterator[dict[str, Any]]:
+    for pod in (each for each in pods if _has(each, selector)):
+        for container in pod["spec"]["containers"]:
+            for number in (each["containerPort"] for each in container["ports"] if port in each.values()):
+                meta = pod["metadata"]
+                place = {"namespace": meta["namespace"], "pod": meta["name"], "container": container["name"]}
+                yield {"targets": [f"{pod['status']['podIP']}:{number}"], "labels": {**labels, **place}}
+
+
+def _has(item: Object, labels: Mapping[str, str]) -> bool:
+    return labels.items() <= item["metadata"]["labels"].items()
 
 
 def _settings(endpoint: Object, kubectl: Kubectl, files: Files) -> Iterator[tuple[str, Any]]:
@@ -97,31 +127,6 @@ def secret(kubectl: Kubectl, name: str, key: str) -> str:
     """The text in a Secret. The token controller needs a moment for the token of an account."""
     found = eventually(lambda: kubectl.json("get", "secret", name).get("data", {}).get(key), what=f"{name} has {key}")
     return base64.b64decode(found).decode()
-
-
-def _target_labels(monitor: Object, endpoint: Object) -> Iterator[dict[str, Any]]:
-    """The relabeling rules that select the discovered targets and set their labels."""
-    services = monitor["kind"] == "ServiceMonitor"
-    what = "service" if services else "pod"
-    selector = monitor["spec"]["selector"]
-    assert selector.keys() == {"matchLabels"}
-    for label, value in selector["matchLabels"].items():
-        yield _keep(f"({value});true", f"{what}_label_{plain(label)}", f"{what}_labelpresent_{plain(label)}")
-    yield _keep(endpoint["port"], "endpointslice_port_name" if services else "pod_container_port_name")
-    yield {"action": "drop", "regex": "(Failed|Succeeded)", "source_labels": ["__meta_kubernetes_pod_phase"]}
-    copied = {"namespace": "namespace", "pod": "pod_name", "container": "pod_container_name"}
-    if services:
-        copied |= {"service": "service_name", "job": "service_name"}
-    for label, source in copied.items():
-        yield {"target_label": label, "source_labels": [f"__meta_kubernetes_{source}"]}
-    if not services:
-        metadata = monitor["metadata"]
-        yield {"target_label": "job", "replacement": f"{metadata['namespace']}/{metadata['name']}"}
-    yield {"target_label": "endpoint", "replacement": endpoint["port"]}
-
-
-def _keep(regex: str, *sources: str) -> dict[str, Any]:
-    return {"action": "keep", "regex": regex, "source_labels": [f"__meta_kubernetes_{each}" for each in sources]}
 
 
 def _relabeling(rule: Object) -> dict[str, Any]:

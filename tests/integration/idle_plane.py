@@ -16,7 +16,6 @@ from tests.release import NAMESPACE
 SHORT_LEASE = ("--lease-duration", "10s", "--renew-deadline", "8s", "--retry-period", "400ms")
 """Flags for tests in which a lease expires."""
 
-LEASE_S = 10.0
 LEASES = "/apis/coordination.k8s.io/v1/leases"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/vmherd"
 

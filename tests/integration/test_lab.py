@@ -262,30 +262,6 @@ def conditions(objects: Namespace) -> dict[str, dict[str, str]]:
     }
 
 
-@pytest.mark.parametrize(
-    ("command", "target"),
-    [
-        ("autoscale vmirs vmi-replicaset-cirros --min=3 --max=10", 80),
-        ("autoscale vmpool vm-pool-cirros --min=3 --max=10 --cpu-percent=50", 50),
-    ],
-    ids=["vmirs", "vmpool"],
-)
-def test_kubectl_autoscale_in_the_guides_brings_up_the_minimum_of_replicas(
-    command: str, target: int, launched: PoolNamespace, metrics: MetricsAPI
-) -> None:
-    """The guide's command for sets has no CPU target. Kubernetes then uses 80 %."""
-    _, kind, name, *_ = command.split()
-    owner = launched if kind == "vmpool" else launched.sets
-    owner.make(1, name=name)
-    assert owner.kubectl(*command.split()).stdout.endswith(" autoscaled\n")
-    made = owner.kubectl.json("get", "hpa", name)["spec"]
-    assert (made["minReplicas"], made["maxReplicas"]) == (3, 10)
-    assert [each["resource"]["target"]["averageUtilization"] for each in made["metrics"]] == [target]
-    eventually(
-        lambda: owner.status(name).get("readyReplicas") == 3, within_s=SCALED_WITHIN_S, what="the minimum of replicas"
-    )
-
-
 def test_every_autoscaler_of_the_examples_scales_its_target(launched: PoolNamespace) -> None:
     """R13: the autoscalers refer to sets and pools by the API versions that the guides use."""
     targets = {load(path)["metadata"]["name"]: path for path in EXAMPLES if path.stem.startswith(("replica", "pool"))}

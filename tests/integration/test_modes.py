@@ -17,8 +17,7 @@ from controller.preflight.permissions import check_permissions, permissions_need
 from sandbox.admin import Admin, Rejected
 from sandbox.controlplane import ControlPlane
 from tests.cluster import new_namespace
-from tests.controller.takeover.test_hyperconverged import ANNOTATION, GATE, LIST, operated
-from tests.controller.takeover.test_hyperconverged import OTHER as FOREIGN
+from tests.controller.takeover.test_hyperconverged import ANNOTATION, operated
 from tests.controlplane.documents import open_definition
 from tests.controlplane.namespace import SetNamespace
 from tests.controlplane.programs import ControllerProcess, controller_process
@@ -192,29 +191,6 @@ def managed(kubevirt_plane: ControlPlane) -> Iterator[Managed]:
     yield Managed(installation)
     installation.kubectl("delete", HCO, NAME, "--ignore-not-found")
     installation.uninstall()
-
-
-def test_a_takeover_goes_through_the_annotation_and_keeps_its_other_steps(managed: Managed) -> None:
-    managed.manage(json.dumps([GATE, LIST]))
-    before = managed.installation.patches()
-    assert before == [FOREIGN]
-    done = vmherd(managed.kubeconfig, "takeover")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"patched HyperConverged {NAMESPACE}/{NAME}: virt-controller restarts without")
-    assert managed.installation.patches() == before, "the operator has not worked yet"
-    assert managed.steps()[:2] == [GATE, LIST]
-    assert managed.annotations()["other"] == "kept"
-    managed.operate()
-    other, ours = managed.installation.patches()
-    assert other == FOREIGN
-    assert [step["value"] for step in json.loads(ours["patch"])] == RESTING
-    assert "has the patch already" in vmherd(managed.kubeconfig, "takeover").stdout
-    undone = vmherd(managed.kubeconfig, "takeover", "--undo")
-    assert (undone.returncode, undone.stderr) == (0, "")
-    assert managed.steps() == [GATE, LIST]
-    managed.operate()
-    assert managed.installation.patches() == [FOREIGN]
-    assert "nothing to undo" in vmherd(managed.kubeconfig, "takeover", "--undo").stdout
 
 
 def test_the_output_of_a_dry_run_is_a_command_that_changes_the_annotation(managed: Managed) -> None:

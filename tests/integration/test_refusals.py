@@ -1,6 +1,6 @@
 """R3, P7, P20, P22: what must not be deleted now stays, and says why. The others go on.
 
-R10, P4, P17, P18: what the server refuses is in the status and in Events, and is tried again with a delay.
+P18: what the server refuses is in the status and in Events.
 """
 
 import pytest
@@ -59,20 +59,3 @@ def test_p22_a_vm_whose_update_is_refused_does_not_delay_the_others(pools: PoolN
         assert MESSAGE in problem
         assert memories(pools.vms()) == {"pool-0": "64M", "pool-1": "128M", "pool-2": "128M"}
     pools.wait_ready(3, within_s=AGAIN_S)
-
-
-def test_r10_a_full_quota_causes_no_hot_loop_few_status_writes_and_one_event(sets: SetNamespace) -> None:
-    allow(sets, 0)
-    sets.make(100)
-    condition = reacts(lambda: sets.condition("ReplicaFailure"), what="the failure is in the status")
-    assert condition["reason"] == "FailedCreate"
-    assert "exceeded quota: few" in condition["message"]
-    eventually(lambda: sets.answers("create").total() > 1, within_s=AGAIN_S, what="the create is repeated")
-    sets.settle(events=True)  # the next try is not soon
-    # A refused create is tried again after 3 s, and then each time after twice as long: four tries in the first 21 s.
-    assert sets.answers("create").total() < 5
-    assert {code for _, code in sets.answers("create")} == {403}
-    assert sum(record.subresource == "status" for record in sets.requests("patch")) <= 3
-    [event] = [event for event in sets.events() if event["reason"] == "FailedCreate"]
-    assert event["count"] > 1
-    assert not sets.vmis()

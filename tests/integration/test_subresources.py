@@ -1,29 +1,17 @@
-"""The simulated virt-api behind the real API server: users start, stop and restart VMs with its subresources."""
+"""The subresources of the simulated virt-api behind the real API server: who may use them."""
 
-import json
 import ssl
 import urllib.error
 import urllib.request
-from typing import Any
 
 import pytest
 
 from sandbox.admin import Admin, Rejected
-from tests.controlplane.documents import vm_template
 from tests.controlplane.namespace import PoolNamespace
 from tests.controlplane.waits import eventually
 
 GROUP_VERSION = "subresources.kubevirt.io/v1"
 API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
-
-
-class Subresources:
-    def __init__(self, pools: PoolNamespace, name: str) -> None:
-        self._admin = Admin(pools.plane.kubeconfig)
-        self._path = f"/apis/{GROUP_VERSION}/namespaces/{pools.namespace}/virtualmachines/{name}"
-
-    def put(self, subresource: str, **options: Any) -> bytes:
-        return self._admin.send("PUT", f"{self._path}/{subresource}", json.dumps(options).encode(), "application/json")
 
 
 @pytest.fixture
@@ -40,26 +28,6 @@ def served(pools: PoolNamespace) -> PoolNamespace:
     names = eventually(listed, what="the subresources are served")
     assert names == ["virtualmachines/start", "virtualmachines/stop", "virtualmachines/restart"]
     return pools
-
-
-def uid_of_running_vmi(pools: PoolNamespace, name: str, *, other_than: str = "") -> str:
-    """The UID of the VM's running VMI. The result is "" if no VMI runs, or if the UID is `other_than`."""
-    vmi = pools.vmis().get(name)
-    is_running = vmi is not None and (vmi.get("status") or {}).get("phase") == "Running"
-    return vmi["metadata"]["uid"] if vmi is not None and is_running and vmi["metadata"]["uid"] != other_than else ""
-
-
-def test_a_restart_replaces_the_vmi_of_a_manual_vm(served: PoolNamespace) -> None:
-    served.make_vm("vm", template=vm_template(runStrategy="Manual"))
-    user = Subresources(served, "vm")
-    eventually(lambda: "status" in served.vms.get("vm"))
-    user.put("start")
-    before = eventually(lambda: uid_of_running_vmi(served, "vm"), what="the VM is started")
-    user.put("restart")
-    eventually(lambda: uid_of_running_vmi(served, "vm", other_than=before), what="the VM has a new VMI")
-    user.put("stop")
-    eventually(lambda: "vm" not in served.vmis(), what="the VM is stopped")
-    assert served.vms.get("vm")["spec"]["runStrategy"] == "Manual"
 
 
 def test_the_subresources_need_their_own_permission(served: PoolNamespace) -> None:

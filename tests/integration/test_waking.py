@@ -39,32 +39,6 @@ def test_r16_p19_an_irrelevant_change_triggers_no_pass(owner: Namespace) -> None
     reacts(lambda: owner.passes > before, what="a deletion triggers a pass")
 
 
-def test_p19_a_vm_that_its_user_deletes_loses_its_finalizer_with_one_patch(pools: PoolNamespace) -> None:
-    keeps_disks = {"proactive": {"statePreservation": "Offline"}}
-    pools.make(6, template=vm_template(runStrategy="Halted"), scaleInStrategy=keeps_disks)
-    pools.wait_for_ordinals(*range(6), ready=False)
-    pools.wait_until_updated(6)
-    since = pools.plane.audit_position()
-    for ordinal in range(6):
-        pools.vms.delete(f"pool-{ordinal}")
-    eventually(lambda: len(pools.created(since)) == 6, within_s=20, what="all VMs are recreated")
-    assert sorted(patched_after_deletion(pools, since)) == [f"pool-{ordinal}" for ordinal in range(6)]
-
-
-def patched_after_deletion(pools: PoolNamespace, since: int) -> list[str]:
-    """The names of the VMs that the controller patched after their deletion, once for each such patch."""
-    records = sorted(read_records(pools.plane.audit_log, since), key=lambda each: each.request_received_timestamp)
-    ours = [r for r in records if r.namespace == pools.namespace and r.resource == pools.members and r.code == 200]
-    deleted: set[str] = set()
-    found = []
-    for record in ours:
-        if record.verb == "delete":
-            deleted.add(record.name)
-        elif record.verb == "patch" and record.user_agent.startswith("vmherd/") and record.name in deleted:
-            found.append(record.name)
-    return found
-
-
 def test_p19_at_rest_there_are_no_requests(pools: PoolNamespace) -> None:
     pools.make(10)
     pools.wait_ready(10)

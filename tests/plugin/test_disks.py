@@ -6,12 +6,10 @@ import sys
 
 import pytest
 
-from informers.meta import ObjectKey
 from tests.plugin.cluster import POOL, Cluster, Shell
 from tests.plugin.scenes import pool_with_other_disks_before
 
 WEB = "virtualmachinepool.pool.kubevirt.io/web"
-KEY = ObjectKey("default", "web")
 DISKS = "data-0, data-1, data-2"
 LOST = f'the rollback of vmpool "web" deletes 3 VMs with the disks {DISKS}; the VMs are created again with new disks'
 

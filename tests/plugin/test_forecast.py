@@ -24,8 +24,6 @@ from tests.plugin import herds
 from tests.plugin.cluster import POOL, SET, Cluster, Shell
 from tests.strategies import template_hash_of
 
-OTHER_IMAGE = {"virtualMachineTemplate": {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 7}}}}}
-
 
 def manifest(cluster: Cluster, resource: Any, name: str, **spec: Any) -> dict[str, Any]:
     """What `kubectl get -o yaml` shows, with another spec."""

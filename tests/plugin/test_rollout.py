@@ -32,9 +32,6 @@ from tests.plugin.cluster import POOL, SET, Cluster, Shell
 from tests.pool_builders import intent_of
 from tests.strategies import template_hash_of
 
-WEB = ObjectKey("default", "web")
-
-
 pytestmark = pytest.mark.timeout(30)
 
 

@@ -38,12 +38,6 @@ def test_a_vmi_without_annotations_gets_one_patch_and_is_ready_after_300_ms() ->
     assert Life().live(3600).seen == [(0.3, READY)]
 
 
-def test_all_phases_can_be_watched_if_ready_after_is_one_second() -> None:
-    life = Life({READY_AFTER: "1s"}).live(3600)
-    assert [at for at, _ in life.seen] == [0, 0.25, 0.5, 0.75, 1]
-    assert [look for _, look in life.seen] == [*(look for _, look in BOOT), READY]
-
-
 @pytest.mark.parametrize(
     ("behavior", "ready_after", "seen"),
     [
@@ -101,11 +95,6 @@ def test_the_history_has_all_phases_including_skipped_phases(ready_after: str) -
     times = [datetime.fromisoformat(entry["phaseTransitionTimestamp"]) for entry in history]
     assert times == sorted(times)
     assert times[0] == CREATED
-
-
-def test_the_history_names_each_phase_once() -> None:
-    history = behaving("finish").sleep(60).live(1).document["status"]["phaseTransitionTimestamps"]
-    assert [entry["phase"] for entry in history] == [*WAY_UP[1:], "Succeeded"]
 
 
 def test_a_late_simulator_sets_the_present_state_directly() -> None:
@@ -260,13 +249,6 @@ def test_a_value_that_cannot_be_read_is_named_and_counts_as_the_default(annotati
     assert life.live(3600).seen == [(0.3, READY)]
 
 
-def test_conditions_have_the_shape_of_kubevirts() -> None:
-    ready, migratable, storage = Life().live(1).document["status"]["conditions"]
-    assert ready == {"type": "Ready", "status": "True", "lastTransitionTime": "2026-08-01T12:00:00.550000Z"}
-    assert (migratable["type"], migratable["status"]) == ("LiveMigratable", "False"), "the default network is a bridge"
-    assert (storage["type"], storage["status"]) == ("StorageLiveMigratable", "True")
-
-
 def test_a_condition_gets_a_new_time_with_a_new_reason_and_keeps_the_time_with_the_same_reason() -> None:
     life = behaving("never-ready").live(1.9)
     assert life.phases[-1] == "Running"
@@ -284,18 +266,6 @@ def time_of_ready(life: Life) -> datetime:
     """The last transition time of the condition Ready, in whole milliseconds."""
     at = datetime.fromisoformat(life.document["status"]["conditions"][0]["lastTransitionTime"])
     return at.replace(microsecond=at.microsecond // 1000 * 1000)
-
-
-def test_vmis_have_a_node_from_scheduled_on_and_an_address_while_they_run() -> None:
-    life = behaving("normal").live(0.9)
-    assert life.phases[-1] == "Scheduling"
-    assert "nodeName" not in life.document["status"]
-    life.live(0.2)
-    assert life.document["status"]["nodeName"] in NODES
-    assert life.document["metadata"]["labels"] == {"kubevirt.io/nodeName": life.document["status"]["nodeName"]}
-    assert life.document["status"]["interfaces"] == [{"name": "default", "podInterfaceName": "eth0"}]
-    life.live(10)
-    assert life.document["status"]["interfaces"][0]["ipAddress"] == address_for(life.vmi)
 
 
 def test_a_vmi_that_was_migrated_stays_on_its_node() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sandbox.claims import CLAIMS
 from sandbox.datavolumes import DATA_VOLUMES
 from sandbox.settings import BEHAVIOR, BEHAVIORS, READY_AFTER, SHUTDOWN_AFTER
-from sandbox.vmis import OBSERVED_VERSIONS, VMIS
+from sandbox.vmis import VMIS
 from sandbox.vms import FINALIZER, VMS
 from tests.fakes.requests import Document
 from tests.sandbox.machines import Machines, vm_document
@@ -17,25 +17,6 @@ from tests.sandbox.machines import Machines, vm_document
 
 def asking(behavior: str, strategy: str = "Always", **more: object) -> Machines:
     return Machines(vm_document(strategy=strategy, annotations={BEHAVIOR: behavior, READY_AFTER: "200ms"}, **more))
-
-
-def test_a_vmi_has_the_contents_of_the_template_and_belongs_to_its_vm() -> None:
-    labels = {"app": "herd", "kubevirt.io/vm-pool-revision-name": "pool-1"}
-    machines = Machines(vm_document(labels=labels, annotations={"a": "b"}, volumes=[{"name": "x", "unknown": 1}]))
-    vmi = machines.live(1).get(VMIS)
-    assert vmi["metadata"]["labels"] == labels | {"kubevirt.io/nodeName": vmi["status"]["nodeName"]}
-    assert vmi["metadata"]["annotations"] == {"a": "b", "kubevirt.io/vm-generation": "1"} | OBSERVED_VERSIONS
-    assert vmi["spec"] == {"domain": {}, "volumes": [{"name": "x", "unknown": 1}]}
-    assert vmi["metadata"]["ownerReferences"] == [
-        {
-            "apiVersion": "kubevirt.io/v1",
-            "kind": "VirtualMachine",
-            "name": "vm",
-            "uid": machines.uid(VMS),
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
-    ]
 
 
 @pytest.mark.parametrize(
@@ -123,11 +104,6 @@ def test_the_printable_status_names_the_problem_and_the_vm_is_not_ready(
         assert machines.document(VMIS) is None
     assert "ready" not in machines.status()
     assert machines.status()["conditions"][0]["status"] == "False"
-
-
-def test_a_vm_has_the_conditions_of_its_vmi_with_their_times() -> None:
-    machines = Machines(vm_document()).live(5)
-    assert machines.status()["conditions"] == machines.get(VMIS)["status"]["conditions"]
 
 
 def test_a_vm_without_a_vmi_says_since_when_it_is_not_ready() -> None:

@@ -1,14 +1,12 @@
-"""The simulator on the real API server: what a user and a controller see, and the number of writes."""
+"""The simulator on the real API server: what a user sees, and the number of writes."""
 
 import asyncio
 import json
-import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,25 +15,20 @@ from structlog.testing import capture_logs
 from informers.http.client import ApiClient, ConfigurationError, load_credentials, open_client
 from informers.informer import SharedInformer
 from informers.meta import ObjectKey
-from informers.objects import PatchType
 from informers.resource import Resource
 from sandbox import simulator
 from sandbox.audit import read_records
-from sandbox.binaries import Binaries
 from sandbox.claims import CLAIMS
-from sandbox.controlplane import APISERVER, CRD_DIRECTORIES, ControlPlane, install_definitions
+from sandbox.controlplane import ControlPlane
 from sandbox.datavolumes import DATA_VOLUMES
-from sandbox.settings import BEHAVIOR, DEFAULT, READY_AFTER, SHUTDOWN_AFTER, TIME_SCALE, SimulationSettings
+from sandbox.settings import DEFAULT, READY_AFTER, SimulationSettings
 from sandbox.vmis import VMIS, VMIState
 from sandbox.vms import VMS
-from tests.cluster import running_plane
 from tests.controlplane.waits import eventually
 from tests.sandbox.machines import vm_document
 from tests.sandbox.patience import until
 
 PATIENCE_S = 60.0
-
-OWN_CRDS = CRD_DIRECTORIES[-1]
 
 
 class Scene:
@@ -57,36 +50,18 @@ class Scene:
         body = {"apiVersion": resource.api_version, "kind": resource.kind, **document}
         await self.client.create(resource, self._namespace, json.dumps(body).encode())
 
-    async def patch(self, resource: Resource[Any], name: str, patch: dict[str, Any], subresource: str = "") -> None:
-        key, body = ObjectKey(self._namespace, name), json.dumps(patch).encode()
-        await self.client.patch(resource, key, body, content_type=PatchType.MERGE, subresource=subresource)
-
-    async def delete(self, resource: Resource[Any], name: str, propagation: str = "Background") -> None:
-        await self.client.delete(resource, ObjectKey(self._namespace, name), propagation=propagation)
-
     def get(self, resource: Resource[Any], name: str = "vm") -> Any:
         return self.informers[resource].store.get(ObjectKey(self._namespace, name))
-
-    def uid(self, resource: Resource[Any], name: str = "vm") -> str | None:
-        found = self.get(resource, name)
-        return found.metadata.uid if found is not None else None
 
     def word(self, name: str = "vm") -> str | None:
         vm = self.get(VMS, name)
         return vm.status.printable_status if vm is not None and vm.status is not None else None
-
-    def phase(self, resource: Resource[Any], name: str) -> str | None:
-        found = self.get(resource, name)
-        return found.status.phase if found is not None and found.status is not None else None
 
     async def until(self, holds: Callable[[], object]) -> None:
         await until(holds, self._changed, within_s=PATIENCE_S, seen=self._everything)
 
     async def until_it_is(self, word: str, name: str = "vm") -> None:
         await self.until(lambda: self.word(name) == word)
-
-    async def until_it_has_gone(self, resource: Resource[Any], name: str = "vm") -> None:
-        await self.until(lambda: self.get(resource, name) is None)
 
     def _everything(self) -> list[Any]:
         return [obj for informer in self.informers.values() for obj in informer.store.values()]
@@ -107,53 +82,12 @@ async def playing(plane: ControlPlane, namespace: str, defaults: SimulationSetti
                 task.cancel()
 
 
-@pytest.mark.cluster
-async def test_a_simulator_that_is_started_again_continues(control_plane: ControlPlane, namespace: str) -> None:
-    failing = {BEHAVIOR: "fail", READY_AFTER: "100ms", TIME_SCALE: "0.01"}
-    async with playing(control_plane, namespace) as scene:
-        await scene.create(VMS, vm_document("failing", annotations=failing))
-        await scene.until_it_is("CrashLoopBackOff", "failing")
-        await scene.create(VMS, vm_document("up", disks=["a"]))
-        await scene.create(VMS, vm_document("down", strategy="Once", annotations={SHUTDOWN_AFTER: "1s"}))
-        await scene.until(lambda: scene.word("up") == scene.word("down") == "Running" and scene.uid(VMIS, "up"))
-        before = scene.uid(VMIS, "up")
-        await scene.delete(VMS, "down")
-        await scene.until_it_is("Terminating", "down")
-    async with playing(control_plane, namespace) as scene:
-        await scene.create(VMS, vm_document("new", disks=["b"]))
-        await scene.until_it_is("Running", "new")
-        await scene.until_it_has_gone(VMS, "down")
-        await scene.until(lambda: scene.get(VMIS, "up") is not None)
-        assert scene.uid(VMIS, "up") == before
-        # With a time scale of 1, the fourth failure would be minutes away.
-        await scene.until(lambda: failed_starts(scene, "failing") >= 4)
-        await scene.patch(VMS, "failing", {"spec": {"template": {"metadata": {"annotations": {BEHAVIOR: None}}}}})
-        await scene.until(lambda: scene.word("failing") == "Running" and failed_starts(scene, "failing") == 0)
-
-
-def failed_starts(scene: Scene, name: str) -> int:
-    failure = scene.get(VMS, name).status.start_failure
-    return 0 if failure is None else failure.consecutive_fail_count
-
-
 def vmi_document(name: str, **annotations: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "annotations": annotations}, "spec": {"domain": {"devices": {}}}}
 
 
 def is_ready(scene: Scene, *names: str) -> bool:
     return all((vmi := scene.get(VMIS, name)) is not None and vmi.state == VMIState("Running") for name in names)
-
-
-@pytest.mark.cluster
-async def test_the_simulator_survives_an_outage_of_the_api_server(control_plane: ControlPlane, namespace: str) -> None:
-    async with playing(control_plane, namespace) as scene:
-        await scene.create(VMIS, vmi_document("booting", **{READY_AFTER: "3s"}))
-        await scene.until(lambda: scene.phase(VMIS, "booting"))
-        await asyncio.to_thread(control_plane.stop_component, APISERVER)
-        await asyncio.to_thread(control_plane.start_apiserver)
-        await scene.until(lambda: is_ready(scene, "booting"))
-        await scene.create(VMIS, vmi_document("new"))
-        await scene.until(lambda: is_ready(scene, "new"))
 
 
 @pytest.mark.cluster
@@ -208,27 +142,6 @@ async def test_nothing_is_written_twice(control_plane: ControlPlane, namespace: 
     for resource, most_writes in (("virtualmachines", 3), ("datavolumes", 2)):
         assert len(names) <= writes.pop(("patch", resource, "status", 200)) <= most_writes * len(names)
     assert writes == once
-
-
-@pytest.fixture
-def plane_without_data_volumes(control_plane_binaries: Binaries, tmp_path: Path) -> Iterator[ControlPlane]:
-    for path in OWN_CRDS.glob("kubevirt.io_*.yaml"):
-        shutil.copy(path, tmp_path)
-    with running_plane(control_plane_binaries, crd_directories=[tmp_path]) as plane:
-        yield plane
-
-
-@pytest.mark.cluster
-async def test_data_volumes_are_used_as_soon_as_their_kind_is_served(plane_without_data_volumes: ControlPlane) -> None:
-    plane = plane_without_data_volumes
-    async with playing(plane, "default") as scene:
-        await scene.create(VMS, vm_document("plain"))
-        await scene.create(VMS, vm_document("waiting", disks=["a"]))
-        await scene.until_it_is("Running", "plain")
-        await scene.until_it_is("Stopped", "waiting")
-        await asyncio.to_thread(install_definitions, plane.kubeconfig, [OWN_CRDS])
-        await scene.until_it_is("Running", "waiting")
-        await scene.until(lambda: scene.get(DATA_VOLUMES, "a") is not None)
 
 
 async def test_a_missing_kubeconfig_is_an_error_of_one_line() -> None:

@@ -137,4 +137,6 @@ def _unfinished(kind: str, name: str, owner: Document, members: list[Document]) 
         notes = "" if LAST_IMAGE in str(template) else ", and an old template"
         notes += ", after a return" if ROLLED_BACK in (owner["metadata"].get("annotations") or {}) else ""
         return [f"{kind} {name} has {counts} of {spec['replicas']}{notes}"]
+    if (told := status.get("readyReplicas")) != counts[1]:
+        return [f"the status of {kind} {name} has {told} ready, and {counts[1]} are"]
     return []

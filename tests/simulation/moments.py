@@ -159,7 +159,7 @@ def _look(world: Any, kind: Kind[Any], resource: AnyResource, key: ObjectKey, ow
         preview=_wrong_preview(snapshot, plan),
         silence=_silence(world, resource, snapshot, owner, situation, reasons),
         undo=_wrong_undo(world, kind, key, snapshot),
-        refusal=_untold_refusal(world, key, owner),
+        refusal=_untold_refusal(world, key, owner, plan),
         oversleeps=_oversleeps(world, rules, snapshot, plan),
     )
 
@@ -281,8 +281,9 @@ def _before(changes: list[Change], kind: str, key: ObjectKey, uid: str) -> set[s
     return set()
 
 
-def _untold_refusal(world: Any, key: ObjectKey, owner: Document) -> str:
-    """A write that has been refused again and again for a while, although the status has no word of it."""
+def _untold_refusal(world: Any, key: ObjectKey, owner: Document, plan: Plan) -> str:
+    """A write that the plan still has, and that has been refused again and again, without a word in the status."""
+    wanted = {(each.resource.plural, each.key.name) for each in plan.actions}
     now, told = world.loop.time(), str(owner.get("status") or {})
     lasting = [each for kind in ("refuse", "quota", "webhook") for each in world.faults.now(kind, now)]
     if not any(each.start < now - QUIET_S for each in lasting):
@@ -301,7 +302,7 @@ def _untold_refusal(world: Any, key: ObjectKey, owner: Document) -> str:
             tries.pop(what, None)
     for what, times in tries.items():
         is_lasting = times[0] < now - QUIET_S and times[-1] > now - 3 * QUIET_S and len(times) > 2
-        if is_lasting and not any(word in told for word in REFUSED_WORDS):
+        if is_lasting and what[1:] in wanted and not any(word in told for word in REFUSED_WORDS):
             return f"{' '.join(what)} is refused since {times[0]:.0f} s, and the status says: {told[-250:]}"
     return ""
 

@@ -140,6 +140,8 @@ def test_p12_a_new_instance_type_drops_the_revision_of_the_old_one(field: str):
         ({"running": True}, {"running": True}, {}, {}),
         ({}, {}, {"runStrategy": "Once"}, {"runStrategy": "Once"}),
         ({"runStrategy": "Halted"}, {}, {"runStrategy": "Always"}, {"runStrategy": "Halted"}),
+        ({"runStrategy": "Once"}, {}, {"runStrategy": "Always"}, {"runStrategy": "Always"}),
+        ({"runStrategy": "Always"}, {}, {"runStrategy": "Halted"}, {"runStrategy": "Always"}),
         ({}, {"running": True}, {"runStrategy": "Always"}, {}),
     ],
 )

@@ -26,7 +26,6 @@ from tests.pool_scenes import (
     restarted,
     updated_pool,
 )
-from tests.pool_simulation import PoolSimulation
 
 DESCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
 
@@ -114,19 +113,6 @@ def test_p13_a_vmi_is_not_restarted(fields, of_vm, of_vmi):
     todo = plan(during_update(owner, [machine], vmis=[vmi(machine, **{"revision": "web-1", **of_vmi})]))
     assert todo.actions == ()
     assert (todo.notices, todo.requeue_after_s) == ((), None) or "deleting" in of_vmi
-
-
-def test_p12_an_update_keeps_the_changes_that_users_made_to_their_vms():
-    simulation = PoolSimulation(pool(spec=vm_spec(image="v1")))
-    simulation.come_to_rest()
-    simulation.edit_vm("web-1", spec={"template": {"spec": {"domain": {"firmware": {"uuid": "its-own"}}}}})
-    simulation.edit_vm("web-0", spec={"runStrategy": "Halted"})
-    simulation.change_template(vm_spec(image="v2"))
-    simulation.come_to_rest()
-    assert simulation.images() == {f"web-{n}": "v2" for n in range(3)}
-    assert simulation.vms["web-1"]["spec"]["template"]["spec"]["domain"]["firmware"] == {"uuid": "its-own"}
-    assert simulation.vms["web-0"]["spec"]["runStrategy"] == "Halted"
-    assert simulation.pool["status"]["updateRevision"] == "web-2"
 
 
 def created(todo):

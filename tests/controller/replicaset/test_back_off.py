@@ -1,16 +1,14 @@
 """R4a: which VMIs count as early failures, and when their replacements are created."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
-import msgspec
 import pytest
 
 from controller.kubevirt.annotations import EARLY_FAILURES, PROTECT, TEMPLATE_HASH
 from controller.kubevirt.resources import VMIS
-from controller.replicaset.back_off import MAX_EVIDENCE, Trial, annotation_of, delay_after, find_back_off, trial_of
+from controller.replicaset.back_off import MAX_EVIDENCE, Trial, annotation_of, delay_after, trial_of
 from controller.replicaset.plan import plan
 from controller.replicaset.status import next_status
-from controller.replicaset.traits import group_vmis
 from controller.runtime.actions import Create, Delete
 from tests.builders import LABELS, replicaset, seconds_ago, snapshot, vmi
 from tests.strategies import template_of
@@ -206,13 +204,3 @@ NO_BACK_OFF = {
 @pytest.mark.parametrize("vmis", NO_BACK_OFF.values(), ids=NO_BACK_OFF)
 def test_r4a_a_set_without_delayed_replacements_has_no_condition(vmis):
     assert condition(*vmis) is None
-
-
-def recorded(*phases: tuple[str, str], ready: str, reason: str | None, now: str):
-    """The back-off of a VMI with these status values. The values were recorded from failing VMIs of KubeVirt 1.9."""
-    times = [{"phase": phase, "phaseTransitionTimestamp": f"2026-11-21T{time}Z"} for phase, time in phases]
-    condition = {"type": "Ready", "status": ready, "reason": reason, "lastTransitionTime": "2026-11-21T20:25:52Z"}
-    status = {"phase": phases[-1][0], "conditions": [condition], "phaseTransitionTimestamps": times}
-    meta = {"name": "recorded", "labels": CURRENT, "creationTimestamp": "2026-11-21T20:25:51Z"}
-    made = VMIS.decode(msgspec.json.encode({"metadata": meta, "status": status}))
-    return find_back_off(datetime.fromisoformat(now), TEMPLATE, group_vmis([]), group_vmis([made]))

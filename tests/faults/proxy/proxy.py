@@ -2,7 +2,7 @@
 cause.
 
     async with open_upstream(plane.url, plane.ca) as upstream, fault_proxy(upstream) as proxy:
-        lost = proxy.add(Rule(Match("create", "virtualmachineinstances"), LoseAnswer(), every=3, times=None))
+        lost = proxy.add(Rule(Match("create", "virtualmachineinstances"), LoseAnswer(), after=3, times=None))
         run_the_controller(proxy.write_kubeconfig(path, token))
         proxy.decisions(lost)
 

@@ -49,18 +49,17 @@ class Rule(Struct, frozen=True):
     """An action, and the requests or events on which the proxy takes the action.
 
     The rule counts the requests that match. If the action concerns events of a watch, the rule counts the events that
-    match. The rule ignores the first ones; the field `after` is their number. After that, the field `every` decides: 1
-    selects each request or event, 2 selects every second one. The rule acts at most `times` times.
+    match. The rule ignores the first ones; the field `after` is their number. After that, it acts on each request or
+    event, but at most `times` times.
 
     Some actions act on a whole watch, not on an event. As soon as the number of matching events has reached the field
-    `after`, the rule acts once on each watch. The field `every` has no meaning for such an action.
+    `after`, the rule acts once on each watch.
     """
 
     match: Match
     action: Action
     times: int | None = 1
     after: int = 0
-    every: int = 1
 
 
 class Taken(Struct, frozen=True):
@@ -138,7 +137,7 @@ class Script:
         return taken
 
     def _has_turn(self, number: int, rule: Rule, occasion: int) -> bool:
-        return occasion > rule.after and (occasion - rule.after - 1) % rule.every == 0 and self._may_act(number, rule)
+        return occasion > rule.after and self._may_act(number, rule)
 
     def _may_act(self, number: int, rule: Rule) -> bool:
         return rule.times is None or self._used[number] < rule.times

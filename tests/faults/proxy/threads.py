@@ -1,7 +1,7 @@
 """A fault proxy in a separate thread, for synchronous tests that run the controller as a process.
 
 with fault_proxy_in_thread(plane.url, plane.ca) as proxy:
-    lost = proxy.add(Rule(Match("create", "virtualmachineinstances"), LoseAnswer(), every=3, times=None))
+    lost = proxy.add(Rule(Match("create", "virtualmachineinstances"), LoseAnswer(), after=3, times=None))
     run_the_controller(proxy.write_kubeconfig(path, token))
     proxy.decisions(lost)
 """

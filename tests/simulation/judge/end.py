@@ -72,6 +72,8 @@ def a_refusal_is_not_hammered(life: Life) -> Iterator[Found | None]:
         if change.resource in (POOLS, SETS):
             wanted = min(change.last["spec"]["replicas"], life.story.options.max_replicas)
             most[change.key.name] = max(most.get(change.key.name, 0), wanted)
+            if change.actor == "user":
+                made[change.key.name, int(change.at / WINDOW_S)] -= wanted  # a new template is for all
         if change.is_ours and change.before is None and change.resource in (VMS, VMIS):
             owner = change.last["metadata"].get("ownerReferences", [{"name": ""}])[0]["name"]
             made[owner, int(change.at / WINDOW_S)] += 1

@@ -211,7 +211,7 @@ def a_guest_drains_before_it_goes(life: Life) -> Iterator[Found | None]:
         key = ObjectKey(change.key.namespace, name_of(owner))
         is_young = change.at - state.owner_changed.get(key, change.at) < SEEN_S
         vmi = state.get(VMIS, change.key)
-        runs = vmi is not None and vmi.get("status", {}).get("phase") == "Running" and not is_leaving(vmi)
+        runs = vmi is not None and _runs_for_s(vmi, change.at) > SEEN_S and not is_leaving(vmi)
         if not seconds.isdigit() or not int(seconds) or is_young or not runs or is_disturbed(life, change.at):
             continue
         yield None
@@ -221,6 +221,15 @@ def a_guest_drains_before_it_goes(life: Life) -> Iterator[Found | None]:
         if not is_answered and (not until or _lasts(until, change.at + CLOCK_S)):
             text = f"{change.key.name} was deleted or restarted before its drain ended ({mark or 'no mark'})"
             yield change.at, name_of(owner), text
+
+
+def _runs_for_s(vmi: Document, now: float) -> float:
+    status = vmi.get("status", {})
+    if status.get("phase") != "Running":
+        return 0.0
+    times = status.get("phaseTransitionTimestamps") or ()
+    began = [each["phaseTransitionTimestamp"] for each in times if each["phase"] == "Running"]
+    return now - (datetime.fromisoformat(began[-1]) - BEGIN).total_seconds() if began else now
 
 
 @sentence

@@ -12,7 +12,18 @@ from tests.simulation.server import Change
 from tests.simulation.world import POOLS, SETS
 
 HIDING: Final = ("missed", "stall-list")
-DISTURBING: Final = ("lost", "slow", "stale", "older", "error", "throttle", "refused-connection", *HIDING)
+DISTURBING: Final = (
+    "lost",
+    "slow",
+    "stale",
+    "older",
+    "stall",
+    "stall-list",
+    "error",
+    "throttle",
+    "refused-connection",
+    *HIDING,
+)
 DISTURBED_S: Final = 150.0
 """After such a fault, or after a silent watch, the caches may be old for this time in seconds."""
 
