@@ -119,10 +119,6 @@ class VirtualMachineInstance(Struct, frozen=True, gc=False, rename="camel"):
     undecodable: str = msgspec.field(default="", name="(undecodable)")
 
 
-class MigrationSpec(Struct, frozen=True, gc=False, rename="camel"):
-    vmi_name: str = ""
-
-
 class MigrationStatus(Struct, frozen=True, gc=False, rename="camel"):
     phase: str | None = None
     phase_transition_timestamps: tuple[PhaseTransition, ...] | None = None
@@ -132,8 +128,7 @@ class Migration(Struct, frozen=True, gc=False):
     """A VirtualMachineInstanceMigration. The caches contain them only with the flag `--migrations` (P13)."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: MigrationSpec = MigrationSpec()
-    status: MigrationStatus | None = None
+    status: MigrationStatus = MigrationStatus()
 
 
 class TemplateMeta(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):

@@ -60,11 +60,9 @@ def pools_of_revision(change: Change[ControllerRevision]) -> Iterable[Wake]:
 
 def pools_of_migration(change: Change[Migration]) -> Iterable[Wake]:
     """Return the pool that has started the migration."""
-
-    def pools(migration: Migration) -> Iterable[ObjectKey]:
-        return controller_key(migration.metadata, POOL_KIND)
-
-    return wakes_of(change, pools, decides_by=lambda each: each.status and each.status.phase)
+    return wakes_of(
+        change, lambda each: controller_key(each.metadata, POOL_KIND), decides_by=lambda each: each.status.phase
+    )
 
 
 def _pools_of(vm: VirtualMachine) -> Iterable[ObjectKey]:

@@ -37,8 +37,6 @@ POOL_NAME: Final = "pool-name"
 FORMER_POOL_UID: Final = "former-pool-uid"
 FORMER_POOL_NAMESPACE: Final = "former-pool-namespace"
 
-MIGRATIONS_OFF: Final = "the controller runs without --migrations"
-
 SHORTEST_CUT: Final = 30
 """The name of a revision has at least so many characters of the pool's name, or the whole name."""
 
@@ -164,7 +162,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
         misfits = [Wrong(each) for each in one_shot_problems(self.owner)]
         if asks_for_migrations(self.owner) and not self.limits.migrations:
-            misfits.append(Wrong(f"annotation {MIGRATE} has no effect: {MIGRATIONS_OFF}"))
+            misfits.append(Wrong(f"annotation {MIGRATE} has no effect: the controller runs without --migrations"))
         return (*misfits, *self.useless_budget, *all_wrong(self.owner.metadata, Place.POOL, found()))
 
     @property

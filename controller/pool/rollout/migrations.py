@@ -17,7 +17,7 @@ from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt import vmis
 from controller.kubevirt.live_updates import Change, needs_migration, why_not
 from controller.kubevirt.resources import MIGRATIONS
-from controller.kubevirt.vmi_types import Migration, MigrationStatus
+from controller.kubevirt.vmi_types import Migration
 from controller.kubevirt.vms import is_deleting, revision_of
 from controller.pool.members.machine import Machine
 from controller.pool.members.select import in_order
@@ -86,36 +86,34 @@ def _waits(machine: Machine) -> bool:
 
 
 def _has_ended(migration: Migration) -> bool:
-    return migration.status is not None and migration.status.phase in vmis.FINAL_PHASES
+    return migration.status.phase in vmis.FINAL_PHASES
 
 
 def _ended_at(migration: Migration, now: datetime) -> datetime:
-    told = (migration.status or MigrationStatus()).phase_transition_timestamps or ()
-    times = (each.phase_transition_timestamp for each in told)
-    last = max(filter(None, map(with_timezone, times)), default=with_timezone(migration.metadata.creation_timestamp))
-    return last or now
+    times = [each.phase_transition_timestamp for each in migration.status.phase_transition_timestamps or ()]
+    return with_timezone(times[-1] if times else migration.metadata.creation_timestamp) or now
 
 
 def _create(situation: Situation, machine: Machine) -> Create:
-    pool = situation.pool
-    key = ObjectKey(pool.namespace, migration_name(machine))
+    pool, name = situation.pool, migration_name(machine)
+    owners = [controller_reference(situation.snapshot.pools, pool)]
     body = {
         "apiVersion": MIGRATIONS.api_version,
         "kind": MIGRATIONS.kind,
-        "metadata": {
-            "name": key.name,
-            "namespace": key.namespace,
-            "ownerReferences": [controller_reference(situation.snapshot.pools, pool)],
-        },
+        "metadata": {"name": name, "namespace": pool.namespace, "ownerReferences": owners},
         "spec": {"vmiName": machine.metadata.name},
     }
-    why = f"the change of {machine.metadata.name} waits for a live migration"
-    return Create(resource=MIGRATIONS, key=key, body=msgspec.json.encode(body), owner_uid=pool.uid, why=why)
+    return Create(
+        resource=MIGRATIONS,
+        key=ObjectKey(pool.namespace, name),
+        body=msgspec.json.encode(body),
+        owner_uid=pool.uid,
+        why=f"the change of {machine.metadata.name} waits for a live migration",
+    )
 
 
 def _delete(migration: Migration) -> Delete:
-    meta, phase = migration.metadata, (migration.status or MigrationStatus()).phase
-    why = f"the live migration of {migration.spec.vmi_name} has ended ({phase})"
+    meta, why = migration.metadata, f"it has ended: {migration.status.phase}"
     return Delete(
         resource=MIGRATIONS, key=meta.key, uid=meta.uid, version=meta.resource_version, why=why, cause=Cause.PRUNING
     )

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from controller.kubevirt.annotations import MIGRATE, REVISION_NAME
 from controller.kubevirt.live_updates import RolloutSettings
 from controller.kubevirt.resources import MIGRATIONS
-from controller.kubevirt.vmi_types import Migration, MigrationSpec, MigrationState, MigrationStatus, PhaseTransition
+from controller.kubevirt.vmi_types import Migration, MigrationState, MigrationStatus, PhaseTransition
 from controller.pool.failures import pool_failure
 from controller.pool.members.snapshot import LiveUpdates, Snapshot
 from controller.pool.plan import plan
@@ -28,10 +28,9 @@ RUNNING, SUCCEEDED, FAILED = "Running", "Succeeded", "Failed"
 
 
 def migration(name: str = "web-0-web-2", phase: str | None = None, *, ago_s: float = 0, **meta: Any) -> Migration:
-    vm, at = name.removesuffix("-web-2"), seconds_ago(ago_s)
-    told = MigrationStatus(phase, (PhaseTransition(phase, at),)) if phase is not None else None
+    told = MigrationStatus(phase, (PhaseTransition(phase, seconds_ago(ago_s)),)) if phase else MigrationStatus()
     found = ObjectMeta(name=name, namespace="default", uid=f"uid-{name}", resource_version="7", **meta)
-    return Migration(found, MigrationSpec(vm), told)
+    return Migration(found, told)
 
 
 def seen(facts: Facts, *found: Migration, starts: bool = True, read: bool = True) -> Snapshot:
