@@ -76,6 +76,12 @@ def scheduling(facts: Facts, ordinal: int) -> Facts:
     return facts
 
 
+def leaving(facts: Facts, ordinal: int) -> Facts:
+    old = facts.vms[ordinal]
+    facts.vms[ordinal] = replace(old, metadata=replace(old.metadata, deletion_timestamp=NOW))
+    return facts
+
+
 CASES: dict[str, tuple[Snapshot, list[str]]] = {
     "one VM waits": (seen(waiting(0)), ["+web-0-web-2"]),
     "two VMs wait": (seen(waiting(0, 1)), ["+web-1-web-2"]),
@@ -85,9 +91,11 @@ CASES: dict[str, tuple[Snapshot, list[str]]] = {
     "a VM that needs a restart": (seen(waiting(0).restart_required(0)), []),
     "a VM that cannot migrate": (seen(waiting(0).immovable()), []),
     "KubeVirt asks for it after the VMI has its label": (seen(relabelled(waiting(0), 0)), ["+web-0-web-2"]),
+    "the same, and the VM cannot migrate": (seen(relabelled(waiting(0).immovable(), 0)), []),
+    "the same, and the VMI does not run": (seen(relabelled(scheduling(waiting(0), 0), 0)), []),
+    "the same, and the VM is being deleted": (seen(relabelled(leaving(waiting(0), 0), 0)), []),
     "the pool restarts no VM": (seen(waiting(0, updateStrategy={"opportunistic": {}})), ["+web-0-web-2"]),
     "the template is a third one": (seen(relabelled(Facts(OTHER_IMAGE).hot_plug(0), 0, "web-1")), []),
-    "a VMI that does not run": (seen(scheduling(waiting(0), 0)), []),
     "KubeVirt starts migrations": (seen(waiting(0), starts=False), []),
     "migrations are not read": (seen(waiting(0), read=False), []),
     "a new one": (seen(waiting(0, 1), migration()), []),
