@@ -68,14 +68,9 @@ def _first(situation: Situation, waiting: list[Machine], names: set[str]) -> lis
     if live is None or not live.starts:
         return []
     for each in in_order(snapshot, situation.intent.update.selection, waiting):
-        step = pending_step(situation, each)
-        is_left = step is None or step.is_unfinished
-        if (
-            is_left
-            and migration_name(each) not in names
-            and each.vmi
-            and not why_not(Change.SIZE, live.rollout, each.vmi)
-        ):
+        step, vmi = pending_step(situation, each), each.vmi
+        may_migrate = vmi and not vmis.is_migrating(vmi) and not why_not(Change.SIZE, live.rollout, vmi)
+        if may_migrate and (step is None or step.is_unfinished) and migration_name(each) not in names:
             return [_create(situation, each)]
     return []
 

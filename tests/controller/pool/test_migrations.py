@@ -89,6 +89,7 @@ CASES: dict[str, tuple[Snapshot, list[str]]] = {
     "another template, and nothing has begun": (seen(Facts(NEW)), []),
     "an open change": (seen(Facts(PLUGGED, replicas=8, begun=1).of_vmi(0, MIGRATES)), ["+web-0-web-2"]),
     "a VM that needs a restart": (seen(waiting(0).restart_required(0)), []),
+    "a VM that its user migrates": (seen(migrating(waiting(0), 0)), []),
     "a VM that cannot migrate": (seen(waiting(0).immovable()), []),
     "KubeVirt asks for it after the VMI has its label": (seen(relabelled(waiting(0), 0)), ["+web-0-web-2"]),
     "the same, and the VM cannot migrate": (seen(relabelled(waiting(0).immovable(), 0)), []),
