@@ -15,27 +15,42 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, nullcontext
 
 import aiohttp
+import msgspec
 import uvloop
 
-from benchmarks.objects import vm_body, vmi_body
+from benchmarks.objects import BURST, OBJECTS
 from informers.http.configuration import load_credentials
 
 IN_FLIGHT = 50
 VMIS = "virtualmachineinstances"
-BODIES: dict[str, Callable[[str], bytes]] = {VMIS: vmi_body, "virtualmachines": vm_body}
+KINDS = {
+    VMIS: ("burst set", "template", "VirtualMachineInstance", {"vmherd.dev/template-hash": "0123456789"}),
+    "virtualmachines": (
+        *("burst pool", "virtualMachineTemplate", "VirtualMachine"),
+        {"kubevirt.io/vm-pool-revision-name": f"{BURST}-1"},
+    ),
+}
+
+
+def body(plural: str, name: str) -> bytes:
+    """Return an object as the controller creates it, but without an owner: the garbage collector would delete it."""
+    owner, field, kind, labels = KINDS[plural]
+    template = OBJECTS[owner]["spec"][field]
+    metadata = {"name": name, "labels": template["metadata"]["labels"] | labels}
+    document = {"apiVersion": "kubevirt.io/v1", "kind": kind, "metadata": metadata, "spec": template["spec"]}
+    return msgspec.json.encode(document)
 
 
 async def main(kubeconfig: str, namespace: str, count: int, plural: str, *, watch: bool) -> None:
     credentials = await load_credentials(kubeconfig)
     collection = f"{credentials.host}/apis/kubevirt.io/v1/namespaces/{namespace}/{plural}"
-    body_of = BODIES[plural]
     names = [f"bare-{number:05d}" for number in range(count)]
     connector = aiohttp.TCPConnector(limit=IN_FLIGHT + watch, ssl=credentials.ssl)
     async with aiohttp.ClientSession(connector=connector, trust_env=False) as session:
 
         async def create(name: str) -> None:
             headers = {"Content-Type": "application/json"}
-            async with session.post(collection, data=body_of(name), headers=headers) as answer:
+            async with session.post(collection, data=body(plural, name), headers=headers) as answer:
                 await answer.read()
                 answer.raise_for_status()
 
@@ -84,7 +99,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("kubeconfig")
     parser.add_argument("namespace")
     parser.add_argument("count", type=int)
-    parser.add_argument("plural", nargs="?", default=VMIS, choices=tuple(BODIES))
+    parser.add_argument("plural", nargs="?", default=VMIS, choices=tuple(KINDS))
     parser.add_argument("--watch", action="store_true")
     return parser.parse_args()
 

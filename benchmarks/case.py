@@ -79,7 +79,6 @@ class Result(Struct):
         return max((each.others for each in self.conditions), default=0.0)
 
     def spread(self, key: str) -> tuple[float, float, float] | None:
-        """Return the minimum, the median and the maximum of a measure, or None if no round has the measure."""
         values = [each[key] for each in self.rounds if key in each]
         return (min(values), statistics.median(values), max(values)) if values else None
 

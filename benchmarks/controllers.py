@@ -9,8 +9,48 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from benchmarks import process_tree
 from sandbox.processes import Child, Spawner
+
+TICKS = os.sysconf("SC_CLK_TCK")
+PROC = Path("/proc")
+
+
+def cpu_s(pid: int) -> float:
+    """Return the user and system CPU time of the tree in seconds. Children that have ended are included."""
+    return sum(sum(map(int, fields[11:15])) for fields in _tree(pid)) / TICKS
+
+
+def rss_mb(pid: int) -> float:
+    """Return the resident memory of the tree in MB. Shared pages count once for each process."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    return sum(int(fields[21]) for fields in _tree(pid)) * page / 1e6
+
+
+def cpu_of_machine_s() -> float:
+    user, nice, system, *_ = map(int, (PROC / "stat").read_text().split(maxsplit=9)[1:9])
+    return (user + nice + system) / TICKS
+
+
+def _tree(root: int) -> Iterator[list[str]]:
+    """Yield the fields of /proc/PID/stat after the name, for the process and all its descendants."""
+    children: dict[int, list[int]] = {}
+    found: dict[int, list[str]] = {}
+    for entry in PROC.iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # the process has ended
+        found[int(entry.name)] = fields
+        children.setdefault(int(fields[1]), []).append(int(entry.name))
+    waiting = [root]
+    while waiting:
+        pid = waiting.pop()
+        if pid in found:
+            yield found[pid]
+        waiting += children.get(pid, [])
+
 
 T = TypeVar("T")
 
@@ -29,12 +69,12 @@ class Running:
     @property
     def cpu_s(self) -> float:
         self._check()
-        return process_tree.cpu_s(self.pid)
+        return cpu_s(self.pid)
 
     @property
     def rss_mb(self) -> float:
         self._check()
-        return process_tree.rss_mb(self.pid)
+        return rss_mb(self.pid)
 
     def signal(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
@@ -57,10 +97,7 @@ class Running:
 def running_controller(
     kubeconfig: Path, log: Path, *, against: str = "", stalls: Path | None = None, flags: Sequence[str] = ()
 ) -> Iterator[Running]:
-    """Run vmherd with these flags, or the shell command `against`, while the block runs.
-
-    With `stalls`, vmherd runs in `benchmarks.watched`.
-    """
+    """Run vmherd with these flags, with `stalls` in `benchmarks.watched`, or the shell command `against`."""
     other = ["/usr/bin/env", f"KUBECONFIG={kubeconfig}", "sh", "-c", against]
     with running_process(other if against else [*_vmherd(kubeconfig, stalls), *flags], log) as running:
         yield running

@@ -50,7 +50,9 @@ class Shape:
         self.group, self.plural = resource
         self.count, self.texts = count, texts
         document = _with_managers(OBJECTS[name])
-        self._format = MARK.sub(_gap, msgspec.json.encode(document).replace(b"%", b"%%"))
+        self._format = MARK.sub(
+            lambda found: b"%%(%b)b" % (found[1] or found[2]), msgspec.json.encode(document).replace(b"%", b"%%")
+        )
 
     def render(self, number: int, version: int = 1_000_000, /, **changes: str) -> bytes:
         """Return the object with this number and this resourceVersion, as the API server sends it."""
@@ -164,8 +166,3 @@ def _fields(value: Any) -> dict[str, Any]:
     if isinstance(value, dict):
         return {".": {}} | {f"f:{key}": _fields(item) for key, item in value.items()}
     return {}
-
-
-def _gap(found: re.Match[bytes]) -> bytes:
-    """Return the place of a text in a format of bytes."""
-    return b"%%(%b)b" % (found[1] or found[2])

@@ -17,8 +17,7 @@ from contextlib import ExitStack, suppress
 from itertools import count
 from pathlib import Path
 
-from benchmarks.cases.bursts import POOLS, SETS
-from benchmarks.cluster import Cluster, running_cluster
+from benchmarks.cases.bursts import POOLS, SETS, Cluster, running_cluster
 from benchmarks.controllers import running_controller, running_process
 from benchmarks.objects import OBJECTS
 from sandbox.admin import Rejected, Unanswered

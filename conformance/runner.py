@@ -163,7 +163,6 @@ async def run_case(setup: Setup, cluster: Cluster, case: Case) -> Result:
 
 
 def missing(cluster: Cluster, case: Case) -> str:
-    """Return the reason why a case cannot be run on this cluster, or ""."""
     if case.kind not in cluster.subjects:
         return f"the cluster does not serve {case.kind}"
     return next((MISSING[each] for each in case.requires if each not in cluster.has), "")

@@ -21,8 +21,6 @@ NEVER_READY: Final = {"sim.vmherd.dev/behavior": "never-ready"}
 FINISHING: Final = {"sim.vmherd.dev/behavior": "finish"}
 UNKNOWN: Final = {"sim.vmherd.dev/behavior": "unknown"}
 LOST: Final = {"sim.vmherd.dev/behavior": "lost"}
-
-
 FAILING_DISK: Final = {"sim.vmherd.dev/behavior": "fail"}
 
 

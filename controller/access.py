@@ -25,7 +25,6 @@ class Permission(Struct, frozen=True, order=True):
 
     @property
     def subject(self) -> str:
-        """Return the resource and the namespace as text, for example `pods in namespace default`."""
         plural = f"{self.resource}.{self.group}" if self.group else self.resource
         named = f' "{self.name}"' if self.name else ""
         place = f"in namespace {self.namespace}" if self.namespace else "in all namespaces"
@@ -113,11 +112,7 @@ async def missing_permissions(client: Requests, needed: Iterable[Permission]) ->
 
 
 async def _is_allowed(client: Requests, permission: Permission) -> bool | ApiError:
-    """Return True if the controller has the permission.
-
-    Return True also if the controller may not ask for its permissions, because the check is then impossible. An
-    ApiError is returned instead of raised, so that the error does not cancel the concurrent requests.
-    """
+    """Return True also if the controller may not ask. An ApiError is returned, so that it cancels no other request."""
     attributes = {
         "namespace": permission.namespace,
         "verb": permission.verb,
@@ -139,10 +134,7 @@ async def _is_allowed(client: Requests, permission: Permission) -> bool | ApiErr
 
 
 async def _whoami(client: Requests) -> str:
-    """Return the name of the controller's user, or "this user" if the name is unknown.
-
-    The name tells the administrator which user needs the missing permissions.
-    """
+    """Return the user who needs the missing permissions, or "this user" if the name is unknown."""
     try:
         found = (await review(client, TOKEN_REVIEWS, "SelfSubjectReview", {})).user_info
     except ApiError:

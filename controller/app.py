@@ -75,7 +75,8 @@ async def run(config: Config) -> int:
     stop = asyncio.Event()
     try:
         with stopped_by_signals(stop):
-            await serve(config, stop, built=_freeze_program, synced=_freeze_cached_objects)
+            # The objects of the first lists stay, and have no reference cycles. To visit them would block the loop.
+            await serve(config, stop, built=_freeze_program, synced=gc.freeze)
     except (Exception, ExceptionGroup) as error:
         raise _fatal(error) from error
     return 0
@@ -309,11 +310,7 @@ async def _ended_before(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> as
 
 
 async def _work(program: _Program, stop: asyncio.Event) -> bool:
-    """Run all workers until `stop` is set. Then wait for the running reconciliations, and send the waiting Events.
-
-    Reconciliations that still run after the shutdown grace are cancelled. Return True if no reconciliation was
-    cancelled.
-    """
+    """Run all workers until `stop` is set, then wait for them and for the Events. Return True if none was cancelled."""
     config = program.parts.config
     log.info("observing" if config.observe else "working", controllers=[kind.name for kind in KINDS])
     async with asyncio.TaskGroup() as group:
@@ -354,16 +351,6 @@ def _freeze_program() -> None:
     """
     gc.freeze()
     gc.set_threshold(20_000, 10, 500)
-
-
-def _freeze_cached_objects() -> None:
-    """Exclude the objects of the first lists from garbage collection.
-
-    These objects stay in memory and have no reference cycles, so a garbage collection cannot free them. Without this
-    function, each full garbage collection would visit these objects and block the event loop. A collection at this
-    moment would visit all of them too.
-    """
-    gc.freeze()
 
 
 def _fatal(error: BaseException) -> Fatal:

@@ -20,8 +20,7 @@ from controller.kinds import Kind
 from controller.kubevirt.live_updates import RolloutSettings
 from controller.kubevirt.resources import DISRUPTION_BUDGETS, MIGRATIONS
 from controller.leaderelection.own_thread import Elected, elected_in_own_thread
-from controller.metrics.objects import Figures
-from controller.metrics.page import SetFigures
+from controller.metrics.objects import Figures, SetFigures
 from controller.metrics.registry import Metrics
 from controller.replicas.catalogue import without_foreign_annotations
 from controller.replicas.disruption_budget import wakes_of_budget
@@ -58,10 +57,9 @@ OpenClient: TypeAlias = Callable[..., AbstractAsyncContextManager[ApiClient]]
 
 
 class Cache(NamedTuple):
-    """The indexes and the transformation that one kind needs for the cache of a resource.
+    """`transform` makes an object smaller, or returns None for one that is not stored.
 
-    `transform` makes each object smaller before the cache stores the object. If `transform` returns None, the cache
-    does not store the object. `is_optional` is True if `rules_of` of the kind works without this cache.
+    `is_optional` is True if `rules_of` of the kind works without this cache.
     """
 
     indexes: Indexes[Any]
@@ -86,14 +84,10 @@ MIGRATION_CACHE: Final = Cache({OWNER_UID: by_owner_uid}, without_foreign_annota
 """The cache of live migrations, which exists only with the flag `--migrations` (P13)."""
 
 
-def utc_now() -> datetime:
-    return datetime.now(UTC)  # noqa: TID251 - only this function reads the wall clock; components receive it
-
-
 class Platform(NamedTuple):
-    """The threads, the clocks and the API clients of the program. A simulation replaces them, so that everything runs
-    in one loop. `now` returns the time of the wall clock. `lease_clock` goes on while the machine sleeps, where the
-    system has such a clock.
+    """The threads, clocks and API clients, which a simulation replaces.
+
+    `now` is the wall clock. `lease_clock` goes on while the machine sleeps, where the system has such a clock.
     """
 
     elected: Elected = elected_in_own_thread
@@ -103,7 +97,7 @@ class Platform(NamedTuple):
         time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     )
     cpu: Callable[[], float] = time.thread_time
-    now: Callable[[], datetime] = utc_now
+    now: Callable[[], datetime] = partial(datetime.now, UTC)  # noqa: TID251 - only here: components receive it
     open_client: OpenClient = open_client
 
 
@@ -127,10 +121,7 @@ class Parts(NamedTuple):
     caches: Mapping[AnyResource, SharedInformer[Any]] = {}
 
     def cache(self, resource: Resource[T]) -> SharedInformer[T]:
-        """Return the informer of a resource. All kinds share this informer.
-
-        The resource must be listed in the constant `CACHES` of the wiring module of a kind.
-        """
+        """Return the informer of a resource for all kinds. The resource must be in the `CACHES` of a wiring module."""
         return self.caches[resource]
 
     @property
@@ -190,10 +181,7 @@ def assemble_kinds(parts: Parts, kinds: Iterable[Kind[Any]]) -> tuple[list[Assem
 
 
 def merged_caches(needs: Iterable[Mapping[AnyResource, Cache]]) -> dict[AnyResource, Cache]:
-    """Return one cache for each resource. Each cache has all indexes that at least one kind needs.
-
-    Raise ValueError if two kinds have different transforms for the same resource.
-    """
+    """Return one cache with all indexes for each resource. Raise ValueError if kinds have different transforms."""
     merged: dict[AnyResource, Cache] = {}
     for resource, cache in (item for need in needs for item in need.items()):
         known = merged.get(resource, Cache({}))
@@ -313,10 +301,7 @@ def _writer(
 
 
 def _known_status(parts: Parts, kind: Kind[Any]) -> frozenset[str] | None:
-    """Return the status fields in the served schema, or None if the schema contains all status fields.
-
-    In a takeover the cluster serves the schema of KubeVirt, and this schema lacks some status fields.
-    """
+    """Return the status fields in the served schema, or None for all. In a takeover, KubeVirt's schema lacks some."""
     in_place = parts.config.mode == Mode.TAKEOVER and parts.config.group_of(kind) == kind.group
     return kind.known_status if in_place else None
 

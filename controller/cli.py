@@ -21,7 +21,7 @@ SANDBOX_PARTS = ("sandbox", "rich", "trustme", "yaml")
 
 
 class LazyCommand(click.Command):
-    """A command with only a name and a short help. `load` imports the module that contains the real command."""
+    """A command with only a name and a short help. `load` imports `module` or `module:attribute`, the real command."""
 
     def __init__(self, name: str, module: str, help: str) -> None:
         super().__init__(name, short_help=help)
@@ -30,7 +30,8 @@ class LazyCommand(click.Command):
     def load(self) -> click.Command:
         """Raises ClickException if a package for the sandbox is missing."""
         try:
-            command: click.Command = importlib.import_module(self.module).command
+            module, _, attribute = self.module.partition(":")
+            command: click.Command = getattr(importlib.import_module(module), attribute or "command")
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] not in SANDBOX_PARTS:
                 raise
@@ -58,10 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run_command(group: click.Group, argv: Sequence[str] | None, program: str, complain: Callable[[str], None]) -> int:
-    """Run the command of the group that the arguments name, and return the exit code.
-
-    `complain` is called with each line of an error message.
-    """
+    """Run a command of the group, and return the exit code. `complain` gets each line of an error message."""
     try:
         code = group.main(argv, prog_name=program, standalone_mode=False)
     except NoArgsIsHelpError as error:

@@ -1,10 +1,7 @@
-"""The kinds that this controller reconciles. Each kind has one descriptor, and `KINDS` contains all descriptors.
+"""The kinds that this controller reconciles. `KINDS` has a descriptor for each, which all parts of the program read.
 
-All parts of the program that handle several kinds read `KINDS`: flags, modes, permissions, checks before the start,
-metrics, commands and wiring. docs/adding-a-kind.md shows how to add a kind.
-
-A descriptor contains only data. The rules of a kind are in the kind's own package. To keep `--help` fast, the package
-of a kind is imported only when its rules are needed.
+A descriptor contains only data. The rules of a kind are in the kind's own package, which is imported only when it is
+needed. docs/adding-a-kind.md shows how to add a kind.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -64,9 +61,7 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     """Further versions with the same fields, in the order of preference, for clusters that do not serve `version`."""
 
     is_optional: bool = False
-    """True if the controller also starts in a cluster that does not serve the kind. The controller then waits until the
-    cluster serves the kind.
-    """
+    """True if the controller also starts in a cluster that does not serve the kind, and then waits for it."""
 
     group: str
     """The API group in all modes except `alongside`. For a kind of KubeVirt, this is KubeVirt's group."""
@@ -74,24 +69,16 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     own_group: str
     short_names: tuple[str, ...]
     own_short_names: tuple[str, ...]
-    """The short names for kubectl in the API group `own_group`. The field `short_names` contains the short names for
-    kubectl in the API group `group`.
-    """
+    """The short names for kubectl in the API group `own_group`. `short_names` are those in the API group `group`."""
 
     component: str
     metric_prefix: str
     writes: tuple[tuple[str, tuple[Resource[Any], ...]], ...]
-    """The writes that metrics count. Each entry has a verb in the past tense, such as `created`, and the resources of
-    the objects that the kind's controller creates, updates or deletes.
-
-    Metrics show each of these writes from the start, with the count 0.
-    """
+    """The writes that metrics count, from 0 on: a verb such as `created`, and the resources of the objects."""
 
     access: tuple[Access, ...]
     owner_verbs: tuple[str, ...] = ()
-    """The additional API verbs on the kind's own objects. All kinds have the verbs for reading the objects and for
-    writing their status.
-    """
+    """The additional API verbs on the kind's own objects, beside those for reading, and for writing the status."""
 
     loop_flag: str = ""
     """virt-controller's flag for the number of workers for this kind, or "" if KubeVirt has no such kind."""
@@ -109,14 +96,10 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     """
 
     finalized: Resource[Any] | None = None
-    """The resource of the children that get the same finalizer as the kind's objects, or None if no children get the
-    finalizer.
-    """
+    """The resource of the children that get the same finalizer as the kind's objects, or None."""
 
     tallied: Resource[Any] | None = None
-    """The resource of the VMs or VMIs that metrics count for each object of the kind, or None if there are no such
-    metrics. The counters are the started and stopped VMs or VMIs, and the healed VMs.
-    """
+    """The resource of the VMs or VMIs whose starts, stops and healings metrics count for each object, or None."""
 
     @property
     def singular(self) -> str:

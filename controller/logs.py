@@ -1,17 +1,9 @@
 """Configures the log lines of the process: JSON for machines, or columns and colours for people.
 
-In the JSON format, each line is one object. The object contains `ts` (UTC), `level`, `msg` and the other fields of the
-log call. It also contains the fields of the context: controller, namespace, name, reconcile_id. A traceback is the text
-of one field.
-
-Some libraries log with the `logging` module of the standard library. Their lines have the same form and the additional
-field `logger`. Their lines below level WARNING are not written, because some libraries log whole request bodies and
-headers at these levels.
-
-No text changes how a terminal shows the line: control characters and characters that turn or break a line are escaped.
-
-Writing a line never raises an exception. A value that cannot be encoded is written as text. If the output is already
-closed, the line is lost.
+The lines of libraries that use `logging` have the same form and the field `logger`. Those below WARNING are not
+written, because some libraries log whole requests. No text changes how a terminal shows the line: control characters
+and characters that turn or break a line are escaped. Writing a line never raises an exception: a value that cannot be
+encoded is written as text, and a line for a closed output is lost.
 """
 
 import logging
@@ -31,10 +23,7 @@ FORMATS = ("auto", "json", "console")
 
 
 def configure(level: str, format: str, *, stream: TextIO | None = None) -> None:
-    """Set up all logging of the process. Lines are written to `stream`, or to standard output if `stream` is None.
-
-    `level` is one of LEVELS. `format` is one of FORMATS; "auto" means "console" on a terminal and "json" otherwise.
-    """
+    """Write to `stream`, or standard output. The format "auto" means "console" on a terminal and "json" otherwise."""
     stream = stream or sys.stdout
     on_terminal = stream.isatty()
     render: tuple[Processor, ...] = (structlog.processors.format_exc_info, _to_json)
@@ -74,10 +63,7 @@ def _redirect_standard_logging(
 
 
 class _Lines:
-    """A writer that writes one line and then flushes the stream.
-
-    structlog calls the method with the name of the line's level, so each level has a method. All methods do the same.
-    """
+    """Writes and flushes one line. structlog calls the method with the name of the line's level."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

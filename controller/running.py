@@ -60,10 +60,7 @@ def _name_of(service: Coroutine[Any, Any, object]) -> str:
 
 
 def leaf_errors(error: BaseException) -> tuple[BaseException, ...]:
-    """Return the exceptions of a group and of its nested groups, in order.
-
-    If `error` is not a group, return only `error`.
-    """
+    """Return the exceptions of a group and of its nested groups, in order, or else only `error`."""
     if isinstance(error, BaseExceptionGroup):
         return tuple(leaf for inner in error.exceptions for leaf in leaf_errors(inner))
     return (error,)

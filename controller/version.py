@@ -15,8 +15,5 @@ def version() -> str:
 
 
 def revision() -> str:
-    """Return the commit from which the image was built, or "" if the commit is unknown.
-
-    The build of the image stores the commit in the environment variable VMHERD_REVISION.
-    """
+    """Return the commit of the image, from the variable VMHERD_REVISION, or "" if it is unknown."""
     return os.environ.get("VMHERD_REVISION", "")

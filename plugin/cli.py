@@ -9,7 +9,6 @@ The module of a command is imported when the command is called, so help and comp
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 
 import click
 
@@ -21,11 +20,7 @@ from plugin.printing import note
 
 @contextmanager
 def without_rich() -> Iterator[None]:
-    """Hide the package rich during the first import of structlog.
-
-    structlog imports rich for the tracebacks of its log lines. The plugin writes no log lines, and this import takes a
-    fifth of the time of a short command.
-    """
+    """Hide the package rich from structlog, which would import it for tracebacks. This would slow down each command."""
     if "rich" in sys.modules or "structlog" in sys.modules:
         yield
         return
@@ -50,10 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def verb_first(arguments: list[str]) -> list[str]:
-    """Return the arguments with leading connection flags moved behind the command.
-
-    kubectl allows these flags in front of the command.
-    """
+    """Return the arguments with connection flags in front of the command moved behind it. kubectl allows them there."""
     takes_value = {name for option in CONNECTION for name in option.opts}
     leading = []
     while arguments and arguments[0].partition("=")[0] in takes_value:
@@ -69,17 +61,9 @@ def _complain(line: str) -> None:
 
 
 class Lazy(LazyCommand):
-    """A command of the plugin. The argument `module` is a module, or has the form `module:attribute`."""
-
-    def __init__(self, name: str, module: str, help: str) -> None:
-        module, _, attribute = module.partition(":")
-        super().__init__(name, module, help)
-        self.attribute = attribute or "command"
-
     def load(self) -> click.Command:
         with without_rich():
-            command: click.Command = getattr(import_module(self.module), self.attribute)
-        return command
+            return super().load()
 
 
 @click.group(cls=LazyGroup, context_settings=SETTINGS)
@@ -95,11 +79,11 @@ def rollout() -> None:
 
 for lazy in (
     Lazy("status", "plugin.commands.rollout_status", "show a rollout until it is finished"),
-    Lazy("history", "plugin.commands.rollout_history", "list the templates that an object can return to"),
-    Lazy("undo", "plugin.commands.rollout_undo", "return an object to an earlier template"),
-    Lazy("restart", "plugin.commands.rollout_steering:restart", "restart all VMs, as fast as the update limits allow"),
-    Lazy("pause", "plugin.commands.rollout_steering:pause", "stop updates, and also scaling and healing"),
-    Lazy("resume", "plugin.commands.rollout_steering:resume", "end a pause"),
+    Lazy("history", "plugin.commands.rollout_history:history", "list the templates that an object can return to"),
+    Lazy("undo", "plugin.commands.rollout_history:undo", "return an object to an earlier template"),
+    Lazy("restart", "plugin.commands.steering:restart", "restart all VMs, as fast as the update limits allow"),
+    Lazy("pause", "plugin.commands.steering:pause", "stop updates, and also scaling and healing"),
+    Lazy("resume", "plugin.commands.steering:resume", "end a pause"),
 ):
     rollout.add_command(lazy)
 
@@ -110,19 +94,19 @@ for lazy in (
     Lazy("why", "plugin.commands.why", "say why an object is not as its spec asks"),
     Lazy("ui", "plugin.commands.ui", "show all replica sets and pools in the browser, live"),
     Lazy("plan", "plugin.commands.plan", "print what the controller would write next"),
-    Lazy("scale", "plugin.commands.scale", "set the number of VMs; --dry-run=client names the VMs that leave"),
+    Lazy("scale", "plugin.commands.steering:scale", "set the number of VMs; --dry-run=client names the VMs that leave"),
     Lazy("detach", "plugin.commands.membership:detach", "take VMs out of their pool or set"),
     Lazy("adopt", "plugin.commands.membership:adopt", "give VMIs to a replica set"),
     Lazy("protect", "plugin.commands.marks:protect", "keep VMs at every scale-in"),
     Lazy("unprotect", "plugin.commands.marks:unprotect", "end the protection of VMs"),
     Lazy("busy", "plugin.commands.marks:busy", "leave VMs alone until their work is done"),
     Lazy("remove", "plugin.commands.marks:remove", "mark VMs as the first to leave; --scale-in removes them now"),
-    Lazy("expose", "plugin.commands.expose", "create a Service for the VMs of a replica set or pool"),
+    Lazy("expose", "plugin.commands.operators:expose", "create a Service for the VMs of a replica set or pool"),
     Lazy("takeover", "plugin.commands.operators:takeover", "stop KubeVirt's loops for both kinds; --undo starts them"),
     Lazy(
         "cleanup", "plugin.commands.operators:cleanup", "remove vmherd's finalizers after the controller is uninstalled"
     ),
-    Lazy("version", "plugin.commands.version", "print the version"),
+    Lazy("version", "plugin.commands.operators:version", "print the version"),
 ):
     plugin.add_command(lazy)
 for name, command in controller_commands.commands.items():

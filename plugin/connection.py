@@ -4,7 +4,9 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from ipaddress import ip_address, ip_network
 from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
 import click
 import msgspec
@@ -16,8 +18,45 @@ from informers.http.client import ApiClient, ConfigurationError, load_credential
 from informers.resource import Resource
 from plugin.flags import SERVER, Flags
 from plugin.printing import note
-from plugin.proxy import proxy_for
 from plugin.views.steering import Refused
+
+
+def proxy_for(address: str, environment: Mapping[str, str]) -> str | None:
+    """Return the proxy for this address, or None. An address on this machine has no proxy.
+
+    The parts of NO_PROXY are `*`, host names with their subdomains, IP addresses and networks such as `10.0.0.0/8`.
+    """
+    parts = urlsplit(address)
+    host, names = parts.hostname or "", (f"{parts.scheme.upper()}_PROXY", f"{parts.scheme}_proxy")
+    proxy = next((environment[name] for name in names if environment.get(name)), "")
+    exceptions = environment.get("NO_PROXY") or environment.get("no_proxy") or ""
+    if (
+        not proxy
+        or host == "localhost"
+        or any(_covers(each.strip(), host, parts.port) for each in exceptions.split(","))
+    ):
+        return None
+    if _is_in(host, "127.0.0.0/8") or _is_in(host, "::1/128"):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _covers(exception: str, host: str, port: int | None) -> bool:
+    name, colon, its_port = exception.rpartition(":")
+    if colon and its_port.isdigit() and ":" not in name:
+        return its_port == str(port or 443) and _covers(name, host, port)
+    suffix = exception.lower().removeprefix("*").removeprefix(".")
+    if exception == "*" or _is_in(host, exception):
+        return True
+    return bool(suffix) and (host.endswith(f".{suffix}") or (host == suffix and not exception.startswith((".", "*."))))
+
+
+def _is_in(host: str, network: str) -> bool:
+    try:
+        return ip_address(host) in ip_network(network, strict=False)
+    except ValueError:
+        return False
+
 
 NO_TIMEOUT_S = 24 * 3600.0
 

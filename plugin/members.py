@@ -90,10 +90,7 @@ def owner_of(item: Item) -> Subject:
 async def owners_of(
     session: Session, named: Iterable[Subject | MemberName]
 ) -> tuple[tuple[Subject, ...], Mapping[str, set[str]]]:
-    """Return the sets and pools of these objects, and for each of them by its path the members that were named.
-
-    Raise Failed, Refused, or ApiError.
-    """
+    """Return the sets and pools of these objects, and the members that were named, by the path of their owner."""
     subjects: dict[Subject, None] = {}
     members: dict[str, set[str]] = {}
     for each in named:

@@ -24,7 +24,6 @@ OTHER_TYPES: Final[Mapping[str, Resource[Any]]] = {"namespaces": NAMESPACES, "vm
 
 
 async def read(flags: Flags, type_: str, types: Mapping[str, tuple[Kind[Any], str]]) -> list[tuple[str, str]]:
-    """Return the name and the state of each object of a type. Raise ApiError, ConfigurationError."""
     async with connection.connect(flags) as session:
         for resource in _resources(type_, types):
             try:
@@ -35,7 +34,6 @@ async def read(flags: Flags, type_: str, types: Mapping[str, tuple[Kind[Any], st
 
 
 async def read_revisions(flags: Flags, owner: str) -> list[tuple[str, str]]:
-    """Return the numbers of the revisions of an object, with their names. Raise ApiError, ConfigurationError."""
     async with connection.connect(flags) as session:
         rows = await _rows(session, CONTROLLER_REVISIONS)
     own = [row for row in rows if str(row.get("Controller", "")).endswith(f"/{owner}")]

@@ -56,10 +56,7 @@ async def leader_in(session: Session, name: str = LEASE_NAME) -> Leader | None:
 
 
 async def warning_about_status(session: Session, targets: Iterable[Target]) -> str:
-    """Return the warning that no controller renews its lease, so the statuses of these objects are old, or "".
-
-    The warning is left out if KubeVirt's own controller works on the objects. Raise ApiError.
-    """
+    """Return the warning that the statuses are old, because no controller renews its lease, or "". Raise ApiError."""
     leader = await leader_in(session)
     if leader is None or not leader.since:
         return ""
@@ -70,10 +67,7 @@ async def warning_about_status(session: Session, targets: Iterable[Target]) -> s
 
 
 async def note_about_other_writer(session: Session, targets: Iterable[Target]) -> None:
-    """Say that the output above is vmherd's plan, if KubeVirt's own controller works on these objects. Raise ApiError.
-
-    There is one note for each kind.
-    """
+    """Say that the output above is only vmherd's plan, once for each kind that KubeVirt runs itself. Raise ApiError."""
     for target in _firsts(targets):
         evidence = await other_writer(session, target, {})
         if evidence:
@@ -82,5 +76,4 @@ async def note_about_other_writer(session: Session, targets: Iterable[Target]) -
 
 
 def _firsts(targets: Iterable[Target]) -> Iterable[Target]:
-    """Return the first object of each kind and API group."""
     return {(each.kind.name, each.resource.group): each for each in reversed([*targets])}.values()

@@ -64,9 +64,7 @@ def print_value(value: object, output: str) -> None:
 
 
 def print_answers(answers: Sequence[object], output: str, *, is_list: bool = False) -> None:
-    """Print the answers about several objects as JSON or YAML. A single answer is not in a list, except with `is_list`,
-    which callers set if the number depends on the cluster.
-    """
+    """Print a single answer without a list, except with `is_list`: the number of answers depends on the cluster."""
     if output in FOR_PROGRAMS:
         print_value(answers[0] if len(answers) == 1 and not is_list else answers, output)
 

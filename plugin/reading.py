@@ -24,12 +24,15 @@ from controller.kubevirt.vm_types import ControllerRevision
 from controller.leaderelection.lease import SETTINGS
 from controller.leaderelection.other_leader import leases_named
 from controller.pool.members.rosters import own_vmi
+from controller.pool.members.snapshot import Snapshot as PoolSnapshot
 from controller.pool.rollout.live import LiveChanges
 from controller.pool.rules import PoolRules
 from controller.preflight.rollout_strategy import rollout_of
 from controller.preflight.versions import served_resource
+from controller.replicas.kstatus import text_of_defect
 from controller.replicas.revisions import hash_of_set_revision
 from controller.replicas.settings import asks_for_budget, read_settings
+from controller.replicaset.snapshot import Snapshot as SetSnapshot
 from controller.runtime.actions import AnyResource
 from controller.runtime.reconciler import Rules
 from controller.takeover.discovery import Absent, Found, Installation, find_kubevirt, is_served, raw_items
@@ -42,9 +45,9 @@ from plugin.connection import Failed, Session
 from plugin.subjects import Subject, did_you_mean
 from plugin.verbs import LEASE_NAME
 from plugin.views.edits import Document
-from plugin.views.pools import visible_members
+from plugin.views.pools import situation_of_pool, visible_members
+from plugin.views.sets import situation_of_set
 from plugin.views.situation import Member, Situation, situation_from_status
-from plugin.views.situations import situation_of
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -130,7 +133,6 @@ class Reader:
         return found
 
     async def check_served(self, subjects: Iterable[Subject]) -> None:
-        """Raise Failed if the cluster serves none of these types."""
         names = []
         for subject in subjects:
             resource = await self.resource(subject.kind, subject.group)
@@ -168,7 +170,6 @@ class Reader:
         return found
 
     async def again(self, target: Target) -> Target:
-        """Read an object again. Raise ApiError."""
         raw = await self._client.request("GET", target.resource.path(*target.key))
         return Target(target.kind, target.resource, target.resource.decode(raw), raw)
 
@@ -191,9 +192,7 @@ class Reader:
         return visible_members(target.owner, [(vm, own_vmi(vm, self._seen[VMIS])) for vm in vms], clock.now())
 
     async def snapshot(self, target: Target, *, without: Container[AnyResource] = ()) -> Any:
-        """Return the same snapshot as the controller takes of this object. Return None if the user may not read all
-        objects in the snapshot. The snapshot has no objects of the resources in `without` that the user may not read.
-        """
+        """Return the controller's snapshot. Return None if an object may not be read, unless it is in `without`."""
         rules = await self.rules(target.kind, target.resource, [target.owner], target.key.namespace, without=without)
         return None if rules is None else snapshot_of(rules, target.key)
 
@@ -301,3 +300,17 @@ async def published_settings(client: Session) -> tuple[Config, ...]:
         return ()
     texts = (annotations_of(each.metadata).get(SETTINGS, "") for each in leases)
     return tuple(found for text in texts if (found := read_published(text)) is not None)
+
+
+def situation_of(kind: Kind[Any], group: str, snapshot: Any) -> Situation:
+    """If the snapshot is of another kind than pool or set, or if the rules fail, only its status is used."""
+    told: dict[str, Any] = {}
+    try:
+        match snapshot:
+            case PoolSnapshot():
+                return situation_of_pool(snapshot)
+            case SetSnapshot():
+                return situation_of_set(snapshot)
+    except Exception as error:  # the controller fails in the same way
+        told = {"found": text_of_defect(error)}
+    return situation_from_status(kind, group, snapshot.owner, snapshot.owner.status, **told)

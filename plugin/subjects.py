@@ -31,12 +31,11 @@ EVERY_TYPE: Final = tuple(Subject(kind, group) for kind in KINDS for group in (k
 
 
 def parse_subjects(arguments: Sequence[str]) -> tuple[Subject, ...]:
-    """Return the named objects. Raise click.UsageError if an argument is wrong."""
     if not arguments:
         raise click.UsageError(f"name an object, such as {SUGGESTED[-1]}/web")
     if any("/" in argument for argument in arguments):
         return tuple(_pair(argument) for argument in arguments)
-    types, names = _types(arguments[0]), [_name(name) for name in arguments[1:]]
+    types, names = [*map(type_named, arguments[0].split(","))], [_name(name) for name in arguments[1:]]
     return tuple(Subject(kind, group, name) for kind, group in types for name in names or ("",))
 
 
@@ -52,10 +51,6 @@ def _pair(argument: str) -> Subject:
         raise click.UsageError(f"{argument!r} is invalid; with TYPE/NAME, each argument has this form")
     kind, group = type_named(type_)
     return Subject(kind, group, _name(name))
-
-
-def _types(text: str) -> list[tuple[Kind[Any], str]]:
-    return [type_named(each) for each in text.split(",")]
 
 
 def type_named(text: str) -> tuple[Kind[Any], str]:

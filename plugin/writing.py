@@ -54,10 +54,7 @@ def report(flags: Flags, path: str, document: object, done: str) -> None:
 
 
 async def confirm(what: str, *, yes: bool) -> None:
-    """Return if the user agrees. `what` is a sentence about what is lost. `yes` is the flag --yes.
-
-    Raise Failed if the user does not agree, or if stdin is no terminal.
-    """
+    """`what` says what is lost. `yes` is the flag --yes. Raise Failed without consent, or if stdin is no terminal."""
     if yes:
         note(f"Warning: {what}")
         return

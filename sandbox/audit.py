@@ -1,7 +1,4 @@
-"""This module reads the audit log of the API server, which has one line for each request that the server answered.
-
-The line may be written a moment after the response. The line of a watch is written when the watch ends.
-"""
+"""Reads the audit log of the API server: a line for each answered request, and for each watch when it ends."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -62,10 +59,7 @@ class AuditRecord(Struct, frozen=True, kw_only=True, rename="camel"):
     """The time of the response. For a watch, the end of the watch."""
 
     request_object: Raw = Raw()
-    """The body of the request as JSON, or empty. Only the levels "Request" and "RequestResponse" record the body."""
-
     response_object: Raw = Raw()
-    """The body of the response as JSON, or empty. Only the level "RequestResponse" records the body."""
 
     @property
     def credential(self) -> str:

@@ -1,18 +1,7 @@
-"""This module decides about the boot, the failures and the shutdown of a simulated VMI.
+"""Decides about the boot, the failures and the shutdown of a simulated VMI. All functions are pure.
 
-All functions of this module are pure.
-
-An annotation selects the behavior of a VMI, for example `fail`. Each behavior has a timeline: a list of states. Each
-state begins at a fixed time after the creation of the VMI. The next step for a VMI is to write the state that is due
-now, or to wait for the next state. A late or restarted simulator skips the earlier states. States shorter than
-`SHORTEST_VISIBLE_S` seconds are not written. The annotation `ready-after` has the default value 300 ms. With this
-value, one patch makes the VMI ready. If the value is at least one second, the phases Pending, Scheduling, Scheduled and
-Running are all written. If the setting `detail` (an annotation or an option) is `full`, all states are written, one
-after the other.
-
-Annotations can be changed at any time. If a user adds the annotation `behavior` to a running VMI, the new behavior
-takes effect. If the user removes the annotation, an unready or paused VMI or a VMI in phase Unknown becomes ready
-again. A VMI never changes from Running back to an earlier phase, and a final phase never changes.
+Each behavior has a timeline: a list of states, each at a fixed time after the creation of the VMI. The next step is to
+write the state that is due now. So a late or restarted simulator skips earlier states. docs/sandbox.md has the rest.
 """
 
 from collections.abc import Iterator
@@ -23,6 +12,7 @@ from typing import Final, assert_never
 
 from msgspec import Struct
 
+from controller.kubevirt.vmi_types import PhaseTransition
 from informers.meta import ObjectMeta, annotations_of
 from sandbox.settings import DEFAULT, SimulationSettings, read_settings
 from sandbox.step import Patch, Step
@@ -32,7 +22,6 @@ from sandbox.vmis import (
     FINALIZER,
     OBSERVED_VERSIONS,
     UNSCHEDULED_PHASES,
-    PhaseTransition,
     Reason,
     SimulatedVMI,
     VMIState,
@@ -112,10 +101,7 @@ def _is_reached(vmi: SimulatedVMI, state: VMIState) -> bool:
 
 
 def _position(states: tuple[TimedState, ...], current: VMIState | None) -> int:
-    """Return the position of the current state in the timeline, or -1 for a new VMI.
-
-    For an unknown state, return the first position with the same phase, or else the last position.
-    """
+    """Return the position of the state, of the first with its phase, or of the last. A new VMI has -1."""
     if current is None:
         return -1
     exact = (number for number, timed in enumerate(states) if timed.state == current)
@@ -147,11 +133,9 @@ def _with_finalizer(vmi: SimulatedVMI) -> tuple[str, ...]:
 def _terminate(
     vmi: SimulatedVMI, settings: SimulationSettings, now: datetime, deleted: datetime, *, vm_exists: bool
 ) -> Step:
-    """Return the next step for a VMI that is being deleted: the guest shuts down, then the finalizers are removed.
+    """Return the next step for a deleted VMI. Without a node or in a final phase, it has no shutdown.
 
-    The shutdown begins with the condition Ready=False and the reason PodTerminating. A VMI without a node or in a final
-    phase has no shutdown. If its VM exists, the finalizer of the VM controller stays, because the simulated VM
-    controller removes it.
+    The simulated VM controller removes its own finalizer, so this finalizer stays if the VM exists.
     """
     is_full, phase = settings.detail == "full", vmi.phase
     of_others = tuple(name for name in vmi.finalizers if name not in (FINALIZER, CONTROLLER_FINALIZER))
@@ -231,7 +215,6 @@ def _at(at_s: float, phase: str, unready_reason: str = "", problem: str = "") ->
 
 
 def _timeline_start(vmi: SimulatedVMI, first_seen: datetime) -> datetime:
-    """Return the start of the VMI's timeline: the first time in the VMI's phase history, or else the creation time."""
     for transition in vmi.history:
         if transition.phase_transition_timestamp is not None:
             return transition.phase_transition_timestamp
@@ -247,7 +230,6 @@ def creation_time(meta: ObjectMeta, first_seen: datetime) -> datetime:
 def _unseen_transitions(
     vmi: SimulatedVMI, states: tuple[TimedState, ...], current: TimedState, began: datetime
 ) -> Iterator[PhaseTransition]:
-    """Yield a transition for each past phase of the timeline that the VMI's phase history does not contain."""
     known = {transition.phase for transition in vmi.history} | {current.state.phase}
     for timed in states:
         if timed.at_s < current.at_s and timed.state.phase not in known:

@@ -1,14 +1,6 @@
-"""This module finds the programs of the control plane. It prints one line that tells where the programs come from.
+"""Finds the programs of the control plane, and prints one line that tells where they come from.
 
-The module looks for each program in these places, in this order:
-
-1. the directory in `KUBEBUILDER_ASSETS`, a variable that controller tests commonly use;
-2. the cache, `~/.cache/vmherd/control-plane/<version>/`;
-3. a download of the releases (`sandbox.releases`);
-4. a build from source with Go, from the module in `sandbox/kube` that pins the versions (`sandbox.gobuild`).
-
-`sandbox.provide` ensures that only one process at a time downloads or builds programs, and that the cache never
-contains an incomplete program.
+The places are `KUBEBUILDER_ASSETS`, the cache, a download (`sandbox.releases`) and a build (`sandbox.gobuild`).
 """
 
 import os
@@ -70,7 +62,6 @@ def _missing(found: Mapping[str, _Found]) -> tuple[str, ...]:
 
 
 def _fetch_or_build(store: Path, missing: tuple[str, ...], releases: Releases) -> dict[str, _Found]:
-    """Download each missing program into the cache, or build it if the download fails. Raises BinariesUnavailable."""
     sources = dict.fromkeys(missing, f"the cache ({store})")  # another process may add a program in the meantime
 
     def make(name: str, target: Path) -> None:
@@ -97,7 +88,6 @@ def _fetch_or_build(store: Path, missing: tuple[str, ...], releases: Releases) -
 
 
 def _sources(found: Mapping[str, _Found]) -> str:
-    """Return the source of each program, such as `etcd from a download; kube-apiserver from the cache (...)`."""
     names_by_source: dict[str, list[str]] = {}
     for name in PROGRAMS:
         names_by_source.setdefault(found[name].source, []).append(name)

@@ -1,7 +1,4 @@
-"""PersistentVolumeClaims (PVCs) and PersistentVolumes: the fields that the simulator reads, and their simulation.
-
-docs/sandbox.md describes how a PVC is bound and grows. A deleted PVC stays while a VMI uses it. This module is pure.
-"""
+"""PersistentVolumeClaims (PVCs) and PersistentVolumes, as docs/sandbox.md describes them. This module is pure."""
 
 from collections.abc import Collection, Iterable
 from datetime import datetime
@@ -13,10 +10,9 @@ from msgspec import Struct
 from controller.apimachinery.conditions import Condition, find_condition
 from controller.apimachinery.quantities import parse_quantity
 from informers.meta import ObjectKey, ObjectMeta, annotations_of
-from informers.resource import Resource
-from sandbox.conditions import Conditions, updated, without
+from informers.resource import PartialObject, Resource
 from sandbox.settings import SimulationSettings, read_settings
-from sandbox.step import Change, Create, Delete, Patch, Step, creation, patch_of
+from sandbox.step import Change, Conditions, Create, Delete, Patch, Step, creation, patch_of, updated, without
 from sandbox.vmis import SimulatedVMI
 
 PROTECTION: Final = "kubernetes.io/pvc-protection"
@@ -85,7 +81,6 @@ class SimulatedClaim(Struct, frozen=True):
 
     @property
     def volume_key(self) -> ObjectKey:
-        """Return the key of the PVC's volume. The key has no name if the PVC does not name a volume yet."""
         return ObjectKey("", self.wanted.volume_name or "")
 
 
@@ -123,14 +118,8 @@ class PersistentVolume(Struct, frozen=True):
         return ObjectKey(self.claim.namespace, self.claim.name)
 
 
-class StorageClass(Struct, frozen=True):
-    """Only its name counts: a claim of a class that does not exist is not bound."""
-
-    metadata: ObjectMeta = ObjectMeta()
-
-
 STORAGE_CLASSES: Final = Resource(
-    StorageClass, group="storage.k8s.io", version="v1", plural="storageclasses", kind="StorageClass", namespaced=False
+    PartialObject, group="storage.k8s.io", version="v1", plural="storageclasses", kind="StorageClass", namespaced=False
 )
 CLAIMS: Final = Resource(
     SimulatedClaim, group="", version="v1", plural="persistentvolumeclaims", kind="PersistentVolumeClaim"
@@ -141,7 +130,6 @@ PERSISTENT_VOLUMES: Final = Resource(
 
 
 def waiting_phase(meta: ObjectMeta) -> str:
-    """Return the phase in which the DataVolume waits for its first consumer, or ""."""
     phase = annotations_of(meta).get(WAITING_PHASE, "")
     return phase if phase in WAITING else ""
 

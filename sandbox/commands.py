@@ -1,11 +1,4 @@
-"""This module has the commands of `vmherd sandbox`.
-
-    up            runs a sandbox until Ctrl-C or SIGTERM; with --detach, it returns when the sandbox is ready
-    down          stops only the processes that `up` started in the same directory
-    conformance   runs the conformance suite on a sandbox of its own
-
-The exit codes are 0 for success, 1 for a failure, 2 for wrong options, and 130 for a signal during the start.
-"""
+"""The commands of `vmherd sandbox`. Exit codes: 0, 1 for a failure, 2 for wrong options, 130 for a signal."""
 
 import json
 import shlex
@@ -42,9 +35,6 @@ from sandbox.running import (
 from sandbox.settings import DEFAULT, Detail, SimulationSettings, simulation_options
 
 MODES: Final = (Mode.STANDALONE, Mode.TAKEOVER, Mode.ALONGSIDE)
-NO_CONTROLLER: Final = "none"
-"""The choice for `--mode` that starts no controller. Then the suite fails, so users can see how it reports failures."""
-
 KUBEVIRT: Final = Path(__file__).with_name("kubevirt.yaml")
 
 OK, INTERRUPTED = 0, 130
@@ -207,7 +197,7 @@ def _error_message(output: Path) -> str:
 )
 @click.option(
     "--mode",
-    type=click.Choice([*(mode.value for mode in MODES), NO_CONTROLLER]),
+    type=click.Choice([mode.value for mode in MODES]),
     default=MODES[0].value,
     help="the mode of the controller",
 )
@@ -216,10 +206,9 @@ def conformance(*, mode: str, arguments: tuple[str, ...]) -> int:
     """Run `vmherd conformance` with the other arguments on a new sandbox and a new controller, and remove both."""
     if {"--help", "-h", "--list"} & {*arguments}:
         return _suite(arguments)
-    groups = Mode.STANDALONE if mode == NO_CONTROLLER else mode
     try:
         with interruptible(), _running_cluster(mode) as kubeconfig:
-            return _suite(("--kubeconfig", str(kubeconfig), "--mode", groups, *arguments))
+            return _suite(("--kubeconfig", str(kubeconfig), "--mode", mode, *arguments))
     except (*PROBLEMS, Rejected, Unanswered) as error:
         raise click.ClickException(str(error)) from error
 
@@ -241,10 +230,9 @@ def _running_cluster(mode: str) -> Iterator[Path]:
     with temporary_plane("conformance") as plane:
         prepare(plane, mode)
         plane.start_program("simulator", "sandbox.simulator")
-        if mode != NO_CONTROLLER:
-            # No virt-controller runs in a sandbox.
-            flags = (f"--mode={mode}", "--no-second-writer-check", "--no-leader-elect", "--disruption-budgets")
-            start_controller(plane, *flags)
+        # No virt-controller runs in a sandbox.
+        flags = (f"--mode={mode}", "--no-second-writer-check", "--no-leader-elect", "--disruption-budgets")
+        start_controller(plane, *flags)
         print(f"a sandbox with mode {mode} is up after {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
         yield plane.kubeconfig
 

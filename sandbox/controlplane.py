@@ -1,12 +1,7 @@
-"""This module runs a real control plane on loopback: etcd, kube-apiserver and kube-controller-manager.
+"""Runs a real control plane on loopback: etcd, kube-apiserver and kube-controller-manager. See docs/sandbox.md.
 
-The API server runs with RBAC, an audit log, aggregation, and API priority and fairness. The controller manager runs the
-garbage collector and the controllers for namespaces, service accounts, horizontal autoscaling, cluster role
-aggregation, EndpointSlices, disruption budgets and quotas. The cluster has two StorageClasses. Each component listens
-on a port that was free before the start. Each start begins with an empty cluster. If this process ends or is killed,
-the kernel kills all components.
-
-All methods of `ControlPlane` are blocking calls. Only one thread at a time may call them.
+Each start begins with an empty cluster. If this process ends or is killed, the kernel kills all components. Only one
+thread at a time may call the methods of `ControlPlane`, which are blocking calls.
 """
 
 import json
@@ -78,7 +73,6 @@ def wait_until_served(admin: Admin, definitions: Iterable[dict[str, Any]]) -> No
 
 
 def _served_versions(definition: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the group with its version, and the plural, of each version that the API server should serve."""
     spec = definition["spec"]
     for version in spec["versions"]:
         if version["served"]:
@@ -237,7 +231,6 @@ class ControlPlane:
         return self._write_kubeconfig(path, token or self._pki.client(user, group), user)
 
     def audit_position(self) -> int:
-        """Return the current size of the audit log in bytes. `audit.read_records` reads from this position."""
         return self.audit_log.stat().st_size
 
     def _make_keys(self) -> None:

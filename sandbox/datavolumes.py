@@ -1,11 +1,6 @@
-"""This module simulates DataVolumes as CDI runs them, and their PersistentVolumeClaims (PVCs). It is pure.
+"""Simulates DataVolumes and their PVCs as CDI runs them, as docs/sandbox.md describes. This module is pure.
 
-Each DataVolume creates a PVC of its name, or adopts one without a controller. It succeeds when the PVC is bound and the
-duration `sim.vmherd.dev/ready-after` is over, and is Pending or ImportInProgress before. Very short phases are not
-written.
-
-docs/sandbox.md describes the size of the PVC, and the DataVolumes that wait for a VMI or are deleted after their
-success. A DataVolume does not change when its PVC grows.
+A DataVolume creates a PVC of its name, or adopts one without a controller. Very short phases are not written.
 """
 
 from datetime import datetime
@@ -32,9 +27,8 @@ from sandbox.claims import (
     SimulatedClaim,
     waiting_phase,
 )
-from sandbox.conditions import adoption, can_be_adopted
 from sandbox.settings import RESIZE, RESIZE_AFTER, SimulationSettings, read_settings
-from sandbox.step import Change, Create, Delete, Patch, Step, creation, patch_of
+from sandbox.step import Change, Create, Delete, Patch, Step, adoption, can_be_adopted, creation, patch_of
 
 SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
@@ -113,7 +107,6 @@ def volume_step(volume: SimulatedDataVolume, claim: SimulatedClaim | None, now: 
 
 
 def _collect(volume: SimulatedDataVolume, claim: SimulatedClaim) -> tuple[Change, Delete]:
-    """Return two effects: the owners of the DataVolume become owners of the PVC, and the DataVolume is deleted."""
     others = tuple(owner for owner in claim.metadata.owner_references or () if owner.uid != volume.metadata.uid)
     owners = (*others, *(volume.metadata.owner_references or ()))
     patch = patch_of(claim.metadata, versioned=True, metadata={"ownerReferences": owners})

@@ -1,10 +1,7 @@
-"""This module runs a behavior for the objects of one kind. A behavior is a pure function that returns the next step.
+"""Runs a behavior, a pure function that returns the next step, for the objects of one kind.
 
-- An object is processed after a change of the object or a related object, and after the delay of its last step. Two
-  workers never process the same object at the same time.
-- After a write, the behavior is not called again for the object until the informer's cache contains the write. So a
-  delayed watch does not lead to a second write.
-- A failed write is repeated until the write succeeds, also while the API server is down.
+Two workers never process the same object. After a write, the behavior is called only when the cache contains the write.
+A failed write is repeated until it succeeds, also while the API server is down.
 """
 
 import asyncio
@@ -41,10 +38,7 @@ Informers = Mapping[Resource[Any], SharedInformer[Any]]
 
 
 class KindSimulator(Generic[T]):
-    """The simulator of all objects of one kind. `behavior` returns the next step of an object.
-
-    `informers` must contain an informer for each written kind. With `warns`, ignored annotations are logged.
-    """
+    """`informers` must contain an informer for each written kind. With `warns`, ignored annotations are logged."""
 
     def __init__(
         self,
@@ -67,8 +61,6 @@ class KindSimulator(Generic[T]):
             self.name, limiter=ItemBackoff(initial_s=RETRY_FROM_S, maximum_s=RETRY_TO_S)
         )
         self._first_seen: dict[ObjectKey, datetime] = {}
-        """The time at which this simulator, since its start, first saw each object in the store."""
-
         self._written: dict[ObjectKey, dict[Resource[Any], int]] = {}
         """The resource version of the last write of each object to each resource, if not yet in the caches."""
 

@@ -1,10 +1,7 @@
-"""This script starts a program that ends with the parent process.
+"""Starts a program that ends with the parent process: `python launch.py PARENT_PID PROGRAM ARGUMENT ...`.
 
-    python launch.py PARENT_PID PROGRAM ARGUMENT ...
-
-The script asks the kernel to kill the current process when the parent ends. Then the script replaces itself with the
-program, in the same process. The parent itself cannot safely run Python code between fork and exec, because it has
-threads. The script imports nothing of this project, so it needs only a few milliseconds.
+A parent with threads cannot safely run Python code between fork and exec. So this script asks the kernel to kill the
+process with its parent, and then replaces itself. Without imports of this project, it needs a few milliseconds.
 """
 
 import ctypes

@@ -1,7 +1,4 @@
-"""This module decides about the effect of a changed VM spec on a running VMI. It is pure.
-
-docs/sandbox.md has the changes that reach a running VMI. As in KubeVirt, `1Gi` and `1024Mi` do not differ.
-"""
+"""Decides about the effect of a changed VM spec on a running VMI, as docs/sandbox.md describes. It is pure."""
 
 from typing import Any, Final, TypeAlias
 
@@ -9,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from controller.apimachinery.quantities import parse_quantity
-from controller.kubevirt.normal_form import VMI_SPEC, is_same
+from controller.kubevirt.normal_form import VMI_SPEC, is_same, value_at
 from sandbox.step import Patch, patch_of
 from sandbox.vmi_status import is_migratable
 from sandbox.vmis import SimulatedVMI, Volume
@@ -28,8 +25,6 @@ MAX_HOTPLUG_RATIO: Final = 4
 """KubeVirt's default maximum of CPU sockets and memory, as a multiple of the values at the start."""
 
 SMALLEST_PLUGGABLE: Final = 1024**3
-"""The minimum memory of a guest in bytes for memory hotplug."""
-
 _PLACEMENT: Final = ("nodeSelector", "affinity", "tolerations")
 
 
@@ -57,7 +52,6 @@ def update_for(started: Fields, current: Fields, vmi: SimulatedVMI) -> Update:
 
 
 def _is_live_updatable(started: Fields, current: Fields, vmi: SimulatedVMI) -> bool:
-    """Return True if the two specs differ only in fields that KubeVirt can change without a restart."""
     if any(started.get(name) != current.get(name) for name in ("instancetype", "preference")):
         return False
     old, new = _template_spec(started), _template_spec(current)
@@ -73,12 +67,12 @@ def _with_live_fields(old: Fields, new: Fields, vmi: SimulatedVMI) -> Fields:
     old_cpu, new_cpu = old_domain.get("cpu"), new_domain.get("cpu")
     if isinstance(old_cpu, dict) and isinstance(new_cpu, dict):
         domain["cpu"] = {**old_cpu, "sockets": new_cpu.get("sockets")}
-    guest = _nested(new_domain, "memory", "guest")
+    guest = value_at(new_domain, ("memory", "guest"))
     if guest is not None:
         domain["memory"] = {**(old_domain.get("memory") or {}), "guest": guest}
-    uuid = _nested(new_domain, "firmware", "uuid")
+    uuid = value_at(new_domain, ("firmware", "uuid"))
     running = msgspec.json.decode(vmi.spec.domain) if vmi.spec is not None else {}
-    if uuid is not None and uuid == _nested(running, "firmware", "uuid"):
+    if uuid is not None and uuid == value_at(running, ("firmware", "uuid")):
         domain["firmware"] = {**(old_domain.get("firmware") or {}), "uuid": uuid}
     return result | {"domain": domain}
 
@@ -86,7 +80,7 @@ def _with_live_fields(old: Fields, new: Fields, vmi: SimulatedVMI) -> Fields:
 def _hotplugged(spec: Fields) -> set[str]:
     sources = ("dataVolume", "persistentVolumeClaim")
     volumes = spec.get("volumes") or ()
-    return {each["name"] for each in volumes if any(_nested(each, source, "hotpluggable") for source in sources)}
+    return {each["name"] for each in volumes if any(value_at(each, (source, "hotpluggable")) for source in sources)}
 
 
 def _without_volumes(spec: Fields, names: set[str]) -> Fields:
@@ -104,14 +98,14 @@ def _volume_update(spec: Fields, vmi: SimulatedVMI) -> Update | None:
     wanted = msgspec.convert(spec.get("volumes") or (), tuple[Volume, ...])
     if {(each.name, each.claim) for each in wanted} == {(each.name, each.claim) for each in vmi.volumes}:
         return None
-    disks = _nested(spec, "domain", "devices", "disks") or []
+    disks = value_at(spec, ("domain", "devices", "disks")) or []
     return Update(
         patch=patch_of(vmi.metadata, spec={"volumes": spec.get("volumes"), "domain": {"devices": {"disks": disks}}})
     )
 
 
 def _cpu_update(spec: Fields, vmi: SimulatedVMI) -> Update | None:
-    wanted, has = _nested(spec, "domain", "cpu", "sockets"), vmi.domain.cpu
+    wanted, has = value_at(spec, ("domain", "cpu", "sockets")), vmi.domain.cpu
     if not isinstance(wanted, int) or has is None or wanted == (has.sockets or 0):
         return None
     change = vmi.condition("HotVCPUChange")
@@ -138,8 +132,8 @@ def _placement_update(spec: Fields, vmi: SimulatedVMI) -> Update | None:
 
 
 def _memory_update(spec: Fields, vmi: SimulatedVMI) -> Update | None:
-    wanted, has = _nested(spec, "domain", "memory", "guest"), vmi.domain.memory
-    told = vmi.told.memory
+    wanted: Any = value_at(spec, ("domain", "memory", "guest"))
+    has, told = vmi.domain.memory, vmi.told.memory
     if wanted is None or has is None or has.guest is None or told is None or told.guest_current is None:
         return None
     new, now = parse_quantity(wanted), parse_quantity(has.guest)
@@ -177,11 +171,5 @@ def merge_patch_for(old: Fields, new: Fields) -> Fields:
 
 
 def _template_spec(vm_spec: Fields) -> Fields:
-    spec = _nested(vm_spec, "template", "spec")
+    spec = value_at(vm_spec, ("template", "spec"))
     return spec if isinstance(spec, dict) else {}
-
-
-def _nested(fields: Any, *path: str) -> Any:
-    for name in path:
-        fields = fields.get(name) if isinstance(fields, dict) else None
-    return fields

@@ -36,10 +36,7 @@ def kubeconfig(server: str, ca: Path, user: str, credentials: Identity | str) ->
 
 
 class Pki:
-    """The certificates and keys of a control plane, in a directory, and the two authorities (CAs) that sign them.
-
-    The front proxy CA signs only the API server's client certificate for aggregated API servers.
-    """
+    """Certificates and keys in a directory, and the two authorities (CAs) that sign them."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -42,7 +42,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=_environment(),
+                env=environment(),
                 # With a separate process group, Ctrl-C in the terminal reaches only the parent. The parent then stops
                 # its children in order.
                 process_group=0,
@@ -139,10 +139,7 @@ def _candidate_ports() -> range:
 
 
 def _reserve(port: int) -> bool:
-    """Return False if the port is in use, or is reserved by the name of an abstract Unix socket.
-
-    The kernel gives such a name only once, and frees it at the end of the process.
-    """
+    """Return False if the port is taken. The kernel gives the name of an abstract Unix socket only once."""
     with socket.socket(socket.AF_UNIX) as reservation, socket.socket() as probe:
         try:
             reservation.bind(f"\0vmherd-port-{port}")
@@ -155,6 +152,6 @@ def _reserve(port: int) -> bool:
     return True
 
 
-def _environment() -> Mapping[str, str]:
+def environment() -> Mapping[str, str]:
     """Return the environment of this process without proxy variables, because all connections are on loopback."""
     return {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}

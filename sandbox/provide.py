@@ -34,10 +34,9 @@ def is_program(path: Path) -> bool:
 
 
 def provide(item: Path, make: Callable[[Path], None], *, program: str = "") -> Path:
-    """Return the path of a program in the cache. If it is missing, `make` writes it to the given path.
+    """Return the path of a program. If it is missing, one process at a time lets `make` write it.
 
-    The item is the program, or a folder that contains `program`. One process at a time makes an item. An error leaves
-    nothing in the cache.
+    The item is the program, or a folder that contains `program`. An error leaves nothing in the cache.
     """
     found = item / program
     if is_program(found):

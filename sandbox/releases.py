@@ -1,7 +1,4 @@
-"""Downloads the programs from the official releases over HTTPS, and verifies the checksums of the same release.
-
-The versions are those in `sandbox/kube/go.mod`. Without internet access, a download fails within seconds.
-"""
+"""Downloads the programs from the official releases over HTTPS, and verifies their checksums."""
 
 import hashlib
 import platform
@@ -126,6 +123,5 @@ def _checksum_of(name: str, text: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Return a short text for an error, that of the inner error if there is one."""
     reason = getattr(error, "reason", None)
     return str(getattr(reason, "strerror", None) or reason or error or type(error).__name__)

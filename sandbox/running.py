@@ -1,14 +1,12 @@
-"""This module runs a sandbox in its directory until a signal comes. A sandbox is a control plane and a simulator.
+"""Runs a sandbox in its directory until a signal comes. A sandbox is a control plane and a simulator.
 
-    sandbox.lock    the lock file; the main process of the sandbox locks it while the sandbox runs
+    sandbox.lock    the main process of the sandbox locks it while the sandbox runs
     state.json      the pid of the main process; it counts only while the lock is held
     kubeconfig      the credentials of the cluster's administrator; the file exists only while the sandbox runs
-    logs/           the log of each component, the audit log, and the terminal output of a detached sandbox
+    logs/           all logs; they stay until the next sandbox starts
     etcd/, pki/ ... the cluster's data and keys; they are removed when the sandbox ends and before each start
 
-During the start of the sandbox, a signal interrupts the current action. Later, a signal starts an orderly shutdown.
-During the shutdown, signals are ignored. After the shutdown, no process of the sandbox runs, and only the lock file and
-the logs are left. The logs stay until the next sandbox starts.
+During the start, a signal interrupts the current action. Later, it starts an orderly shutdown, without further signals.
 """
 
 import asyncio
@@ -60,7 +58,6 @@ class Home:
         self.logs = self.directory / _LOGS
         self.kubeconfig = self.directory / "kubeconfig"
         self.output = self.logs / "sandbox.log"
-        """The path of the file with the terminal output of a detached sandbox."""
         self._lock = self.directory / _LOCK
         self._state = self.directory / _STATE
 
@@ -113,10 +110,7 @@ class Home:
                 log.unlink()
 
     def evict(self) -> State | None:
-        """Stop and remove the sandbox, and return its state, or None if none runs.
-
-        Raises HomeError if no sandbox ever ran in the directory, or if another user runs it.
-        """
+        """Stop and remove the sandbox, and return its state, or None if none runs. Raises HomeError."""
         if not self._lock.is_file():
             raise HomeError(f"there is no sandbox in {self.directory}")
         state = self._expected_state()
@@ -179,7 +173,6 @@ class Interrupter:
             self.check()
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if a signal has come."""
         if self._came:
             raise KeyboardInterrupt
 
@@ -271,7 +264,6 @@ async def _run_until_signal(plane: ControlPlane, simulate: Simulate | None, read
 
 
 async def _watch_components(plane: ControlPlane) -> None:
-    """Check regularly whether all components still run. Raises SandboxError if a component has ended."""
     while True:
         await asyncio.sleep(POLL_INTERVAL_S)
         if failure := plane.failed():

@@ -1,15 +1,7 @@
-"""This module reads the settings of the simulation from options, and from annotations `sim.vmherd.dev/...` of objects.
+"""The settings of the simulation, from options and from annotations `sim.vmherd.dev/...`. See docs/sandbox.md.
 
-A VMI gets the annotations from its template. DataVolumes and PVCs can have the annotations too. A DataVolume with the
-behavior `fail` fails. A DataVolume with the behavior `never-ready` stays in progress. A PVC with the behavior
-`never-ready` stays unbound. With the behavior `datavolume-error` in a VM's template, the VM's DataVolumes get the
-behavior `fail`. The annotations `resize` and `resize-after` belong to a PVC, or to a DataVolume, which hands them on to
-its new PVC.
-
-The annotations `time-scale` and `detail` are annotations of a VM's template. If they are absent, the defaults of the
-simulator apply. README.md and docs/sandbox.md have the meaning of each annotation.
-
-If the value of an annotation cannot be parsed, the default is used and a warning is returned.
+A VMI gets the annotations from its template, and a new PVC `resize` and `resize-after` from its DataVolume. If a value
+cannot be parsed, the default is used and a warning is returned.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +11,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
 import click
 from msgspec import Struct, structs
 
+from controller.apimachinery.field_error import quoted
 from controller.config.types import seconds_in
 
 READY_AFTER: Final = "sim.vmherd.dev/ready-after"
@@ -63,12 +56,7 @@ BEHAVIORS: Final[tuple[Behavior, ...]] = get_args(Behavior)
 READY_AFTER_S: Final = 0.3
 RESIZE_AFTER_S: Final = 0.3
 SLOW_SHUTDOWN_S: Final = 30.0
-"""The default of `sim.vmherd.dev/shutdown-after` in seconds for the behavior slow-shutdown."""
-
 LONGEST_S: Final = 24 * 3600.0
-"""The longest duration in seconds that an annotation may have."""
-
-_QUOTED_LENGTH: Final = 64
 
 
 class SimulationSettings(Struct, frozen=True, kw_only=True):
@@ -96,7 +84,6 @@ def read_settings(
 
 
 def scale_of(text: str) -> float | None:
-    """Return the time scale, or None if the text is not a number from 0 to 1."""
     try:
         scale = float(text)
     except ValueError:
@@ -139,14 +126,10 @@ def _parse(texts: tuple[str | None, ...], grace_s: int, defaults: SimulationSett
         if value is not None:
             settings[name] = value
         elif text is not None:
-            warnings.append(f"annotation {annotation} is {_quoted(text)}: {wrong.format(settings[name])}")
+            warnings.append(f"annotation {annotation} is {quoted(text)}: {wrong.format(settings[name])}")
         if name == "behavior" and settings[name] == "slow-shutdown":
             settings["shutdown_after_s"] = min(SLOW_SHUTDOWN_S, grace_s) if grace_s > 0 else SLOW_SHUTDOWN_S
     return SimulationSettings(**{**settings, "warnings": tuple(warnings)})
-
-
-def _quoted(text: str) -> str:
-    return f'"{text}"' if len(text) <= _QUOTED_LENGTH else f'"{text[:_QUOTED_LENGTH]}..."'
 
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -1,11 +1,7 @@
-"""This program simulates KubeVirt and CDI on a cluster that has no real virtual machines.
+"""Simulates KubeVirt and CDI on a cluster: `python -m sandbox.simulator --kubeconfig FILE`.
 
-python -m sandbox.simulator --kubeconfig FILE
-
-Each kind has a `KindSimulator` with a behavior, a function that returns the next step for an object. It reads related
-objects from the caches of the other kinds, and is called again when one of them changes. All state is in the cluster,
-so the simulator can be killed and started again at any time. If the CRD of a kind is installed later, its simulation
-starts then.
+Each kind has a `KindSimulator`, which is called again when a related object changes. All state is in the cluster, so
+the simulator can be killed and started again. If the CRD of a kind is installed later, its simulation starts then.
 """
 
 import asyncio
@@ -21,10 +17,12 @@ import click
 import msgspec
 
 from controller.apimachinery.indexes import by_owner_uid
+from controller.kubevirt.resources import CONTROLLER_REVISIONS
+from controller.kubevirt.vm_types import ControllerRevision
 from informers.http.client import ApiClient, ConfigurationError, load_credentials, open_client
 from informers.informer import SharedInformer
 from informers.meta import KubeObject, ObjectKey, is_controlled_by
-from informers.resource import Resource
+from informers.resource import PartialObject, Resource
 from informers.store import ALL_NAMESPACES, Change, Removed
 from sandbox import behavior, vm_behavior
 from sandbox.claims import (
@@ -33,7 +31,6 @@ from sandbox.claims import (
     STORAGE_CLASSES,
     PersistentVolume,
     SimulatedClaim,
-    StorageClass,
     claim_step,
     persistent_volume_step,
     waiting_phase,
@@ -47,7 +44,7 @@ from sandbox.virt_api import server
 from sandbox.virt_api.registration import create_token
 from sandbox.vm_status import RelatedObjects
 from sandbox.vmis import VMIS, Reason, SimulatedVMI
-from sandbox.vms import REVISIONS, VMS, SimulatedRevision, SimulatedVM
+from sandbox.vms import VMS, SimulatedVM
 
 USER_AGENT = "vmherd-simulator"
 WORKERS = 16
@@ -70,13 +67,10 @@ async def run(
     webhooks: bool = False,
     launchers: bool = False,
 ) -> None:
-    """Simulate the objects in these namespaces until the task is cancelled.
+    """Simulate the objects in these namespaces until the task is cancelled. Raises ConfigurationError.
 
-    With `virt_api`, serve the subresources of VMs in the whole cluster, and with `webhooks` KubeVirt's webhooks, which
-    treat users and KubeVirt differently: the simulator then has its own service account. With `launchers`, simulate the
-    virt-launcher Pods of VMIs, their nodes, and migrations.
-
-    Raises ConfigurationError. Without an answer of the API server, the simulator waits.
+    `virt_api` serves the subresources of VMs in the whole cluster. `webhooks` serves KubeVirt's webhooks, which treat
+    users and KubeVirt differently: the simulator then has its own service account.
     """
     credentials = await load_credentials(os.fspath(kubeconfig))
     async with AsyncExitStack() as stack:
@@ -109,8 +103,8 @@ class _Cluster:
         self._volumes: SharedInformer[SimulatedDataVolume] = informer_of(DATA_VOLUMES)
         self._claims: SharedInformer[SimulatedClaim] = informer_of(CLAIMS)
         self._disks: SharedInformer[PersistentVolume] = informer_of(PERSISTENT_VOLUMES)
-        self._revisions: SharedInformer[SimulatedRevision] = informer_of(REVISIONS, owner=by_owner_uid)
-        self._classes: SharedInformer[StorageClass] = informer_of(STORAGE_CLASSES)
+        self._revisions: SharedInformer[ControllerRevision] = informer_of(CONTROLLER_REVISIONS, owner=by_owner_uid)
+        self._classes: SharedInformer[PartialObject] = informer_of(STORAGE_CLASSES)
         watched = (self._vms, self._vmis, self._volumes, self._claims, self._disks, self._revisions, self._classes)
         self._informers: dict[Resource[Any], SharedInformer[Any]] = {each.resource: each for each in watched}
         self._simulators: list[KindSimulator[Any]] = []
@@ -125,9 +119,17 @@ class _Cluster:
 
         self._vm_simulator = simulator_of(VMS, self._vm_step, self._on_vm_change)
         self._vmi_simulator = simulator_of(VMIS, self._vmi_step, self._on_vmi_change)
-        self._volume_simulator = simulator_of(DATA_VOLUMES, self._volume_step, self._on_volume_change)
+        self._volume_simulator = simulator_of(
+            DATA_VOLUMES,
+            lambda volume, *at: volume_step(volume, self._claims.store.get(volume.metadata.key), *at),
+            lambda change: self._enqueue_users(subject_of(change).metadata.key),
+        )
         self._claim_simulator = simulator_of(CLAIMS, self._claim_step, self._on_claim_change)
-        self._disk_simulator = simulator_of(PERSISTENT_VOLUMES, self._disk_step, self._on_disk_change)
+        self._disk_simulator = simulator_of(
+            PERSISTENT_VOLUMES,
+            self._disk_step,
+            lambda change: self._claim_simulator.enqueue([subject_of(change).claim_key]),
+        )
         self._classes.add_handler(lambda _: self._claim_simulator.enqueue_all())
         self._launchers: LauncherSimulator | None = None
         if launchers:
@@ -135,7 +137,6 @@ class _Cluster:
             self._simulators += self._launchers.simulators
 
     async def run(self, workers: int) -> None:
-        """Run all informers, and then all simulators, until the task is cancelled."""
         async with asyncio.TaskGroup() as group:
             informers = self._informers.values()
             for informer in informers:
@@ -182,9 +183,6 @@ class _Cluster:
         volumes = _storage_of(vmi, self._volumes).values()
         return any(waiting_phase(volume.metadata) and phase_of_volume(volume) != SUCCEEDED for volume in volumes)
 
-    def _volume_step(self, volume: SimulatedDataVolume, now: datetime, first_seen: datetime) -> Step:
-        return volume_step(volume, self._claims.store.get(volume.metadata.key), now, first_seen)
-
     def _claim_step(self, claim: SimulatedClaim, now: datetime, _: datetime) -> Step:
         users = self._vmis.store.by_index(_STORAGE, str(claim.metadata.key))
         has_class = self._classes.store.get(ObjectKey("", claim.wanted.storage_class_name or "")) is not None
@@ -205,18 +203,12 @@ class _Cluster:
         self._vm_simulator.enqueue([key])
         self._claim_simulator.enqueue(ObjectKey(key.namespace, name) for name in vmi.storage)
 
-    def _on_volume_change(self, change: Change[SimulatedDataVolume]) -> None:
-        self._enqueue_users(subject_of(change).metadata.key)
-
     def _on_claim_change(self, change: Change[SimulatedClaim]) -> None:
         claim = subject_of(change)
         key = claim.metadata.key
         self._volume_simulator.enqueue([key])
         self._disk_simulator.enqueue([claim.volume_key])
         self._enqueue_users(key)
-
-    def _on_disk_change(self, change: Change[PersistentVolume]) -> None:
-        self._claim_simulator.enqueue([subject_of(change).claim_key])
 
     def _enqueue_users(self, storage: ObjectKey) -> None:
         for simulator, informer in ((self._vm_simulator, self._vms), (self._vmi_simulator, self._vmis)):

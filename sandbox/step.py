@@ -1,9 +1,4 @@
-"""Defines `Step`: the next action of the simulator for one simulated object.
-
-A behavior is a pure function of one object, the related objects and the current time that returns one `Step`. The loop
-in `sandbox.kind_simulator` executes the step. It calls the behavior again after a change, after the delay of the step
-or after a failure, and after a write only when the caches contain it.
-"""
+"""`Step`: what a behavior, a pure function of objects and the time, lets `sandbox.kind_simulator` do next."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -12,7 +7,9 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct
 
-from informers.meta import KubeObject, ObjectMeta
+from controller.apimachinery.conditions import Condition, find_condition
+from controller.apimachinery.owner_references import adoption_patch, controller_reference
+from informers.meta import KubeObject, ObjectMeta, controller_of
 from informers.resource import Resource
 
 T = TypeVar("T", bound=KubeObject)
@@ -94,4 +91,31 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 NextStep: TypeAlias = Callable[[T, datetime, datetime], Step]
-"""Returns the next step for an object, from it, the current time, and the time when it was first seen."""
+
+Conditions: TypeAlias = tuple[Condition, ...]
+
+
+def updated(conditions: Conditions, new: Condition) -> Conditions:
+    """Return the list with the new condition if its status or reason is new (KubeVirt's `UpdateCondition`)."""
+    present = find_condition(conditions, new.type)
+    if present is None:
+        return (*conditions, new)
+    if present.status == new.status and (present.reason or "") == (new.reason or ""):
+        return conditions
+    return tuple(new if condition.type == new.type else condition for condition in conditions)
+
+
+def without(conditions: Conditions, *types: str) -> Conditions:
+    return tuple(condition for condition in conditions if condition.type not in types)
+
+
+def can_be_adopted(meta: ObjectMeta) -> bool:
+    return controller_of(meta) is None and meta.deletion_timestamp is None
+
+
+def adoption(
+    child: Resource[Any], meta: ObjectMeta, resource: Resource[Any], owner: ObjectMeta, *, checked: bool = False
+) -> Change:
+    """Return the change that makes `owner` the controller of `child`. With `checked`, the owner is first read again."""
+    patch = Patch(adoption_patch(meta, controller_reference(resource, owner)))
+    return Change(child, meta.name, patch, adopts=checked)

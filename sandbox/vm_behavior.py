@@ -1,20 +1,7 @@
-"""This module simulates KubeVirt's VM controller.
+"""Simulates KubeVirt's VM controller: it creates storage, starts and stops VMIs, and writes VM statuses. It is pure.
 
-The VM controller creates storage, starts and stops VMIs, and writes VM statuses.
-
-All functions of this module are pure. The run strategy of a VM decides when a VMI is started:
-
-- Always: a VMI is started whenever the VM has no VMI. A VMI that has ended is replaced by a new VMI.
-- RerunOnFailure: a VMI is started once. A new VMI is started after each failure, but not after a success or a deletion.
-- Once: a VMI is started whenever the VM has no VMI. A VMI that has ended stays.
-- Manual: a VMI is started and stopped only by the requests that `virtctl` writes to `status.stateChangeRequests`.
-- Halted: no VMI is started, and an existing VMI is deleted.
-
-A VM is started only when its DataVolumes are ready. After a failed start, the next start waits until the backoff is
-over.
-
-If a step creates or deletes the VMI and writes a VM status, this status describes the VMI before the step. An ended VMI
-keeps the VM controller's finalizer until its result is in the VM's status.
+A status that is written in the same step as a start or stop describes the VMI before the step. An ended VMI keeps the
+VM controller's finalizer until its result is in the VM's status.
 """
 
 from collections.abc import Iterator
@@ -25,11 +12,10 @@ import msgspec
 
 from controller.kubevirt.normal_form import VMI_TEMPLATE, is_same
 from informers.meta import annotations_of
-from sandbox.conditions import adoption, can_be_adopted
 from sandbox.datavolumes import DATA_VOLUMES, is_handed_over, phase_of_volume
 from sandbox.live_update import Update, update_for
 from sandbox.settings import BEHAVIOR, DEFAULT, SimulationSettings, read_settings
-from sandbox.step import Change, Delete, Effect, Step, patch_of
+from sandbox.step import Change, Delete, Effect, Step, adoption, can_be_adopted, patch_of
 from sandbox.vm_status import (
     PROVISIONED,
     START,
@@ -53,7 +39,6 @@ from sandbox.vms import (
     spec_in,
     start,
     start_revision,
-    status_patch,
 )
 
 NO_DATA_VOLUMES: Final = (
@@ -68,7 +53,6 @@ ORPHAN: Final = "orphan"
 def next_step(
     vm: SimulatedVM, related: RelatedObjects, now: datetime, *, defaults: SimulationSettings = DEFAULT
 ) -> Step:
-    """Return the next step for this VM: change other objects, or write the status, or both, or wait."""
     settings = read_settings(vm.template.annotations, defaults=defaults)
     if settings.detail == "full" and not is_observed(vm.metadata):
         return Step(write=patch_of(vm.metadata, metadata={"annotations": OBSERVED_VERSIONS}))
@@ -83,7 +67,6 @@ def next_step(
 
 
 def _run(situation: Situation) -> Step:
-    """Return the next step for a VM that is not being deleted."""
     vm, own_vmi, related, now = situation.vm, situation.own_vmi, situation.related, situation.now
     bumped = _generation_bump(vm, own_vmi, related)
     effects: list[Effect] = [bumped] if bumped is not None else []
@@ -97,12 +80,13 @@ def _run(situation: Situation) -> Step:
     update = _update(vm, own_vmi, related) if is_provisioned else None
     if update is not None and update.patch is not None and not stops:
         effects.append(Change(VMIS, vm.metadata.name, update.patch))
+    lacks_data_volumes = vm.data_volume_templates and not related.serves_data_volumes
     done = Pass(
         starts=starts,
         stops=stops,
         generation=None if own_vmi is None else _generation_in(own_vmi) if bumped is None else vm.generation,
         restart_message=None if update is None else update.restart_message,
-        failure=NO_DATA_VOLUMES if situation.lacks_data_volumes else update.failure if update is not None else None,
+        failure=NO_DATA_VOLUMES if lacks_data_volumes else update.failure if update is not None else None,
     )
     if starts and situation.settings.detail == "short":
         return Step(effects=tuple(effects))
@@ -111,14 +95,12 @@ def _run(situation: Situation) -> Step:
 
 
 def _with_status(situation: Situation, done: Pass, effects: tuple[Effect, ...] = ()) -> Step | None:
-    """Return the step with these effects and the new status, or None if there is nothing to do.
-
-    If the status already contains the result of an ended VMI, the step removes the VMI's finalizer.
-    """
+    """Return the step, or None. With the result of an ended VMI in the status, it removes the VMI's finalizer."""
     vm, own_vmi = situation.vm, situation.own_vmi
     status = next_status(situation, done)
     if status != vm.told:
-        return Step(effects=effects, write=status_patch(vm, status))
+        # The server ignores the UID in a write of a status.
+        return Step(effects=effects, write=patch_of(vm.metadata, "status", versioned=True, status=status))
     if not effects and own_vmi is not None and _is_releasable(own_vmi):
         effects = (_release(own_vmi),)
     return Step(effects=effects) if effects else None
@@ -136,9 +118,7 @@ def _release(own_vmi: SimulatedVMI) -> Change:
 def _delete(situation: Situation) -> Step:
     """Return the next step for a VM that is being deleted.
 
-    KubeVirt's finalizer of the VM is removed when the VMI no longer exists. If the VM has the finalizer `orphan`,
-    KubeVirt's finalizer is removed at once and the VMI is kept. If the VM has another finalizer too, the VM stays. Then
-    the VM's status shows that the VMI is gone.
+    With the finalizer `orphan`, KubeVirt's finalizer goes at once and the VMI stays. With another one, the VM stays.
     """
     vm, own_vmi = situation.vm, situation.own_vmi
     orphans = ORPHAN in (vm.metadata.finalizers or ())
@@ -156,10 +136,7 @@ def _delete(situation: Situation) -> Step:
 
 
 def _generation_bump(vm: SimulatedVM, own_vmi: SimulatedVMI | None, related: RelatedObjects) -> Change | None:
-    """Return the patch that notes in the VMI that it runs the template of the VM's generation.
-
-    Return None if the note is up to date, or if the template has changed since the start of the VMI.
-    """
+    """Return the patch that notes the VM's generation in a VMI with the same template, or None."""
     if own_vmi is None or annotations_of(own_vmi.metadata).get(GENERATION) == str(vm.generation):
         return None
     revision = related.revisions.get(own_vmi.told.virtual_machine_revision_name or "")
@@ -244,7 +221,6 @@ def _provisioned(vm: SimulatedVM, related: RelatedObjects) -> bool:
 
 
 def _backoff_s(vm: SimulatedVM, now: datetime) -> float | None:
-    """Return the remaining seconds of the backoff, or None if the VM may be started now."""
     failure = vm.told.start_failure
     if failure is None or failure.retry_after_timestamp is None:
         return None

@@ -9,13 +9,14 @@ import msgspec
 from msgspec import Struct
 
 from controller.apimachinery.conditions import Condition
+from controller.kubevirt.vm_types import RESTART_REQUIRED, ControllerRevision
 from informers.meta import is_controlled_by
 from sandbox.claims import SimulatedClaim
-from sandbox.conditions import Conditions, updated, without
 from sandbox.datavolumes import FAILED, SUCCEEDED, SimulatedDataVolume, phase_of_volume
 from sandbox.settings import SimulationSettings
+from sandbox.step import Conditions, updated, without
 from sandbox.vmis import UNSCHEDULED_PHASES, Reason, SimulatedVMI
-from sandbox.vms import ChangeRequest, SimulatedRevision, SimulatedVM, StartFailure, VMStatus
+from sandbox.vms import ChangeRequest, SimulatedVM, StartFailure, VMStatus
 
 BACKOFF_S: Final = 10
 LONGEST_BACKOFF_S: Final = 300
@@ -23,8 +24,6 @@ LONGEST_BACKOFF_S: Final = 300
 
 As in KubeVirt, the wait is BACKOFF_S times the square of the failed starts, plus up to 50 %, times the time scale.
 """
-
-RESTART_REQUIRED: Final = "RestartRequired"
 
 PROVISIONED: Final = frozenset({SUCCEEDED, "WaitForFirstConsumer", "PendingPopulation"})
 """The phases of a DataVolume in which its VM can be started."""
@@ -42,7 +41,7 @@ class RelatedObjects(Struct, frozen=True, kw_only=True):
     vmi: SimulatedVMI | None = None
     volumes: Mapping[str, SimulatedDataVolume] = {}
     claims: Mapping[str, SimulatedClaim] = {}
-    revisions: Mapping[str, SimulatedRevision] = {}
+    revisions: Mapping[str, ControllerRevision] = {}
     serves_data_volumes: bool = True
 
 
@@ -56,10 +55,6 @@ class Situation(Struct, frozen=True):
     def own_vmi(self) -> SimulatedVMI | None:
         vmi = self.related.vmi
         return vmi if vmi is not None and is_controlled_by(vmi.metadata, self.vm.metadata.uid) else None
-
-    @property
-    def lacks_data_volumes(self) -> bool:
-        return not self.related.serves_data_volumes and bool(self.vm.data_volume_templates)
 
 
 class Pass(Struct, frozen=True, kw_only=True):
@@ -98,7 +93,6 @@ def next_status(situation: Situation, done: Pass) -> VMStatus:
 
 
 def asks_for(vm: SimulatedVM, action: str, uid: str | None = None) -> bool:
-    """Return True if the VM's first change request has this action and, if not None, this `uid`."""
     requests = vm.told.state_change_requests or ()
     return bool(requests) and requests[0].action == action and (uid is None or requests[0].uid == uid)
 
@@ -108,10 +102,7 @@ def must_rerun(vm: SimulatedVM) -> bool:
 
 
 def _requests(vm: SimulatedVM, vmi: SimulatedVMI | None) -> tuple[ChangeRequest, ...]:
-    """Return the VM's change requests without a completed first one.
-
-    With the strategy RerunOnFailure, a failed VMI causes a new start request if no other request is left.
-    """
+    """A failed VMI with the strategy RerunOnFailure causes a new start request if no other one is left."""
     requests = vm.told.state_change_requests or ()
     if requests and _fulfilled(requests[0], vmi):
         requests = requests[1:]

@@ -1,9 +1,6 @@
-"""This module builds the patches that write the state of a VMI.
+"""Builds the patches that write the state of a VMI, with all conditions: a merge patch replaces lists.
 
-KubeVirt's VMIs have no status subresource, so a patch of the status is sent to the object itself. It has all
-conditions, because a JSON merge patch replaces lists. In KubeVirt, several programs write to a VMI. If the setting
-`detail` (an annotation or an option) is `full`, each of these writes is a separate patch. If it is `short`, one patch
-contains all writes up to the next state that lasts.
+With the detail `full`, each write of one of KubeVirt's programs is a patch. With `short`, one patch has all of them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,8 +12,8 @@ import msgspec
 
 from controller.apimachinery.conditions import Condition
 from controller.apimachinery.quantities import parse_quantity
-from sandbox.conditions import Conditions, updated, without
-from sandbox.step import Patch, patch_of
+from controller.kubevirt.vmi_types import PhaseTransition
+from sandbox.step import Conditions, Patch, patch_of, updated, without
 from sandbox.vmis import (
     FINAL_PHASES,
     NODE_LABEL,
@@ -26,7 +23,6 @@ from sandbox.vmis import (
     Devices,
     Domain,
     Memory,
-    PhaseTransition,
     Reason,
     SimulatedVMI,
     VMIState,

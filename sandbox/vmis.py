@@ -1,7 +1,6 @@
 """This module defines the fields of a VirtualMachineInstance that the simulator reads, and reads the VMI's state."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 from zlib import crc32
@@ -10,6 +9,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from controller.apimachinery.conditions import Condition, find_condition
+from controller.kubevirt import vm_types
+from controller.kubevirt.vmi_types import PhaseTransition
 from informers.meta import ObjectMeta, annotations_of
 from informers.resource import Resource
 
@@ -29,8 +30,6 @@ NODE_LABEL: Final = "kubevirt.io/nodeName"
 NODES: Final = ("node01", "node02", "node03", "node04", "node05")
 
 UNSCHEDULED_PHASES: Final = frozenset({"", "Pending", "Scheduling"})
-"""The phases of a VMI that has no node yet."""
-
 FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
 
@@ -50,11 +49,6 @@ class Reason(StrEnum):
     READINESS_GATES_NOT_READY = "ReadinessGatesNotReady"
     PAUSED_BY_USER = "PausedByUser"
     PAUSED_IO_ERROR = "PausedIOError"
-
-
-class PhaseTransition(Struct, frozen=True, rename="camel"):
-    phase: str | None = None
-    phase_transition_timestamp: datetime | None = None
 
 
 class Cpu(Struct, frozen=True, rename="camel"):
@@ -99,20 +93,8 @@ class VMIStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
     migration_state: Mapping[str, Any] | None = None
 
 
-class _DataVolumeSource(Struct, frozen=True):
-    name: str | None = None
-
-
-class _ClaimSource(Struct, frozen=True, rename="camel"):
-    claim_name: str | None = None
-
-
-class Volume(Struct, frozen=True, rename="camel"):
-    """One volume of a VMI. The simulator reads only DataVolumes and PVCs, not other volume sources."""
-
+class Volume(vm_types.Volume, frozen=True, rename="camel"):
     name: str = ""
-    data_volume: _DataVolumeSource | None = None
-    persistent_volume_claim: _ClaimSource | None = None
 
     @property
     def claim(self) -> str:
@@ -171,8 +153,6 @@ class VMIState(Struct, frozen=True):
 
 
 class SimulatedVMI(Struct, frozen=True):
-    """A VMI. The fields that its users left out have empty values."""
-
     metadata: ObjectMeta = ObjectMeta()
     spec: VMISpec | None = None
     status: VMIStatus | None = None
@@ -196,7 +176,6 @@ class SimulatedVMI(Struct, frozen=True):
 
     @property
     def node(self) -> str:
-        """Return the node of the VMI, or "" if the VMI has no node yet."""
         return self.told.node_name or ""
 
     @property
@@ -240,7 +219,6 @@ class SimulatedVMI(Struct, frozen=True):
 
     @property
     def history(self) -> tuple[PhaseTransition, ...]:
-        """Return the phase changes of the VMI with their times. The first entry is the oldest change."""
         return self.told.phase_transition_timestamps or ()
 
     @property
@@ -249,7 +227,6 @@ class SimulatedVMI(Struct, frozen=True):
 
     @property
     def migration(self) -> Mapping[str, Any]:
-        """Return the state of the VMI's last migration, or {} if the VMI was never migrated."""
         return self.told.migration_state or {}
 
     @property
@@ -258,7 +235,6 @@ class SimulatedVMI(Struct, frozen=True):
 
     @property
     def problem(self) -> str:
-        """Return the reason why the VMI cannot start or is paused, or ""."""
         for type_, status in (("Synchronized", "False"), ("PodScheduled", "False"), ("Paused", "True")):
             if self.has(type_, status) and (condition := self.condition(type_)):
                 return condition.reason or ""
@@ -278,7 +254,6 @@ VMIS: Final = Resource(
 
 
 def decode_domain(domain: Raw) -> Domain:
-    """Return the decoded domain, or an empty domain if the domain is invalid."""
     try:
         return _decode_domain(domain) or Domain()
     except msgspec.DecodeError:
@@ -307,5 +282,4 @@ def address_for(vmi: SimulatedVMI) -> str:
 
 
 def _number(vmi: SimulatedVMI) -> int:
-    """Return a number for the node and the address that depends only on the VMI's UID."""
     return crc32(vmi.metadata.uid.encode())

@@ -10,6 +10,9 @@ from msgspec import Raw, Struct
 
 from controller.apimachinery.conditions import Condition
 from controller.apimachinery.owner_references import controller_reference
+from controller.kubevirt.resources import CONTROLLER_REVISIONS
+from controller.kubevirt.vm_types import ControllerRevision
+from controller.kubevirt.vmi_types import TemplateMeta
 from informers.meta import ObjectMeta
 from informers.resource import Resource
 from sandbox.step import Create, Delete, Effect, Patch, creation, patch_of
@@ -21,13 +24,6 @@ FINALIZER: Final = CONTROLLER_FINALIZER
 """The finalizer that KubeVirt adds to every VM, and removes when the VMI of a deleted VM is gone."""
 
 GENERATION: Final = "kubevirt.io/vm-generation"
-"""The annotation on a VMI. Its value is the VM's generation at the creation of the VMI."""
-
-
-class TemplateMeta(Struct, frozen=True):
-    name: str | None = None
-    labels: Mapping[str, str] | None = None
-    annotations: Mapping[str, str] | None = None
 
 
 class _TemplateSpec(Struct, frozen=True):
@@ -54,7 +50,6 @@ class Template(Struct, frozen=True):
 
     @property
     def decoded(self) -> _TemplateSpec:
-        """Return the fields of the spec that the simulator reads, or no fields if they cannot be decoded."""
         try:
             return _decode_template_spec(self.spec)
         except msgspec.DecodeError:
@@ -130,7 +125,6 @@ class SimulatedVM(Struct, frozen=True):
 
     @property
     def volumes(self) -> tuple[Volume, ...]:
-        """Return the volumes in the VM's template, or () if the volumes cannot be decoded."""
         return self.template.decoded.volumes or ()
 
     @property
@@ -167,11 +161,6 @@ def finalizer_patch(vm: SimulatedVM, *, finalizer: bool) -> Patch:
     return patch_of(vm.metadata, versioned=True, metadata=changes)
 
 
-def status_patch(vm: SimulatedVM, status: VMStatus) -> Patch:
-    """Return the patch that writes this status of this version, because the server ignores the UID."""
-    return patch_of(vm.metadata, "status", versioned=True, status=status)
-
-
 def start(vm: SimulatedVM, now: datetime) -> Create:
     """Return the effect that creates the VM's VMI, with the finalizers and the status that KubeVirt gives it."""
     template = vm.template
@@ -202,39 +191,26 @@ def create(
     return creation(resource, meta, spec=template.spec, **fields)
 
 
-class SimulatedRevision(Struct, frozen=True):
-    """The ControllerRevision of a start of a VM, with its spec at that time, which later specs are compared with."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    revision: int = 0
-    data: Raw = Raw(b"{}")
-
-
-REVISIONS: Final = Resource(
-    SimulatedRevision, group="apps", version="v1", plural="controllerrevisions", kind="ControllerRevision"
-)
-
-
-def record_start(vm: SimulatedVM, revisions: Mapping[str, SimulatedRevision]) -> Iterator[Effect]:
+def record_start(vm: SimulatedVM, revisions: Mapping[str, ControllerRevision]) -> Iterator[Effect]:
     """The effects create the ControllerRevision for the VM's generation and delete the revisions of earlier starts."""
     name = vm.revision_name
     for other in _of_starts(vm, revisions.values()):
         if other.metadata.name != name:
-            yield Delete(REVISIONS, other.metadata.name, other.metadata.uid)
+            yield Delete(CONTROLLER_REVISIONS, other.metadata.name, other.metadata.uid)
     if name not in revisions:
         meta = {"name": name, "ownerReferences": [controller_reference(VMS, vm.metadata)]}
-        yield creation(REVISIONS, meta, data={"spec": vm.spec}, revision=vm.generation)
+        yield creation(CONTROLLER_REVISIONS, meta, data={"spec": vm.spec}, revision=vm.generation)
 
 
-def start_revision(vm: SimulatedVM, revisions: Mapping[str, SimulatedRevision]) -> SimulatedRevision | None:
+def start_revision(vm: SimulatedVM, revisions: Mapping[str, ControllerRevision]) -> ControllerRevision | None:
     return max(_of_starts(vm, revisions.values()), key=lambda each: each.revision, default=None)
 
 
-def spec_in(revision: SimulatedRevision) -> dict[str, Any]:
-    spec: dict[str, Any] = msgspec.json.decode(revision.data).get("spec") or {}
+def spec_in(revision: ControllerRevision) -> dict[str, Any]:
+    spec: dict[str, Any] = msgspec.json.decode(bytes(revision.data) or b"{}").get("spec") or {}
     return spec
 
 
-def _of_starts(vm: SimulatedVM, revisions: Iterable[SimulatedRevision]) -> Iterator[SimulatedRevision]:
+def _of_starts(vm: SimulatedVM, revisions: Iterable[ControllerRevision]) -> Iterator[ControllerRevision]:
     prefix = f"revision-start-vm-{vm.metadata.uid}-"
     return (revision for revision in revisions if revision.metadata.name.startswith(prefix))

@@ -11,7 +11,8 @@ from controller.apimachinery.conditions import Condition
 from controller.kinds import KINDS
 from controller.kubevirt.pool_types import POOL_KIND as POOL
 from controller.kubevirt.resources import VMS
-from controller.metrics.registry import Metrics, SetFigures
+from controller.metrics.objects import SetFigures
+from controller.metrics.registry import Metrics
 from controller.runtime.actions import Cause, Delete, Done, Notice
 from informers.meta import ObjectKey
 from tests.builders import NOW

@@ -1,7 +1,6 @@
 """Writes the bundle for the Operator Lifecycle Manager: `python -m tools.bundle IMAGE`, into dist/bundle.
 
-The bundle is the chart in mode alongside, on OpenShift, for all namespaces. Deployment, rules and kinds are in the
-description of the version (ClusterServiceVersion). Each other object has a file.
+The bundle is the chart in mode alongside, on OpenShift. The ClusterServiceVersion has Deployment, rules and kinds.
 """
 
 import json

@@ -15,10 +15,7 @@ def main(
     *,
     root: Path = ROOT,
 ) -> int:
-    """Return the exit code: 0 if all files are up to date, 1 if not or after a failure, 2 for a wrong argument.
-
-    `make` returns the content of each file. `command` is what a developer types to write the files.
-    """
+    """`make` returns the content of each file. `command` is what a developer types to write the files."""
     if [*arguments] not in ([], ["--check"]):
         print(f"{command}: expected --check or no argument, got {' '.join(arguments)}", file=sys.stderr)
         return 2

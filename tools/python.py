@@ -1,9 +1,6 @@
-"""Unpacks the Python that the tests run on, and prints the path of the program.
+"""Prints the path of the Python that the tests run on: that of the image (see `Dockerfile`), from a Go module.
 
-The image ships this minor version of Python (see `Dockerfile`). Few distributions package it, so this script takes a
-standalone build of CPython from a Go module. The pin is the version and the module's checksum, and Go's checksum
-database confirms both. The script needs Go and Python 3.11 or newer, and no package. A second call finds the program in
-the cache.
+The pin is the version and the checksum, which Go's checksum database confirms. Needs Go, Python 3.11 and no package.
 """
 
 import gzip

@@ -1,8 +1,6 @@
-"""Builds the site from docs/: `python -m tools.site PYTHON [DIRECTORY]`, with the path of a Python that has zensical.
+"""Builds the site from docs/: `python -m tools.site PYTHON [DIRECTORY]`, with a Python that has zensical.
 
-The pages stay as they are for readers of the repository. In a copy, each link that leaves docs/ leads to the file in
-the repository, at the tag of the version. A broken link is an error. A page with a diagram loads Mermaid from the site,
-so diagrams need no other server. npm downloads Mermaid.
+In a copy of the pages, each link that leaves docs/ leads to the repository. Diagrams load Mermaid from the site.
 
     DIRECTORY/X.Y.Z/         the site of this version; the sites of other versions are not touched
     DIRECTORY/versions.json  the versions for the menu, the newest first
@@ -76,7 +74,6 @@ def add_mermaid(work: Path) -> None:
 
 
 def _navigation(index: str) -> str:
-    """Return the sections of the index with their pages, in TOML."""
     sections = [f"{{{json.dumps('Home')} = {json.dumps('README.md')}}}"]
     for section in index.split("\n## ")[1:]:
         pages = ", ".join(f"{{{json.dumps(title)} = {json.dumps(page)}}}" for title, page in ENTRY.findall(section))
@@ -85,7 +82,6 @@ def _navigation(index: str) -> str:
 
 
 def versions(site: Path) -> Iterator[str]:
-    """Yield the versions that the directory has, the newest first."""
     found = [path.name for path in site.iterdir() if VERSION.fullmatch(path.name)]
     yield from sorted(found, key=lambda name: [int(part) for part in name.split(".")], reverse=True)
 

@@ -1,22 +1,88 @@
 """One replica set or pool goes to N replicas and back to 0. A bare loop sends the same writes for comparison."""
 
+import json
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
-from benchmarks import objects
 from benchmarks.case import About, Case, Measure, Round, Setting
-from benchmarks.cluster import NAMESPACE, SETTLE_S, Cluster, requests_without_events, running_cluster, wall_s
-from benchmarks.controllers import Running, running_controller
+from benchmarks.controllers import Running, running_controller, wait_until
+from benchmarks.objects import BURST, OBJECTS
 from controller import kinds
 from controller.kubevirt.resources import VMIS, VMS
 from informers.resource import Resource
+from sandbox.admin import Admin
+from sandbox.audit import AuditRecord, read_records
+from sandbox.binaries import find_binaries
+from sandbox.controlplane import ControlPlane
+from sandbox.pki import ADMIN_GROUP
+
+NAMESPACE = "bench"
+USER = "bench-controller"
+POLL_S = 0.2
+SETTLE_S = 2.0
+"""The wait after the last write, in seconds. In this time, the last Events and the last status are written."""
+
+
+class Cluster(Admin):
+    def __init__(self, plane: ControlPlane) -> None:
+        super().__init__(plane.kubeconfig)
+        self.plane = plane
+        self.kubeconfig = plane.write_kubeconfig(plane.directory / "controller.kubeconfig", USER, ADMIN_GROUP)
+        self.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+
+    def create(self, path: str, document: dict[str, Any]) -> None:
+        self.send("POST", path, json.dumps(document).encode(), "application/json")
+
+    def patch(self, path: str, change: dict[str, Any]) -> None:
+        self.send("PATCH", path, json.dumps(change).encode(), "application/merge-patch+json")
+
+    def delete(self, path: str, propagation: str = "Background") -> None:
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
+        self.send("DELETE", path, json.dumps(options).encode(), "application/json")
+
+    def items(self, path: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.get(path)["items"]
+        return found
+
+    def count(self, path: str) -> int:
+        page = self.get(f"{path}?limit=1")
+        return int(len(page["items"]) + page["metadata"].get("remainingItemCount", 0))
+
+    def until(self, reached: Callable[[], bool], what: str, *, within_s: float) -> None:
+        wait_until(reached, what, within_s=within_s, poll_s=POLL_S)
+
+    def position(self) -> int:
+        return self.plane.audit_position()
+
+    def records(self, since: int) -> list[AuditRecord]:
+        return list(read_records(self.plane.audit_log, since))
+
+    def of_controller(self, since: int) -> list[AuditRecord]:
+        return [record for record in self.records(since) if record.username == USER]
+
+
+@contextmanager
+def running_cluster(directory: Path) -> Iterator[Cluster]:
+    plane = ControlPlane(directory / "plane", find_binaries())
+    plane.start()
+    try:
+        yield Cluster(plane)
+    finally:
+        plane.stop()
+
+
+def wall_s(asked: AuditRecord, writes: list[AuditRecord]) -> float:
+    return (max(record.stage_timestamp for record in writes) - asked.request_received_timestamp).total_seconds()
+
 
 BareLoop: TypeAlias = dict[str, dict[str, float]]
 BASE_TIMEOUT_S, TIMEOUT_EACH_S = 120.0, 0.03
@@ -47,7 +113,7 @@ def _run(burst: Burst, setting: Setting) -> Round:
     with running_cluster(setting.directory) as cluster:
         log = setting.directory / "controller.log"
         with running_controller(cluster.kubeconfig, log, against=setting.against) as program:
-            cluster.create(burst.path(), objects.scaled(burst.document, 0))
+            cluster.create(burst.path(), OBJECTS[burst.document])
             _wait_until_it_works(cluster, burst)
             values = {"idle_mb": program.rss_mb}
             values |= _scale(cluster, burst, program, setting.size, "up", setting.size)
@@ -75,7 +141,7 @@ def _against(name: str, loop: BareLoop, values: Round, count: int) -> Round:
 
 def _wait_until_it_works(cluster: Cluster, burst: Burst) -> None:
     for replicas in (1, 0):
-        cluster.patch(burst.path(objects.BURST), {"spec": {"replicas": replicas}})
+        cluster.patch(burst.path(BURST), {"spec": {"replicas": replicas}})
         cluster.until(_reached(cluster, burst, replicas), "the first VM", within_s=BASE_TIMEOUT_S)
     time.sleep(SETTLE_S)
 
@@ -83,7 +149,7 @@ def _wait_until_it_works(cluster: Cluster, burst: Burst) -> None:
 def _scale(cluster: Cluster, burst: Burst, program: Running, replicas: int, way: str, count: int) -> Round:
     """Scale until `count` children are created or deleted. Times come from the audit log of the API server."""
     position, cpu_s = cluster.position(), program.cpu_s
-    cluster.patch(burst.path(objects.BURST), {"spec": {"replicas": replicas}})
+    cluster.patch(burst.path(BURST), {"spec": {"replicas": replicas}})
     cluster.until(_reached(cluster, burst, replicas), way, within_s=BASE_TIMEOUT_S + count * TIMEOUT_EACH_S)
     time.sleep(SETTLE_S)
     cpu_s = program.cpu_s - cpu_s
@@ -95,7 +161,7 @@ def _scale(cluster: Cluster, burst: Burst, program: Running, replicas: int, way:
         f"{way}_s": wall_s(asked, writes),
         f"{way}_cpu_ms": cpu_s / count * 1000,
         f"{way}_writes": len(writes) / count,
-        f"{way}_requests": requests_without_events(ours) / count,
+        f"{way}_requests": sum(record.resource not in ("events", "leases") for record in ours) / count,
     }
 
 

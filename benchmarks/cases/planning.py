@@ -115,7 +115,6 @@ def _store(resource: Resource[Any], objects: list[Any], indexes: Any = None) -> 
 
 
 def measure_planning(setting: Setting) -> Round:
-    """Return the longest step of each case in milliseconds."""
     return {
         name: _first_snapshot_ms(*make()) if name.endswith("first snapshot") else _longest_step_ms(*make())
         for name, make in _cases(setting.size).items()

@@ -20,8 +20,7 @@ import uvloop
 from aiohttp import web
 
 from benchmarks.fleet import Size
-from benchmarks.replay.load import Load
-from benchmarks.replay.server import Server
+from benchmarks.replay.server import Load, Server
 from benchmarks.replay.store import Store
 from sandbox.pki import ADMIN_GROUP, Pki, kubeconfig
 

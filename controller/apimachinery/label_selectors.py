@@ -241,9 +241,7 @@ def _label_error(key: str, values: tuple[str, ...], field: str) -> FieldError | 
 def is_label_key(key: str) -> bool:
     """Return True for a valid label key. An annotation key is valid if it is one in lower case."""
     prefix, slash, name = key.rpartition("/")
-    if slash and not is_subdomain(prefix):
-        return False
-    return _is_label_name(name)
+    return (not slash or is_subdomain(prefix)) and _is_label_name(name)
 
 
 def _is_label_name(text: str) -> bool:

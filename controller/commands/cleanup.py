@@ -1,14 +1,9 @@
 """`vmherd cleanup`: removes vmherd's finalizers from pools and VMs, so that users can delete these objects.
 
-Use the command after the controller is uninstalled. A running controller removes its finalizers itself.
-
-The command does not delete VMs or pools. But if a VM is already being deleted, the removal of its last finalizer
-completes the deletion. Kubernetes then also deletes the disks that the VM owns. The command prevents this: before it
-removes the finalizer, it removes the VM's ownerReference from each disk. It does so if the pool preserves disks, does
-not exist or has an invalid setting.
-
-If a pool that preserves disks is being deleted together with its VMs, only the controller can keep the disks. So the
-command changes neither this pool nor its VMs. With `--force`, the command changes them, and disks may be lost.
+The removal of the last finalizer completes a deletion, and Kubernetes then also deletes the disks that the VM owns. So
+the command first removes the VM's ownerReference from each disk if the pool preserves disks, does not exist or has an
+invalid setting. If a pool that preserves disks is being deleted together with its VMs, only the controller can keep the
+disks. So without `--force`, the command changes neither this pool nor its VMs.
 """
 
 import asyncio
@@ -130,10 +125,7 @@ async def _with_finalizer(
     *,
     owners: frozenset[str] = frozenset(),
 ) -> list[T]:
-    """Return the objects of a resource that have the finalizer, in the chosen namespaces or in all namespaces.
-
-    Return also the objects whose controller has one of the UIDs in `owners`.
-    """
+    """Return also the objects whose controller has one of the UIDs in `owners`."""
     return [
         each
         for namespace in settings.watch_namespaces or ("",)

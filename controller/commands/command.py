@@ -1,8 +1,4 @@
-"""The common parts of the commands that do one task and end: options, the API client, errors as one line.
-
-The commands use the permissions of the user, who may have fewer than the controller, and send only the necessary
-requests.
-"""
+"""The common parts of the commands that do one task and end: options, the API client, errors as one line."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -58,10 +54,9 @@ async def _client(connection: Connection) -> AsyncIterator[ApiClient]:
 
 
 async def active_holder(client: Requests, *, name: str, namespace: str = "") -> str:
-    """Return which controller renews the lease `name`, in words, or "" if none does. Raises ApiError.
+    """Return which controller renews the lease `name`, or "" if none does. An empty namespace means any.
 
-    An empty namespace means any. The timestamps in the lease come from another clock, so the function waits for a
-    renewal, at most for the duration of the lease.
+    Timestamps in a lease come from another clock, so wait for a renewal, at most for the duration of the lease.
     """
     clock = asyncio.get_running_loop().time
     observed: dict[ObjectKey, Observed] = {}
@@ -80,10 +75,7 @@ async def active_holder(client: Requests, *, name: str, namespace: str = "") -> 
 
 
 async def refuse_if_controller_runs(client: Requests, *, name: str, namespace: str, why: str, force: bool) -> None:
-    """Raise CommandFailed, with what the user must do and `why`, if a controller renews the lease `name`.
-
-    If the user may not read leases, raise CommandFailed too. With `force`, check nothing.
-    """
+    """Raise CommandFailed if a controller runs, or if the user may not read leases. `force` checks nothing."""
     if force:
         return
     try:

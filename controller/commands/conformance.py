@@ -1,8 +1,7 @@
 """`vmherd conformance`: checks the behaviours of replica sets and pools on a cluster, and prints a table.
 
-The command needs the permission to create and delete namespaces, and to write all objects in them. It writes only in
-namespaces that it has created. It removes these namespaces at the end, also after Ctrl-C. One case also needs an
-admission policy, which applies to its namespace alone; the case removes the policy.
+It writes only in namespaces that it has created, and removes them at the end, also after Ctrl-C. One case also needs an
+admission policy, which applies to its namespace alone.
 """
 
 import asyncio
@@ -64,12 +63,8 @@ def _read_factor(text: str) -> float:
     raise ValueError("a factor from 0.01 to 100, such as 2")
 
 
-def _read_patterns(text: str) -> tuple[str, ...]:
-    return tuple(part for part in text.split(",") if part)
-
-
 FACTOR: Final = Value("factor", _read_factor, lambda factor: f"{factor:g}")
-PATTERNS: Final = Value("pattern,...", _read_patterns)
+PATTERNS: Final = Value("pattern,...", lambda text: tuple(filter(None, text.split(","))))
 
 LIST: Final = Switch("list", "print the cases as a table, and run none")
 

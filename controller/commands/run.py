@@ -1,7 +1,4 @@
-"""`vmherd run`: runs the controller until SIGTERM or SIGINT.
-
-The event loop and the HTTP client are imported late, so that `--help` and messages about wrong flags appear at once.
-"""
+"""`vmherd run`: runs the controller until SIGTERM or SIGINT. Slow imports come late, so `--help` is fast."""
 
 import importlib
 import os
@@ -53,7 +50,6 @@ def _raise_file_limit() -> None:
 
 
 def _loop_factory() -> Callable[[], "asyncio.AbstractEventLoop"] | None:
-    """Return the function that creates the fast event loop of uvloop, or None if uvloop is not installed."""
     try:
         uvloop = importlib.import_module("uvloop")
     except ImportError:

@@ -1,7 +1,4 @@
-"""Options that several commands have, and those of `takeover` and `expose`.
-
-The module imports nothing slow, because completion imports it.
-"""
+"""Options of several commands, and those of `takeover` and `expose`. Completion imports this module."""
 
 import ipaddress
 import re
@@ -59,10 +56,6 @@ def _read_address(text: str) -> str:
         raise ValueError("an IP address, such as 192.0.2.1") from None
 
 
-def _read_cluster_ip(text: str) -> str:
-    return HEADLESS if text.lower() == HEADLESS.lower() else _read_address(text)
-
-
 def _service_option(field: str, type: click.ParamType[Any], help: str, unset: str = "", **more: Any) -> Option:
     """Return an option without an environment variable, because a Service `vmherd` sets VMHERD_PORT in each Pod."""
     return Option(field, type, help, unset=unset, has_variable=False, **more)
@@ -86,7 +79,7 @@ SERVICE_OPTIONS: Final = (
     ),
     _service_option(
         "cluster_ip",
-        Value("ip", _read_cluster_ip),
+        Value("ip", lambda text: HEADLESS if text.lower() == HEADLESS.lower() else _read_address(text)),
         "the cluster IP of the Service; None for a headless Service",
         "any",
     ),

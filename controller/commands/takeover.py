@@ -1,11 +1,7 @@
 """`vmherd takeover`: stops KubeVirt's loops for replica sets and pools.
 
-After that, `vmherd run --mode takeover` can reconcile these objects. The command adds one patch to the KubeVirt object,
-and `--undo` removes this patch. virt-operator then restarts virt-controller. The command does not change other patches
-in the KubeVirt object. A second call of the command changes nothing.
-
-If a HyperConverged object manages KubeVirt, its operator would undo the patch. So the command then changes an
-annotation of the HyperConverged object, and the operator patches the KubeVirt object.
+It adds one patch to the KubeVirt object, and `--undo` removes it. The operator of a HyperConverged object would undo
+this patch. So the command then changes an annotation of that object, and its operator patches KubeVirt.
 """
 
 import shlex
@@ -30,13 +26,13 @@ from controller.runtime.dry_run import dry_run_report
 from controller.runtime.reconciler import Rules
 from controller.takeover import hyperconverged
 from controller.takeover.discovery import Absent, Hidden, find_kubevirt, is_served
-from controller.takeover.hyperconverged import HyperConverged, Unclear, hyperconvergeds, manager_of
+from controller.takeover.hyperconverged import Unclear, hyperconvergeds, manager_of
 from controller.takeover.virt_controller import KUBEVIRTS, VIRT_CONTROLLER, KubeVirt, take_over, undo_takeover
 from informers.errors import Conflict, Forbidden, NotFound
 from informers.http.client import ApiClient
 from informers.meta import ObjectKey
 from informers.objects import PatchType
-from informers.resource import Resource
+from informers.resource import PartialObject, Resource
 
 TRIES: Final = 4
 """The attempts to patch the KubeVirt object, one more after each change by another client in between."""
@@ -52,10 +48,7 @@ class Settings(Connection, frozen=True, kw_only=True):
 
 
 class Change(Struct, frozen=True):
-    """The object that the command patches, and the patch, or None if it needs none.
-
-    `generation` is that of the patched KubeVirt object, or None if another operator will patch it.
-    """
+    """The object to patch, and the patch or None. `generation` is None if another operator patches KubeVirt."""
 
     resource: AnyResource
     key: ObjectKey
@@ -118,7 +111,6 @@ async def _change(client: ApiClient, settings: Settings) -> Change:
 
 
 async def _change_once(client: ApiClient, settings: Settings) -> Change:
-    """Read the object and patch it. Raises Conflict if the object changed after the read."""
     kubevirt = await _get_kubevirt(client, settings.kubevirt_namespace)
     found = await _change_of(client, kubevirt, undo=settings.undo)
     if found.patch is None or settings.dry_run:
@@ -143,8 +135,7 @@ async def _change_of(client: ApiClient, kubevirt: KubeVirt, *, undo: bool) -> Ch
     return Change(resource, key, patch, PatchType.MERGE)
 
 
-async def _served_hyperconvergeds(client: ApiClient) -> Resource[HyperConverged]:
-    """Return the resource of HyperConverged objects in the newest version that the API server serves."""
+async def _served_hyperconvergeds(client: ApiClient) -> Resource[PartialObject]:
     *newer, oldest = map(hyperconvergeds, hyperconverged.VERSIONS)
     for resource in newer:
         if await is_served(client, resource.group_path, resource.plural):
@@ -163,10 +154,7 @@ def _by_hand(key: ObjectKey, error: Exception, *, undo: bool) -> str:
 
 
 async def _get_kubevirt(client: ApiClient, namespace: str) -> KubeVirt:
-    """Return the only KubeVirt object in the namespace, or in any if it is empty.
-
-    Raises CommandFailed if there is none or more than one, or if the user may not list these objects.
-    """
+    """Return the only KubeVirt object in the namespace, or in any if it is empty. Raises CommandFailed."""
     installation = await find_kubevirt(client, namespace)
     if isinstance(installation, Absent):
         where = f"namespace {namespace}" if namespace else "this cluster"
@@ -215,7 +203,6 @@ async def preview(client: ApiClient, *, now: datetime) -> list[str]:
 
 
 async def _every_rules(client: ApiClient) -> AsyncIterator[Rules[Any]]:
-    """Yield for each kind in `TAKEN_OVER` a `Rules` object with the objects of the cluster."""
     modules = {kind: kind.module("wiring") for kind in TAKEN_OVER}
     caches = merged_caches(module.CACHES for module in modules.values())
     stores = {resource: await cache.read(client, resource) for resource, cache in caches.items()}
@@ -226,11 +213,7 @@ async def _every_rules(client: ApiClient) -> AsyncIterator[Rules[Any]]:
 
 
 def _lines_of(rules: Rules[Any], now: datetime) -> Iterator[str]:
-    """Yield the lines for each object.
-
-    If the plan leaves out necessary writes, the first line is the reason. The Events of the reconciliation come next,
-    and then one line for each of the first `LISTED` actions. The last line has the number of further actions.
-    """
+    """Yield the held reason, the Events, the first `LISTED` actions, and the number of further ones."""
     for key in sorted(owner.metadata.key for owner in rules.owners.values()):
         report = dry_run_report(rules.plan(rules.take_snapshot(key, now=now, settled=True)), status=False)
         texts = [f"held: {report.held}"] if report.held else [*report.notices]

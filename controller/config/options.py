@@ -1,9 +1,7 @@
-"""The classes of options and commands of this program, and their error messages. The classes extend those of click.
+"""The options and commands of this program, and their error messages: classes that extend those of click.
 
-An option has the name of a field of the settings. The names of the flag and of the environment variable are made from
-the name of the field. For example, `--lease-duration` and `VMHERD_LEASE_DURATION` set the field `lease_duration_s`. If
-both the flag and the variable are given, click uses the value of the flag. click ignores an empty variable. The help of
-a command prints the options under headings.
+The names of flag and variable come from the field of the settings: `--lease-duration` and `VMHERD_LEASE_DURATION` set
+`lease_duration_s`. click ignores an empty variable.
 """
 
 import difflib
@@ -25,10 +23,7 @@ VARIABLE_PREFIX = "VMHERD_"
 
 
 class Option(click.Option):
-    """A flag and an environment variable for one field of the settings.
-
-    If `unset` is not empty, `--help` shows it instead of the `default`: what happens if the option has no value.
-    """
+    """A flag and a variable for one field. `--help` shows `unset` instead of the `default`, if it is not empty."""
 
     def __init__(
         self,
@@ -141,10 +136,7 @@ def describe(error: click.UsageError) -> str:
 
 
 def unknown_variables(options: Iterable[Option], env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return one line for each variable that starts with VMHERD_ and has no flag: mostly a typing error.
-
-    The program still starts, because a later version may know the variable.
-    """
+    """Return a line for each variable VMHERD_ without a flag. A later version may know it, so the program starts."""
     names = {option.variable for option in options if option.variable}
     unknown = (
         name

@@ -1,9 +1,4 @@
-"""The configuration of the program. It is made once at the start, from flags and environment variables.
-
-The configuration cannot change after the start. The flags, the environment variables and `--help` are made from the
-list `GROUPS`. If a setting is invalid, the program does not start. It prints one line with the flag or the variable,
-and the expected value.
-"""
+"""The configuration of the program, from flags and environment variables. It cannot change after the start."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -273,10 +268,7 @@ MUST_EXCEED = (
 
 
 def make_config(ctx: click.Context, *, pod_namespace: str = "") -> Config:
-    """Return the configuration from parsed flags and variables. Raise click.BadParameter if two contradict each other.
-
-    `pod_namespace` is the namespace of the Pod or "", and the default of the setting `leader_election_namespace`.
-    """
+    """Raise click.BadParameter if two settings contradict each other. `pod_namespace` is that of the lease, or ""."""
     settings = chosen(ctx)
     settings.setdefault("leader_election_namespace", pod_namespace)
     config = structs.replace(DEFAULTS, **with_groups(settings), in_pod=bool(pod_namespace))
@@ -288,11 +280,10 @@ def make_config(ctx: click.Context, *, pod_namespace: str = "") -> Config:
 
 
 def with_groups(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the chosen settings with the mode and the API groups of all kinds.
+    """Return the chosen settings with the mode and the API groups of all kinds. The mode determines a group.
 
-    If the user has not chosen the group of a kind, the mode determines the group. If the user has chosen a group, the
-    mode `auto` becomes standalone. This mode is safe even if KubeVirt is installed: as long as KubeVirt reconciles the
-    same objects, vmherd writes nothing.
+    If the user has chosen a group, `auto` becomes standalone. This is safe even if KubeVirt is installed: as long as
+    KubeVirt reconciles the same objects, vmherd writes nothing.
     """
     named = chosen.keys() & {kind.group_setting for kind in KINDS}
     mode = str(chosen.get("mode", Mode.AUTO))

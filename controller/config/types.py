@@ -1,9 +1,4 @@
-"""The types of option values that click does not have. A type parses text to a value, and writes a value as text.
-
-Each `Value` has a function that parses text. If the text is invalid, the function raises ValueError. The text of the
-error completes the sentence "expected ...". No function in this module reads a file, an environment variable or a
-clock.
-"""
+"""The types of option values that click does not have. `read` raises ValueError with the end of "expected ..."."""
 
 import ipaddress
 import re
@@ -66,10 +61,7 @@ DURATION: Final = "duration"
 
 
 def duration(*, least_s: float = 0, whole: bool = False) -> Value:
-    """Return an option type for durations of at least `least_s` seconds, in the format of Go or as seconds.
-
-    If `whole` is true, only whole seconds are accepted.
-    """
+    """A duration is in the format of Go or in seconds. With `whole`, only whole seconds are accepted."""
     bound = f", {show_duration(least_s)} or more," if least_s else ""
     expected = f"a duration{' in whole seconds' if whole else ''}{bound} such as 15s or 1m30s"
 

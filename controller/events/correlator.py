@@ -1,19 +1,10 @@
-"""Counts repeats of Events, combines similar Events, and limits the number of requests for each object.
+"""Counts repeats of Events, combines similar Events, and limits the number of requests, as client-go does.
 
-The rules are the same as in client-go, so that the output of `kubectl describe` looks familiar:
+A repeat within ten minutes raises the count of an Event. At most ten Events within this time may differ only in the
+message. One combined Event counts all others, and shows the latest message. Each pair of object and source component
+has a token bucket. If it prevents a request for a repeat, the next request contains the full count.
 
-- A repeat has the same object, source component, type, reason and message as an earlier Event. A repeat within ten
-  minutes raises the count of this Event.
-- Within ten minutes, at most ten Events may differ only in the message. All further messages are counted in one
-  combined Event, "(combined from similar events): ...". The combined Event shows the latest of these messages.
-- Each pair of object and source component has a token bucket of 25 tokens. Each request takes one token. Every five
-  minutes, one token is added.
-
-The token bucket may prevent a request for a repeat. The next request for the Event then contains the full count. After
-ten minutes without a repeat, the count of an Event starts again.
-
-The code in this module does not wait, does not send requests and does not read a clock. The argument `at` is always the
-time at which the Event occurred.
+Nothing here waits or reads a clock. The argument `at` is always the time at which the Event occurred.
 """
 
 from collections.abc import Hashable
@@ -66,10 +57,9 @@ Identity: TypeAlias = tuple[str, str, str, str]
 
 
 class Series(Struct, eq=False, kw_only=True):
-    """One Event: its latest message, its count, and the times of its first and last occurrence.
+    """One Event. `message` is the latest, without the prefix `COMBINED`. The server gets `text`.
 
-    `message` is the latest message, without the prefix `COMBINED`. The server gets `text`. `posted` is true if the
-    Event exists on the server. Only the code that sends Events sets this field.
+    `posted` is true if the Event exists on the server. Only the code that sends Events sets this field.
     """
 
     ref: ObjectRef
@@ -152,10 +142,7 @@ class Correlator:
 
     @staticmethod
     def _has_room(group: _Group, at: datetime) -> bool:
-        """Return True if the group may have one more Event besides its combined Event.
-
-        To make room, the oldest Event is removed if it did not occur within `WINDOW`.
-        """
+        """Return True if the group may have one more Event. The oldest is removed if it is older than `WINDOW`."""
         if len(group.singles) < DISTINCT:
             return True
         message, oldest = next(iter(group.singles.items()))
@@ -184,8 +171,6 @@ class Correlator:
 
 
 class SpamFilter:
-    """Limits requests with one token bucket for each pair of object and component."""
-
     def __init__(self, *, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
         self._buckets: dict[tuple[str, Identity], tuple[float, datetime]] = {}

@@ -1,8 +1,4 @@
-"""Encodes an Event as the body of a create request, or as a patch that raises its count.
-
-The Events are in the API group `core/v1`, as in the older recorder of client-go. For Events in this group,
-`kubectl describe` shows the count and the age. Timestamps are in whole seconds, as in other objects of Kubernetes.
-"""
+"""Encodes an Event of `core/v1`, whose count and age `kubectl describe` shows, with timestamps in whole seconds."""
 
 import msgspec
 

@@ -53,8 +53,6 @@ log = structlog.get_logger()
 
 QUEUE_SIZE = 1000
 SENDERS = 4
-"""The largest number of namespaces whose Events are sent at the same time."""
-
 RETRY_DELAYS_S = (1.0, 4.0, 16.0)
 """The delays between the attempts to send an Event, in seconds. The sum is longer than a restart of the API server."""
 
@@ -96,11 +94,9 @@ class EventRecorder:
         instance: str = "",
         queue_size: int = QUEUE_SIZE,
     ) -> None:
-        """Create a recorder with an empty queue.
+        """`component` is the default source. `now` returns UTC. `instance` identifies this process.
 
-        `component` is the default source of Events. The function `now` returns the wall clock time in UTC. `instance`
-        identifies this process, for example by the name of the Pod. `count_drop` is called with the reason for each
-        dropped Event. `queue_size` is the largest number of Events in the queue of a namespace.
+        `count_drop` gets the reason for each dropped Event. `queue_size` is the limit for each namespace.
         """
         self._client = client
         self._component = component
@@ -155,9 +151,7 @@ class EventRecorder:
                 self._work.done(namespace)
 
     async def sent(self, timeout_s: float) -> bool:
-        """Wait at most `timeout_s` seconds until all Events are sent, and return whether they are. `run` must be
-        running.
-        """
+        """Wait until all Events are sent, and return whether they are. `run` must be running."""
         return await is_set_within(self._idle, timeout_s)
 
     async def flush(self, timeout_s: float) -> None:
@@ -187,7 +181,6 @@ class EventRecorder:
             series.occasions.append(occasion)
 
     def _enqueue(self, series: Series, at: datetime) -> bool:
-        """Put the Event into its queue and return True, or drop the Event and return False."""
         namespace = namespace_of(series.ref)
         queue = self._queues.get(namespace) or _Queue()
         if series in queue.waiting:
@@ -206,10 +199,7 @@ class EventRecorder:
         return True
 
     async def _deliver(self, namespace: str, queue: _Queue) -> None:
-        """Try to send the first Event of a queue once, and queue its namespace again.
-
-        Retry after temporary errors. Drop the Event after any other error, and after the last attempt.
-        """
+        """Try to send the first Event of a queue once, and queue its namespace again. Drop an Event that is refused."""
         if queue.sending is None and queue.waiting:
             queue.sending = next(iter(queue.waiting))
             del queue.waiting[queue.sending]
@@ -218,7 +208,7 @@ class EventRecorder:
                 await self._send(series)
                 self._failing = False
             except Exception as error:
-                if queue.failures < len(RETRY_DELAYS_S) and _is_temporary(error):
+                if queue.failures < len(RETRY_DELAYS_S) and _drop_reason(error) == "unreachable":
                     self._work.add_after(namespace, max(RETRY_DELAYS_S[queue.failures], _retry_after_s(error)))
                     queue.failures += 1
                     return
@@ -265,10 +255,6 @@ class EventRecorder:
             name=series.ref.name,
             event_reason=series.reason,
         )
-
-
-def _is_temporary(error: Exception) -> bool:
-    return isinstance(error, TransportError | ServerError | TooManyRequests) and not isinstance(error, GateClosed)
 
 
 def _retry_after_s(error: Exception) -> float:

@@ -259,10 +259,9 @@ class LeaderElector:
         return min(pause_s, max(left_s, MIN_PAUSE_S)) if left_s > 0 else pause_s
 
     async def _keep_renewing(self, term: asyncio.Timeout) -> None:
-        """Renew the lease until cancelled. Each successful renewal moves the timeout `term` to the new deadline.
+        """Renew the lease until cancelled, and move the timeout `term` at each success.
 
-        The duration of a failed attempt is subtracted from the next pause. So after an attempt that hangs, the next
-        attempt follows at once.
+        A failed attempt shortens the next pause. So after an attempt that hangs, the next one follows at once.
         """
         failed_s = 0.0
         while True:

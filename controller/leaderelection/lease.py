@@ -52,12 +52,10 @@ class Lease(Struct, frozen=True, kw_only=True):
 
     @property
     def holder(self) -> str:
-        """Return the identity of the holder, or "" if the lease was released."""
         return self.record.holder_identity or ""
 
     @property
     def note(self) -> str:
-        """Return the text of the annotation `QUARANTINE`, or ""."""
         return annotations_of(self.metadata).get(QUARANTINE, "")
 
 
@@ -162,10 +160,7 @@ def creation_body(namespace: str, name: str, spec: LeaseSpec) -> bytes:
 
 
 def change_body(lease: Lease, spec: LeaseSpec, note: str | None = None, settings: str = "") -> bytes:
-    """Return a merge patch of the spec, and of the annotations `QUARANTINE` and `SETTINGS` if they change.
-
-    None and "" change no annotation. The patch succeeds only if the lease has not changed since it was read.
-    """
+    """Return a merge patch of the spec and the annotations, for the lease as it was read. None and "" change none."""
     metadata: dict[str, object] = {"uid": lease.metadata.uid, "resourceVersion": lease.metadata.resource_version}
     changed = {QUARANTINE: note or None} if note is not None and note != lease.note else {}
     if settings and settings != annotations_of(lease.metadata).get(SETTINGS):

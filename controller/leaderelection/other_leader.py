@@ -1,12 +1,7 @@
-"""Checks whether another vmherd is the leader with another lease. A vmherd outside the cluster makes this check before
-it starts, and every minute while it leads.
+"""Checks whether another vmherd is the leader with another lease: before the start, and every minute while it leads.
 
-All processes must use the same lease. With two leases, two processes would lead and write at the same time. A process
-in a Pod has its lease in a fixed namespace. A process outside the cluster, for example on the computer of a developer,
-may choose another namespace.
-
-A Pod does not look for other leases, because its role does not contain the permission. So if a vmherd in a Pod becomes
-the leader beside a leader outside the cluster, the process outside the cluster stops writing.
+With two leases, two processes would write at the same time. A process outside the cluster may choose another namespace
+than a Pod. So it looks for other leases, and stops writing. A Pod does not look: its role does not allow it.
 
 A lease has a live holder if the lease changes while this process looks. The timestamps in a lease are not read, because
 the clocks of machines differ.
@@ -38,10 +33,9 @@ async def leases_named(client: Requests, name: str, namespace: str = "") -> tupl
 
 
 async def with_lease_namespace(client: Requests, config: Config) -> Config:
-    """Return the configuration with the namespace of the lease.
+    """Return the configuration with the chosen namespace of the lease, or that of the existing one, or `default`.
 
-    That is the chosen one, or that of the existing lease with this name, or `default`. Raise SeveralLeases if several
-    namespaces have the lease, and ApiError if a request fails.
+    Raise SeveralLeases if several namespaces have the lease, and ApiError if a request fails.
     """
     if config.leader_election_namespace:
         return config
@@ -117,10 +111,9 @@ async def find_other_leader(client: Requests, config: Config) -> OtherLeader | N
 
 
 async def _live_holder(client: Requests, config: Config, first: dict[str, Lease], *, leads: bool) -> OtherLeader | None:
-    """Wait until another lease changes, and return its holder. Return None if no other lease changes.
+    """Wait until another lease than `first` changes, and return its holder, or None.
 
-    `first` are the leases at the beginning. If `leads` is True, this process changes the lease of the configured
-    namespace, so this lease is ignored. Otherwise return None if it changes.
+    If this process leads, the lease of the configured namespace is ignored. Otherwise return None if it changes.
     """
     own = None if leads else first.get(config.leader_election_namespace)
     others = _without(config.leader_election_namespace, first)
@@ -150,10 +143,9 @@ class OtherLeaders:
         """None means that no request for the leases has succeeded yet."""
 
     async def find(self) -> OtherLeader | None:
-        """Return a live holder of a lease of the same name in another namespace, or None.
+        """Return a holder that has changed another lease since the last call. Raise ApiError, msgspec.DecodeError.
 
-        A live holder has changed the lease since the last call. Without the permission to list leases, return None from
-        now on. Raise ApiError or msgspec.DecodeError if a request fails.
+        Without the permission to list leases, return None from now on.
         """
         if self._may_look is False:
             return None

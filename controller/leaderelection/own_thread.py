@@ -1,7 +1,6 @@
 """Runs the election in a thread with an event loop of its own, so that a busy main loop does not cost the lease.
 
-The gate before each write reads the deadline, a float that the thread writes. A deadman ends the process if the main
-loop does not answer, because such a process would keep its lease but do nothing.
+The deadman ends the process if the main loop does not answer: it would keep its lease but do nothing.
 """
 
 import asyncio
@@ -19,8 +18,6 @@ from controller.running import running
 log = structlog.get_logger()
 
 LONGEST_AWAY_S: Final = 60.0
-"""The deadman ends the process if the main loop does not answer for this time in seconds."""
-
 LOOK_S: Final = 1.0
 
 Elected: TypeAlias = Callable[[LeaderElector, asyncio.Event, Callable[[], None]], AbstractAsyncContextManager[bool]]

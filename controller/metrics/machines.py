@@ -1,8 +1,7 @@
 """Counts the creations, deletions and updates of VMs and VMIs, for each controller and for each replica set or pool.
 
-The counters count the outcomes of planned writes. A write whose answer was lost counts as `unknown`, even if a later
-reconciliation learns the result. A write that was not sent does not count. A deletion does not count if the VM or VMI
-did not exist any more.
+A write whose answer was lost counts as `unknown`, even if a later reconciliation learns the result. A write that was
+not sent does not count, nor does a deletion of a VM or VMI that was gone already.
 """
 
 from collections import defaultdict
@@ -41,10 +40,7 @@ MEANINGS: Final[Mapping[str, str]] = {
 
 
 class MachineCounts:
-    """The counters of all controllers, and one `MachineTally` for each set or pool of a kind in `TALLIED`.
-
-    Call the methods only on the event loop.
-    """
+    """The counters of all controllers, and a `MachineTally` for each set or pool of a kind in `TALLIED`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         labels = ("controller", "kind", "result")
@@ -100,7 +96,6 @@ class MachineCounts:
 
 
 def _result_of(outcome: Outcome) -> str:
-    """Return the label `result` for this outcome, or "" if the outcome does not count."""
     match outcome:
         case Done() | AlreadyThere():
             return "success"

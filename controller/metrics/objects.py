@@ -1,12 +1,7 @@
 """Writes the metrics of single replica sets and pools, as kube-state-metrics does for ReplicaSets and StatefulSets.
 
-The replica gauges are named `vmherd_replicas_*`. These gauges have the kind as a label, so that one query can read the
-replicas of all kinds. The names of most other series begin with a prefix for the kind: `vmherd_vmpool_*` and
-`vmherd_vmirs_*`. If an object does not have a field, the page has no series for this field. For example, there is no
-gauge of updated replicas if the status has no `updatedReplicas`.
-
-All functions read immutable values and return text, so any thread may call the functions. For ten thousand objects, the
-page has about two hundred thousand lines. So to save time, the labels of each object are formatted only once.
+A field that an object lacks has no series. All functions read immutable values, so any thread may call them. With ten
+thousand objects, the page has two hundred thousand lines. So the labels of each object are formatted only once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -65,10 +60,9 @@ Held: TypeAlias = Mapping[tuple[str, str, str], frozenset[str]]
 """The reasons of held writes of each set or pool, by kind, namespace and name. Other sets and pools have no entry."""
 
 FigureSource: TypeAlias = Callable[[], Iterable[SetFigures]]
-"""Returns the `SetFigures` of all objects of a kind.
+"""Returns the `SetFigures` of all objects of a kind, quickly: it is called on the event loop.
 
-It is called on the event loop and must return quickly. Another thread iterates the result, so this may read only
-immutable values.
+Another thread iterates the result, so this may read only immutable values.
 """
 
 Number: TypeAlias = Callable[[SetFigures], float | None]
@@ -91,12 +85,7 @@ def _is_true(condition: str, reason: str = "") -> Number:
     )
 
 
-def _lacking(figures: SetFigures) -> int | None:
-    return figures.desired - figures.ready if figures.desired > figures.ready else None
-
-
 def _only_if(number: Number) -> Number:
-    """Return a function without a value instead of the value 0."""
     return lambda figures: number(figures) or None
 
 
@@ -115,7 +104,7 @@ COMMON_GAUGES: Mapping[str, tuple[str, Number]] = {
     ),
     "replicas_unavailable": (
         "Replicas that the spec requests and that are not ready; no series if all replicas are ready.",
-        _lacking,
+        lambda figures: max(figures.desired - figures.ready, 0) or None,
     ),
     "replicas_max_unavailable": (
         "Replicas that may be unavailable at the same time; no series if all replicas are ready.",
@@ -262,11 +251,7 @@ def _escaped(text: str) -> str:
 
 
 class Figures:
-    """The values of each replica set or pool of a kind. `parse` is `Rules.parse_intent`.
-
-    It is called only after a change of a spec or an annotation: else a page of ten thousand pools would take 0.2 s
-    more.
-    """
+    """The values of each object of a kind. `parse` is `Rules.parse_intent`, called only after a change, for speed."""
 
     def __init__(self, kind: str, group: str, parse: Callable[[Any], Any | FieldError]) -> None:
         self._kind = kind

@@ -1,13 +1,8 @@
 """Measures the time from the creation of a VM or VMI until it is ready for the first time.
 
-The measurement needs no scan. A `ReadyTimer` remembers each member whose state proves that the member was never ready,
-and waits for the change to ready. The timer then forgets the member. So each member counts at most once:
-
-- A member that loses its readiness and becomes ready again does not count again.
-- After a restart, a member that is ready, or that may have been ready before, does not count.
-- The times come from the object. So the result is also right if the change arrives late, in a new list.
-
-A member that becomes ready while the watch is interrupted counts only if the cache contained it before.
+A `ReadyTimer` remembers each member that was never ready, and forgets it at the change to ready. So each counts at most
+once. The times come from the object, so a late change is right too. After a restart, a member that may have been ready
+before does not count. A change that the watch missed counts only if the cache contained the member before.
 """
 
 from collections.abc import Callable
@@ -22,11 +17,10 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class ReadyTimer(Generic[T]):
-    """An event handler that measures the members of one kind. Call `handle` on the event loop.
+    """Measures the members of one kind. Call `handle` on the event loop.
 
-    `kind` is the kind of the owners, and `owners` is their cache. `is_new` returns True if the state of a member proves
-    that the member was never ready. `ready_at` returns the time at which a member became ready, or None. `observe` is
-    called with the measured time in seconds.
+    `is_new` is true for a member that was never ready. `ready_at` returns when it became ready, or None. `observe` gets
+    seconds.
     """
 
     def __init__(

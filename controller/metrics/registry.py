@@ -1,17 +1,14 @@
 """Collects all metrics of the process, and makes the page /metrics.
 
-The components of the program report to `Metrics`: API client, informers, work queues, workers, executor, event
-recorder, lease and event loop. `Metrics` has the methods that each component calls. A report is a synchronous
-call that takes about a microsecond. To save time in frequent reports, the series for each set of labels is looked up
-only once. Series with known labels start at zero. So a graph shows zero errors instead of no data.
-
-Call all methods of `Metrics` on the event loop. Only a `Page` and the reports of an API client may be used on another
-thread.
+A report takes about a microsecond: the series for each set of labels is looked up only once. Series with known labels
+start at zero. Only a `Page` and the reports of an API client may be used outside of the event loop.
 """
 
 import platform
+import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
@@ -22,12 +19,14 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
 )
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from controller.events.recorder import DROP_REASONS
 from controller.kinds import KINDS
 from controller.metrics.machines import MachineCounts
-from controller.metrics.page import FigureSource, Page, SetFigures, gauge, queue_ages, writes
+from controller.metrics.objects import FigureSource, Held, SetFigures, Tallies, families_of, render
 from controller.metrics.series import ControllerSeries, ProcessSeries, QueueSeries, ResourceSeries
 from controller.runtime.actions import Notice, Outcome
 from informers.http.fairness import FairSlots
@@ -35,7 +34,75 @@ from informers.instruments import Instruments
 from informers.meta import ObjectKey
 from informers.workqueue import WorkQueue
 
-__all__ = ["FigureSource", "Metrics", "Page", "SetFigures"]
+_END = b"# EOF\n"
+_OTHER_ESCAPING = re.compile(r"escaping\s*=\s*(dots|values)\b")
+
+
+@dataclass(frozen=True)
+class Page(Collector):
+    """A snapshot of all series: the series in the registry, and the series whose values are read at each scrape."""
+
+    registry: CollectorRegistry
+    live: Sequence[Metric]
+    figures: Sequence[Iterable[SetFigures]]
+    tallies: Tallies
+    held: Held
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all series except the series of single objects. Any thread may call this method."""
+        yield from self.registry.collect()
+        yield from self.live
+
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """Return the text in the format of the `Accept` header, and the content type. Call it once, in any thread."""
+        # None of our names needs an escape, but the escaping schemes `dots` and `values` would change our names.
+        # The scheme `underscores` does not change our names.
+        encode, content_type = choose_encoder(_OTHER_ESCAPING.sub("escaping=underscores", accept))
+        openmetrics = content_type.startswith("application/openmetrics-text")
+        objects = render(families_of(self.figures, self.tallies, self.held), openmetrics=openmetrics).encode()
+        counted = encode(self)
+        if openmetrics:
+            return counted.removesuffix(_END) + objects + _END, content_type
+        return counted + objects, content_type
+
+
+def gauge(name: str, help_text: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(name, help_text, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family
+
+
+def queue_ages(queues: Iterable[WorkQueue[Any]], now: float) -> Iterator[Metric]:
+    """Yield two gauges of the seconds that workers have spent on unfinished keys: only these show a hanging worker."""
+    labels = ["name", "controller"]
+    unfinished = GaugeMetricFamily(
+        "workqueue_unfinished_work_seconds",
+        "Sum of the time that workers have spent on unfinished keys.",
+        labels=labels,
+    )
+    longest = GaugeMetricFamily(
+        "workqueue_longest_running_processor_seconds",
+        "Time since the start of the longest unfinished reconciliation.",
+        labels=labels,
+    )
+    for queue in queues:
+        unfinished.add_metric([queue.name, queue.name], queue.unfinished_s(now))
+        longest.add_metric([queue.name, queue.name], queue.longest_s(now))
+    yield unfinished
+    yield longest
+
+
+def writes(slots: FairSlots) -> Iterator[Metric]:
+    yield GaugeMetricFamily("vmherd_writes_inflight", "Writes that the API server is answering now.", slots.running)
+    yield GaugeMetricFamily("vmherd_writes_inflight_limit", "Limit for concurrent writes.", slots.size)
+    yield GaugeMetricFamily("vmherd_writes_waiting", "Writes that wait, because of the limit.", slots.waiting)
+    yield CounterMetricFamily(
+        "vmherd_writes_saturated_seconds",
+        "Time during which at least one write waited because of the limit.",
+        slots.waited_s(),
+    )
+
 
 RESULTS = ("success", "error", "requeue", "requeue_after")
 LIST_REASONS = ("start", "expired", "contradiction", "failure")
@@ -93,7 +160,6 @@ class Metrics(Instruments):
         self._figures: list[FigureSource] = []
         self._leases: dict[str, bool] = {}
         self._progress_at: dict[str, float] = {}
-        """For each resource, the time of `clock` at which a list or watch last delivered data."""
         self._worst_lag_s = 0.0
         """The longest delay of a timer of the event loop since the last page was made, in seconds."""
 
@@ -217,7 +283,6 @@ class Metrics(Instruments):
         self._controller(controller).active_workers.inc(change)
 
     def reconciled(self, controller: str, *, result: str, seconds: float) -> None:
-        """Count a reconciliation with this result, one of RESULTS, and record its duration."""
         self._process.results.labels(controller, result).inc()
         self._controller(controller).seconds.observe(seconds)
         if result == "error":
@@ -270,7 +335,6 @@ class Metrics(Instruments):
         self._process.second_writer.set(int(found))
 
     def loop_lagged(self, seconds: float) -> None:
-        """Record that a timer of the event loop ran this many seconds too late."""
         self._process.loop_lag.observe(seconds)
         self._worst_lag_s = max(self._worst_lag_s, seconds)
 

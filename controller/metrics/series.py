@@ -1,9 +1,7 @@
-"""Defines the names, help texts, labels and buckets of the metrics that the program updates at each report.
+"""The names, help texts, labels and buckets of the metrics that the program updates at each report.
 
-Metrics without the prefix `vmherd_` have the names, labels and buckets of client-go and controller-runtime. So
-dashboards and alerts for Go controllers also work here. The metrics of a work queue have the labels `name` and
-`controller`, as in controller-runtime. Both labels have the same value, because dashboards for client-go read only the
-label `name`.
+Metrics without the prefix `vmherd_` are those of client-go and controller-runtime. The labels `name` and `controller`
+of a work queue have the same value, because dashboards for client-go read only `name`.
 """
 
 from copy import copy
@@ -98,8 +96,6 @@ class ResourceSeries(Series):
 
 
 class ProcessSeries:
-    """The series with labels of their own, or with none."""
-
     def __init__(self, registry: CollectorRegistry) -> None:
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
         histogram = partial(Histogram, registry=registry)

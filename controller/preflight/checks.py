@@ -1,15 +1,6 @@
 """Checks whether the cluster has everything that the controller needs, before the controller starts.
 
-The checks are, in this order:
-
-1. The API server answers and accepts the credentials.
-2. The controller has all permissions that it needs.
-3. The API server serves the kinds that the controller reads and writes.
-4. The installed KubeVirt is new enough for the mode.
-5. No other controller reconciles the same objects.
-6. No vmherd with another lease is the leader. This check runs only outside the cluster.
-
-The problems from the checks 2 to 6 are reported together, each with a remedy. If the API server does not answer, the
+All problems but the first (no answer) are reported together, each with a remedy. If the API server does not answer, the
 program waits for a limited time and then exits with an error. `kubectl get pods` then shows the failed Pod.
 """
 
@@ -58,8 +49,7 @@ PAUSE_S = 1.0
 class NeededKind(Struct, frozen=True):
     """A resource that the API server has to serve, or else the `remedy`.
 
-    If `is_optional` is true, the controller reconciles the other kinds while it waits for the resource.
-    `other_versions` are supported, but not used in this cluster.
+    The controller starts without one that `is_optional`. `other_versions` are supported, but not used in this cluster.
     """
 
     resource: Resource[Any]
@@ -114,10 +104,9 @@ def _remedy(kind: Kind[Any], mode: str) -> str:
 
 
 async def resolve(client: Requests, config: Config, *, wait_s: float = WAIT_S) -> Config:
-    """Wait until the API server answers. Return the configuration with the values that depend on the cluster.
+    """Return the configuration with the mode, the versions and the namespace of the lease in this cluster.
 
-    They are the mode that `auto` selects, the versions of the kinds, and the namespace of the lease. Raise
-    StartupError, or SeveralLeases.
+    Wait until the API server answers. Raise StartupError, or SeveralLeases.
     """
     async with _errors_as_problems():
         await reach(client, wait_s=wait_s)
@@ -127,10 +116,7 @@ async def resolve(client: Requests, config: Config, *, wait_s: float = WAIT_S) -
 
 
 async def check(client: Requests, config: Config, *, now: Callable[[], datetime], wait_s: float = WAIT_S) -> None:
-    """Do all checks. Raise StartupError with all problems.
-
-    `now` returns the wall clock time. `wait_s` is the longest time to wait, in seconds.
-    """
+    """Raise StartupError with all problems. `now` returns the wall clock. `wait_s` is the longest wait in seconds."""
     async with _errors_as_problems():
         await reach(client, wait_s=wait_s)
         deadline = asyncio.get_running_loop().time() + wait_s
@@ -206,10 +192,7 @@ async def reach(client: Requests, *, wait_s: float) -> None:
 
 
 async def _check_optional(client: Requests, kind: NeededKind) -> tuple[Problem, ...]:
-    """Log a warning if the cluster does not serve the optional kind.
-
-    Return a problem if another supported version is served now, which the next start of the controller chooses.
-    """
+    """Return a problem if another supported version is served, which the next start chooses. Else only warn."""
     resource = kind.resource
     if await is_served(client, resource.group_path, resource.plural):
         return ()
@@ -236,10 +219,9 @@ _decode_definition = msgspec.json.Decoder(_Definition).decode
 
 
 async def missing_kind(client: Requests, kind: NeededKind, *, deadline: float) -> tuple[Problem, ...]:
-    """Return the problem with a kind that is not served, or an empty tuple if the kind is served.
+    """Return the problem with a kind that is not served. Raise ApiError.
 
-    If the kind is not installed, return at once. If the kind may be served soon, wait for the kind, at most until
-    `deadline`. `deadline` is a time of the running loop. If the API server does not answer, raise ApiError.
+    If it may be served soon, wait for the kind until `deadline`, a time of the running loop.
     """
     reported = False
     while not await is_served(client, kind.resource.group_path, kind.resource.plural):
@@ -258,10 +240,7 @@ def _unserved(kind: NeededKind, why: str) -> str:
 
 
 async def _why_unserved(client: Requests, kind: NeededKind) -> tuple[Problem, bool]:
-    """Return the reason why the kind is not served, and whether a wait is useless.
-
-    If its CustomResourceDefinition exists or may not be read, a wait is useful.
-    """
+    """Return the reason, and whether a wait is useless. It is not if the definition exists or may not be read."""
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind.resource.name}"
     missing = f"the cluster has no {kind}: {kind.remedy}"
     try:

@@ -1,7 +1,4 @@
-"""Lists the permissions without which the controller does not work, and the `optional_permissions`.
-
-`controller.access` asks for the first before the start. The roles in the chart and the manifests have exactly both.
-"""
+"""The permissions that the controller needs, and the `optional_permissions`. The roles have exactly both."""
 
 from collections.abc import Iterable
 
@@ -61,9 +58,9 @@ def check_permissions(config: Config) -> tuple[Permission, ...]:
 
 
 def optional_permissions(config: Config) -> tuple[Permission, ...]:
-    """Return the permissions without which the controller works too: to read whether KubeVirt changes running VMs.
+    """Return the permissions to read whether KubeVirt changes running VMs.
 
-    With watched namespaces, no ClusterRole is needed for anything else. So the namespace of KubeVirt must be known.
+    With watched namespaces, a ClusterRole is needed for nothing else. So the namespace of KubeVirt must be known.
     """
     is_limited = bool(config.watch_namespaces) and not config.kubevirt_namespace
     if is_limited or check_permissions(config):
@@ -82,7 +79,6 @@ def scrape_permissions(config: Config) -> tuple[Permission, ...]:
 
 
 def _owner_permissions(group: str, plural: str) -> Iterable[tuple[str, str, str, str]]:
-    """Yield the group, resource, subresource and verb of each permission for a reconciled kind."""
     yield from ((group, plural, "", verb) for verb in READ)
     yield group, plural, "status", "patch"
     # If OwnerReferencesPermissionEnforcement is enabled, only users with this permission may set blockOwnerDeletion.

@@ -1,8 +1,7 @@
-"""Finds out whether KubeVirt changes running VMIs when their VMs change.
+"""Finds out whether KubeVirt changes running VMIs when their VMs change (`vmRolloutStrategy`).
 
-The field `spec.configuration.vmRolloutStrategy` of the KubeVirt object says this. With `LiveUpdate`, KubeVirt changes a
-running VMI where it can. With `Stage`, each change waits for a restart. The default is `LiveUpdate` since KubeVirt 1.6.
-KubeVirt ends some changes with a live migration, which it starts only if `workloadUpdateMethods` has `LiveMigrate`.
+The default is `LiveUpdate` since KubeVirt 1.6. KubeVirt ends some changes with a live migration, which it starts only
+if `workloadUpdateMethods` has `LiveMigrate`.
 """
 
 import asyncio
@@ -34,11 +33,10 @@ FIRST_JUDGE: Final = (1, 9)
 
 
 class RolloutStrategy:
-    """The rollout strategy of KubeVirt, as the cluster shows it now. One log line tells of each change.
+    """The strategy as the cluster shows it now. If a read fails, the last known one stays.
 
-    KubeVirt changes no running VMI if the controller may not read the KubeVirt object. If a read fails, the last known
-    strategy stays. Before the first answer, KubeVirt makes all changes: with `Stage` too, it asks for each restart, so
-    a live change that an earlier process began is not cut short by a restart.
+    Before the first answer, KubeVirt makes all changes: with `Stage` too, it asks for each restart, so a live change
+    that an earlier process began is not cut short by a restart.
     """
 
     def __init__(self, client: Requests, namespace: str = "") -> None:
@@ -68,7 +66,6 @@ class RolloutStrategy:
 
 
 def rollout_of(found: Collection[KubeVirt]) -> RolloutSettings:
-    """Return what all KubeVirt objects of a cluster say."""
     return RolloutSettings(
         changes=bool(found) and all(map(_updates_live, found)),
         migrates=bool(found) and all(LIVE_MIGRATE in _methods_of(each) for each in found),

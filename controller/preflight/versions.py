@@ -1,8 +1,6 @@
-"""Chooses the version of each kind that the controller reads and writes, and checks the version of KubeVirt.
+"""Chooses the first served version of each kind, or else `version`, and checks the version of KubeVirt.
 
-KubeVirt up to 1.6 serves pools only in `v1alpha1`, and a later KubeVirt may serve only `v1`. The controller uses the
-first version of a kind that the API server serves. If the API server serves no supported version, the controller uses
-`version` and waits for it.
+KubeVirt up to 1.6 serves pools only in `v1alpha1`, and a later KubeVirt may serve only `v1`.
 """
 
 import re
@@ -21,10 +19,7 @@ from informers.resource import Resource
 
 
 async def with_served_versions(client: Requests, config: Config) -> Config:
-    """Return the configuration with the served versions of the kinds that have several.
-
-    Raise ApiError or msgspec.DecodeError if a request fails.
-    """
+    """Return the configuration with the served versions. Raise ApiError or msgspec.DecodeError."""
     versions = {}
     for kind in KINDS:
         if kind.other_versions:
@@ -62,10 +57,9 @@ _VERSION: Final = re.compile(r"v?(\d{1,4})\.(\d{1,4})\.")
 
 
 def check_version(config: Config, installation: Installation) -> tuple[str, ...]:
-    """Return a problem if the mode is `takeover` and the installed KubeVirt is too old for a takeover.
+    """Return a problem if a KubeVirt is too old for the mode `takeover`, and otherwise only warn.
 
-    In other cases, only log a warning if vmherd does not support the installed KubeVirt. The check is skipped if the
-    KubeVirt object is missing or cannot be listed, or if its version is not a number, as in a development build.
+    A KubeVirt whose version is not known, as in a development build, is not checked.
     """
     problems = []
     for kubevirt in installation.kubevirts if isinstance(installation, Found) else ():

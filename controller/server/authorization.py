@@ -1,11 +1,7 @@
-"""Checks whether the sender of a request may read the metrics.
+"""Checks whether the sender of a request may read the metrics, with a TokenReview and a SubjectAccessReview.
 
-The Reviewer asks the API server with two requests. A TokenReview returns the user of a token. A SubjectAccessReview
-returns whether this user may get `/metrics`.
-
-The Reviewer caches a permission for one minute and a denial for ten seconds. So most scrapes cause no request to the
-API server. Metrics are most useful during an outage. So while the API server does not answer, a permission stays valid
-for five minutes. The keys of the caches are hashes of tokens. Tokens are never stored, logged or shown.
+Metrics are most useful during an outage. So while the API server does not answer, a permission stays valid for five
+minutes. The keys of the caches are hashes of tokens. Tokens are never stored, logged or shown.
 """
 
 import asyncio
@@ -57,10 +53,7 @@ class _Answer(Struct, frozen=True):
 
 
 class Reviewer:
-    """Checks whether the sender of a request may read the metrics, with one cache for all requests.
-
-    `clock` returns seconds of a monotonic clock.
-    """
+    """The check, with one cache for all requests. `clock` returns seconds of a monotonic clock."""
 
     def __init__(self, client: Requests, *, clock: Callable[[], float]) -> None:
         self._client = client

@@ -1,12 +1,7 @@
 """The certificate of the HTTPS server. The certificate is read from files, or it is self-signed.
 
-Each connection gets the newest certificate. The server looks for a newer certificate at each new connection. While only
-one of the two files has been replaced, the certificate and the key do not match. Then the previous certificate and key
-stay in use, and a warning is logged.
-
-A self-signed certificate exists only in memory. Long before the certificate expires, the server makes a new
-certificate. With a self-signed certificate, the connection is encrypted, but the identity of the server is not proved.
-So the scraper must be configured not to verify the certificate.
+The server looks for a newer certificate at each new connection. While only one of the two files has been replaced, the
+previous pair stays in use, and a warning is logged. A self-signed certificate exists only in memory.
 """
 
 import ctypes

@@ -61,10 +61,7 @@ async def answer_in_time(request: web.Request, handler: Handler) -> web.StreamRe
 
 
 class Connections:
-    """The connections to one address, from `accept` on, so during the TLS handshake, too.
-
-    `serve` makes the protocol of a connection. `tls` is None for a server without TLS.
-    """
+    """The connections to one address, from the TLS handshake on. `serve` makes the protocol of one."""
 
     def __init__(self, serve: Callable[[], asyncio.Protocol], tls: ssl.SSLContext | None) -> None:
         self._serve = serve

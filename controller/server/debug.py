@@ -1,14 +1,7 @@
 """The pages under `/debug/`, which `--debug-endpoints` switches on.
 
-`tasks` shows each task and where it waits, `queues` the age of the waiting keys, and `memory` the blocks of Python's
-allocator. `settled` and `objects` are JSON. They show what the caches have seen, and what the controllers still have to
-do. The controllers have settled after a change if both conditions are true:
-
-- Each cache has seen the change.
-- No key is queued or running. No key is unsettled: the caches show all writes of the controllers.
-
-A cache that has received no event since the change cannot prove by its resourceVersion that it is up to date, because
-bookmarks arrive only once a minute. `objects` lists the cached objects, for a comparison with a list of the API server.
+The controllers have settled after a change if each cache has seen it, and no key is queued, running or unsettled. A
+cache without an event since the change cannot prove that it is up to date: bookmarks arrive only once a minute.
 """
 
 import asyncio
@@ -67,7 +60,6 @@ def describe_memory() -> str:
 
 
 def _queues(queues: Iterable[WorkQueue[ObjectKey]], now: float) -> str:
-    """Return the text of `/debug/queues`: one line for each work queue."""
     return "".join(
         f"{queue.name}: {len(queue)} keys waiting, the oldest for {queue.oldest_waiting_s(now):.1f}s;"
         f" the longest reconcile so far takes {queue.longest_s(now):.1f}s\n"
@@ -76,11 +68,7 @@ def _queues(queues: Iterable[WorkQueue[ObjectKey]], now: float) -> str:
 
 
 def _settled(kinds: Iterable[Assembly], caches: Iterable[Informer], recorder: EventRecorder, now: float) -> str:
-    """Return the JSON of `/debug/settled`.
-
-    `caches` has the last resourceVersion of each watch, by the resource and the URL path. `kinds` has the keys of each
-    kind, those in `delayed` with seconds.
-    """
+    """`caches` has the last resourceVersion of each watch, and `kinds` the keys, those in `delayed` with seconds."""
     return _json(
         {
             "caches": {cache.resource.name: cache.seen for cache in caches},

@@ -1,11 +1,6 @@
-"""The health checks for probes. They tell whether this process is alive, and whether this process is ready.
+"""The health checks for probes: is this process alive, and is it ready?
 
-A process that waits for the API server counts as alive, because a restart would not help. A process does not count as
-alive in these cases:
-
-- Its event loop is blocked.
-- A watch has received nothing for a long time and has not been restarted.
-- A worker reconciles the same key for a very long time.
+A process that waits for the API server counts as alive, because a restart would not help.
 """
 
 import asyncio
@@ -31,11 +26,9 @@ UNHEALTHY_OVER_S = 5.0
 
 
 class LoopMonitor:
-    """A service that measures the lag of the event loop, with a health check (`check`) of the lag.
+    """Measures the lag of the event loop: the time by which a timer, which fires every half second, fires too late.
 
-    A large lag means that code blocks the loop or that the process lacks CPU time. A timer fires every half second. The
-    lag is the time by which it fires too late. The timer detects every block of at least half a second, and a shorter
-    block only if it should fire during the block.
+    It detects every block of at least half a second, and a shorter block only by chance.
     """
 
     def __init__(self, observe: Callable[[float], None], *, clock: Callable[[], float]) -> None:
@@ -48,7 +41,6 @@ class LoopMonitor:
         self._warned_at = float("-inf")
 
     async def run(self) -> None:
-        """Measure the lag every INTERVAL_S seconds until cancelled."""
         try:
             while True:
                 self._due_at = self._now() + INTERVAL_S
@@ -103,10 +95,9 @@ def ready_checks(
     optional: Sequence[SharedInformer[Any]] = (),
     second_writer: Check = lambda: None,
 ) -> dict[str, Check]:
-    """Return the checks of /readyz by name. A process is ready when its caches are filled, also without the lease.
+    """A process is ready when its caches are filled, also without the lease.
 
-    The informers in `optional` are waited for only if their resource is served. After a `second_writer` has stopped the
-    writes, a process is not ready.
+    The informers in `optional` count only if their resource is served. After a `second_writer`, a process is not ready.
     """
     return {"caches": lambda: _unsynced(informers, optional), "second-writer": second_writer}
 

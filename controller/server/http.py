@@ -1,13 +1,7 @@
 """The HTTP server for `/healthz`, `/livez`, `/readyz`, `/metrics` and, if enabled, `/debug/*`.
 
-`/healthz` and `/livez` give the same answer: whether this process is alive. `/readyz` tells whether this process is
-ready. The answers have the format of controller-runtime. The status is 200 with the text "ok" if all checks pass.
-Otherwise the status is 500 with the list of checks. With `?verbose`, the answer always contains the list. With
-`?exclude=NAME`, the check NAME does not run. `/healthz/NAME`, `/livez/NAME` and `/readyz/NAME` run only the check NAME.
-
-Probes and metrics have separate addresses, and the user may disable each address. `open` binds both addresses before
-the process does anything else. So if a port is in use, the process stops at once. Probes use HTTP and need no
-authorization. For metrics, the user can require HTTPS and authorization.
+The answers have the format of controller-runtime. Probes use HTTP and need no authorization. `open` binds both
+addresses before the process does anything else. So if a port is in use, the process stops at once.
 """
 
 import asyncio
@@ -20,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 from aiohttp import web
 
 from controller.config.types import Address
-from controller.metrics.page import Page
+from controller.metrics.registry import Page
 from controller.server.authorization import Denial
 from controller.server.certificates import Certificate, CertificateError, ServerTls
 from controller.server.connections import (

@@ -1,7 +1,7 @@
-"""Asks the API server whether KubeVirt is installed, and when virt-controller last wrote the status of an object.
+"""Asks the API server whether KubeVirt is installed, and when virt-controller last wrote a status.
 
-Every user may ask whether a kind is served. Only users with a permission may read the objects of the kind KubeVirt. If
-this permission is missing, `find_kubevirt` returns `Hidden`. All other failures raise ApiError or msgspec.DecodeError.
+Every user may ask whether a kind is served, but only some may read KubeVirt objects. Other failures raise ApiError or
+msgspec.DecodeError.
 """
 
 from collections.abc import AsyncIterator
@@ -32,8 +32,6 @@ class Hidden(Struct, frozen=True):
 
 
 class Found(Struct, frozen=True):
-    """KubeVirt is installed. `kubevirts` contains all objects of the kind KubeVirt that were found."""
-
     kubevirts: tuple[KubeVirt, ...]
 
 
@@ -74,10 +72,7 @@ _decode_written = msgspec.json.Decoder(_Written).decode
 
 
 async def raw_items(client: Requests, path: str, selector: str = "") -> AsyncIterator[msgspec.Raw]:
-    """Yield the JSON of each object of a collection, or nothing if it is not served. Raise ApiError.
-
-    `path` is the URL path of the collection, and `selector` a label selector.
-    """
+    """Yield the JSON of each object of the collection with this URL path, or nothing if it is not served."""
     params = {"limit": PAGE, **({"labelSelector": selector} if selector else {})}
     while True:
         try:

@@ -1,24 +1,17 @@
 """Stops virt-controller's loops where the HyperConverged operator manages KubeVirt, as in OpenShift Virtualization.
 
-The operator writes the whole spec of the KubeVirt object, so it undoes a direct patch. It applies the JSON patch in an
-annotation of the HyperConverged object to the spec that it writes. `take_over` adds a step to this annotation, and
-`undo_takeover` removes the step. Both keep all other steps.
-
-The operator's spec contains no component patches. So the first step that adds a patch must add the whole list, and a
-later step must append to the list.
-
-The functions in this module send no requests.
+The operator writes the whole KubeVirt spec, and then applies the JSON patch in an annotation
+(docs/how-to/openshift.md). Its spec has no component patches. So the first step that adds a patch must add the whole
+list, and a later step appends to the list. The functions in this module send no requests.
 """
 
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
-from msgspec import Struct
 
 from controller.takeover.virt_controller import PATCHES, ComponentPatch, KubeVirt, is_ours, stop_patch
-from informers.meta import ObjectMeta
-from informers.resource import Resource
+from informers.resource import PartialObject, Resource
 
 ANNOTATION: Final = "kubevirt.kubevirt.io/jsonpatch"
 GROUP: Final = "hco.kubevirt.io"
@@ -26,23 +19,15 @@ KIND: Final = "HyperConverged"
 PLURAL: Final = "hyperconvergeds"
 VERSIONS: Final = ("v1", "v1beta1")
 CUSTOMIZATIONS: Final = PATCHES.rpartition("/")[0]
-"""The path of the component customizations in a KubeVirt object. The path is a JSON pointer."""
-
 Step: TypeAlias = dict[str, Any]
-
-
-class HyperConverged(Struct, frozen=True):
-    """An object that represents an installation of KubeVirt with its additional operators."""
-
-    metadata: ObjectMeta = ObjectMeta()
 
 
 class Unclear(Exception):
     """The annotation has a form in which vmherd cannot place its step. `str()` says why."""
 
 
-def hyperconvergeds(version: str) -> Resource[HyperConverged]:
-    return Resource(HyperConverged, group=GROUP, version=version, plural=PLURAL, kind=KIND)
+def hyperconvergeds(version: str) -> Resource[PartialObject]:
+    return Resource(PartialObject, group=GROUP, version=version, plural=PLURAL, kind=KIND)
 
 
 def manager_of(kubevirt: KubeVirt) -> str:
@@ -53,7 +38,7 @@ def manager_of(kubevirt: KubeVirt) -> str:
     return ""
 
 
-def take_over(manager: HyperConverged) -> bytes | None:
+def take_over(manager: PartialObject) -> bytes | None:
     """Return a merge patch that adds vmherd's step to the annotation, or None if it has it. Raises Unclear."""
     steps = _steps_of(manager)
     if any(map(_has_our_patch, steps)):
@@ -73,7 +58,7 @@ def _our_step(*, to_list: bool) -> Step:
     return {"op": "add", "path": PATCHES, "value": [ours]}
 
 
-def undo_takeover(manager: HyperConverged) -> bytes | None:
+def undo_takeover(manager: PartialObject) -> bytes | None:
     """Return a merge patch that removes vmherd's patch from the annotation, or None without it. Raises Unclear."""
     steps = _steps_of(manager)
     if not any(map(_has_our_patch, steps)):
@@ -90,7 +75,7 @@ def undo_takeover(manager: HyperConverged) -> bytes | None:
     return _encode(manager, left)
 
 
-def _steps_of(manager: HyperConverged) -> list[Step]:
+def _steps_of(manager: PartialObject) -> list[Step]:
     """Return the steps in the annotation. Raises Unclear if the annotation is not a JSON patch."""
     text = (manager.metadata.annotations or {}).get(ANNOTATION, "")
     if not text.strip():
@@ -118,16 +103,13 @@ def _have_list(steps: Sequence[Step]) -> bool:
             case "remove":
                 exists = False
             case "add" | "replace":
-                exists = isinstance(value if path == PATCHES else _patches_in(value), list)
+                inner = value.get("patches") if isinstance(value, dict) else None
+                exists = isinstance(value if path == PATCHES else inner, list)
             case "test":
                 pass
             case other:
                 raise Unclear(f"the annotation {ANNOTATION} has a step {other!r} for {path}")
     return exists
-
-
-def _patches_in(customizations: object) -> object:
-    return customizations.get("patches") if isinstance(customizations, dict) else None
 
 
 def _has_our_patch(step: Step) -> bool:
@@ -146,7 +128,7 @@ def _is_our_value(value: object) -> bool:
         return False
 
 
-def _encode(manager: HyperConverged, steps: Sequence[Step]) -> bytes:
+def _encode(manager: PartialObject, steps: Sequence[Step]) -> bytes:
     """Return a merge patch that sets the annotation. The API server rejects the patch if the object has changed."""
     text = msgspec.json.encode(steps).decode() if steps else None
     metadata = {"resourceVersion": manager.metadata.resource_version, "annotations": {ANNOTATION: text}}

@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import structlog
 from msgspec import Struct, structs
 
-from controller.config.modes import Mode, mode_beside
+from controller.config.modes import Mode
 from controller.config.settings import Config, groups_in, shared_with_kubevirt
 from controller.kinds import Kind, names_of
 from controller.leaderelection.other_leader import OtherLeader, OtherLeaders
@@ -46,10 +46,7 @@ PAUSE_S: Final = 1.0
 
 
 class SecondWriter(Struct, frozen=True):
-    """Another controller reconciles the same kinds, as the fact in `evidence` shows.
-
-    It is not certain during a rollout of virt-controller, when some old Pods may do so.
-    """
+    """The fact in `evidence` is not certain during a rollout of virt-controller, when some old Pods may still run."""
 
     evidence: str
     is_certain: bool = True
@@ -62,8 +59,6 @@ class SecondWriter(Struct, frozen=True):
 
 
 class Undetermined(Struct, frozen=True):
-    """The check could not find out whether another controller reconciles the same kinds."""
-
     kinds: tuple[str, ...]
     why: str
 
@@ -79,8 +74,6 @@ Objection: TypeAlias = SecondWriter | Undetermined
 
 
 class StatusWrites(NamedTuple):
-    """Finds out whether virt-controller recently wrote the status of an object of a shared kind."""
-
     client: Requests
     config: Config
     kinds: tuple[Kind[Any], ...]
@@ -88,10 +81,7 @@ class StatusWrites(NamedTuple):
     advises: bool = True
 
     async def find_recent(self) -> SecondWriter | None:
-        """Return a SecondWriter if virt-controller recently wrote a status in the watched namespaces, or None.
-
-        Another check reports a kind that may not be listed.
-        """
+        """Return a recent write in the watched namespaces. Another check reports a kind that may not be listed."""
         for resource in map(self.config.resource_of, self.kinds):
             for namespace in self.config.namespaces:
                 try:
@@ -105,16 +95,14 @@ class StatusWrites(NamedTuple):
 
 
 async def decide_mode(client: Requests, config: Config) -> Config:
-    """Replace the mode `auto` by the mode that fits this cluster. Return a configuration with another mode unchanged.
+    """Replace the mode `auto` by the mode that fits this cluster. Raise ApiError or msgspec.DecodeError.
 
-    The mode depends on whether KubeVirt is installed. If the API server forbids a list of the KubeVirt objects, their
-    kind is served. So KubeVirt counts as installed. If a request fails for another reason, raise ApiError or
-    msgspec.DecodeError.
+    If the API server forbids a list of the KubeVirt objects, it serves their kind, so KubeVirt counts as installed.
     """
     if config.mode != Mode.AUTO:
         return config
     installation = await find_kubevirt(client, config.kubevirt_namespace)
-    mode = mode_beside(kubevirt=not isinstance(installation, Absent))
+    mode = Mode.STANDALONE if isinstance(installation, Absent) else Mode.ALONGSIDE
     return structs.replace(config, mode=mode.value, **groups_in(mode))
 
 
@@ -142,7 +130,6 @@ async def find_second_writer(
 
 
 async def _check_kubevirt(writes: StatusWrites, kubevirt: KubeVirt, deadline: float) -> Objection | None:
-    """Return why the controller must not start beside this KubeVirt, or None if there is no reason."""
     name = f"{kubevirt.metadata.namespace}/{VIRT_CONTROLLER}"
     names = names_of(writes.kinds)
     while True:
@@ -188,13 +175,10 @@ Look: TypeAlias = Callable[[], Awaitable[Found | None]]
 
 
 class SecondWriterWatch:
-    """Checks every minute whether another controller writes the same objects. `reason` names this second writer, or is
-    empty. While a second writer runs, this process writes nothing.
+    """Checks every minute whether another controller, named by `reason`, writes the same objects.
 
-    A second writer can begin after the check before the start. For example, an administrator may remove the flags of
-    virt-controller, an upgrade may undo the takeover, or another vmherd may lead with another lease. If two processes
-    outside the cluster lead with different leases, they may find each other. Then both stop writing until an
-    administrator ends one of them.
+    While a second writer runs, this process writes nothing. If two processes outside the cluster lead with different
+    leases, they may find each other. Then both stop writing until an administrator ends one of them.
     """
 
     def __init__(

@@ -1,14 +1,9 @@
 """Finds out whether virt-controller's loops are stopped, and makes the patch that stops two loops.
 
-KubeVirt's virt-controller has one loop for each kind. By default, each loop has three workers. The flags
-`--rs-controller-threads=0` and `--pool-controller-threads=0` stop the loops for replica sets and pools. A loop without
-workers does nothing. All other loops of virt-controller continue, so VMs and VMIs run as before.
-
-`vmherd takeover` writes a JSON patch into `spec.customizeComponents.patches` of the KubeVirt object. virt-operator then
-appends the two flags to the arguments of the Deployment. vmherd does not use the shorter field
-`customizeComponents.flags`. That field replaces all flags of the Deployment.
-
-The functions in this module send no requests.
+The flags `--rs-controller-threads=0` and `--pool-controller-threads=0` leave these loops without workers. All other
+loops continue. virt-operator appends the flags, by a JSON patch in `spec.customizeComponents.patches` of the KubeVirt
+object. The shorter field `customizeComponents.flags` would replace all flags. The functions in this module send no
+requests.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -119,10 +114,7 @@ def active_loops(deployment: Deployment, kinds: Iterable[str]) -> tuple[str, ...
 
 
 def _arguments_of(deployment: Deployment) -> tuple[str, ...]:
-    """Return the command and arguments of the container virt-controller, or else of the first container.
-
-    Flags in `customizeComponents.flags` become part of the command.
-    """
+    """Return the command, with `customizeComponents.flags`, and the arguments of virt-controller."""
     containers = deployment.spec.template.spec.containers or ()
     named = [container for container in containers if container.name == VIRT_CONTROLLER] or containers[:1]
     return tuple(text for container in named for text in (*(container.command or ()), *(container.args or ())))

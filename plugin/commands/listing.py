@@ -17,11 +17,10 @@ from plugin.flags import FOR_PROGRAMS, NAME, WIDE
 from plugin.members import MemberName, named_members, owners_of, parse_shown
 from plugin.other_writer import warning_about_status
 from plugin.printing import note, notes_about_missing, print_answers, print_lines, print_table, print_value, width
-from plugin.reading import Reader, Target, snapshot_of
+from plugin.reading import Reader, Target, situation_of, snapshot_of
 from plugin.subjects import EVERY_TYPE, Subject, parse_subjects
 from plugin.views.listing import list_lines, row_of, sorted_by, tree_lines
 from plugin.views.situation import Situation, situation_from_status
-from plugin.views.situations import situation_of
 
 
 @on_objects(

@@ -36,10 +36,7 @@ LEAVING_LOOKS, LOOK_S = 20, 0.5
 
 
 async def change_members(session: Session, members: tuple[MemberName, ...], edits_of: Edits, done: str) -> list[Item]:
-    """Change each VM or VMI, and return the objects as they were before.
-
-    If one change is refused, nothing is changed. Raise Refused.
-    """
+    """Change all or none of the VMs and VMIs, and return them as they were before. Raise Refused."""
     items = [await read_member(session, member) for member in members]
     changes = [(item, edits_of(item)) for item in items]
     for item, edits in changes:
@@ -132,10 +129,7 @@ async def _scale_in(session: Session, items: list[Item]) -> None:
 
 
 async def _see_leaving(session: Session, items: list[Item]) -> None:
-    """Wait until all marked members are gone or being deleted. Otherwise name the members that stay.
-
-    A member may stay for a good reason, such as a pause of its pool. So the command does not fail.
-    """
+    """Wait until all marked members go, and name those that stay. One may stay for a good reason, such as a pause."""
     staying = items
     for look in range(LEAVING_LOOKS):
         if look:

@@ -1,18 +1,31 @@
-"""`kubectl vmherd takeover` and `cleanup`: the commands of `vmherd` for operators, with the flags of kubectl."""
+"""`kubectl vmherd takeover`, `cleanup`, `expose` and `version`: commands of `vmherd` with the flags of kubectl."""
 
+import sys
+from collections.abc import Mapping
 from typing import Any
 
 import click
+import msgspec
 
+from controller.apimachinery.field_error import FieldError
+from controller.apimachinery.owner_references import controller_reference
+from controller.cli import version_line
 from controller.commands import cleanup as controller_cleanup
 from controller.commands import takeover as controller_takeover
 from controller.commands.cleanup_options import CLEANUP_OPTIONS
-from controller.commands.shared_options import TAKEOVER_OPTIONS
+from controller.commands.shared_options import SERVICE_OPTIONS, TAKEOVER_OPTIONS
 from controller.config.settings import with_groups
+from controller.kubevirt.resources import SERVICES
+from controller.kubevirt.services import ServicePort, ServiceRequest, make_service
+from controller.kubevirt.vmi_types import VMITemplate
+from controller.version import version as version_of_vmherd
 from plugin.command import verb
-from plugin.connection import carry_out
+from plugin.connection import Failed, Session, carry_out
 from plugin.flags import CLIENT, SERVER, Flags, flags_of, given
-from plugin.printing import note
+from plugin.printing import note, print_value
+from plugin.reading import Reader
+from plugin.subjects import METAVAR, Subject, parse_subjects
+from plugin.writing import report
 
 
 @verb(
@@ -50,3 +63,59 @@ def cleanup(ctx: click.Context, /, **values: Any) -> None:
 def _announce(flags: Flags) -> None:
     if flags.dry_run == SERVER:
         note("Note: this is a server dry run: the API server checks each write and stores nothing.")
+
+
+@verb("expose", "Create a Service for the VMs of a replica set or pool. The Service is deleted with this object.")
+@click.argument("arguments", nargs=-1, metavar=METAVAR)
+@click.pass_context
+def expose(ctx: click.Context, /, arguments: tuple[str, ...], **values: Any) -> None:
+    subjects, flags = parse_subjects(arguments), flags_of(values)
+    if len(subjects) != 1 or not subjects[0].name:
+        raise click.UsageError("name one object, such as vmpool/web")
+    chosen = given(ctx, SERVICE_OPTIONS)
+    for name in ("target_port", "protocol", "port_name"):
+        if chosen.get(name) and not chosen.get("port"):
+            flag = f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"{flag} needs --port as well, because it describes that port")
+    carry_out(flags, lambda session: _expose(session, subjects[0], chosen))
+
+
+async def _expose(session: Session, subject: Subject, chosen: Mapping[str, Any]) -> None:
+    [target] = await Reader(session, session.namespace).targets([subject])
+    reference = controller_reference(target.resource, target.owner.metadata)
+    request = service_request(chosen, target.key.namespace)
+    document: Any = make_service(target.owner, target.kind.vmi_template or VMITemplate, reference, request)
+    if isinstance(document, FieldError):
+        raise Failed(f"{target} cannot be exposed: {document.message}")
+    if session.flags.dry_run != CLIENT:
+        answer = await session.create(SERVICES, target.key.namespace, msgspec.json.encode(document))
+        document = msgspec.json.decode(answer)
+    report(session.flags, f"service/{chosen['name']}", document, "exposed")
+
+
+def service_request(chosen: Mapping[str, Any], namespace: str) -> ServiceRequest:
+    """Return the request of the options `SERVICE_OPTIONS` that a user has set, as `virtctl expose` reads them."""
+    given = {**dict.fromkeys((option.name or "" for option in SERVICE_OPTIONS), ""), **chosen}
+    port = ServicePort(
+        given["port"] or 0, name=given["port_name"], protocol=given["protocol"], target_port=given["target_port"]
+    )
+    families = tuple(given["ip_family"].split(",")) if given["ip_family"] else ()
+    return ServiceRequest(
+        name=given["name"],
+        namespace=namespace,
+        type=given["type"],
+        ports=(port,) if port.port else (),
+        cluster_ip=given["cluster_ip"],
+        external_ip=given["external_ip"],
+        ip_families=families,
+        ip_family_policy=given["ip_family_policy"] or ("PreferDualStack" if len(families) > 1 else ""),
+    )
+
+
+@verb("version", "Print the version. No cluster is needed.")
+def version(**values: Any) -> None:
+    flags = flags_of(values)
+    if flags.output:
+        print_value({"clientVersion": {"version": version_of_vmherd(), "python": sys.version.split()[0]}}, flags.output)
+    else:
+        print(version_line())

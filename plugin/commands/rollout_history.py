@@ -1,7 +1,9 @@
-"""`kubectl vmherd rollout history`: lists the revisions of an object, or prints one of them."""
+"""`kubectl vmherd rollout history` and `undo`: lists the revisions of an object, and returns it to one of them."""
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from controller.kinds import POOLS
@@ -9,24 +11,35 @@ from controller.kubevirt.resources import VMIS, VMS
 from plugin import clock
 from plugin.command import Subjects, on_objects
 from plugin.connection import Session
-from plugin.flags import YAML
-from plugin.other_writer import other_writer
+from plugin.flags import NONE, YAML
+from plugin.other_writer import KUBEVIRT_REPLACES_NONE, other_writer
 from plugin.printing import note, notes_about_missing, print_lines, print_value, width
 from plugin.reading import Reader, Target
-from plugin.views.history import History, find_revision, history_lines, template_in
-from plugin.views.pool_history import history_of_pool
-from plugin.views.set_history import history_of_set
-from plugin.views.steering import Refused
+from plugin.views.disks import lost_by_undo
+from plugin.views.edits import Edit, edited
+from plugin.views.history import (
+    Entry,
+    History,
+    find_revision,
+    history_lines,
+    history_of_pool,
+    history_of_set,
+    owner_in_git,
+    previous_revision,
+    staying_note,
+    staying_vmis,
+    template_in,
+    undo_edits,
+)
+from plugin.views.steering import Refused, is_paused
+from plugin.writing import confirm, write
 
 KUBEVIRT_KEEPS_NONE = "KubeVirt's own controller runs this set, and keeps no templates of sets"
 NONE_YET = "vmherd has stored no template of this set. It stores the first one within five minutes after its start"
 
 
 class Past(Struct, frozen=True):
-    """The history of an object, and the snapshot that it was read with.
-
-    `other_writer` is the evidence that KubeVirt's own controller works on a set, or "".
-    """
+    """A history, its snapshot, and the evidence that KubeVirt's own controller works on the set, or ""."""
 
     snapshot: Any
     history: History
@@ -38,8 +51,7 @@ class Past(Struct, frozen=True):
     "List the templates that an object can return to. CHANGES has the fields that differ from the line above, "
     "and EFFECT is what this difference does to a running VM.",
 )
-async def command(session: Session, subjects: Subjects, revision: int) -> None:
-    """Print the history of each object, or the template of one revision."""
+async def history(session: Session, subjects: Subjects, revision: int) -> None:
     reader = Reader(session, session.namespace)
     for target in await reader.some_targets(subjects, session.flags.selector):
         past = await past_of(session, reader, target)
@@ -59,10 +71,7 @@ async def command(session: Session, subjects: Subjects, revision: int) -> None:
 
 
 async def past_of(session: Session, reader: Reader, target: Target) -> Past:
-    """Return the history of an object. Without permission to read its VMs, their number is not known.
-
-    Raise Refused if the object has no history. Raise Failed if the user may not read its revisions.
-    """
+    """Without permission to read the VMs, their number is not known. Raise Refused without a history, or Failed."""
     snapshot = await reader.snapshot(target, without=(VMS, VMIS))
     revisions = await reader.revisions_of(target) if snapshot is not None and target.kind is not POOLS else ()
     if snapshot is None or revisions is None:
@@ -78,3 +87,62 @@ async def past_of(session: Session, reader: Reader, target: Target) -> Past:
         why = f"{KUBEVIRT_KEEPS_NONE} ({evidence})" if evidence else NONE_YET
         raise Refused(f"{target} has no rollout history: {why}")
     return Past(snapshot, history_of_set(snapshot, revisions, counts=VMIS.name not in reader.missing), evidence)
+
+
+@on_objects(
+    "rollout undo",
+    "Return an object to an earlier template. The VMs of a pool follow by its update strategy. The VMIs of a set "
+    "follow only if the set has a rolling update.",
+)
+async def undo(session: Session, subjects: Subjects, to_revision: int, yes: bool) -> None:
+    reader = Reader(session, session.namespace)
+    for target in await reader.some_targets(subjects, session.flags.selector):
+        await _undo(session, reader, target, to_revision, yes=yes)
+
+
+async def _undo(session: Session, reader: Reader, target: Target, number: int, *, yes: bool) -> None:
+    past = await past_of(session, reader, target)
+    if is_paused(target.document):
+        resume = f"kubectl vmherd rollout resume {target.kind.short_names[0]}/{target.key.name}"
+        raise Refused(
+            f"you cannot roll back a paused {target.kind.noun}; resume it first with '{resume}' and try again"
+        )
+    entry = find_revision(past.history, number) if number else previous_revision(past.history)
+    edits = undo_edits(target.document, entry)
+    if entry.has_present_template:
+        why = f"skipped rollback (current template already matches revision {entry.row.revision})"
+        await write(session, target, (), why)
+        return
+    program = owner_in_git(target.document)
+    if program:
+        note(f"Warning: {target} belongs to {program}, which may undo this rollback: change the source, too")
+    if target.kind is POOLS:
+        await _ask_about_disks(session, target, past, entry, edits, yes=yes)
+    await write(session, target, edits, "rolled back")
+    if target.kind is not POOLS and not session.flags.output:
+        _note_about_vmis(session, target, past, entry, reader.missing.values())
+
+
+async def _ask_about_disks(
+    session: Session, target: Target, past: Past, entry: Entry, edits: Sequence[Edit], *, yes: bool
+) -> None:
+    """Ask the user if the update to this revision deletes disks. A dry run only warns. Raise Failed."""
+    owner = target.resource.decode(msgspec.json.encode(edited(target.document, edits)))
+    lost = lost_by_undo(past.snapshot, owner, entry.row)
+    if lost:
+        what = f"the rollback of {target} deletes {lost}; the VMs are created again with new disks"
+        await confirm(what, yes=yes or session.flags.dry_run != NONE)
+
+
+def _note_about_vmis(session: Session, target: Target, past: Past, entry: Entry, missing: Iterable[str]) -> None:
+    """Say which VMIs of a set keep their template. `missing` names what the user may not read."""
+    if past.other_writer:
+        note(f"Note: {KUBEVIRT_REPLACES_NONE} ({past.other_writer})")
+        return
+    staying = staying_vmis(past.snapshot, entry)
+    if staying == 0:
+        return
+    flags = f" -n {target.key.namespace}" if session.flags.namespace else ""
+    note(staying_note(target.key.name, staying, flags=flags))
+    if staying is None:
+        notes_about_missing(missing)

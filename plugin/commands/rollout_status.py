@@ -84,7 +84,6 @@ async def command(session: Session, subjects: Subjects, watch: bool, timeout_s: 
 
 
 async def _last_progress(rollout: Rollout, flags: Flags, *, watch: bool) -> Progress:
-    """Show one rollout until it ends. Without `watch`, look once. Raise Failed if the rollout fails."""
     with ExitStack() as stack:
         screen = Screen(stack, vanishes=True) if not flags.output else None
 

@@ -18,8 +18,8 @@ from plugin.connection import Session, carry_out
 from plugin.flags import flags_of
 from plugin.printing import is_terminal, print_lines
 from plugin.ui.html import tag
+from plugin.ui.look import Changes, watch
 from plugin.ui.server import serving
-from plugin.ui.watches import Changes, watch
 
 
 @verb(

@@ -2,7 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 
+import msgspec
+
+from controller.events.event import EVENTS
+from controller.runtime.reconciler import API_WARNING
+from informers.errors import Forbidden
 from plugin import clock
 from plugin.command import on_objects
 from plugin.connection import Session
@@ -10,11 +16,13 @@ from plugin.members import MemberName, named_members, owners_of, parse_shown
 from plugin.other_writer import leader_in, other_writer
 from plugin.printing import note, notes_about_missing, print_answers, print_lines, print_reasons, width
 from plugin.reading import Reader, Target
-from plugin.server_warnings import server_warnings
 from plugin.subjects import EVERY_TYPE, Subject
 from plugin.views.reasons import Leader, Reason, is_well, member_line, reasons_of, summary_of, why_lines
 from plugin.views.situation import Situation
+from plugin.views.tables import age
 from plugin.views.upcoming import Upcoming, upcoming_of
+
+LISTED_WARNINGS = 3
 
 
 @on_objects(
@@ -70,10 +78,7 @@ async def explain(
     warned: Mapping[str, Sequence[str]],
     flags: str,
 ) -> tuple[Situation, tuple[Reason, ...]]:
-    """Return one object, and why it is not as its spec asks.
-
-    `warned` are the answers of `server_warnings`. `flags` are added to the commands to try.
-    """
+    """`warned` are the answers of `server_warnings`. `flags` are added to the commands to try."""
     snapshot = await reader.snapshot(target)
     situation = reader.situation_in(target, snapshot)
     upcoming: tuple[Upcoming, ...] = ()
@@ -89,3 +94,18 @@ async def explain(
         flags=flags,
     )
     return situation, reasons
+
+
+async def server_warnings(session: Session) -> dict[str, list[str]]:
+    """Return the warnings by the UID of the object, each with its age, or nothing if the user may not read Events."""
+    path, params = EVENTS.path(session.scope), {"fieldSelector": f"reason={API_WARNING}"}
+    try:
+        answer = await session.request("GET", path, params=params)
+    except Forbidden:
+        return {}
+    found: dict[str, list[str]] = {}
+    for each in msgspec.json.decode(answer)["items"] or ():
+        last = each.get("lastTimestamp")
+        text = f"{each.get('message', '')} ({age(last and datetime.fromisoformat(last), clock.now())} ago)"
+        found.setdefault(each["involvedObject"].get("uid", ""), []).append(text)
+    return {uid: texts[-LISTED_WARNINGS:] for uid, texts in found.items()}

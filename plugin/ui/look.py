@@ -1,23 +1,55 @@
 """Reads what a page shows, with the user's own rights. Each failure is one line on the page."""
 
+import asyncio
 from collections.abc import Mapping
+from typing import Any
 
 import click
 import msgspec
 from msgspec import Struct
 
 from controller.events.event import EVENTS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from informers.errors import ApiError, Forbidden, is_transient
 from informers.http.client import ConfigurationError
+from informers.informer import SharedInformer
+from informers.resource import Resource
 from plugin.commands.listing import read_fleet
-from plugin.commands.why import explain
+from plugin.commands.why import explain, server_warnings
 from plugin.connection import Session, describe
 from plugin.other_writer import leader_in, warning_about_status
 from plugin.reading import Reader, Target
-from plugin.server_warnings import server_warnings
 from plugin.subjects import EVERY_TYPE, parse_subjects
 from plugin.ui.html import Markup
 from plugin.ui.pages import Event, error_page, fleet_page, last_of, object_page
+
+RETRY_S = 2.0
+
+
+class Changes:
+    def __init__(self) -> None:
+        self.next = asyncio.Event()
+
+    def note(self, _: object = None) -> None:
+        self.next.set()
+        self.next = asyncio.Event()
+
+
+async def watch(session: Session, changes: Changes) -> None:
+    """Note each change until the task is cancelled. A broken watch is opened again, later and later."""
+    resources: list[Resource[Any]] = []
+    while not resources:
+        reader = Reader(session, session.scope)
+        try:
+            resources = [await reader.resource(each.kind, each.group) for each in EVERY_TYPE]
+        except (ApiError, ConfigurationError):
+            await asyncio.sleep(RETRY_S)
+    async with asyncio.TaskGroup() as group:
+        for resource in (*resources, VMS, VMIS, CONTROLLER_REVISIONS, EVENTS):
+            informer: SharedInformer[Any] = SharedInformer(resource, session, namespaces=(session.scope,))
+            informer.add_handler(changes.note)
+            group.create_task(informer.run())
+
 
 MOST_EVENTS = 20
 
@@ -30,10 +62,7 @@ class Look(Struct, frozen=True):
 
 
 async def look_at(session: Session, root: str, place: Mapping[str, str]) -> Look:
-    """Return the main part of a page. `place` is empty for the page of all objects, or names one object.
-
-    Raise an ApiError that may end by itself.
-    """
+    """Return one object, or all if `place` is empty. Raise an ApiError that may end by itself."""
     try:
         return Look(await (_object(session, place) if place else _fleet(session, root)))
     except (ApiError, ConfigurationError, click.ClickException, msgspec.DecodeError) as error:

@@ -22,7 +22,6 @@ Event: TypeAlias = Mapping[str, Any]
 
 
 def last_of(event: Event) -> str:
-    """Return the time of the last occurrence, or ""."""
     return event.get("lastTimestamp") or event.get("eventTime") or ""
 
 
@@ -46,9 +45,7 @@ def document(root: str, place: str, title: str, main: Content) -> str:
 def fleet_page(
     root: str, where: str, situations: Sequence[Situation], missing: Iterable[str], warning: str = ""
 ) -> Markup:
-    """Return the page of all sets and pools. `where` is their namespace, or "" for all namespaces. `warning` comes
-    first.
-    """
+    """Return the page of all sets and pools. `where` is their namespace, or "" for all. `warning` comes first."""
     ready, wanted = sum(each.ready for each in situations), sum(each.wanted for each in situations)
     counts = f"{len(situations)} objects, {ready} of {wanted} VMs are ready."
     head = tag("thead", tag("tr", [tag("th", each) for each in COLUMNS]))
@@ -61,9 +58,7 @@ def fleet_page(
 def object_page(
     situation: Situation, reasons: Iterable[Reason], events: Sequence[Event], missing: Iterable[str], warning: str = ""
 ) -> Markup:
-    """Return the page of one set or pool: its rollout, the answer of `why`, its VMs as tiles, and its Events. `warning`
-    comes first.
-    """
+    """Return the page of one set or pool: rollout, answer of `why`, VMs as tiles, and Events. `warning` comes first."""
     this = situation.identity
     progress = progress_of(situation)
     done = f"{situation.updated} of {situation.target} updated"

@@ -22,9 +22,8 @@ from plugin.commands.watching import SILENT_S, follow
 from plugin.connection import Failed, Session, describe
 from plugin.printing import clean
 from plugin.ui.html import Markup, path
-from plugin.ui.look import Look, look_at
+from plugin.ui.look import RETRY_S, Changes, Look, look_at
 from plugin.ui.pages import document, error_page
-from plugin.ui.watches import RETRY_S, Changes
 
 LOOPBACK: Final = "127.0.0.1"
 SLOWEST_S: Final = 10.0
@@ -107,7 +106,7 @@ class Page:
 
         async def look() -> Look:
             nonlocal change
-            change = self._changes.next()
+            change = self._changes.next
             return await self._look(request)
 
         async def pause() -> None:

@@ -16,14 +16,10 @@ from controller.pool.spec.template import DiskChange, disk_change
 from plugin.views.history import Revision
 
 LISTED: Final = 10
-"""The largest number of VMs, or of disks, that a text lists."""
 
 
 def disk_steps(snapshot: Snapshot) -> list[PendingStep]:
-    """Return the steps of the VMs whose disks are deleted or expanded, in the order of the update.
-
-    A paused or deleted pool has none.
-    """
+    """Return the steps that delete or expand disks, in the order of the update. A paused or deleted pool has none."""
     owner, situation = snapshot.owner, situation_of(snapshot)
     if isinstance(situation, FieldError) or owner.spec.paused or owner.metadata.deletion_timestamp is not None:
         return []

@@ -41,9 +41,7 @@ def row_of(situation: Situation) -> Row:
 
 
 def sorted_by(column: str | None, situations: Iterable[Situation]) -> list[Situation]:
-    """Return the objects in the order of a column, and then by name. The objects with a problem, those with the fewest
-    ready members and the newest ones come first.
-    """
+    """Objects with a problem, those with the fewest ready members, and the newest ones come first."""
     keys: Mapping[str, Callable[[Situation], Any]] = {
         "name": lambda each: each.identity.name,
         "status": lambda each: each.word,
@@ -58,9 +56,7 @@ def sorted_by(column: str | None, situations: Iterable[Situation]) -> list[Situa
 def list_lines(
     situations: Iterable[Situation], now: datetime, *, all_namespaces: bool, wide: bool, width: int = 0
 ) -> list[str]:
-    """Return the table of `list`. If `all_namespaces` is True, the table has a column for the namespace. If `wide` is
-    True, it has a column for the revision. The last column is the first problem.
-    """
+    """With `all_namespaces`, there is a column for the namespace, and with `wide`, one for the revision."""
     headers = ["NAME", "STATUS", "READY", "UPDATED", "AGE"]
     rows = []
     for each in situations:
@@ -75,11 +71,7 @@ def list_lines(
 def tree_lines(
     situation: Situation, members: Sequence[Member], now: datetime, *, all_namespaces: bool = False, width: int = 0
 ) -> list[str]:
-    """Return the table of `tree`: one row for the object, and one row for each of these members.
-
-    The last column says why the object or the member is not ready or not up to date. If `all_namespaces` is True, the
-    first column is the namespace.
-    """
+    """Return a row for the object, and one for each of these members. The last column says why it is not well."""
     this = situation.identity
     status = situation.word
     if status == UPDATING:
@@ -121,16 +113,13 @@ def why_of_member(situation: Situation, member: Member) -> str:
     if not member.is_updated and not member.is_deleting and situation.revision:
         if member.revision == situation.revision and member.running_revision:
             texts.append(f"VMI on revision {member.running_revision}")
-        blockers = names_in_the_way(situation.members)
+        # An update may have to wait for the updated members that are not ready.
+        updated = (each for each in situation.members if each.is_updated and not each.is_ready)
+        blockers = [each.name for each in updated if each.problem]
         if blockers and member.name not in blockers:
             texts.append(f"waits for {listed(blockers)}")
     texts.append(member.note)
     return ", ".join(text for text in texts if text)
-
-
-def names_in_the_way(members: Iterable[Member]) -> list[str]:
-    """Return the updated members that are not ready. An update may have to wait for them."""
-    return [each.name for each in members if each.is_updated and not each.is_ready and each.problem]
 
 
 def listed(names: Sequence[str]) -> str:

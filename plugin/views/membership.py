@@ -42,11 +42,7 @@ def protect_edits(member: Document, *, protected: bool) -> tuple[Edit, ...]:
 
 
 def remove_edits(member: Document, *, on: bool) -> tuple[Edit, ...]:
-    """Return the change that marks a member as the first to leave. If the argument `on` is False, the change removes
-    the mark.
-
-    Raise Refused if the member is protected.
-    """
+    """Return the change that sets or removes the mark. Raise Refused if the member is protected."""
     owner_kind(member)
     if on and field(member, ("metadata", "annotations", PROTECT)) == "true":
         raise Refused(f"{_path(member)} is protected by {PROTECT}: run unprotect first")
@@ -61,10 +57,7 @@ def busy_edits(member: Document, until: datetime | None) -> tuple[Edit, ...]:
 
 
 def owner_kind(member: Document) -> Kind[Any]:
-    """Return the kind of the pool or set that controls a member.
-
-    Raise Refused if no pool or set controls the member.
-    """
+    """Return the kind of the pool or set that controls a member. Raise Refused if there is none."""
     owner = controller(member)
     for kind in KINDS:
         if owner is not None and owner.get("kind") == kind.kind:

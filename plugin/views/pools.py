@@ -71,8 +71,10 @@ def situation_of_pool(snapshot: Snapshot) -> Situation:
 
 
 def _of_valid(pool: PoolSituation, updated: int) -> dict[str, Any]:
-    """Return the fields that the situation of a valid pool shows."""
-    intent, outdated = pool.intent, pool.members.where(lambda each: _stays_outdated(pool, each))
+    intent, outdated = (
+        pool.intent,
+        pool.members.where(lambda each: not is_deleting(each.vm) and not is_updated(pool.revisions, each)),
+    )
     excluded = sum(not (allows(intent.update.selection, each.vm) and pool.is_in_steps(each)) for each in outdated)
     target, steps, present = intent.replicas - excluded, pending_steps(pool), pool.members.without(pool.lost)
     down = outage_of(pool.staying, pool.now, intent.min_ready_s).number
@@ -102,10 +104,6 @@ def revision_number(snapshot: Snapshot, name: str, otherwise: str = "") -> str:
 
 def _place(ordinal: int | None) -> int:
     return PLAIN if ordinal is None else ordinal
-
-
-def _stays_outdated(pool: PoolSituation, machine: Machine) -> bool:
-    return not is_deleting(machine.vm) and not is_updated(pool.revisions, machine)
 
 
 def _why_left_out(pool: PoolSituation, number: int) -> str:

@@ -21,8 +21,6 @@ from plugin.views.tables import age, printable, short, wrapped
 from plugin.views.upcoming import Upcoming
 
 LISTED = 3
-"""The largest number of VMs, and of planned actions, that the command `why` lists."""
-
 FENCE = "kubectl taint nodes {} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
 """The command after which KubeVirt starts the VMs of a lost node again. If the machine runs, it damages their disks."""
 
@@ -34,20 +32,15 @@ COMMANDS = ("try", "fence")
 USUAL_LEASE_S = 15
 
 INDENT = 11
-"""The number of characters before the text of a reason."""
 
 
 class Reason(Struct, frozen=True, kw_only=True, rename="camel"):
-    """One line: a topic such as `cause`, and its text."""
-
     topic: str
     text: str
 
 
 class Leader(Struct, frozen=True, kw_only=True):
-    """The controller's lease. `is_alive` is False if no controller renews it. `since` is then the time of the last
-    renewal, or "" if there is no lease.
-    """
+    """The lease. `since` is the time of its last renewal if no controller renews it, or "" if there is no lease."""
 
     is_alive: bool
     text: str
@@ -120,9 +113,9 @@ def reasons_of(
         lines += [("next", text) for text in _next(situation.plan, upcoming, now)]
     if leader is not None and leader.is_alive and not other_writer:
         lines.append(("leader", leader.text))
+    lost = sorted({each.lost_node for each in situation.members if each.lost_node})[:LISTED]
     lines += [
-        ("fence", f"{FENCE.format(quote(printable(node)))}{flags}  # only if the machine is off")
-        for node in _lost_nodes(situation)
+        ("fence", f"{FENCE.format(quote(printable(each)))}{flags}  # only if the machine is off") for each in lost
     ]
     advice = dict.fromkeys(_advice(situation, keeps_templates=not other_writer))
     lines += [("try", f"{text}{flags}") for text in advice]
@@ -135,9 +128,7 @@ def reasons_of(
 def why_lines(
     situation: Situation, reasons: Iterable[Reason], *, all_namespaces: bool = False, width: int = 0
 ) -> list[str]:
-    """Return the lines of the answer. If `width` is not 0, longer lines are broken between words. A command to try has
-    one line, so that a user can copy it.
-    """
+    """If `width` is not 0, longer lines are broken between words, but no command to try: a user can copy it."""
     lines = [summary_of(situation, all_namespaces=all_namespaces)]
     for reason in reasons:
         texts = wrapped(reason.text, width - INDENT if width and reason.topic not in COMMANDS else 0)
@@ -159,10 +150,6 @@ def leader_of(leases: Iterable[Lease], now: datetime) -> Leader:
         text = f"no controller renews the lease: the last one {'was ' if lease.holder else ''}{text}"
         dead = Leader(is_alive=False, text=text, since=time_text(renewed))
     return dead
-
-
-def _lost_nodes(situation: Situation) -> list[str]:
-    return sorted({each.lost_node for each in situation.members if each.lost_node})[:LISTED]
 
 
 def _held(situation: Situation, *, plans: bool) -> Iterable[str]:

@@ -1,7 +1,4 @@
-"""The progress of a rollout, for `rollout status`. The messages use the words of kubectl.
-
-This module also decides whether the command waits, succeeds or fails.
-"""
+"""The progress of a rollout, in the words of kubectl, and whether `rollout status` waits, succeeds or fails."""
 
 from enum import StrEnum
 

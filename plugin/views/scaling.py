@@ -30,7 +30,6 @@ from controller.runtime.waits import Why
 from informers.meta import ObjectMeta, annotations_of
 
 LISTED = 10
-"""The largest number of names in one line."""
 
 
 class Leaving(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -54,7 +53,6 @@ class ScalePreview(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def preview(snapshot: PoolSnapshot | SetSnapshot) -> ScalePreview:
-    """Return what the controller would do about the number of VMs of the object in the snapshot."""
     plan_of: Any = plan_pool if isinstance(snapshot, PoolSnapshot) else plan_set
     left: Any = _without_delay(snapshot)
     first = plan = plan_of(left)
@@ -127,10 +125,7 @@ def _with_finalizer(machine: Machine) -> Machine:
 
 
 def _leavers(snapshot: Any, plan: Plan) -> dict[str, str]:
-    """Return the UIDs of the members that leave with this plan for good, the first first, each with the cause or "".
-
-    A VM that fails comes back if the pool has not too many VMs (P15).
-    """
+    """Return the UIDs of the members that leave for good, in order, each with the cause or "" (P15: one that fails)."""
     chosen = [each.uid for each in plan.actions if isinstance(each, Delete) and each.cause is Cause.UNSPECIFIED]
     if isinstance(snapshot, SetSnapshot):
         active = {each.metadata.uid for each in snapshot.members if vmis.is_active(each)}

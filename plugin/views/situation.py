@@ -73,9 +73,7 @@ class Member(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
 
 
 class Identity(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The names of an object: `short` is kubectl's short name of its type, and `resource` the long form of kubectl.
-    `noun` is the kind in a sentence.
-    """
+    """The names of an object: `short` and `resource` as in kubectl, and `noun` for a sentence."""
 
     short: str
     noun: str
@@ -214,9 +212,7 @@ def situation_from_status(kind: Kind[Any], group: str, owner: Any, status: Any, 
 
 
 def situation_in_plan(kind: Kind[Any], group: str, snapshot: Any, plan: Plan, status: Any, **fields: Any) -> Situation:
-    """Return what the object, its snapshot and its plan show. `status` is the status that the controller would write
-    with the plan. `fields` has the other fields.
-    """
+    """`status` is what the controller would write with the plan. `fields` has the other fields."""
     before, is_valid = snapshot.owner.status, not fields.get("invalid")
     # With an invalid spec, the controller tries no write. A failure in the status is then an old one.
     failing = [each.conditions for each in (status, before) if each is not None and is_valid]

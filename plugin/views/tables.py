@@ -40,9 +40,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, width: int =
 
 
 def wrapped(text: str, room: int) -> list[str]:
-    """Return the text in lines of at most `room` characters that end at words. A longer word has its own line. If
-    `room` is 0, the text has one line.
-    """
+    """Return lines of at most `room` characters that end at words, or one line if `room` is 0."""
     return textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""] if room else [text]
 
 

@@ -84,7 +84,6 @@ def upcoming_of(snapshot: PoolSnapshot | SetSnapshot) -> tuple[Upcoming, ...]:
 
 
 def _look(snapshot: Any, at: datetime) -> tuple[Plan, Iterable[Condition] | None]:
-    """Return the plan at this time, and the conditions of its status."""
     is_pool, later = isinstance(snapshot, PoolSnapshot), replace(snapshot, now=at)
     plan = plan_pool(later) if is_pool else plan_set(later)
     status: Any = (pool_status if is_pool else set_status)(later, not_yet_tried(plan), plan.waits)

@@ -1,7 +1,4 @@
-"""This module runs the demo's control plane, simulator and controller, and reads objects from the API server.
-
-All of them are child processes, and all files are temporary: the end of `running_cluster` removes everything.
-"""
+"""Runs the demo's control plane, simulator and controller as child processes, and reads objects."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -47,7 +44,6 @@ class DemoCluster:
         return View(owners=owners, vms=vms, vmis=vmis, events=events)
 
     def check(self) -> None:
-        """Raise DemoFailed if a component has ended by itself."""
         if failure := self._plane.failed():
             raise DemoFailed(failure)
 

@@ -10,8 +10,6 @@ from msgspec import Struct
 from controller.kubevirt.annotations import REPLACE_UNREADY_AFTER
 
 Command: TypeAlias = tuple[str, ...]
-"""A command as a user types it: the program and its arguments."""
-
 EXAMPLES: Final = Path(__file__).parent.parent.parent / "manifests" / "examples"
 SET_EXAMPLE: Final = EXAMPLES / "replicaset-v1alpha3.yaml"
 POOL_EXAMPLE: Final = EXAMPLES / "pool-v1beta1-vm-pool-web.yaml"
@@ -32,7 +30,6 @@ def pool_template(annotations: Any) -> dict[str, Any]:
 
 
 def changed_vm(name: str, annotations: Any) -> tuple[Command, ...]:
-    """Return the commands that give one VM these annotations, and start the VM again with them."""
     change = {"spec": {"template": {"metadata": {"annotations": annotations}}}}
     return merge_patch("vm", name, change), ("kubectl", "delete", "vmi", name, "--ignore-not-found")
 
@@ -42,16 +39,12 @@ UPDATE: Final = merge_patch("vmpool", POOL_NAME, pool_template({READY_AFTER: "2s
 
 BAD_IMAGE: Final = merge_patch("vmpool", POOL_NAME, pool_template({BEHAVIOR: "image-error"}))
 FAIL: Final = changed_vm(BROKEN, {BEHAVIOR: "fail"})
-"""The two commands that make one VM fail at every start."""
-
 MORE_SET, MORE_POOL = SET_SIZE + 2, POOL_SIZE + 2
 DETACHED: Final = f"{POOL_NAME}-2"
 HEAL_AFTER_S: Final = 5
 
 
 class Experiment(Struct, frozen=True):
-    """One experiment: its key, its name, a line for the user about its effect, and its commands."""
-
     key: str
     name: str
     purpose: str

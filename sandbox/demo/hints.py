@@ -50,7 +50,6 @@ MORE_LINES: Final[Sequence[tuple[str, tuple[Command, ...]]]] = (
         tuple(("kubectl", "vmherd", v, POOL) for v in ("tree", "why")),
     ),
 )
-"""Lines to paste that have no key. Each entry is a purpose and commands."""
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -102,12 +101,10 @@ def _typed(commands: Sequence[Command]) -> str:
 
 
 def wrapped(text: str, style: str, width: int) -> list[Text]:
-    """Return the text in lines of at most this width. Long words are divided."""
     return [Text(line, style=style) for line in textwrap.wrap(text, max(width, 1), break_on_hyphens=False)]
 
 
 def cut(lines: list[Text], number: int) -> list[Text]:
-    """Return this number of lines at most. If some are left out, the last line ends with `...`."""
     if len(lines) > number:
         lines[number - 1].truncate(len(lines[number - 1]) - 4)
         lines[number - 1].append(" ...")

@@ -1,6 +1,5 @@
 """This module runs experiments, one after the other, in a thread of its own. So the tables stay live meanwhile."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -11,13 +10,12 @@ from pathlib import Path
 
 from msgspec import structs
 
+from sandbox import processes
 from sandbox.demo.experiments import Command, Experiment
 from sandbox.demo.hints import Report
 from sandbox.kubectl import KubectlMissing, kubectl_path
 
 END_S = 3.0
-"""The seconds after which a command that does not end is killed."""
-
 PLUGIN = ("kubectl", "vmherd")
 
 
@@ -29,8 +27,7 @@ def as_process(command: Command) -> list[str]:
 
 
 def environment(kubeconfig: Path) -> Mapping[str, str]:
-    direct = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
-    return {**direct, "KUBECONFIG": str(kubeconfig), "TMPDIR": str(kubeconfig.parent)}
+    return {**processes.environment(), "KUBECONFIG": str(kubeconfig), "TMPDIR": str(kubeconfig.parent)}
 
 
 class Runner:
@@ -112,5 +109,4 @@ class Runner:
 
 
 def one_line(text: str) -> str:
-    """Return the last line of a text that is not empty, or ""."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")

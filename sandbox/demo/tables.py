@@ -14,8 +14,6 @@ from controller.kubevirt.resources import VMS
 MAX_EVENTS = 10
 FEW_EVENTS = 2
 FRAME_LINES = 2
-"""The number of lines of a table without its rows: the header and an empty line."""
-
 WIDE = 100
 """The width of a terminal in which Events have a column for the reason."""
 
@@ -27,7 +25,6 @@ UID_LENGTH = 8
 Line: TypeAlias = Sequence[str | Text]
 
 REVISION = "kubevirt.io/vm-pool-revision-name"
-"""The label on a pool's VMs and VMIs. Its value is the name of their revision."""
 
 
 class Row(Struct, frozen=True):
@@ -44,7 +41,6 @@ class Row(Struct, frozen=True):
 
     @property
     def controller(self) -> str:
-        """Return the kind of the object's controller, or ""."""
         return next(
             (str(each["kind"]) for each in self.meta.get("ownerReferences") or () if each.get("controller")), ""
         )
@@ -105,7 +101,6 @@ def draw(view: View, *, width: int, height: int) -> RenderableType:
 
 
 def _owners(view: View) -> list[Line]:
-    """Return the rows for the objects that own VMs or VMIs, with names that the user can pass to kubectl."""
     rows: list[Line] = []
     for short, each in ((short, each) for short, owners in view.owners.items() for each in owners):
         desired, current, ready, updated, status, problem = (each.cells.get(column, "") for column in OWNER_COLUMNS)

@@ -11,8 +11,8 @@ from zlib import crc32
 
 import msgspec
 
+from controller.kubevirt.vmi_types import CPU_CHANGE, MEMORY_CHANGE
 from informers.meta import ObjectMeta, labels_of
-from sandbox.conditions import without
 from sandbox.launchers.pods import (
     MIGRATION_UID,
     MIGRATIONS,
@@ -29,7 +29,7 @@ from sandbox.launchers.pods import (
     status_of,
     suffix,
 )
-from sandbox.step import Change, Delete, Patch, Step, creation, patch_of
+from sandbox.step import Change, Delete, Patch, Step, creation, patch_of, without
 from sandbox.vmi_status import state_patch
 from sandbox.vmis import FINAL_PHASES, NODE_LABEL, VMIS, CpuTopology, Memory, Reason, SimulatedVMI, VMIState
 
@@ -74,7 +74,6 @@ def answers(name: str, nodes: Mapping[str, Node]) -> bool:
 
 
 def target_for(vmi: SimulatedVMI, nodes: Mapping[str, Node]) -> str:
-    """Return the node to which the VMI migrates, or "" if no other node is schedulable."""
     others = {name: node for name, node in nodes.items() if name != vmi.node}
     return node_for(vmi.metadata, others)
 
@@ -103,9 +102,6 @@ def new_node(name: str, now: datetime) -> dict[str, Any]:
 EVACUATION: Final = "kubevirt.io/evacuationMigration"
 """The annotation of a migration whose purpose is to empty a node. The value is the node."""
 
-CPU_CHANGE: Final = "HotVCPUChange"
-MEMORY_CHANGE: Final = "HotMemoryChange"
-
 DURATION_S: Final = 1.0
 Pods = Iterable[Pod]
 
@@ -125,7 +121,6 @@ def evacuation_step(vmi: SimulatedVMI) -> Step | None:
 def migration_step(
     migration: Migration, vmi: SimulatedVMI | None, pods: Pods, nodes: Mapping[str, Node], now: datetime
 ) -> Step:
-    """Return the next step for a migration. `vmi` is the VMI of the migration, and `pods` are the VMI's Pods."""
     if phase_of(migration) in FINAL_PHASES:
         return Step()
     if vmi is None or not vmi.is_active or migration.metadata.deletion_timestamp is not None:

@@ -1,8 +1,4 @@
-"""This module simulates the virt-launcher Pod of each VMI. It is pure.
-
-The Pod is created when the VMI is scheduled, and has its node, address and readiness. In a real cluster, the VMI gets
-them from the Pod. If one of the two ends, the other ends, too.
-"""
+"""Simulates the virt-launcher Pod of each VMI. In KubeVirt, the VMI follows the Pod. This module is pure."""
 
 import zlib
 from datetime import datetime
@@ -28,11 +24,7 @@ from sandbox.vmis import (
 )
 
 CREATED_BY: Final = "kubevirt.io/created-by"
-"""The label on a Pod of a VMI. Its value is the UID of the VMI."""
-
 MIGRATION_UID: Final = "kubevirt.io/migrationJobUID"
-"""The label on a migration's target Pod. Its value is the UID of the migration."""
-
 Fields = dict[str, Any]
 
 
@@ -94,7 +86,6 @@ def phase_of(obj: Pod | Migration) -> str:
 
 
 def condition_of(obj: Pod | Node, type_: str) -> str:
-    """Return the status of a condition, or "" if the object does not have the condition."""
     condition = find_condition(status_of(obj).conditions, type_)
     return condition.status if condition is not None else ""
 
@@ -138,7 +129,6 @@ def vmi_step(vmi: SimulatedVMI, pods: tuple[Pod, ...]) -> Step:
 
 
 def pod_step(pod: Pod, vmi: SimulatedVMI | None, now: datetime) -> Step:
-    """Return the next step for a Pod of a VMI. `vmi` is None if the VMI no longer exists."""
     meta = pod.metadata
     if vmi is None or meta.deletion_timestamp is not None:
         ended: tuple[Effect, ...] = ()

@@ -1,7 +1,7 @@
 """This module runs the simulation of virt-launcher Pods, of their nodes, and of migrations."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
@@ -24,7 +24,6 @@ _BY_NAME = "name"
 
 
 InformerOf: TypeAlias = Callable[..., SharedInformer[Any]]
-"""A function that creates an informer. The keyword arguments are the index functions of the informer's cache."""
 
 
 class LauncherSimulator:
@@ -40,9 +39,11 @@ class LauncherSimulator:
         self._client = client
         self._vmi_simulator = vmi_simulator
         self._vmis: SharedInformer[SimulatedVMI] = informers[VMIS]
-        self._pods: SharedInformer[Pod] = informer_of(PODS, **{_BY_VMI: _vmi_of_pod})
+        self._pods: SharedInformer[Pod] = informer_of(PODS, **{_BY_VMI: lambda pod: filter(None, [uid_of_vmi(pod)])})
         self._nodes: SharedInformer[Node] = informer_of(NODES)
-        self._migrations: SharedInformer[Migration] = informer_of(MIGRATIONS, **{_BY_NAME: _vmi_of_migration})
+        self._migrations: SharedInformer[Migration] = informer_of(
+            MIGRATIONS, **{_BY_NAME: lambda each: [str(ObjectKey(each.metadata.namespace, each.spec.vmi_name))]}
+        )
         informers |= {PODS: self._pods, NODES: self._nodes, MIGRATIONS: self._migrations}
         self._pod_simulator = KindSimulator(PODS, self._pod_step, client, informers)
         self._migration_simulator = KindSimulator(MIGRATIONS, self._migration_step, client, informers)
@@ -67,7 +68,6 @@ class LauncherSimulator:
             await asyncio.sleep(POLL_S)
 
     def node_for(self, vmi: ObjectMeta) -> str:
-        """Return the node of the VMI's Pod, or a schedulable node, or "" if no node is schedulable."""
         bound = (pod.spec.node_name for pod in self._pods.store.by_index(_BY_VMI, vmi.uid))
         return next((name for name in bound if name), "") or nodes.node_for(vmi, self._nodes_by_name())
 
@@ -121,13 +121,3 @@ class LauncherSimulator:
     def _enqueue_migrations(self, vmi: ObjectKey) -> None:
         found = self._migrations.store.by_index(_BY_NAME, str(vmi))
         self._migration_simulator.enqueue(migration.metadata.key for migration in found)
-
-
-def _vmi_of_pod(pod: Pod) -> Iterator[str]:
-    uid = uid_of_vmi(pod)
-    if uid:
-        yield uid
-
-
-def _vmi_of_migration(migration: Migration) -> Iterator[str]:
-    yield str(ObjectKey(migration.metadata.namespace, migration.spec.vmi_name))

@@ -47,7 +47,6 @@ def validate(review: Review) -> Review:
 
 
 def answer_eviction(review: Review, denial: str) -> Review:
-    """Return the answer to the eviction of a Pod. The eviction is allowed if `denial` is empty."""
     answer = _answer(review)
     if denial:
         answer["response"] |= {"allowed": False, "status": {"message": denial, "code": 429}}

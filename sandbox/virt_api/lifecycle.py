@@ -1,8 +1,4 @@
-"""Decides what virt-api does for the subresources `start`, `stop` and `restart` of a VM. It is pure.
-
-The result is the list of patches to send, or a `Failure`. A patch of the status adds requests to
-`status.stateChangeRequests`, on which virt-controller or the simulator acts.
-"""
+"""Decides what virt-api does for `start`, `stop` and `restart` of a VM: patches, or a `Failure`. It is pure."""
 
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
@@ -68,7 +64,6 @@ RECOVERY: Final = (
 UNDERWAY: Final = "unable to complete request: stop/start already underway"
 
 SHORTEST_GRACE_S: Final = 1
-"""The grace period of the VMI in seconds for a forced restart."""
 
 
 class JsonPatch(Struct, frozen=True):
@@ -95,7 +90,6 @@ Answer: TypeAlias = tuple[JsonPatch, ...] | Failure
 
 
 def decide(subresource: str, request: Request, vm: Document, vmi: Document | None) -> Answer:
-    """Return the patches for a request to this subresource. `vmi` is the VMI with the VM's name, or None."""
     spec = vm.get("spec") or {}
     if spec.get("running") is not None and spec.get("runStrategy") is not None:
         return internal_error("running and runstrategy are mutually exclusive")
@@ -166,10 +160,7 @@ SUBRESOURCES: Final = tuple(_DECISIONS)
 
 
 def _requests(vm: Document, *changes: Operation) -> Answer:
-    """Return the patch that adds these requests and fails if there are new ones.
-
-    A stop request replaces all present requests. Any other request is rejected while requests are present.
-    """
+    """A stop request replaces all present requests. Any other request is rejected while requests are present."""
     status = vm.get("status") or {}
     if not status:
         first = {"op": "add", "path": "/status", "value": {"stateChangeRequests": [*changes]}}

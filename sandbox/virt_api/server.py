@@ -1,7 +1,6 @@
-"""Serves KubeVirt's aggregated API `subresources.kubevirt.io/v1` and its webhooks on loopback.
+"""Serves KubeVirt's aggregated API `subresources.kubevirt.io/v1` and its webhooks, and stores nothing.
 
-Subresource requests are accepted only from kube-apiserver with its front proxy certificate, which authorizes them. The
-server stores nothing: it reads the VM and its VMI, and patches the VM.
+Only kube-apiserver, with its front proxy certificate, may send subresource requests. It authorizes them.
 """
 
 import asyncio
@@ -165,7 +164,9 @@ class VirtApi:
                 await self._patch(patch, key, dry_run=bool(options.dry_run))
         except (Conflict, Invalid) as error:
             # kube-apiserver answers 422 if a test of the patch failed, because the VM has just changed.
-            return conflict(key.name, str(error)) if _is_test_failure(error) else internal_error(str(error))
+            text = str(error)
+            is_stale = isinstance(error, Conflict) or TEST_FAILED in text or "testing path" in text
+            return conflict(key.name, text) if is_stale else internal_error(text)
         except ApiError as error:
             return internal_error(str(error))
         return None
@@ -211,10 +212,6 @@ class VirtApi:
             change = msgspec.json.encode({"metadata": {"uid": vmi["metadata"]["uid"]}, "status": status})
             await self._client.patch(VMIS, key, change, content_type=PatchType.MERGE)
         return verdict
-
-
-def _is_test_failure(error: ApiError) -> bool:
-    return isinstance(error, Conflict) or TEST_FAILED in str(error) or "testing path" in str(error)
 
 
 def _answer(failure: Failure) -> web.Response:

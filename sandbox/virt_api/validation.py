@@ -1,13 +1,4 @@
-"""This module finds the reasons to reject an object, as KubeVirt's validating webhooks do. All functions are pure.
-
-The messages and fields are those of KubeVirt 1.9. These checks are simulated:
-
-- the template, the run strategy, the disks and the dataVolumeTemplates of a VM
-- changes of a VM during a snapshot or restore
-- the disks, the spec and the reserved labels of a VMI
-- the selectors of replica sets and pools
-- changes of the spec of a DataVolume, which CDI rejects
-"""
+"""Finds the reasons to reject an object, as docs/sandbox.md lists them. The messages are those of KubeVirt 1.9."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final

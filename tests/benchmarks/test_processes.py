@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from benchmarks import process_tree
+from benchmarks import controllers as process_tree
 
 BUSY = "import time; end = time.process_time() + 0.1\nwhile time.process_time() < end: pass"
 

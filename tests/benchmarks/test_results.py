@@ -2,10 +2,11 @@
 
 import pytest
 
-from benchmarks import figures, runner
+from benchmarks import __main__ as runner
+from benchmarks import figures
 from benchmarks.case import About, Case, Conditions, Measure, Result, Setting
 from benchmarks.cases import CASES
-from benchmarks.table import table
+from benchmarks.figures import table
 
 QUIET, BUSY = (Conditions("2026-11-22", 2, "3.11.7", "abc1234", others) for others in (0.01, 0.6))
 

@@ -4,8 +4,8 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
+from benchmarks.cases.fleets import Replay, running_replay
 from benchmarks.fleet import Size
-from benchmarks.replay.client import Replay, running_replay
 from controller import app
 from controller.config.settings import Config
 

@@ -33,7 +33,7 @@ from informers.meta import ObjectKey
 from informers.store import Added, Removed, Store, Updated
 from plugin.views.edits import Edit, json_patch
 from plugin.views.pools import visible_members
-from plugin.views.situations import situation_from_status
+from plugin.views.situation import situation_from_status
 from tests import builders
 from tests import pool_builders as pools
 from tests.builders import NOW

@@ -21,16 +21,14 @@ from controller.replicaset.status import outcome_notices as set_notices
 from controller.runtime.actions import Done, Rejected
 from controller.runtime.dry_run import dry_run_report
 from informers.errors import Invalid
+from plugin.reading import situation_of
 from plugin.ui.pages import fleet_page, object_page
 from plugin.views.disks import disk_lines, disk_steps
 from plugin.views.forecast import forecast_lines, forecast_of
-from plugin.views.history import history_lines
+from plugin.views.history import history_lines, history_of_pool, history_of_set
 from plugin.views.listing import list_lines, tree_lines
-from plugin.views.pool_history import history_of_pool
 from plugin.views.reasons import reasons_of, why_lines
 from plugin.views.scaling import preview, preview_lines, with_replicas
-from plugin.views.set_history import history_of_set
-from plugin.views.situations import situation_of
 from plugin.views.upcoming import upcoming_of
 from tests import builders
 from tests import pool_builders as pools

@@ -61,12 +61,11 @@ UNMEASURED = {
     # Commands of the plugin, each of which runs once, on the machine of its user.
     "plugin/views/disks.py": {"lost_by_undo", "_sentence", "_differs_in_disks"},
     "plugin/views/edits.py": {"edited"},
-    "plugin/views/history.py": {"find_revision", "previous_revision", "undo_edits", "owner_in_git"},
+    "plugin/views/history.py": {"find_revision", "previous_revision", "undo_edits", "owner_in_git", "staying_vmis"},
     "plugin/views/listing.py": {"sorted_by"},
     "plugin/views/membership.py": {"owner_kind", "controller", "detach_edits", "adopt_edits", "_without_notes"},
     "plugin/views/reasons.py": {"member_line", "is_well", "leader_of"},
     "plugin/views/rollout.py": {"behind_kubevirt"},
-    "plugin/views/set_history.py": {"staying_vmis"},
     "plugin/views/steering.py": {"restart_edits"},
     "plugin/views/tables.py": {"coloured_column"},
 }

@@ -70,8 +70,8 @@ def test_the_dashboard_of_the_fleet_queries_the_metrics_of_the_kind():
     board = json.loads(asked_of(f"{module}.fleet_dashboard(open('tools/chart/fleet.json.in').read())"))
     panels = {panel["title"]: panel["targets"] for panel in board["panels"] if "targets" in panel}
     assert [target["legendFormat"] for target in panels["Objects by kind"]] == ["replica sets", "pools", "flocks"]
-    assert "count(max by (namespace, name) (example_vmflock_info{" in panels["Objects by kind"][2]["expr"]
-    assert " + sum(max by (namespace, name) (example_vmflock_paused{" in panels["Paused"][0]["expr"]
+    assert "count(max by (cluster, namespace, name) (example_vmflock_info{" in panels["Objects by kind"][2]["expr"]
+    assert " + sum(max by (cluster, namespace, name) (example_vmflock_paused{" in panels["Paused"][0]["expr"]
 
 
 def test_the_demo_shows_the_objects_of_the_kind():

@@ -4,7 +4,7 @@ from rich.console import Console
 
 from sandbox.demo.tables import Row, View, draw
 from tests.sandbox.demo.objects import event, owner, set_vmi, vm, vmi
-from tools.pictures.scrub import clean_objects
+from tools.pictures.__main__ import clean_objects
 
 
 def a_run(letter: str, number: int) -> View:

@@ -13,9 +13,8 @@ from informers.http.configuration import load_credentials
 from informers.http.kubeconfig import ConfigurationError
 from plugin.cli import verb_first
 from plugin.completion import COMPLETION_S
-from plugin.connection import connect
+from plugin.connection import connect, proxy_for
 from plugin.flags import Flags
-from plugin.proxy import proxy_for
 from tests.informers.faultserver import FaultServer, answer, credential, listening, script, tls_of, write_kubeconfig
 from tests.informers.subjects import CONFIGMAPS
 

@@ -15,7 +15,7 @@ from controller.kubevirt.live_updates import NO_METHOD, RolloutSettings
 from controller.pool.members.snapshot import LiveUpdates
 from controller.pool.plan import plan
 from controller.runtime.actions import Delete, ThreeWayMerge
-from plugin.manifests import LAST_APPLIED, apply_edits, read_manifest
+from plugin.commands.plan import LAST_APPLIED, apply_edits, read_manifest
 from plugin.views.edits import edited
 from plugin.views.forecast import forecast_lines, forecast_of
 from plugin.views.scaling import with_owner

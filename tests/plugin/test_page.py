@@ -30,7 +30,8 @@ def is_own(command: click.Command) -> bool:
 
 def read_by(command: LazyCommand) -> str:
     """What the arguments of a command name: "members" (VMs and VMIs), or "subjects" (pools and sets)."""
-    return "members" if command.module in ("plugin.commands.marks", "plugin.commands.membership") else "subjects"
+    module = command.module.partition(":")[0]
+    return "members" if module in ("plugin.commands.marks", "plugin.commands.membership") else "subjects"
 
 
 @pytest.mark.parametrize("line", COMMANDS)

@@ -23,9 +23,9 @@ from plugin.commands.ui import redirect_to
 from plugin.connection import Failed, Session
 from plugin.flags import Flags
 from plugin.ui.html import tag
+from plugin.ui.look import Changes
 from plugin.ui.pages import object_page
 from plugin.ui.server import serving
-from plugin.ui.watches import Changes
 from plugin.views.reasons import Reason
 from plugin.views.situation import situation_from_status
 from tests import pool_builders

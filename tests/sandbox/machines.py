@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from informers.meta import ObjectKey, ObjectMeta, is_controlled_by
 from informers.objects import PatchType
 from informers.resource import Resource
@@ -19,7 +20,7 @@ from sandbox.settings import DEFAULT, SimulationSettings
 from sandbox.step import Change, Create, Delete, Patch, Step
 from sandbox.vm_status import RelatedObjects
 from sandbox.vmis import VMIS
-from sandbox.vms import REVISIONS, VMS
+from sandbox.vms import VMS
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.requests import Document
 from tests.fakes.virtual_time import run
@@ -164,7 +165,7 @@ class Machines:
                 and any(owner.uid == vm["metadata"]["uid"] for owner in obj.metadata.owner_references or ())
             )
             return behavior.next_step(obj, self.now, first_seen, vm_exists=vm_exists, defaults=self.defaults)
-        if resource is REVISIONS:
+        if resource is CONTROLLER_REVISIONS:
             return Step()
         if resource is DATA_VOLUMES:
             return volume_step(obj, self._decoded(CLAIMS).get(obj.metadata.name), self.now, first_seen)
@@ -175,7 +176,7 @@ class Machines:
         return claim_step(obj, self._decoded(PERSISTENT_VOLUMES).get(obj.volume_key.name), users, self.now)
 
     def _around(self, vm: ObjectMeta) -> RelatedObjects:
-        revisions = self._decoded(REVISIONS)
+        revisions = self._decoded(CONTROLLER_REVISIONS)
         return RelatedObjects(
             vmi=self._decoded(VMIS).get(vm.name),
             revisions={name: each for name, each in revisions.items() if is_controlled_by(each.metadata, vm.uid)},

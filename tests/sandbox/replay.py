@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from informers.resource import Resource
 from sandbox.settings import BEHAVIOR, SimulationSettings
 from sandbox.vmis import VMIS
-from sandbox.vms import REVISIONS, VMS
+from sandbox.vms import VMS
 from tests.fakes.garbage import collect_garbage
 from tests.fakes.requests import Document
 from tests.sandbox.machines import Machines
@@ -122,7 +123,7 @@ class Replay:
         known = {obj["metadata"]["uid"] for obj in self._before}
         for event in self.machines.server.events:
             obj = json.loads(event.body)
-            if event.version > self._began and event.resource is not REVISIONS:
+            if event.version > self._began and event.resource is not CONTROLLER_REVISIONS:
                 uid = obj["metadata"]["uid"]
                 yield "DELETED" if event.deleted else "MODIFIED" if uid in known else "ADDED", obj
                 known.add(uid)
@@ -142,7 +143,7 @@ class Replay:
                 "data": {"spec": obj["spec"]},
                 "revision": meta["generation"],
             }
-            self.machines.create(REVISIONS, revision)
+            self.machines.create(CONTROLLER_REVISIONS, revision)
         return made
 
     def _act(self, action: str) -> None:

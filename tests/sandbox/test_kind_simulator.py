@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from informers.meta import ObjectKey, controller_of
-from sandbox.conditions import adoption
 from sandbox.datavolumes import DATA_VOLUMES, SimulatedDataVolume
 from sandbox.kind_simulator import KindSimulator
-from sandbox.step import Step
+from sandbox.step import Step, adoption
 from sandbox.vms import VMS, SimulatedVM
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.caches import LaggingCache

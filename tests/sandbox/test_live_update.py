@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from sandbox import live_update
 from sandbox.live_update import merge_patch_for
 from sandbox.vmis import VMIS
-from sandbox.vms import REVISIONS, VMS
+from sandbox.vms import VMS
 from tests.fakes.requests import Document
 from tests.sandbox.machines import Machines, vm_document
 
@@ -169,10 +170,10 @@ def test_the_start_of_a_vm_is_recorded_in_one_revision_with_the_vms_spec() -> No
     machines = running()
     uid = machines.uid(VMS)
     change(machines, {"domain": {"machine": {"type": "q35"}}})
-    assert list(machines.server.documents(REVISIONS)) == [f"revision-start-vm-{uid}-1"]
+    assert list(machines.server.documents(CONTROLLER_REVISIONS)) == [f"revision-start-vm-{uid}-1"]
     machines.delete(VMIS, "vm")
     machines.live(5)
-    [revision] = machines.server.documents(REVISIONS).values()
+    [revision] = machines.server.documents(CONTROLLER_REVISIONS).values()
     assert revision["metadata"]["name"] == f"revision-start-vm-{uid}-2"
     assert revision["metadata"]["ownerReferences"] == [
         {

@@ -24,13 +24,11 @@ from controller.runtime.actions import Delete, Plan, label_of
 from controller.runtime.members.groups import one_by_one
 from informers.meta import ObjectKey
 from informers.store import Store
-from plugin.views.history import previous_revision, template_in
-from plugin.views.pool_history import history_of_pool
+from plugin.reading import situation_of
+from plugin.views.history import history_of_pool, history_of_set, previous_revision, template_in
 from plugin.views.reasons import Reason, reasons_of
 from plugin.views.scaling import preview
-from plugin.views.set_history import history_of_set
 from plugin.views.situation import Situation
-from plugin.views.situations import situation_of
 from plugin.views.steering import Refused
 from tests.fakes.requests import AnyResource, Document
 from tests.simulation.features import in_force

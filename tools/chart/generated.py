@@ -1,19 +1,6 @@
-"""The list of generated files, and their content.
+"""The content of the generated files of the chart and of manifests/, which `python -m tools.chart` writes.
 
-    charts/vmherd/files/crds/            from manifests/crds/, byte for byte
-    charts/vmherd/templates/_rules.tpl   from controller/preflight/permissions.py
-    charts/vmherd/templates/_kinds.tpl   from controller/kinds.py
-    charts/vmherd/templates/_annotations.tpl  from controller/replicas/catalogue.py
-    charts/vmherd/files/dashboards/fleet.json  from tools/chart/fleet.json.in and controller/kinds.py
-    charts/vmherd/values.schema.json     from charts/vmherd/values.yaml
-    charts/vmherd/files/defaults.json    from charts/vmherd/values.yaml
-    charts/vmherd/README.md              from charts/vmherd/values.yaml and tools/chart/README.md.in
-    charts/vmherd/Chart.yaml             its icon, from charts/icon.svg; version and address, from pyproject.toml
-    Dockerfile                           its version, from pyproject.toml
-    manifests/controller/, alongside/, controllerpolicy/, takeover/role.yaml  from the chart, as Helm renders it
-
-This module writes none of these files; `python -m tools.chart` writes them. The files in manifests/ need the other
-generated files. So Helm renders a temporary copy of the chart, in which the generated files are up to date.
+The files in manifests/ need the other generated files. So Helm renders a temporary copy of the chart.
 """
 
 import base64
@@ -37,11 +24,6 @@ from tools.release.project import Project, read_project
 
 ICON_PREFIX = "data:image/svg+xml;base64,"
 MARKER = "@VERSION@"
-
-
-def with_icon(about: str, picture: bytes) -> str:
-    """Return the text of `Chart.yaml` with this picture as its icon. Raises ValueError if the text has no icon."""
-    return _replaced(about, r"^icon: .*$", f"icon: {ICON_PREFIX}{base64.b64encode(picture).decode()}", "icon")
 
 
 def with_facts(about: str, known: Project) -> str:
@@ -94,6 +76,8 @@ def chart_files() -> dict[Path, str]:
     definitions = sorted((ROOT / "manifests" / "crds").glob("*.yaml"))
     values = read_values((CHART / "values.yaml").read_text())
     known = read_project(ROOT)
+    about = with_facts((CHART / "Chart.yaml").read_text(), known)
+    icon = base64.b64encode((ROOT / "charts" / "icon.svg").read_bytes())
     return {
         **{CHART / "files" / "crds" / path.name: path.read_text() for path in definitions},
         CHART / "templates" / "_rules.tpl": rules.template(),
@@ -102,9 +86,7 @@ def chart_files() -> dict[Path, str]:
         CHART / "files" / "dashboards" / "fleet.json": fleet_dashboard((SOURCES / "fleet.json.in").read_text()),
         CHART / "files" / "defaults.json": json.dumps({each.name: each.default for each in values}, indent=2) + "\n",
         CHART / "values.schema.json": schema.document(values),
-        CHART / "Chart.yaml": with_icon(
-            with_facts((CHART / "Chart.yaml").read_text(), known), (ROOT / "charts" / "icon.svg").read_bytes()
-        ),
+        CHART / "Chart.yaml": _replaced(about, r"^icon: .*$", f"icon: {ICON_PREFIX}{icon.decode()}", "icon"),
         CHART / "README.md": readme((SOURCES / "README.md.in").read_text().replace(MARKER, known.version), values),
         ROOT / "Dockerfile": dockerfile((ROOT / "Dockerfile").read_text(), known),
     }

@@ -1,8 +1,4 @@
-"""Provides Helm 3 and Helm 4 from the cache, or builds them. The Go modules in `tools/helm` pin the versions.
-
-A Helm on the PATH is not used, because it can be any version. `python -m tools.chart.helm` provides both versions and
-prints their paths. The first build takes some minutes on two cores.
-"""
+"""Provides Helm 3 and Helm 4 of the versions in `tools/helm`, from the cache or from a build of some minutes."""
 
 import re
 import sys
@@ -26,7 +22,6 @@ def find_helm(major: int) -> Path:
 
 
 def pinned(major: int) -> str:
-    """Return the pinned version, such as "v3.22.0"."""
     return _required(major, f"helm.sh/helm/v{major}")
 
 

@@ -20,7 +20,10 @@ def template() -> str:
         _text("vmherd.nouns", _nouns(KINDS)),
         _text("vmherd.nounsOfKubeVirt", _nouns(kind for kind in KINDS if kind.loop_flag)),
         _text("vmherd.nounsWithFinalizer", _nouns(kind for kind in KINDS if kind.finalizer)),
-        _text("vmherd.ownVersions", "\n".join(map(_own_version, KINDS))),
+        _text(
+            "vmherd.ownVersions",
+            "\n".join(f"{k.noun}s: {k.group}/{k.version} to {k.own_group}/{k.version}" for k in KINDS),
+        ),
         _text("vmherd.stopPatch", msgspec.json.encode(stop_patch()).decode()),
     ]
     definitions = "\n".join(map(_definition, KINDS))
@@ -41,13 +44,8 @@ def _text(name: str, text: str) -> str:
 
 
 def _nouns(kinds: Iterable[Kind[Any]]) -> str:
-    """Return the nouns of these kinds as a part of a sentence, such as `replica sets and pools`."""
     *others, last = (f"{kind.noun}s" for kind in kinds)
     return f"{', '.join(others)} and {last}" if others else last
-
-
-def _own_version(kind: Kind[Any]) -> str:
-    return f"{kind.noun}s: {kind.group}/{kind.version} to {kind.own_group}/{kind.version}"
 
 
 def _definition(kind: Kind[Any]) -> str:

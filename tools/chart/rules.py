@@ -1,8 +1,4 @@
-"""The RBAC rules of the chart's roles, as named Helm templates.
-
-The controller's rules come from `controller.preflight.permissions`. The controller's startup check uses the same list
-of permissions. The rules for users of replica sets and pools are defined here.
-"""
+"""The RBAC rules of the chart's roles: the controller's from its own list of permissions, and those of users."""
 
 from collections.abc import Iterable, Mapping
 
@@ -51,16 +47,13 @@ class Rule(Struct, frozen=True):
 
 def template() -> str:
     parts = {**controller_rules(), **command_rules(), **user_rules()}
-    return HEADER + "".join(_define(name, rules) for name, rules in parts.items())
+    texts = {name: "".join(map(_yaml, rules)) for name, rules in parts.items()}
+    defined = (f'\n{{{{- define "vmherd.rules.{name}" }}}}\n{text}{{{{- end }}}}\n' for name, text in texts.items())
+    return HEADER + "".join(defined)
 
 
 def controller_rules() -> dict[str, tuple[Rule, ...]]:
-    """Return the controller's rules.
-
-    There is one set of rules for each of these tasks: work in the watched namespaces, leader election, the flag
-    `--observe`, disruption budgets, live migrations, the check of KubeVirt's own controllers, live updates, and
-    the authorization of metrics scrapes.
-    """
+    """Return a set of rules for each task of the controller, such as leader election and the flag `--observe`."""
     working = structs.replace(
         Config(
             mode=Mode.ALONGSIDE.value,
@@ -160,10 +153,6 @@ def rules_for(permissions: Iterable[Permission]) -> tuple[Rule, ...]:
         Rule(group, tuple(plurals), wanted_verbs, (name,) if name else ())
         for (group, wanted_verbs, name), plurals in resources.items()
     )
-
-
-def _define(name: str, rules: Iterable[Rule]) -> str:
-    return f'\n{{{{- define "vmherd.rules.{name}" }}}}\n' + "".join(map(_yaml, rules)) + "{{- end }}\n"
 
 
 def _yaml(rule: Rule) -> str:

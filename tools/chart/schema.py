@@ -1,7 +1,4 @@
-"""The JSON schema of the chart's values, from `values.yaml`, with further limits from `schema.yaml`.
-
-A name that is not in `values.yaml` is rejected. So a typo stops an installation.
-"""
+"""The JSON schema of the chart's values, from `values.yaml` and the limits in `schema.yaml`. A typo is an error."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,10 +28,9 @@ class Uncommented(ValueError):
 
 @cache
 def read_values(source: str) -> tuple[Value, ...]:
-    """Return all values of `values.yaml` with the comments above them, in the order of the file. Raises Uncommented.
+    """Return all values of `values.yaml` with the comments above them, in order. Raises Uncommented.
 
-    A mapping with a comment is a single value. A mapping without a comment is a section, and each value in it needs a
-    comment. So `values.yaml` is the only source of the descriptions.
+    A mapping with a comment is a value. One without a comment is a section, and each value in it needs a comment.
     """
     root = yaml.compose(source, Loader=yaml.SafeLoader)
     if not isinstance(root, yaml.MappingNode):

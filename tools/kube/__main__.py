@@ -1,8 +1,4 @@
-"""Builds the control plane of an older Kubernetes: `python -m tools.kube 1.30` prints the directory of its programs.
-
-The Go modules in this folder pin the versions, as `sandbox/kube` does for the newest Kubernetes. etcd is the same for
-all.
-"""
+"""Builds the control plane of an older Kubernetes: `python -m tools.kube 1.30` prints its directory."""
 
 import re
 import sys

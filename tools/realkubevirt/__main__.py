@@ -1,7 +1,6 @@
 """Brings up KubeVirt from its source on a real node, and runs a command on it: `python -m tools.realkubevirt SOURCE`.
 
-SOURCE is a checkout of KubeVirt. The command finds KUBECONFIG in its environment. Without a command, the cluster stays
-up until Ctrl-C. Needs root, a gigabyte of memory for each VM, and Debian's packages.
+Without a command, the cluster stays up until Ctrl-C. Needs root, a gigabyte for each VM, and Debian's packages.
 """
 
 import argparse

@@ -1,12 +1,4 @@
-"""`python -m tools.reference` writes the pages. With `--check` it writes nothing and prints the outdated pages.
-
-docs/reference/api.md          from the CRDs in manifests/crds/ and tools/reference/api.md.in
-docs/reference/annotations.md  from controller/replicas/catalogue.py and tools/reference/annotations.md.in
-docs/reference/events.md       from the reasons in controller/ and tools/reference/events.md.in
-docs/reference/flags.md        from the commands of the program and tools/reference/flags.md.in
-README.md, docs/performance.md, docs/scaling.md  the figures of benchmarks/figures.json in them
-docs/live-changes.md           from tests/recordings/live-changes.json and tests/realkubevirt/live-changes.md.in
-"""
+"""`python -m tools.reference` writes the pages. With `--check`, it only prints the outdated pages."""
 
 import sys
 from pathlib import Path

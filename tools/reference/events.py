@@ -100,8 +100,8 @@ def _constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def _reasons_in(tree: ast.Module, constants: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
-    notices = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_notice(node)]
-    for notice in notices:
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    for notice in (call for call in calls if ast.unparse(call.func) == "Notice"):
         given = {keyword.arg: keyword.value for keyword in notice.keywords}
         warning = not isinstance(given.get("warning"), ast.Constant)
         for part in ast.walk(given["reason"]):
@@ -115,7 +115,3 @@ def _reasons_in(tree: ast.Module, constants: Mapping[str, str]) -> Iterator[tupl
             yield node.value, "Successful" not in node.value
             if OPPOSITE.fullmatch(node.value):
                 yield node.value.replace("Successful", "Failed"), True
-
-
-def _is_notice(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Name) and call.func.id == "Notice"

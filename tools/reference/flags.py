@@ -1,6 +1,6 @@
 """The page of all flags, from the commands of the program."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -42,16 +42,13 @@ def _described(name: str, command: click.Command) -> Iterable[str]:
     yield f"## {name}\n\n{sentence(command.help or '')}\n"
     if isinstance(command, Command):
         for title, options in command.groups.items():
-            yield f"### {name}: {title[0].lower()}{title[1:]}\n\n{_with_variables(options)}"
+            rows = [(_name(option), _default(option), sentence(option.help or "")) for option in options]
+            text = table(("flag, variable", "default", "meaning"), rows)
+            yield f"### {name}: {title[0].lower()}{title[1:]}\n\n{text}"
     else:
         plain = [param for param in command.params if isinstance(param, click.Option)]
         if plain:
             yield _plain(plain)
-
-
-def _with_variables(options: Sequence[Option]) -> str:
-    rows = [(_name(option), _default(option), sentence(option.help or "")) for option in options]
-    return table(("flag, variable", "default", "meaning"), rows)
 
 
 def _name(option: Option) -> str:
@@ -75,7 +72,6 @@ def _plain(options: Iterable[click.Option]) -> str:
 
 
 def _plain_default(option: click.Option) -> str:
-    """The default as a user writes it, or "" if the flag has none."""
     if option.is_flag:
         return "on" if option.default is True else "off"
     return code(str(option.default)) if isinstance(option.default, str | int | float) and option.default != "" else ""

@@ -20,8 +20,6 @@ LABELS: Final = {
         "the name of the pool that has kept the disk of a deleted VM; other pools do not use the disk",
     ),
 }
-"""For each label: the objects that have it, and its meaning."""
-
 SOURCE: Final = Path(__file__).with_name("annotations.md.in")
 HEADER: Final = ("annotation", "on", "value", "meaning", "with another value")
 
@@ -71,7 +69,6 @@ def page() -> str:
 
 
 def known_names() -> set[str]:
-    """The labels and annotations in the code, without the prefix itself."""
     values: Mapping[str, object] = vars(names)
     found = {value for value in values.values() if isinstance(value, str) and value.startswith(names.PREFIX)}
     return found - {names.PREFIX}

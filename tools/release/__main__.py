@@ -1,7 +1,4 @@
-"""`python -m tools.release X.Y.Z` makes all files of a release in `dist/X.Y.Z`. The exit code is 0, or 1 with one line.
-
-It makes no tag, and pushes nothing.
-"""
+"""`python -m tools.release X.Y.Z` makes all files of a release in `dist/X.Y.Z`. It pushes nothing."""
 
 import argparse
 import hashlib

@@ -1,7 +1,4 @@
-"""The packages of a release: the source distribution, the wheel and the chart.
-
-setuptools and Helm store times and modes of files, so their archives are written again.
-"""
+"""The packages of a release. setuptools and Helm store times and modes of files, so archives are written again."""
 
 import gzip
 import io

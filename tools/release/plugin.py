@@ -26,8 +26,6 @@ PLATFORMS = {
     "darwin-amd64": "x86_64-apple-darwin",
     "darwin-arm64": "aarch64-apple-darwin",
 }
-"""The names of the platforms for krew, and for uv."""
-
 COMPILED = "msgspec"
 """The package that needs its extension modules. The others work without, and those would be most of the archive."""
 
@@ -42,7 +40,6 @@ HERE = Path(__file__).parent
 
 
 def archive(uv: Path, platform: str, wheel: Path, *, source: Path, scratch: Path, epoch: int) -> bytes:
-    """Return an archive with a program, the pinned packages, the content of the wheel, and the licence."""
     directory, library = scratch / platform, scratch / platform / "lib"
     lock = source / ".ci" / "requirements-plugin.txt"
     [pin] = re.findall(rf"^{COMPILED}==.*(?:\n +--hash=.*)+", lock.read_text(), re.MULTILINE)

@@ -55,7 +55,6 @@ class Project:
     license: str
     maintainer: str
     email: str = ""
-    """The address of the first author, or ""."""
 
     def download(self, file: str) -> str:
         return f"{self.home}/releases/download/v{self.version}/{file}"
@@ -68,7 +67,6 @@ class Commit:
     """Seconds since 1970. All timestamps in the release have this value."""
 
     notes: str
-    """The section of CHANGELOG.md for the release."""
 
 
 def read_project(root: Path) -> Project:

@@ -13,12 +13,12 @@ from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.label_selectors import LabelSelector, SelectorRequirement
 from controller.apimachinery.owner_references import controller_reference
 from controller.cli import main
-from controller.commands.expose import Settings, service_request
 from controller.kinds import POOLS, REPLICA_SETS, Kind
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.services import NOT_COMMON, ServicePort, ServiceRequest, choose_selector, make_service
 from plugin.cli import main as kubectl_vmherd
+from plugin.commands.operators import service_request
 from tests import builders, pool_builders
 
 SSH = ServicePort(27017, target_port=22)
@@ -162,7 +162,7 @@ def test_an_unreadable_template_is_an_error_only_without_a_port():
 
 def test_all_options_are_in_the_manifest():
     wish = service_request(
-        Settings(
+        dict(
             name="s",
             port=80,
             target_port="web",
@@ -189,8 +189,8 @@ def test_all_options_are_in_the_manifest():
 
 
 def test_two_families_prefer_dual_stack_unless_a_policy_is_set():
-    assert service_request(Settings(ip_family="IPv4"), "").ip_family_policy == ""
-    wish = service_request(Settings(ip_family="IPv4,IPv6", ip_family_policy="RequireDualStack"), "")
+    assert service_request(dict(ip_family="IPv4"), "").ip_family_policy == ""
+    wish = service_request(dict(ip_family="IPv4,IPv6", ip_family_policy="RequireDualStack"), "")
     assert wish.ip_family_policy == "RequireDualStack"
 
 

@@ -27,8 +27,8 @@ from controller.replicaset.status import next_status
 from controller.replicaset.status import next_status as set_status
 from controller.runtime.actions import Create, Plan, RemoveOwnerReference
 from informers.meta import ObjectMeta
+from plugin.reading import situation_of
 from plugin.views.reasons import reasons_of
-from plugin.views.situations import situation_of
 from tests import pool_builders
 from tests.builders import NOW, replicaset, snapshot, vmi
 from tests.pool_builders import pool, vm, vm_spec, vms

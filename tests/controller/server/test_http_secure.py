@@ -8,8 +8,7 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controller.metrics.page import Page
-from controller.metrics.registry import Metrics
+from controller.metrics.registry import Metrics, Page
 from controller.server.authorization import Denial
 from controller.server.certificates import FileCertificate, SelfSignedCertificate
 from controller.server.http import BindError, HttpServer, Secure
