@@ -11,14 +11,14 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 import structlog
 
 from controller.apimachinery.field_error import FieldError
-from controller.apimachinery.indexes import NAMESPACE, by_namespace
+from controller.apimachinery.indexes import NAMESPACE, OWNER_UID, by_namespace, by_owner_uid
 from controller.apimachinery.three_way_merge import PLAIN
 from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.events.recorder import EventRecorder, ref_of
 from controller.kinds import Kind
 from controller.kubevirt.live_updates import RolloutSettings
-from controller.kubevirt.resources import DISRUPTION_BUDGETS
+from controller.kubevirt.resources import DISRUPTION_BUDGETS, MIGRATIONS
 from controller.leaderelection.own_thread import Elected, elected_in_own_thread
 from controller.metrics.objects import Figures, SetFigures
 from controller.metrics.registry import Metrics
@@ -79,6 +79,9 @@ class Cache(NamedTuple):
 
 BUDGET_CACHE: Final = Cache({NAMESPACE: by_namespace}, without_foreign_annotations, is_optional=True)
 """The cache of PodDisruptionBudgets, which exists only with the flag `--disruption-budgets` (P27)."""
+
+MIGRATION_CACHE: Final = Cache({OWNER_UID: by_owner_uid}, without_foreign_annotations, is_optional=True)
+"""The cache of live migrations, which exists only with the flag `--migrations` (P13)."""
 
 
 class Platform(NamedTuple):
@@ -168,6 +171,8 @@ def assemble_kinds(parts: Parts, kinds: Iterable[Kind[Any]]) -> tuple[list[Assem
     needs = [module.CACHES for module in modules]
     if parts.config.disruption_budgets:
         needs.append({DISRUPTION_BUDGETS: BUDGET_CACHE})
+    if parts.config.migrations:
+        needs.append({MIGRATIONS: MIGRATION_CACHE})
     caches = merged_caches(needs)
     shared = {resource: parts.informer(resource, cache) for resource, cache in caches.items()}
     common = parts._replace(caches=shared)

@@ -205,6 +205,10 @@ BUDGETS: Final = Access(resources.DISRUPTION_BUDGETS, (*READ, *_WRITE))
 """What all kinds need with the flag `--disruption-budgets` (P27)."""
 
 
+MIGRATIONS: Final = Access(resources.MIGRATIONS, (*READ, "create", "delete"))
+"""What pools need with the flag `--migrations` (P13)."""
+
+
 def types_of(kinds: Sequence[Kind[Any]]) -> Mapping[str, tuple[Kind[Any], str]]:
     """Return the kind and the API group for each type name that a user may write. kubectl accepts the same names."""
     return {

@@ -13,12 +13,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.apimachinery.indexes import OWNER_UID
-from controller.assembly import BUDGET_CACHE, Cache
+from controller.assembly import BUDGET_CACHE, MIGRATION_CACHE, Cache
 from controller.config.modes import Mode
 from controller.config.settings import Config, read_published
 from controller.kinds import POOLS, Kind
+from controller.kubevirt.annotations import MIGRATE, is_marked
 from controller.kubevirt.live_updates import RolloutSettings
-from controller.kubevirt.resources import CONTROLLER_REVISIONS, DISRUPTION_BUDGETS, VMIS, VMS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, DISRUPTION_BUDGETS, MIGRATIONS, VMIS, VMS
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.leaderelection.lease import SETTINGS
 from controller.leaderelection.other_leader import leases_named
@@ -232,6 +233,9 @@ class Reader:
             budgets = await self._store(DISRUPTION_BUDGETS, BUDGET_CACHE, namespace)
             # Without permission to read them, nothing is said about budgets.
             stores |= {DISRUPTION_BUDGETS: budgets} if DISRUPTION_BUDGETS.name not in self.missing else {}
+        if config.migrations and any(is_marked(each.metadata, MIGRATE) for each in owners):
+            migrations = await self._store(MIGRATIONS, MIGRATION_CACHE, namespace)
+            stores |= {MIGRATIONS: migrations} if MIGRATIONS.name not in self.missing else {}
         if self.missing.keys() & {cached.name for cached in caches if cached not in without}:
             return None
         held: Store[Any] = Store(indexes=module.OWNER_CACHE.indexes)
@@ -255,7 +259,7 @@ class Reader:
                 return each
         is_there = not isinstance(self._kubevirt, Absent)
         mode = Mode.TAKEOVER if is_there and resource.group == kind.group else Mode.STANDALONE
-        return Config(mode=mode.value, disruption_budgets=True)
+        return Config(mode=mode.value, disruption_budgets=True, migrations=True)
 
     async def _store(self, resource: Resource[Any], cache: Cache, namespace: str) -> Store[Any]:
         """Return a cache with the objects of a resource. If the user may not read them, the cache is empty."""

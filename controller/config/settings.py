@@ -57,6 +57,7 @@ class Config(KindGroups, frozen=True, kw_only=True):
     observe: bool = False
     revision_history: int = 5
     disruption_budgets: bool = False
+    migrations: bool = False
     watch_namespaces: tuple[str, ...] = ()
     workers: int = 10
     burst: int = 250
@@ -113,7 +114,7 @@ class Config(KindGroups, frozen=True, kw_only=True):
 DEFAULTS = Config()
 
 PUBLISHED = (
-    *("mode", "burst", "max_replicas", "revision_history", "disruption_budgets"),
+    *("mode", "burst", "max_replicas", "revision_history", "disruption_budgets", "migrations"),
     *(kind.group_setting for kind in KINDS),
 )
 """The settings that plans depend on. The leader publishes them, so that the plugin makes the same plans."""
@@ -204,6 +205,11 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
             "disruption_budgets",
             "keep a PodDisruptionBudget for each object with the annotation vmherd.dev/disruption-budget; needs "
             "permission to watch and write them",
+        ),
+        _switch(
+            "migrations",
+            "start the live migrations that pools with the annotation vmherd.dev/migrate need; needs permission to "
+            "watch, create and delete them",
         ),
         _option(
             "sync_timeout_s",

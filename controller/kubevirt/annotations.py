@@ -113,6 +113,11 @@ only where KubeVirt can, `restart` also restarts VMs, and `recreate` also delete
 value counts as `live`.
 """
 
+MIGRATE: Final = "vmherd.dev/migrate"
+"""An annotation on a pool. With the value "true", the controller starts the live migrations that end live changes of
+the pool's VMs, if KubeVirt starts none (P13).
+"""
+
 RESTART: Final = "restart"
 """The value of `MOST_DISRUPTIVE` that allows an update to restart VMs, and not to delete them."""
 

@@ -79,12 +79,14 @@ class RolloutSettings(Struct, frozen=True):
 
     `changes` is true if KubeVirt gives a change to the running VMI where it can. `migrates` is true if it starts the
     live migrations that such changes need. `judges` is true if it makes the changes of `DEVICES` that it can, or asks
-    for a restart, with the strategy `Stage` too. This begins with KubeVirt 1.9.
+    for a restart, with the strategy `Stage` too. This begins with KubeVirt 1.9. `evicts` is true if it evicts VMs that
+    need a migration and that it does not migrate.
     """
 
     changes: bool = False
     migrates: bool = False
     judges: bool = False
+    evicts: bool = False
 
 
 class Change(Enum):
@@ -163,7 +165,7 @@ def change_between(old: Json, new: Json) -> Change:
 
 def why_not(change: Change, rollout: RolloutSettings, vmi: VirtualMachineInstance) -> str:
     """Return the reason why KubeVirt does not end this change of the running VMI, or ""."""
-    if change is not Change.SIZE and not (change is Change.OPEN and _needs_migration(vmi)):
+    if change is not Change.SIZE and not (change is Change.OPEN and needs_migration(vmi)):
         return ""
     if not rollout.migrates:
         return NO_METHOD
@@ -218,7 +220,7 @@ def is_changing(vmi: VirtualMachineInstance) -> bool:
     """Return True if KubeVirt plugs volumes of the VMI, or if the VMI migrates, or has to."""
     status = vmi.status or VMIStatus()
     waits = status.volume_status or find_condition(status.conditions, MIGRATION_REQUIRED)
-    return bool(waits) or vmis.is_migrating(vmi) or _needs_migration(vmi)
+    return bool(waits) or vmis.is_migrating(vmi) or needs_migration(vmi)
 
 
 def migrations_of(vmi: VirtualMachineInstance) -> tuple[tuple[str, str | None], ...]:
@@ -227,7 +229,7 @@ def migrations_of(vmi: VirtualMachineInstance) -> tuple[tuple[str, str | None], 
     return tuple([(each.type, each.status) for each in conditions if each.type in (*_MIGRATIONS, LIVE_MIGRATABLE)])
 
 
-def _needs_migration(vmi: VirtualMachineInstance) -> bool:
+def needs_migration(vmi: VirtualMachineInstance) -> bool:
     return any(type_ in _MIGRATIONS and status == "True" for type_, status in migrations_of(vmi))
 
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from controller.apimachinery.label_selectors import LabelSelector
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
-from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.kubevirt.vmi_types import Migration, VirtualMachineInstance
 from informers.meta import ObjectMeta
 from informers.resource import Resource
 
@@ -52,6 +52,14 @@ VMIS: Final = Resource(
     plural="virtualmachineinstances",
     kind="VirtualMachineInstance",
     partial=True,
+)
+
+MIGRATIONS: Final = Resource(
+    Migration,
+    group=KUBEVIRT_GROUP,
+    version="v1",
+    plural="virtualmachineinstancemigrations",
+    kind="VirtualMachineInstanceMigration",
 )
 
 VMS: Final = Resource(

@@ -119,6 +119,18 @@ class VirtualMachineInstance(Struct, frozen=True, gc=False, rename="camel"):
     undecodable: str = msgspec.field(default="", name="(undecodable)")
 
 
+class MigrationStatus(Struct, frozen=True, gc=False, rename="camel"):
+    phase: str | None = None
+    phase_transition_timestamps: tuple[PhaseTransition, ...] | None = None
+
+
+class Migration(Struct, frozen=True, gc=False):
+    """A VirtualMachineInstanceMigration. The caches contain them only with the flag `--migrations` (P13)."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    status: MigrationStatus = MigrationStatus()
+
+
 class TemplateMeta(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     name: str | None = None
     generate_name: str | None = None

@@ -9,7 +9,7 @@ from typing import Final
 
 from controller.apimachinery.conditions import Condition, find_true
 from controller.kubevirt.pool_types import POOL_KIND, Pool
-from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, MIGRATIONS, VMIS
 from controller.kubevirt.vm_types import FAILURE, MANUAL_RECOVERY_REQUIRED, VirtualMachine
 from controller.kubevirt.vms import is_deleting
 from controller.pool.leaving.claims import by_name
@@ -149,7 +149,8 @@ def _cause(action: Action, *, is_update: bool) -> tuple[str, str] | None:
         return FAILED_REVISION_PRUNING, "while pruning vmpool revisions"
     if action.resource is VMIS or isinstance(action, Restart):
         return FAILED_UPDATE, "during VMI update"
-    if isinstance(action, ThreeWayMerge | ExpandClaim) or (is_revision and is_update):
+    is_of_update = action.resource is MIGRATIONS or isinstance(action, ThreeWayMerge | ExpandClaim)
+    if is_of_update or (is_revision and is_update):
         return FAILED_UPDATE, "during VM update"
     match action:
         case Create():

@@ -44,6 +44,7 @@ from controller.pool.members.revisions import plan_pruning, plan_revision, ready
 from controller.pool.members.situation import Situation, situation_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.brake import is_taken_over, plan_first_mark, plan_takeover
+from controller.pool.rollout.migrations import plan_migrations
 from controller.pool.rollout.partition_steps import plan_partition_note, plan_partition_step
 from controller.pool.rollout.rollback import rollout_of
 from controller.pool.rollout.steps import pending_step
@@ -120,6 +121,7 @@ def _plan_active(situation: Situation) -> Plan:
         scaling,
         Plan() if returning.stages else plan_notes(shown, snapshot.now),
         _plan_update(after_healing) if may_update else Plan(),
+        plan_migrations(after_healing, may_start=may_update),
     )
     finalizers = _plan_finalizers(situation, claims.kept + claims.young, others=(departures, *steps))
     # Disks are safe as early as possible, so the finalizers come first. A failed create does not skip them.

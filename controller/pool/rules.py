@@ -13,6 +13,7 @@ from controller.kubevirt.live_updates import RolloutSettings, asks_for_restart, 
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vmi_types import Migration
 from controller.pool import plan as plans
 from controller.pool import status
 from controller.pool.leaving.claims import plan_strays
@@ -23,12 +24,12 @@ from controller.pool.members.snapshot import (
     Snapshot,
     Stores,
     orphaned_revisions_of,
-    revisions_of,
+    owned_by,
     strays_of,
     unowned_of,
 )
 from controller.pool.rollout.live import LiveChanges
-from controller.pool.spec.intent import parse_intent
+from controller.pool.spec.intent import asks_for_migrations, parse_intent
 from controller.replicas.disruption_budget import BudgetCache
 from controller.replicas.revisions import delete_revisions
 from controller.runtime.actions import Delete, Patch, Plan, Restart
@@ -80,6 +81,7 @@ class PoolRules(Struct, frozen=True):
     refusals: Refusals
     live: LiveChanges = LiveChanges(RolloutSettings)
     budgets: BudgetCache = BudgetCache()
+    migrations: StoreView[Migration] | None = None
 
     @property
     def owners(self) -> StoreView[Pool]:
@@ -94,13 +96,14 @@ class PoolRules(Struct, frozen=True):
         if owner is None:
             return None
         members = self.rosters.read(owner.metadata, now)
-        revisions = revisions_of(owner.metadata, stores.revisions, OWNER_UID)
+        revisions = owned_by(owner.metadata, stores.revisions, OWNER_UID)
+        migrates = self.limits.migrations and asks_for_migrations(owner)
         return Snapshot(
             owner=owner,
             members=members,
             strays=strays_of(owner.metadata, stores, self.resource),
             revisions=revisions,
-            orphaned_revisions=revisions_of(owner.metadata, stores.revisions, FORMER_POOL_UID),
+            orphaned_revisions=owned_by(owner.metadata, stores.revisions, FORMER_POOL_UID),
             unowned=unowned_of(owner, revisions, stores.vms, self.limits.burst),
             taken=NamesInUse(stores.vms, key.namespace),
             revision_names=NamesInUse(stores.revisions, key.namespace),
@@ -109,8 +112,9 @@ class PoolRules(Struct, frozen=True):
             limits=self.limits,
             pools=self.resource,
             refused=self.refusals.waiting(Owner(key, owner.metadata.uid, owner.metadata.generation), (VMS, VMIS), now),
-            live=self.live.follow(key, members, now),
+            live=self.live.follow(key, members, now, migrates=migrates),
             budgets=self.budgets.read(self.resource, owner),
+            migrations=owned_by(owner.metadata, self.migrations, OWNER_UID) if self.migrations is not None else None,
         )
 
     def plan_absent(self, key: ObjectKey) -> Plan:

@@ -15,7 +15,7 @@ from controller.kubevirt.live_updates import is_seen, migrations_of, restart_req
 from controller.kubevirt.pool_types import POOL_KIND
 from controller.kubevirt.problems import problem_state_of_vmi
 from controller.kubevirt.vm_types import FAILURE, MANUAL_RECOVERY_REQUIRED, ControllerRevision, VirtualMachine
-from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.kubevirt.vmi_types import Migration, VirtualMachineInstance
 from controller.kubevirt.vms import (
     is_deleting,
     printable_status_of,
@@ -56,6 +56,13 @@ def pools_of_revision(change: Change[ControllerRevision]) -> Iterable[Wake]:
     this name is cut or has a digest, this pool does not exist, and its absence lets the revision be found.
     """
     return wakes_of(change, _pools_of_revision, decides_by=_revision_fields)
+
+
+def pools_of_migration(change: Change[Migration]) -> Iterable[Wake]:
+    """Return the pool that has started the migration."""
+    return wakes_of(
+        change, lambda each: controller_key(each.metadata, POOL_KIND), decides_by=lambda each: each.status.phase
+    )
 
 
 def _pools_of(vm: VirtualMachine) -> Iterable[ObjectKey]:

@@ -14,7 +14,7 @@ from controller.kinds import POOLS
 from controller.kubevirt.live_updates import RolloutSettings
 from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.pool_types import Pool
-from controller.kubevirt.resources import CONTROLLER_REVISIONS, DISRUPTION_BUDGETS, VMIS, VMS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, DISRUPTION_BUDGETS, MIGRATIONS, VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import became_ready_at, was_never_ready
 from controller.metrics.readiness import ReadyTimer
@@ -22,7 +22,7 @@ from controller.pool.members.rosters import PoolRosters
 from controller.pool.members.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores
 from controller.pool.rollout.live import LiveChanges
 from controller.pool.rules import PoolRules
-from controller.pool.triggers import pools_of_revision, pools_of_vm, pools_of_vmi
+from controller.pool.triggers import pools_of_migration, pools_of_revision, pools_of_vm, pools_of_vmi
 from controller.replicas.catalogue import without_foreign_annotations
 from controller.replicas.disruption_budget import BUDGET_NAMESPACE, BudgetCache, by_budgeted_namespace
 from controller.replicas.revisions import kept_revision
@@ -52,13 +52,17 @@ def rules_of(
     The function `rollout` returns what the KubeVirt object says about changes of VMs that run.
     """
     limits = Limits(
-        config.burst, config.revision_history, takes_over=config.mode == Mode.TAKEOVER, max_replicas=config.max_replicas
+        config.burst,
+        config.revision_history,
+        takes_over=config.mode == Mode.TAKEOVER,
+        max_replicas=config.max_replicas,
+        migrations=config.migrations,
     )
     vms, vmis = stores[VMS], stores[VMIS]
     caches = Stores(owners, vms, vmis, stores[CONTROLLER_REVISIONS])
     budgets = BudgetCache(stores.get(DISRUPTION_BUDGETS), is_off=not config.disruption_budgets)
-    live = LiveChanges(rollout)
-    return PoolRules(caches, resource, limits, PoolRosters(vms, vmis), Refusals(), live, budgets)
+    live, migrations = LiveChanges(rollout), stores.get(MIGRATIONS)
+    return PoolRules(caches, resource, limits, PoolRosters(vms, vmis), Refusals(), live, budgets, migrations)
 
 
 def assemble(parts: Parts) -> Assembly:
@@ -70,6 +74,9 @@ def assemble(parts: Parts) -> Assembly:
     vms.add_handler(wakes(queue, pools_of_vm))
     vmis.add_handler(wakes(queue, lambda change: pools_of_vmi(change, vms.store)))
     revisions.add_handler(wakes(queue, pools_of_revision))
+    migrations = [parts.cache(MIGRATIONS)] if parts.config.migrations else []
+    for informer in migrations:
+        informer.add_handler(wakes(queue, pools_of_migration))
 
     def ready_at(vm: VirtualMachine) -> datetime | None:
         return became_ready_at(vm, vmis.store.get(vm.metadata.key))
@@ -79,5 +86,5 @@ def assemble(parts: Parts) -> Assembly:
     rules = rules_of(parts.config, resource, pools.store, parts.stores, parts.rollout)
     pools.add_handler(on_removal(rules.rosters.forget))
     # A plan also patches the finalizers and the annotations of the pool itself.
-    written = (pools, vms, vmis, revisions)
+    written = (pools, vms, vmis, revisions, *migrations)
     return assemble_kind(parts, POOLS, rules, queue, owners=pools, written=written, merge=VM_RULES.merge)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from controller.access import Permission
 from controller.config.modes import Mode
 from controller.config.settings import Config, shared_with_kubevirt
-from controller.kinds import BUDGETS, KINDS, READ, Access, accesses
+from controller.kinds import BUDGETS, KINDS, MIGRATIONS, READ, Access, accesses
 from controller.kubevirt.resources import KUBEVIRT_GROUP
 
 
@@ -33,7 +33,8 @@ def permissions_needed(config: Config) -> tuple[Permission, ...]:
 
 
 def _accesses(config: Config) -> tuple[Access, ...]:
-    return (*accesses(), BUDGETS) if config.disruption_budgets else accesses()
+    optional = ((BUDGETS, config.disruption_budgets), (MIGRATIONS, config.migrations))
+    return (*accesses(), *(each for each, is_on in optional if is_on))
 
 
 def _reads(config: Config) -> Iterable[Permission]:

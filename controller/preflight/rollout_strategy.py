@@ -27,6 +27,7 @@ READ_FIRST_S: Final = 2.0
 
 LIVE_UPDATE: Final = "LiveUpdate"
 LIVE_MIGRATE: Final = "LiveMigrate"
+EVICT: Final = "Evict"
 FIRST_LIVE: Final = (1, 6)
 FIRST_JUDGE: Final = (1, 9)
 
@@ -68,6 +69,7 @@ def rollout_of(found: Collection[KubeVirt]) -> RolloutSettings:
     return RolloutSettings(
         changes=bool(found) and all(map(_updates_live, found)),
         migrates=bool(found) and all(LIVE_MIGRATE in _methods_of(each) for each in found),
+        evicts=any(EVICT in _methods_of(each) for each in found),
         judges=bool(found) and all((parse_version(version_of(each)) or FIRST_LIVE) >= FIRST_JUDGE for each in found),
     )
 

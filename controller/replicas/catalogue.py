@@ -107,6 +107,7 @@ CATALOGUE: Final = (
     Annotation(names.PARTITION, _POOL, STEPS, "nothing is rolled out"),
     Annotation(names.MAX_UNHEALTHY, _POOL, AMOUNT, "it counts as 50%"),
     Annotation(names.MOST_DISRUPTIVE, _POOL, DISRUPTION, "it counts as live"),
+    Annotation(names.MIGRATE, _POOL, FLAG, 'it counts as "false"'),
     Annotation(names.ADOPT_DISKS, _POOL, FLAG, 'it counts as "false"'),
     Annotation(names.INDEX_SYSPREP, _POOL, FLAG, 'it counts as "false"'),
     Annotation(names.PROGRESS_DEADLINE, _OWNERS, SECONDS, "it counts as 600"),

@@ -37,7 +37,7 @@ class Cause(StrEnum):
     """The guest of the VM has ended, and the pool wants a new VM (P25)."""
 
     PRUNING = "pruning"
-    """An unused revision is deleted (P11, R17)."""
+    """An unused revision or a live migration that has ended is deleted (P11, R17, P13)."""
 
     UPDATE = "update"
     """The VM is deleted because its template needs new disks (P13)."""

@@ -202,6 +202,17 @@ def test_only_with_disruption_budgets_may_the_controller_write_them(helm: Helm) 
     assert verbs(settings=on, observe=True) == [["list", "watch"]]
 
 
+def test_only_with_migrations_may_the_controller_start_them(helm: Helm) -> None:
+    def verbs(**values: Any) -> list[list[str]]:
+        rules = [rule for role in of_kind(helm.render(values), "ClusterRole") for rule in role["rules"]]
+        return [rule["verbs"] for rule in rules if rule.get("resources") == ["virtualmachineinstancemigrations"]]
+
+    on = {"migrations": True}
+    assert verbs() == []
+    assert verbs(settings=on) == [["get", "list", "watch", "create", "delete"]]
+    assert verbs(settings=on, observe=True) == [["list", "watch"]]
+
+
 def test_the_arguments_are_the_programs_own_defaults(helm: Helm) -> None:
     chart = {"mode": "standalone", "leader_election_namespace": "vmherd", "in_pod": True}
     defaults = {field: getattr(Config(), field) for field in Config.__struct_fields__}
@@ -224,6 +235,7 @@ def test_every_setting_reaches_the_program(helm: Helm) -> None:
                     "burst": 1000000 // 10,
                     "revisionHistory": 7,
                     "disruptionBudgets": True,
+                    "migrations": True,
                     "syncTimeout": "5m",
                     "shutdownGrace": "1m",
                     "maxInflight": 60,

@@ -97,6 +97,44 @@ def test_p13_running_vms_get_sockets_and_memory_one_after_the_other_and_keep_the
     assert not pools.deleted()
 
 
+@pytest.fixture(scope="module")
+def default_plane(
+    control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[ControlPlane, ControllerProcess]]:
+    """A cluster with KubeVirt's default: it starts no migration. The controller may."""
+    flags = ("--mode", "standalone", "--no-leader-elect", "--migrations")
+    with running_plane(control_plane_binaries) as plane, simulator(plane, "--webhooks", "--launchers"):
+        KubeVirtInstallation(plane).define()
+        Kubectl(plane.kubeconfig, "default").apply(KUBEVIRT | {"spec": {}})
+        with controller_process(plane.kubeconfig, tmp_path_factory.mktemp("controller"), *flags) as program:
+            yield plane, program
+
+
+@pytest.fixture
+def by_default(default_plane: tuple[ControlPlane, ControllerProcess]) -> Iterator[PoolNamespace]:
+    plane, program = default_plane
+    with new_pool_namespace(plane, program) as namespace:
+        yield namespace
+
+
+@pytest.mark.parametrize("change", [{"sockets": 2}, {"guest": "2Gi"}], ids=["sockets", "memory"])
+@pytest.mark.parametrize("migrates", [True, False], ids=["migrate", "restart"])
+def test_p13_with_the_annotation_the_pool_starts_the_migrations_that_kubevirt_does_not_start(
+    by_default: PoolNamespace, change: dict[str, Any], migrates: bool
+) -> None:
+    """The change is done in time with and without the annotation."""
+    before = made(by_default, **({"vmherd.dev/migrate": "true"} if migrates else {}))
+    migrations = by_default.all_of("virtualmachineinstancemigrations", "kubevirt.io/v1")
+    by_default.change_template(template(**change))
+    eventually(lambda: by_default.status()["updatedReplicas"] == 0, what="the update begins")
+    eventually(lambda: by_default.status()["updatedReplicas"] == 2, what="both VMs are updated", within_s=90)
+    eventually(lambda: not migrations(), what="no migration is left")
+    assert (uids(by_default) == before) is migrates
+    by_default.settle()
+    states = [vmi["status"].get("migrationState", {}) for vmi in by_default.vmis().values()]
+    assert [bool(each.get("completed")) for each in states] == [migrates] * 2
+
+
 def test_p13_running_vms_get_a_volume_and_keep_their_instances(pools: PoolNamespace) -> None:
     claim = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
     made_claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "more"}, "spec": claim}

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, Final
 
 from controller.kubevirt.annotations import IN_SERVICE
-from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS, VMS
+from controller.kubevirt.resources import DATA_VOLUMES, MIGRATIONS, PVCS, VMIS, VMS
 from tests.fakes.garbage import collect_garbage
 from tests.fakes.kubevirt import FakeKubeVirt, owned_by
 from tests.fakes.requests import AnyResource, Document
@@ -55,6 +55,8 @@ class SimulatedKubeVirt(FakeKubeVirt):
     # What makes KubeVirt act
 
     def _notice(self, change: Change) -> None:
+        if change.resource is MIGRATIONS and change.key.namespace == self._namespace and change.before is None:
+            self._live.migrate(change.key)
         if change.key.namespace != self._namespace or change.resource not in (VMS, VMIS, PVCS, DATA_VOLUMES):
             self._maybe_collect(change)
             return

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from controller.kubevirt.live_updates import LIVE_FIELDS
 from controller.kubevirt.normal_form import without
-from controller.kubevirt.resources import VMIS
+from controller.kubevirt.resources import MIGRATIONS, VMIS
 from informers.meta import ObjectKey
 from tests.fakes.requests import Document
 from tests.simulation.server import SimulatedServer
@@ -83,6 +83,20 @@ class LiveUpdates:
         if change:
             self._api.change(VMIS, key, {"spec": change})
         return ""
+
+    def migrate(self, key: ObjectKey) -> None:
+        """A migration was created. One of five fails."""
+        phase = "Failed" if self._chance.random() < 0.2 else "Succeeded"
+        self._after(self._chance.uniform(2, 8), self._end_migration, key, phase)
+
+    def _end_migration(self, key: ObjectKey, phase: str) -> None:
+        if (migration := self._api.current(MIGRATIONS, key)) is None:
+            return
+        vm = ObjectKey(key.namespace, migration["spec"]["vmiName"])
+        vmi = self._api.current(VMIS, vm)
+        if vmi is not None and phase == "Succeeded":
+            self._finish(vm, vmi["metadata"]["uid"], _sockets(vmi["spec"]))
+        self._api.change(MIGRATIONS, key, {"status": {"phase": phase}})
 
     def _finish(self, key: ObjectKey, uid: str, sockets: int) -> None:
         """The migration has ended."""

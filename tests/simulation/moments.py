@@ -14,12 +14,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from controller import kinds
-from controller.assembly import BUDGET_CACHE, Cache, merged_caches
+from controller.assembly import BUDGET_CACHE, MIGRATION_CACHE, Cache, merged_caches
 from controller.events.event import EVENTS
 from controller.kinds import Kind
 from controller.kubevirt import annotations as names
 from controller.kubevirt.live_updates import RolloutSettings
-from controller.kubevirt.resources import CONTROLLER_REVISIONS, DISRUPTION_BUDGETS, VMIS, VMS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, DISRUPTION_BUDGETS, MIGRATIONS, VMIS, VMS
 from controller.runtime.actions import Delete, Plan, label_of
 from controller.runtime.members.groups import one_by_one
 from informers.meta import ObjectKey
@@ -40,7 +40,8 @@ from tests.simulation.server import Change
 from tests.simulation.views import disagreement
 
 MODULES: Final = {kind.name: kind.module("wiring") for kind in kinds.KINDS}
-CACHES: Final = merged_caches([*(each.CACHES for each in MODULES.values()), {DISRUPTION_BUDGETS: BUDGET_CACHE}])
+OPTIONAL: Final = {DISRUPTION_BUDGETS: BUDGET_CACHE, MIGRATIONS: MIGRATION_CACHE}
+CACHES: Final = merged_caches([*(each.CACHES for each in MODULES.values()), OPTIONAL])
 SETTLED_S: Final = 15.0
 """The history is judged if the template is this old, in seconds."""
 
@@ -109,8 +110,8 @@ class _Reader:
     def snapshot(self, order: Random | None = None) -> tuple[Any, Any]:
         """Return new rules and a snapshot of them."""
         module = MODULES[self._kind.name]
-        wanted = {each for each in CACHES if each is not DISRUPTION_BUDGETS or self._config.disruption_budgets}
-        stores = {each: self._store(each, cache, order) for each, cache in CACHES.items() if each in wanted}
+        is_on = {DISRUPTION_BUDGETS: self._config.disruption_budgets, MIGRATIONS: self._config.migrations}
+        stores = {each: self._store(each, cache, order) for each, cache in CACHES.items() if is_on.get(each, True)}
         owners = self._store(self._resource, module.OWNER_CACHE, order)
         rollout = self._world.options.rollout
         settings = RolloutSettings(

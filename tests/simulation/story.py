@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from controller.kubevirt import annotations as names
 from tests.simulation import features
@@ -65,6 +65,8 @@ def make_story(seed: int) -> Story:
         takeover=chance.random() < 0.1,
         elsewhere=chance.choice(("", "", "web", "db")),
     )
+    starts = options.rollout == NO_METHODS and Random(f"{seed} migrations").random() < 0.5
+    options = structs.replace(options, migrations=starts)
     acts = list(_births(seed, chance))
     if options.takeover:
         acts = [Act(each.at, each.what, (*each.args[:2], {**each.args[2], "taken_over": True})) for each in acts]

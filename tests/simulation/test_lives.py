@@ -9,13 +9,14 @@ import pytest
 from msgspec.structs import replace
 
 from controller.kubevirt.annotations import PROTECT
-from controller.kubevirt.resources import VMIS
+from controller.kubevirt.resources import MIGRATIONS, VMIS
 from tests.simulation.coverage import ENOUGH, FIELDS, LONG, PAIRS, Coverage
 from tests.simulation.examples import EXAMPLES, birth
 from tests.simulation.judge import judge
 from tests.simulation.life import Life, run_life
+from tests.simulation.live import NO_METHODS
 from tests.simulation.runs import batches, run_batch
-from tests.simulation.story import Act, Story, catalogue, make_story
+from tests.simulation.story import BUSY_UNTIL_S, Act, Story, catalogue, make_story
 from tests.simulation.world import BEGIN, Options, configure_logs
 
 ONE_LIFE = (
@@ -66,6 +67,23 @@ def test_a_calm_life_comes_to_rest_with_all_members_ready(kind: str) -> None:
     assert judge(life) == []
     ready = [each for each in life.world.server.documents(VMIS).values() if each["status"]["phase"] == "Running"]
     assert len(ready) == 5
+
+
+@pytest.mark.parametrize(("seed", "retried"), [("0", False), ("3", True)])
+def test_a_pool_ends_live_changes_with_its_own_migrations_after_crashes_and_failures(seed: str, retried: bool) -> None:
+    change = Act(15.0, "live_change", ("pool", "web", 2, "b"))
+    crashes = [Act(at, "crash", ("pool", "web", 0, 2.0)) for at in (21.0, 36.0)]
+    acts = (birth("pool", replicas=4), change, *crashes)
+    life = run_life(Story(seed, Options(rollout=NO_METHODS, migrations=True), acts))
+    assert judge(life) == []
+    busy = [each for each in life.changes if each.at < BUSY_UNTIL_S]
+    ended = [each.last for each in busy if each.resource is MIGRATIONS and each.after is None]
+    found = [(each["spec"]["vmiName"], each["status"]["phase"]) for each in ended]
+    if retried:
+        assert found[1:3] == [("web-0", "Failed"), ("web-0", "Succeeded")]
+    else:
+        assert sorted(found) == [(f"web-{ordinal}", "Succeeded") for ordinal in range(4)]
+    assert not [each for each in busy if each.resource is VMIS and each.after is None], "no VM is restarted"
 
 
 def test_the_judge_sees_that_a_protected_vmi_is_deleted() -> None:

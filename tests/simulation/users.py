@@ -68,7 +68,8 @@ class Users(Weather):
             spec["virtualMachineTemplate"] = template
         else:
             spec["template"] = {"metadata": {"labels": labels}, "spec": vmi_spec(given["image"])}
-        metadata = {**self._key_of(name)._asdict(), "annotations": given["annotations"]}
+        migrates = {names.MIGRATE: "true"} if kind == "pool" and self._world.options.migrations else {}
+        metadata = {**self._key_of(name)._asdict(), "annotations": {**given["annotations"], **migrates}}
         document = {"apiVersion": _API[kind], "kind": _KIND[kind], "metadata": metadata, "spec": spec}
         if self._server.current(resource_of(kind), self._key_of(name)) is None:
             made = self._server.put(resource_of(kind), document)

@@ -20,6 +20,7 @@ from controller.kubevirt.resources import (
     CONTROLLER_REVISIONS,
     DATA_VOLUMES,
     DISRUPTION_BUDGETS,
+    MIGRATIONS,
     PVCS,
     VM_REQUESTS,
     VMIS,
@@ -53,6 +54,7 @@ SERVED: Final = (
     DATA_VOLUMES,
     CONTROLLER_REVISIONS,
     DISRUPTION_BUDGETS,
+    MIGRATIONS,
     VM_REQUESTS,
     LEASES,
     EVENTS,
@@ -75,6 +77,9 @@ class Options(msgspec.Struct, frozen=True):
 
     plugs: bool = False
     """True if KubeVirt plugs volumes into VMIs that run, or asks for a restart. So does 1.9."""
+
+    migrations: bool = False
+    """True if all pools start live migrations, because KubeVirt starts none."""
 
     takeover: bool = False
     """True if KubeVirt's controllers made the sets and pools, and the API server has KubeVirt's schema."""
@@ -137,6 +142,7 @@ class World:
             metrics_bind_address=None,
             health_probe_bind_address=None,
             disruption_budgets=options.budgets,
+            migrations=options.migrations,
             max_replicas=options.max_replicas,
         )
         names = ("vmherd-a", "vmherd-b") if options.standby else ("vmherd-a",)

@@ -63,6 +63,7 @@ def controller_rules() -> dict[str, tuple[Rule, ...]]:
         ),
         **_GROUPS,
     )
+    observing = structs.replace(working, observe=True)
     taking_over = structs.replace(
         working,
         mode=Mode.TAKEOVER.value,
@@ -72,18 +73,21 @@ def controller_rules() -> dict[str, tuple[Rule, ...]]:
     return {
         "work": _rules_in(_WATCHED, working),
         "lease": _rules_in(_OWN, working),
-        "observe": _rules_in(_WATCHED, structs.replace(working, observe=True)),
-        "budgets": _rules_of_budgets(working),
-        "observedbudgets": _rules_of_budgets(structs.replace(working, observe=True)),
+        "observe": _rules_in(_WATCHED, observing),
+        "budgets": _rules_with(working, disruption_budgets=True),
+        "observedbudgets": _rules_with(observing, disruption_budgets=True),
+        "migrations": _rules_with(working, migrations=True),
+        "observedmigrations": _rules_with(observing, migrations=True),
         "takeover": _rules_in(_KUBEVIRT, taking_over),
         "live": rules_for(optional_permissions(structs.replace(working, kubevirt_namespace=_KUBEVIRT))),
         "scrapes": _rules_in(_CLUSTER, structs.replace(working, metrics_secure=True)),
     }
 
 
-def _rules_of_budgets(config: Config) -> tuple[Rule, ...]:
+def _rules_with(config: Config, **switch: bool) -> tuple[Rule, ...]:
+    """Return the rules that only this setting needs."""
     before = set(permissions_needed(config))
-    after = permissions_needed(structs.replace(config, disruption_budgets=True))
+    after = permissions_needed(structs.replace(config, **switch))
     return rules_for(each for each in after if each not in before)
 
 

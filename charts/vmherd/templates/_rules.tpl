@@ -76,6 +76,18 @@
   verbs: [list, watch]
 {{- end }}
 
+{{- define "vmherd.rules.migrations" }}
+- apiGroups: [kubevirt.io]
+  resources: [virtualmachineinstancemigrations]
+  verbs: [get, list, watch, create, delete]
+{{- end }}
+
+{{- define "vmherd.rules.observedmigrations" }}
+- apiGroups: [kubevirt.io]
+  resources: [virtualmachineinstancemigrations]
+  verbs: [list, watch]
+{{- end }}
+
 {{- define "vmherd.rules.takeover" }}
 - apiGroups: [kubevirt.io]
   resources: [kubevirts]

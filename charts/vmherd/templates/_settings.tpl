@@ -25,6 +25,7 @@
 - --max-replicas={{ .maxReplicas | int64 }}
 - --revision-history={{ .revisionHistory | int64 }}
 - --disruption-budgets={{ .disruptionBudgets }}
+- --migrations={{ .migrations }}
 - --sync-timeout={{ .syncTimeout }}
 - --shutdown-grace={{ .shutdownGrace }}
 - --max-inflight={{ .maxInflight | int64 }}

@@ -6,19 +6,19 @@ so no reconciliation reads all objects of a namespace.
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from msgspec import Struct
 
 from controller.apimachinery.indexes import NAMESPACE, OWNER_UID, by_namespace, by_owner_uid
-from controller.kubevirt.annotations import POOL_UID, own_notes
+from controller.kubevirt.annotations import MIGRATE, POOL_UID, own_notes
 from controller.kubevirt.live_updates import RolloutSettings
 from controller.kubevirt.pool_types import POOL_KIND, Pool
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
-from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.kubevirt.vmi_types import Migration, VirtualMachineInstance
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
 from controller.pool.members.machine import Machine, Machines
-from controller.pool.spec.intent import Intent, one_shot_problems, parse_intent
+from controller.pool.spec.intent import Intent, asks_for_migrations, one_shot_problems, parse_intent
 from controller.pool.spec.naming import name_of, ordinal_of, parse_name
 from controller.replicas.catalogue import Place
 from controller.replicas.disruption_budget import Budgets, useless_budget
@@ -27,9 +27,11 @@ from controller.replicas.settings import asks_for_budget
 from controller.replicas.wrong_annotations import Wrong, all_wrong, wrong_on
 from controller.runtime.execute.refusals import Refusal
 from controller.runtime.members.groups import Group, Member
-from informers.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of, is_controlled_by, labels_of
+from informers.meta import KubeObject, ObjectKey, ObjectMeta, OwnerReference, controller_of, is_controlled_by, labels_of
 from informers.resource import Resource
 from informers.store import StoreView
+
+T = TypeVar("T", bound=KubeObject)
 
 POOL_NAME: Final = "pool-name"
 FORMER_POOL_UID: Final = "former-pool-uid"
@@ -87,20 +89,25 @@ class Limits(Struct, frozen=True):
 
     `burst` is the maximum number of writes of one kind in one reconciliation (P4). `revision_history` is the number of
     unused revisions to keep (P11). `max_replicas` is the maximum number of VMs of one pool, or 0 for no limit (P4).
-    `takes_over` is True if vmherd takes the pools over from KubeVirt's controller.
+    `takes_over` is True if vmherd takes the pools over from KubeVirt's controller. `migrations` is True if pools may
+    start live migrations (P13).
     """
 
     burst: int = 250
     revision_history: int = 5
     takes_over: bool = False
     max_replicas: int = 0
+    migrations: bool = False
 
 
 class LiveUpdates(Struct, frozen=True):
-    """The changes that KubeVirt makes to running VMIs. `since` is the start of each unfinished one, by the VM's UID."""
+    """The changes that KubeVirt makes to running VMIs. `since` is the start of each unfinished one, by the VM's UID.
+    `starts` is True if the pool starts the live migrations that they need, because KubeVirt starts none.
+    """
 
     since: Mapping[str, datetime] = {}
     rollout: RolloutSettings = RolloutSettings(changes=True, migrates=True, judges=True)
+    starts: bool = False
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
@@ -117,6 +124,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     - `live`: the changes of running VMIs, or None if KubeVirt changes no running VMI.
     - `settled`: True if the caches show all earlier writes for this pool (R9).
     - `budgets`: the disruption budgets that matter to the pool (P27), or None if they are not known.
+    - `migrations`: the live migrations that the pool has started, or None if they are not known.
     """
 
     owner: Pool
@@ -133,6 +141,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     refused: Mapping[str, Refusal] = {}
     live: LiveUpdates | None = None
     budgets: Budgets | None = None
+    migrations: tuple[Migration, ...] | None = None
     unowned: tuple[VirtualMachine, ...] = ()
 
     @property
@@ -151,7 +160,9 @@ class Snapshot(Struct, frozen=True, kw_only=True):
                 if vmi is not None and vmi.metadata.annotations:
                     yield "VMI", group, wrong_on(vmi.metadata, Place.VMI_OF_VM)
 
-        misfits = map(Wrong, one_shot_problems(self.owner))
+        misfits = [Wrong(each) for each in one_shot_problems(self.owner)]
+        if asks_for_migrations(self.owner) and not self.limits.migrations:
+            misfits.append(Wrong(f"annotation {MIGRATE} has no effect: the controller runs without --migrations"))
         return (*misfits, *self.useless_budget, *all_wrong(self.owner.metadata, Place.POOL, found()))
 
     @property
@@ -201,11 +212,9 @@ def unowned_of(
     return tuple(each for each in found if controller_of(each.metadata) is None and not is_deleting(each))
 
 
-def revisions_of(
-    pool: ObjectMeta, revisions: StoreView[ControllerRevision], index: str
-) -> tuple[ControllerRevision, ...]:
-    """Return the revisions of the pool's namespace that the index lists under the pool's UID."""
-    return tuple(each for each in revisions.by_index(index, pool.uid) if each.metadata.namespace == pool.namespace)
+def owned_by(pool: ObjectMeta, store: StoreView[T], index: str) -> tuple[T, ...]:
+    """Return the objects of the pool's namespace that the index lists under the pool's UID."""
+    return tuple(each for each in store.by_index(index, pool.uid) if each.metadata.namespace == pool.namespace)
 
 
 def orphaned_revisions_of(pool: ObjectKey, stores: Stores) -> tuple[ControllerRevision, ...]:

@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
+from msgspec.structs import replace
+
 from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import REVISION_NAME
@@ -52,10 +54,11 @@ class LiveChanges:
         self._rollout = rollout
         self._since: dict[ObjectKey, Mapping[tuple[str, bool], datetime]] = {}
 
-    def follow(self, key: ObjectKey, members: Machines, now: datetime) -> LiveUpdates | None:
+    def follow(self, key: ObjectKey, members: Machines, now: datetime, *, migrates: bool = False) -> LiveUpdates | None:
         """Return the unfinished live changes of a pool, or None if KubeVirt changes no VMI.
 
-        If a change needs a restart, its time is the one at which this was seen first.
+        If a change needs a restart, its time is the one at which this was seen first. `migrates` is true if the pool
+        may start live migrations.
         """
         before, rollout = self._since.pop(key, {}), self._rollout()
         if not (rollout.changes or rollout.judges):
@@ -66,7 +69,9 @@ class LiveChanges:
         since = {state: before.get(state, now) for state in changing}
         if since:
             self._since[key] = since
-        return LiveUpdates({uid: at for (uid, _), at in since.items()}, rollout)
+        starts = migrates and not (rollout.migrates or rollout.evicts)
+        rollout = replace(rollout, migrates=True) if starts else rollout
+        return LiveUpdates({uid: at for (uid, _), at in since.items()}, rollout, starts)
 
     def forget(self, key: ObjectKey) -> None:
         self._since.pop(key, None)
@@ -86,7 +91,7 @@ def live_change(live: LiveUpdates | None, past: Template | None, current: Templa
 def change_of(situation: Situation, machine: Machine, current: Template | None) -> tuple[Change, str]:
     """Return the live change of a VM to `current`, and the reason why KubeVirt does not end it, or ""."""
     live, vmi = situation.snapshot.live, machine.vmi
-    if live is None or vmi is None or current is None or not _may_be_live(machine):
+    if live is None or vmi is None or current is None or not may_be_live(machine):
         return Change.OTHER, ""
     past = situation.revisions.templates.get(labels_of(vmi.metadata).get(REVISION_NAME, ""))
     change = live_change(live, past, current)
@@ -131,7 +136,7 @@ def late_change(machine: Machine) -> str:
     return f"{machine.metadata.name}: its change while it runs has not ended: {why}; restart the VM to end it"
 
 
-def _may_be_live(machine: Machine) -> bool:
+def may_be_live(machine: Machine) -> bool:
     vmi = machine.vmi
     return vmi is not None and vmis.is_active(vmi) and vmis.is_running(vmi)
 
@@ -139,5 +144,5 @@ def _may_be_live(machine: Machine) -> bool:
 def _is_unfinished(machine: Machine) -> bool:
     vm, vmi = machine.vm, machine.vmi
     return (
-        vmi is not None and _may_be_live(machine) and labels_of(vmi.metadata).get(REVISION_NAME, "") != revision_of(vm)
+        vmi is not None and may_be_live(machine) and labels_of(vmi.metadata).get(REVISION_NAME, "") != revision_of(vm)
     )

@@ -14,6 +14,7 @@ from controller.kubevirt.annotations import (
     ADOPT_DISKS,
     INDEX_SYSPREP,
     MAX_UNHEALTHY,
+    MIGRATE,
     MIN_READY,
     MOST_DISRUPTIVE,
     REPLACE_FINISHED,
@@ -45,6 +46,10 @@ from informers.meta import annotations_of
 def replaces_finished(owner: Pool) -> bool:
     """Return True if the pool asks for the replacement of finished VMs, and nothing speaks against it."""
     return is_marked(owner.metadata, REPLACE_FINISHED) and not _obstacle(owner.spec)
+
+
+def asks_for_migrations(owner: Pool) -> bool:
+    return is_marked(owner.metadata, MIGRATE)
 
 
 def one_shot_problems(owner: Pool) -> Iterator[str]:

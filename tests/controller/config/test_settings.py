@@ -30,6 +30,7 @@ CHOSEN = {
     "--max-replicas": ("50", 50, "-1"),
     "--revision-history": ("0", 0, "-1"),
     "--disruption-budgets": ("on", True, "some"),
+    "--migrations": ("on", True, "some"),
     "--sync-timeout": ("1m30s", 90.0, "soon"),
     "--shutdown-grace": ("1.5s", 1.5, "1 s"),
     "--leader-elect": ("false", False, "perhaps"),

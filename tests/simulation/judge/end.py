@@ -6,7 +6,7 @@ from typing import Final
 
 from controller.events.event import EVENTS
 from controller.kubevirt import annotations as names
-from controller.kubevirt.resources import DISRUPTION_BUDGETS, VMIS, VMS
+from controller.kubevirt.resources import DISRUPTION_BUDGETS, MIGRATIONS, VMIS, VMS
 from controller.leaderelection.lease import LEASES
 from tests.fakes.requests import Document
 from tests.simulation.judge.replay import annotations, is_leaving, owner_by_name
@@ -132,7 +132,7 @@ def _endless_creates(life: Life) -> Iterator[Found]:
 
 @sentence
 def nothing_of_ours_is_left(life: Life) -> Iterator[Found | None]:
-    """Every mark, label, finalizer and budget of ours ends."""
+    """Every mark, label, finalizer, budget and migration of ours ends."""
     if life.rested_at is None:
         return
     yield None
@@ -143,6 +143,8 @@ def nothing_of_ours_is_left(life: Life) -> Iterator[Found | None]:
         for name, member in life.world.everywhere(resource).items():
             for text in _leftovers(member, owners):
                 yield life.ended_at, owner_by_name(life, name), f"{resource.plural}/{name} {text}"
+    for name, migration in life.world.everywhere(MIGRATIONS).items():
+        yield life.ended_at, owner_by_name(life, name), f"the migration of {migration['spec']['vmiName']} is left"
     for name, budget in life.world.everywhere(DISRUPTION_BUDGETS).items():
         if controller_uid(budget) and controller_uid(budget) not in owners:
             yield life.ended_at, name, f"the budget {name} has no owner"

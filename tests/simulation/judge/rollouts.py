@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from controller.kubevirt import annotations as names
-from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, MIGRATIONS, VMS
 from informers.meta import ObjectKey
 from tests.fakes.requests import Document
 from tests.simulation.guests import GOOD
@@ -17,6 +17,20 @@ from tests.simulation.server import Change
 from tests.simulation.story import BUSY_UNTIL_S
 from tests.simulation.users import LAST_IMAGE
 from tests.simulation.world import POOLS, SETS
+
+
+@sentence
+def one_vm_of_a_pool_migrates_at_a_time(life: Life) -> Iterator[Found | None]:
+    """A pool starts a live migration only after its last one has ended."""
+    running: dict[str, set[ObjectKey]] = {}
+    for change in life.changes:
+        if change.resource is not MIGRATIONS:
+            continue
+        others = running.setdefault(controller_uid(change.last), set()) - {change.key}
+        if change.before is None:
+            yield (change.at, owner_by_name(life, change.key.name), "two VMs migrate at a time") if others else None
+        has_ended = change.after is None or (change.after.get("status") or {}).get("phase") is not None
+        running[controller_uid(change.last)] = others if has_ended else others | {change.key}
 
 
 @sentence
