@@ -107,7 +107,7 @@ def _plan_active(situation: Situation) -> Plan:
         plan_releases(snapshot, claims.released),
         plan_own_finalizer(snapshot),
         plan_first_mark(situation),
-        plan_partition_note(situation),
+        Plan() if returning.stages else plan_partition_note(situation),
         plan_partition_step(after_healing) if may_update else Plan(),
         plan_unready_note(situation),
         plan_progress(situation),

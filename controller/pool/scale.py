@@ -73,11 +73,12 @@ def unowned_vms(situation: Situation) -> list[VirtualMachine]:
 
 def _wait_for_adoption(situation: Situation, unowned: list[VirtualMachine]) -> Plan:
     names = tuple(vm.metadata.name for vm in unowned[:MAX_NOTICES])
-    have = f"and {len(unowned) - 1} more have names" if len(unowned) > 1 else "has a name"
-    text = (
-        f"{names[0]} {have} of this pool and no owner, so the pool creates no virtual machine: adopt it, delete it, or "
-        "change its labels"
+    is_one = len(unowned) == 1
+    have = "has a name" if is_one else f"and {len(unowned) - 1} more have names"
+    advice = (
+        "adopt it, delete it, or change its labels" if is_one else "adopt them, delete them, or change their labels"
     )
+    text = f"{names[0]} {have} of this pool and no owner, so the pool creates no virtual machine: {advice}"
     notice = Notice(reason=NAMES_TAKEN, message=text, once=f"{situation.pool.generation} {names[0]} {len(unowned)}")
     remedy = f"kubectl vmherd adopt {' '.join(f'vm/{name}' for name in names)} --to {{this}}"
     held = waiting(text, Why.USER, names=names, stall=NAMES_TAKEN, remedy=remedy)

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.apimachinery.label_selectors import Selector
-from controller.kubevirt.annotations import READY_REVISION, ROLLED_BACK
+from controller.kubevirt.annotations import PARTITION_STEP, READY_REVISION, ROLLED_BACK
 from controller.kubevirt.delicate import paused_or_unreadable
 from controller.kubevirt.limits import Template
 from controller.kubevirt.vm_types import ControllerRevision
@@ -136,7 +136,9 @@ def plan_return(rollout: Rollout, now: datetime) -> Plan:
         return hold_return(f"{text}, and no VM returns by itself: {found}")
     text = f"{text}; its VMs return to revision {target} until the template changes"
     notice = Notice(reason="RolledBack", message=text, once=f"rolled back {rollout.digest} {target}")
-    changes = {ROLLED_BACK: f"{rollout.digest} to {target}"}
+    changes: dict[str, str | None] = {ROLLED_BACK: f"{rollout.digest} to {target}"}
+    if PARTITION_STEP in annotations_of(rollout.owner):
+        changes[PARTITION_STEP] = None  # if the template is tried again, its steps begin with the first
     return join((plan_note(rollout.resource, rollout.owner, changes, text, notice=notice), waiting(text)))
 
 

@@ -67,7 +67,7 @@ async def adopt(session: Session, members: tuple[MemberName, ...], to: str) -> N
         raise click.UsageError("--to names one set or pool, such as vmirs/web")
     reader = Reader(session, session.namespace)
     [target] = await reader.targets(subjects)
-    items = [await read_member(session, member) for member in members]
+    items = [await read_member(session, member) for member in dict.fromkeys(members)]
     is_pool = target.kind is POOLS
     if any(item.document.get("kind") != ("VirtualMachine" if is_pool else "VirtualMachineInstance") for item in items):
         names = "VMs only: name them as vm/NAME" if is_pool else "VMIs only: name them as vmi/NAME"

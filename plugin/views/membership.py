@@ -142,9 +142,21 @@ def adopt_vm_edits(vm: Document, situation: Situation) -> tuple[tuple[Edit, ...]
     edits = (*edits, Edit(OWNERS, [*(() if others is ABSENT else others), own]))
     marked = (*edits, Edit(REVISION, revisions.current), Edit((*MACHINE_LABELS, REVISION_NAME), revisions.current))
     shape = encode_shape(revisions.template, ordinal, revisions.current)
+    has, wants = _disks(vm), _disks(msgspec.json.decode(shape))
+    if has != wants:
+        raise Refused(
+            f"{_path(vm)} has the dataVolumeTemplates {', '.join(has) or '(none)'}, and the pool {pool.name} would "
+            f"give it {', '.join(wants) or '(none)'}: give the pool a template with the same names"
+        )
     if VM_RULES.merge(msgspec.json.encode(edited(vm, marked)), b"{}", shape) is None:
         return marked, revisions.current
     return ((*edits, Edit(REVISION, ABSENT)) if field(vm, REVISION) is not ABSENT else edits), ""
+
+
+def _disks(vm: Document) -> list[str]:
+    templates = field(vm, ("spec", "dataVolumeTemplates"))
+    found = [] if templates is ABSENT else templates or []
+    return sorted(str(field(each, ("metadata", "name"))) for each in found)
 
 
 def after_detach(kind: Kind[Any], owner: str) -> str:

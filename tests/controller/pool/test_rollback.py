@@ -13,6 +13,7 @@ from controller.kubevirt.annotations import (
     MOST_DISRUPTIVE,
     PARTITION,
     PARTITION_REVISION,
+    PARTITION_STEP,
     PROGRESS_DEADLINE,
     PROTECT,
     READY_REVISION,
@@ -76,6 +77,11 @@ def test_p29_a_late_vm_of_the_new_template_notes_the_return_before_any_step_back
         notice.message
         == "revision web-2 is not ready in time (web-0); its VMs return to revision web-1 until the template changes"
     )
+
+
+def test_p29_a_return_forgets_the_step_so_that_a_template_that_is_tried_again_begins_with_the_first():
+    owner = asking(annotations={PARTITION: "3,0", PARTITION_STEP: "digest 2 3,0"})
+    assert notes(plan(halfway(owner, 3)))[PARTITION_STEP] is None
 
 
 def test_p29_a_ready_revision_is_noted_as_soon_as_its_last_vm_is_available():
