@@ -85,7 +85,7 @@ def _after_plan(life: Life, quiet: _Quiet, told: Foretold) -> Iterator[Found | N
         yield None
         own = [each for each in _writes(life, told) if told.at - RETRY_S < each.at < told.at + SOON_S]
         is_late = not any(each.at > told.at - BEFORE_S or each.code >= 400 for each in own)
-        is_late = is_late and not life.faults.overlap(told.at - RETRY_S, told.at, "strip")
+        is_late = is_late and not life.faults.overlap(told.at - RETRY_S, told.at, "strip", "quota", "refuse", "webhook")
         if is_late and told.at + SOON_S < life.ended_at:
             yield told.at, told.owner, f"the plan names {sorted(told.names)}, and nothing is written"
 
