@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.kubevirt.annotations import DRAINING, IN_SERVICE
+from controller.kubevirt.annotations import DRAINING, IN_SERVICE, REVISION_NAME
 from controller.kubevirt.resources import VMIS, VMS
 from controller.replicaset.claims import choose_claims
 from controller.replicaset.intent import Intent, parse_intent
@@ -99,9 +99,11 @@ def test_a_detached_member_keeps_no_mark_of_a_drain(cluster: Cluster, shell: She
 
 
 def test_restored_vms_join_their_pool_and_nothing_is_created_beside_them_or_restarted(cluster: Cluster, shell: Shell):
-    """A backup brings VMs back without an owner, with an old label, and before the pool that has no revision yet."""
+    """A backup brings VMs back without an owner, with the label of an earlier pool, and before the pool that has no
+    revision yet.
+    """
     pool = pool_builders.pool(replicas=3)
-    vms = [pool_builders.vm(f"web-{each}", revision="web-7", finalizers=()) for each in range(3)]
+    vms = [pool_builders.vm(f"web-{each}", revision="web-1", finalizers=(), age_s=9000) for each in range(3)]
     cluster.put_pool(pool, vms, map(pool_builders.vmi, vms), [])
     for vm, image in zip(vms, ("v1", "v1", "other"), strict=True):
         cluster.server.change(VMS, vm.metadata.key, {"spec": pool_builders.vm_spec(image=image)})
@@ -115,6 +117,9 @@ def test_restored_vms_join_their_pool_and_nothing_is_created_beside_them_or_rest
     assert "create virtualmachines" not in plans
     assert "web-2" in plans, "the template changes the one that differs"
     assert "web-0" not in plans.replace("default/web-0: its disks must be kept", "")
+    labels = [cluster.document(VMIS, f"web-{each}")["metadata"]["labels"][REVISION_NAME] for each in range(3)]
+    assert labels[0] == labels[1] != labels[2]
+    assert labels[2] == "web-1", "this name is none of the new pool, so web-2 restarts in its turn"
 
 
 @pytest.mark.parametrize(
@@ -130,4 +135,13 @@ def test_a_pool_gets_no_vm_that_cannot_be_its_member(cluster: Cluster, shell: Sh
     cluster.put_pool(pool_builders.pool(), [pool_builders.vm(**vm)], [], [])
     code, _, error = shell(f"adopt vm/{vm['name']} --to vmpool/web")
     assert reason in error
+    assert (code, cluster.writes) == (1, [])
+
+
+def test_a_pool_gets_no_vm_with_other_disks_because_the_server_would_refuse_its_update(cluster: Cluster, shell: Shell):
+    vm = pool_builders.vm("web-1", finalizers=())
+    cluster.put_pool(pool_builders.pool(), [vm], [], [])
+    cluster.server.change(VMS, vm.metadata.key, {"spec": {"dataVolumeTemplates": [{"metadata": {"name": "root-1"}}]}})
+    code, _, error = shell("adopt vm/web-1 --to vmpool/web")
+    assert "has the dataVolumeTemplates root-1, and the pool web would give it (none)" in error
     assert (code, cluster.writes) == (1, [])
