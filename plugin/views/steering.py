@@ -3,10 +3,11 @@
 from typing import Any, Final
 
 from controller.kinds import POOLS, Kind
-from controller.kubevirt.annotations import INDEX_SYSPREP, PARTITION_STEP, ROLLING_UPDATE, is_marked
+from controller.kubevirt.annotations import INDEX_SYSPREP, PARTITION_STEP, ROLLED_BACK, ROLLING_UPDATE, is_marked
 from controller.kubevirt.pool_types import Pool
 from controller.pool.spec.partition import noted_step, parse_partition, step_note
 from controller.pool.spec.template import Template, parse_template
+from informers.meta import annotations_of
 from plugin.views.edits import ABSENT, Document, Edit, field
 
 RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
@@ -72,6 +73,7 @@ def resume_edits(target: Any, document: Document, plural: str) -> tuple[Edit, ..
     )
     status = target.status
     is_done = status is None or (status.updated_replicas or 0) >= (status.replicas or 0)
+    is_done = is_done or ROLLED_BACK in annotations_of(target.metadata)  # nothing goes on after a return
     if is_paused(document) or not isinstance(template, Template) or is_done:
         return pause_edits(document, plural, paused=False)
     step, steps = noted_step(target.metadata, template.digest)[0] + 1, len(parse_partition(target.metadata))

@@ -272,6 +272,11 @@ def test_resume_refuses_a_pool_that_has_nothing_to_begin(cluster: Cluster, shell
     assert "is not paused" in shell.error("rollout resume vmpool/web")
 
 
+def test_resume_begins_no_step_of_a_template_from_which_the_vms_have_returned(cluster: Cluster, shell: Shell):
+    pool_in_steps(cluster, **{ROLLED_BACK: "digest to web-2"})
+    assert "is not paused" in shell.error("rollout resume vmpool/web")
+
+
 def test_the_forecast_says_which_vms_wait_for_a_later_step():
     owner = pool_builders.pool(generation=2, spec=pool_builders.vm_spec(image="v2"), annotations={PARTITION: "2,0"})
     vms = pool_builders.vms(owner, 0, 1, 2)
