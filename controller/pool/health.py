@@ -196,8 +196,8 @@ def _problem(machine: Machine, since: datetime | None, *, overdue: bool) -> Prob
         return Problem(name, failure.reason or failure.type, text_of(failure), since)
     if state in BROKEN_STATES:
         return Problem(name, problem_state(state), cause_text_of_vm(vm, vmi), since)
-    crashes = machine.downtime is not None and machine.downtime.crashes
-    if not is_ready(vm) and (start_failures_of(vm) or crashes):
+    crashes = bool(start_failures_of(vm)) or (machine.downtime is not None and machine.downtime.crashes)
+    if crashes and not is_ready(vm) and not (vmi is not None and vmis.is_paused(vmi)):
         return Problem(name, CRASH_LOOP, "", since)
     booting = state in STARTING or is_ready(vm) or (vmi is not None and is_booting(vmi, member_unready_since(machine)))
     if booting and not overdue:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from controller.apimachinery.conditions import Condition
 from controller.kubevirt.annotations import PARTITION, POOL_FINALIZER
 from controller.kubevirt.resources import PVCS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
@@ -89,6 +90,14 @@ def test_p17_a_stalled_pool_with_a_new_template_is_in_progress_unless_the_vm_kee
     machines = (*vms(owner, 0, 1), *vms(owner, 2, **{**BROKEN, "ready_for_s": 9000}))
     status = status_of(owner, *machines, revisions=kept)
     assert (seen(owner, status).status, status.printable_status) == (expected, shown)
+
+
+def test_p17_a_vm_that_is_paused_after_failed_starts_is_paused_and_in_no_crash_loop():
+    machine = vm(owner=OWNER, ready=False, printable="Paused", failures=2)
+    running = vmi(machine, ready=False)
+    conditions = (*running.status.conditions, Condition(type="Paused", status="True"))
+    paused = replace(running, status=replace(running.status, conditions=conditions))
+    assert status_of(OWNER, machine, vmis=[paused]).problem.startswith("web-0: Paused")
 
 
 def unready_for(seconds, **fields):
