@@ -26,11 +26,11 @@ for example if its definition was missing for a while.
 
 SHORTEST_CONFLICT_S: Final = 1.0
 LONGEST_CONFLICT_S: Final = 30.0
-"""After the server has answered 409 or has refused a status, no status is written from the same cached version for a
-time in seconds.
+"""After the server has answered 409, no status is written from the same cached version for a time in seconds. After it
+has refused a status, none of the same generation is written.
 
 After a 409, the cached version is probably old. The cache soon shows a newer version, or the cache check lists again.
-With each further answer for the same version, the time doubles, up to `LONGEST_CONFLICT_S`.
+With each further answer of this kind, the time doubles, up to `LONGEST_CONFLICT_S`.
 """
 
 
@@ -58,17 +58,19 @@ class StatusWriter:
         at which this knowledge expires.
         """
         self._conflicts: dict[ObjectKey, tuple[str, float]] = {}
-        """The cached version whose status the server did not take, and the end of the time without a status from it."""
+        """The cached version (409) or the generation (refused) whose status the server did not take, and the end of the
+        time without a status of it.
+        """
         self._backoff = ItemBackoff[ObjectKey](initial_s=SHORTEST_CONFLICT_S, maximum_s=LONGEST_CONFLICT_S)
 
     def may_write(self, key: ObjectKey, owner: ObjectMeta) -> bool:
         """Return True if the cache shows the last status write of this set or pool, and the cached version is not old.
 
-        Return True also if that write is at least five minutes old. A cached version counts as old for a time after the
-        server has answered 409 to a status of this version, or has refused it.
+        Return True also if that write is at least five minutes old. Return False for a time after the server has
+        answered 409 to a status of this cached version, or has refused one of this generation.
         """
-        version, until = self._conflicts.get(key, ("", 0.0))
-        if version != owner.resource_version:
+        mark, until = self._conflicts.get(key, ("", 0.0))
+        if mark not in (owner.resource_version, _generation(owner)):
             self._forget_conflict(key)
         elif asyncio.get_running_loop().time() < until:
             return False
@@ -109,10 +111,12 @@ class StatusWriter:
             if isinstance(error, NotFound) or (is_stale and await self._is_ending(key)):
                 self._absent[key] = owner.uid, owner.resource_version, now + ABSENT_S
             elif not is_outage(error):
-                self._conflicts[key] = owner.resource_version, now + self._backoff.delay(key, now)
+                mark = owner.resource_version if is_stale else _generation(owner)
+                self._conflicts[key] = mark, now + self._backoff.delay(key, now)
             if is_stale:
                 return False
             raise
+        self._forget_conflict(key)
         self._expectations.record(key, owner.uid, [Done(patch, read_version(answer))])
         return True
 
@@ -132,3 +136,7 @@ class StatusWriter:
     def _forget_conflict(self, key: ObjectKey) -> None:
         self._conflicts.pop(key, None)
         self._backoff.forget(key)
+
+
+def _generation(owner: ObjectMeta) -> str:
+    return f"generation {owner.generation}"
