@@ -167,6 +167,11 @@ def _out_by_label(document: Document) -> bool:
     return labels.get(names.IN_SERVICE) == "false"
 
 
+def _has_ended(vm: Document) -> bool:
+    is_stopped = (vm.get("status") or {}).get("printableStatus") == "Stopped"
+    return is_stopped and vm["spec"].get("runStrategy") in ("RerunOnFailure", "Once")
+
+
 def _note_return(state: State, change: Change, owner: Document, out: dict[str, float]) -> None:
     """A VM returns if it is ready and in service. In a set, its successor returns in its place."""
     after = change.after
@@ -176,8 +181,8 @@ def _note_return(state: State, change: Change, owner: Document, out: dict[str, f
     if is_pool:
         vm, vmi = state.get(VMS, change.key), state.get(VMIS, change.key)
         vm, vmi = (after, vmi) if change.resource is VMS else (vm, after)
-        if vm is not None and vm["spec"].get("runStrategy") == "Halted":
-            out.pop(change.key.name, None)  # its user has stopped it
+        if vm is not None and (vm["spec"].get("runStrategy") == "Halted" or _has_ended(vm)):
+            out.pop(change.key.name, None)  # its user has stopped it, or its guest has ended
         serves = (
             is_ready(vmi) and not is_leaving(vmi) and not is_leaving(vm) and not _out_by_label(vmi or {"metadata": {}})
         )
