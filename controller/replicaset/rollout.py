@@ -88,8 +88,11 @@ def plan_rollout(situation: Situation, *, limit: int) -> Plan:
 def _stages(situation: Situation, replaced: list[VirtualMachineInstance]) -> tuple[Stage, ...]:
     if not replaced:
         return ()
-    why, successor = "created from an older template", successor_of(situation)
-    deletes = (delete_of(situation.snapshot, vmi, why, cause=Cause.UPDATE, successor=successor) for vmi in replaced)
+    why, successor, selector = "created from an older template", successor_of(situation), situation.intent.selector
+    deletes = (
+        delete_of(situation.snapshot, vmi, why, cause=Cause.UPDATE, successor=successor, selector=selector)
+        for vmi in replaced
+    )
     return (Stage(tuple(deletes)),)
 
 

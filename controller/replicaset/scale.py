@@ -10,9 +10,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from controller.apimachinery.label_selectors import Selector
 from controller.apimachinery.names import free_suffixes
 from controller.apimachinery.owner_references import controller_reference
-from controller.kubevirt.annotations import EARLY_FAILURES, PROTECT, SCALE_IN, is_protected
+from controller.kubevirt.annotations import EARLY_FAILURES, PROTECT, SCALE_IN, TEMPLATE_HASH, is_protected
 from controller.kubevirt.busy import lasting
 from controller.kubevirt.delicate import reason_to_spare_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
@@ -88,8 +89,9 @@ def delete_of(
     *,
     cause: Cause = Cause.UNSPECIFIED,
     successor: bytes = b"",
+    selector: Selector | None = None,
 ) -> Delete:
-    """Return the action that deletes the VMI.
+    """Return the action that deletes the VMI. Its successor must keep the labels that make it one of the set.
 
     A scale-in or clean-up has no `cause`, and deletes the VMI also if it has changed. The reason of any other delete
     depends on the state of the VMI. So if the VMI has changed, it is not deleted, and a new plan judges it again.
@@ -104,6 +106,7 @@ def delete_of(
         why=why,
         cause=cause,
         successor=successor,
+        kept=(TEMPLATE_HASH, *selector.needed) if selector is not None else (),
     )
 
 

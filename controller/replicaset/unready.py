@@ -113,7 +113,11 @@ def _stages(situation: Situation, chosen: list[UnreadyVMI], seconds: int) -> tup
     fresh = min(len(going), missing) - len(replaced)
     creates = creates_of(situation, Creates(replaced, fresh), "replaces a VMI that was not ready")
     successor = creates[0].body if creates else b""
-    deletes = (delete_of(snapshot, each.vmi, why, cause=Cause.HEALING, successor=successor) for each in chosen)
+    selector = situation.intent.selector if creates else None
+    deletes = (
+        delete_of(snapshot, each.vmi, why, cause=Cause.HEALING, successor=successor, selector=selector)
+        for each in chosen
+    )
     return (Stage(tuple(deletes)), *((Stage(creates),) if creates else ()))
 
 

@@ -89,7 +89,7 @@ class Delete(Struct, frozen=True, kw_only=True):
     If `member` is not None, the action fails if this VM has left its pool.
 
     If `successor` is not empty, it is the encoded object that takes the place of the deleted object. The object is
-    deleted only if the server would accept the successor now (P20).
+    deleted only if the server would accept the successor now (P20), with the labels whose names are in `kept`.
     """
 
     resource: AnyResource
@@ -103,6 +103,7 @@ class Delete(Struct, frozen=True, kw_only=True):
     cause: Cause = Cause.UNSPECIFIED
     member: Member | None = None
     successor: bytes = b""
+    kept: tuple[str, ...] = ()
 
 
 class Patch(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from controller.apimachinery.owner_references import release_patch
 from controller.apimachinery.redaction import redacted
-from controller.kubevirt.annotations import KEPT_FOR, PREFIX
+from controller.kubevirt.annotations import KEPT_FOR
 from controller.runtime.actions import (
     Action,
     Create,
@@ -79,12 +79,12 @@ def outcome_of_patch(action: Patch | ReadAndPatch, patch: bytes, answer: bytes) 
     return Rejected(action, _taken_back(lost, action.key.name)) if lost else Done(action, found.resource_version)
 
 
-def error_of_labels(body: bytes, answer: bytes) -> ApiError | None:
-    """Return an error if a policy takes back a label of vmherd of a new object. Without it, the object is not known as
-    one with the template, and would be replaced again and again.
+def error_of_labels(action: Delete, answer: bytes) -> ApiError | None:
+    """Return an error if a policy takes back a label that the successor must keep. Without the label, the successor
+    would not take the place of the deleted object, and one after the other would go.
     """
-    ours = {name: value for name, value in labels_of(read_meta(body)).items() if name.startswith(PREFIX)}
-    lost = _lost(ours, labels_of(read_meta(answer)))
+    asked = {name: value for name, value in labels_of(read_meta(action.successor)).items() if name in action.kept}
+    lost = _lost(asked, labels_of(read_meta(answer)))
     return _taken_back(lost, "the new object") if lost else None
 
 

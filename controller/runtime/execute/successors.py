@@ -27,7 +27,7 @@ async def successor_error(client: ObjectClient, action: Delete) -> ApiError | No
         if isinstance(error, Forbidden) and is_freed_by_delete(str(error)):
             return None
         return error
-    return error_of_labels(action.successor, answer)
+    return error_of_labels(action, answer)
 
 
 def is_full_quota(message: str) -> bool:
