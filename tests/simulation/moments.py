@@ -236,8 +236,8 @@ def _wrong_undo(world: Any, kind: Kind[Any], key: ObjectKey, snapshot: Any) -> s
     if settled[-1:] != images[-1:]:
         return ""
     right = _before(world.server.changes, name, key, uid)
-    if not right or names.ROLLED_BACK in (snapshot.owner.metadata.annotations or {}):
-        return ""
+    if not right or names.ROLLED_BACK in (snapshot.owner.metadata.annotations or {}) or snapshot.owner.spec.paused:
+        return ""  # a pause stores no revision
     stored = [each for each in world.server._of(CONTROLLER_REVISIONS).values() if controller_uid(each) == uid]
     revisions = [CONTROLLER_REVISIONS.decode(msgspec.json.encode(each)) for each in stored]
     if name == "pool":
@@ -291,6 +291,8 @@ def _untold_refusal(world: Any, key: ObjectKey, owner: Document, plan: Plan) -> 
     written = next((each.at for each in changes if each.actor == "user" or _begins_return(each)), 0.0)
     tries: dict[tuple[str, str, str], list[float]] = {}
     for asked in world.server.asked:
+        if asked.code == 403 and asked.subresource == "status" and asked.key == key and asked.at > now - QUIET_S:
+            return ""  # the status is refused too
         if asked.at < written or asked.dry_run or asked.resource is EVENTS or asked.subresource == "status":
             continue
         what = (asked.verb, asked.resource.plural, asked.key.name)
