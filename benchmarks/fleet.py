@@ -120,7 +120,6 @@ def template_hash(number: int) -> str:
 
 
 def _texts(prefix: str, number: int, *, kind: int, size: int = 1) -> Texts:
-    """Return the texts of an owner, or of a member of an owner with `size` members."""
     group = number // size
     return {
         "namespace": f"team-{group % NAMESPACES}",

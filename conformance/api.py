@@ -115,8 +115,10 @@ def is_ready(document: Mapping[str, Any]) -> bool:
 
 
 def managers_of(document: Mapping[str, Any], subresource: str | None = None) -> set[str]:
+    """Return the programs that wrote the object. A process of vmherd adds its identity after a slash."""
     fields = document["metadata"].get("managedFields") or ()
-    return {each["manager"] for each in fields if subresource is None or each.get("subresource", "") == subresource}
+    written = (each for each in fields if subresource is None or each.get("subresource", "") == subresource)
+    return {each["manager"].partition("/")[0] for each in written}
 
 
 SHOWN = 300

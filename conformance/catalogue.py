@@ -22,6 +22,11 @@ MODULES: Final = (
     *(pool_scaling, pool_members, pool_updates, pool_disks, pool_healing),
 )
 CASES: Final[tuple[Case, ...]] = tuple(case for kind in Kind for module in MODULES for case in module.cases.of(kind))
+STORIES: Final = (
+    *("*-bring-up", "*-replace-*", "*-rolling-update", "*-rollback", "*-drain", "pool-disk-*", "pool-heal-*"),
+    *("pool-claim*", "pool-standby", "pool-live-*", "pool-update-*", "pool-max-unavailable", "pool-delete-running"),
+)
+"""Patterns of the cases whose result depends on guests that boot, and on disks, nodes and migrations."""
 
 
 def select(

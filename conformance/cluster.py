@@ -29,11 +29,14 @@ VERSIONS: Final = ("v1", "v1beta1", "v1alpha1")
 
 
 class Cluster(Struct, frozen=True, kw_only=True):
-    """The facts about a cluster. `reconcilers` has the name of the controller of each kind, or "" without one."""
+    """The facts about a cluster. `reconcilers` has the name of the controller of each kind, or "" without one.
+    `versions` has what a reader of a report must know, such as the version of KubeVirt.
+    """
 
     subjects: Mapping[Kind, Subject]
     has: frozenset[Requirement] = frozenset()
     reconcilers: Mapping[Kind, str] = {}
+    versions: Mapping[str, str] = {}
 
 
 async def find_subject(api: Api, kind: Kind, groups: Sequence[str]) -> Subject | None:
@@ -54,21 +57,44 @@ async def serves(api: Api, group_version: str, plural: str) -> bool:
     return listed is not None and any(each["name"] == plural for each in listed.get("resources") or ())
 
 
-async def expands_claims(api: Api) -> bool:
+async def default_classes(api: Api) -> list[Document]:
     classes = await api.items("/apis/storage.k8s.io/v1/storageclasses")
-    defaults = [each for each in classes if (each["metadata"].get("annotations") or {}).get(IS_DEFAULT) == "true"]
-    return any(each.get("allowVolumeExpansion") for each in defaults)
+    return [each for each in classes if (each["metadata"].get("annotations") or {}).get(IS_DEFAULT) == "true"]
+
+
+async def expands_claims(api: Api) -> bool:
+    return any(each.get("allowVolumeExpansion") for each in await default_classes(api))
+
+
+async def _kubevirts(api: Api) -> list[Document]:
+    if not await serves(api, "kubevirt.io/v1", "kubevirts"):
+        return []
+    try:
+        return await api.items("/apis/kubevirt.io/v1/kubevirts")
+    except Forbidden:
+        return []
 
 
 async def changes_running_vms(api: Api) -> bool:
-    if not await serves(api, "kubevirt.io/v1", "kubevirts"):
-        return False
-    try:
-        found = await api.items("/apis/kubevirt.io/v1/kubevirts")
-    except Forbidden:
-        return False
-    settings = [(each.get("spec") or {}).get("configuration") or {} for each in found]
+    settings = [(each.get("spec") or {}).get("configuration") or {} for each in await _kubevirts(api)]
     return any(each.get("vmRolloutStrategy") == "LiveUpdate" for each in settings)
+
+
+async def versions_of(api: Api) -> Mapping[str, str]:
+    """Return what a reader of a report must know about the cluster. What the user may not read is left out."""
+    versions = [(each.get("status") or {}).get("observedKubeVirtVersion") for each in await _kubevirts(api)]
+    classes = [f"{each['metadata']['name']} ({each['provisioner']})" for each in await default_classes(api)]
+    try:
+        nodes = str(len(await api.items("/api/v1/nodes")))
+    except Forbidden:
+        nodes = ""
+    found = {
+        "Kubernetes": (await api.get("/version"))["gitVersion"],
+        "KubeVirt": ", ".join(filter(None, versions)),
+        "nodes": nodes,
+        "default StorageClass": ", ".join(classes),
+    }
+    return {name: value for name, value in found.items() if value}
 
 
 async def probe(space: CaseNamespace) -> tuple[str, bool]:

@@ -72,6 +72,7 @@ class CaseNamespace(ABC):
         self.objects = subject.path(namespace)
         kubevirt = f"/apis/kubevirt.io/v1/namespaces/{namespace}"
         self.vmi_path = f"{kubevirt}/virtualmachineinstances"
+        self.migration_path = f"{kubevirt}/virtualmachineinstancemigrations"
         self.vm_path = f"{kubevirt}/virtualmachines"
         self.member_path = self.vmi_path
         self.core = f"/api/v1/namespaces/{namespace}"
@@ -259,6 +260,9 @@ class CaseNamespace(ABC):
 
     async def vms(self) -> dict[str, Document]:
         return _by_name(await self.api.items(self.vm_path))
+
+    async def migrations(self) -> dict[str, Document]:
+        return _by_name(await self.api.items(self.migration_path))
 
     async def claims(self) -> dict[str, Document]:
         return _by_name(await self.api.items(f"{self.core}/persistentvolumeclaims"))

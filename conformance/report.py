@@ -1,4 +1,4 @@
-"""Reports of a run: a table for people, JSON for programs, and JUnit for test tools."""
+"""Reports of a run: a table for people, Markdown to send on, JSON for programs, and JUnit for test tools."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,8 @@ import msgspec
 from conformance.case import Case, Kind, Origin, Result, Status
 from conformance.cluster import Cluster
 
-FORMATS: Final = ("table", "json", "junit")
-SUFFIXES: Final[Mapping[str, str]] = {".json": "json", ".xml": "junit"}
+FORMATS: Final = ("table", "markdown", "json", "junit")
+SUFFIXES: Final[Mapping[str, str]] = {".json": "json", ".md": "markdown", ".xml": "junit"}
 _MARGIN = " " * 10
 
 
@@ -27,11 +27,11 @@ def reconciler(cluster: Cluster, kind: Kind) -> str:
     return cluster.reconcilers.get(kind, "") or "no controller that was seen"
 
 
-def row(result: Result, width: int) -> list[str]:
-    """Return the lines of the table for one result. A case that did not pass has a second line."""
+def row(result: Result, width: int, place: str = "") -> list[str]:
+    """Return the lines of the table for one result, a second one if it did not pass."""
     seconds = f"{result.seconds:6.1f}s" if result.seconds else " " * 7
-    lines = [f"{result.status:<8}  {result.case.id:<{width}}  {seconds}  {result.case.title}"]
-    return [*lines, f"{_MARGIN}{result.detail}"] if result.detail else lines
+    lines = [f"{place}{result.status:<8}  {result.case.id:<{width}}  {seconds}  {result.case.title}"]
+    return [*lines, f"{' ' * len(place)}{_MARGIN}{result.detail}"] if result.detail else lines
 
 
 def summary(results: Sequence[Result], seconds: float) -> str:
@@ -54,8 +54,24 @@ def catalogue(cases: Sequence[Case]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def as_markdown(cluster: Cluster, results: Sequence[Result], seconds: float) -> str:
+    reconcilers = ((f"{kind} reconciled by", reconciler(cluster, kind)) for kind in cluster.subjects)
+    known = (f"| {name} | {_cell(value)} |" for name, value in (*cluster.versions.items(), *reconcilers))
+    lines = ["| cluster | |", "| --- | --- |", *known, ""]
+    lines += ["| case | result | seconds | behaviour |", "| --- | --- | --- | --- |"]
+    for each in results:
+        why = f" ({_cell(each.detail)})" if each.detail else ""
+        lines.append(f"| `{each.case.id}` | {each.status}{why} | {each.seconds:.0f} | {_cell(each.case.title)} |")
+    return "\n".join([*lines, "", summary(results, seconds)]) + "\n"
+
+
+def _cell(text: str) -> str:
+    return _printable(text).replace("|", "\\|")
+
+
 def as_json(cluster: Cluster, results: Sequence[Result], seconds: float) -> str:
     document = {
+        "versions": cluster.versions,
         "kinds": {
             kind: {"group": subject.group, "version": subject.version, "reconciler": cluster.reconcilers.get(kind, "")}
             for kind, subject in cluster.subjects.items()
@@ -116,7 +132,8 @@ def as_junit(cluster: Cluster, results: Sequence[Result], seconds: float) -> str
 
 
 def render(format: str, cluster: Cluster, results: Sequence[Result], seconds: float) -> str:
-    return {"table": table, "json": as_json, "junit": as_junit}[format](cluster, results, seconds)
+    formats = {"table": table, "markdown": as_markdown, "json": as_json, "junit": as_junit}
+    return formats[format](cluster, results, seconds)
 
 
 def _printable(text: str) -> str:

@@ -17,12 +17,8 @@ from conformance.templates import HOLD, POOL_FINALIZER
 from informers.errors import ApiError, Conflict, NotFound
 
 LABEL: Final = "vmherd.dev/conformance"
-"""The label of each namespace of the suite. Its value is the id of the run."""
-
 PREFIX: Final = "vmherd-conformance-"
 GONE_S: Final = 120.0
-"""The maximum wait for the deletion of all namespaces at the end of a run."""
-
 PATIENCE_S: Final = 30.0
 """If a namespace exists after this time, in seconds, the run removes the finalizers from its pools and VMs."""
 

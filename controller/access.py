@@ -43,10 +43,7 @@ class MissingPermission(Struct, frozen=True):
 TOKEN_REVIEWS, ACCESS_REVIEWS = "authentication.k8s.io/v1", "authorization.k8s.io/v1"
 
 ASKED_AT_ONCE = 20
-"""The maximum number of questions to the API server at the same time.
-
-Without this limit, many watched namespaces would cause thousands of parallel questions, each with its own connection.
-"""
+"""Without this limit, many watched namespaces would cause thousands of questions and connections at once."""
 
 
 class User(Struct, frozen=True, omit_defaults=True):
@@ -83,11 +80,7 @@ async def review(client: Requests, api_version: str, kind: str, spec: Mapping[st
 
 
 async def missing_permissions(client: Requests, needed: Iterable[Permission]) -> tuple[MissingPermission, ...]:
-    """Ask the API server for all permissions, at most `ASKED_AT_ONCE` at once, and return the missing permissions.
-
-    The result has one MissingPermission for each resource, with all missing verbs. If the API server does not answer,
-    raise ApiError.
-    """
+    """Return the missing permissions, one for each resource, with all missing verbs. Raise ApiError."""
     needed = tuple(needed)
     slots = asyncio.Semaphore(ASKED_AT_ONCE)
 

@@ -11,7 +11,7 @@ open the API clients; select the mode if it is `auto`
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import datetime
 from functools import partial
@@ -26,6 +26,7 @@ from controller.config.settings import Config, published
 from controller.events.recorder import EventRecorder, announce
 from controller.kinds import KINDS
 from controller.leaderelection.elector import ElectionImpossible, LeaderElector, LeaseLost, new_identity
+from controller.leaderelection.lease import QUARANTINE, SECOND_WRITER, SETTINGS
 from controller.leaderelection.other_leader import SeveralLeases
 from controller.leaderelection.own_thread import Deadman
 from controller.metrics.registry import Metrics
@@ -37,11 +38,13 @@ from controller.runtime.dry_run import forbid_writes
 from controller.runtime.settle.cache_check import CacheCheck
 from controller.runtime.workers.controller import Controller
 from controller.runtime.workers.loop_share import LoopShare
+from controller.server.admin import admin_routes
 from controller.server.authorization import Reviewer
 from controller.server.certificates import Certificate, FileCertificate, SelfSignedCertificate
 from controller.server.debug import debug_pages
 from controller.server.health import LoopMonitor, live_checks, ready_checks
 from controller.server.http import BindError, HttpServer, Secure
+from controller.takeover.other_process import WriterSample, writer_name
 from controller.takeover.second_writer import SecondWriterWatch
 from controller.version import PROGRAM, revision, version
 from informers.http.client import ApiClient
@@ -58,7 +61,6 @@ PLATFORM = Platform()
 EVENTS_FLUSHED_WITHIN_S = 5.0
 
 SYNC_POLL_S = 0.1
-"""While an optional kind is missing in the cluster, the program looks for the kind at this interval in seconds."""
 
 
 class Fatal(Exception):
@@ -91,6 +93,7 @@ class _Program(NamedTuple):
     strategy: RolloutStrategy
     monitor: LoopMonitor
     watch: SecondWriterWatch
+    sample: WriterSample
     server: HttpServer
 
 
@@ -123,8 +126,14 @@ async def serve(
         monitor = LoopMonitor(metrics.loop_lagged, clock=platform.clock)
         share = LoopShare(platform.clock, platform.cpu)
         metrics.show_quarantine(share.quarantined)
-        elector = _elector(config, metrics, monitor, share, platform) if config.elects else None
         watch = SecondWriterWatch(free_client, config, now=platform.now, report=metrics.second_writer)
+        settings = published(config)
+
+        def notes(inherited: str) -> Mapping[str, str]:
+            quarantine = share.note(inherited, monitor.away_s())
+            return {QUARANTINE: quarantine, SECOND_WRITER: watch.reason, SETTINGS: settings}
+
+        elector = _elector(config, metrics, platform, notes) if config.elects else None
         client.gate = _gate(config, elector, watch)
         build = partial(_build, platform=platform, secure=_secure(config, free_client, platform.now))
         program = build(config, client, metrics, monitor, share, elector=elector, watch=watch)
@@ -177,6 +186,7 @@ def _build(
 ) -> _Program:
     now, drop = platform.now, metrics.event_dropped
     identity = elector.identity if elector else new_identity()
+    client.field_manager = writer_name(identity)
     recorder = EventRecorder(client, component=PROGRAM, now=now, count_drop=drop, instance=identity)
     strategy = RolloutStrategy(client, config.kubevirt_namespace)
     check, rollout = CacheCheck(client), lambda: strategy.rollout
@@ -203,8 +213,12 @@ def _build(
         page=metrics.page,
         secure=secure,
         debug=debug_pages(assemblies, informers, recorder, clock) if config.debug_endpoints else None,
+        admin=admin_routes() if config.debug_endpoints else (),
     )
-    return _Program(parts, informers, assemblies, optional, elector, strategy, monitor, watch, server)
+    sample = WriterSample(
+        client, identity, lambda: [(each.owners.resource, key) for each in assemblies for key in each.controller.recent]
+    )
+    return _Program(parts, informers, assemblies, optional, elector, strategy, monitor, watch, sample, server)
 
 
 def _secure(config: Config, client: ApiClient, now: Callable[[], datetime]) -> Secure | None:
@@ -217,7 +231,6 @@ def _secure(config: Config, client: ApiClient, now: Callable[[], datetime]) -> S
 
 
 def _gate(config: Config, elector: LeaderElector | None, watch: SecondWriterWatch) -> Gate:
-    """Return the check to call before each write. It raises an exception if the controller must not write now."""
     if config.observe:
         return forbid_writes
     if elector is None:
@@ -231,7 +244,7 @@ def _gate(config: Config, elector: LeaderElector | None, watch: SecondWriterWatc
 
 
 def _elector(
-    config: Config, metrics: Metrics, monitor: LoopMonitor, share: LoopShare, platform: Platform
+    config: Config, metrics: Metrics, platform: Platform, notes: Callable[[str], Mapping[str, str]]
 ) -> LeaderElector:
     return LeaderElector(
         partial(_lease_client, config, metrics, platform.open_client),
@@ -244,8 +257,7 @@ def _elector(
         lease_duration_s=config.lease_duration_s,
         renew_deadline_s=config.renew_deadline_s,
         retry_period_s=config.retry_period_s,
-        note=lambda inherited: share.note(inherited, monitor.away_s()),
-        settings=published(config),
+        notes=notes,
     )
 
 
@@ -265,7 +277,7 @@ async def _sync_and_work(
         tell = partial(announce, program.parts.recorder, program.parts.config)
         async with election as leading:
             if leading:
-                async with running(program.watch.run(tell), program.parts.check.run()):
+                async with running(program.watch.run(tell, program.sample), program.parts.check.run()):
                     has_finished = await _work(program, stop)
                 if program.elector is not None and not has_finished:
                     program.elector.keep_lease()
@@ -291,7 +303,6 @@ async def _synced(program: _Program, stop: asyncio.Event) -> bool:
 
 
 async def _all_synced(program: _Program) -> None:
-    """Wait until each informer has its first list. Do not wait for optional kinds that the cluster does not serve."""
     for informer in program.informers:
         while not (informer in program.optional and informer.missing):
             if await is_set_within(informer.synced, SYNC_POLL_S):
@@ -333,11 +344,7 @@ async def _work(program: _Program, stop: asyncio.Event) -> bool:
 
 
 async def _run_workers(controller: Controller, stop: asyncio.Event) -> None:
-    """Run the workers of a controller. Raises ServiceEnded if the workers end before `stop` is set.
-
-    The error ends the process, so that another process can become leader. Without the error, the process would keep the
-    lease but do nothing.
-    """
+    """Run the workers. Raises ServiceEnded if they end early: a process without workers must not lead."""
     await controller.run()
     if not stop.is_set():
         raise ServiceEnded(f"the workers of {controller.name} returned")

@@ -34,6 +34,7 @@ from controller.runtime.reconciler import Rules, RulesReconciler, S, Tools
 from controller.runtime.result import Reconciler
 from controller.runtime.settle.cache_check import CacheCheck
 from controller.runtime.settle.expectations import Expectations
+from controller.runtime.settle.history_writer import HistoryWriter
 from controller.runtime.settle.status_writer import StatusWriter
 from controller.runtime.workers.controller import Controller
 from controller.runtime.workers.loop_share import LoopShare
@@ -57,10 +58,7 @@ OpenClient: TypeAlias = Callable[..., AbstractAsyncContextManager[ApiClient]]
 
 
 class Cache(NamedTuple):
-    """`transform` makes an object smaller, or returns None for one that is not stored.
-
-    `is_optional` is True if `rules_of` of the kind works without this cache.
-    """
+    """`transform` makes objects smaller, or drops them by None. Rules work without a cache that `is_optional`."""
 
     indexes: Indexes[Any]
     transform: Callable[[Any], Any] | None = None
@@ -85,10 +83,7 @@ MIGRATION_CACHE: Final = Cache({OWNER_UID: by_owner_uid}, without_foreign_annota
 
 
 class Platform(NamedTuple):
-    """The threads, clocks and API clients, which a simulation replaces.
-
-    `now` is the wall clock. `lease_clock` goes on while the machine sleeps, where the system has such a clock.
-    """
+    """What a simulation replaces. `now` is the wall clock. `lease_clock` goes on while the machine sleeps."""
 
     elected: Elected = elected_in_own_thread
     side_thread: Callable[[], SideThread] = SideThread
@@ -102,11 +97,10 @@ class Platform(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """The client, the metrics and the other Python objects that the controllers of all kinds use.
+    """What the controllers of all kinds use. `now` is the wall clock. `rollout` returns what KubeVirt says about live
+    changes.
 
-    The function `now` returns the time of the wall clock. The function `rollout` returns what the KubeVirt object says
-    about changes of VMs that run. `check` compares the caches with the API server. `share`
-    limits the time that each namespace may use on the event loop, with the objects of all kinds together.
+    `check` compares the caches with the API server. `share` limits the time of each namespace on the event loop.
     """
 
     config: Config
@@ -223,15 +217,11 @@ def assemble(
     written: Iterable[SharedInformer[Any]],
     merge: Merge = PLAIN.merge,
 ) -> Assembly:
-    """Create the reconciler and the controller of a kind.
-
-    `written` are the informers of the resources that the plans of the kind write. Budgets come with the flag
-    `--disruption-budgets` (P27). `merge` computes the patch of a `ThreeWayMerge` of the kind.
-    """
+    """Assemble a kind. Its plans write the resources of `written`. `merge` computes the patch of a `ThreeWayMerge`."""
     reconciler: Reconciler
 
-    def publish(owner: ObjectMeta, notices: Iterable[Notice]) -> None:
-        parts.recorder.publish(ref_of(rules.resource, owner), notices, component=kind.component)
+    def publish(owner: ObjectMeta, notices: Iterable[Notice]) -> Iterable[Notice]:
+        return parts.recorder.publish(ref_of(rules.resource, owner), notices, component=kind.component)
 
     def publish_about(key: ObjectKey, notice: Notice) -> None:
         owner = rules.owners.get(key)
@@ -272,7 +262,7 @@ def _writer(
     of_status: Expectations,
     *,
     merge: Merge,
-    publish: Callable[[ObjectMeta, Iterable[Notice]], None],
+    publish: Callable[[ObjectMeta, Iterable[Notice]], Iterable[Notice]],
 ) -> RulesReconciler[S]:
     parts.metrics.show_unsettled(kind.name, expectations.oldest_s)
     executor = Executor(
@@ -289,10 +279,11 @@ def _writer(
     )
     first_deletes = FirstDeletes(parts.client, parts.stores, parts.check.doubt)
     status_writer = StatusWriter(parts.client, rules.resource, of_status, parts.check)
+    history = HistoryWriter(parts.client, rules.resource, of_status, parts.now)
     return RulesReconciler(
         kind,
         rules,
-        Tools(executor, expectations, first_deletes, status_writer),
+        Tools(executor, expectations, first_deletes, status_writer, history),
         publish=publish,
         now=parts.now,
         instruments=parts.metrics,

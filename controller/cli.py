@@ -1,9 +1,7 @@
-"""The command `vmherd` with its subcommands. Each expected error is one line on stderr. The exit codes are:
+"""The command `vmherd` with its subcommands. Each expected error is one line on stderr.
 
-    0  success          1  failure at run time          2  wrong flags or variables          130  Ctrl-C
-
-The module of a subcommand is imported when the subcommand is called. So `--help` and completion are fast. The modules
-of `demo` and `sandbox` are not in the container image.
+The exit codes are 0 for success, 1 for a failure, 2 for wrong flags or variables, and 130 after Ctrl-C. The module of a
+subcommand is imported when it is called, for a fast `--help`. The container image lacks `demo` and `sandbox`.
 """
 
 import importlib

@@ -45,10 +45,7 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     """The word for one object of the kind in texts for users, such as `replica set`. The plural ends with `s`."""
 
     package: str
-    """The name of the package with the kind's rules. The package has a module `wiring`.
-
-    `wiring` contains `CACHES`, `OWNER_CACHE`, `rules_of` and `assemble`.
-    """
+    """The package with the kind's rules. Its module `wiring` has `CACHES`, `OWNER_CACHE`, `rules_of` and `assemble`."""
 
     object_type: type[T]
     kind: str
@@ -90,10 +87,7 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     """Returns the VMI template of an object. Without it, `kubectl vmherd expose` does not support the kind."""
 
     finalizer: str = ""
-    """The finalizer on the kind's objects, or "" if there is none. vmherd sets it, and `vmherd cleanup` removes it.
-
-    A kind with a finalizer has a module `cleanup` with the function `plan_cleanup` in its package.
-    """
+    """The finalizer that vmherd sets on the kind's objects, or "". Its package has `cleanup.plan_cleanup`."""
 
     finalized: Resource[Any] | None = None
     """The resource of the children that get the same finalizer as the kind's objects, or None."""
@@ -188,6 +182,9 @@ POOLS: Final[Kind[Pool]] = Kind(
         # KubeVirt does not start a VM with run strategy Manual or RerunOnFailure again after its VMI is deleted. To
         # restart such a VM, the controller asks virt-api. Some clusters do not serve this subresource.
         Access(resources.VM_REQUESTS, ("update",), resources.RESTART),
+        # A standby that keeps its memory is paused, and unpaused when it is needed.
+        Access(resources.VMI_REQUESTS, ("update",), resources.PAUSE),
+        Access(resources.VMI_REQUESTS, ("update",), resources.UNPAUSE),
     ),
     # The controller patches pools to set the finalizer, and to set annotations that later reconciliations read.
     owner_verbs=("patch",),

@@ -1,9 +1,8 @@
 """Configures the log lines of the process: JSON for machines, or columns and colours for people.
 
-The lines of libraries that use `logging` have the same form and the field `logger`. Those below WARNING are not
-written, because some libraries log whole requests. No text changes how a terminal shows the line: control characters
-and characters that turn or break a line are escaped. Writing a line never raises an exception: a value that cannot be
-encoded is written as text, and a line for a closed output is lost.
+The lines of libraries have the same form and the field `logger`, from WARNING on: some log whole requests. Characters
+that control a terminal or turn or break a line are escaped. Writing never raises an exception: what cannot be encoded
+is written as text, and a line for a closed output is lost.
 """
 
 import logging
@@ -37,18 +36,27 @@ def configure(level: str, format: str, *, stream: TextIO | None = None) -> None:
     )
     structlog.configure(
         processors=[*describe, *render],
-        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         logger_factory=lambda *_: lines,
         # Loggers are created at import, before `configure` is called. Without the cache, they use the configuration of
         # the last call. Each line then takes about two microseconds more.
         cache_logger_on_first_use=False,
     )
-    _redirect_standard_logging(max(LEVELS[level], logging.WARNING), describe, render, lines)
+    _redirect_standard_logging(describe, render, lines)
+    set_level(level)
 
 
-def _redirect_standard_logging(
-    level: int, describe: Sequence[Processor], render: Sequence[Processor], lines: "_Lines"
-) -> None:
+def level() -> str:
+    effective = structlog.get_logger().get_effective_level()
+    return next(name for name, number in LEVELS.items() if number == effective)
+
+
+def set_level(level: str) -> None:
+    """Change the level of all loggers. The libraries that use `logging` write no line below WARNING."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]))
+    logging.getLogger().setLevel(max(LEVELS[level], logging.WARNING))
+
+
+def _redirect_standard_logging(describe: Sequence[Processor], render: Sequence[Processor], lines: "_Lines") -> None:
     """Write the records of the `logging` module to `lines`, in the same form as the lines of structlog."""
     handler = _LinesHandler(lines)
     handler.setFormatter(
@@ -57,9 +65,7 @@ def _redirect_standard_logging(
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
         )
     )
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(level)
+    logging.getLogger().handlers[:] = [handler]
 
 
 class _Lines:

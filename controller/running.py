@@ -4,14 +4,10 @@
         async with running(*(informer.run() for informer in informers)):
             await work()
 
-The services of a scope start before its block, in the given order, and stop after the block. An inner scope
-stops before the outer scope. The services of one scope are stopped at the same time.
+The services of a scope start before its block, in the given order, and stop together after the block. If one returns or
+fails before it is cancelled, the other services, the block and the scopes inside are cancelled.
 
-A service must not return before it is cancelled. If a service returns or fails, the other services of the same scope
-and the block are cancelled. Scopes inside the block are then cancelled too.
-
-A scope raises failures as an ExceptionGroup. Each outer scope wraps this group in one more group. Call `leaf_errors`
-once, outside all scopes, to get the single exceptions.
+A scope raises failures as an ExceptionGroup, and each outer scope wraps it once more. `leaf_errors` unwraps it.
 """
 
 import asyncio

@@ -111,7 +111,6 @@ _HEAVY: Final = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a name of `_HEAVY` at its first use and return its value. Raise AttributeError for any other name."""
     if name not in _HEAVY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_HEAVY[name]}"), name)

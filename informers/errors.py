@@ -204,6 +204,12 @@ def is_unreachable(error: ApiError) -> bool:
     return isinstance(error, ServerError) and error.code in {502, 503}
 
 
+def requested_delay_s(error: Exception, *, longest_s: float) -> float:
+    """Return the delay that the server asks for before the next try, at most `longest_s`, or 0."""
+    wanted_s = error.retry_after_s if isinstance(error, StatusError) else None
+    return min(wanted_s or 0.0, longest_s)
+
+
 def is_transient(error: ApiError) -> bool:
     """Return True if the request itself did not cause the error. Then the same request may succeed later."""
     return isinstance(error, TransportError | TooManyRequests | ServerError)

@@ -83,10 +83,7 @@ class SharedInformer(Generic[T]):
 
     @property
     def seen(self) -> Mapping[str, str]:
-        """The last resourceVersion whose changes all handlers have received, by the URL path of the watch.
-
-        It is "" before the first list, and while the changes of a list are sent to the handlers.
-        """
+        """The last resourceVersion whose changes all handlers have received, or "", by the URL path of the watch."""
         return {reflector.path: reflector.seen for reflector in self._reflectors}
 
     def silent_s(self, now: float) -> float:

@@ -8,10 +8,7 @@ class Instruments:
     """Instruments that do nothing. A subclass overrides the methods whose reports it needs."""
 
     def request_finished(self, *, verb: str, host: str, code: str, seconds: float) -> None:
-        """Report a request with its HTTP method, and its HTTP code, or "<error>" if no answer arrived.
-
-        `seconds` is the duration of the request; for a watch, the time until the headers of the answer arrived.
-        """
+        """`code` is the HTTP code, or "<error>". For a watch, `seconds` ends when the headers of the answer arrive."""
 
     def request_retried(self, *, verb: str, host: str, code: str) -> None:
         """Report that the client will send a request again after an answer with this HTTP code."""
@@ -19,24 +16,12 @@ class Instruments:
     # An informer calls these methods. `resource` is `Resource.name`, such as `virtualmachineinstances.kubevirt.io`.
 
     def listed(self, resource: str, *, reason: str) -> None:
-        """Report that a complete list arrived.
-
-        `reason` is "start", "expired" after an error 410, "contradiction" after the cache contradicted the server, and
-        "failure" after any other failure.
-        """
+        """`reason` is "start", "expired" (410), "contradiction", or "failure" after any other failure."""
 
     def watch_started(self, resource: str) -> None: ...
 
     def watch_ended(self, resource: str, *, reason: str) -> None:
-        """Report that a watch ended. `reason` is one of these texts:
-
-        - "end": the server ended the watch without an error.
-        - "expired": the server answered 410.
-        - "silent": no data arrived for too long.
-        - "contradiction": a user of the cache found that the cache contradicts the server.
-        - "restart": the informer closed the watch in order to list again.
-        - the class name of the error that ended the watch.
-        """
+        """`reason` is "end", "expired" (410), "silent", "contradiction", "restart", or the class of the error."""
 
     def progress(self, resource: str) -> None:
         """Report that data arrived (events, a bookmark or a page), or that the informer starts."""

@@ -18,11 +18,7 @@ OVERHEAD: Final = 1024
 
 
 class Memo(Generic[R]):
-    """A pure function that remembers the results that were last used, within a budget of bytes.
-
-    The key is a digest of the arguments as JSON. So equal arguments of different objects share one result, and no
-    argument is kept. Several threads may use one memo. If two need the same new result, both compute it.
-    """
+    """A pure function that remembers results within a budget of bytes, by a digest of the arguments as JSON."""
 
     def __init__(self, function: Callable[..., R], budget: int = BUDGET) -> None:
         self._function = function

@@ -21,6 +21,7 @@ class PatchType(StrEnum):
     JSON = "application/json-patch+json"
 
 
+METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
@@ -58,10 +59,7 @@ _decode_versioned = msgspec.json.Decoder(_Versioned).decode
 
 
 def read_meta(answer: bytes) -> ObjectMeta:
-    """Decode the metadata of the object in an answer.
-
-    Raise TransportError with `sent=True` if a proxy may have answered: the server may have carried out the request.
-    """
+    """Decode the metadata of an answer. Raise TransportError with `sent=True`: a proxy may have answered."""
     return _read(_decode_object, answer).metadata
 
 

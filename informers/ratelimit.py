@@ -6,10 +6,7 @@ from typing import Protocol, TypeVar
 
 
 class Backoff:
-    """The backoff of one activity, with delays from `initial_s` to `maximum_s` seconds.
-
-    If the last delay ended at least `reset_after_s` seconds ago, `next` starts again with a short delay.
-    """
+    """Delays from `initial_s` to `maximum_s` seconds. They start again `reset_after_s` after the last."""
 
     def __init__(
         self,
@@ -20,10 +17,7 @@ class Backoff:
         reset_after_s: float = 120.0,
         chance: Callable[[], float] = random,
     ) -> None:
-        """At each failure, the ceiling is multiplied by `factor`.
-
-        `chance` returns a random number in [0, 1), which puts the delay between `initial_s` and the ceiling.
-        """
+        """Each failure multiplies the ceiling by `factor`. `chance`, in [0, 1), puts the delay below the ceiling."""
         if not 0 < initial_s <= maximum_s or factor < 1:
             raise ValueError("a backoff needs 0 < initial_s <= maximum_s and factor >= 1")
         self._initial_s = initial_s
@@ -92,10 +86,7 @@ class ItemBackoff(RateLimiter[K]):
 
 
 class TokenBucket(RateLimiter[Hashable]):
-    """Limits the attempts of all keys together: `burst` at once, and then `rate_per_s` in a second.
-
-    The caller waits for the returned seconds. If the bucket is empty, they grow with each call.
-    """
+    """Limits all keys together: `burst` attempts at once, then `rate_per_s`. The delay grows with each call."""
 
     def __init__(self, *, rate_per_s: float = 10.0, burst: int = 100) -> None:
         if rate_per_s <= 0 or burst < 1:
@@ -144,9 +135,5 @@ class MaxOf(RateLimiter[K]):
 
 
 def default_rate_limiter() -> RateLimiter[Hashable]:
-    """Return a rate limiter with the default values of client-go.
-
-    The delay of each key starts at 5 ms and doubles up to 1,000 s. All keys together have 100 attempts at once and then
-    10 attempts per second.
-    """
+    """As client-go: 5 ms doubling up to 1,000 s for each key, and 100 attempts at once and 10 a second for all."""
     return MaxOf(ItemBackoff(), TokenBucket())

@@ -126,10 +126,7 @@ class Resource(Generic[T]):
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Return the URL path of all objects, of the object `name`, or of its subresource.
-
-        For a namespaced resource, the namespace "" means all namespaces.
-        """
+        """Return the path of all objects, of the object `name`, or of its subresource. The namespace "" means all."""
         parts = [self.group_path]
         if namespace and self.namespaced:
             parts.append(f"namespaces/{quote(namespace, safe='')}")
@@ -143,10 +140,7 @@ class Resource(Generic[T]):
         return msgspec.json.Decoder(self.type).decode
 
     def decode_metadata(self, raw: msgspec.Raw, why: str) -> T | None:
-        """Return an object with only the metadata in `raw`, because of the message `why` of the decoder.
-
-        Return None if the resource is not `partial`, or if the metadata are unreadable or have no name.
-        """
+        """Return the object with only its metadata and the message `why`, or None if not `partial` or unreadable."""
         try:
             metadata = _decode_metadata(raw).metadata if self._partial else ObjectMeta()
         except UNDECODABLE:

@@ -50,10 +50,7 @@ class StoreView(Protocol[T_co]):
     def __len__(self) -> int: ...
 
     def version(self, namespace: str = ALL_NAMESPACES) -> str:
-        """Return the last resourceVersion of a list, an event or a bookmark that the watch of this namespace sent.
-
-        Return "" before the first list is complete, or if no watch covers the namespace.
-        """
+        """Return the last resourceVersion of this namespace's watch, or "" before the first list is complete."""
 
     @property
     def rewinds(self) -> int:
@@ -181,12 +178,9 @@ class Replacement(Generic[T]):
             self.shard.put(meta.key, cached)
 
     def changes(self, *, at_once: int) -> Iterator[list[Change[T]]]:
-        """Compare the new list with the old list in slices of `at_once` objects. Yield the changes of each slice.
+        """Compare the new list with the old one. Yield slices of `at_once` changes, the removed objects first.
 
-        The removed objects come first, so a reader never counts a deleted object and its successor at the same time.
-
-        Call this method once, after the commit. It also frees the old objects slice by slice: to free 100,000 objects
-        at once would block the event loop for too long.
+        Call it once, after the commit. It also frees the old objects slice by slice.
         """
         old_objects, new_objects = self.old.objects, self.shard.objects
         self.old.forget_indexes()
@@ -270,12 +264,7 @@ class Store(Generic[T]):
     def commit(
         self, replacement: Replacement[T], version: str, *, scope: str = ALL_NAMESPACES, rewound: bool = False
     ) -> None:
-        """Make the new list visible to readers, and record the resourceVersion of the list.
-
-        `rewound` is True if the list is older than the cache, because the server was restored from a backup. An older
-        object in the list proves this, too. The caller must not write to this scope between `begin_replace` and this
-        call.
-        """
+        """Make the new list visible, `rewound` after a restore. Nothing else may write since `begin_replace`."""
         self._shards[scope] = replacement.shard
         self._versions[scope] = version
         self._rewinds += rewound or replacement.goes_back

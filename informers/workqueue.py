@@ -1,12 +1,9 @@
 """A work queue stores the keys that need work. At most one worker at a time gets the same key.
 
-The section "Work queue" of docs/informers.md lists its promises. They are those of client-go's queue, but the flows
-take turns.
+The section "Work queue" of docs/informers.md lists its promises: those of client-go's queue, and flows take turns.
 
-A worker runs `async for key in queue:` and calls `queue.done(key)` in a `finally` block. If a run failed, the worker
-calls `add_rate_limited`. The rate limiter of the queue computes the delay.
-
-Delays use the time of the running event loop. For the methods with a parameter `now`, the caller passes `loop.time()`.
+A worker runs `async for key in queue:`, calls `queue.done(key)` in a `finally` block, and `add_rate_limited` after a
+failure. The parameter `now` is the time of the running event loop.
 """
 
 import asyncio
@@ -37,11 +34,7 @@ class QueueKeys(NamedTuple, Generic[K]):
 
 
 class WorkQueue(Generic[K]):
-    """A queue of keys for workers.
-
-    `name` is the queue's name in its metrics. `limiter` computes the delays of keys that failed. `flow` returns the
-    flow of a key, for example its namespace. At most `most_of_flow` workers at a time get keys of one flow.
-    """
+    """A queue with fair flows, such as namespaces. At most `most_of_flow` workers at a time get keys of one flow."""
 
     def __init__(
         self,
@@ -64,10 +57,7 @@ class WorkQueue(Generic[K]):
         """The keys that need a run, in order, with the time of the first `add` since their last run began."""
 
         self._waiting: dict[Hashable, deque[K]] = {}
-        """The keys that the next calls of `get` return, by flow. The first flow has the next turn.
-
-        Each key is also in `_dirty` and is not in `_processing`. No key occurs twice.
-        """
+        """The keys of the next calls of `get`, by flow, the next turn first. None is in `_processing`."""
 
         self._size = 0
         self._processing: dict[K, float] = {}
@@ -109,8 +99,7 @@ class WorkQueue(Generic[K]):
         self._delayed[key] = asyncio.get_running_loop().call_at(when, self._delay_over, key)
 
     def add_rate_limited(self, key: K, *, at_least_s: float = 0.0, limiter: RateLimiter[K] | None = None) -> float:
-        """Add a failed key again after the delay of the rate limiter, at least `at_least_s`. Return the delay in
-        seconds.
+        """Add a failed key again, after at least `at_least_s`. Return the delay in seconds.
 
         A `limiter` replaces the queue's own one for this call. The queue's `forget` does not reset it.
         """
@@ -165,11 +154,7 @@ class WorkQueue(Generic[K]):
             self._wake_getter()
 
     def shut_down(self, *, drain: bool = False) -> None:
-        """Stop accepting keys and cancel all delays.
-
-        If `drain` is False, remove the waiting keys. If `drain` is True, workers still receive the waiting keys before
-        the iteration ends. A later call with `drain=False` removes the keys that still wait.
-        """
+        """Stop accepting keys, and cancel all delays. Without `drain`, also a later one, remove waiting keys too."""
         self._shut = True
         for timer in self._delayed.values():
             timer.cancel()
@@ -206,7 +191,6 @@ class WorkQueue(Generic[K]):
         self._wake_getter()
 
     def _next_flow(self) -> Hashable:
-        """Return the first flow that waits and may have one more worker, or NOTHING."""
         most = self._most_of_flow
         return next((flow for flow in self._waiting if most is None or self._running[flow] < most), NOTHING)
 
@@ -230,10 +214,7 @@ class WorkQueue(Generic[K]):
         self.add(key)
 
     async def _wait_for_key(self) -> None:
-        """Wait until a key may be available or the queue is shut down.
-
-        If this worker is cancelled after it was woken, another worker must be, or the key would stay.
-        """
+        """Wait until a key may be available or the queue is shut down. A worker that is cancelled wakes another."""
         waiter = asyncio.get_running_loop().create_future()
         self._getters.append(waiter)
         try:

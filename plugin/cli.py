@@ -16,6 +16,7 @@ from controller.cli import OK, SETTINGS, VERSION_OPTION, LazyCommand, LazyGroup,
 from controller.cli import vmherd as controller_commands
 from plugin.flags import CONNECTION
 from plugin.printing import note
+from plugin.verbs import VERBS
 
 
 @contextmanager
@@ -77,38 +78,10 @@ def rollout() -> None:
     """Manage the rollout of a new template."""
 
 
-for lazy in (
-    Lazy("status", "plugin.commands.rollout_status", "show a rollout until it is finished"),
-    Lazy("history", "plugin.commands.rollout_history:history", "list the templates that an object can return to"),
-    Lazy("undo", "plugin.commands.rollout_history:undo", "return an object to an earlier template"),
-    Lazy("restart", "plugin.commands.steering:restart", "restart all VMs, as fast as the update limits allow"),
-    Lazy("pause", "plugin.commands.steering:pause", "stop updates, and also scaling and healing"),
-    Lazy("resume", "plugin.commands.steering:resume", "end a pause"),
-):
-    rollout.add_command(lazy)
-
 plugin.add_command(rollout)
-for lazy in (
-    Lazy("list", "plugin.commands.listing", "list replica sets and pools with their state"),
-    Lazy("tree", "plugin.commands.listing:tree", "show an object with its VMs, and why each is as it is"),
-    Lazy("why", "plugin.commands.why", "say why an object is not as its spec asks"),
-    Lazy("ui", "plugin.commands.ui", "show all replica sets and pools in the browser, live"),
-    Lazy("plan", "plugin.commands.plan", "print what the controller would write next"),
-    Lazy("scale", "plugin.commands.steering:scale", "set the number of VMs; --dry-run=client names the VMs that leave"),
-    Lazy("detach", "plugin.commands.membership:detach", "take VMs out of their pool or set"),
-    Lazy("adopt", "plugin.commands.membership:adopt", "give VMIs to a replica set"),
-    Lazy("protect", "plugin.commands.marks:protect", "keep VMs at every scale-in"),
-    Lazy("unprotect", "plugin.commands.marks:unprotect", "end the protection of VMs"),
-    Lazy("busy", "plugin.commands.marks:busy", "leave VMs alone until their work is done"),
-    Lazy("remove", "plugin.commands.marks:remove", "mark VMs as the first to leave; --scale-in removes them now"),
-    Lazy("expose", "plugin.commands.operators:expose", "create a Service for the VMs of a replica set or pool"),
-    Lazy("takeover", "plugin.commands.operators:takeover", "stop KubeVirt's loops for both kinds; --undo starts them"),
-    Lazy(
-        "cleanup", "plugin.commands.operators:cleanup", "remove vmherd's finalizers after the controller is uninstalled"
-    ),
-    Lazy("version", "plugin.commands.operators:version", "print the version"),
-):
-    plugin.add_command(lazy)
+for verb in VERBS.values():
+    *group, name = verb.name.split()
+    (rollout if group else plugin).add_command(Lazy(name, f"plugin.commands.{verb.module}", verb.help))
 for name, command in controller_commands.commands.items():
     if name not in plugin.commands:
         plugin.add_command(command)

@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem, ShellComplete
 
 from plugin.cli import plugin, verb_first, without_rich
 from plugin.flags import CONNECTION, flags_of
-from plugin.verbs import ARGUMENTS, FLAGS, MEMBERS, OBJECTS, flags_of_verb
+from plugin.verbs import ARGUMENTS, FLAGS, OBJECTS, flags_of_verb
 
 NO_SPACE: Final = 2
 NO_FILES: Final = 4
@@ -86,7 +86,7 @@ def _completing(option: click.Option) -> click.Option:
     values = {
         "namespace": lambda ctx, _, text: named(ctx, "namespaces", text),
         "to_revision": lambda ctx, _, text: named(ctx, REVISIONS, text),
-        "to": lambda ctx, _, text: typed(ctx, text, ("vmirs",)),
+        "to": lambda ctx, _, text: typed(ctx, text, [*SHOWN_TYPES]),
         "kubeconfig": click.Path().shell_complete,
     }
     name = option.name or ""
@@ -111,7 +111,7 @@ def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items
     if kind is None:
         return []
     if kind != OBJECTS:
-        return typed(ctx, incomplete, ("vm", "vmi") if kind == MEMBERS else ("vmi",))
+        return typed(ctx, incomplete, ("vm", "vmi"))
     if arguments and "/" not in arguments[0]:
         return [each for each in named(ctx, arguments[0], incomplete) if each.value not in arguments[1:]]
     return typed(ctx, incomplete, (*SHOWN_TYPES, *(("vm",) if verb in ("tree", "why") else ())))

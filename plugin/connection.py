@@ -2,11 +2,9 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
-from ipaddress import ip_address, ip_network
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, NoReturn
-from urllib.parse import urlsplit
 
 import click
 import msgspec
@@ -15,48 +13,11 @@ import structlog
 from controller.version import PROGRAM, version
 from informers.errors import ApiError, Forbidden, NotFound
 from informers.http.client import ApiClient, ConfigurationError, load_credentials, open_client
+from informers.http.proxies import proxy_for
 from informers.resource import Resource
 from plugin.flags import SERVER, Flags
 from plugin.printing import note
 from plugin.views.steering import Refused
-
-
-def proxy_for(address: str, environment: Mapping[str, str]) -> str | None:
-    """Return the proxy for this address, or None. An address on this machine has no proxy.
-
-    The parts of NO_PROXY are `*`, host names with their subdomains, IP addresses and networks such as `10.0.0.0/8`.
-    """
-    parts = urlsplit(address)
-    host, names = parts.hostname or "", (f"{parts.scheme.upper()}_PROXY", f"{parts.scheme}_proxy")
-    proxy = next((environment[name] for name in names if environment.get(name)), "")
-    exceptions = environment.get("NO_PROXY") or environment.get("no_proxy") or ""
-    if (
-        not proxy
-        or host == "localhost"
-        or any(_covers(each.strip(), host, parts.port) for each in exceptions.split(","))
-    ):
-        return None
-    if _is_in(host, "127.0.0.0/8") or _is_in(host, "::1/128"):
-        return None
-    return proxy if "://" in proxy else f"http://{proxy}"
-
-
-def _covers(exception: str, host: str, port: int | None) -> bool:
-    name, colon, its_port = exception.rpartition(":")
-    if colon and its_port.isdigit() and ":" not in name:
-        return its_port == str(port or 443) and _covers(name, host, port)
-    suffix = exception.lower().removeprefix("*").removeprefix(".")
-    if exception == "*" or _is_in(host, exception):
-        return True
-    return bool(suffix) and (host.endswith(f".{suffix}") or (host == suffix and not exception.startswith((".", "*."))))
-
-
-def _is_in(host: str, network: str) -> bool:
-    try:
-        return ip_address(host) in ip_network(network, strict=False)
-    except ValueError:
-        return False
-
 
 NO_TIMEOUT_S = 24 * 3600.0
 
@@ -72,6 +33,19 @@ class Session(ApiClient):
         self._client = client
         self.flags = flags
         self.notice = notice
+        self.failures: list[str] = []
+
+    @contextmanager
+    def going_on(self, *errors: type[Exception]) -> Iterator[None]:
+        """Print one of these errors, or any expected one. The command goes on, and ends with exit code 1."""
+        expected = errors or (Failed, ApiError, Refused)
+        try:
+            yield
+        except expected as error:
+            line = error.message if isinstance(error, Failed) else describe(error)
+            if line not in self.failures:
+                note(line)
+                self.failures.append(line)
 
     @property
     def namespace(self) -> str:
@@ -115,6 +89,8 @@ def carry_out(flags: Flags, work: Callable[[Session], Awaitable[None]]) -> None:
             if session.notice:
                 note(f"Warning: {session.notice}")
             await work(session)
+            if session.failures:
+                raise click.exceptions.Exit(1)
 
     structlog.configure(processors=[_log_on_stderr])
     try:
@@ -140,16 +116,7 @@ def describe(error: Exception) -> str:
 @asynccontextmanager
 async def connect(flags: Flags) -> AsyncIterator[Session]:
     """Open a connection. Raise ConfigurationError, ApiError."""
-    credentials = await load_credentials(
-        flags.kubeconfig,
-        flags.context,
-        cluster=flags.cluster,
-        user=flags.user,
-        server=flags.server,
-        token=flags.token,
-        as_user=flags.as_user,
-        as_groups=flags.as_group,
-    )
+    credentials = await load_credentials(flags.kubeconfig, **flags.overrides)
     credentials.proxy = credentials.proxy or proxy_for(credentials.host, os.environ)
     async with open_client(credentials, user_agent=f"kubectl-{PROGRAM}/{version()}") as client:
         yield Session(client, flags, credentials.notice)

@@ -1,7 +1,7 @@
 """The VMs and VMIs that a command line names: `vm/web-3`, `vmi/herd7x2k4`, or only the name."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import click
 import msgspec
@@ -13,16 +13,10 @@ from informers.errors import NotFound
 from informers.meta import ObjectKey
 from informers.resource import Resource
 from plugin.connection import Failed, Session
-from plugin.subjects import Subject, did_you_mean, parse_subjects
+from plugin.subjects import MEMBER_TYPES, Subject, did_you_mean, parse_subjects
 from plugin.views.edits import Document
 from plugin.views.membership import controller, owner_kind
 from plugin.views.situation import Member, Situation
-
-METAVAR: Final = "VM..."
-TYPES: Final[Mapping[str, Resource[Any]]] = {
-    **dict.fromkeys(("vm", "vms", VMS.plural, VMS.kind.lower()), VMS),
-    **dict.fromkeys(("vmi", "vmis", VMIS.plural, VMIS.kind.lower()), VMIS),
-}
 
 
 class MemberName(Struct, frozen=True):
@@ -60,14 +54,17 @@ def _member(argument: str) -> MemberName:
         raise click.UsageError(f"{name!r} is not the name of an object")
     if not slash:
         return MemberName(name)
-    resource = TYPES.get(type_.lower().partition(".")[0])
+    resource = MEMBER_TYPES.get(type_.lower().partition(".")[0])
     if resource is None:
-        hint = did_you_mean(type_, TYPES) or "; name a VM, such as vm/web-3"
+        hint = did_you_mean(type_, MEMBER_TYPES) or "; name a VM, such as vm/web-3"
         raise click.UsageError(f"there is no type {type_!r} here{hint}")
     return MemberName(name, resource)
 
 
-def parse_shown(arguments: Sequence[str]) -> tuple[Subject | MemberName, ...]:
+Named: TypeAlias = tuple[Subject | MemberName, ...]
+
+
+def parse_shown(arguments: Sequence[str]) -> Named:
     """Return the named objects: sets, pools, and VMs or VMIs such as `vm/web-1`. Raise click.UsageError."""
     first, *others = [*arguments, ""]
     if _is_member_type(first):
@@ -78,7 +75,7 @@ def parse_shown(arguments: Sequence[str]) -> tuple[Subject | MemberName, ...]:
 
 
 def _is_member_type(text: str) -> bool:
-    return text.lower().partition(".")[0] in TYPES
+    return text.lower().partition(".")[0] in MEMBER_TYPES
 
 
 def owner_of(item: Item) -> Subject:
@@ -87,9 +84,7 @@ def owner_of(item: Item) -> Subject:
     return Subject(kind, owner["apiVersion"].partition("/")[0], owner["name"])
 
 
-async def owners_of(
-    session: Session, named: Iterable[Subject | MemberName]
-) -> tuple[tuple[Subject, ...], Mapping[str, set[str]]]:
+async def owners_of(session: Session, named: Named) -> tuple[tuple[Subject, ...], Mapping[str, set[str]]]:
     """Return the sets and pools of these objects, and the members that were named, by the path of their owner."""
     subjects: dict[Subject, None] = {}
     members: dict[str, set[str]] = {}
@@ -103,9 +98,10 @@ async def owners_of(
     return tuple(subjects), members
 
 
-def named_members(situation: Situation, named: Mapping[str, set[str]]) -> tuple[Member, ...]:
+def named_members(situation: Situation, named: Mapping[str, set[str]], *, only_sick: bool = False) -> Sequence[Member]:
     names = named.get(situation.identity.path, ())
-    return tuple(each for each in situation.members if each.name in names or not names)
+    members = (each for each in situation.members if each.is_sick or not only_sick)
+    return tuple(each for each in members if each.name in names or not names)
 
 
 async def read_member(session: Session, member: MemberName) -> Item:

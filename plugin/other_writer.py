@@ -9,14 +9,11 @@ from msgspec import structs
 from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.kinds import KINDS
-from controller.leaderelection.other_leader import leases_named
 from controller.takeover.second_writer import SecondWriter, find_second_writer
-from informers.errors import Forbidden
 from plugin import clock
 from plugin.connection import Session
 from plugin.printing import note
-from plugin.reading import Target
-from plugin.verbs import LEASE_NAME
+from plugin.reading import LEASE_NAME, Reader, Target
 from plugin.views.reasons import Leader, leader_of
 
 KUBEVIRT_REPLACES_NONE: Final = "KubeVirt's own controller runs this set, and replaces no VMI of an old template"
@@ -46,18 +43,15 @@ async def other_writer(session: Session, target: Target, missing: dict[str, str]
     return ""
 
 
-async def leader_in(session: Session, name: str = LEASE_NAME) -> Leader | None:
+async def leader_in(reader: Reader, name: str = LEASE_NAME) -> Leader | None:
     """Return the controller's lease, or None if the user may not read leases."""
-    try:
-        return leader_of(await leases_named(session, name), clock.now())
-    except Forbidden:
-        # A tenant of one namespace may not read leases. Nothing else depends on them.
-        return None
+    leases = await reader.leases(name)
+    return None if leases is None else leader_of(leases, clock.now())
 
 
-async def warning_about_status(session: Session, targets: Iterable[Target]) -> str:
+async def warning_about_status(session: Session, reader: Reader, targets: Iterable[Target]) -> str:
     """Return the warning that the statuses are old, because no controller renews its lease, or "". Raise ApiError."""
-    leader = await leader_in(session)
+    leader = await leader_in(reader)
     if leader is None or not leader.since:
         return ""
     for each in _firsts(targets):

@@ -4,11 +4,14 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import msgspec
 
-from plugin.flags import FOR_PROGRAMS, JSON, YAML
+from plugin.flags import FOR_PROGRAMS, JSON, NAME, WIDE, YAML, Flags
 from plugin.views.tables import coloured_column, coloured_topic
+
+MOST_LINES: Final = 40
 
 
 def clean(line: str) -> str:
@@ -64,8 +67,12 @@ def print_value(value: object, output: str) -> None:
 
 
 def print_answers(answers: Sequence[object], output: str, *, is_list: bool = False) -> None:
-    """Print a single answer without a list, except with `is_list`: the number of answers depends on the cluster."""
-    if output in FOR_PROGRAMS:
+    """Print a single answer without a list, except with `is_list`: the number of answers depends on the cluster. The
+    format `name` prints the name in each answer.
+    """
+    if output == NAME:
+        print_lines(each["name"] for each in msgspec.to_builtins(answers))
+    elif output in FOR_PROGRAMS:
         print_value(answers[0] if len(answers) == 1 and not is_list else answers, output)
 
 
@@ -73,6 +80,11 @@ def is_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def width() -> int:
-    """Return the width of the terminal, or 0 if the output is no terminal."""
-    return shutil.get_terminal_size().columns if is_terminal() else 0
+def most_lines(*, live: bool) -> int:
+    """Return the largest number of lines of a tree. A live picture also fits on the terminal."""
+    return min(MOST_LINES, shutil.get_terminal_size().lines - 1) if live and is_terminal() else MOST_LINES
+
+
+def width(flags: Flags) -> int:
+    """Return the width of the terminal, or 0 if the output is no terminal or wide."""
+    return shutil.get_terminal_size().columns if is_terminal() and flags.output != WIDE else 0

@@ -4,15 +4,15 @@ The reader fills the same caches as the controller, so the controller's rules wo
 of one namespace, or of all namespaces.
 """
 
-from collections.abc import Container, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, TypeVar
 
 import click
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from controller.apimachinery.indexes import OWNER_UID
+from controller.apimachinery.indexes import owned_by
 from controller.assembly import BUDGET_CACHE, MIGRATION_CACHE, Cache
 from controller.config.modes import Mode
 from controller.config.settings import Config, read_published
@@ -21,9 +21,9 @@ from controller.kubevirt.annotations import MIGRATE, is_marked
 from controller.kubevirt.live_updates import RolloutSettings
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DISRUPTION_BUDGETS, MIGRATIONS, VMIS, VMS
 from controller.kubevirt.vm_types import ControllerRevision
-from controller.leaderelection.lease import SETTINGS
+from controller.leaderelection.lease import SETTINGS, Lease
 from controller.leaderelection.other_leader import leases_named
-from controller.pool.members.rosters import own_vmi
+from controller.pool.members.machine import own_vmi
 from controller.pool.members.snapshot import Snapshot as PoolSnapshot
 from controller.pool.rollout.live import LiveChanges
 from controller.pool.rules import PoolRules
@@ -37,19 +37,20 @@ from controller.runtime.actions import AnyResource
 from controller.runtime.reconciler import Rules
 from controller.takeover.discovery import Absent, Found, Installation, find_kubevirt, is_served, raw_items
 from informers.errors import Forbidden, NotFound
-from informers.meta import KubeObject, ObjectKey, annotations_of, controller_of
+from informers.meta import KubeObject, ObjectKey, annotations_of, is_controlled_by
 from informers.resource import Resource
 from informers.store import Store
 from plugin import clock
 from plugin.connection import Failed, Session
 from plugin.subjects import Subject, did_you_mean
-from plugin.verbs import LEASE_NAME
 from plugin.views.edits import Document
 from plugin.views.pools import situation_of_pool, visible_members
 from plugin.views.sets import situation_of_set
 from plugin.views.situation import Member, Situation, situation_from_status
 
 T = TypeVar("T", bound=KubeObject)
+
+LEASE_NAME: Final = "vmherd"
 
 
 class Target(Struct, frozen=True):
@@ -85,7 +86,7 @@ class Target(Struct, frozen=True):
 class Reader:
     """Reads objects for one command. The field `missing` has one line for each resource that the user may not read.
 
-    With `once`, the VMs of a namespace are read only once, for all objects of the command.
+    With `once`, the VMs of a namespace and the leases are read only once, for all objects of the command.
     """
 
     def __init__(self, client: Session, namespace: str, *, once: bool = False) -> None:
@@ -94,6 +95,8 @@ class Reader:
         self._once = once
         self._kubevirt: Installation | None = None
         self._published: tuple[Config, ...] = ()
+        self._is_known = False
+        self._leases: dict[str, tuple[Lease, ...] | None] = {}
         self._resources: dict[tuple[str, str], Resource[Any]] = {}
         self._stores: dict[tuple[object, ...], Store[Any]] = {}
         self._seen: Mapping[AnyResource, Store[Any]] = {}
@@ -120,7 +123,7 @@ class Reader:
         is_readable = False
         for subject in subjects:
             try:
-                found += await self.targets([subject], selector)
+                found += await self._of(subject, selector)
                 is_readable = True
             except Forbidden as error:
                 # The server checks the permission before it looks whether it serves the type.
@@ -154,20 +157,24 @@ class Reader:
     async def targets(self, subjects: Iterable[Subject], selector: str = "") -> list[Target]:
         """Return the named objects. A subject without a name stands for all objects that the selector matches.
 
-        Raise Failed if an object does not exist. Raise ApiError if a request fails. Raise UsageError for a name and a
-        selector.
+        An object that does not exist or may not be read does not hide the others. Without others, the command ends.
         """
-        found = []
+        subjects, found = tuple(subjects), list[Target]()
+        if len(subjects) == 1:
+            return await self._of(subjects[0], selector)
         for subject in subjects:
-            if subject.name and selector:
-                raise click.UsageError("a name cannot be given together with a selector: leave out -l or the name")
-            resource = await self.resource(subject.kind, subject.group)
-            if subject.name:
-                found.append(await self._get(subject, resource))
-            else:
-                async for raw in raw_items(self._client, resource.path(self._namespace), selector):
-                    found.append(Target(subject.kind, resource, resource.decode(raw), raw))
+            with self._client.going_on(Failed, Forbidden):
+                found += await self._of(subject, selector)
+        if self._client.failures and not found:
+            raise click.exceptions.Exit(1)
         return found
+
+    async def _of(self, subject: Subject, selector: str) -> list[Target]:
+        resource = await self.resource(subject.kind, subject.group)
+        if subject.name:
+            return [await self._get(subject, resource)]
+        raws = raw_items(self._client, resource.path(self._namespace), selector)
+        return [Target(subject.kind, resource, resource.decode(raw), raw) async for raw in raws]
 
     async def again(self, target: Target) -> Target:
         raw = await self._client.request("GET", target.resource.path(*target.key))
@@ -187,11 +194,10 @@ class Reader:
     def _visible_members(self, target: Target) -> tuple[Member, ...]:
         if target.kind is not POOLS or VMS not in self._seen or VMS.name in self.missing:
             return ()
-        uid = target.owner.metadata.uid
-        vms = [vm for vm in self._seen[VMS].by_index(OWNER_UID, uid) if vm.metadata.namespace == target.key.namespace]
+        vms = owned_by(target.owner.metadata, self._seen[VMS])
         return visible_members(target.owner, [(vm, own_vmi(vm, self._seen[VMIS])) for vm in vms], clock.now())
 
-    async def snapshot(self, target: Target, *, without: Container[AnyResource] = ()) -> Any:
+    async def snapshot(self, target: Target, *, without: Collection[AnyResource] = ()) -> Any:
         """Return the controller's snapshot. Return None if an object may not be read, unless it is in `without`."""
         rules = await self.rules(target.kind, target.resource, [target.owner], target.key.namespace, without=without)
         return None if rules is None else snapshot_of(rules, target.key)
@@ -202,8 +208,7 @@ class Reader:
         try:
             async for raw in raw_items(self._client, CONTROLLER_REVISIONS.path(target.key.namespace)):
                 each = CONTROLLER_REVISIONS.decode(raw)
-                owner = controller_of(each.metadata)
-                if owner is not None and owner.uid == target.owner.metadata.uid and hash_of_set_revision(each.metadata):
+                if is_controlled_by(each.metadata, target.owner.metadata.uid) and hash_of_set_revision(each.metadata):
                     found.append(each)
         except Forbidden as error:
             self.missing[CONTROLLER_REVISIONS.name] = str(error)
@@ -217,16 +222,18 @@ class Reader:
         owners: Iterable[Any],
         namespace: str,
         *,
-        without: Container[AnyResource] = (),
+        without: Collection[AnyResource] = (),
     ) -> Rules[Any] | None:
         """Return the rules of a kind, with caches that are read now. Return None if the user may not read all objects
-        of these caches. A cache in `without` may be empty instead. Optional caches are read only for VMIs that have
+        of these caches. A cache in `without` may be empty instead, and so may an optional cache, unless VMIs have
         returned to a revision (P29).
         """
         module, owners = kind.module("wiring"), tuple(owners)
         has_returned = any(read_settings(each.metadata).returned[1] for each in owners)
-        caches = {cached: cache for cached, cache in module.CACHES.items() if has_returned or not cache.is_optional}
+        caches = module.CACHES
         stores = {cached: await self._store(cached, cache, namespace) for cached, cache in caches.items()}
+        if not has_returned:
+            without = [*without, *(cached for cached, cache in caches.items() if cache.is_optional)]
         self._seen = stores
         config = await self._config(kind, resource)
         if config.disruption_budgets and any(asks_for_budget(each.metadata) for each in owners):
@@ -248,18 +255,32 @@ class Reader:
         return rollout_of(self._kubevirt.kubevirts if isinstance(self._kubevirt, Found) else ())
 
     async def _config(self, kind: Kind[Any], resource: Resource[Any]) -> Config:
-        """Return the settings that the leader of the API group has published on its lease. Without a lease that can be
-        read, return the defaults with the mode that fits the cluster: `takeover` if KubeVirt serves the API group too.
+        """Return the settings that the leader of the API group has published on its lease. Without such a lease, the
+        defaults count, with the mode that fits the cluster: `takeover` if KubeVirt serves the API group too. For a user
+        who may not read leases, this mode would be a guess.
         """
         if self._kubevirt is None:
-            self._kubevirt = await find_kubevirt(self._client)
-            self._published = await published_settings(self._client)
+            self._kubevirt, leases = await find_kubevirt(self._client), await self.leases()
+            self._published, self._is_known = published_in(leases or ()), leases is not None
         for each in self._published:
             if each.group_of(kind) == resource.group:
                 return each
-        is_there = not isinstance(self._kubevirt, Absent)
+        is_there = self._is_known and not isinstance(self._kubevirt, Absent)
         mode = Mode.TAKEOVER if is_there and resource.group == kind.group else Mode.STANDALONE
         return Config(mode=mode.value, disruption_budgets=True, migrations=True)
+
+    async def leases(self, name: str = LEASE_NAME) -> tuple[Lease, ...] | None:
+        """Return the leases of controllers, or None if the user may not read leases. Raise ApiError."""
+        if name in self._leases:
+            return self._leases[name]
+        try:
+            found: tuple[Lease, ...] | None = await leases_named(self._client, name)
+        except Forbidden:
+            # A tenant of one namespace may not read leases. The views say what is not known then.
+            found = None
+        if self._once:
+            self._leases[name] = found
+        return found
 
     async def _store(self, resource: Resource[Any], cache: Cache, namespace: str) -> Store[Any]:
         """Return a cache with the objects of a resource. If the user may not read them, the cache is empty."""
@@ -292,12 +313,8 @@ def snapshot_of(rules: Rules[Any], key: ObjectKey) -> Any:
     return rules.take_snapshot(key, now=clock.now(), settled=True)
 
 
-async def published_settings(client: Session) -> tuple[Config, ...]:
-    """Return the settings on the leases of controllers, or nothing if the user may not read leases. Raise ApiError."""
-    try:
-        leases = await leases_named(client, LEASE_NAME)
-    except Forbidden:
-        return ()
+def published_in(leases: Iterable[Lease]) -> tuple[Config, ...]:
+    """Return the settings that leaders have published on these leases."""
     texts = (annotations_of(each.metadata).get(SETTINGS, "") for each in leases)
     return tuple(found for text in texts if (found := read_published(text)) is not None)
 

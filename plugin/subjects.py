@@ -1,7 +1,7 @@
 """The objects that a command line names: `vmpool/web`, `vmpool web api`, or only `vmpool` for all pools."""
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import click
@@ -9,10 +9,17 @@ from msgspec import Struct
 
 from controller.apimachinery.names import is_subdomain
 from controller.kinds import KINDS, Kind, types_of
+from controller.kubevirt.resources import VMIS, VMS
+from informers.resource import Resource
+from plugin.flags import Flags
 
 TYPES: Final = types_of(KINDS)
 SUGGESTED: Final = tuple(kind.short_names[0] for kind in KINDS)
 METAVAR: Final = "TYPE/NAME"
+MEMBER_TYPES: Final[Mapping[str, Resource[Any]]] = {
+    **dict.fromkeys(("vm", "vms", VMS.plural, VMS.kind.lower()), VMS),
+    **dict.fromkeys(("vmi", "vmis", VMIS.plural, VMIS.kind.lower()), VMIS),
+}
 
 
 class Subject(Struct, frozen=True):
@@ -21,6 +28,9 @@ class Subject(Struct, frozen=True):
     kind: Kind[Any]
     group: str
     name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind.short_names[0]}/{self.name}"
 
     @property
     def plural(self) -> str:
@@ -39,10 +49,18 @@ def parse_subjects(arguments: Sequence[str]) -> tuple[Subject, ...]:
     return tuple(Subject(kind, group, name) for kind, group in types for name in names or ("",))
 
 
-def check_scope(subjects: Iterable[Subject], *, all_namespaces: bool) -> None:
-    """Raise click.UsageError if a name is to be found in all namespaces."""
-    if all_namespaces and any(subject.name for subject in subjects):
-        raise click.UsageError("a name cannot be found in all namespaces: leave out -A or the name")
+def check_names(subjects: Iterable[Any], flags: Flags, *, needs_all: bool) -> None:
+    """Raise click.UsageError if flags contradict a name, or if a name is forgotten: with `needs_all`, a command changes
+    all objects of a type only if a user says so.
+    """
+    for subject in subjects:
+        given = {"-A": flags.all_namespaces, "-l": flags.selector, "--all": flags.every}
+        wrong = [flag for flag, value in given.items() if value]
+        if subject.name and wrong:
+            raise click.UsageError(f"a name and {wrong[0]} contradict each other: leave out one of the two")
+        if needs_all and not (subject.name or wrong):
+            every = f"name a {subject.kind.noun}, such as {subject.kind.short_names[0]}/web, or say -l or --all"
+            raise click.UsageError(f"no name was specified: {every}")
 
 
 def _pair(argument: str) -> Subject:
@@ -58,6 +76,7 @@ def type_named(text: str) -> tuple[Kind[Any], str]:
     name, _, group = text.lower().partition(".")
     if name not in TYPES:
         hint = did_you_mean(name, TYPES) or f"; name an object as TYPE/NAME, such as {SUGGESTED[-1]}/web"
+        hint = f" here; name the pool or set of the VM, such as {SUGGESTED[-1]}/web" if name in MEMBER_TYPES else hint
         raise click.UsageError(f"there is no type {text!r}{hint}")
     kind, usual = TYPES[name]
     # kubectl also accepts a version between the type and the group.

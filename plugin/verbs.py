@@ -1,101 +1,170 @@
-"""For each command, its flags without the common flags, and the kind of things that its arguments stand for.
+"""The commands: the module, the flags and an example of each one. The flags of the connection are in `plugin.flags`.
 
 Completion imports this module at each press of TAB. So the module imports nothing that talks to a cluster.
 """
 
+import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 
-from controller.commands.shared_options import SERVICE_OPTIONS, TAKEOVER_OPTIONS
+from controller.commands.shared_options import LEASE_ID, SERVICE_OPTIONS, TAKEOVER_OPTIONS
 from controller.config.types import Integer, duration
-from plugin.flags import ALL_NAMESPACES, JSON, NAME, SELECTOR, WIDE, WRITES, YAML, output
+from plugin.flags import (
+    ALL,
+    ALL_NAMESPACES,
+    FIELD_MANAGER_FLAG,
+    JSON,
+    NAME,
+    NO_HEADERS,
+    SELECTOR,
+    SHOWN,
+    WRITES,
+    YAML,
+    output,
+    repeated,
+    switch,
+)
 
-OBJECTS, MEMBERS, VMIS_ONLY = "objects", "members", "vmis"
+OBJECTS, MEMBERS = "objects", "members"
 
-LEASE_NAME: Final = "vmherd"
 MOST: Final = 2**31 - 1
+CENTURY_S: Final = 876_000 * 3600
 COLUMNS: Final = ("name", "status", "ready", "age", "problem")
 
 _CHANGES: Final = (*WRITES, output(JSON, YAML, NAME))
+_MANY: Final = (SELECTOR, ALL, *_CHANGES)
+_WATCH: Final = switch("watch", "show it again and again", short="-w")
 
 
-def _switch(name: str, help: str, *, default: bool = False, short: str = "") -> click.Option:
-    return click.Option([*([short] if short else []), f"--{name}/--no-{name}"], default=default, help=help)
+class Entry(NamedTuple):
+    """A command with its module in `plugin.commands`, a short help and an example."""
 
+    name: str
+    module: str
+    help: str
+    example: str = ""
+
+
+_TABLE: Final = """
+rollout status   rollout_status           show a rollout until it is finished                  vmpool/web --timeout=9m
+rollout history  rollout_history:history  list the templates that an object can return to      vmpool/web
+rollout undo     rollout_history:undo     return an object to an earlier template              vmpool/web
+rollout restart  steering:restart         restart all VMs, as fast as the update limits allow  vmpool/web
+rollout pause    steering:pause           stop updates, and also scaling and healing           vmpool -l tier=front
+rollout resume   steering:resume          end a pause                                          vmpool --all
+list             listing                  list replica sets and pools with their state         -A --sort-by=problem
+tree             listing:tree             show an object with its VMs, and why each is so      vmpool/web --watch
+why              why                      say why an object is not as its spec asks            vmpool/web
+history          listing:history          say what happened to an object: scaled, healed, stalled  vmpool/web
+ui               ui                       show all sets and pools in the browser, live         -A
+plan             plan                     print what the controller would write next           -f new.yaml
+scale            steering:scale           set the number of VMs; a dry run names who leaves    vmpool/web --replicas=3
+detach           membership:detach        take VMs out of their pool or set                    vm/web-3
+adopt            membership:adopt         give VMIs to a replica set, or VMs to a pool         vm/web-3 --to=vmpool/web
+protect          marks:protect            keep VMs at every scale-in                           vm/web-3 vm/web-4
+unprotect        marks:unprotect          end the protection of VMs                            vm/web-3
+busy             marks:busy               leave VMs alone until their work is done             vm/web-3 --for=2h
+claim            claims:claim             take a free VM of a pool, and print its address      vmpool/web --for=job-7
+release          claims:release           end claims: the VMs are deleted with their disks     vm/web-3
+remove           marks:remove             mark VMs as the first to leave; or remove them now   vm/web-3 --scale-in
+expose           operators:expose         create a Service for the VMs of a set or pool        vmpool/web --port=80
+takeover         operators:takeover       stop KubeVirt's loops for both kinds, or start them  --dry-run=client
+cleanup          operators:cleanup        remove vmherd's finalizers after its uninstallation  --dry-run=client
+version          operators:version        print the version                                    -o json
+options          operators:options        print the flags of the connection to the cluster
+"""
+
+VERBS: Final = {
+    each.name: each for line in _TABLE.strip().splitlines() for each in [Entry(*re.split(" {2,}", line.strip()))]
+}
+
+KUBECTL: Final[Mapping[str, str]] = {
+    **{"list": "get vmpool,vmirs", "tree": "get vm,vmi", "plan": "diff", "scale": "scale vmpool/NAME"},
+    **dict.fromkeys(("protect", "unprotect", "busy", "remove"), "annotate vm"),
+}
+"""The command of kubectl that has the flags which a command lacks."""
 
 FLAGS: Final[Mapping[str, tuple[click.Option, ...]]] = {
     "rollout status": (
-        _switch("watch", "wait until the rollout ends", default=True, short="-w"),
+        switch("watch", "wait until the rollout ends", default=True, short="-w"),
         click.Option(["--timeout", "timeout_s"], default="0", type=duration(), help="the longest wait; 0 is no limit"),
         click.Option(["--revision"], default=0, type=Integer(0), help="fail if the rollout is to another revision"),
         SELECTOR,
-        output(JSON, YAML, NAME),
+        SHOWN,
     ),
     "rollout history": (
         click.Option(["--revision"], default=0, type=Integer(0), help="print the template of this revision"),
         SELECTOR,
-        output(JSON, YAML),
+        SHOWN,
     ),
     "rollout undo": (
         click.Option(["--to-revision"], default=0, type=Integer(0), help="the revision; 0 is the one before"),
-        _switch("yes", "do not ask before disks are deleted", short="-y"),
-        SELECTOR,
-        *_CHANGES,
+        switch("yes", "do not ask before disks are deleted", short="-y"),
+        *_MANY,
     ),
-    "rollout restart": (SELECTOR, *_CHANGES),
-    "rollout pause": (SELECTOR, *_CHANGES),
-    "rollout resume": (SELECTOR, *_CHANGES),
+    "rollout restart": _MANY,
+    "rollout pause": _MANY,
+    "rollout resume": _MANY,
     "list": (
-        _switch("watch", "show it again and again", short="-w"),
+        _WATCH,
         click.Option(["--sort-by"], type=click.Choice(COLUMNS), help="the column that orders the rows"),
+        repeated("-L", "--label-columns", help="labels, each with a column; can be repeated"),
+        NO_HEADERS,
         ALL_NAMESPACES,
         SELECTOR,
-        output(JSON, YAML, NAME, WIDE),
+        SHOWN,
     ),
     "tree": (
-        _switch("watch", "show it again and again", short="-w"),
+        _WATCH,
+        switch("problems", "show only the VMs that are not ready or being deleted"),
+        click.Option(["--all", "whole"], is_flag=True, help="show each VM, in as many lines as needed"),
+        NO_HEADERS,
         ALL_NAMESPACES,
         SELECTOR,
-        output(JSON, YAML, NAME, WIDE),
+        SHOWN,
     ),
-    "why": (
-        click.Option(["--lease-name"], default=LEASE_NAME, show_default=True, help="the controller's lease"),
-        ALL_NAMESPACES,
-        SELECTOR,
-        output(JSON, YAML),
-    ),
+    "why": (LEASE_ID, ALL_NAMESPACES, SELECTOR, SHOWN),
+    "history": (SELECTOR, SHOWN),
     "ui": (
         click.Option(["--port"], default=0, type=Integer(0, 65535), help="the port on 127.0.0.1; 0 is a free one"),
-        _switch("browser", "open the address in the browser, if the command runs on a terminal", default=True),
+        switch("browser", "open the address in the browser, if the command runs on a terminal", default=True),
         ALL_NAMESPACES,
         SELECTOR,
     ),
     "plan": (
-        click.Option(["-f", "--filename"], default="", help="a manifest: print what it would do to each VM"),
+        repeated("-f", "--filename", help="a manifest or a folder: print what it would do; can be repeated"),
         ALL_NAMESPACES,
         SELECTOR,
-        output(JSON, YAML),
+        SHOWN,
     ),
     "scale": (
         click.Option(["--replicas"], required=True, type=Integer(0, MOST), help="the new number of VMs"),
         click.Option(["--current-replicas"], type=Integer(0, MOST), help="only scale if this is the number now"),
-        SELECTOR,
-        *_CHANGES,
+        *_MANY,
     ),
     "detach": _CHANGES,
-    "adopt": (click.Option(["--to"], required=True, metavar="vmirs/NAME", help="the set or pool"), *_CHANGES),
+    "adopt": (click.Option(["--to"], required=True, metavar="TYPE/NAME", help="the set or pool"), *_CHANGES),
     "protect": _CHANGES,
     "unprotect": _CHANGES,
     "busy": (
-        click.Option(["--for", "for_s"], type=duration(), help="how long from now, such as 2h or 45m"),
-        _switch("clear", "end the mark"),
+        click.Option(["--for", "for_s"], type=duration(least_s=1, most_s=CENTURY_S), help="how long, such as 45m"),
+        switch("clear", "end the mark"),
         *_CHANGES,
     ),
+    "claim": (
+        click.Option(["--for", "claimant"], required=True, help="who takes the VM, such as job-123"),
+        click.Option(["--until", "until_s"], type=duration(least_s=1, most_s=CENTURY_S), help="how long, such as 2h"),
+        click.Option(["--wait", "wait_s"], default="0", type=duration(), help="how long to wait for a VM"),
+        repeated("--secret", metavar="[KEY=]FILE", help="a file for the Secret of the VM; can be repeated"),
+        output(JSON, YAML, NAME),
+        FIELD_MANAGER_FLAG,
+    ),
+    "release": (switch("keep", "give the VM back to its pool, with its disks and their data"), *_CHANGES),
     "remove": (
-        _switch("scale-in", "also make their pools and sets smaller now"),
-        _switch("undo", "take the mark back"),
+        switch("scale-in", "also make their pools and sets smaller now"),
+        switch("undo", "take the mark back"),
         *_CHANGES,
     ),
     "expose": (*SERVICE_OPTIONS, *_CHANGES),
@@ -116,6 +185,5 @@ def flags_of_verb(verb: str) -> tuple[click.Option, ...]:
 
 ARGUMENTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(FLAGS.keys() - {"takeover", "ui", "version"}, OBJECTS),
-    **dict.fromkeys(("detach", "protect", "unprotect", "busy", "remove"), MEMBERS),
-    "adopt": VMIS_ONLY,
+    **dict.fromkeys(("detach", "adopt", "protect", "unprotect", "busy", "release", "remove"), MEMBERS),
 }

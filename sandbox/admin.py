@@ -49,10 +49,7 @@ _PATIENCE = _Patience(
 
 
 class Admin:
-    """An HTTP client with the certificate in a kubeconfig, for several threads and with reused connections.
-
-    Proxy settings are ignored. A TLS handshake would need more CPU time than a small request.
-    """
+    """An HTTP client with the certificate of a kubeconfig, without proxies, for several threads."""
 
     def __init__(self, kubeconfig: Path) -> None:
         config = yaml.safe_load(kubeconfig.read_text())
@@ -74,6 +71,12 @@ class Admin:
     def table(self, path: str, *, timeout_s: float = TIMEOUT_S) -> Any:
         """Return the objects of a list as a Table, which has the cells of `kubectl get`."""
         return json.loads(self.ask("GET", path, accept=AS_TABLE, timeout_s=timeout_s).data)
+
+    def create(self, path: str, document: dict[str, Any]) -> None:
+        self.send("POST", path, json.dumps(document).encode(), "application/json")
+
+    def patch(self, path: str, change: object, kind: str = "merge") -> None:
+        self.send("PATCH", path, json.dumps(change).encode(), f"application/{kind}-patch+json")
 
     def apply(self, path: str, document: dict[str, Any]) -> None:
         """Apply an object with server-side apply. A second call changes nothing. Raises Unanswered or Rejected."""

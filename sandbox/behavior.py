@@ -133,10 +133,7 @@ def _with_finalizer(vmi: SimulatedVMI) -> tuple[str, ...]:
 def _terminate(
     vmi: SimulatedVMI, settings: SimulationSettings, now: datetime, deleted: datetime, *, vm_exists: bool
 ) -> Step:
-    """Return the next step for a deleted VMI. Without a node or in a final phase, it has no shutdown.
-
-    The simulated VM controller removes its own finalizer, so this finalizer stays if the VM exists.
-    """
+    """Return the next step for a deleted VMI. The VM controller removes its own finalizer, if the VM exists."""
     is_full, phase = settings.detail == "full", vmi.phase
     of_others = tuple(name for name in vmi.finalizers if name not in (FINALIZER, CONTROLLER_FINALIZER))
     waits_for_vm = vm_exists and CONTROLLER_FINALIZER in vmi.finalizers
@@ -238,5 +235,4 @@ def _unseen_transitions(
 
 
 def _boot_position(phase: str) -> int:
-    """Return the position of a phase in the boot sequence. Phases outside of the sequence are treated as Running."""
     return _BOOT_PHASES.index(phase) if phase in _BOOT_PHASES else len(_BOOT_PHASES) - 1

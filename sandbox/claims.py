@@ -264,7 +264,6 @@ def _status_patch(claim: SimulatedClaim, status: ClaimStatus | dict[str, Any]) -
 
 
 def _status(conditions: Conditions, state: str | None) -> dict[str, Any]:
-    """Return the fields of the status. `state` is the progress of the resize, or None if the resize has finished."""
     return {"conditions": conditions, "allocatedResourceStatuses": {"storage": state} if state else None}
 
 

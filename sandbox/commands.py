@@ -178,13 +178,11 @@ def _print_ready(home: Home, *, seconds: float, detached: bool) -> None:
 
 
 def _kubectl() -> str:
-    """Return `kubectl`, or the path of vmherd's kubectl if the PATH has no kubectl."""
     ours = Path(sys.executable).with_name("kubectl")
     return "kubectl" if shutil.which("kubectl") or not ours.exists() else shlex.quote(str(ours))
 
 
 def _error_message(output: Path) -> str:
-    """Return the error message in the terminal output of a sandbox. If there is none, return the whole output."""
     text = output.read_text(errors="replace").strip()
     _, found, message = text.rpartition(f"\n{_PREFIX}")
     return message if found else text.removeprefix(_PREFIX)
@@ -229,9 +227,15 @@ def _running_cluster(mode: str) -> Iterator[Path]:
     began = time.monotonic()
     with temporary_plane("conformance") as plane:
         prepare(plane, mode)
-        plane.start_program("simulator", "sandbox.simulator")
+        plane.start_program("simulator", "sandbox.simulator", "--launchers")
         # No virt-controller runs in a sandbox.
-        flags = (f"--mode={mode}", "--no-second-writer-check", "--no-leader-elect", "--disruption-budgets")
+        flags = (
+            f"--mode={mode}",
+            "--no-second-writer-check",
+            "--no-leader-elect",
+            "--disruption-budgets",
+            "--migrations",
+        )
         start_controller(plane, *flags)
         print(f"a sandbox with mode {mode} is up after {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
         yield plane.kubeconfig

@@ -106,8 +106,6 @@ FLAGS: Final[Mapping[str, Sequence[str]]] = yaml.safe_load(Path(__file__).with_n
 
 READY_WITHIN_S = 60.0
 PORT_TRIES = 3
-"""The maximum number of attempts to start the components. A new attempt is made only if a port was in use."""
-
 PORT_TAKEN = "address already in use"
 APISERVER, MANAGER, ETCD = "kube-apiserver", "kube-controller-manager", "etcd"
 NOT_NEEDED_FOR_CRDS = (

@@ -3,6 +3,7 @@
 A DataVolume creates a PVC of its name, or adopts one without a controller. Very short phases are not written.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from math import ceil
 from typing import Final
@@ -29,6 +30,7 @@ from sandbox.claims import (
 )
 from sandbox.settings import RESIZE, RESIZE_AFTER, SimulationSettings, read_settings
 from sandbox.step import Change, Create, Delete, Patch, Step, adoption, can_be_adopted, creation, patch_of
+from sandbox.vmis import Reason, SimulatedVMI
 
 SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
@@ -104,6 +106,19 @@ def volume_step(volume: SimulatedDataVolume, claim: SimulatedClaim | None, now: 
     if wanted != phase and is_visible:
         return Step(write=_volume_status_patch(volume, wanted, now))
     return Step(after_s=left_s if left_s > 0 else None)
+
+
+def obstacle_of(
+    vmi: SimulatedVMI, claims: Mapping[str, SimulatedClaim], volumes: Mapping[str, SimulatedDataVolume]
+) -> str | None:
+    """Return why the VMI cannot start with its disks: a reason, or "" while a disk is not bound or not filled.
+
+    None if nothing is in the way. `claims` and `volumes` are those with the names of its disks.
+    """
+    if len(claims) < len(vmi.storage):
+        return Reason.PVC_NOT_FOUND
+    is_filling = any(waiting_phase(each.metadata) and phase_of_volume(each) != SUCCEEDED for each in volumes.values())
+    return "" if is_filling or not all(claim.is_bound for claim in claims.values()) else None
 
 
 def _collect(volume: SimulatedDataVolume, claim: SimulatedClaim) -> tuple[Change, Delete]:

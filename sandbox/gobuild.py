@@ -108,7 +108,6 @@ def _run_go(command: Sequence[str], module: Path) -> Generator[str, None, None]:
 
 
 def _go_environment() -> dict[str, str]:
-    """Return the environment for Go: Go builds for this machine, without C code and without a Go workspace."""
     kept = {name: value for name, value in os.environ.items() if name not in ("GOOS", "GOARCH")}
     return {**kept, "CGO_ENABLED": "0", "GOWORK": "off"}
 

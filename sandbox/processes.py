@@ -79,10 +79,7 @@ class Child:
 
 
 class Spawner:
-    """Starts child processes from its own thread. `close` kills those that still run.
-
-    The kernel kills a child when its parent *thread* ends, and worker threads of an event loop end with the loop.
-    """
+    """Starts children in a thread that lives until `close`: the kernel kills a child with its parent thread."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spawner")
@@ -122,10 +119,7 @@ def is_running(pid: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports on loopback that no other process gets and that are not ephemeral.
-
-    The kernel gives ephemeral ports to clients. A client could take the port of a stopped server.
-    """
+    """Return ports on loopback that no other process gets, not even a client, as it could an ephemeral one."""
     ports = _candidate_ports()
     candidates = iter(random.sample(ports, k=len(ports)))
     return [next(port for port in candidates if _reserve(port)) for _ in range(count)]

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import AsyncExitStack, suppress
 from datetime import datetime
+from itertools import chain
 from typing import Any, TypeVar
 
 import click
@@ -33,9 +34,9 @@ from sandbox.claims import (
     SimulatedClaim,
     claim_step,
     persistent_volume_step,
-    waiting_phase,
 )
-from sandbox.datavolumes import DATA_VOLUMES, SUCCEEDED, SimulatedDataVolume, phase_of_volume, volume_step
+from sandbox.datavolumes import DATA_VOLUMES, SimulatedDataVolume, obstacle_of, volume_step
+from sandbox.instance_types import DEFINITIONS, Definition, matchers_of
 from sandbox.kind_simulator import KindSimulator, subject_of
 from sandbox.launchers.simulator import LauncherSimulator
 from sandbox.settings import DEFAULT, Detail, SimulationSettings, simulation_options
@@ -43,7 +44,7 @@ from sandbox.step import NextStep, Step
 from sandbox.virt_api import server
 from sandbox.virt_api.registration import create_token
 from sandbox.vm_status import RelatedObjects
-from sandbox.vmis import VMIS, Reason, SimulatedVMI
+from sandbox.vmis import VMIS, SimulatedVMI
 from sandbox.vms import VMS, SimulatedVM
 
 USER_AGENT = "vmherd-simulator"
@@ -105,7 +106,12 @@ class _Cluster:
         self._disks: SharedInformer[PersistentVolume] = informer_of(PERSISTENT_VOLUMES)
         self._revisions: SharedInformer[ControllerRevision] = informer_of(CONTROLLER_REVISIONS, owner=by_owner_uid)
         self._classes: SharedInformer[PartialObject] = informer_of(STORAGE_CLASSES)
-        watched = (self._vms, self._vmis, self._volumes, self._claims, self._disks, self._revisions, self._classes)
+        kinds = chain.from_iterable(DEFINITIONS.values())
+        self._definitions: dict[Any, SharedInformer[Definition]] = {each: informer_of(each) for each in kinds}
+        watched: tuple[SharedInformer[Any], ...] = (
+            *(self._vms, self._vmis, self._volumes, self._claims, self._disks, self._revisions, self._classes),
+            *self._definitions.values(),
+        )
         self._informers: dict[Resource[Any], SharedInformer[Any]] = {each.resource: each for each in watched}
         self._simulators: list[KindSimulator[Any]] = []
 
@@ -131,6 +137,8 @@ class _Cluster:
             lambda change: self._claim_simulator.enqueue([subject_of(change).claim_key]),
         )
         self._classes.add_handler(lambda _: self._claim_simulator.enqueue_all())
+        for informer in self._definitions.values():
+            informer.add_handler(lambda _: self._vm_simulator.enqueue_all())
         self._launchers: LauncherSimulator | None = None
         if launchers:
             self._launchers = LauncherSimulator(client, informer_of, self._informers, self._vmi_simulator)
@@ -153,12 +161,19 @@ class _Cluster:
             self._vm_simulator.enqueue_all()
 
     def _vm_step(self, vm: SimulatedVM, now: datetime, _: datetime) -> Step:
+        definitions = {
+            name: self._definitions[resource].store.get(
+                ObjectKey(vm.metadata.namespace if resource.namespaced else "", matcher.name)
+            )
+            for name, matcher, resource in matchers_of(vm)
+        }
         related = RelatedObjects(
             vmi=self._vmis.store.get(vm.metadata.key),
             volumes=_storage_of(vm, self._volumes),
             claims=_storage_of(vm, self._claims),
             revisions={each.metadata.name: each for each in self._revisions.store.by_index(_OWNER, vm.metadata.uid)},
             serves_data_volumes=self._volumes.synced.is_set() and not self._volumes.missing,
+            definitions={name: each for name, each in definitions.items() if each is not None},
         )
         return vm_behavior.next_step(vm, related, now, defaults=self._defaults)
 
@@ -168,20 +183,10 @@ class _Cluster:
             if step != Step():
                 return step
             vmi = msgspec.structs.replace(vmi, placement=self._launchers.node_for(vmi.metadata), has_pod=True)
-        claims = _storage_of(vmi, self._claims)
-        obstacle: str | None = None
-        if len(claims) < len(vmi.storage):
-            obstacle = Reason.PVC_NOT_FOUND
-        elif not all(claim.is_bound for claim in claims.values()) or self._is_populating(vmi):
-            obstacle = ""
+        obstacle = obstacle_of(vmi, _storage_of(vmi, self._claims), _storage_of(vmi, self._volumes))
         vm = self._vms.store.get(vmi.metadata.key)
         vm_exists = vm is not None and is_controlled_by(vmi.metadata, vm.metadata.uid)
         return behavior.next_step(vmi, now, first_seen, obstacle, vm_exists=vm_exists, defaults=self._defaults)
-
-    def _is_populating(self, vmi: SimulatedVMI) -> bool:
-        """Return True if a DataVolume of the VMI has the annotation `waiting-phase` and is not ready yet."""
-        volumes = _storage_of(vmi, self._volumes).values()
-        return any(waiting_phase(volume.metadata) and phase_of_volume(volume) != SUCCEEDED for volume in volumes)
 
     def _claim_step(self, claim: SimulatedClaim, now: datetime, _: datetime) -> Step:
         users = self._vmis.store.by_index(_STORAGE, str(claim.metadata.key))

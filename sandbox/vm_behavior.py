@@ -13,6 +13,7 @@ import msgspec
 from controller.kubevirt.normal_form import VMI_TEMPLATE, is_same
 from informers.meta import annotations_of
 from sandbox.datavolumes import DATA_VOLUMES, is_handed_over, phase_of_volume
+from sandbox.instance_types import applied, stored
 from sandbox.live_update import Update, update_for
 from sandbox.settings import BEHAVIOR, DEFAULT, SimulationSettings, read_settings
 from sandbox.step import Change, Delete, Effect, Step, adoption, can_be_adopted, patch_of
@@ -63,20 +64,23 @@ def next_step(
     storage = (*_adopt(vm, related), *_missing_data_volumes(vm, related, settings))
     if storage:
         return Step(effects=storage)
-    return _run(Situation(vm, related, now, settings))
+    lacking, failure = stored(vm, related.revisions, related.definitions)
+    if lacking:
+        return Step(effects=lacking)
+    return _run(Situation(vm, related, now, settings), failure)
 
 
-def _run(situation: Situation) -> Step:
+def _run(situation: Situation, failure: tuple[str, str] | None) -> Step:
     vm, own_vmi, related, now = situation.vm, situation.own_vmi, situation.related, situation.now
     bumped = _generation_bump(vm, own_vmi, related)
     effects: list[Effect] = [bumped] if bumped is not None else []
     is_provisioned = vm.strategy == "Halted" or _provisioned(vm, related)
     stops = own_vmi is not None and not own_vmi.is_terminating and is_provisioned and _must_stop(vm, own_vmi)
-    starts = related.vmi is None and is_provisioned and _must_start(vm, now)
+    starts = related.vmi is None and is_provisioned and _must_start(vm, now) and failure is None
     if own_vmi is not None and stops:
         effects.append(_stop(own_vmi))
     if starts:
-        effects += (*record_start(vm, related.revisions), start(vm, now))
+        effects += (*record_start(vm, related.revisions), start(vm, applied(vm, related.revisions), now))
     update = _update(vm, own_vmi, related) if is_provisioned else None
     if update is not None and update.patch is not None and not stops:
         effects.append(Change(VMIS, vm.metadata.name, update.patch))
@@ -86,7 +90,7 @@ def _run(situation: Situation) -> Step:
         stops=stops,
         generation=None if own_vmi is None else _generation_in(own_vmi) if bumped is None else vm.generation,
         restart_message=None if update is None else update.restart_message,
-        failure=NO_DATA_VOLUMES if lacks_data_volumes else update.failure if update is not None else None,
+        failure=failure or (NO_DATA_VOLUMES if lacks_data_volumes else update.failure if update is not None else None),
     )
     if starts and situation.settings.detail == "short":
         return Step(effects=tuple(effects))
@@ -116,10 +120,7 @@ def _release(own_vmi: SimulatedVMI) -> Change:
 
 
 def _delete(situation: Situation) -> Step:
-    """Return the next step for a VM that is being deleted.
-
-    With the finalizer `orphan`, KubeVirt's finalizer goes at once and the VMI stays. With another one, the VM stays.
-    """
+    """Return the next step of a deleted VM. With `orphan`, the VMI stays, and with another finalizer, the VM."""
     vm, own_vmi = situation.vm, situation.own_vmi
     orphans = ORPHAN in (vm.metadata.finalizers or ())
     if (own_vmi is None or orphans) and vm.has_finalizer:

@@ -11,8 +11,9 @@ from msgspec import Struct
 from controller.apimachinery.conditions import Condition
 from controller.kubevirt.vm_types import RESTART_REQUIRED, ControllerRevision
 from informers.meta import is_controlled_by
-from sandbox.claims import SimulatedClaim
+from sandbox.claims import WAITING, SimulatedClaim
 from sandbox.datavolumes import FAILED, SUCCEEDED, SimulatedDataVolume, phase_of_volume
+from sandbox.instance_types import Definition
 from sandbox.settings import SimulationSettings
 from sandbox.step import Conditions, updated, without
 from sandbox.vmis import UNSCHEDULED_PHASES, Reason, SimulatedVMI
@@ -20,10 +21,7 @@ from sandbox.vms import ChangeRequest, SimulatedVM, StartFailure, VMStatus
 
 BACKOFF_S: Final = 10
 LONGEST_BACKOFF_S: Final = 300
-"""The longest wait in seconds after a failed start.
-
-As in KubeVirt, the wait is BACKOFF_S times the square of the failed starts, plus up to 50 %, times the time scale.
-"""
+"""In seconds. A wait is BACKOFF_S times the square of the failed starts, plus up to 50 %, times the time scale."""
 
 PROVISIONED: Final = frozenset({SUCCEEDED, "WaitForFirstConsumer", "PendingPopulation"})
 """The phases of a DataVolume in which its VM can be started."""
@@ -36,13 +34,16 @@ _OWN_CONDITIONS: Final = frozenset({"Ready", "Failure", RESTART_REQUIRED})
 
 
 class RelatedObjects(Struct, frozen=True, kw_only=True):
-    """The objects that are related to a VM, by name, and whether the CRD of DataVolumes is installed."""
+    """The objects that are related to a VM, by name, and whether the CRD of DataVolumes is installed. `definitions` are
+    its instance type and its preference, by field.
+    """
 
     vmi: SimulatedVMI | None = None
     volumes: Mapping[str, SimulatedDataVolume] = {}
     claims: Mapping[str, SimulatedClaim] = {}
     revisions: Mapping[str, ControllerRevision] = {}
     serves_data_volumes: bool = True
+    definitions: Mapping[str, Definition] = {}
 
 
 class Situation(Struct, frozen=True):
@@ -151,7 +152,8 @@ def _printable(situation: Situation, failure: StartFailure | None, done: Pass) -
         if vmi.is_terminating or done.stops:
             return "Stopping"
         if vmi.phase == "Running":
-            return "Paused" if vmi.has("Paused") else "Running"
+            still = "Paused" if vmi.has("Paused") else "Running"
+            return "Migrating" if vmi.is_migrating else still
     if problem == Reason.PVC_NOT_FOUND:
         return "ErrorPvcNotFound"
     volumes = [related.volumes.get(volume.data_volume.name or "") for volume in vm.volumes if volume.data_volume]
@@ -163,7 +165,9 @@ def _printable(situation: Situation, failure: StartFailure | None, done: Pass) -
     if phases - PROVISIONED:
         return "Provisioning"
     claims = [related.claims.get(volume.claim) for volume in vm.volumes]
-    if _should_start(vm, vmi) and any(claim is not None and not claim.is_bound for claim in claims):
+    is_unbound = any(claim is not None and not claim.is_bound for claim in claims)
+    # CDI binds the claim of such a DataVolume when the disk is filled.
+    if _should_start(vm, vmi) and (is_unbound or not phases.isdisjoint(WAITING)):
         return "WaitingForVolumeBinding"
     if problem in (Reason.ERR_IMAGE_PULL, Reason.IMAGE_PULL_BACK_OFF):
         return problem

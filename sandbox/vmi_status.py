@@ -91,14 +91,13 @@ def state_patch(
     unseen: Iterable[PhaseTransition] = (),
     finalizers: Sequence[str] | None = None,
     detailed: bool = False,
-    reason: str = "",
 ) -> Patch:
-    """Return the patch that writes this state to the VMI. `reason` is the new reason in the status, or "".
+    """Return the patch that writes this state to the VMI.
 
     It adds the phases `unseen`, which were not written, to the phase history. Other `finalizers` than the VMI's replace
     the whole list, for this resource version. If `detailed`, the fields of `detail_patch` are left out.
     """
-    status: dict[str, Any] = {"reason": reason} if reason else {}
+    status: dict[str, Any] = {}
     history = vmi.history
     if vmi.told.runtime_user is None:
         initial = initial_status(vmi.domain, now)

@@ -56,9 +56,16 @@ class Template(Struct, frozen=True):
             return _TemplateSpec()
 
 
+class Matcher(Struct, frozen=True, rename="camel"):
+    name: str = ""
+    kind: str = ""
+
+
 class VMSpec(Struct, frozen=True, rename="camel"):
     running: bool | None = None
     run_strategy: str | None = None
+    instancetype: Matcher | None = None
+    preference: Matcher | None = None
     template: Template | None = None
     data_volume_templates: tuple[Template, ...] | None = None
 
@@ -161,9 +168,8 @@ def finalizer_patch(vm: SimulatedVM, *, finalizer: bool) -> Patch:
     return patch_of(vm.metadata, versioned=True, metadata=changes)
 
 
-def start(vm: SimulatedVM, now: datetime) -> Create:
+def start(vm: SimulatedVM, template: Template, now: datetime) -> Create:
     """Return the effect that creates the VM's VMI, with the finalizers and the status that KubeVirt gives it."""
-    template = vm.template
     annotations = {**template.annotations, GENERATION: str(vm.generation)}
     status = initial_status(decode_domain(template.decoded.domain), now)
     status["virtualMachineRevisionName"] = vm.revision_name

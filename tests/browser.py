@@ -1,7 +1,6 @@
 """A headless Chromium that tests steer by its debugging protocol."""
 
 import asyncio
-import os
 import shutil
 import subprocess
 import urllib.request
@@ -12,11 +11,10 @@ from typing import Any
 
 import aiohttp
 
-from tests.cluster import skip_or_fail
 from tests.controlplane.waits import eventually
+from tests.packages import program_or_skip
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-PACKAGE = "apt-get install -y --no-install-recommends chromium"
 
 
 class Browser:
@@ -47,12 +45,7 @@ class Browser:
 @contextmanager
 def running_browser(directory: Path) -> Iterator[Browser]:
     """Start Chromium, or skip the test and say what is missing."""
-    program = next(filter(None, map(shutil.which, NAMES)), None)
-    if program is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        subprocess.run(PACKAGE.split(), capture_output=True, check=False)
-        program = shutil.which("chromium")
-    if program is None:
-        skip_or_fail(f"no headless browser: {PACKAGE}")
+    program = next(filter(None, map(shutil.which, NAMES)), None) or str(program_or_skip("chromium", "chromium"))
     flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
     command = [program, *flags, "--remote-debugging-port=0", f"--user-data-dir={directory}", "about:blank"]
     with (directory / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -10,18 +11,11 @@ from msgspec.structs import replace
 from controller import kinds
 from controller.apimachinery.conditions import Condition
 from controller.apimachinery.label_selectors import LabelSelector, SelectorRequirement
+from controller.kubevirt import vmi_types
 from controller.kubevirt.annotations import TEMPLATE_HASH
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetSpec, ReplicaSetStatus
 from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vm_types import ControllerRevision
-from controller.kubevirt.vmi_types import (
-    MigrationState,
-    PhaseTransition,
-    TemplateMeta,
-    VirtualMachineInstance,
-    VMIStatus,
-    VMITemplate,
-)
 from controller.replicas.revisions import create_revision, kept_revision, set_revision_name
 from controller.replicaset.history import REVISION_INDEXES, History, RevisionCache
 from controller.replicaset.intent import Intent, Rollout, parse_intent
@@ -80,27 +74,28 @@ def vmi(
     phase: str | None = "Running",
     node: str | None = "node-1",
     ready: bool | None = True,
-    reason: str | None = None,
+    reason: str | None = "GuestNotRunning",
     ready_for_s: float = 1800,
     migrating: bool = False,
     entered_s: Mapping[str, float] | None = None,
     status_reason: str | None = None,
-) -> VirtualMachineInstance:
+    conditions: Iterable[Condition] = (),
+) -> vmi_types.VirtualMachineInstance:
     """A VMI that has run for a while. `owner` is its controller. With `ready=None`, it has no condition Ready.
+    `reason` is that of a VMI that is not ready: None if its node does not answer. `conditions` are its conditions other
+    than Ready.
 
     Without `labels`, the VMI of a valid set has the label with the hash of the set's template.
     `entered_s` maps each phase to the seconds since the VMI entered the phase.
     """
-    transitions = [PhaseTransition(name, seconds_ago(ago)) for name, ago in (entered_s or {}).items()]
-    conditions = (
-        Condition(
-            type="Ready",
-            status="True" if ready else "False",
-            reason=reason,
-            last_transition_time=seconds_ago(ready_for_s),
-        ),
+    transitions = [vmi_types.PhaseTransition(name, seconds_ago(ago)) for name, ago in (entered_s or {}).items()]
+    condition = Condition(
+        type="Ready",
+        status="True" if ready else "False",
+        reason=None if ready else reason,
+        last_transition_time=seconds_ago(ready_for_s),
     )
-    return VirtualMachineInstance(
+    return vmi_types.VirtualMachineInstance(
         metadata=ObjectMeta(
             name=name,
             namespace=namespace,
@@ -112,15 +107,19 @@ def vmi(
             annotations=annotations,
             owner_references=(*owners, *((reference_to(owner),) if owner is not None else ())),
         ),
-        status=VMIStatus(
+        status=vmi_types.VMIStatus(
             phase=phase,
             node_name=node,
-            conditions=None if ready is None else conditions,
-            migration_state=MigrationState() if migrating else None,
+            conditions=(*(() if ready is None else (condition,)), *conditions) or None,
+            migration_state=vmi_types.MigrationState() if migrating else None,
             phase_transition_timestamps=None if entered_s is None else tuple(transitions),
             reason=status_reason,
         ),
     )
+
+
+def members(owner: ReplicaSet, number: int, **changes: Any) -> list[vmi_types.VirtualMachineInstance]:
+    return [vmi(f"vm-{each}", owner=owner, **changes) for each in range(number)]
 
 
 def _labels_from(owner: ReplicaSet | None) -> Mapping[str, str]:
@@ -140,7 +139,7 @@ def replicaset(
     paused: bool | None = None,
     match_labels: Mapping[str, str] | None = LABELS,
     match_expressions: tuple[SelectorRequirement, ...] | None = None,
-    template: VMITemplate | str | None = "",
+    template: vmi_types.VMITemplate | str | None = "",
     template_name: str | None = "test",
     generate_name: str | None = None,
     template_labels: Mapping[str, str] | None = LABELS,
@@ -153,7 +152,7 @@ def replicaset(
 
     If `template` is given, `spec` and the keywords `template_...` have no effect.
     """
-    meta = TemplateMeta(
+    meta = vmi_types.TemplateMeta(
         name=template_name,
         generate_name=generate_name,
         labels=template_labels,
@@ -174,7 +173,7 @@ def replicaset(
         spec=ReplicaSetSpec(
             replicas=replicas,
             selector=LabelSelector(match_labels, match_expressions),
-            template=VMITemplate(meta, Raw(spec)) if isinstance(template, str) else template,
+            template=vmi_types.VMITemplate(meta, Raw(spec)) if isinstance(template, str) else template,
             paused=paused,
         ),
         status=status,
@@ -183,7 +182,7 @@ def replicaset(
 
 def snapshot(
     owner: ReplicaSet,
-    vmis: Iterable[VirtualMachineInstance] = (),
+    vmis: Iterable[vmi_types.VirtualMachineInstance] = (),
     *,
     taken: Iterable[str] = (),
     now: datetime = NOW,

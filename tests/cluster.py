@@ -23,6 +23,7 @@ from sandbox.admin import Admin, Rejected
 from sandbox.binaries import Binaries, BinariesUnavailable, find_binaries
 from sandbox.controlplane import ControlPlane
 from sandbox.kubectl import kubectl_path
+from tests.programs import finished
 
 KUBECTL_TIMEOUT_S = 100
 SERVED_WITHIN_S = 60.0
@@ -33,6 +34,8 @@ APPLY = f"{CREATE}&force=true"
 os.environ.setdefault("GOGC", "400")
 os.environ.setdefault("GOMEMLIMIT", "2GiB")
 
+BARE_ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("VMHERD_", "KUBE"))}
+"""The environment of this process without settings of the programs under test."""
 
 _CACHES = tempfile.TemporaryDirectory(prefix="vmherd-kubectl-")
 """kubectl remembers for each address what the server serves. A later server can have the same address. So each control
@@ -61,9 +64,7 @@ class Kubectl:
         if self.namespace:
             command += ["--namespace", self.namespace]
         text = json.dumps(stdin) if isinstance(stdin, dict) else stdin
-        done = subprocess.run(
-            [*command, *arguments], input=text, capture_output=True, text=True, timeout=KUBECTL_TIMEOUT_S, check=False
-        )
+        done = finished([*command, *arguments], input=text, within_s=KUBECTL_TIMEOUT_S)
         if check and done.returncode:
             pytest.fail(f"kubectl {' '.join(arguments)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
         return done

@@ -6,45 +6,32 @@ import sys
 from pathlib import Path
 
 from sandbox.binaries import cache_directory
-from sandbox.provide import is_program, provide
+from sandbox.provide import provide
+from tests.cluster import skip_or_fail
 
+LOCKS = Path(__file__).resolve().parent.parent / ".ci"
 INSTALLED_WITHIN_S = 900
 PYTHON = "bin/python"
 
 
-class EnvironmentMissing(Exception):
-    """An environment is missing and cannot be installed. `str()` says why."""
-
-
-def find(name: str, lock: Path) -> Path | None:
-    """Return the Python of the environment with the packages of a lock file, or None if it is not installed."""
-    python = _home(name, lock) / PYTHON
-    return python if is_program(python) else None
-
-
-def find_or_install(name: str, lock: Path) -> Path:
-    """Return the Python of the environment, installed if necessary. Raises EnvironmentMissing."""
-    return provide(_home(name, lock), lambda home: _install(name, lock, home), program=PYTHON)
-
-
-def _home(name: str, lock: Path) -> Path:
-    """The environment's folder. Its name depends on the packages and on the version of Python."""
+def python_or_skip(name: str) -> Path:
+    """Return the Python of the environment with the packages of `requirements-NAME.txt`, installed if necessary. If
+    they cannot be installed, skip the test. In CI, fail the test.
+    """
+    lock = LOCKS / f"requirements-{name}.txt"
+    # The folder's name depends on the packages and on the version of Python.
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return cache_directory() / "tools" / f"{name}-py{python}-{hashlib.sha256(lock.read_bytes()).hexdigest()[:8]}"
-
-
-def _install(name: str, lock: Path, home: Path) -> None:
-    print(f"installing {name}", file=sys.stderr, flush=True)
-    # `home` is moved later. Only its Python is run, because the environment's scripts contain the path.
-    _run(name, sys.executable, "-m", "venv", str(home))
-    pip = (str(home / PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    _run(name, *pip, "--only-binary", ":all:", "--require-hashes", "--requirement", str(lock))
-
-
-def _run(name: str, *command: str) -> None:
+    home = cache_directory() / "tools" / f"{name}-py{python}-{hashlib.sha256(lock.read_bytes()).hexdigest()[:8]}"
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALLED_WITHIN_S, check=False)
+        return provide(home, lambda scratch: _install(lock, scratch), program=PYTHON)
     except (OSError, subprocess.SubprocessError) as error:
-        raise EnvironmentMissing(f"{name} cannot be installed: {error}") from error
-    if done.returncode:
-        raise EnvironmentMissing(f"{name} cannot be installed: {done.stderr.strip()[-1000:]}")
+        skip_or_fail(f"{name} cannot be installed: {error} {str(getattr(error, 'stderr', '')).strip()[-1000:]}")
+
+
+def _install(lock: Path, home: Path) -> None:
+    print(f"installing the packages of {lock.name}", file=sys.stderr, flush=True)
+    # `home` is moved later. Only its Python is run, because the environment's scripts contain the path.
+    pip = (str(home / PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    packages = ("--only-binary", ":all:", "--require-hashes", "--requirement", str(lock))
+    for command in ((sys.executable, "-m", "venv", str(home)), (*pip, *packages)):
+        subprocess.run(command, capture_output=True, text=True, timeout=INSTALLED_WITHIN_S, check=True)

@@ -1,7 +1,7 @@
 """Builds Go programs for tests: those of the project's own Go modules, and those that `tools/checks` pins.
 
-A program is built once for each state of its module. `python -m tests.gomodules` builds the programs of `tools/checks`:
-linters, and a registry of images.
+A program is built once for each state of its module. `python -m tests.gomodules` builds the programs of `tools/checks`,
+which are linters and a registry of images, and the interpreters of `tools/gitops`.
 """
 
 import hashlib
@@ -13,7 +13,9 @@ from sandbox.gobuild import BuildError, build, find_go
 from sandbox.provide import provide
 from tests.cluster import skip_or_fail
 
-CHECKS = Path(__file__).resolve().parent.parent / "tools" / "checks"
+TOOLS = Path(__file__).resolve().parent.parent / "tools"
+CHECKS = TOOLS / "checks"
+GITOPS = TOOLS / "gitops"
 PACKAGES = {
     "actionlint": "github.com/rhysd/actionlint/cmd/actionlint",
     "operator-verify": "github.com/operator-framework/api/cmd/operator-verify",
@@ -41,5 +43,6 @@ if __name__ == "__main__":
     try:
         for each in PACKAGES.values():
             print(find_or_build(CHECKS, each))
+        print(find_or_build(GITOPS))
     except BuildError as failed:
         sys.exit(str(failed))

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.cluster import skip_or_fail
+from tests.programs import finished
 from tools.chart.generated import CHART
-from tools.chart.helm import find_helm
+from tools.chart.helm import HelmMissing, find_helm
 from tools.release.project import ROOT, read_project
 
 TIMEOUT_S = 90
@@ -23,13 +25,21 @@ NEWEST = "1.37.1"
 """The version of Kubernetes for `helm template`."""
 
 
+def helm_or_skip(major: int) -> Path:
+    """Return the program, fetched if necessary. If it cannot be fetched, skip the test. In CI, fail the test."""
+    try:
+        return find_helm(major)
+    except HelmMissing as error:
+        skip_or_fail(str(error))
+
+
 class Helm:
     """One version of Helm, with its own home directory. `kubeconfig` selects the cluster."""
 
     def __init__(self, major: int, home: Path, *, kubeconfig: Path | None = None, namespace: str = "vmherd") -> None:
         self.major = major
         self.namespace = namespace
-        self._program = find_helm(major)
+        self._program = helm_or_skip(major)
         self._home = home
         self._kubeconfig = kubeconfig
 
@@ -47,15 +57,7 @@ class Helm:
             command += ["--values", str(self._home / "image.json")]
         if values is not None:
             command += ["--values", "-"]
-        done = subprocess.run(
-            command,
-            input=json.dumps(values or {}),
-            env=self._environment(),
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+        done = finished(command, input=json.dumps(values or {}), env=self._environment(), within_s=TIMEOUT_S)
         if check and done.returncode:
             pytest.fail(f"helm {' '.join(arguments)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
         return done

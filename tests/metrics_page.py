@@ -82,7 +82,12 @@ def exercise(metrics: Metrics, *, figures: Callable[[], Iterable[SetFigures]] = 
     gone = Done(Delete(resource=VMS, key=ObjectKey("n", "a-0"), uid="u", why="it failed", cause=Cause.HEALING))
     metrics.carried_out("pool", "VirtualMachinePool", ObjectKey("n", "a"), [gone])
     metrics.became_ready("VirtualMachinePool", after_s=40)
-    metrics.planned("VirtualMachinePool", ObjectKey("n", "a"), [Notice(reason="HealingHeld", message="why")])
+    metrics.planned(
+        "VirtualMachinePool",
+        ObjectKey("n", "a"),
+        [Notice(reason="HealingHeld", message="why")],
+        {"busy": 2, "claimed": 1, "standby": 1},
+    )
     metrics.show_writes(UsedSlots())
     metrics.stale_pass("replicaset")
     metrics.gave_up("replicaset")

@@ -26,6 +26,7 @@ from controller.pool.rules import PoolRules
 from controller.pool.spec.intent import Intent, parse_intent
 from controller.pool.spec.policies import keeps_disks
 from controller.pool.spec.template import Template, parse_template
+from controller.pool.wiring import OWNER_CACHE
 from controller.runtime.execute.refusals import Refusals
 from informers.meta import ObjectMeta, OwnerReference
 from informers.store import Store
@@ -240,7 +241,9 @@ def stores(
     revisions: Iterable[ControllerRevision] = (),
 ) -> Stores:
     """Caches that contain exactly these objects."""
-    caches: Stores = Stores(Store(), Store(indexes=VM_INDEXES), Store(), Store(indexes=REVISION_INDEXES))
+    caches: Stores = Stores(
+        Store(indexes=OWNER_CACHE.indexes), Store(indexes=VM_INDEXES), Store(), Store(indexes=REVISION_INDEXES)
+    )
     for store, objects in zip(caches, ((owner,) if owner is not None else (), vms, vmis, revisions), strict=True):
         for each in objects:
             store.apply(each)

@@ -167,10 +167,6 @@ def record_of(todo: Plan) -> Json:
     return json.loads(json.loads(patch.body)["metadata"]["annotations"][HEALED])
 
 
-def reasons(todo: Plan) -> list[str]:
-    return [notice.reason for notice in todo.notices]
-
-
 KEY = ObjectKey("default", "vm-pool-cirros-0")
 CREATE = Create(resource=VMS, key=KEY, body=b"{}", owner_uid="uid-of-the-pool", why="2 of 3 VMs exist")
 QUOTA = Forbidden("exceeded quota: 3 of 3", code=403)

@@ -8,17 +8,9 @@ from controller.access import Permission
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
 from tests.controlplane.waits import eventually
+from tools.chart.rules import Rule, rules_for
 
 GROUP = "rbac.authorization.k8s.io"
-
-
-def user(name: str) -> dict[str, Any]:
-    """A user with a client certificate, as the subject of a binding."""
-    return {"kind": "User", "name": name, "apiGroup": GROUP}
-
-
-def service_account(namespace: str, name: str) -> dict[str, Any]:
-    return {"kind": "ServiceAccount", "namespace": namespace, "name": name}
 
 
 def person(plane: ControlPlane, namespace: str, directory: Path, role: str = "edit") -> Kubectl:
@@ -34,10 +26,11 @@ def person(plane: ControlPlane, namespace: str, directory: Path, role: str = "ed
     return who
 
 
-def roles(permissions: Iterable[Permission], *, name: str, subject: dict[str, Any]) -> list[dict[str, Any]]:
+def roles(permissions: Iterable[Permission], *, name: str, account_namespace: str) -> list[dict[str, Any]]:
     """A role and its binding for each namespace in which a permission is needed. For permissions in all namespaces, a
-    cluster role and its binding.
+    cluster role and its binding. The subject is the service account of this name.
     """
+    subject = {"kind": "ServiceAccount", "namespace": account_namespace, "name": name}
     by_namespace: dict[str, list[Permission]] = {}
     for permission in permissions:
         by_namespace.setdefault(permission.namespace, []).append(permission)
@@ -46,7 +39,12 @@ def roles(permissions: Iterable[Permission], *, name: str, subject: dict[str, An
         kind = "Role" if namespace else "ClusterRole"
         metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
         objects += [
-            {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": metadata, "rules": rules(wanted)},
+            {
+                "apiVersion": f"{GROUP}/v1",
+                "kind": kind,
+                "metadata": metadata,
+                "rules": [_document(each) for each in rules_for(wanted)],
+            },
             {
                 "apiVersion": f"{GROUP}/v1",
                 "kind": f"{kind}Binding",
@@ -58,20 +56,6 @@ def roles(permissions: Iterable[Permission], *, name: str, subject: dict[str, An
     return objects
 
 
-def rules(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
-    """One rule for each resource, with all verbs of the resource. RBAC cannot limit the verb create to names, so a rule
-    with create has no names.
-    """
-    verbs: dict[tuple[str, str, str], list[str]] = {}
-    for wanted in permissions:
-        resource = f"{wanted.resource}/{wanted.subresource}" if wanted.subresource else wanted.resource
-        verbs.setdefault((wanted.group, resource, wanted.name), []).append(wanted.verb)
-    return [
-        {
-            "apiGroups": [group],
-            "resources": [resource],
-            "verbs": sorted(verbs[group, resource, name]),
-            **({"resourceNames": [name]} if name else {}),
-        }
-        for group, resource, name in verbs
-    ]
+def _document(rule: Rule) -> dict[str, Any]:
+    names = {"resourceNames": [*rule.names]} if rule.names else {}
+    return {"apiGroups": [rule.group], "resources": [*rule.resources], "verbs": [*rule.verbs], **names}

@@ -28,7 +28,7 @@ from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
 from tests.command_line import parse
 from tests.helm import run_flags
-from tests.rbac import roles, service_account
+from tests.rbac import roles
 
 BASE = Path(__file__).resolve().parent.parent / "manifests" / "controller"
 NAMESPACE, NAME = "vmherd-system", "vmherd"
@@ -142,7 +142,7 @@ def _account_for(plane: ControlPlane, permissions: Iterable[Permission]) -> str:
         if refused.status != 404:
             raise
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": NAMESPACE}}
-        objects = roles(wanted, name=name, subject=service_account(NAMESPACE, name))
+        objects = roles(wanted, name=name, account_namespace=NAMESPACE)
         Kubectl(plane.kubeconfig).apply(*objects, account)
         _wait_until_in_force(admin, objects)
     return name

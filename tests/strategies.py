@@ -7,14 +7,7 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from controller.kubevirt.annotations import (
-    DELETION_COST,
-    EARLY_FAILURES,
-    PROTECT,
-    REMOVE,
-    ROLLING_UPDATE,
-    TEMPLATE_HASH,
-)
+from controller.kubevirt import annotations as names
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.back_off import annotation_of
@@ -68,7 +61,7 @@ def replicasets(draw: st.DrawFn, *, rolling: bool | None = None) -> ReplicaSet:
     limits = draw(choice(*(f"maxUnavailable={each}" for each in ("1", "2", "25%", "50%", "100%")), *SURGES))
     return replicaset(
         replicas=draw(st.integers(0, 8)),
-        annotations={ROLLING_UPDATE: limits} if roll else None,
+        annotations={names.ROLLING_UPDATE: limits} if roll else None,
         template_name=draw(choice("test", None)),
         generation=draw(st.integers(1, 3)),
     )
@@ -79,15 +72,15 @@ def draw_vmi(draw: st.DrawFn, name: str, owner: ReplicaSet) -> VirtualMachineIns
     role = draw(choice("member", "member", "member", "orphan", "stranger"))
     labels = dict(LABELS) if draw(st.integers(0, 4)) else {"myvmi": "detached"}
     if draw(st.booleans()):
-        labels[TEMPLATE_HASH] = draw(choice(template_hash_of(owner), "older"))
-    annotations = {key: "true" for key in (REMOVE, PROTECT) if not draw(st.integers(0, 5))}
+        labels[names.TEMPLATE_HASH] = draw(choice(template_hash_of(owner), "older"))
+    annotations = {key: "true" for key in (names.REMOVE, names.PROTECT) if not draw(st.integers(0, 5))}
     cost = draw(choice(None, None, "-3", "10", "cheap"))
     if cost is not None:
-        annotations[DELETION_COST] = cost
+        annotations[names.DELETION_COST] = cost
     history = draw(choice(None, None, None, 1, 2, 6, "rubbish"))
     if history is not None:
         born = seconds_ago(draw(st.integers(0, 400)))
-        annotations[EARLY_FAILURES] = annotation_of(history, born, born) if isinstance(history, int) else history
+        annotations[names.EARLY_FAILURES] = annotation_of(history, born, born) if isinstance(history, int) else history
     return vmi(
         name,
         owner=owner if role == "member" else None,

@@ -18,7 +18,7 @@ PAGE = ROOT / "docs" / "rules.md"
 RULES = (
     *("R1", "R2", "R3", "R4", "R4a"),
     *(f"R{number}" for number in range(5, 18)),
-    *(f"P{number}" for number in range(1, 32)),
+    *(f"P{number}" for number in range(1, 34)),
     *(f"G{number}" for number in range(1, 10)),
 )
 CITED_AT_MOST = 8

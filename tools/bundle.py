@@ -15,7 +15,7 @@ from tools.chart.helm import MAJORS, HelmMissing, find_helm
 from tools.release.project import ROOT, Refused, read_project
 
 Json: TypeAlias = dict[str, Any]
-VALUES = "platform=openshift,rbac.deleteDisks=true,annotationPolicies.enabled=false"
+VALUES = "platform=openshift,rbac.deleteDisks=true,annotationPolicies.enabled=false,settings.disruptionBudgets=false"
 LINKED = ("Deployment", "ServiceAccount", "ClusterRoleBinding", "RoleBinding", "Role")
 """The kinds that the manager makes from the description."""
 

@@ -39,12 +39,6 @@ class Cluster(Admin):
         self.kubeconfig = plane.write_kubeconfig(plane.directory / "controller.kubeconfig", USER, ADMIN_GROUP)
         self.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
 
-    def create(self, path: str, document: dict[str, Any]) -> None:
-        self.send("POST", path, json.dumps(document).encode(), "application/json")
-
-    def patch(self, path: str, change: dict[str, Any]) -> None:
-        self.send("PATCH", path, json.dumps(change).encode(), "application/merge-patch+json")
-
     def delete(self, path: str, propagation: str = "Background") -> None:
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
         self.send("DELETE", path, json.dumps(options).encode(), "application/json")

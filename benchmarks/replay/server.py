@@ -202,10 +202,10 @@ CREATED_WITHIN_S = 30.0
 
 
 class Load:
-    def __init__(self, server: Server, size: Size, *, seed: int = 1) -> None:
+    def __init__(self, server: Server, size: Size) -> None:
         self._server = server
         self._size = size
-        self._chance = Random(seed)
+        self._chance = Random(1)
         self._vmis = server.store.collections["kubevirt.io", "virtualmachineinstances"]
         self._keys = list(self._vmis.items)
         self._running: set[asyncio.Task[None]] = set()

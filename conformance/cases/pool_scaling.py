@@ -171,3 +171,37 @@ async def deletion_cost(pools: Pools) -> None:
     await annotate(pools, "pool-0", {"vmherd.dev/deletion-cost": "-10"})
     await pools.scale(2)
     await pools.until_names(1, 2)
+
+
+@cases.add("P33", origin=Origin.VMHERD)
+async def claim(pools: Pools) -> None:
+    """A VM with vmherd.dev/claimed-by stays, another takes its place, and it is deleted when its claim ends."""
+    await pools.made(1)
+    await annotate(pools, "pool-0", {"vmherd.dev/claimed-by": "job"})
+    await pools.until("another VM pool-1", pools.vms, lambda seen: seen.keys() == {"pool-0", "pool-1"})
+    await pools.scale(0)
+    await pools.until("only pool-0", pools.vms, lambda seen: seen.keys() == {"pool-0"}, within_s=STOPPED_S)
+    await pools.stays("pool-0", pools.vms, lambda seen: seen.keys() == {"pool-0"})
+    await annotate(pools, "pool-0", {"vmherd.dev/claimed-until": "2020-01-01T00:00:00Z"})
+    await pools.until_names()
+
+
+@cases.add("P32", origin=Origin.VMHERD)
+async def standby(pools: Pools) -> None:
+    """With vmherd.dev/standby, a VM that has been ready rests beside the wanted ones, and a scale-out wakes it."""
+    await pools.make(1, annotations={"vmherd.dev/standby": "1"}, template=pools.template(running=True))
+    before = await pools.until("that pool-1 rests", pools.vms, lambda seen: strategy(seen, "pool-1") == "Halted")
+    await pools.until("that the guest of pool-1 has ended", pools.vmis, lambda seen: seen.keys() == {"pool-0"})
+    await pools.until_replicas(1)
+    await pools.scale(2)
+    await pools.until("that pool-1 runs", pools.vms, lambda seen: strategy(seen, "pool-1") != "Halted")
+    after = await pools.until(
+        "a new standby pool-2", pools.vms, lambda seen: seen.keys() == {"pool-0", "pool-1", "pool-2"}
+    )
+    require("that pool-1 is the same VM", uids_by_name(before)["pool-1"] == uids_by_name(after)["pool-1"], after)
+    await pools.until_replicas(2)
+
+
+def strategy(seen: dict[str, Document], name: str) -> str:
+    found: str = seen.get(name, {"spec": {}})["spec"].get("runStrategy", "")
+    return found

@@ -1,9 +1,10 @@
 """Cases about a new template of a pool: VMs, VMIs, maxUnavailable and revisions."""
 
 import asyncio
+from typing import Any
 
-from conformance.api import is_ready, is_terminating, labels_of, require, uids_by_name, uids_of
-from conformance.case import Cases, Document, Kind, Origin, Requirement, Unmet
+from conformance.api import condition_of, is_ready, is_terminating, labels_of, require, uids_by_name, uids_of
+from conformance.case import Cases, Document, Kind, Origin, Requirement, Skip, Unmet
 from conformance.namespace import BOOT_S
 from conformance.pools import NAME, Pools
 
@@ -280,13 +281,16 @@ async def live_placement(pools: Pools) -> None:
     await stay(pools, before)
 
 
-@cases.add("P13", origin=Origin.VMHERD)
-async def live_size(pools: Pools) -> None:
-    """More CPU sockets reach each guest, by a live migration or by a restart."""
-    template = pools.template(running=True)
+async def with_one_socket(pools: Pools, template: Document, **options: Any) -> dict[str, Document]:
+    """Create a pool of a running VM with one CPU socket. Return the VMIs."""
     pools.vmi_spec_in(template)["domain"]["cpu"] = {"sockets": 1, "cores": 1, "threads": 1}
-    await pools.make(1, template=template)
+    await pools.make(1, template=template, **options)
     await pools.until_ready(1)
+    return await pools.vmis()
+
+
+async def get_two_sockets(pools: Pools) -> None:
+    """Change the template to two CPU sockets, and wait until the guest of a ready VM has them."""
     domain = {"cpu": {"sockets": 2}}
     await pools.change({"spec": {"virtualMachineTemplate": {"spec": {"template": {"spec": {"domain": domain}}}}}})
 
@@ -299,6 +303,31 @@ async def live_size(pools: Pools) -> None:
         lambda seen: [(sockets(vmi), is_ready(vmi)) for vmi in seen.values()] == [(2, True)],
         within_s=UPDATE_S + BOOT_S,
     )
+
+
+@cases.add("P13", origin=Origin.VMHERD)
+async def live_size(pools: Pools) -> None:
+    """More CPU sockets reach each guest, by a live migration or by a restart."""
+    await with_one_socket(pools, pools.template(running=True))
+    await get_two_sockets(pools)
+
+
+@cases.add("P13", origin=Origin.VMHERD, requires=(Requirement.LIVE,))
+async def live_migrate(pools: Pools) -> None:
+    """With vmherd.dev/migrate, more CPU sockets reach a guest that runs on, and no migration is left."""
+    template = pools.template(running=True)
+    spec = pools.vmi_spec_in(template)
+    spec["networks"] = [{"name": "default", "pod": {}}]
+    spec["domain"]["devices"]["interfaces"] = [{"name": "default", "masquerade": {}}]
+    before = await with_one_socket(pools, template, annotations={"vmherd.dev/migrate": "true"})
+    if "InvalidAnnotation" in await pools.reasons():
+        raise Skip("the controller runs without --migrations")
+    movable = [condition_of(vmi, "LiveMigratable") for vmi in before.values()]
+    if any(each is not None and each["status"] == "False" for each in movable):
+        raise Skip("the VMs of this cluster cannot migrate")
+    await get_two_sockets(pools)
+    await pools.until("no live migration", pools.migrations, lambda seen: not seen, within_s=UPDATE_S)
+    await stay(pools, before)
 
 
 @cases.add("P13", origin=Origin.VMHERD, requires=(Requirement.LIVE,))

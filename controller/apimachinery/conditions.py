@@ -1,7 +1,7 @@
 """Functions that find and merge the conditions of a status and set their times.
 
-The transition time of a condition is the time at which vmherd added the condition to the status. This time does not
-change while the condition is true. The conditions of other writers are not changed.
+The transition time of a condition is the time at which vmherd gave the condition its status. This time does not change
+while the status stays. The conditions of other writers are not changed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -43,7 +43,6 @@ def with_shared_texts(condition: Condition) -> Condition:
 
 
 def find_condition(conditions: Iterable[Condition] | None, type_: str) -> Condition | None:
-    """Return the condition of this type, with any status, or None if there is no such condition."""
     for condition in conditions or ():
         if condition.type == type_:
             return condition
@@ -60,16 +59,13 @@ def find_true(conditions: Iterable[Condition] | None, type_: str) -> Condition |
 def merge_conditions(
     old: Iterable[Condition] | None, ours: Mapping[str, Condition | None], now: datetime
 ) -> tuple[Condition, ...] | None:
-    """Return the complete list of conditions, or None if the list is empty.
-
-    The conditions of other writers come first, unchanged. Then come the true conditions of vmherd. `ours` has each
-    condition of vmherd by its type, or None if the condition is not true now.
-    """
+    """Return the conditions of other writers, unchanged, and those of vmherd: `ours`, by type, or None."""
     old = tuple(old or ())
     merged = [condition for condition in old if condition.type not in ours]
     for condition in ours.values():
         if condition is not None:
-            before = find_true(old, condition.type)
+            before = find_condition(old, condition.type)
+            before = before if before is not None and before.status == condition.status else None
             since = before.last_transition_time if before else now.replace(microsecond=0)
             probed = before.last_probe_time if before else since
             merged.append(replace(condition, last_probe_time=probed, last_transition_time=since))
@@ -77,9 +73,11 @@ def merge_conditions(
 
 
 def with_timezone(time: datetime | None) -> datetime | None:
-    """Return the time of an object as a time with which a plan can calculate: with a time zone, by default UTC, and
-    between `EARLIEST` and `LATEST`. Python cannot add to a time at the ends of the calendar, and users can write one.
-    """
+    """Return a time for plans: in UTC by default, and between `EARLIEST` and `LATEST`."""
     if time is not None and not EARLIEST.year <= time.year < LATEST.year:
         return EARLIEST if time.year < EARLIEST.year else LATEST
     return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
+
+
+def time_text(time: datetime) -> str:
+    return f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -15,11 +15,7 @@ _QUOTED_LENGTH: Final = 64
 
 
 class FieldError(Struct, frozen=True):
-    """An error in a field that a user wrote.
-
-    `message` is one sentence for the user, without a final period. The sentence names the field, the value of the
-    field, and the allowed values.
-    """
+    """An error in a field that a user wrote. `message` is one sentence with field, value and allowed values."""
 
     message: str
 

@@ -1,15 +1,9 @@
-"""Functions that make patches for vmherd's finalizer on an object.
+"""Makes patches that add vmherd's finalizer, or remove it (P6), also with an ownerReference (P2), and nothing of
+others.
 
-The patches add the finalizer, remove the finalizer (P6), or remove the finalizer together with an ownerReference (P2).
-No patch changes the finalizers and ownerReferences of other writers.
-
-The patch that adds the finalizer replaces the whole list of finalizers. So does the patch that removes the finalizer
-from an object that stays. These patches contain the UID and the resourceVersion of the object, so the API server
-rejects them if the object has changed.
-
-The other patches that remove values are JSON patches. They test only the UID and the removed values, but not the
-resourceVersion. The status of a VM that is shutting down changes often. With the resourceVersion, the API server would
-reject the patch after each of these changes.
+A patch that replaces the list, to add the finalizer or to remove it from an object that stays, has the UID and the
+resourceVersion, so the API server rejects it if the object has changed. The others are JSON patches, which test only
+the UID and the removed values: the status of a VM that is shutting down changes often.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,30 +22,19 @@ def addition_patch(meta: ObjectMeta, finalizer: str) -> bytes:
 
 
 def exact_removal_patch(meta: ObjectMeta, finalizer: str) -> bytes:
-    """Return a merge patch that removes the finalizer.
-
-    The API server rejects the patch if the object has changed. So an object that was deleted in the meantime keeps the
-    finalizer.
-    """
+    """Return a merge patch without the finalizer. The API server rejects the patch if the object has changed."""
     return _replacement(meta, tuple(each for each in meta.finalizers or () if each != finalizer))
 
 
 def removal_patch(meta: ObjectMeta, finalizer: str) -> bytes:
-    """Return a JSON patch that removes the finalizer.
-
-    If the object does not have the finalizer, the patch removes nothing.
-    """
+    """Return a JSON patch that removes the finalizer, or nothing if the object does not have it."""
     return _encode(meta, _finalizer_steps(meta, finalizer))
 
 
 def owner_and_finalizer_removal_patch(
     meta: ObjectMeta, finalizer: str, owner_uid: str, changes: Mapping[Path, str | None] | None = None
 ) -> bytes:
-    """Return a JSON patch that removes the reference to this owner, and the finalizer.
-
-    The patch leaves out a value that the object does not have. `changes` are further fields that the object has, with
-    their new values. None removes the field.
-    """
+    """Remove the reference to this owner, and the finalizer. `changes` are new values of other fields, or None."""
     owners = [reference.uid for reference in meta.owner_references or ()]
     steps = _removals(owners, owner_uid, "/metadata/ownerReferences/{}", tested="/uid")
     for path, value in (changes or {}).items():
@@ -70,10 +53,7 @@ def _finalizer_steps(meta: ObjectMeta, finalizer: str) -> list[Step]:
 
 
 def _removals(values: Sequence[str], unwanted: str, path: str, *, tested: str = "") -> list[Step]:
-    """Return the JSON patch steps that test and remove each value equal to `unwanted`.
-
-    The steps start with the last index, because the removal of a value changes the indexes of the later values.
-    """
+    """Yield the steps that test and remove each `unwanted` value, the last first: a removal changes later indexes."""
     steps: list[Step] = []
     for index in reversed(range(len(values))):
         if values[index] == unwanted:

@@ -1,16 +1,23 @@
 """Indexes that find cached objects by owner or namespace, and a type for the names of the objects in a namespace."""
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
-from informers.meta import KubeObject, ObjectKey, controller_of
+from informers.meta import KubeObject, ObjectKey, ObjectMeta, controller_of
 from informers.store import StoreView
 
+T = TypeVar("T", bound=KubeObject)
+
+UID: Final = "uid"
 OWNER_UID: Final = "owner-uid"
 NAMESPACE: Final = "namespace"
 """The index that each cache needs whose objects a plan deletes (`FirstDeletes`)."""
+
+
+def by_uid(thing: KubeObject) -> Iterable[str]:
+    return (thing.metadata.uid,)
 
 
 def by_owner_uid(thing: KubeObject) -> Iterable[str]:
@@ -18,15 +25,17 @@ def by_owner_uid(thing: KubeObject) -> Iterable[str]:
     return () if owner is None else (owner.uid,)
 
 
+def owned_by(owner: ObjectMeta, store: StoreView[T], index: str = OWNER_UID) -> tuple[T, ...]:
+    """Return what the index lists under the owner's UID, in its namespace: Kubernetes ignores other references."""
+    return tuple([each for each in store.by_index(index, owner.uid) if each.metadata.namespace == owner.namespace])
+
+
 def by_namespace(thing: KubeObject) -> Iterable[str]:
     return (thing.metadata.namespace,)
 
 
 class NamesInUse(Struct, frozen=True):
-    """The names of all objects of a kind in a namespace, with any owner or none.
-
-    `name in names` is True if an object has this name.
-    """
+    """The names of all objects of a kind in a namespace, with any owner or none. Use it as `name in names`."""
 
     objects: StoreView[Any]
     namespace: str

@@ -1,10 +1,6 @@
-"""Types and functions that parse, match and print label selectors in the format of Kubernetes.
+"""Parses, matches and prints label selectors in the format of Kubernetes. An empty one matches all labels (`is_empty`).
 
-`parse_selector` returns a `FieldError` for a selector that is not valid. A stored object can have such a selector,
-because the object may be older than the API server's validation.
-
-An empty selector matches all labels, as in Kubernetes. A caller that must not accept an empty selector checks
-`is_empty`.
+`parse_selector` returns a `FieldError` for an invalid one: the object may be older than the API server's validation.
 """
 
 import re
@@ -21,10 +17,7 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
 
 
 class SelectorRequirement(Struct, frozen=True, gc=False, omit_defaults=True):
-    """One entry of `matchExpressions` or of a node selector, as decoded from JSON.
-
-    A node selector has more operators than `matchExpressions`.
-    """
+    """One entry of `matchExpressions`, or of a node selector, which has more operators."""
 
     key: str = ""
     operator: str = ""
@@ -44,10 +37,7 @@ class Operator(StrEnum):
 
 
 class Requirement(Struct, frozen=True):
-    """One parsed and valid entry of `matchExpressions`.
-
-    `values` is sorted. `values` is empty for the operators `Exists` and `DoesNotExist`.
-    """
+    """One valid entry of `matchExpressions`. `values` is sorted, and empty for `Exists` and `DoesNotExist`."""
 
     key: str
     operator: Operator
@@ -72,10 +62,7 @@ Values: TypeAlias = frozenset[str] | None
 """Several label values, without duplicates. None means all values."""
 
 MAX_TERMS = 2_000
-"""The largest number of labels, expressions and values in a selector. Real selectors are much smaller.
-
-Without a limit, a user could make the controller spend seconds on one selector.
-"""
+"""Real selectors have far fewer labels, expressions and values. More could cost the controller seconds."""
 
 
 class Selector(Struct, frozen=True):
@@ -134,10 +121,7 @@ class Selector(Struct, frozen=True):
         return True
 
     def __str__(self) -> str:
-        """Return the selector as text, sorted by key, for example `app=web,!canary,tier in (a,b)`.
-
-        `status.labelSelector` has the same format.
-        """
+        """Return the text for `status.labelSelector`, sorted by key, such as `app=web,!canary,tier in (a,b)`."""
         parts = [(key, f"{key}={value}") for key, value in self.equalities]
         parts += [(requirement.key, str(requirement)) for requirement in self.requirements]
         return ",".join(text for _, text in sorted(parts, key=lambda part: part[0]))
@@ -162,8 +146,6 @@ def parse_selector(wire: LabelSelector, *, field: str = "spec.selector") -> Sele
 
 
 class SelectorCache:
-    """The parsed selectors of many owners. A selector is parsed again only after it has changed."""
-
     def __init__(self, *, capacity: int = 10_000) -> None:
         self._capacity = capacity
         self._parsed: dict[Hashable, tuple[LabelSelector, Selector | FieldError]] = {}

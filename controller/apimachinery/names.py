@@ -1,11 +1,7 @@
-"""Functions that check names and generate names.
+"""Checks and generates names. The controller chooses a name before the create, so it can send the create twice (R5).
 
-The controller chooses the name of an object before it sends the create request. So the controller can send the same
-request twice without creating two objects (R5).
-
-A suffix is not random. The owner's UID is the seed of an endless stream of letters. Each suffix is the next five
-letters of that stream. The same owner always gets the same suffixes in the same order. Different owners get different
-streams.
+A suffix is not random. The owner's UID is the seed of an endless stream of letters, and each suffix is the next five.
+So each owner always gets its own suffixes in the same order.
 """
 
 import re
@@ -14,9 +10,7 @@ from hashlib import shake_128
 from typing import Final
 
 SAFE_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
-"""Kubernetes' alphabet for generated names. The alphabet has no vowels, so a name cannot contain a bad word. The
-alphabet also has no characters that look like another character.
-"""
+"""Kubernetes' alphabet for generated names: without vowels, so without bad words, and without similar characters."""
 
 NAME_LENGTH: Final = 253
 LABEL_LENGTH: Final = 63
@@ -38,18 +32,12 @@ def is_label(text: str) -> bool:
 
 
 def is_subdomain(text: str) -> bool:
-    """Return True if the text is a valid name for most kinds of objects (an RFC 1123 subdomain).
-
-    As in Kubernetes, only the length of the whole name is limited. A part between two dots can be longer than the 63
-    characters of a label.
-    """
+    """Return True for an RFC 1123 subdomain of valid length. As in Kubernetes, its parts may have any length."""
     return len(text) <= 253 and all(map(_LABEL.fullmatch, text.split(".")))
 
 
 def cut(name: str, length: int) -> str:
-    """Return the name with at most `length` characters. The end of a name that is cut is no dot and no hyphen, because
-    the API server accepts neither at the end of a part.
-    """
+    """Return at most `length` characters of the name, without a dot or hyphen at the end, which is not valid."""
     return name if len(name) <= length else name[:length].rstrip("-.")
 
 
@@ -81,8 +69,5 @@ def free_suffixes(base: str, seed: str, *, taken: Container[str]) -> Iterator[st
 
 
 def name_base(*candidates: str | None) -> str:
-    """Return the base: the part of a generated name before the suffix.
-
-    The base is the first non-empty candidate, cut to 58 characters. Return "" if all candidates are empty.
-    """
+    """Return the first candidate that is not empty, cut to 58 characters, or ""."""
     return cut(next(filter(None, candidates), ""), LABEL_LENGTH - SUFFIX_LENGTH)

@@ -56,11 +56,7 @@ def _holds(operator: str, value: str | None, values: frozenset[str]) -> bool:
 
 
 def _compares(operator: str, value: str | None, bound: str) -> bool:
-    """For the operator `Gt`, return True if `value` is greater than `bound`. For `Lt`, return True if `value` is less
-    than `bound`.
-
-    Return False if the label is absent or the value of the label is not an integer.
-    """
+    """Return True if the label is an integer above the bound (`Gt`) or below the bound (`Lt`)."""
     number, limit = _parse_number(value or ""), _parse_number(bound)
     if number is None or limit is None:
         return False
@@ -68,10 +64,7 @@ def _compares(operator: str, value: str | None, bound: str) -> bool:
 
 
 def _parse_number(text: str) -> int | None:
-    """Return the value of a 64-bit integer, or None if the text is not a 64-bit integer.
-
-    As in Kubernetes, `+5` and `007` are valid integers for Gt and Lt.
-    """
+    """Return a 64-bit integer, or None. As in Kubernetes, `+5` and `007` are valid."""
     if not _INTEGER.fullmatch(text):
         # Check the type first. For any other type, `in` compares the value with each number of the range.
         return None

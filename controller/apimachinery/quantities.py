@@ -1,8 +1,6 @@
-"""Parses quantities, amounts and durations as Kubernetes does. Quantities can then be compared by value.
+"""Parses quantities, amounts and durations as Kubernetes does (`k8s.io/apimachinery/pkg/api/resource`).
 
-For example, `1024Mi` equals `1Gi`, and `1000m` equals `1`.
-
-Source: `k8s.io/apimachinery/pkg/api/resource`, ParseQuantity.
+Quantities can be compared by value: `1024Mi` equals `1Gi`, and `1000m` equals `1`.
 """
 
 import re
@@ -52,10 +50,7 @@ class Amount(Struct, frozen=True):
     percent: bool = False
 
     def of(self, whole: int) -> int:
-        """Return the amount as a number. A percentage is a percentage of `whole`, and is rounded down.
-
-        The result is at least 1, because a rollout with an amount of 0 would never make progress (P14).
-        """
+        """Return the amount, with a percentage of `whole` rounded down, at least 1: 0 makes no progress (P14)."""
         return max(self.floor(whole), 1)
 
     def floor(self, whole: int) -> int:
@@ -90,8 +85,6 @@ _MICROSECONDS = {
     "h": 3600e6,
 }
 _LONGEST = timedelta(days=36525)
-"""The longest duration that is accepted: 100 years."""
-
 _MOST_CHARACTERS = 100
 
 
@@ -101,11 +94,7 @@ def seconds(number: int) -> timedelta:
 
 
 def parse_duration(text: str) -> timedelta | None:
-    """Return the duration that the text describes.
-
-    Return None if the text is not a duration between 0 and 100 years. Return None also for a text of more than 100
-    characters.
-    """
+    """Return the duration, or None if it is not between 0 and 100 years, or if the text has over 100 characters."""
     unsigned = text.removeprefix("+")
     if unsigned == "0":
         return timedelta()

@@ -1,8 +1,6 @@
-"""Functions that read or change a value in a JSON document. The bytes of all other values stay the same, also in
-unknown fields.
+"""Reads or changes a value in a JSON document. The bytes of all other values stay the same, also in unknown fields.
 
-No function raises an exception because of an unexpected type. A value with an unexpected type stays unchanged, because
-the API server validates the type.
+A value with an unexpected type stays unchanged, because the API server validates the type.
 """
 
 from collections.abc import Callable
@@ -49,10 +47,7 @@ def value_at(value: Wire, *path: str) -> Raw:
 
 
 def change_at(value: bytes, path: tuple[str, ...], change: Callable[[bytes], bytes]) -> bytes:
-    """Return the document after `change` has replaced the value at the path.
-
-    Return the document unchanged if the path does not exist, or if `change` returns an equal value.
-    """
+    """Replace the value at the path. The document is unchanged if the path does not exist or the new value is equal."""
     if not path:
         return change(value)
     fields = fields_of(value)
@@ -64,10 +59,7 @@ def change_at(value: bytes, path: tuple[str, ...], change: Callable[[bytes], byt
 
 
 def change_each(value: bytes, change: Callable[[Fields], Fields]) -> bytes:
-    """Return the JSON list after `change` has replaced each object. Elements that are not objects stay unchanged.
-
-    If the value is not a list, or if `change` changes no object, return the value unchanged.
-    """
+    """Replace each object of a JSON list. Everything else stays unchanged."""
     items = items_of(value)
     if items is None:
         return value

@@ -18,9 +18,7 @@ CONFIDENTIAL_FIELDS: Final = frozenset(
 """All texts inside these fields, at any depth, are confidential."""
 
 LONG_TEXT: Final = 100
-"""A text of at least this length, or with several lines, is confidential in every field. Names are usually shorter, so
-they stay readable.
-"""
+"""A text of at least this length, or with several lines, is confidential in every field. Names are usually shorter."""
 
 SHORTEST_WORD: Final = 4
 PLAIN_WORD: Final = re.compile(r"[A-Za-z]{1,7}")

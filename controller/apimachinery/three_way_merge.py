@@ -1,20 +1,15 @@
-"""A three-way merge applies the changes between two documents to a third document.
+"""A three-way merge applies the changes between `old` and `new` to `current`, the object on the API server.
 
-`current` is the object on the API server. `old` is the object according to the old template, and `new` is the object
-according to the new template. A value that is the same in `old` and `new` stays unchanged in `current`. A value that
-differs between `old` and `new` is set to the value in `new`. So an object that equals `old` becomes equal to `new`.
+`old` and `new` are the object according to the old and the new template. Only a value that differs between them
+changes, so an object that equals `old` becomes equal to `new`.
 
-JSON objects are merged field by field. If `new` does not contain a JSON object any more, the merge removes only the
-fields that the object has in `old`. Other fields of the JSON object stay in `current`.
+JSON objects are merged field by field. One that is not in `new` loses only the fields that it has in `old`.
 
-Lists whose elements have names (named lists) are merged element by element. The merged list has the order of `current`.
-If the order differs between `old` and `new`, the list has the order of `new`. If `new` does not contain an element any
-more, the whole element is removed. If a user removed an element from `current`, the element is not added again. Any
-other list that differs between `old` and `new` is replaced as a whole.
+Lists whose elements have names (named lists) are merged element by element, in the order of `current`, or of `new` if
+the templates' order differs. An element that is not in `new` is removed as a whole, and one that a user removed is not
+added again. Any other list that differs is replaced as a whole.
 
-`MergeRules` contains the rules for a kind of object. The rules compare two values by meaning. The rules also say which
-lists have named elements, and which fields exclude each other. The merge patch contains only fields whose meaning
-changes.
+`MergeRules` compares values by meaning, and names the named lists and the fields that exclude each other.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -26,9 +21,7 @@ from msgspec import Struct
 Json: TypeAlias = object
 
 Made: TypeAlias = Callable[[Json, Any, Json], Json]
-"""A function that is called with a value, its type and its normal form, and returns what takes the place of the normal
-form in the normal form around it.
-"""
+"""Gets a value, its type and its normal form. Returns what takes the place of the normal form in that around it."""
 
 Normalise: TypeAlias = Callable[[Json, Any, Made], Json]
 """A function that returns the normal form of a value of a type. It calls `Made` for the value and for each value inside
@@ -104,11 +97,7 @@ class Untyped:
 
 
 class NamedList(Struct, frozen=True):
-    """The rules for a list whose elements are identified by name.
-
-    `name` is the path of the name in an element. `is_choice` returns True for a field that excludes other fields of the
-    element. For example, the sources of a volume exclude each other.
-    """
+    """A list with names at the path `name`. Fields of an element with `is_choice` exclude each other."""
 
     name: tuple[str, ...] = ("name",)
     is_choice: Callable[[str], bool] = lambda field: False
@@ -213,21 +202,14 @@ class _Merge(Struct, frozen=True):
         return [merged[name] for name in _in_order(merged, current, old, new)]
 
     def _with_choices(self, kind: NamedList, type_: FieldType, merged: Fields, old: Fields, new: Fields) -> Fields:
-        """Return the merged element with at most one of the fields that exclude each other.
-
-        If one of these fields differs between `old` and `new`, the element keeps only the field that `new` has.
-        Otherwise the element is returned unchanged.
-        """
+        """Return the element with at most one of the fields that exclude each other: after a change, that of `new`."""
         choices = [name for name in (*old, *new) if kind.is_choice(name)]
         if all(self.meanings.is_same(old.get(name), new.get(name), type_.field(name)) for name in choices):
             return merged
         return {name: value for name, value in merged.items() if name in new or not kind.is_choice(name)}
 
     def difference(self, type_: FieldType, before: Fields, after: Fields) -> Fields:
-        """Return the merge patch (RFC 7386) that changes the value `before` to the value `after`.
-
-        In the patch, a null removes a field, and a list replaces the whole list.
-        """
+        """Return the merge patch (RFC 7386) that changes `before` to `after`."""
         patch: Fields = {}
         for name, value in after.items():
             previous, inner_type = before.get(name), type_.field(name)
@@ -254,11 +236,7 @@ def _without_nulls(value: Json) -> Json:
 
 
 def _mutable(document: Fields) -> Fields:
-    """Return the parts of the document that a template can change: labels, annotations and spec.
-
-    Absent labels or annotations become empty objects, because absent and empty have the same meaning for the API
-    server.
-    """
+    """Return the parts that a template can change. Absent and empty labels or annotations mean the same."""
     metadata = _fields(document.get("metadata"))
     kept = {name: _fields(metadata.get(name)) for name in ("labels", "annotations")}
     return {"metadata": kept, "spec": _fields(document.get("spec"))}
@@ -285,15 +263,11 @@ def _in_order(names: Iterable[str], current: Fields, old: Fields, new: Fields) -
 
 
 def _fields(value: Json) -> Fields:
-    """Return the fields of a JSON object, or an empty dict if the value is not an object."""
     return value if isinstance(value, dict) else {}
 
 
 def _by_name(value: Json, kind: NamedList) -> Fields | None:
-    """Return the elements of a list by name. An absent list is the same as an empty list.
-
-    Return None if the value is not a list, if an element has no name, or if a name occurs twice.
-    """
+    """Return the elements of a list by name, or None for another value or names that are missing or occur twice."""
     if value is None:
         return {}
     if not isinstance(value, list):

@@ -1,9 +1,8 @@
 """`vmherd cleanup`: removes vmherd's finalizers from pools and VMs, so that users can delete these objects.
 
-The removal of the last finalizer completes a deletion, and Kubernetes then also deletes the disks that the VM owns. So
-the command first removes the VM's ownerReference from each disk if the pool preserves disks, does not exist or has an
-invalid setting. If a pool that preserves disks is being deleted together with its VMs, only the controller can keep the
-disks. So without `--force`, the command changes neither this pool nor its VMs.
+The end of a deletion also deletes the disks that the VM owns. So the command first removes the VM's ownerReference from
+each disk if the pool preserves disks, does not exist or has an invalid setting. Only a controller can keep the disks of
+a pool that is being deleted with its VMs, so without `--force` they do not change.
 """
 
 import asyncio
@@ -33,7 +32,6 @@ from informers.resource import Resource
 
 COMMAND: Final = "vmherd cleanup"
 ROUNDS: Final = 3
-"""The attempts to remove the finalizers, one more after each change by another client in between."""
 
 
 T = TypeVar("T", bound=KubeObject)

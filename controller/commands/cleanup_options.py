@@ -9,8 +9,6 @@ from controller.config.types import GROUP, OneOf
 from controller.kinds import KINDS
 
 CLEANED: Final = tuple(kind for kind in KINDS if kind.finalizer)
-"""The kinds with a finalizer. The controller sets the finalizer on the objects of the kind and on their children."""
-
 SCOPE: Final = (
     Option(
         "mode",

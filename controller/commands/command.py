@@ -20,8 +20,6 @@ from informers.meta import ObjectKey
 K = TypeVar("K", bound=Connection)
 
 USUAL_LEASE_S = 15.0
-"""The duration, in seconds, that is assumed for a lease without a duration."""
-
 PAUSE_S = 1.0
 
 
@@ -54,10 +52,7 @@ async def _client(connection: Connection) -> AsyncIterator[ApiClient]:
 
 
 async def active_holder(client: Requests, *, name: str, namespace: str = "") -> str:
-    """Return which controller renews the lease `name`, or "" if none does. An empty namespace means any.
-
-    Timestamps in a lease come from another clock, so wait for a renewal, at most for the duration of the lease.
-    """
+    """Return which controller renews the lease `name` within its duration, or "". An empty namespace means any."""
     clock = asyncio.get_running_loop().time
     observed: dict[ObjectKey, Observed] = {}
     while True:

@@ -18,9 +18,9 @@ import click
 from conformance import report
 from conformance.api import Api
 from conformance.case import Case, Kind, Requirement, Result, Status
-from conformance.catalogue import CASES, select
+from conformance.catalogue import CASES, STORIES, select
 from conformance.cluster import GROUPS as KIND_GROUPS
-from conformance.cluster import Cluster, changes_running_vms, expands_claims, find_subject, serves
+from conformance.cluster import Cluster, changes_running_vms, expands_claims, find_subject, serves, versions_of
 from conformance.namespace import Conditions
 from conformance.runner import Namespaces, Setup, find_reconcilers, run_cases
 from controller.commands.command import CommandFailed, carry_out
@@ -28,6 +28,7 @@ from controller.config.modes import Mode
 from controller.config.options import Command, Listed, Option, Switch, chosen, complain
 from controller.config.settings import OPTIONS, Connection
 from controller.config.types import FILE, GROUP, Integer, OneOf, Value
+from controller.version import PROGRAM, version
 from informers.errors import ApiError
 from informers.http.client import ApiClient
 
@@ -44,6 +45,7 @@ class Settings(Connection, frozen=True, kw_only=True):
     kind: str = ""
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
+    stories: bool = False
     image: str = IMAGE
     timeout: float = 1.0
     parallel: int = 4
@@ -81,6 +83,7 @@ GROUPS: Final[Mapping[str, Sequence[Option]]] = {
         Option("kind", OneOf(*Kind), "run only the cases of this kind", unset="both"),
         Listed("only", "run only cases that match: an id with *, or a rule", type=PATTERNS),
         Listed("skip", "do not run cases that match", type=PATTERNS, unset="none"),
+        Switch("stories", "run only cases in which guests boot, disks are kept or VMs migrate: for a real cluster"),
         LIST,
         Option("timeout", FACTOR, "multiplies all time limits; use more than 1 for a slow cluster", default=1.0),
         Option("parallel", Integer(1, 100), "the number of cases that run at the same time", default=4),
@@ -88,7 +91,7 @@ GROUPS: Final[Mapping[str, Sequence[Option]]] = {
     ),
     "The report": (
         Option("output", OneOf(*report.FORMATS), "the format of the output", default="table", short="-o"),
-        Option("report", FILE, "also write the report to this file: .json, or .xml for JUnit", unset="no file"),
+        Option("report", FILE, "also write the report to this file: .json, .md, or .xml for JUnit", unset="no file"),
     ),
 }
 
@@ -106,7 +109,7 @@ def command(ctx: click.Context, /, **_: Any) -> int:
         click.echo(report.catalogue(cases), nl=False)
         return 0
     if settings.report and Path(settings.report).suffix not in report.SUFFIXES:
-        raise click.UsageError("--report needs a file name that ends with .json or .xml")
+        raise click.UsageError("--report needs a file name that ends with .json, .md or .xml")
     codes: list[int] = []
 
     async def work(client: ApiClient, settings: Settings) -> None:
@@ -123,7 +126,8 @@ def command(ctx: click.Context, /, **_: Any) -> int:
 def _selected(settings: Settings) -> list[Case]:
     kind = Kind(settings.kind) if settings.kind else None
     try:
-        cases = select(CASES, kind=kind, only=settings.only, skip=settings.skip)
+        among = select(CASES, only=STORIES) if settings.stories else CASES
+        cases = select(among, kind=kind, only=settings.only, skip=settings.skip)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if not cases:
@@ -133,11 +137,7 @@ def _selected(settings: Settings) -> list[Case]:
 
 @contextmanager
 def cancelled_by_signals() -> Iterator[None]:
-    """Cancel the current task at the first SIGINT or SIGTERM, so that the run removes its namespaces.
-
-    A later Ctrl-C cancels the task again, and ends the removal. Signals within `AGAIN_S` seconds count as one signal,
-    because a terminal and a parent process may both send the signal.
-    """
+    """Cancel the task at SIGINT or SIGTERM, and at a later Ctrl-C. Signals within `AGAIN_S` seconds count as one."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     first_at: list[float] = []
 
@@ -195,7 +195,9 @@ async def _examine(setup: Setup, settings: Settings, cases: Sequence[Case]) -> C
         Requirement.EXPANSION: await expands_claims(setup.api),
         Requirement.LIVE: await changes_running_vms(setup.api),
     }
-    return Cluster(subjects=subjects, reconcilers=reconcilers, has=frozenset(need for need in facts if facts[need]))
+    has = frozenset(need for need in facts if facts[need])
+    versions = {"suite": f"{PROGRAM} {version()}", **await versions_of(setup.api)}
+    return Cluster(subjects=subjects, reconcilers=reconcilers, has=has, versions=versions)
 
 
 def _groups(settings: Settings, kind: Kind) -> Sequence[str]:
@@ -209,16 +211,26 @@ def _groups(settings: Settings, kind: Kind) -> Sequence[str]:
 
 
 async def _run(setup: Setup, cluster: Cluster, cases: Sequence[Case], settings: Settings) -> list[Result]:
-    stream = settings.output == "table"
+    """Run the cases. A table shows each result at once, and the results so far after Ctrl-C. Raises CancelledError."""
+    loop = asyncio.get_running_loop()
+    stream, began, done = settings.output == "table", loop.time(), list[Result]()
     width = max(len(case.id) for case in cases)
 
     def show(result: Result) -> None:
+        done.append(result)
         if stream:
-            print("\n".join(report.row(result, width)), flush=True)
+            place = f"{len(done):>{len(str(len(cases)))}} of {len(cases)}  "
+            print("\n".join(report.row(result, width, place)), flush=True)
 
     if stream:
         print("\n".join([*report.heading(cluster), ""]), flush=True)
-    return await run_cases(setup, cluster, cases, parallel=settings.parallel, on_result=show)
+    try:
+        return await run_cases(setup, cluster, cases, parallel=settings.parallel, on_result=show)
+    except asyncio.CancelledError:
+        if stream:
+            print(f"\ninterrupted before {len(cases) - len(done)} of {len(cases)} cases had a result")
+            print(report.summary(done, loop.time() - began), flush=True)
+        raise
 
 
 async def _tidy(namespaces: Namespaces, *, keep: bool) -> None:

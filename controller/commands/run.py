@@ -5,25 +5,23 @@ import os
 import resource
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from controller.config.options import Command, complain, unknown_variables
 from controller.config.settings import GROUPS, OPTIONS, Config, make_config
+from informers.http.pod import pod_namespace
 
 if TYPE_CHECKING:
     import asyncio
-
-POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 @click.command("run", cls=Command, groups=GROUPS)
 @click.pass_context
 def command(ctx: click.Context, /, **_: Any) -> int:
     """Reconcile the replica sets and pools of a cluster, until SIGTERM."""
-    config = make_config(ctx, pod_namespace=_pod_namespace())
+    config = make_config(ctx, pod_namespace=pod_namespace())
     for line in unknown_variables(OPTIONS.values(), os.environ):
         complain(line)
     return _run_until_done(config)
@@ -56,10 +54,3 @@ def _loop_factory() -> Callable[[], "asyncio.AbstractEventLoop"] | None:
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return factory
-
-
-def _pod_namespace() -> str:
-    try:
-        return POD_NAMESPACE.read_text().strip()
-    except OSError:
-        return ""

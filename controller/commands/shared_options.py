@@ -62,7 +62,7 @@ def _service_option(field: str, type: click.ParamType[Any], help: str, unset: st
 
 
 SERVICE_OPTIONS: Final = (
-    _service_option("name", SERVICE_NAME, "the name of the Service", required=True),
+    _service_option("name", SERVICE_NAME, "the name of the Service", "the name of the object"),
     _service_option(
         "port",
         Integer(PORTS[0], PORTS[-1]),

@@ -35,7 +35,6 @@ from informers.objects import PatchType
 from informers.resource import PartialObject, Resource
 
 TRIES: Final = 4
-"""The attempts to patch the KubeVirt object, one more after each change by another client in between."""
 
 
 class Settings(Connection, frozen=True, kw_only=True):

@@ -101,7 +101,6 @@ class Command(click.Command):
 def write_sections(
     sections: Mapping[str, Sequence[click.Option | None]], ctx: click.Context, formatter: click.HelpFormatter
 ) -> None:
-    """Write the options of `--help` under these headings. Leave out a heading without options."""
     for title, options in sections.items():
         if records := [record for each in options if each and (record := each.get_help_record(ctx))]:
             with formatter.section(title):

@@ -91,7 +91,6 @@ class Config(KindGroups, frozen=True, kw_only=True):
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """Return `ALL_NAMESPACES` if the user has not selected namespaces."""
         return self.watch_namespaces or ALL_NAMESPACES
 
     @property
@@ -250,7 +249,7 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
         _option("metrics_key_file", FILE, "the key of the certificate, as PEM", unset="made with the certificate"),
         _option("health_probe_bind_address", ADDRESS, "the address of /healthz and /readyz; 0 disables them"),
         _switch("object_metrics", "replica gauges for each object; turn them off for a very large fleet"),
-        _switch("debug_endpoints", "serve /debug/ as well: tasks, queues, caches, memory"),
+        _switch("debug_endpoints", "serve /debug/ as well: tasks, queues, caches, memory, a profile, the log level"),
     ),
     "Logs": (
         _option("log_level", OneOf("debug", "info", "warning", "error"), "the least important lines to write"),

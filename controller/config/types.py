@@ -3,6 +3,7 @@
 import ipaddress
 import re
 from collections.abc import Callable
+from math import inf
 from typing import Any, Final, NamedTuple
 
 import click
@@ -60,14 +61,15 @@ class Integer(click.IntRange):
 DURATION: Final = "duration"
 
 
-def duration(*, least_s: float = 0, whole: bool = False) -> Value:
+def duration(*, least_s: float = 0, most_s: float = inf, whole: bool = False) -> Value:
     """A duration is in the format of Go or in seconds. With `whole`, only whole seconds are accepted."""
     bound = f", {show_duration(least_s)} or more," if least_s else ""
+    bound = f" from {show_duration(least_s)} to {show_duration(most_s)}," if most_s < inf else bound
     expected = f"a duration{' in whole seconds' if whole else ''}{bound} such as 15s or 1m30s"
 
     def read(text: str) -> float:
         seconds = seconds_in(text)
-        if seconds is None or seconds < least_s or (whole and seconds % 1):
+        if seconds is None or not least_s <= seconds <= most_s or (whole and seconds % 1):
             raise ValueError(expected)
         return seconds
 
@@ -142,8 +144,6 @@ _A_NAMESPACE: Final = "the name of a namespace, such as vmherd-system"
 
 
 FILE = click.Path(readable=False)
-"""The path of a file. The type does not check whether the file exists or is readable."""
-
 ON_OFF = Value("bool", _read_switch, lambda on: "on" if on else "off")
 ADDRESS = Value("address", _read_address, lambda address: str(address) if address else "0")
 NAMESPACE = text_value("namespace", is_label, _A_NAMESPACE)

@@ -1,10 +1,8 @@
 """Counts repeats of Events, combines similar Events, and limits the number of requests, as client-go does.
 
-A repeat within ten minutes raises the count of an Event. At most ten Events within this time may differ only in the
-message. One combined Event counts all others, and shows the latest message. Each pair of object and source component
-has a token bucket. If it prevents a request for a repeat, the next request contains the full count.
-
-Nothing here waits or reads a clock. The argument `at` is always the time at which the Event occurred.
+A repeat within ten minutes raises the count. Of Events that differ only in the message, one combined Event counts those
+after the tenth, with the latest message. Each object and source component has a token bucket. If it prevents a request,
+the next one has the full count. The argument `at` is the time at which the Event occurred.
 """
 
 from collections.abc import Hashable
@@ -57,10 +55,7 @@ Identity: TypeAlias = tuple[str, str, str, str]
 
 
 class Series(Struct, eq=False, kw_only=True):
-    """One Event. `message` is the latest, without the prefix `COMBINED`. The server gets `text`.
-
-    `posted` is true if the Event exists on the server. Only the code that sends Events sets this field.
-    """
+    """One Event. `message` is the latest, without `COMBINED`. The server gets `text`, and has it if `posted`."""
 
     ref: ObjectRef
     component: str
@@ -78,7 +73,6 @@ class Series(Struct, eq=False, kw_only=True):
 
     @property
     def text(self) -> str:
-        """Return the message for the server, with the prefix `COMBINED` if the Event is a combined Event."""
         return truncate(COMBINED + self.message) if self.combined else self.message
 
     def add_occurrence(self, message: str, at: datetime) -> None:

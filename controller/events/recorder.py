@@ -1,11 +1,7 @@
-"""Sends Kubernetes Events to the users of the objects.
+"""Sends Kubernetes Events to the users of the objects. `publish` only queues them: it never waits and never raises.
 
-`publish` only stores Events in a queue. `publish` never waits and never raises an exception. So an Event cannot delay a
-reconciliation or make it fail. Each namespace has a queue, and its Events are sent in their order, one request at a
-time. So a namespace that refuses Events does not delay those of the others. If an Event occurs again while it is in
-the queue, only its count increases. So a thousand similar Events at the same time need only about ten requests.
-
-Events that cannot be sent are dropped. A metric counts the dropped Events by reason:
+The queue of each namespace is sent in order, one request at a time, so one that refuses Events delays no other. If an
+Event occurs again in the queue, only its count increases. A metric counts the Events that are dropped:
 
     queue_full       the queue of the namespace is full
     spam             the token bucket of the object is empty
@@ -16,8 +12,8 @@ Events that cannot be sent are dropped. A metric counts the dropped Events by re
     failed           any other error
     shutdown         the Event was still in the queue when the process stopped
 
-The count of a dropped Event is not lost. If the Event occurs again within ten minutes, the next request contains the
-full count. An Event that is published once for each occasion is published again if no attempt has reached the server.
+A dropped Event that occurs again within ten minutes is sent with the full count. One that is published once for each
+occasion is published again if no attempt has reached the server.
 """
 
 import asyncio
@@ -42,6 +38,7 @@ from informers.errors import (
     StatusError,
     TooManyRequests,
     TransportError,
+    requested_delay_s,
 )
 from informers.meta import ObjectKey, ObjectMeta
 from informers.objects import ObjectClient, PatchType
@@ -94,10 +91,7 @@ class EventRecorder:
         instance: str = "",
         queue_size: int = QUEUE_SIZE,
     ) -> None:
-        """`component` is the default source. `now` returns UTC. `instance` identifies this process.
-
-        `count_drop` gets the reason for each dropped Event. `queue_size` is the limit for each namespace.
-        """
+        """`now` returns UTC. `count_drop` gets the reason of a dropped Event. `queue_size` limits each namespace."""
         self._client = client
         self._component = component
         self._now = now
@@ -126,17 +120,23 @@ class EventRecorder:
     def unsent(self) -> int:
         return len(self) + sum(queue.sending is not None for queue in self._queues.values())
 
-    def publish(self, ref: ObjectRef, notices: Iterable[Notice], *, component: str = "") -> None:
-        """Put an Event for each notice about the object into its queue. Never wait and never raise an exception."""
+    def publish(self, ref: ObjectRef, notices: Iterable[Notice], *, component: str = "") -> list[Notice]:
+        """Put an Event for each notice about the object into its queue. Never wait and never raise an exception.
+
+        Return the notices without those that were published before.
+        """
+        new: list[Notice] = []
         try:
             at = self._now()
             for notice in notices:
-                self._record(ref, notice, component or self._component, at)
+                if self._record(ref, notice, component or self._component, at):
+                    new.append(notice)
         except Exception:
             # The reconciliation that publishes the notices has finished its writes. An error here must not make the
             # reconciliation fail.
             self._count_drop("failed")
             log.exception("event not recorded", namespace=ref.namespace, name=ref.name)
+        return new
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -164,10 +164,11 @@ class EventRecorder:
                 self._count_drop("shutdown")
             queue.waiting.clear()
 
-    def _record(self, ref: ObjectRef, notice: Notice, component: str, at: datetime) -> None:
+    def _record(self, ref: ObjectRef, notice: Notice, component: str, at: datetime) -> bool:
+        """Put the Event into its queue. Return False if it was published before."""
         occasion = (ref.uid, notice.reason, notice.once)
         if notice.once and self._occasions.is_reported(occasion):
-            return
+            return False
         series = self._correlator.record(
             ref,
             component=component,
@@ -179,6 +180,7 @@ class EventRecorder:
         if self._enqueue(series, at) and notice.once:
             self._occasions.mark_reported(occasion)
             series.occasions.append(occasion)
+        return True
 
     def _enqueue(self, series: Series, at: datetime) -> bool:
         namespace = namespace_of(series.ref)
@@ -209,7 +211,8 @@ class EventRecorder:
                 self._failing = False
             except Exception as error:
                 if queue.failures < len(RETRY_DELAYS_S) and _drop_reason(error) == "unreachable":
-                    self._work.add_after(namespace, max(RETRY_DELAYS_S[queue.failures], _retry_after_s(error)))
+                    asked_s = requested_delay_s(error, longest_s=RETRY_DELAYS_S[-1])
+                    self._work.add_after(namespace, max(RETRY_DELAYS_S[queue.failures], asked_s))
                     queue.failures += 1
                     return
                 self._drop(series, error)
@@ -255,12 +258,6 @@ class EventRecorder:
             name=series.ref.name,
             event_reason=series.reason,
         )
-
-
-def _retry_after_s(error: Exception) -> float:
-    """Return the delay in seconds that the server requests, or 0. The maximum is the last of `RETRY_DELAYS_S`."""
-    requested_s = error.retry_after_s if isinstance(error, StatusError) else None
-    return min(requested_s or 0.0, RETRY_DELAYS_S[-1])
 
 
 def _drop_reason(error: Exception) -> str:

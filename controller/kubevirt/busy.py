@@ -2,6 +2,8 @@
 
 A mark has an end, so a forgotten mark ends by itself. A value that is not a time counts until it is corrected, because
 harm is worse than delay (P23 reports it).
+
+A claimed VM is busy too, until its claim ends (P33). A claim without a time has no end.
 """
 
 import re
@@ -10,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from controller.apimachinery.conditions import with_timezone
-from controller.kubevirt.annotations import BUSY_UNTIL
+from controller.kubevirt.annotations import BUSY_UNTIL, CLAIMED_BY, CLAIMED_UNTIL
 from informers.meta import KubeObject, ObjectMeta
 
 _CLOCK: Final = "([01][0-9]|2[0-3]):[0-5][0-9]"
@@ -18,9 +20,32 @@ TIME_PATTERN: Final = (
     rf"[0-9]{{4}}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T{_CLOCK}(:[0-5][0-9](\.[0-9]{{1,9}})?)(Z|[+-]{_CLOCK})"
 )
 _TIME: Final = re.compile(TIME_PATTERN, re.ASCII)
+CLAIMANT_PATTERN: Final = "[!-~]{1,253}"
+_CLAIMANT: Final = re.compile(CLAIMANT_PATTERN, re.ASCII)
 
 BEFORE_ALL: Final = datetime.min.replace(tzinfo=UTC)
 """A time at which every mark still counts."""
+
+
+def is_claimed(meta: ObjectMeta) -> bool:
+    """Return True if a user has claimed the VM, also if the claim has ended."""
+    return meta.annotations is not None and CLAIMED_BY in meta.annotations
+
+
+def claim_ends_at(meta: ObjectMeta) -> datetime | None:
+    """Return the time at which the claim of a VM ends, or None if it is not claimed, or the claim has no end."""
+    until = meta.annotations.get(CLAIMED_UNTIL) if meta.annotations is not None and is_claimed(meta) else None
+    return time_of(until) if until is not None else None
+
+
+def _claim_reason(meta: ObjectMeta, now: datetime) -> str:
+    if meta.annotations is None or not is_claimed(meta):
+        return ""
+    by, until = meta.annotations[CLAIMED_BY], claim_ends_at(meta)
+    reason = f"it is claimed by {by}" if _CLAIMANT.fullmatch(by) else "it is claimed"
+    if until is None:
+        return reason
+    return f"{reason} until {meta.annotations[CLAIMED_UNTIL]}" if now < until else ""
 
 
 def busy_mark(meta: ObjectMeta) -> str | None:
@@ -31,11 +56,11 @@ def busy_reason(obj: KubeObject, now: datetime) -> str:
     """Return the reason why the VM or VMI must not be deleted or restarted now, or "" if it is not busy."""
     mark = busy_mark(obj.metadata)
     if mark is None:
-        return ""
+        return _claim_reason(obj.metadata, now)
     until = time_of(mark)
     if until is None:
         return f"it is busy: its {BUSY_UNTIL} is not a time"
-    return f"it is busy until {mark}" if now < until else ""
+    return f"it is busy until {mark}" if now < until else _claim_reason(obj.metadata, now)
 
 
 def lasting(reason: str) -> str:
@@ -46,15 +71,13 @@ def lasting(reason: str) -> str:
 def ends_of_marks(*objects: KubeObject | None, now: datetime) -> Iterator[datetime]:
     for obj in objects:
         mark = busy_mark(obj.metadata) if obj is not None else None
-        until = time_of(mark) if mark is not None else None
-        if until is not None and until > now:
-            yield until
+        ends = [time_of(mark) if mark is not None else None]
+        ends += [claim_ends_at(obj.metadata)] if obj is not None else []
+        yield from (until for until in ends if until is not None and until > now)
 
 
 def time_of(text: str) -> datetime | None:
-    """Return the time in an annotation, or None if the text is not a time in the form of `TIME_PATTERN`. The report
-    about wrong values (P23) asks this function too.
-    """
+    """Return the time in an annotation in the form of `TIME_PATTERN`, or None. P23 reports the same values."""
     try:
         return with_timezone(datetime.fromisoformat(text)) if _TIME.fullmatch(text) else None
     except ValueError:  # such as February 30

@@ -1,9 +1,9 @@
 """Moments in which a VM must not be restarted, deleted or healed, because the VM or its disks could be damaged.
 
 KubeVirt shows such a moment in the status of the VM or of its VMI. A paused VM is delicate: a user inspects it, or its
-storage has no space, and its memory would be lost. A busy VM is delicate, because its work would be lost (`busy`). A VM
-or VMI with an unreadable field counts as delicate, too, because the cache has only its metadata. Two states are
-not such moments:
+storage has no space, and its memory would be lost. Only a standby that vmherd has paused is not (P32). A busy VM is
+delicate, because its work would be lost (`busy`). A VM or VMI with an unreadable field counts as delicate, too, because
+the cache has only its metadata. Two states are not such moments:
 
 - A VirtualMachineExport reads the disks of a stopped VM. Even if the VM is deleted, the finalizer
   `kubernetes.io/pvc-protection` keeps the disks until the end of the export.
@@ -12,23 +12,19 @@ not such moments:
   `status.migratedVolumes` show this. KubeVirt clears this condition and this field at the end of the migration.
 """
 
-from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
-from controller.apimachinery.conditions import Condition, find_true
+from controller.apimachinery.conditions import find_true
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import PROTECT, is_protected
+from controller.kubevirt.annotations import PROTECT, is_protected, is_to_be_paused
 from controller.kubevirt.busy import busy_reason
 from controller.kubevirt.vm_types import MANUAL_RECOVERY_REQUIRED, VOLUMES_CHANGE, VirtualMachine
 from controller.kubevirt.vmi_types import CPU_CHANGE, MEMORY_CHANGE, PAUSED, VirtualMachineInstance
 from controller.kubevirt.vms import has_finished, printable_status_of
 
 UNREADABLE: Final = "the virtual machine or its instance has a field that cannot be decoded"
-"""The reason to leave a VM alone if a field of the VM or its VMI cannot be decoded.
-
-The object could contain another reason, or the names of the VM's disks.
-"""
+"""Why an undecodable VM or VMI is left alone: it may contain another reason, or the names of disks."""
 
 PROTECTED: Final = f"it is protected by {PROTECT}"
 
@@ -48,10 +44,7 @@ def reason_to_keep_vmi(vmi: VirtualMachineInstance, now: datetime) -> str:
 
 
 def reason_to_spare_vmi(vmi: VirtualMachineInstance, now: datetime) -> str:
-    """Return the reason why vmherd must not delete a set's VMI now, although it is not protected, or "".
-
-    A live migration is no reason. A VMI that has finished is neither paused nor busy, whatever it says.
-    """
+    """Return why vmherd must not delete a set's VMI now, or "": not for a live migration, nor a finished VMI."""
     return paused_or_unreadable(vmi) or ("" if vmis.is_final(vmi) else busy_reason(vmi, now))
 
 
@@ -74,15 +67,23 @@ def delicate_reason(
     of_vm = _reason_of_vm(vm) or ("" if has_finished(vm, vmi) else busy_reason(vm, now))
     if of_vm or vmi is None or vmis.is_final(vmi):
         return of_vm
-    return delicate_reason_of_vmi(vmi, may_interrupt_resizing) or busy_reason(vmi, now)
+    of_vmi = delicate_reason_of_vmi(vmi, may_interrupt_resizing, may_be_paused=is_to_be_paused(vm.metadata))
+    return of_vmi or busy_reason(vmi, now)
+
+
+def is_busy(vm: VirtualMachine, vmi: VirtualMachineInstance | None, now: datetime) -> bool:
+    """Return True if a mark of the VM or of its VMI counts now (P24). If the guest has ended, it does no work."""
+    of_vm = "" if has_finished(vm, vmi) else busy_reason(vm, now)
+    return bool(of_vm) or (vmi is not None and is_busy_vmi(vmi, now))
+
+
+def is_busy_vmi(vmi: VirtualMachineInstance, now: datetime) -> bool:
+    return not vmis.is_final(vmi) and bool(busy_reason(vmi, now))
 
 
 def needs_manual_recovery(vm: VirtualMachine) -> bool:
-    """Return True if a volume migration of the VM was interrupted.
-
-    KubeVirt starts the VM again only after a user has corrected the volumes.
-    """
-    return vm.status is not None and _is_true(vm.status.conditions, MANUAL_RECOVERY_REQUIRED)
+    """Return True if a volume migration was interrupted: KubeVirt then starts the VM only after a user's correction."""
+    return vm.status is not None and find_true(vm.status.conditions, MANUAL_RECOVERY_REQUIRED) is not None
 
 
 def _reason_of_vm(vm: VirtualMachine) -> str:
@@ -95,26 +96,25 @@ def _reason_of_vm(vm: VirtualMachine) -> str:
         return f"snapshot {status.snapshot_in_progress} is in progress"
     if status.restore_in_progress is not None:
         return f"restore {status.restore_in_progress} is in progress"
-    if printable_status_of(vm) == PAUSED:
+    if printable_status_of(vm) == PAUSED and not is_to_be_paused(vm.metadata):
         return IS_PAUSED
     if needs_manual_recovery(vm):
         return "a volume migration was interrupted, and the virtual machine needs manual recovery"
-    return "a volume migration is in progress" if _is_true(status.conditions, VOLUMES_CHANGE) else ""
+    return "a volume migration is in progress" if find_true(status.conditions, VOLUMES_CHANGE) else ""
 
 
-def delicate_reason_of_vmi(vmi: VirtualMachineInstance, may_interrupt_resizing: bool = False) -> str:
-    """Return the reason in the state of the VMI why the VM must not be restarted, deleted or healed now, or "".
-
-    `delicate_reason` checks the VM too, and whether it is busy.
-    """
+def delicate_reason_of_vmi(
+    vmi: VirtualMachineInstance, may_interrupt_resizing: bool = False, *, may_be_paused: bool = False
+) -> str:
+    """Return why the VMI allows no restart, deletion or healing now, or "". `delicate_reason` checks the VM too."""
     if vmi.undecodable:
         return UNREADABLE
     status = vmi.status
     if status is None or vmis.is_final(vmi):
         return ""
-    if status.migrated_volumes or _is_true(status.conditions, VOLUMES_CHANGE):
+    if status.migrated_volumes or find_true(status.conditions, VOLUMES_CHANGE):
         return "a volume migration is in progress"
-    if vmis.is_paused(vmi):
+    if vmis.is_paused(vmi) and not may_be_paused:
         return IS_PAUSED
     if vmis.is_migrating(vmi):
         return "a live migration is in progress"
@@ -128,10 +128,6 @@ def delicate_reason_of_vmi(vmi: VirtualMachineInstance, may_interrupt_resizing: 
         return f"a hot-plug of volume {status.volume_status[0].name} is in progress"
     if may_interrupt_resizing:
         return ""
-    if _is_true(status.conditions, CPU_CHANGE):
+    if find_true(status.conditions, CPU_CHANGE):
         return "a hot-plug of CPUs is in progress"
-    return "a hot-plug of memory is in progress" if _is_true(status.conditions, MEMORY_CHANGE) else ""
-
-
-def _is_true(conditions: Iterable[Condition] | None, name: str) -> bool:
-    return find_true(conditions, name) is not None
+    return "a hot-plug of memory is in progress" if find_true(status.conditions, MEMORY_CHANGE) else ""

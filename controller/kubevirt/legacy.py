@@ -1,13 +1,10 @@
 """Converts VMI templates in KubeVirt's v1alpha2 format to the format of today's KubeVirt API (R13).
 
-- In v1alpha2 the field `volumeName` of a disk contains the name of the disk's volume. Today a disk and its volume have
-  the same `name`. So the conversion sets the `name` of the disk to the name of the volume.
+- A disk has the name of its volume in `volumeName`. Today, it has the same `name`.
 - A `registryDisk` volume becomes a `containerDisk` volume.
-- In v1alpha2 `disk:` without a value means a disk with the default bus. This `disk:` becomes `disk: {}`, or is removed
-  if the disk is a `lun`, `cdrom` or `floppy`.
+- `disk:` without a value means the default bus: `disk: {}`, or nothing for a `lun`, `cdrom` or `floppy`.
 
-All other values stay unchanged, byte for byte, including unknown fields. A spec without v1alpha2 fields is returned
-unchanged. A value with an unexpected type also stays unchanged, because the API server validates the type.
+All other values stay unchanged, byte for byte, also unknown fields and those of an unexpected type.
 """
 
 from msgspec import Raw

@@ -62,10 +62,7 @@ T = TypeVar("T", bound=Template)
 def check_spec(
     spec: PoolSpec | ReplicaSetSpec, template: T | FieldError, path: str
 ) -> tuple[int, Selector, T] | FieldError:
-    """Return the number of replicas, the selector and the template of a spec, or its first error (R1, P1).
-
-    If `replicas` is missing, the default 1 applies. `path` is the path of the template.
-    """
+    """Return the replicas (default 1), selector and template at `path` of a spec, or its first error (R1, P1)."""
     replicas = 1 if spec.replicas is None else spec.replicas
     if replicas < 0:
         return FieldError(f"spec.replicas is {replicas}: it must not be negative")
@@ -84,7 +81,7 @@ def check_spec(
 
 
 def read_template(wire: VMITemplate | None, path: str, parse: Memo[T | FieldError], *flags: bool) -> T | FieldError:
-    """Return the parsed template, or the error of a template that is missing, has no labels or is too large.
+    """Return the parsed template, or the error of one that is missing, has no labels or is too large.
 
     `parse` returns the template without its texts. A spec in its result is the modern form of the spec.
     """
@@ -105,10 +102,7 @@ def read_template(wire: VMITemplate | None, path: str, parse: Memo[T | FieldErro
 def decode_spec(
     wire: VMITemplate, path: str, type_: GoType, kind: str
 ) -> tuple[Fields, FieldError | None] | FieldError:
-    """Return the spec of a template and its first wrong value, or the error of a template over a limit of cost.
-
-    `kind` is the kind of the objects that are made from the template.
-    """
+    """Return the spec of a template for this `kind` and its first wrong value, or the error of a limit of cost."""
     try:
         fields = msgspec.json.decode(wire.spec)
     except RecursionError:
@@ -124,10 +118,7 @@ def decode_spec(
 
 
 def _errors(template: Json, type_: GoType, path: str) -> tuple[FieldError | None, FieldError | None]:
-    """Return the error of the first exceeded limit of cost, and that of the first wrong value. Each may be None.
-
-    Each value is visited once, without recursion, and in the order of the text.
-    """
+    """Return the first exceeded limit of cost and the first wrong value, or None, without recursion."""
     wrong: FieldError | None = None
     values = quantities = 0
     todo: list[tuple[Json, GoType, _Place, int]] = [(template, type_, None, 0)]

@@ -1,12 +1,10 @@
 """Changes that KubeVirt makes to a running VMI, so that its VM needs no restart.
 
-With `vmRolloutStrategy: LiveUpdate`, KubeVirt gives the fields of `LIVE_FIELDS` of a changed VM to the running VMI. It
-ends a change of CPUs or of memory with a live migration. If a VM needs a restart, KubeVirt sets the condition
-`RestartRequired` of the VM. It writes the condition together with `status.desiredGeneration`, which is the generation
-of the spec that it has seen. (`status.observedGeneration` is the generation at the start of the VMI.) KubeVirt also
-writes it if it fails to change the VMI. The condition `VMIInSync` that is proposed for KubeVirt (VEP 376) tells the
-difference, so it counts where it exists. It is the only condition whose `observedGeneration` KubeVirt would always
-renew.
+With `vmRolloutStrategy: LiveUpdate`, KubeVirt gives the fields of `LIVE_FIELDS` to the running VMI, and ends a change
+of CPUs or memory with a live migration. It sets the condition `RestartRequired` if a VM needs a restart, or if the
+change fails, with the generation that it has seen in `status.desiredGeneration` (`observedGeneration` is that of the
+start). The proposed condition `VMIInSync` (VEP 376), with an own `observedGeneration`, tells the difference, so it
+counts where it exists.
 """
 
 import re
@@ -56,9 +54,7 @@ _RESTARTS: Final = re.compile(
     r"template\.(metadata\b|spec\.(domain\.(cpu|resources)\b|evictionStrategy|hostname|priorityClassName|readinessProbe"
     r"|terminationGracePeriodSeconds|topologySpreadConstraints|volumes\[\d+\]\.(containerDisk|cloudInitNoCloud)\.))"
 )
-"""The fields of a VM spec whose change needed a restart with each setting of the recording. KubeVirt gave
-`template.metadata` to no running VMI, and asked for nothing.
-"""
+"""Fields that needed a restart with each setting of the recording. No running VMI gets `template.metadata`."""
 
 NO_METHOD: Final = "the KubeVirt object does not have LiveMigrate in its workloadUpdateMethods"
 
@@ -184,7 +180,7 @@ def unapplied(vm: bytes, vmi: bytes) -> str:
     spec, status = value_at(found, ("spec",)), value_at(found, ("status",))
     interfaces = value_at(template, DEVICES[-1])
     devices = interfaces if isinstance(interfaces, list) else []
-    absent = [value_at(each, ("name",)) for each in devices if value_at(each, ("state",)) == "absent"]
+    absent = {value_at(each, ("name",)) for each in devices if value_at(each, ("state",)) == "absent"}
     for path in (*LIVE_FIELDS, *DEVICES):
         has = normal_form(value_at(spec, path), _type_of(path))
         wanted = normal_form(value_at(template, path), _type_of(path))
@@ -197,7 +193,6 @@ def unapplied(vm: bytes, vmi: bytes) -> str:
 
 
 def _covers(value: Json, wanted: Json) -> bool:
-    """Return True if `value` has all fields and elements of `wanted`."""
     if isinstance(value, dict) and isinstance(wanted, dict):
         return all(_covers(value.get(name), each) for name, each in wanted.items())
     if isinstance(value, list) and isinstance(wanted, list):

@@ -1,11 +1,7 @@
-"""The rules for applying a template change to a VirtualMachine (P12). The rules name three things: the lists whose
-elements are identified by a name, the fields that exclude each other, and the objects that are always replaced as a
-whole.
+"""The rules for applying a template change to a VirtualMachine (P12): named lists, exclusive fields, whole objects.
 
-These fields exclude each other: the sources of a volume, the types of a disk, and `running` and `runStrategy`. KubeVirt
-rejects a VM that has two fields of such a group. So if the template changed one field of a group, the other fields of
-the group are removed. KubeVirt sets a firmware UUID in each VM. The VM keeps this UUID even if the new template has no
-firmware any more. If the new template spells a value in another way, the VM is not changed (`normal_form`).
+KubeVirt rejects a VM with two sources of a volume, two types of a disk, or `running` and `runStrategy`. So a field that
+the template changed replaces the others of its group. The VM keeps the firmware UUID that KubeVirt sets.
 """
 
 from collections.abc import Mapping
@@ -21,19 +17,12 @@ STARTING: Final = frozenset({"Always", "Once", "RerunOnFailure"})
 """The run strategies with which KubeVirt starts a VM."""
 
 WHOLE: Final = frozenset({"instancetype", "preference", "source"})
-"""The names of the fields whose objects are replaced as a whole. The fields inside such an object depend on each other.
-For example, KubeVirt stores the revision of an instance type beside the name of the instance type. As long as the
-object contains a revision, KubeVirt uses this revision and ignores a newer one. So a new name must replace the stored
-revision too.
-"""
+"""Objects that are replaced as a whole: KubeVirt stores the revision of an instance type beside its name."""
 
 DISK_KINDS: Final = frozenset({"disk", "lun", "cdrom", "floppy"})
-"""The fields for the type of a disk. They exclude each other."""
-
 BINDINGS: Final = frozenset(
     {"binding", "bridge", "macvtap", "masquerade", "passt", "passtBinding", "slirp", "sriov", "vdpa"}
 )
-"""The fields for the binding of a network interface. They exclude each other."""
 
 
 def _is_source(field: str) -> bool:

@@ -1,22 +1,14 @@
-"""Compares two templates by meaning. The functions convert each template to a normal form and compare the normal forms.
+"""Compares two templates by meaning, in a normal form that is never sent to the API server.
 
-Go programs decode KubeVirt's objects into Go types, and encode the objects again with another spelling. For example, a
-Go program adds `resources: {}`, writes `1024Mi` as `1Gi`, or adds or removes `creationTimestamp: null`. All spellings
-of a value have the same normal form. The rules depend on the Go type of each field. The table `api_types.json` contains
-the types and is generated from the source of KubeVirt v1.9. The rules are:
+Go programs encode objects again with another spelling: they add `resources: {}`, write `1024Mi` as `1Gi`, or add
+`creationTimestamp: null`. The rules depend on the Go type of each field, which `api_types.json` has from KubeVirt v1.9:
 
-- A null is the same as an absent field, for every type.
-- An empty object is the same as an absent field if the field is a plain struct (`resources`). If the field is a pointer
-  (`rng`, `tpm`, `blank`), an empty object has a meaning and stays.
-- An empty list or map is the same as an absent field. The values `""`, `0` and `false` are also the same as an absent
-  field, except in a pointer field.
+- A null is the same as an absent field. For a field that is not in the table, nothing else is.
+- An empty object is the same as an absent field in a plain struct (`resources`), but not in a pointer (`rng`).
+- An empty list or map, `""`, `0` and `false` are the same as an absent field, except in a pointer.
 - Quantities and IP addresses are compared by value.
 - `running: true` is the same as `runStrategy: Always`, and `running: false` is the same as `runStrategy: Halted`.
 - Volumes, networks and dataVolumeTemplates are compared by name. In all other lists the order has a meaning.
-
-For a field that is not in the table, only null is the same as absent. The field may come from a newer KubeVirt.
-
-A normal form is only for comparisons. It is not a valid object and is never sent to the API server.
 """
 
 from collections.abc import Iterator, Mapping
@@ -93,10 +85,7 @@ _STRATEGIES: Final[Mapping[Json, str]] = {True: "Always", False: "Halted"}
 
 
 def normal_form(value: Json, type_: GoType, made: Made | None = None) -> Json:
-    """Return the normal form of a value, or None if the value has the same meaning as an absent field.
-
-    `made` is called for the value and for each value inside it (see `Normalise`).
-    """
+    """Return the normal form, or None for the meaning of an absent field. For `made`, see `Normalise`."""
     normal: Json
     match value:
         case dict():
@@ -138,20 +127,13 @@ def without(value: Json, path: Path) -> Json:
 
 
 def strategy_of(vm_spec: Mapping[str, Json]) -> Json:
-    """Return the run strategy of a VM. Use `running` if `runStrategy` is absent.
-
-    Return None if both fields are absent.
-    """
+    """Return the run strategy of a VM, from `running` if `runStrategy` is absent, or None without both."""
     strategy, running = vm_spec.get("runStrategy"), vm_spec.get("running")
     return _STRATEGIES.get(running) if strategy is None and isinstance(running, bool) else strategy
 
 
 def with_run_strategy(vm_spec: Fields) -> Fields:
-    """Return the VM spec with `runStrategy` instead of `running`.
-
-    Return the spec unchanged if `running` is absent. Also return the spec unchanged if the spec has both fields;
-    KubeVirt rejects such a spec.
-    """
+    """Return the VM spec with `runStrategy` in place of `running`, unless it has both, which KubeVirt rejects."""
     if not isinstance(vm_spec.get("running"), bool) or vm_spec.get("runStrategy") is not None:
         return vm_spec
     others = {name: value for name, value in vm_spec.items() if name != "running"}
@@ -159,10 +141,7 @@ def with_run_strategy(vm_spec: Fields) -> Fields:
 
 
 def differences(old: Json, new: Json, type_: GoType, path: str = "") -> Iterator[str]:
-    """Yield the paths at which two values differ in meaning.
-
-    The fields of an object come in the order of `old`, followed by the fields that only `new` has.
-    """
+    """Yield the paths at which two values differ in meaning, in the order of `old`, then of `new`."""
     before, after, meanings = normal_form(old, type_), normal_form(new, type_), Meanings(normal_form)
     if not meanings.is_same(before, after, UNKNOWN):
         yield from _differences(before, after, path, meanings)
@@ -201,10 +180,7 @@ def _normal_scalar(value: Json, kind: str) -> Json:
 
 
 def _normal_address(text: str) -> str:
-    """Return an IP address in Go's format: IPv4 without leading zeros, IPv6 in short form.
-
-    Return text that is not an IP address unchanged.
-    """
+    """Return an IP address in Go's format: IPv4 without leading zeros, IPv6 in short form. Other text is unchanged."""
     try:
         plain = ".".join(str(int(part, 10)) for part in text.split(".")) if ":" not in text else text
         return str(ip_address(plain))
@@ -213,10 +189,7 @@ def _normal_address(text: str) -> str:
 
 
 def _in_order_of_names(items: list[Json], written: list[Json]) -> list[Json]:
-    """Return the elements sorted by name. `written` has the same elements as they are written, with their names.
-
-    Return the list unchanged if an element has no name, or if two elements have the same name.
-    """
+    """Return the elements sorted by name, or unchanged without unique names. `written` has them as written."""
     names = list(map(_name_of, written))
     if not all(names) or len(set(names)) < len(names):
         return items

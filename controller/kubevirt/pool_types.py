@@ -14,9 +14,7 @@ from informers.meta import ObjectMeta
 POOL_KIND: Final = "VirtualMachinePool"
 
 VMTemplate: TypeAlias = VMITemplate
-"""The type of `virtualMachineTemplate`: labels, annotations, and the VM spec as raw JSON. The type
-`VMITemplate` has the same fields.
-"""
+"""Labels, annotations, and the VM spec as raw JSON: the same fields as in `VMITemplate`."""
 
 
 class Selectors(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
@@ -68,11 +66,7 @@ class Autohealing(Struct, frozen=True, gc=False, rename="camel", omit_defaults=T
 
 
 class PoolSpec(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """The spec of a pool.
-
-    In KubeVirt's first user guide the two `append_postfix` fields were fields of the spec. Today they are fields of
-    `nameGeneration`. The controller reads both places (P5).
-    """
+    """KubeVirt's first guide has the two `append_postfix` fields here, and today's API in `nameGeneration` (P5)."""
 
     replicas: int | None = None
     selector: LabelSelector | None = None

@@ -19,10 +19,7 @@ class ReplicaSetSpec(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class ReplicaSetStatus(ReplicaStatus, frozen=True, gc=False, kw_only=True):
-    """The status of a replica set (R11).
-
-    The revisions are hashes of templates. Each VMI has the hash of its template in a label (R14).
-    """
+    """The status of a replica set (R11). The revisions are hashes of templates (R14)."""
 
 
 class ReplicaSet(Struct, frozen=True, gc=False):

@@ -18,10 +18,7 @@ KUBEVIRT_GROUP: Final = "kubevirt.io"
 
 
 class Disk(Struct, frozen=True):
-    """A DataVolume or a PersistentVolumeClaim.
-
-    No cache contains disks. The controller reads each disk from the API server when it needs the disk's owners.
-    """
+    """A DataVolume or a PersistentVolumeClaim. No cache contains disks: each is read when it is needed."""
 
     metadata: ObjectMeta = ObjectMeta()
 
@@ -75,6 +72,17 @@ VM_REQUESTS: Final = Resource(
 """The requests to KubeVirt's API server virt-api about one VM. Only subresources such as `restart` are served."""
 
 RESTART: Final = "restart"
+
+VMI_REQUESTS: Final = Resource(
+    VirtualMachineInstance,
+    group="subresources.kubevirt.io",
+    version="v1",
+    plural="virtualmachineinstances",
+    kind="VirtualMachineInstance",
+)
+"""The requests to virt-api about one VMI."""
+
+PAUSE, UNPAUSE = "pause", "unpause"
 
 CONTROLLER_REVISIONS: Final = Resource(
     ControllerRevision, group="apps", version="v1", plural="controllerrevisions", kind="ControllerRevision"

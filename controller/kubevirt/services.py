@@ -31,14 +31,10 @@ NOT_COMMON: Final = frozenset(
         "vmi.kubevirt.io/id",
     }
 )
-"""The keys of labels that a Service must not select by. The values of these labels differ between the VMs, or KubeVirt
-sets another value on the Pod.
-"""
+"""Labels that no Service must select by: they differ between the VMs, or KubeVirt sets another value on the Pod."""
 
 
 class ServicePort(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A port of a Service. The API server sets a default for each empty field."""
-
     port: int
     name: str = ""
     protocol: str = ""
@@ -46,9 +42,7 @@ class ServicePort(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class ServiceRequest(Struct, frozen=True, kw_only=True):
-    """The user's settings for a Service. The API server sets a default for each empty field. If `ports` is empty, the
-    Service gets the ports of the VMI template.
-    """
+    """The user's settings for a Service. Empty ones have the server's default, or the template's `ports`."""
 
     name: str
     namespace: str
@@ -157,10 +151,7 @@ def template_of_replicaset(owner: ReplicaSet) -> VMITemplate:
 
 
 def template_of_pool(owner: Pool) -> VMITemplate:
-    """Return the VMI template in the pool's VM template.
-
-    Raise msgspec.DecodeError if the VM template has an unexpected type.
-    """
+    """Return the VMI template in the pool's VM template. Raise msgspec.DecodeError."""
     machine = owner.spec.virtual_machine_template
     spec = msgspec.json.decode(machine.spec, type=_VMSpec) if machine is not None and machine.spec else _VMSpec()
     return spec.template or VMITemplate()
@@ -171,10 +162,7 @@ def _labels_of(template: VMITemplate) -> Mapping[str, str]:
 
 
 def _ports_of(template: VMITemplate) -> tuple[ServicePort, ...]:
-    """Return the ports of the interface on the Pod network. The result is empty if there is no such interface.
-
-    Raise msgspec.DecodeError if a field of the template has an unexpected type.
-    """
+    """Return the ports of the interface on the Pod network, or (). Raise msgspec.DecodeError."""
     spec = msgspec.json.decode(template.spec, type=_VMISpec) if template.spec else _VMISpec()
     network = next((network.name for network in spec.networks or () if network.pod is not None), None)
     devices = spec.domain.devices if spec.domain is not None else None

@@ -96,11 +96,7 @@ class StateChangeRequest(Struct, frozen=True, gc=False):
 
 
 class VirtualMachineStatus(Struct, frozen=True, gc=False, rename="camel"):
-    """The status of a VM, with the conditions in `KEPT_CONDITIONS` only.
-
-    If the cache also kept the messages of the other conditions, these messages would take a quarter of the cache's
-    memory.
-    """
+    """`conditions` has only `KEPT_CONDITIONS`: the others' messages would take a quarter of the cache."""
 
     printable_status: str | None = None
     run_strategy: str | None = None

@@ -1,8 +1,7 @@
-"""The types of VMIs, of VMI templates and of the status of a set or pool, with the fields that the controller reads.
+"""The types of VMIs, VMI templates and statuses, with the fields that the controller reads.
 
-Values that are decoded from JSON contain no reference cycles. So Python's garbage collector does not have to track
-these values (`gc=False`). With 50,000 VMIs the pauses of the garbage collector would delay all other work. Templates
-stay raw bytes, so the VM gets exactly the user's template, including unknown fields.
+Decoded values have no reference cycles, so the garbage collector does not track them (`gc=False`): with 50,000 VMIs its
+pauses would delay all other work. Templates stay raw bytes, so unknown fields are kept.
 """
 
 from collections.abc import Mapping
@@ -72,16 +71,14 @@ STABLE_VOLUME_PHASES: Final = frozenset({None, "", "Ready", "MemoryDumpCompleted
 
 
 class VMIStatus(Struct, frozen=True, gc=False, rename="camel"):
-    """The status of a VMI.
-
-    To save memory, `conditions` has only the conditions in `KEPT_CONDITIONS`, and a false `LiveMigratable`.
-    `volume_status` has only the volumes that
-    are being attached or detached. `phase_transition_timestamps` has only the phases of `TIMED_PHASES`.
+    """To save memory, `conditions` has only `KEPT_CONDITIONS` and a false `LiveMigratable`, `volume_status` only what
+    is attached or detached, and `phase_transition_timestamps` only `TIMED_PHASES`.
     """
 
     phase: str | None = None
     reason: str | None = None
     node_name: str | None = None
+    evacuation_node_name: str | None = None
     conditions: tuple[Condition, ...] | None = None
     migration_state: MigrationState | None = None
     volume_status: tuple[VolumeStatus, ...] | None = None

@@ -16,12 +16,10 @@ EARLY_PHASES: Final = frozenset({"", "Pending", "Scheduling", "Scheduled"})
 
 
 def phase_of(vmi: VirtualMachineInstance) -> str:
-    """Return the phase of the VMI, or "" if virt-controller has not set a phase yet."""
     return (vmi.status.phase or "") if vmi.status is not None else ""
 
 
 def node_of(vmi: VirtualMachineInstance) -> str:
-    """Return the name of the VMI's node, or "" if the VMI has no node yet."""
     return (vmi.status.node_name or "") if vmi.status is not None else ""
 
 
@@ -37,25 +35,23 @@ def terminating_since(vmi: VirtualMachineInstance) -> datetime | None:
     return with_timezone(vmi.metadata.deletion_timestamp)
 
 
+def must_leave_node(vmi: VirtualMachineInstance) -> bool:
+    """Return True if an eviction asks the VMI to migrate."""
+    return vmi.status is not None and bool(vmi.status.evacuation_node_name)
+
+
 def is_final(vmi: VirtualMachineInstance) -> bool:
     """Return True if the phase is Succeeded or Failed (R3). Such a VMI has finished and will not run again."""
     return vmi.status is not None and vmi.status.phase in FINAL_PHASES
 
 
 def is_spent(vmi: VirtualMachineInstance) -> bool:
-    """Return True if the VMI has finished or is unknown. Such a VMI is not counted as a replica and is replaced (R3,
-    R7).
-
-    A VMI is unknown if the phase is Unknown, or if the condition `Ready` says that the Pod is terminating.
-    """
+    """Return True if the VMI is to be replaced: it has finished, is unknown, or its Pod is terminating (R3, R7)."""
     return is_final(vmi) or _is_lost(vmi)
 
 
 def is_active(vmi: VirtualMachineInstance) -> bool:
-    """Return True if the VMI has not finished, is not unknown and is not being deleted.
-
-    `status.replicas` of a set is the number of its active VMIs (R3).
-    """
+    """Return True if the VMI counts in `status.replicas`: it is neither spent nor being deleted (R3)."""
     return vmi.metadata.deletion_timestamp is None and not is_spent(vmi)
 
 
@@ -64,12 +60,21 @@ def has_terminating_pod(vmi: VirtualMachineInstance) -> bool:
     return condition is not None and condition.status == "False" and condition.reason == POD_TERMINATING
 
 
-def is_out_of_reach(vmi: VirtualMachineInstance) -> bool:
-    """Return True if the VMI runs, and its kubelet does not report to the API server.
+def was_evicted(vmi: VirtualMachineInstance) -> bool:
+    """Return True if the Pod is terminating for another reason than the end of the guest.
 
-    If a node does not answer, Kubernetes sets the condition `Ready` of its Pods to False, and writes no reason. A
-    kubelet always writes a reason. KubeVirt copies the condition of the Pod.
+    The Pod of each VMI that has finished is terminating. After an eviction, the Pod was terminating before the end.
     """
+    if not has_terminating_pod(vmi) or not is_final(vmi):
+        return has_terminating_pod(vmi)
+    started, unready, ended = entered(vmi, "Running"), unready_since(vmi), entered(vmi, phase_of(vmi))
+    if started is None or unready is None or ended is None:
+        return False
+    return started <= unready < ended
+
+
+def is_out_of_reach(vmi: VirtualMachineInstance) -> bool:
+    """Return True if the VMI runs, and its kubelet does not report: only then, `Ready` is False without a reason."""
     condition = ready_condition(vmi)
     return is_running(vmi) and condition is not None and condition.status == "False" and not condition.reason
 
@@ -98,8 +103,12 @@ def is_migrating(vmi: VirtualMachineInstance) -> bool:
     )
 
 
+def paused_condition(vmi: VirtualMachineInstance) -> Condition | None:
+    return find_true(vmi.status.conditions, PAUSED) if vmi.status is not None else None
+
+
 def is_paused(vmi: VirtualMachineInstance) -> bool:
-    return vmi.status is not None and find_true(vmi.status.conditions, PAUSED) is not None
+    return paused_condition(vmi) is not None
 
 
 def ready_since(vmi: VirtualMachineInstance) -> datetime | None:
@@ -116,10 +125,7 @@ def was_never_ready(vmi: VirtualMachineInstance) -> bool:
 
 
 def became_ready_at(vmi: VirtualMachineInstance) -> datetime | None:
-    """Return the time when the running VMI became ready, or None if the VMI is not ready or the time is unknown.
-
-    KubeVirt copies the time of the Pod's condition. The Pod can be ready before the guest runs.
-    """
+    """Return when the running VMI became ready, or None. KubeVirt copies the Pod's time, which can be earlier."""
     condition = ready_condition(vmi)
     if condition is None or condition.status != "True":
         return None
@@ -128,10 +134,7 @@ def became_ready_at(vmi: VirtualMachineInstance) -> datetime | None:
 
 
 def unready_since(vmi: VirtualMachineInstance) -> datetime | None:
-    """Return the time when the VMI became unready, or None if the VMI is ready.
-
-    Return the creation time of the VMI if the condition `Ready` or its transition time is absent.
-    """
+    """Return when the VMI became unready, by default its creation, or None if it is ready."""
     condition = ready_condition(vmi)
     if condition is not None and condition.status == "True":
         return None

@@ -38,10 +38,7 @@ def is_deleting(vm: VirtualMachine) -> bool:
 
 
 def is_deleting_with_disks(vm: VirtualMachine) -> bool:
-    """Return True if the VM is being deleted in the foreground.
-
-    In a foreground deletion the garbage collector deletes the VM's disks before the VM, so the disks cannot be kept.
-    """
+    """Return True if the VM is being deleted in the foreground. Its disks go before it, so they cannot be kept."""
     return is_deleting(vm) and FOREGROUND in (vm.metadata.finalizers or ())
 
 
@@ -60,11 +57,7 @@ def ready_condition(vm: VirtualMachine) -> Condition | None:
 
 
 def unready_since(vm: VirtualMachine) -> datetime | None:
-    """Return the time when the condition `Ready` of the VM changed to "False".
-
-    Return None if the condition is absent or has another status. If the condition has no transition time, return the
-    creation time of the VM.
-    """
+    """Return since when the VM's condition `Ready` is "False", by default its creation, or None."""
     condition = ready_condition(vm)
     if condition is None or condition.status != "False":
         return None
@@ -72,18 +65,12 @@ def unready_since(vm: VirtualMachine) -> datetime | None:
 
 
 def was_never_ready(vm: VirtualMachine) -> bool:
-    """Return True if KubeVirt has not written the status of the VM yet. Return False if the status is unreadable.
-
-    A later status does not prove that the VM was never ready, because a restarted VM goes through the same states.
-    """
+    """Return True if KubeVirt has not written the status yet. A later status proves nothing: restarts have the same."""
     return not vm.undecodable and not printable_status_of(vm) and ready_condition(vm) is None
 
 
 def became_ready_at(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> datetime | None:
-    """Return the time when the VM became ready, or None if the VM is not ready or the time is unknown.
-
-    `vmi` is the VMI of the VM. Its guest may run later than the time in the condition.
-    """
+    """Return when the VM became ready, or None. The guest of its `vmi` may run later than the condition says."""
     condition = ready_condition(vm)
     if condition is None or condition.status != "True":
         return None
@@ -101,11 +88,9 @@ def start_failures_of(vm: VirtualMachine) -> int:
 
 
 def is_meant_to_run(vm: VirtualMachine) -> bool:
-    """Return True if the VM should have a running VMI now (P14).
+    """Return True if the VM should have a running VMI now (P14), also during a restart and before KubeVirt has seen it.
 
-    Return False if a user has stopped the VM. Return False also if the VM has finished and the run strategy does not
-    start it again. A VM that is being restarted should run, even while its VMI stops. The same is true for a new VM
-    that KubeVirt has not seen, although its `printableStatus` is Stopped by default.
+    Return False if a user has stopped it, or if it has finished and its run strategy does not start it again.
     """
     spec = vm.spec
     if spec is None:
@@ -123,11 +108,7 @@ def is_meant_to_run(vm: VirtualMachine) -> bool:
 
 
 def _stays_unbound(vm: VirtualMachine) -> bool:
-    """Return True for a stopped VM with RerunOnFailure that KubeVirt 1.9 shows as if it would start.
-
-    With a claim that is not bound, KubeVirt 1.9 writes `WaitingForVolumeBinding`, and later versions write `Stopped`.
-    A VM that never ran has no run strategy in its status.
-    """
+    """Return True for a stopped VM with RerunOnFailure and an unbound claim, which KubeVirt 1.9 shows otherwise."""
     status = vm.status
     if status is None or status.run_strategy != "RerunOnFailure" or is_ready(vm):
         return False
@@ -136,7 +117,6 @@ def _stays_unbound(vm: VirtualMachine) -> bool:
 
 
 def _is_new(vm: VirtualMachine) -> bool:
-    """Return True if KubeVirt has not written the status yet."""
     return vm.status is None or not (vm.status.conditions or _requests_of(vm))
 
 
@@ -149,11 +129,7 @@ def stopped_by(vm: VirtualMachine) -> str:
 
 
 class AfterStop(Enum):
-    """What KubeVirt does with a VM whose VMI was deleted.
-
-    With STARTS, KubeVirt starts the VM again. With WAITS, KubeVirt starts the VM only after a request. With STAYS, the
-    VM stays stopped until a user changes the run strategy.
-    """
+    """What KubeVirt does with a VM whose VMI was deleted: it starts, waits for a request, or stays stopped."""
 
     STARTS = auto()
     WAITS = auto()
@@ -161,11 +137,7 @@ class AfterStop(Enum):
 
 
 def after_stop(vm: VirtualMachine) -> AfterStop:
-    """Return what KubeVirt does with the VM after its VMI was deleted.
-
-    With the run strategy RerunOnFailure, a deleted VMI counts as a shutdown by the user. The VM then waits for a start
-    request. With Once, KubeVirt starts a VM whenever the VM has no VMI.
-    """
+    """With RerunOnFailure, the end of a VMI is a shutdown by the user. With Once, a VM without a VMI always starts."""
     spec = vm.spec
     strategy = spec.run_strategy if spec is not None else None
     match strategy:
@@ -206,7 +178,6 @@ def _requests_of(vm: VirtualMachine) -> Iterable[StateChangeRequest]:
 
 
 def revision_of(vm: VirtualMachine) -> str:
-    """Return the name of the VM's revision, or "" if the VM has no revision label."""
     return labels_of(vm.metadata).get(REVISION_NAME, "")
 
 
@@ -221,10 +192,7 @@ def node_selector_of(vm: VirtualMachine) -> Mapping[str, str]:
 
 
 def disk_names_of(vm: VirtualMachine) -> tuple[str, ...]:
-    """Return the names of the VM's DataVolumes and PersistentVolumeClaims, without duplicates.
-
-    A DataVolume and the PersistentVolumeClaim of that DataVolume have the same name.
-    """
+    """Return the names of the VM's DataVolumes and claims, without duplicates: both have the same name."""
     spec = vm.spec
     if spec is None:
         return ()

@@ -1,35 +1,29 @@
 """Leader election: of several processes, only one works, and the other processes (standbys) wait to replace it.
 
-async with elector.elected(stop) as leading:
+    async with elector.elected(stop) as leading:
         if leading:
             await work_until(stop)
 
-Deadline: the block is cancelled if the lease is lost. This happens at most `renew_deadline_s` after the start of the
-last successful renewal. After this deadline, other processes wait for another `lease_duration_s - renew_deadline_s`
-seconds before they take the lease. In this time, the cancelled block has to end its work.
+Deadline: the block is cancelled if the lease is lost, at most `renew_deadline_s` after the start of the last successful
+renewal. It has to end before others take the lease, `lease_duration_s - renew_deadline_s` seconds later.
 
-Gate: cancellation alone is not safe. The operating system can stop a process at any line and continue it later.
-Therefore call `check` directly before every write. `check` compares the clock with the deadline. Any thread may call
-it. The elector never reads the timestamps in the lease (see `controller.leaderelection.lease`). The clock goes on while
-the machine sleeps, because the clocks of the standbys go on too. The timers of the loop do not.
+Gate: the operating system can stop a process at any line, so call `check` directly before every write, in any thread.
+It compares the deadline with a clock that goes on while the machine sleeps, as the clocks of the standbys do. The
+timers of the loop do not.
 
-Thread: `controller.leaderelection.own_thread` runs the elector on a loop of its own. So a main loop that does not
-answer for some seconds keeps the lease.
+Thread: `own_thread` runs the elector on a loop of its own, so a main loop that is busy for seconds keeps the lease.
 
 Release: the lease is released if the block ends without an exception and has not called `keep_lease`. A standby reads
-the lease at least once in `retry_period_s`, and takes the released lease. If the block fails or is cancelled, requests
-may still be in flight. So the lease is then not released, and a standby has to wait until the lease expires.
+it at least once in `retry_period_s`. After a failure, requests may be in flight, so the lease expires instead.
 
-Known limit: a user may delete the lease of a working leader. The leader then creates the lease again at its next
-renewal. A standby that read the lease before its deletion waits for the rest of the lease duration. But a process may
-start between the deletion and this renewal. Such a process finds no lease, and becomes leader too. The old leader
-notices the new leader at its next renewal and stops.
+Known limit: if a user deletes the lease of a working leader, a process that starts before the next renewal finds no
+lease and becomes leader too. The old leader stops at its next renewal.
 """
 
 import asyncio
 import socket
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from random import random  # noqa: TID251 - used for jitter; tests pass another function
@@ -39,6 +33,7 @@ import structlog
 from controller.config.settings import RETRY_JITTER
 from controller.leaderelection.lease import (
     LEASES,
+    NO_NOTES,
     Create,
     Lease,
     LeaseSpec,
@@ -118,17 +113,15 @@ class LeaderElector:
         renew_deadline_s: float = 10.0,
         retry_period_s: float = 2.0,
         chance: Callable[[], float] = random,
-        note: Callable[[str], str] = lambda _inherited: "",
-        settings: str = "",
+        notes: Callable[[str], Mapping[str, str]] = lambda _inherited: {},
     ) -> None:
-        """`connect` opens a client for the lease alone, so that other requests do not delay a renewal. `elected` calls
-        it, because a client belongs to one loop. `clock` goes on during a callback, and while the machine sleeps.
+        """`connect` opens a client for the lease alone, on the loop of `elected`: other requests must not delay a
+        renewal.
 
-        `note` returns the text for the annotation `QUARANTINE`. Its argument is the text of the last leader if this
-        process takes the lease, and else "". `settings` is the text for the annotation `SETTINGS`. `wall_clock` returns
-        the times that are written to the lease. Only users read these times, and no decision depends on them. `report`
-        is called at the creation and at each change, with True if this process holds the lease. `chance` returns a
-        random number from 0 to 1. This number varies the pauses between requests.
+        `notes` returns the annotations of the lease. Its argument is the last leader's quarantine in a takeover, or "".
+
+        `wall_clock` gives the times in the lease for users. `report` gets True when this process gets the lease, and
+        False. `chance` returns a number from 0 to 1, which varies the pauses.
         """
         if not lease_duration_s > renew_deadline_s > retry_period_s * RETRY_JITTER > 0:
             raise ValueError(f"required: lease_duration_s > renew_deadline_s > {RETRY_JITTER} * retry_period_s > 0")
@@ -144,8 +137,7 @@ class LeaderElector:
         self._renew_deadline_s = renew_deadline_s
         self._retry_period_s = retry_period_s
         self._chance = chance
-        self._note = note
-        self._settings = settings
+        self._notes = notes
 
         self._attempt_s = min(max(renew_deadline_s * ATTEMPT_SHARE, SHORTEST_ATTEMPT_S), renew_deadline_s / 2)
 
@@ -179,11 +171,7 @@ class LeaderElector:
 
     @asynccontextmanager
     async def elected(self, stop: asyncio.Event) -> AsyncIterator[bool]:
-        """Wait until this process holds the lease, and yield True. Yield False if `stop` is set first.
-
-        Raises ElectionImpossible. If the lease is lost, cancels the block and raises LeaseLost. An exception of the
-        block is raised inside an ExceptionGroup.
-        """
+        """Wait for the lease, and yield True, or False if `stop` is set first. Raises ElectionImpossible, LeaseLost."""
         async with self._connect() as self._client:
             if not await self._acquire(stop):
                 yield False
@@ -204,10 +192,7 @@ class LeaderElector:
                 await self._release()
 
     def keep_lease(self) -> None:
-        """Let the lease expire at the end of the block of `elected`, instead of releasing it.
-
-        The API server may still carry out cancelled requests. A new leader must not begin while this is possible.
-        """
+        """Let the lease expire after the block of `elected`: the API server may still carry out cancelled requests."""
         self._releases = False
 
     async def _acquire(self, stop: asyncio.Event) -> bool:
@@ -259,10 +244,7 @@ class LeaderElector:
         return min(pause_s, max(left_s, MIN_PAUSE_S)) if left_s > 0 else pause_s
 
     async def _keep_renewing(self, term: asyncio.Timeout) -> None:
-        """Renew the lease until cancelled, and move the timeout `term` at each success.
-
-        A failed attempt shortens the next pause. So after an attempt that hangs, the next one follows at once.
-        """
+        """Renew the lease until cancelled, and move the timeout `term`. A failed attempt shortens the next pause."""
         failed_s = 0.0
         while True:
             pause_s = self._retry_period_s * (1 + (RETRY_JITTER - 1) * self._chance())
@@ -327,15 +309,15 @@ class LeaderElector:
                 answer = await self._client.request("POST", LEASES.path(self._namespace), body=body)
                 self._observe(LEASES.decode(answer))
             case Renew(lease) | Take(lease):
-                await self._write(lease, spec, self._note(lease.note if isinstance(decision, Take) else ""))
+                await self._write(lease, spec, self._notes(lease.note if isinstance(decision, Take) else ""))
         # The deadline counts from the time before the request. Standbys see the write later, so the lease expires later
         # for them.
         self._leading_until = started + self._renew_deadline_s
         return True
 
-    async def _write(self, lease: Lease, spec: LeaseSpec, note: str | None = None) -> None:
+    async def _write(self, lease: Lease, spec: LeaseSpec, notes: Mapping[str, str] = NO_NOTES) -> None:
         path = LEASES.path(self._namespace, self._name)
-        body = change_body(lease, spec, note, self._settings if note is not None else "")
+        body = change_body(lease, spec, notes)
         answer = await self._client.request("PATCH", path, body=body, content_type=PatchType.MERGE.value)
         self._observe(LEASES.decode(answer))
 

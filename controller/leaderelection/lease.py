@@ -1,22 +1,18 @@
-"""The content of a lease, and the decision of a process about its next step.
+"""The content of a lease, and the decision of a process about its next step. Nothing here does I/O or reads a clock.
 
-The functions of this module do no I/O and read no clock and no random numbers. A lease is an object of the kind Lease
-in `coordination.k8s.io/v1`. The spec of a lease, called the record, names the holder. The holder is the leader while it
-changes the lease often enough.
+The spec of a lease, called the record, names the holder, who leads while it changes the lease often enough.
 
-No decision uses the timestamps in the record, because the clocks of machines differ. Each process notes on its own
-monotonic clock the moment when it *saw* a change of the lease. The duration of the lease counts from this moment. So
-the clocks may show different times, but must run at nearly the same rate. Within one lease duration (15 s by default),
-two clocks may drift apart by 5 s. The 5 s are the lease duration minus the renew deadline of the holder (10 s by
-default).
+No decision uses the timestamps in the record, because the clocks of machines differ. The duration of a lease counts
+from the moment, on its own monotonic clock, when a process *saw* the last change. Within one duration, two clocks may
+drift apart by the duration minus the renew deadline of the holder (by default 5 s).
 
-Every change of a lease contains the resourceVersion that the process has read before its decision. If several processes
-decide to take the lease, the write of only one process succeeds.
+Every change of a lease contains the resourceVersion that was read before the decision, so only one process succeeds.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 import msgspec
@@ -28,8 +24,14 @@ from informers.resource import Resource
 QUARANTINE: Final = "vmherd.dev/quarantine"
 """The annotation of a lease with the sets and pools that keep the leader busy, as `kind/namespace/name` with commas."""
 
+SECOND_WRITER: Final = "vmherd.dev/second-writer"
+"""The annotation of a lease with the other controller that works on the same objects, as the leader has found it."""
+
 SETTINGS: Final = "vmherd.dev/settings"
 """The annotation of a lease with the settings of the leader that plans depend on, as JSON (`settings.published`)."""
+
+
+NO_NOTES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class LeaseSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -74,11 +76,10 @@ class Observed(Struct, frozen=True, kw_only=True):
 
 
 def observe(before: Observed | None, lease: Lease | None, *, now: float, usual_duration_s: float) -> Observed:
-    """Return what a process knows after it has read or written the lease at the time `now`.
+    """Return what a process knows after a read or write of the lease, or None if it does not exist, at `now`.
 
-    `lease` is None if the lease does not exist. If the record has no duration, `usual_duration_s` is used. Any change
-    of the lease, by any client, starts the lease duration again. If the lease is deleted, the last holder counts as the
-    holder until the lease duration ends, because the last holder may create the lease again.
+    Any change by any client starts its duration again, by default `usual_duration_s`. The last holder of a deleted
+    lease counts until the duration ends, because it may create the lease again.
     """
     if lease is None:
         return Observed(
@@ -159,12 +160,11 @@ def creation_body(namespace: str, name: str, spec: LeaseSpec) -> bytes:
     )
 
 
-def change_body(lease: Lease, spec: LeaseSpec, note: str | None = None, settings: str = "") -> bytes:
-    """Return a merge patch of the spec and the annotations, for the lease as it was read. None and "" change none."""
+def change_body(lease: Lease, spec: LeaseSpec, notes: Mapping[str, str] = NO_NOTES) -> bytes:
+    """Return a merge patch of the spec and the annotations `notes` for the lease as it was read. "" removes a note."""
     metadata: dict[str, object] = {"uid": lease.metadata.uid, "resourceVersion": lease.metadata.resource_version}
-    changed = {QUARANTINE: note or None} if note is not None and note != lease.note else {}
-    if settings and settings != annotations_of(lease.metadata).get(SETTINGS):
-        changed[SETTINGS] = settings
+    known = annotations_of(lease.metadata)
+    changed = {name: text or None for name, text in notes.items() if text != known.get(name, "")}
     if changed:
         metadata["annotations"] = changed
     return msgspec.json.encode({"metadata": metadata, "spec": spec})
@@ -176,10 +176,7 @@ def micro_time(moment: datetime) -> str:
 
 
 class RestoreDetector:
-    """Calls `on_restore` with the proof of a restore of etcd from a backup: the version of the lease decreases.
-
-    The leader writes the lease every two seconds, so a restored lease is older than the last that was read.
-    """
+    """Calls `on_restore` when the version of the lease, which always changes soon, decreases: etcd was restored."""
 
     def __init__(self, name: str) -> None:
         self.on_restore: Callable[[str], object] = lambda _why: None

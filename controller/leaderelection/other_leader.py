@@ -1,10 +1,7 @@
 """Checks whether another vmherd is the leader with another lease: before the start, and every minute while it leads.
 
-With two leases, two processes would write at the same time. A process outside the cluster may choose another namespace
-than a Pod. So it looks for other leases, and stops writing. A Pod does not look: its role does not allow it.
-
-A lease has a live holder if the lease changes while this process looks. The timestamps in a lease are not read, because
-the clocks of machines differ.
+A process outside the cluster may choose another namespace than a Pod, so it looks for other leases, and stops writing.
+The role of a Pod does not allow this. A lease that changes while this process looks has a live holder.
 """
 
 import asyncio
@@ -19,7 +16,6 @@ from controller.runtime.execute.requests import Requests
 from informers.errors import Forbidden
 
 USUAL = "default"
-"""The namespace of the lease if no lease with the configured name exists yet."""
 
 
 class SeveralLeases(Exception):
@@ -33,10 +29,7 @@ async def leases_named(client: Requests, name: str, namespace: str = "") -> tupl
 
 
 async def with_lease_namespace(client: Requests, config: Config) -> Config:
-    """Return the configuration with the chosen namespace of the lease, or that of the existing one, or `default`.
-
-    Raise SeveralLeases if several namespaces have the lease, and ApiError if a request fails.
-    """
+    """Choose the set namespace, that of the existing lease, or `default`. Raise SeveralLeases, ApiError."""
     if config.leader_election_namespace:
         return config
     return structs.replace(config, leader_election_namespace=await _existing(client, config) or USUAL)
@@ -77,6 +70,7 @@ class OtherLeader(Struct, frozen=True):
     holder: str
     namespace: str
     name: str
+    stops = True
 
     @property
     def evidence(self) -> str:
@@ -91,13 +85,10 @@ class OtherLeader(Struct, frozen=True):
 
 
 async def find_other_leader(client: Requests, config: Config) -> OtherLeader | None:
-    """Return a live holder of a lease with the configured name in another namespace, or None.
+    """Return a holder that renews a lease of the same name in another namespace while this function waits, or None.
 
-    A live holder renews its lease while this function waits. The function waits for the longest duration of the leases
-    that have a holder.
-
-    In a Pod, return None without a request. If the lease in the configured namespace has a live holder, return None
-    too, because this process then waits for this lease. Raise ApiError or msgspec.DecodeError if a request fails.
+    It waits for the longest duration of the leases. Return None in a Pod, and if the lease of the own namespace has a
+    live holder, for which this process waits. Raise ApiError or msgspec.DecodeError.
     """
     if config.in_pod or not config.elects:
         return None
@@ -111,10 +102,7 @@ async def find_other_leader(client: Requests, config: Config) -> OtherLeader | N
 
 
 async def _live_holder(client: Requests, config: Config, first: dict[str, Lease], *, leads: bool) -> OtherLeader | None:
-    """Wait until another lease than `first` changes, and return its holder, or None.
-
-    If this process leads, the lease of the configured namespace is ignored. Otherwise return None if it changes.
-    """
+    """Return the holder of another lease that changes, or None. Unless it `leads`, so does a change of its own."""
     own = None if leads else first.get(config.leader_election_namespace)
     others = _without(config.leader_election_namespace, first)
     longest_s = max(lease.record.lease_duration_seconds or config.lease_duration_s for lease in first.values())
@@ -143,10 +131,7 @@ class OtherLeaders:
         """None means that no request for the leases has succeeded yet."""
 
     async def find(self) -> OtherLeader | None:
-        """Return a holder that has changed another lease since the last call. Raise ApiError, msgspec.DecodeError.
-
-        Without the permission to list leases, return None from now on.
-        """
+        """Return a holder that changed another lease since the last call, or None. Raise ApiError, DecodeError."""
         if self._may_look is False:
             return None
         try:

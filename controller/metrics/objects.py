@@ -59,6 +59,11 @@ Tallies: TypeAlias = Mapping[tuple[str, str, str], MachineTally]
 Held: TypeAlias = Mapping[tuple[str, str, str], frozenset[str]]
 """The reasons of held writes of each set or pool, by kind, namespace and name. Other sets and pools have no entry."""
 
+Marked: TypeAlias = Mapping[tuple[str, str, str], Mapping[str, int]]
+"""The numbers of marked members of each set or pool, by kind, namespace and name, as its last reconciliation saw them.
+The name of a number is the end of its metric.
+"""
+
 FigureSource: TypeAlias = Callable[[], Iterable[SetFigures]]
 """Returns the `SetFigures` of all objects of a kind, quickly: it is called on the event loop.
 
@@ -127,6 +132,12 @@ TROUBLE_GAUGES: Mapping[str, tuple[str, Number]] = {
 }
 """The gauges that have a series only for an object in a bad state. Only one kind can be in this state."""
 
+MARKED: Mapping[str, str] = {
+    "busy": "Replicas that are busy, as their marks say; no series before the first reconciliation.",
+    "claimed": "VMs of a pool that users have claimed, beside its replicas; no series before the first reconciliation.",
+    "standby": "VMs of a pool on standby, beside its replicas; no series before the first reconciliation.",
+}
+
 HELD = "1 while the controller holds back writes for this reason; no series otherwise."
 
 STATE_GAUGES: Mapping[str, tuple[str, Number]] = {
@@ -158,7 +169,10 @@ def render(families: Iterable[Family], *, openmetrics: bool) -> str:
 
 
 def families_of(
-    sources: Iterable[Iterable[SetFigures]], tallies: Tallies, held: Held = MappingProxyType({})
+    sources: Iterable[Iterable[SetFigures]],
+    tallies: Tallies,
+    held: Held = MappingProxyType({}),
+    marked: Marked = MappingProxyType({}),
 ) -> Iterator[Family]:
     """Yield the metrics of all replica sets and pools. Each source yields the figures of some sets or pools."""
     by_kind: dict[str, list[Labelled]] = {}
@@ -170,6 +184,8 @@ def families_of(
     with_kind = [(f'kind="{_escaped(figures.kind)}",{labels}', figures) for labels, figures in every]
     yield from _gauges("vmherd", COMMON_GAUGES, with_kind)
     yield from _gauges("vmherd", TROUBLE_GAUGES, every)
+    for name, text in MARKED.items():
+        yield Family(f"vmherd_replicas_{name}", "gauge", text, _marked(name, with_kind if marked else (), marked))
     reasons = (
         f'vmherd_held{{{labels},reason="{reason}"}} 1'
         for labels, figures in (with_kind if held else ())
@@ -182,6 +198,13 @@ def families_of(
         yield from _state(kind.metric_prefix, labelled)
         if kind.tallied is not None:
             yield from _tallies(kind, kind.tallied, labelled, tallies)
+
+
+def _marked(name: str, rows: Iterable[Labelled], marked: Marked) -> Iterator[str]:
+    for labels, figures in rows:
+        number = marked.get((figures.kind, figures.namespace, figures.name), {}).get(name)
+        if number is not None:
+            yield f"vmherd_replicas_{name}{{{labels}}} {number}"
 
 
 def _gauges(prefix: str, gauges: Mapping[str, tuple[str, Number]], labelled: Sequence[Labelled]) -> Iterator[Family]:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from prometheus_client import (
     CollectorRegistry,
@@ -26,9 +26,9 @@ from prometheus_client.registry import Collector
 from controller.events.recorder import DROP_REASONS
 from controller.kinds import KINDS
 from controller.metrics.machines import MachineCounts
-from controller.metrics.objects import FigureSource, Held, SetFigures, Tallies, families_of, render
+from controller.metrics.objects import FigureSource, Held, Marked, SetFigures, Tallies, families_of, render
 from controller.metrics.series import ControllerSeries, ProcessSeries, QueueSeries, ResourceSeries
-from controller.runtime.actions import Notice, Outcome
+from controller.runtime.actions import Action, Notice, Outcome, label_of
 from informers.http.fairness import FairSlots
 from informers.instruments import Instruments
 from informers.meta import ObjectKey
@@ -47,6 +47,7 @@ class Page(Collector):
     figures: Sequence[Iterable[SetFigures]]
     tallies: Tallies
     held: Held
+    marked: Marked
 
     def collect(self) -> Iterator[Metric]:
         """Yield all series except the series of single objects. Any thread may call this method."""
@@ -59,7 +60,8 @@ class Page(Collector):
         # The scheme `underscores` does not change our names.
         encode, content_type = choose_encoder(_OTHER_ESCAPING.sub("escaping=underscores", accept))
         openmetrics = content_type.startswith("application/openmetrics-text")
-        objects = render(families_of(self.figures, self.tallies, self.held), openmetrics=openmetrics).encode()
+        families = families_of(self.figures, self.tallies, self.held, self.marked)
+        objects = render(families, openmetrics=openmetrics).encode()
         counted = encode(self)
         if openmetrics:
             return counted.removesuffix(_END) + objects + _END, content_type
@@ -107,13 +109,10 @@ def writes(slots: FairSlots) -> Iterator[Metric]:
 RESULTS = ("success", "error", "requeue", "requeue_after")
 LIST_REASONS = ("start", "expired", "contradiction", "failure")
 WATCH_END_REASONS = ("end", "expired", "silent", "contradiction")
-ACTION_OUTCOMES = {
+ACTION_OUTCOMES: Final[Mapping[str, Sequence[str]]] = {
+    **dict.fromkeys(map(label_of, get_args(Action)), ("done", "missing", "rejected", "unknown", "skipped")),
     "create": ("done", "already_there", "rejected", "unknown", "postponed", "skipped"),
-    "delete": ("done", "missing", "rejected", "unknown", "skipped"),
-    "patch": ("done", "missing", "rejected", "unknown", "skipped"),
     "confirm": ("done", "rejected", "skipped"),
-    "remove_owner_reference": ("done", "missing", "rejected", "unknown", "skipped"),
-    "three_way_merge": ("done", "missing", "rejected", "unknown", "skipped"),
 }
 HELD_REASONS: Final = frozenset({"HealingHeld", "RolloutStalled", "ScaleInHeld", "UpdateHeld"})
 """The reasons of notices about writes that must wait. Each plan repeats the notice until the write may start."""
@@ -148,6 +147,7 @@ class Metrics(Instruments):
         self._request_seconds = cache(self._process.request_seconds.labels)
         self._machines = MachineCounts(registry)
         self._held: dict[tuple[str, str, str], frozenset[str]] = {}
+        self._marked: dict[tuple[str, str, str], Mapping[str, int]] = {}
         self._write_slots: FairSlots | None = None
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=registry)
@@ -208,7 +208,7 @@ class Metrics(Instruments):
             *(writes(self._write_slots) if self._write_slots is not None else ()),
         )
         shown = [source() for source in self._figures] if self.is_leading else []
-        return Page(self._registry, live, shown, self._machines.tallies(), dict(self._held))
+        return Page(self._registry, live, shown, self._machines.tallies(), dict(self._held), dict(self._marked))
 
     @property
     def is_leading(self) -> bool:
@@ -303,9 +303,13 @@ class Metrics(Instruments):
     def owner_gone(self, owner_kind: str, owner: ObjectKey) -> None:
         self._machines.forget(owner_kind, owner)
         self._held.pop((owner_kind, *owner), None)
+        self._marked.pop((owner_kind, *owner), None)
 
-    def planned(self, owner_kind: str, owner: ObjectKey, notices: Iterable[Notice]) -> None:
-        """Record which writes the newest plan of a set or pool holds back. `notices` are the notices of the plan."""
+    def planned(self, owner_kind: str, owner: ObjectKey, notices: Iterable[Notice], marked: Mapping[str, int]) -> None:
+        """Record which writes the newest plan of a set or pool holds back, and the numbers of its marked members.
+        `notices` are the notices of the plan.
+        """
+        self._marked[owner_kind, *owner] = marked
         self._held.pop((owner_kind, *owner), None)
         if reasons := HELD_REASONS.intersection(notice.reason for notice in notices):
             self._held[owner_kind, *owner] = reasons

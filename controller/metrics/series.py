@@ -138,7 +138,7 @@ class ProcessSeries:
         )
         self.second_writer = gauge(
             "vmherd_second_writer",
-            "1 while this process writes nothing, because another controller works on the same objects.",
+            "1 while another controller works on the same objects; the lease has its name.",
         )
         self.quarantined = gauge(
             "vmherd_quarantined_objects",

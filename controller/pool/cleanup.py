@@ -11,7 +11,7 @@ from controller.kubevirt.vms import has_pool_finalizer, is_deleting
 from controller.pool.leaving.deletion import ORPHAN
 from controller.pool.leaving.disks import owner_removals
 from controller.pool.spec.policies import keeps_disks
-from controller.runtime.actions import AnyResource, Patch, Plan, Stage
+from controller.runtime.actions import AnyResource, Patch, Plan, stage_of
 from controller.runtime.result import Cleanup
 from informers.meta import ObjectMeta, controller_of
 from informers.objects import PatchType
@@ -34,13 +34,13 @@ def plan_cleanup(
     to_release = [vm for vm in vms if has_pool_finalizer(vm) and _owner_uid(vm) not in skipped]
     deleting_disks = {uid for uid, pool in by_uid.items() if not keeps_disks(pool.spec)}
     disks_to_keep = [vm for vm in to_release if is_deleting(vm) and _owner_uid(vm) not in deleting_disks]
+    of_pools = (_removal(resource, pool.metadata) for uid, pool in by_uid.items() if uid not in skipped)
     stages = (
-        Stage(owner_removals(disks_to_keep), essential=False),
-        Stage(tuple(_removal(VMS, vm.metadata) for vm in to_release)),
-        Stage(tuple(_removal(resource, pool.metadata) for uid, pool in by_uid.items() if uid not in skipped)),
+        *stage_of(owner_removals(disks_to_keep)),
+        *stage_of((_removal(VMS, vm.metadata) for vm in to_release), essential=True),
+        *stage_of(of_pools, essential=True),
     )
-    plan = Plan(stages=tuple(stage for stage in stages if stage.actions))
-    return Cleanup(plan, tuple(by_uid[uid].metadata.key for uid in by_uid if uid in skipped))
+    return Cleanup(Plan(stages=stages), tuple(by_uid[uid].metadata.key for uid in by_uid if uid in skipped))
 
 
 def _is_of_another_group(vm: VirtualMachine, group: str) -> bool:

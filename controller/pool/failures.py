@@ -10,6 +10,7 @@ from typing import Final
 from controller.apimachinery.conditions import Condition, find_true
 from controller.kubevirt.pool_types import POOL_KIND, Pool
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, MIGRATIONS, VMIS
+from controller.kubevirt.standby import mark_in
 from controller.kubevirt.vm_types import FAILURE, MANUAL_RECOVERY_REQUIRED, VirtualMachine
 from controller.kubevirt.vms import is_deleting
 from controller.pool.leaving.claims import by_name
@@ -24,6 +25,7 @@ from controller.runtime.actions import (
     ExpandClaim,
     Outcome,
     Patch,
+    Pause,
     Postponed,
     Rejected,
     RemoveOwnerReference,
@@ -82,14 +84,13 @@ def is_failure(outcome: Rejected | Unknown | Unserved | Postponed) -> bool:
     """Return True if the server rejected the write, does not serve the request, or answered with an error. Return True
     also for a create that has waited for a disk for long.
 
-    A lost connection is not a failure of the pool, because the write may have succeeded. If a user changed a VM since
-    the plan was made, the server answers the delete request with 409. Such a conflict is not a failure of the pool. A
-    judged patch that comes too early is no failure either.
+    A lost connection is not a failure of the pool, because the write may have succeeded. If a user changed the object
+    since the plan was made, the server answers a delete request or a patch with 409. Such a conflict is not a failure
+    of the pool. A judged patch that comes too early is no failure either.
     """
     if isinstance(outcome, Postponed):
         return outcome.waited_s >= POSTPONED_FOR_LONG_S
-    is_judged = isinstance(outcome.action, Delete) or (isinstance(outcome.action, Patch) and outcome.action.judged)
-    if is_judged and isinstance(outcome.error, Conflict):
+    if isinstance(outcome.action, Delete | Patch | Pause) and isinstance(outcome.error, Conflict):
         return False
     return isinstance(outcome, Rejected | Unserved) or isinstance(outcome.error, StatusError)
 
@@ -147,12 +148,14 @@ def _cause(action: Action, *, is_update: bool) -> tuple[str, str] | None:
         return FAILED_UPDATE, "while noting the rollout of a revision"
     if is_revision and isinstance(action, Delete):
         return FAILED_REVISION_PRUNING, "while pruning vmpool revisions"
-    if action.resource is VMIS or isinstance(action, Restart):
+    if isinstance(action, Restart) or (action.resource is VMIS and not isinstance(action, Pause)):
         return FAILED_UPDATE, "during VMI update"
     is_of_update = action.resource is MIGRATIONS or isinstance(action, ThreeWayMerge | ExpandClaim)
     if is_of_update or (is_revision and is_update):
         return FAILED_UPDATE, "during VM update"
     match action:
+        case Create(body=body) if mark_in(body):
+            return None  # the pool has its wanted VMs
         case Create():
             return FAILED_SCALE_OUT, "during scale out"
         case Delete(cause=Cause.HEALING | Cause.FINISHED):

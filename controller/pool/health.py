@@ -5,13 +5,14 @@ The state depends only on the snapshot, so it is the same after a restart of the
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
+from typing import Final
 
 from msgspec import Struct
 
 from controller.apimachinery.conditions import Condition, with_timezone
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import is_protected
+from controller.kubevirt.annotations import is_protected, is_to_be_paused
 from controller.kubevirt.problems import (
     CRASH_LOOP,
     NOT_READY,
@@ -20,10 +21,12 @@ from controller.kubevirt.problems import (
     cause_text_of_vm,
     is_booting,
     one_line,
+    paused_problem,
     problem_state,
     terminating_problem,
     text_of,
 )
+from controller.kubevirt.standby import has_standby_mark
 from controller.kubevirt.vms import (
     BROKEN_STATES,
     is_deleting,
@@ -35,26 +38,33 @@ from controller.kubevirt.vms import (
 from controller.pool.failures import start_failure_of
 from controller.pool.healing.failing import count_recovering, read_records
 from controller.pool.leaving.claims import lacking_finalizer
-from controller.pool.members.ledger import member_stuck_since, member_unready_since
+from controller.pool.members.ledger import flapping_since, is_flapping, member_unready_since
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.select import allows
 from controller.pool.members.situation import Situation
-from controller.pool.members.snapshot import LiveUpdates, Snapshot
-from controller.pool.rollout.live import late_change
+from controller.pool.members.snapshot import LiveUpdates
+from controller.pool.rollout.live import beginning_of_late_change, late_change
 from controller.pool.rollout.steps import is_updated, pending_step
 from controller.pool.spec.policies import Strategy
 from controller.pool.substitutes import choose_leavers, first_lost_problem, lost_problem
 from controller.replicas import kstatus
+from controller.replicas.conditions import DEADLINE, STALLED, true_condition
 from controller.replicas.kstatus import (
     Activity,
     Health,
     Trouble,
     Waits,
+    held_by_others,
     is_overdue,
     plan_deadline,
+    plan_telling,
     terminating_troubles,
+    told_after,
 )
-from controller.runtime.actions import Plan
+from controller.runtime.actions import Plan, join
+from controller.runtime.members.groups import one_by_one
+
+ENDS_SOON: Final = "its guest ends soon after it starts"
 
 STARTING = frozenset({"", "Starting", "Provisioning", "WaitingForVolumeBinding", "Stopping", "Stopped"})
 """The values of `printableStatus` of a VM that is starting or restarting."""
@@ -66,23 +76,28 @@ def health_of(situation: Situation, failure: Condition | None, waits: Waits) -> 
     late = late_live_change(situation) if updates else None
     return kstatus.health_of(
         situation.snapshot,
-        find_troubles(situation, deadline),
+        find_troubles(situation),
         _activity(situation, updates=updates),
         waits,
         deadline=deadline,
         failure=failure,
         late=late_change(late) if late is not None else "",
         # A lost VM whose work others do is no failure of the pool. The status names it nevertheless.
-        aside=first_lost_problem(situation),
+        asides=(first_lost_problem(situation), held_by_others(situation.snapshot.members)),
     )
 
 
 def plan_progress(situation: Situation) -> Plan:
-    deadline = situation.intent.settings.deadline
-    starts = [part.deadline_start for part in _unready_parts(situation)]
-    starts += (situation.snapshot.live or LiveUpdates()).since.values()
-    starts += [with_timezone(each.metadata.deletion_timestamp) for each in _deleting(situation.snapshot)]
-    return plan_deadline(starts, situation.now, deadline)
+    deadline, now, parts = situation.intent.settings.deadline, situation.now, list(_unready_parts(situation))
+    deleted = [with_timezone(each.metadata.deletion_timestamp) for each in _deleting(situation)]
+    changing = (situation.snapshot.live or LiveUpdates()).since.values()
+    starting = [
+        flapping_since(situation.snapshot.revisions, each.traits, now)
+        for each in parts
+        if problem_of(situation, each.traits) is None
+    ]
+    stalls = plan_deadline([*(each.deadline_start for each in parts), *changing, *deleted], now, deadline)
+    return join((stalls, plan_telling([*starting, *deleted], now, deadline)))
 
 
 def _will_update(situation: Situation) -> bool:
@@ -101,27 +116,41 @@ def _needs_update(situation: Situation, machine: Machine) -> bool:
     return is_restarting or pending_step(situation, machine) is not None
 
 
-def find_troubles(situation: Situation, deadline: timedelta) -> list[Trouble]:
+def find_troubles(situation: Situation) -> list[Trouble]:
     """Return the problems of the pool's VMs, in the order of their names. If several VMs have equal traits, the result
     has only the first of them. VMs that stay Terminating come last.
     """
 
-    def problem_of(machine: Machine, since: datetime | None, *, overdue: bool) -> Problem | None:
-        return lost_problem(situation, machine) or _problem(machine, since, overdue=overdue)
-
     def found() -> Iterator[tuple[tuple[int, str], Problem, datetime | None]]:
         for part in _unready_parts(situation):
-            since = member_stuck_since(situation.snapshot.revisions, part.traits)
-            overdue = is_overdue(since, situation.now, deadline)
-            if problem_of(part.traits, since, overdue=overdue) is not None:
+            if problem_of(situation, part.traits) is not None:
                 first = min(part.machines, key=situation.snapshot.rank_of)
-                problem = problem_of(first, since, overdue=overdue)
+                problem = problem_of(situation, first)
                 assert problem is not None, "the members of a group have equal traits"
                 yield situation.snapshot.rank_of(first), problem, part.deadline_start
 
     in_order = sorted(found(), key=lambda each: each[0])
     in_turn: list[Trouble] = [(problem, since) for _, problem, since in in_order]
-    return in_turn + terminating_troubles(situation.snapshot.members, situation.now, deadline)
+    return in_turn + terminating_troubles(situation.snapshot.members, situation.now, situation.intent.settings.deadline)
+
+
+def problem_of(situation: Situation, machine: Machine) -> Problem | None:
+    """Return the problem of a VM that is not ready, or that was ready for a short time only. All views name this one.
+
+    A VM that starts in a normal way has none for a while. Then it is slow, until the progress deadline.
+    """
+    now, deadline, vmi = situation.now, situation.intent.settings.deadline, machine.vmi
+    if vmi is not None and is_overdue(vmis.terminating_since(vmi), now, deadline):
+        return terminating_problem(vmi.metadata)
+    since = flapping_since(situation.snapshot.revisions, machine, now)
+    found = lost_problem(situation, machine) or _failure(machine, since)
+    # The caches may show the VM before its VMI.
+    told = deadline if is_ready(machine.vm) else told_after(deadline)
+    if found is not None or (_starts(machine) and not is_overdue(since, now, told)):
+        return found
+    state, detail = printable_status_of(machine.vm) or "Pending", cause_text_of_vm(machine.vm, vmi) or NOT_READY
+    is_slow = _starts(machine) and not is_overdue(since, now, deadline)
+    return Problem(machine.metadata.name, state, detail, since, is_slow)
 
 
 class _Part(Struct, frozen=True):
@@ -134,7 +163,7 @@ class _Part(Struct, frozen=True):
 
 def _unready_parts(situation: Situation) -> Iterator[_Part]:
     for group in _unready(situation).groups:
-        since = member_stuck_since(situation.snapshot.revisions, group.traits)
+        since = flapping_since(situation.snapshot.revisions, group.traits, situation.now)
         if not _needs_update(situation, group.traits):
             yield _Part(group.traits, group, since)
             continue
@@ -166,14 +195,21 @@ def should_be_ready(machine: Machine) -> bool:
 
 
 def _unready(situation: Situation) -> Machines:
-    """Return the VMs that should be ready and are not, also those that are released. Lost VMs whose work others do are
-    left out (P28).
+    """Return the VMs that should be ready and are not, also those that are released. A VM in a crash loop is not ready
+    until it stays ready. Lost VMs whose work others do are left out (P28), and claimed ones (P33).
     """
-    return situation.snapshot.members.where(should_be_ready).without(situation.replaced)
+
+    def is_unready(machine: Machine) -> bool:
+        return should_be_ready(machine) or is_flapping(machine, situation.now)
+
+    members = situation.members + situation.claims.young + one_by_one(situation.claims.released)
+    return members.where(is_unready).without(situation.replaced)
 
 
-def _deleting(snapshot: Snapshot) -> Machines:
-    return snapshot.members.where(lambda each: is_deleting(each.vm))
+def _deleting(situation: Situation) -> Machines:
+    """Return the VMs that are being deleted. Standbys are left out, because no user waits for them (P32)."""
+    deleting = situation.snapshot.members.where(lambda each: is_deleting(each.vm))
+    return deleting.where(lambda each: not has_standby_mark(each.metadata))
 
 
 def is_fully_ready(machine: Machine) -> bool:
@@ -184,11 +220,9 @@ def is_fully_ready(machine: Machine) -> bool:
     return is_ready(machine.vm) and machine.vmi is not None and vmis.is_ready(machine.vmi)
 
 
-def _problem(machine: Machine, since: datetime | None, *, overdue: bool) -> Problem | None:
-    """Return the problem of a VM that is not ready, or None if the VM starts in a normal way."""
+def _failure(machine: Machine, since: datetime | None) -> Problem | None:
+    """Return the failure that a VM that is not ready shows, or None."""
     vm, vmi, name, state = machine.vm, machine.vmi, machine.metadata.name, printable_status_of(machine.vm)
-    if overdue and vmi is not None and vmis.is_deleting(vmi):
-        return terminating_problem(vmi.metadata)
     if undecodable := vm.undecodable or (vmi.undecodable if vmi is not None else ""):
         return Problem(name, UNDECODABLE, one_line(undecodable), since)
     failure = start_failure_of(machine)
@@ -196,34 +230,48 @@ def _problem(machine: Machine, since: datetime | None, *, overdue: bool) -> Prob
         return Problem(name, failure.reason or failure.type, text_of(failure), since)
     if state in BROKEN_STATES:
         return Problem(name, problem_state(state), cause_text_of_vm(vm, vmi), since)
-    crashes = bool(start_failures_of(vm)) or (machine.downtime is not None and machine.downtime.crashes)
-    if crashes and not is_ready(vm) and not (vmi is not None and vmis.is_paused(vmi)):
-        return Problem(name, CRASH_LOOP, "", since)
-    booting = state in STARTING or is_ready(vm) or (vmi is not None and is_booting(vmi, member_unready_since(machine)))
-    if booting and not overdue:
-        return None
-    return Problem(name, state or "Pending", cause_text_of_vm(vm, vmi) or NOT_READY, since)
+    if vmi is not None and vmis.is_paused(vmi) and not is_to_be_paused(vm.metadata):
+        return paused_problem(vmi, name, since)
+    if start_failures_of(vm) or (machine.downtime is not None and machine.downtime.crashes):
+        return Problem(name, CRASH_LOOP, cause_text_of_vm(vm, vmi) if start_failures_of(vm) else ENDS_SOON, since)
+    return None
+
+
+def _starts(machine: Machine) -> bool:
+    vm, vmi = machine.vm, machine.vmi
+    is_starting = printable_status_of(vm) in STARTING or is_ready(vm)
+    return is_starting or (vmi is not None and is_booting(vmi, member_unready_since(machine)))
 
 
 def late_live_change(situation: Situation) -> Machine | None:
-    """Return the first VM whose live change has exceeded the progress deadline, or None."""
+    """Return the first VM whose live change has exceeded the progress deadline, or None.
+
+    Only one process has seen the beginning of the change. So the status of the same spec keeps the result for the next.
+    """
     since, deadline = (situation.snapshot.live or LiveUpdates()).since, situation.intent.settings.deadline
     if not since:
         return None
+    status = situation.snapshot.owner.status
+    is_same = status is not None and status.observed_generation == situation.pool.generation
+    stall = true_condition(status, STALLED) if is_same else None
+    told = (stall.message or "") if stall is not None and stall.reason == DEADLINE else ""
+
+    def is_late(machine: Machine) -> bool:
+        is_told = told.startswith(beginning_of_late_change(machine.metadata.name))
+        return is_told or is_overdue(since.get(machine.metadata.uid), situation.now, deadline)
 
     def is_changing(machine: Machine) -> bool:
         step = pending_step(situation, machine) if situation.may_update(machine) else None
         return step is not None and step.is_unfinished
 
     changing = filter(situation.is_above_partition, situation.members.where(is_changing))
-    overdue = (each for each in changing if is_overdue(since.get(each.metadata.uid), situation.now, deadline))
-    return min(filter(is_changing, overdue), key=situation.snapshot.rank_of, default=None)
+    return min(filter(is_changing, filter(is_late, changing)), key=situation.snapshot.rank_of, default=None)
 
 
 def _activity(situation: Situation, *, updates: bool) -> Activity:
     members, claims = situation.members, situation.claims
     is_short = len(members) < situation.target.wanted
-    leaves = bool(claims.released or claims.young or _deleting(situation.snapshot))
+    leaves = bool(claims.released or claims.young or _deleting(situation))
     return Activity(
         heals=count_recovering(situation, read_records(situation)).number > 0,
         scales=is_short or leaves or _has_deletable_surplus(situation),

@@ -27,7 +27,10 @@ from functools import partial
 from msgspec.structs import replace
 
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
+from controller.kubevirt.annotations import PARTITION_REVISION
+from controller.kubevirt.live_updates import is_seen
 from controller.kubevirt.vms import is_deleting, is_meant_to_run, revision_of, stopped_by
+from controller.pool.claimed import plan_claimed
 from controller.pool.healing.downtime_note import plan_unready_note
 from controller.pool.healing.heal import plan_replacements
 from controller.pool.health import plan_progress
@@ -40,19 +43,21 @@ from controller.pool.leaving.claims import (
 from controller.pool.leaving.deletes import MAX_NOTICES
 from controller.pool.leaving.deletion import plan_deletion, plan_own_finalizer
 from controller.pool.members.machine import Machine, Machines, ends_of_work, guest_of
-from controller.pool.members.revisions import plan_pruning, plan_revision, ready_revisions
+from controller.pool.members.revisions import Revisions, plan_pruning, plan_revision, read_revisions, ready_revisions
 from controller.pool.members.situation import Situation, situation_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.brake import is_taken_over, plan_first_mark, plan_takeover
+from controller.pool.rollout.left_out import plan_left_out
 from controller.pool.rollout.migrations import plan_migrations
 from controller.pool.rollout.partition_steps import plan_partition_note, plan_partition_step
 from controller.pool.rollout.rollback import rollout_of
-from controller.pool.rollout.steps import pending_step
+from controller.pool.rollout.steps import Step, pending_step
 from controller.pool.rollout.successors import count_missing
 from controller.pool.rollout.update import pending_steps, plan_update
-from controller.pool.scale import is_scale_out_refused, plan_scale, unowned_vms
+from controller.pool.scale import is_scale_out_refused, plan_new_standbys, plan_scale, unowned_vms
 from controller.pool.spec.intent import Intent
 from controller.pool.spec.policies import keeps_disks
+from controller.pool.standby import lay_to_rest, plan_standby, ready_standbys
 from controller.pool.substitutes import plan_lost, plan_marks
 from controller.replicas.disruption_budget import Numbers, with_budget
 from controller.replicas.draining import HEALING, UPDATE, drain_first
@@ -63,12 +68,14 @@ from controller.replicas.rollback import hold_return, plan_notes, plan_return
 from controller.replicas.wrong_annotations import with_wrong_annotations
 from controller.runtime.actions import Notice, Plan, join, waiting
 from controller.runtime.waits import Why
+from informers.meta import annotations_of
 
 UNSETTLED = waiting("the cache does not show all of our own writes yet")
 
 
 def plan(snapshot: Snapshot) -> Plan:
-    return with_wrong_annotations(_plan(snapshot), snapshot.wrong_annotations)
+    wake = wake_at(ends_of_work(snapshot.members, snapshot.now), snapshot.now)
+    return with_wrong_annotations(join((_plan(snapshot), wake)), snapshot.wrong_annotations)
 
 
 def _plan(snapshot: Snapshot) -> Plan:
@@ -115,30 +122,43 @@ def _plan_active(situation: Situation) -> Plan:
         plan_marks(after_healing),
         Plan(notices=_undecodable_notices(situation)),
         _plan_stopped(situation.members),
+        plan_left_out(situation, _revisions_of_spec(situation)),
         wake_at((each.until for each in snapshot.refused.values()), snapshot.now),
-        wake_at(ends_of_work(situation.members, snapshot.now), snapshot.now),
         healing.plan,
+        plan_claimed(situation),
         scaling,
         Plan() if returning.stages else plan_notes(shown, snapshot.now),
         _plan_update(after_healing) if may_update else Plan(),
         plan_migrations(after_healing, may_start=may_update),
+        plan_standby(after_healing),
     )
-    finalizers = _plan_finalizers(situation, claims.kept + claims.young, others=(departures, *steps))
+    finalizers = _plan_finalizers(
+        situation, claims.kept + claims.young + claims.claimed + claims.standby, others=(departures, *steps)
+    )
     # Disks are safe as early as possible, so the finalizers come first. A failed create does not skip them.
     writes = join((departures, finalizers, *steps))
+    # New standbys come last, because other VMs may need the room (P32).
+    writes = writes if writes.stages else join((writes, plan_new_standbys(after_healing)))
     revisions = _plan_revisions(situation) if may_update and not writes.stages else Plan()
     limit = plan_limit(situation.pool, intent.replicas, len(snapshot.members), snapshot.limits.max_replicas)
     # After a return, the template of the spec keeps the newest number (P29).
     is_return, current = situation.target.rejected is not None, situation.revisions.current
     ready = ready_revisions(snapshot)
     number = () if is_return else roll_out_again(snapshot.owner, snapshot.revisions, current, ready)
-    whole = join((writes, revisions, Plan(stages=number), limit, plan_advice(intent)))
-    members, still_leaves = situation.members, partial(_still_leaves, situation, healing.due, may_update)
+    # The number comes first: VMs may get the template, and then the process may end.
+    whole = join((Plan(stages=number), writes, revisions, limit, plan_advice(intent)))
+    members, still_leaves = (
+        situation.members + situation.claimed,
+        partial(_still_leaves, situation, healing.due, may_update),
+    )
     whole = drain_first(whole, intent.settings.drain, members, guest_of, still_leaves=still_leaves, now=snapshot.now)
+    whole = lay_to_rest(situation, whole, scaling)
 
     def count() -> Numbers:
         return Numbers(
-            situation.target.kept, len(members), len(members.where(lambda each: not is_meant_to_run(each.vm)))
+            situation.target.kept + len(situation.claimed) + ready_standbys(situation),
+            len(members) + ready_standbys(situation),
+            len(members.where(lambda each: not is_meant_to_run(each.vm))),
         )
 
     return with_budget(whole, snapshot, intent.settings, intent.template.machine_labels, count)
@@ -147,14 +167,17 @@ def _plan_active(situation: Situation) -> Plan:
 def _still_leaves(situation: Situation, due: frozenset[str], may_update: bool, machine: Machine, cause: str) -> bool:
     """Return True if a VM that drains because of an update or healing only waits for its turn (P26). `due` are the UIDs
     of the VMs that healing deletes as soon as their turn comes. If the plan may update VMs and leaves out this one, its
-    turn is over.
+    turn is over. Until KubeVirt has seen a label that the drain has written into the spec, it has no verdict about the
+    change.
     """
     if cause != UPDATE:
         return cause == HEALING and machine.metadata.uid in due
-    if may_update or not situation.may_update(machine) or not situation.is_above_partition(machine):
+    if not situation.may_update(machine) or not situation.is_above_partition(machine):
         return False
     step = pending_step(situation, machine)
-    return step is not None and step.interrupts
+    if step is not None and step.step is Step.LIVE and not is_seen(machine.vm):
+        return True
+    return not may_update and step is not None and step.interrupts
 
 
 def _plan_departures(snapshot: Snapshot) -> Plan:
@@ -207,11 +230,19 @@ def _plan_revisions(situation: Situation) -> Plan:
     """Plan the creation of the present revision, also before a VM gets it, so that an undo knows it. Otherwise, plan
     the deletion of revisions that nothing uses.
     """
-    snapshot, revisions, ready = situation.snapshot, situation.revisions, situation.intent.settings.ready_revision
+    snapshot, revisions, intent = situation.snapshot, situation.revisions, situation.intent
+    below = annotations_of(situation.pool).get(PARTITION_REVISION, "") if intent.steps else ""
+    noted = (intent.settings.ready_revision, below)
     is_wanted = situation.members.some(situation.may_update) and is_taken_over(situation, revisions.template)
     is_used = situation.members.some(lambda each: revision_of(each.vm) == revisions.current)
     creation = plan_revision(snapshot, revisions) if is_wanted or is_used else ()
-    return Plan(stages=creation) if creation else plan_pruning(snapshot, revisions, ready=ready)
+    return Plan(stages=creation) if creation else plan_pruning(snapshot, revisions, noted=noted)
+
+
+def _revisions_of_spec(situation: Situation) -> Revisions:
+    if situation.target.rejected is None:
+        return situation.revisions
+    return read_revisions(situation.snapshot, situation.intent.template)
 
 
 def _plan_stopped(members: Machines) -> Plan:
@@ -233,7 +264,7 @@ def _undecodable_notices(situation: Situation) -> tuple[Notice, ...]:
 
 def plan_advice(intent: Intent) -> Plan:
     """Return a plan that writes nothing and only sends Events. Each Event is sent once."""
-    return Plan(notices=(*_ignored_fields(intent), *_unmatched_pods(intent)))
+    return join((Plan(notices=_ignored_fields(intent)), _unmatched_pods(intent)))
 
 
 def _ignored_fields(intent: Intent) -> tuple[Notice, ...]:
@@ -242,17 +273,18 @@ def _ignored_fields(intent: Intent) -> tuple[Notice, ...]:
     return tuple(Notice(reason="FieldIgnored", message=message, once=message) for message in found if message)
 
 
-def _unmatched_pods(intent: Intent) -> tuple[Notice, ...]:
-    """Return an Event if the pool's selector matches no Pod of the pool.
+def _unmatched_pods(intent: Intent) -> Plan:
+    """Return a plan with an Event if the pool's selector matches no Pod of the pool.
 
     An autoscaler finds Pods by the pool's selector. But a Pod has the labels of the VMI template, not of the VM.
     """
     labels = intent.template.machine_labels
     if intent.selector.matches(labels):
-        return ()
+        return Plan()
     unmet = ", ".join(intent.selector.unmet(labels))
     message = (
         f"an autoscaler of this pool finds no Pod: {unmet} of spec.selector does not match "
         "spec.virtualMachineTemplate.spec.template.metadata.labels"
     )
-    return (Notice(reason="SelectorMatchesNoPod", message=message, once=message),)
+    notice = Notice(reason="SelectorMatchesNoPod", message=message, once=message)
+    return replace(waiting(message, Why.CHOICE), notices=(notice,))

@@ -7,13 +7,15 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import Struct
 
-from controller.apimachinery.indexes import OWNER_UID, NamesInUse
+from controller.apimachinery.indexes import NamesInUse, owned_by
+from controller.kubevirt.annotations import is_to_be_paused
 from controller.kubevirt.delicate import UNREADABLE, delicate_reason, reason_to_keep
 from controller.kubevirt.live_updates import RolloutSettings, asks_for_restart, unapplied
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import Migration
+from controller.kubevirt.vms import is_deleting
 from controller.pool import plan as plans
 from controller.pool import status
 from controller.pool.leaving.claims import plan_strays
@@ -24,7 +26,6 @@ from controller.pool.members.snapshot import (
     Snapshot,
     Stores,
     orphaned_revisions_of,
-    owned_by,
     strays_of,
     unowned_of,
 )
@@ -32,8 +33,8 @@ from controller.pool.rollout.live import LiveChanges
 from controller.pool.spec.intent import asks_for_migrations, parse_intent
 from controller.replicas.disruption_budget import BudgetCache
 from controller.replicas.revisions import delete_revisions
-from controller.runtime.actions import Delete, Patch, Plan, Restart
-from controller.runtime.execute.deletes import Found, Judge
+from controller.runtime.actions import Delete, Patch, Pause, Plan
+from controller.runtime.execute.deletes import Found, Judge, Judged
 from controller.runtime.execute.refusals import Owner, Refusals
 from informers.meta import KubeObject, ObjectKey, ObjectMeta
 from informers.resource import Resource
@@ -44,17 +45,22 @@ T = TypeVar("T", bound=KubeObject)
 _NO_VM: Final = VirtualMachine()
 
 
-def obstacle(action: Delete | Restart | Patch, found: Found, now: datetime) -> str:
-    """Return the reason why the VM must not be deleted now, or its VMI must not be restarted or get a label, or ""."""
+def obstacle(action: Judged, found: Found, now: datetime) -> str:
+    """Return the reason why the VM must not be deleted now, or must not rest, or its VMI must not be restarted, paused
+    or get a label, or "".
+    """
     try:
-        if isinstance(action, Patch):
+        if isinstance(action, Patch) and action.resource is VMIS:
             return unapplied(found[VMS], found[VMIS]) if VMS in found and VMIS in found else "its instance is gone"
         vm, vmi = _decoded(VMS, found), _decoded(VMIS, found)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return UNREADABLE
     if isinstance(action, Delete) and action.resource is VMS:
         return reason_to_keep(vm or _NO_VM, vmi, now)
-    if action.member is not None and action.member.must_ask and not asks_for_restart(vm or _NO_VM):
+    if isinstance(action, Pause) and (vm is None or is_deleting(vm) or not is_to_be_paused(vm.metadata)):
+        return "it is no standby any more"
+    member = None if isinstance(action, Patch | Pause) else action.member
+    if member is not None and member.must_ask and not asks_for_restart(vm or _NO_VM):
         return "KubeVirt does not ask for its restart any more"
     return delicate_reason(vm or _NO_VM, vmi, now, may_interrupt_resizing=True)
 
@@ -96,7 +102,7 @@ class PoolRules(Struct, frozen=True):
         if owner is None:
             return None
         members = self.rosters.read(owner.metadata, now)
-        revisions = owned_by(owner.metadata, stores.revisions, OWNER_UID)
+        revisions = owned_by(owner.metadata, stores.revisions)
         migrates = self.limits.migrations and asks_for_migrations(owner)
         return Snapshot(
             owner=owner,
@@ -114,7 +120,7 @@ class PoolRules(Struct, frozen=True):
             refused=self.refusals.waiting(Owner(key, owner.metadata.uid, owner.metadata.generation), (VMS, VMIS), now),
             live=self.live.follow(key, members, now, migrates=migrates),
             budgets=self.budgets.read(self.resource, owner),
-            migrations=owned_by(owner.metadata, self.migrations, OWNER_UID) if self.migrations is not None else None,
+            migrations=owned_by(owner.metadata, self.migrations) if self.migrations is not None else None,
         )
 
     def plan_absent(self, key: ObjectKey) -> Plan:

@@ -5,6 +5,7 @@ the pool never has too many VMs. For scale-in, a terminating VM counts as alread
 second VM in place of a VM that is still terminating.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec.structs import replace
@@ -21,16 +22,16 @@ from controller.pool.members.revisions import plan_revision
 from controller.pool.members.select import Candidates, choose_for_removal
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.rollout.partition_steps import template_below
-from controller.pool.rollout.successors import body_of
+from controller.pool.rollout.successors import STANDING, SUBSTITUTED, body_of, template_for
 from controller.pool.spec.indexing import own_disks
 from controller.pool.spec.intent import Intent
 from controller.pool.spec.naming import free_ordinals, name_of
 from controller.pool.spec.policies import Strategy
+from controller.pool.standby import missing_standbys, plan_wakes, to_wake
 from controller.pool.substitutes import choose_leavers, is_substitute
-from controller.runtime.actions import Confirm, Create, Notice, Plan, Stage, join, waiting
+from controller.runtime.actions import Confirm, Create, Notice, Plan, Stage, join, stage_of, waiting
 from controller.runtime.waits import Why
-from informers.meta import ObjectKey, labels_of
+from informers.meta import NO_LABELS, ObjectKey, labels_of
 
 NAMES_TAKEN: Final = "NamesTaken"
 
@@ -86,30 +87,48 @@ def _wait_for_adoption(situation: Situation, unowned: list[VirtualMachine]) -> P
 
 
 def _scale_out(situation: Situation, missing: int) -> Plan:
-    """Plan the creation of missing VMs. If the creates probably fail, their failure does not stop the update."""
-    snapshot, target, revisions = situation.snapshot, situation.target, situation.revisions
-    owner = snapshot.owner.metadata
+    """Plan the creation of missing VMs, or wake standbys in their place (P32). If the creates probably fail, their
+    failure does not stop the update.
+    """
+    snapshot, target = situation.snapshot, situation.target
     why = f"{target.wanted - missing} of {target.wanted} VMs exist"
-    creates = []
-    ordinals, has_strangers = _free_slots(snapshot, min(missing, snapshot.limits.burst))
-    newest = revisions.current, revisions.template
-    below = template_below(situation)
     # The last of the missing VMs are the substitutes (P28).
     regular = missing - max(target.substitutes - len(situation.members.where(is_substitute)), 0)
-    for number, ordinal in enumerate(ordinals):
-        revision, template = below if ordinal < target.partition else newest
-        body = body_of(situation, ordinal, revision, template, is_substitute=number >= regular)
+    woken = to_wake(situation, missing)
+    left, room, limit = missing - len(woken), missing, snapshot.limits.max_replicas
+    if situation.standby and limit:
+        room = max(limit - len(snapshot.members), 0)  # outdated standbys leave first
+    number = min(left, room, snapshot.limits.burst)
+    marks = [SUBSTITUTED if each >= regular - len(woken) else NO_LABELS for each in range(number)]
+    creation = _creation(situation, marks, why, essential=not is_scale_out_refused(situation))
+    held = f"{left - number} more creates wait for the next pass" if number < left else ""
+    return join((plan_wakes(situation, woken, regular), Plan(stages=creation), waiting(held)))
+
+
+def plan_new_standbys(situation: Situation) -> Plan:
+    """Plan the creation of standbys. Their failure stops nothing."""
+    number = 0 if unowned_vms(situation) else min(missing_standbys(situation), situation.snapshot.limits.burst)
+    why = "a standby VM is missing"
+    return Plan(stages=_creation(situation, [STANDING] * number, why, essential=False)) if number else Plan()
+
+
+def _creation(situation: Situation, marks: list[Mapping[str, str]], why: str, *, essential: bool) -> tuple[Stage, ...]:
+    """Return the stages that create a VM with each of these marks, with the smallest free ordinals."""
+    snapshot, owner = situation.snapshot, situation.pool
+    creates = []
+    ordinals, has_strangers = _free_slots(snapshot, len(marks)) if marks else ([], False)
+    for mark, ordinal in zip(marks, ordinals, strict=False):
+        revision, template = template_for(situation, ordinal)
+        body = body_of(situation, ordinal, revision, template, mark)
         key = ObjectKey(owner.namespace, name_of(owner.name, ordinal))
         # The new VM must not use the disk of an earlier VM with the same name, because the garbage collector will
         # delete this disk.
         disks = reusable_disks(owner, own_disks(template, ordinal))
         create = Create(resource=VMS, key=key, body=body, owner_uid=owner.uid, why=why, reusable_disks=disks)
         creates.append(replace(create, usable=usable_disks(situation.intent, owner.name)))
-    held = f"{missing - len(creates)} more creates wait for the next pass" if len(creates) < missing else ""
-    creation = Stage(tuple(creates), essential=not is_scale_out_refused(situation))
     confirmation = (_confirmation(snapshot),) if has_strangers else ()
-    stages = (*confirmation, *plan_revision(snapshot, revisions), creation)
-    return replace(waiting(held), stages=stages)
+    revision_first = plan_revision(snapshot, situation.revisions) if creates else ()
+    return (*confirmation, *revision_first, *stage_of(creates, essential=essential))
 
 
 def _free_slots(snapshot: Snapshot, number: int) -> tuple[list[int], bool]:
@@ -171,7 +190,7 @@ def _scale_in(situation: Situation, staying: Machines, surplus: int) -> Plan:
     elif len(deletes) < surplus:
         waits = waiting(f"{surplus - len(deletes)} more deletes wait for the next pass")
     return Plan(
-        stages=(*add_finalizers(unsafe), *((Stage(deletes),) if deletes else ())),
+        stages=(*add_finalizers(unsafe), *stage_of(deletes, essential=True)),
         notices=(
             *((_surplus_notice(situation, candidates, undeletable, unfinished),) if undeletable > 0 else ()),
             *held_notices(pattern, delicate),

@@ -1,7 +1,7 @@
 """The status of a pool (P7, P17) and its Events (P18) after a reconciliation.
 
-The numbers of VMs come from the newest snapshot. A terminating VM still counts as a replica. The module `health`
-summarises the pool in one word, and finds the first problem.
+The numbers of VMs come from the newest snapshot. A terminating VM still counts as a replica, and a claimed one does not
+(P33). Nor does a standby (P32). The module `health` summarises the pool in one word, and finds the first problem.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,8 +11,10 @@ from msgspec.structs import replace
 
 from controller.apimachinery.conditions import Condition
 from controller.apimachinery.field_error import FieldError
+from controller.kubevirt.annotations import IN_SERVICE
 from controller.kubevirt.pool_types import PoolStatus
 from controller.kubevirt.resources import VMIS, VMS
+from controller.kubevirt.standby import is_beside
 from controller.kubevirt.vms import is_deleting, is_ready
 from controller.pool.failures import (
     VIRTUAL_MACHINE_FAILURE,
@@ -45,6 +47,7 @@ from controller.runtime.actions import (
     Notice,
     Outcome,
     Patch,
+    Pause,
     Postponed,
     Rejected,
     Restart,
@@ -63,6 +66,7 @@ _EVENT_TEXTS: Final[Mapping[type, tuple[str, str, str]]] = {
     Delete: ("SuccessfulDelete", "Deleted", "deleting"),
     ThreeWayMerge: ("SuccessfulUpdate", "Updated", "updating"),
     Restart: ("SuccessfulUpdate", "Restarted", "restarting"),
+    Pause: ("SuccessfulUpdate", "", "pausing or unpausing"),
 }
 """For each type of action: the Event's reason after a success, and the texts of the messages for success and failure.
 """
@@ -73,7 +77,8 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome], waits: Waits = 
     `snapshot` after the writes.
     """
     old = snapshot.owner.status or PoolStatus()
-    members, situation = snapshot.members, situation_of(snapshot)
+    members = snapshot.members.where(lambda each: not is_beside(each.vm, each.vmi, snapshot.now))
+    situation = situation_of(snapshot)
     failure = pool_failure(snapshot, without_budgets(outcomes), valid=isinstance(situation, Situation))
     ours = {
         REPLICA_FAILURE: failure,
@@ -92,13 +97,13 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome], waits: Waits = 
     status = replace(
         status,
         updated_replicas=len(members.where(lambda each: _counts_as_updated(revisions, each))),
-        label_selector=str(situation.intent.selector),
-        current_revision=oldest_in_use(snapshot, revisions),
+        label_selector=_pod_selector(situation),
+        current_revision=oldest_in_use(replace(snapshot, members=members), revisions),
         update_revision=revisions.current,
     )
     health = health_of(situation, failure, waits)
     health = with_return(health, situation.target, revisions.current, situation.revisions.current)
-    return with_health(status, snapshot, health, ours)
+    return with_health(status, snapshot, health, ours, most_unavailable=situation.most_unavailable)
 
 
 def transition_notices(old: PoolStatus | None, new: PoolStatus) -> tuple[Notice, ...]:
@@ -145,6 +150,8 @@ def _notice_of(outcome: Outcome) -> Notice | None:
     success, done, doing = texts
     subject = f"{action.resource.kind.replace('VirtualMachine', 'VM').replace('VMInstance', 'VMI')} {action.key}"
     match outcome:
+        case Done(action=Pause()):
+            return None  # the Events about standbys tell it
         case Done() | AlreadyThere():
             why = f": {action.why}" if isinstance(action, Delete | Restart | ThreeWayMerge) else ""
             # A delete in the foreground also deletes the disks of the VM. One-shot pools do so all day.
@@ -155,6 +162,9 @@ def _notice_of(outcome: Outcome) -> Notice | None:
             return Notice(reason=held_reason(cause), message=message, once=f"{uid} successor refused")
         case Postponed() if is_failure(outcome):
             return Notice(reason="FailedCreate", message=outcome.message, once=f"postponed {outcome.reason}")
+        case Unserved(action=Pause()):
+            message = f"{subject} waits, and so do other standby VMs: {outcome.message}"
+            return Notice(reason="FailedUpdate", message=message, once=f"unserved: {outcome.action.subresource}")
         case Unserved():
             message = f"{subject} waits for a restart, and so do others of its run strategy: {outcome.message}"
             return Notice(reason="FailedUpdate", message=message, once=f"unserved: {outcome.action.why}")
@@ -163,6 +173,16 @@ def _notice_of(outcome: Outcome) -> Notice | None:
             return Notice(reason=reason, message=f"Error {doing} {subject}: {outcome.message}")
         case _:
             return None
+
+
+def _pod_selector(situation: Situation) -> str:
+    """Return the selector for autoscalers. It leaves out the Pods of standbys if they have the label (P32)."""
+    intent, text = situation.intent, str(situation.intent.selector)
+    return (
+        f"{text},{IN_SERVICE} notin (false)"
+        if intent.standbys and IN_SERVICE in intent.template.machine_labels
+        else text
+    )
 
 
 def _counts_as_updated(revisions: Revisions, machine: Machine) -> bool:

@@ -9,23 +9,21 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from controller.kubevirt import vmis
 from controller.kubevirt.annotations import MAX_UNHEALTHY, SUBSTITUTE, is_marked
-from controller.kubevirt.problems import Problem
+from controller.kubevirt.problems import Problem, lost_node_problem
 from controller.kubevirt.resources import VMS
 from controller.pool.leaving.claims import by_name
 from controller.pool.leaving.deletes import MAX_NOTICES
-from controller.pool.members.ledger import is_known_loss, lost_at, lost_members, lost_since, outage_of
+from controller.pool.members.ledger import LONG_AGO, is_known_loss, lost_at, lost_members, lost_since, outage_of
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.situation import Situation
 from controller.pool.members.unready_periods import STEADY
 from controller.replicas.conditions import machines_wait
-from controller.replicas.draining import time_text
 from controller.replicas.notes import plan_note, wake_at
 from controller.runtime.actions import Notice, Plan, join, waiting
 
 SUBSTITUTES_HELD: Final = "SubstitutesHeld"
-NODE_LOST: Final = "NodeLost"
+WAITS_FOR_POD: Final = "KubeVirt starts it again when the node is back or its Pod is gone"
 
 
 def plan_lost(situation: Situation) -> Plan:
@@ -87,17 +85,18 @@ def choose_leavers(situation: Situation) -> tuple[Machines, int, Plan]:
     if not unproven:
         return substitutes, surplus, Plan()
     held = f"{machines_wait(unproven, 'substitute ')} until the others have been ready for {seconds} s"
-    waits = wake_at((found.ends_at,) if found.ends_at is not None else (), situation.now)
+    waits = wake_at([found.ends_at], situation.now)
     return substitutes, surplus - unproven, join((waits, waiting(held)))
 
 
 def lost_problem(situation: Situation, machine: Machine) -> Problem | None:
-    """Return the problem of a lost VM, or None if the VM is not lost, or the pool has no substitutes."""
-    after = situation.intent.substitute_lost_after
-    if after is None or not is_known_loss(machine, after, situation.now):
+    """Return the problem of a lost VM, or None. Without substitutes, a VM is lost only if its node is known to be
+    silent, and it is only named.
+    """
+    after = situation.intent.substitute_lost_after or LONG_AGO
+    if machine.vmi is None or not is_known_loss(machine, after, situation.now):
         return None
-    node = vmis.node_of(machine.vmi) if machine.vmi is not None else ""
-    return Problem(machine.metadata.name, NODE_LOST, f"its node {node} does not answer", lost_since(machine))
+    return lost_node_problem(machine.vmi, machine.metadata.name, lost_since(machine), WAITS_FOR_POD)
 
 
 def first_lost_problem(situation: Situation) -> str:
@@ -109,6 +108,5 @@ def first_lost_problem(situation: Situation) -> str:
 
 
 def _notice_of(machine: Machine, problem: Problem) -> Notice:
-    since = f" since {time_text(problem.since)}" if problem.since is not None else ""
-    message = f"virtual machine {problem.name} is lost: {problem.detail}{since}"
+    message = f"virtual machine {problem.name} is lost: {problem.detail}"
     return Notice(reason="VMLost", message=message, once=machine.vmi.metadata.uid if machine.vmi is not None else "")

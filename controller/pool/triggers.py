@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from controller.apimachinery.conditions import find_true
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import IN_SERVICE, POOL_UID, REVISION_NAME
+from controller.kubevirt.annotations import IN_SERVICE, REVISION_NAME
 from controller.kubevirt.busy import BEFORE_ALL, busy_mark
 from controller.kubevirt.delicate import delicate_reason, delicate_reason_of_vmi
 from controller.kubevirt.live_updates import is_seen, migrations_of, restart_required
@@ -23,13 +23,13 @@ from controller.kubevirt.vms import (
     start_failures_of,
 )
 from controller.pool.members.snapshot import former_pool_of
-from controller.pool.spec.naming import parse_name
 from controller.replicas.catalogue import Place, own_annotations
 from controller.replicas.draining import is_draining
+from controller.replicas.revisions import former_pool_of_revision
 from controller.replicas.triggers import controller_key
 from controller.replicas.wrong_annotations import wrong_on
 from controller.runtime.triggers import Wake, wakes_of
-from informers.meta import ObjectKey, controller_of, labels_of
+from informers.meta import ObjectKey, labels_of
 from informers.store import Change, StoreView
 
 
@@ -52,8 +52,7 @@ def pools_of_vmi(change: Change[VirtualMachineInstance], vms: StoreView[VirtualM
 def pools_of_revision(change: Change[ControllerRevision]) -> Iterable[Wake]:
     """Return the pool that controls the revision, and the pool that controlled the revision before the change.
 
-    If no controller owns a former revision of a pool, return the pool that the name of the revision suggests. If
-    this name is cut or has a digest, this pool does not exist, and its absence lets the revision be found.
+    If no controller owns a former revision of a pool, return the pool of `former_pool_of_revision`.
     """
     return wakes_of(change, _pools_of_revision, decides_by=_revision_fields)
 
@@ -71,11 +70,7 @@ def _pools_of(vm: VirtualMachine) -> Iterable[ObjectKey]:
 
 
 def _pools_of_revision(revision: ControllerRevision) -> Iterable[ObjectKey]:
-    meta = revision.metadata
-    if POOL_UID not in labels_of(meta) or controller_of(meta) is not None:
-        return controller_key(meta, POOL_KIND)
-    parsed = parse_name(meta.name)
-    return (ObjectKey(meta.namespace, parsed[0] if parsed is not None else meta.name),)
+    return former_pool_of_revision(revision) or controller_key(revision.metadata, POOL_KIND)
 
 
 def _decision_fields(vm: VirtualMachine) -> tuple[object, ...]:
@@ -135,6 +130,7 @@ def _rollout_fields(vmi: VirtualMachineInstance) -> tuple[object, ...]:
         delicate_reason_of_vmi(vmi),
         migrations_of(vmi),
         busy_mark(vmi.metadata),
+        vmis.must_leave_node(vmi),
         problem_state_of_vmi(vmi),
         wrong_on(vmi.metadata, Place.VMI_OF_VM),
     )

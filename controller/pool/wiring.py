@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-from controller.apimachinery.indexes import NAMESPACE, by_namespace
+from controller.apimachinery.indexes import NAMESPACE, UID, by_namespace, by_uid
 from controller.assembly import Assembly, Cache, Parts, on_removal, queue_of, wakes
 from controller.assembly import assemble as assemble_kind
 from controller.config.modes import Mode
@@ -37,7 +37,7 @@ CACHES: Final = {
     VMS: Cache(VM_INDEXES, without_foreign_annotations),
     CONTROLLER_REVISIONS: Cache(REVISION_INDEXES, transform=kept_revision),
 }
-OWNER_CACHE: Final = Cache({BUDGET_NAMESPACE: by_budgeted_namespace}, without_foreign_annotations)
+OWNER_CACHE: Final = Cache({UID: by_uid, BUDGET_NAMESPACE: by_budgeted_namespace}, without_foreign_annotations)
 
 
 def rules_of(

@@ -47,10 +47,7 @@ PAUSE_S = 1.0
 
 
 class NeededKind(Struct, frozen=True):
-    """A resource that the API server has to serve, or else the `remedy`.
-
-    The controller starts without one that `is_optional`. `other_versions` are supported, but not used in this cluster.
-    """
+    """What the API server has to serve unless it `is_optional`, or else the `remedy`."""
 
     resource: Resource[Any]
     remedy: str
@@ -104,10 +101,7 @@ def _remedy(kind: Kind[Any], mode: str) -> str:
 
 
 async def resolve(client: Requests, config: Config, *, wait_s: float = WAIT_S) -> Config:
-    """Return the configuration with the mode, the versions and the namespace of the lease in this cluster.
-
-    Wait until the API server answers. Raise StartupError, or SeveralLeases.
-    """
+    """Wait for the API server, and choose mode, versions and lease namespace. Raise StartupError, SeveralLeases."""
     async with _errors_as_problems():
         await reach(client, wait_s=wait_s)
         for choose in (decide_mode, with_served_versions, with_lease_namespace):
@@ -153,7 +147,6 @@ async def _missing_permissions(client: Requests, needed: Sequence[Permission]) -
 
 @asynccontextmanager
 async def _errors_as_problems() -> AsyncIterator[None]:
-    """Raise a StartupError with the problem if a request in the `with` block fails."""
     try:
         yield
     except Unauthorized as error:
@@ -219,10 +212,7 @@ _decode_definition = msgspec.json.Decoder(_Definition).decode
 
 
 async def missing_kind(client: Requests, kind: NeededKind, *, deadline: float) -> tuple[Problem, ...]:
-    """Return the problem with a kind that is not served. Raise ApiError.
-
-    If it may be served soon, wait for the kind until `deadline`, a time of the running loop.
-    """
+    """Return the problem if a kind is not served until `deadline`, a time of the running loop. Raise ApiError."""
     reported = False
     while not await is_served(client, kind.resource.group_path, kind.resource.plural):
         problem, is_final = await _why_unserved(client, kind)

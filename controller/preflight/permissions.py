@@ -58,10 +58,7 @@ def check_permissions(config: Config) -> tuple[Permission, ...]:
 
 
 def optional_permissions(config: Config) -> tuple[Permission, ...]:
-    """Return the permissions to read whether KubeVirt changes running VMs.
-
-    With watched namespaces, a ClusterRole is needed for nothing else. So the namespace of KubeVirt must be known.
-    """
+    """Return those to read KubeVirt's strategy, which with watched namespaces need the namespace of KubeVirt."""
     is_limited = bool(config.watch_namespaces) and not config.kubevirt_namespace
     if is_limited or check_permissions(config):
         return ()

@@ -57,10 +57,7 @@ _VERSION: Final = re.compile(r"v?(\d{1,4})\.(\d{1,4})\.")
 
 
 def check_version(config: Config, installation: Installation) -> tuple[str, ...]:
-    """Return a problem if a KubeVirt is too old for the mode `takeover`, and otherwise only warn.
-
-    A KubeVirt whose version is not known, as in a development build, is not checked.
-    """
+    """Return a problem if a known KubeVirt is too old for `takeover`. Only warn in the other modes."""
     problems = []
     for kubevirt in installation.kubevirts if isinstance(installation, Found) else ():
         text = version_of(kubevirt)

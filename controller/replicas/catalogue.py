@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.kubevirt import annotations as names
-from controller.kubevirt.busy import TIME_PATTERN, time_of
+from controller.kubevirt.busy import CLAIMANT_PATTERN, TIME_PATTERN, time_of
 from informers.meta import KubeObject, ObjectMeta, annotations_of
 
 T = TypeVar("T", bound=KubeObject)
@@ -46,13 +46,20 @@ class Value(Struct, frozen=True):
 class Annotation(Struct, frozen=True):
     """An annotation that belongs on the objects of `on`. If the value is `OPAQUE`, only vmherd writes the annotation.
 
-    `otherwise` completes the sentence "the value is not valid, so ...". It is empty if every value is valid.
+    `otherwise` completes the sentence "the value is not valid, so ...". It is empty if every value is valid. If it
+    `stops` the work, a wrong value is told before all others.
     """
 
     name: str
     on: tuple[Place, ...]
     value: Value
     otherwise: str = ""
+    stops: bool = False
+
+    @property
+    def harm(self) -> int:
+        """The rank of a wrong value: the first stops the work, and the last counts as the usual value."""
+        return 0 if self.stops else 2 if self.otherwise.startswith("it counts as ") else 1
 
 
 LOWEST, HIGHEST = -(2**31), 2**31 - 1
@@ -63,7 +70,8 @@ _AMOUNT: Final = "([1-9][0-9]{0,8}|[1-9][0-9]?%|100%)"
 FLAG: Final = Value('"true" or "false"', "true|false")
 INTEGER: Final = Value("an integer", _NUMBER, low=LOWEST)
 COUNT: Final = Value("0 or more", _NUMBER, low=0)
-SECONDS: Final = Value("a number of seconds from 1", _NUMBER, low=1)
+SECONDS_OR_NONE: Final = Value("plain seconds, such as 60, or 0", _NUMBER, low=0)
+SECONDS: Final = Value("plain seconds, such as 60", _NUMBER, low=1)
 AMOUNT: Final = Value('a number from 1, or "1%" to "100%"', _AMOUNT)
 
 
@@ -85,7 +93,9 @@ STEPS: Final = Value(
     f"{_STEP}(,{_STEP}){{0,9}}",
 )
 TIME: Final = Value("a time such as 2026-01-31T17:00:00Z", TIME_PATTERN, parse=time_of)
+CLAIMANT: Final = Value("1 to 253 characters without spaces, such as job-123", CLAIMANT_PATTERN)
 DISRUPTION: Final = Value('"live", "restart" or "recreate"', "live|restart|recreate")
+REST_MODE: Final = Value('"stopped" or "paused"', "stopped|paused")
 STALLED: Final = Value('"stalled"', "stalled")
 FINISHED: Final = Value('"finished"', "finished")
 PROCEED: Final = Value('"proceed"', "proceed|done|held.*")
@@ -102,9 +112,15 @@ CATALOGUE: Final = (
     Annotation(names.PROTECT, _MEMBERS, FLAG, "it is protected"),
     Annotation(names.DELETION_COST, _MEMBERS, INTEGER, "it counts as 0"),
     Annotation(names.BUSY_UNTIL, _MACHINES, TIME, "it counts as busy"),
-    Annotation(names.ROLLING_UPDATE, _SET, ROLLING, "outdated VMIs are not replaced"),
-    Annotation(names.MIN_READY, _POOL, COUNT, "it counts as 0"),
-    Annotation(names.PARTITION, _POOL, STEPS, "nothing is rolled out"),
+    Annotation(names.CLAIMED_BY, (Place.VM,), CLAIMANT, "it is claimed"),
+    Annotation(names.CLAIMED_UNTIL, (Place.VM,), TIME, "the claim has no end"),
+    Annotation(names.MAX_CLAIMED, _POOL, COUNT, "it counts as ten times spec.replicas, and as 10 at least"),
+    Annotation(names.STANDBY, _POOL, AMOUNT, "there is no standby VM"),
+    Annotation(names.STANDBY_MODE, _POOL, REST_MODE, 'it counts as "stopped"'),
+    Annotation(names.REUSE, _POOL, FLAG, 'it counts as "false"'),
+    Annotation(names.ROLLING_UPDATE, _SET, ROLLING, "outdated VMIs are not replaced", stops=True),
+    Annotation(names.MIN_READY, _POOL, SECONDS_OR_NONE, "it counts as 0"),
+    Annotation(names.PARTITION, _POOL, STEPS, "nothing is rolled out", stops=True),
     Annotation(names.MAX_UNHEALTHY, _POOL, AMOUNT, "it counts as 50%"),
     Annotation(names.MOST_DISRUPTIVE, _POOL, DISRUPTION, "it counts as live"),
     Annotation(names.MIGRATE, _POOL, FLAG, 'it counts as "false"'),
@@ -120,17 +136,20 @@ CATALOGUE: Final = (
     Annotation(names.DRAIN_SECONDS, _OWNERS, SECONDS, "it counts as 600"),
     Annotation(names.DRAINED, _MEMBERS, FLAG, "the VM goes on to drain"),
     Annotation(names.DISRUPTION_BUDGET, _OWNERS, AMOUNT, "it counts as 1"),
-    Annotation(names.TAKEOVER, _POOL, PROCEED, "the first update waits"),
+    Annotation(names.TAKEOVER, _POOL, PROCEED, "the first update waits", stops=True),
     Annotation(names.ADOPTED_TEMPLATE, _SET, OPAQUE),
     Annotation(names.HEALED, _POOL, OPAQUE),
     Annotation(names.RECREATED, _POOL, OPAQUE),
     Annotation(names.UNREADY, _POOL, OPAQUE),
     Annotation(names.PARTITION_REVISION, _POOL, OPAQUE),
     Annotation(names.PARTITION_STEP, _POOL, OPAQUE),
+    Annotation(names.SCOUTED, _POOL, OPAQUE),
     Annotation(names.RELEASED, _OWNERS, OPAQUE),
     Annotation(names.READY_REVISION, _OWNERS, OPAQUE),
     Annotation(names.ROLLED_BACK, _OWNERS, OPAQUE),
+    Annotation(names.HISTORY, _OWNERS, OPAQUE),
     Annotation(names.DRAINING, _MACHINES, OPAQUE),
+    Annotation(names.STANDBY_STATE, (Place.VM,), OPAQUE),
     Annotation(names.EARLY_FAILURES, (Place.VMI,), OPAQUE),
 )
 """What each annotation means, with an example, is in `tools/reference/annotations.md.in`."""

@@ -1,7 +1,7 @@
 """The conditions that the controller sets in the same way for every kind (R11).
 
-The controller removes a condition from the status when the condition is no longer true. The controller never sets the
-status of a condition to "False".
+The controller removes a condition from the status when the condition is no longer true. Only `Available` and
+`Progressing` are always there, with another status, as on Deployments.
 """
 
 from collections.abc import Callable
@@ -20,6 +20,10 @@ REPLICA_BACK_OFF: Final = "ReplicaBackOff"
 RECONCILING: Final = "Reconciling"
 STALLED: Final = "Stalled"
 """The conditions of kstatus. Many tools read them, see `kstatus`."""
+
+AVAILABLE: Final = "Available"
+PROGRESSING: Final = "Progressing"
+"""The conditions of Deployments."""
 
 DEADLINE: Final = "ProgressDeadlineExceeded"
 """The reason of `Stalled` if a VM or a write has exceeded the progress deadline."""

@@ -42,9 +42,9 @@ from controller.runtime.actions import (
     Patch,
     Plan,
     Rejected,
-    Stage,
     Unknown,
     join,
+    stage_of,
 )
 from controller.runtime.triggers import Wake, wakes_of
 from informers.errors import Conflict, StatusError
@@ -267,7 +267,7 @@ def with_budget(
         write = _update(owner, budgets.resource, own, labels, count(), unavailable=settings.budget)
     else:
         write = _delete(own, useless) if own is not None else None
-    return join((Plan(stages=(Stage((write,), essential=False),)), plan)) if write is not None else plan
+    return join((Plan(stages=stage_of([write])), plan)) if write is not None else plan
 
 
 def _update(

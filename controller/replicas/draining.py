@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from controller.apimachinery.conditions import time_text
 from controller.apimachinery.label_selectors import Selector
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import DRAINED, DRAINING, IN_SERVICE, is_marked
@@ -24,7 +25,19 @@ from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import template_labels_of
 from controller.replicas.notes import wake_at
-from controller.runtime.actions import AnyResource, Cause, Delete, Notice, Patch, Plan, Restart, Stage, join, waiting
+from controller.runtime.actions import (
+    AnyResource,
+    Cause,
+    Delete,
+    Notice,
+    Patch,
+    Plan,
+    Restart,
+    Stage,
+    join,
+    stage_of,
+    waiting,
+)
 from controller.runtime.members.groups import Member, Members
 from informers.meta import ObjectMeta, annotations_of, labels_of
 from informers.objects import PatchType
@@ -113,7 +126,7 @@ def drain_of(time: timedelta | None, guest: Guest, cause: str, now: datetime) ->
     mark = mark_of(guest.meta)
     if not guest.instance or time is None:
         return None
-    latest, is_answered = _whole(now + time), is_marked(guest.meta, DRAINED)
+    latest, is_answered = whole(now + time), is_marked(guest.meta, DRAINED)
     is_own = mark is not None and (mark.instance == guest.instance or mark.cause == cause == HEALING)
     if mark is None or not is_own or (mark.until > latest and not is_answered):
         return Drain(guest, Mark(cause, latest, guest.instance), is_new=True)
@@ -161,7 +174,7 @@ def drain_first(
     overdue = (_notice(each) for each in drains if each.is_over)
     notices = (*told, *_cancelled(zip(ended, removals, strict=True)), *overdue)
     writes = Plan(
-        stages=(*((Stage(patches, essential=False),) if patches else ()), *_without(plan, postponed, guests)),
+        stages=(*stage_of(patches), *_without(plan, postponed, guests)),
         notices=(*plan.notices, *notices[:MAX_NOTICES]),
         waits=plan.waits,
         requeue_after_s=plan.requeue_after_s,
@@ -283,10 +296,6 @@ def _instance(vmi: VirtualMachineInstance | None) -> str:
     return vmi.metadata.uid if vmi is not None and runs else ""
 
 
-def _whole(time: datetime) -> datetime:
-    """Return the next whole second, because a mark has no smaller unit."""
-    return (time + timedelta(microseconds=999_999)).replace(microsecond=0)
-
-
-def time_text(time: datetime) -> str:
-    return f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+def whole(time: datetime) -> datetime:
+    """Return the next whole second in UTC, because marks and records have no smaller unit."""
+    return (time.astimezone(UTC) + timedelta(microseconds=999_999)).replace(microsecond=0)

@@ -1,26 +1,37 @@
-"""The state of a set or pool in one word, and the conditions `Reconciling` and `Stalled` (R11, P17).
+"""The state of a set or pool in one word, and the conditions that tools wait for (R11, P17).
 
-Helm, Flux, Argo CD and other tools wait for these two conditions, with the rules of kstatus: an object with the
+Helm, Flux, Argo CD and other tools wait for `Reconciling` and `Stalled`, with the rules of kstatus: an object with the
 condition `Reconciling` is in progress, and an object with the condition `Stalled` has failed. An object with neither
-condition is as its spec asks. At most one of the two conditions is true.
+condition is as its spec asks. At most one of the two conditions is true. `Available` and `Progressing` mean what they
+mean on a Deployment, for `kubectl wait`.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import chain
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from controller.apimachinery.conditions import Condition, find_true, merge_conditions, with_timezone
+from controller.apimachinery.conditions import Condition, find_true, merge_conditions, time_text, with_timezone
 from controller.apimachinery.field_error import INVALID_SPEC
-from controller.kubevirt.problems import Problem, terminating_problem, text_of
-from controller.replicas.conditions import DEADLINE, RECONCILING, REPLICA_FAILURE, STALLED
+from controller.kubevirt.problems import Problem, foreign_finalizers, terminating_problem, text_of
+from controller.replicas.conditions import (
+    AVAILABLE,
+    DEADLINE,
+    PROGRESSING,
+    RECONCILING,
+    REPLICA_FAILURE,
+    REPLICA_PAUSED,
+    STALLED,
+)
 from controller.replicas.wrong_annotations import Wrong, problem_of
 from controller.runtime.actions import Plan
 from controller.runtime.members.groups import Members
-from controller.runtime.waits import Wait
+from controller.runtime.waits import Wait, Why
 
 S = TypeVar("S", bound=Struct)
 
@@ -135,33 +146,37 @@ def health_of(
     deadline: timedelta,
     failure: Condition | None,
     late: str = "",
-    aside: str = "",
+    asides: Iterable[str] = (),
 ) -> Health:
     """Return the state of a valid set or pool.
 
     `troubles` are the problems of its VMs, the most important first. `deadline` is the progress deadline. `failure` is
-    the new condition `ReplicaFailure`, or None. `late` says which live change has missed the deadline. `aside` is a
-    problem that is no failure of the set or pool. A missed deadline of a VM comes before the stall of a wait.
+    the new condition `ReplicaFailure`, or None. `late` says which live change has missed the deadline. `asides` are
+    problems that are no failures of the set or pool, or "". A missed deadline of a VM comes before the stall of a wait.
     """
     old = snapshot.owner.status
     conditions = old.conditions if old is not None else None
-    now, texts = snapshot.now, texts_of(conditions)
+    texts = [*texts_of(conditions), *(problem.text for problem, _ in troubles)]
+    now, troubles = snapshot.now, [(problem.after(texts), since) for problem, since in troubles]
+    slow = [problem.text for problem, _ in troubles if problem.is_slow]
+    troubles = [each for each in troubles if not each[0].is_slow]
     overdue = next((problem for problem, since in troubles if is_overdue(since, now, deadline)), None)
     # The condition in the present status has the time of the first failure.
     first = find_true(conditions, REPLICA_FAILURE) if failure is not None else None
     stall = _stall_of_waits(waits, conditions) or (Stall(DEADLINE, late) if late else None)
     if overdue is not None:
-        stall = Stall(DEADLINE, overdue.text_after(texts))
+        stall = Stall(DEADLINE, overdue.text)
     elif first is not None and is_overdue(with_timezone(first.last_transition_time), now, deadline):
         stall = Stall(DEADLINE, text_of(failure))
     if stall is not None:
         return Health(Word.DEGRADED, stall.message, stall)
     if failure is not None:
         return Health(Word.DEGRADED, text_of(failure))
-    problem = troubles[0][0].text_after(texts) if troubles else ""
+    problem = troubles[0][0].text if troubles else ""
     previous = word_of(old.printable_status, conditions) if old is not None else ""
     word = activity.word(has_problem=bool(problem), previous=previous)
-    return Health(word, problem or aside or _held(waits, old))
+    aside = next(filter(None, (*asides, *slow[:1])), "")
+    return Health(word, problem or aside or _held(waits, old, now))
 
 
 def _stall_of_waits(waits: Waits, conditions: Iterable[Condition] | None) -> Stall | None:
@@ -172,20 +187,49 @@ def _stall_of_waits(waits: Waits, conditions: Iterable[Condition] | None) -> Sta
     return Stall(old.reason or "", old.message or "") if old is not None and is_kept else None
 
 
-def _held(waits: Waits, old: Any) -> str:
-    """Return the first wait that only a user can end, or ""."""
+def _held(waits: Waits, old: Any, now: datetime) -> str:
+    """Return the first wait that only a user can end, or "". What a setting asks for comes after the others."""
+    said = (old.problem or "") if old is not None else ""
     if waits is None:
-        return (old.problem or "") if old is not None else ""
-    return next((each.text for each in waits if each.needs_user), "")
+        return said
+    asks = (each for each in waits if each.why in (Why.BY_HAND, Why.CHOICE))
+    first = next(chain((each for each in waits if each.needs_user), asks), None)
+    return dated(first.text, said, now) if first is not None else ""
+
+
+_DATED: Final = re.compile(r"(.*), since (\S+)")
+_COUNTED: Final = re.compile(r"\d+|s\b|\b(?:is|are|have|has|it|its|them|their)\b")
+
+
+def dated(text: str, said: str, now: datetime) -> str:
+    """Return the text with the time since which it holds. `said` is the problem in the present status, which has the
+    time if it has the same text. Only numbers in the text may change, with the forms of the words that they count.
+    """
+    before = _DATED.fullmatch(said)
+    is_same = before is not None and _COUNTED.sub("", before[1]) == _COUNTED.sub("", text)
+    return f"{text}, since {before[2] if before is not None and is_same else time_text(now)}"
+
+
+def told_after(deadline: timedelta) -> timedelta:
+    """Return the time after which the status names a member that starts or ends slowly. It has not failed then."""
+    return min(timedelta(seconds=60), deadline)
+
+
+def held_by_others(members: Members[Any]) -> str:
+    """Return the problem of the first member that is being deleted and has a finalizer of another program, or ""."""
+    held = members.where(lambda each: bool(foreign_finalizers(each.metadata)))
+    return min((terminating_problem(each.metadata).text for each in held.firsts()), default="")
 
 
 def terminating_troubles(members: Members[Any], now: datetime, deadline: timedelta) -> list[Trouble]:
-    """Return the problems of the VMs or VMIs that have been terminating for longer than the deadline, by name (P22).
-    A group of them has one problem.
+    """Return the problems of the VMs or VMIs that have been terminating for long, by name (P22). A group of them has
+    one problem. Before the deadline, they are only slow.
     """
-    late = members.where(lambda each: is_overdue(with_timezone(each.metadata.deletion_timestamp), now, deadline))
+    told = told_after(deadline)
+    late = members.where(lambda each: is_overdue(with_timezone(each.metadata.deletion_timestamp), now, told))
     problems = [terminating_problem(each.metadata) for each in late.firsts()]
-    return [(each, each.since) for each in sorted(problems, key=lambda each: each.name)]
+    problems = [replace(each, is_slow=not is_overdue(each.since, now, deadline)) for each in problems]
+    return [(each, each.since) for each in sorted(problems, key=lambda each: (each.is_slow, each.name))]
 
 
 def is_overdue(since: datetime | None, now: datetime, deadline: timedelta) -> bool:
@@ -202,6 +246,11 @@ def plan_deadline(starts: Iterable[datetime | None], now: datetime, deadline: ti
         return Plan()
     # The clock of a node may be ahead of our clock. So the wait is never longer than the deadline.
     return Plan(requeue_after_s=min(*remaining, deadline).total_seconds())
+
+
+def plan_telling(starts: Iterable[datetime | None], now: datetime, deadline: timedelta) -> Plan:
+    """Return a plan that asks for a reconciliation when the status names the next slow member (`told_after`)."""
+    return plan_deadline(starts, now, told_after(deadline))
 
 
 def invalid(message: str) -> Health:
@@ -242,17 +291,34 @@ def word_of(printable_status: str | None, conditions: Iterable[Condition] | None
 
 
 def progress_conditions(health: Health) -> Mapping[str, Condition | None]:
-    """Return the conditions `Reconciling` and `Stalled`, or None for a condition that is not true."""
+    """Return `Progressing`, and the conditions `Reconciling` and `Stalled`, or None for one that is not true.
+
+    `Progressing` says nothing that the word and `Stalled` do not say. So it is never the reason for a write.
+    """
     reconciling = stalled = None
+    progressing = Condition(type=PROGRESSING, status="True", reason="Complete")
     if health.stall is not None:
         stalled = Condition(type=STALLED, status="True", reason=health.stall.reason, message=health.stall.message)
+        progressing = replace(stalled, type=PROGRESSING, status="False")
     elif health.word in MESSAGES:
         message = health.problem or MESSAGES[health.word]
         reconciling = Condition(type=RECONCILING, status="True", reason=str(health.word), message=message)
-    return {RECONCILING: reconciling, STALLED: stalled}
+        progressing = Condition(type=PROGRESSING, status="True", reason=str(health.word))
+    elif health.word == Word.PAUSED:
+        progressing = Condition(type=PROGRESSING, status="Unknown", reason=str(Word.PAUSED))
+    return {RECONCILING: reconciling, STALLED: stalled, PROGRESSING: progressing}
 
 
-def with_health(status: S, snapshot: Snapshot, health: Health, ours: Mapping[str, Condition | None]) -> S:
+def availability(wanted: int, ready: int, most_unavailable: int) -> Condition:
+    """Return `Available`: true if as many are ready as an update leaves, or all if an update may take all."""
+    if ready >= (wanted - most_unavailable if most_unavailable < wanted else wanted):
+        return Condition(type=AVAILABLE, status="True", reason="MinimumReplicasAvailable")
+    return Condition(type=AVAILABLE, status="False", reason="MinimumReplicasUnavailable")
+
+
+def with_health(
+    status: S, snapshot: Snapshot, health: Health, ours: Mapping[str, Condition | None], *, most_unavailable: int = 0
+) -> S:
     """Return the status with the word, the problem and the conditions. `ours` are the other conditions of vmherd.
 
     The counts and revisions in `status` are new. Its conditions are those of the present status. They stay if they
@@ -262,12 +328,18 @@ def with_health(status: S, snapshot: Snapshot, health: Health, ours: Mapping[str
     owner = snapshot.owner
     if owner.spec.paused:
         health = Health(Word.PAUSED)
-    conditions: Any = {**ours, **progress_conditions(health)}
+    wanted = 1 if owner.spec.replicas is None else owner.spec.replicas
+    available = availability(wanted, getattr(status, "ready_replicas", None) or 0, most_unavailable)
+    progress: Any = {**ours, AVAILABLE: available, **progress_conditions(health)}
     old = owner.status.conditions if owner.status is not None else None
+    conditions = merge_conditions(old, progress, snapshot.now)
+    paused = find_true(conditions, REPLICA_PAUSED)
+    since = paused.last_transition_time if paused is not None else None
+    held = f"paused since {time_text(since)}" if since is not None else ""
     return replace(
         status,
         observed_generation=owner.metadata.generation,
         printable_status=str(health.word),
-        problem=health.problem or problem_of(snapshot.wrong_annotations) or None,
-        conditions=merge_conditions(old, conditions, snapshot.now),
+        problem=health.problem or problem_of(snapshot.wrong_annotations) or held or None,
+        conditions=conditions,
     )

@@ -100,8 +100,8 @@ def _notice(each: VirtualMachine | VirtualMachineInstance, now: datetime) -> Not
     )
 
 
-def wake_at(times: Iterable[datetime], now: datetime) -> Plan:
-    first = min(times, default=None)
+def wake_at(times: Iterable[datetime | None], now: datetime) -> Plan:
+    first = min((each for each in times if each is not None), default=None)
     return Plan(requeue_after_s=(first - now).total_seconds() if first is not None else None)
 
 

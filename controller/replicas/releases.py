@@ -13,12 +13,12 @@ from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Struct
 
-from controller.apimachinery.conditions import with_timezone
+from controller.apimachinery.conditions import time_text, with_timezone
 from controller.apimachinery.label_selectors import Selector
 from controller.kubevirt.annotations import RELEASED
 from controller.kubevirt.busy import time_of
+from controller.kubevirt.standby import has_standby_mark
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.replicas.draining import time_text
 from controller.replicas.notes import plan_note, wake_at
 from controller.runtime.actions import AnyResource, Notice, Plan, join, waiting
 from controller.runtime.members.groups import Member
@@ -55,21 +55,28 @@ class Releases(Struct, Generic[T], frozen=True):
 
 
 def choose_releases(
-    owner: ObjectMeta, strange: Iterable[T], kept: Collection[T], wanted: int, now: datetime
+    owner: ObjectMeta,
+    strange: Iterable[T],
+    kept: Collection[T],
+    wanted: int,
+    now: datetime,
+    *,
+    beside: Iterable[T] = (),
 ) -> Releases[T]:
     """Choose among the members whose labels do not match. `kept` are the others, and `wanted` is the number in the
-    spec.
+    spec. The members `beside` the wanted ones keep their labels too, so they end a row. Standbys are released last.
     """
-    in_order = tuple(sorted(strange, key=lambda each: each.metadata.name))
+    in_order = tuple(sorted(strange, key=lambda each: (has_standby_mark(each.metadata), each.metadata.name)))
     if not in_order:
         return Releases()
-    number, last, proof = _row(owner, kept, now)
+    number, last, proof = _row(owner, (*kept, *beside), now)
     stalls = number >= max(wanted, 1)
     due = min([last + _delay_after(number, wanted), *proof]) if number else now
     young = [each for each in in_order if is_young(each.metadata, now)]
     ripe = [each for each in in_order if each not in young]
-    # Nothing takes the place of a member that the owner has too many.
-    most = max(len(in_order) + len(kept) - wanted, 0)
+    # Nothing takes the place of a member that the owner has too many. A new standby takes the place of a standby.
+    own, ripe_own = (sum(not has_standby_mark(each.metadata) for each in group) for group in (in_order, ripe))
+    most = min(max(own + len(kept) - wanted, 0), ripe_own)
     if due <= now:
         most = max(most, wanted - number, 1) if number else len(ripe)
     held = (*ripe[most:], *young)
@@ -114,7 +121,7 @@ def plan_row(
         text += "; a webhook or another controller may have changed them soon after its creation"
         more = f", and {len(releases.held) - 1} more" if len(releases.held) > 1 else ""
         parts.append(waiting(f"the release of {first.metadata.name} waits{more}", **fields))
-    parts += [wake_at([max(releases.due, now)] if releases.due is not None else [], now)]
+    parts += [wake_at([releases.due and max(releases.due, now)], now)]
     once = f"release-held {owner.generation} {releases.stalls}"
     return join((*parts, Plan(notices=(Notice(reason=RELEASE_HELD, message=text, once=once),))))
 

@@ -21,7 +21,7 @@ from controller.kubevirt.replicaset_types import REPLICA_SET_KIND
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.replicas.catalogue import without_foreign_annotations
-from controller.runtime.actions import Cause, Create, Delete, Patch, Stage
+from controller.runtime.actions import Cause, Create, Delete, Patch, Stage, stage_of
 from informers.meta import NO_LABELS, KubeObject, ObjectKey, ObjectMeta, annotations_of, controller_of, labels_of
 from informers.objects import PatchType
 from informers.resource import Resource, T
@@ -29,7 +29,7 @@ from informers.resource import Resource, T
 HASH_LENGTH: Final = 10
 """The number of characters in the hash of a set's template."""
 
-_REVISION_NAME = re.compile(r".+-[0-9]+(?:-[0-9a-f]{8})?", re.ASCII)
+_REVISION_NAME = re.compile(r"(.+?)-[0-9]+(?:-[0-9a-f]{8})?", re.ASCII)
 _OTHER_REVISION_NAME = re.compile(r".*[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-[0-9]+", re.ASCII)
 
 
@@ -52,6 +52,17 @@ def by_former_pool_uid(revision: ControllerRevision) -> Iterable[str]:
     return (uid,) if uid and controller_of(revision.metadata) is None else ()
 
 
+def former_pool_of_revision(revision: ControllerRevision) -> tuple[ObjectKey, ...]:
+    """If a pool created the revision and no controller owns it, return the key of the pool that its name suggests.
+
+    If this name is cut, this pool does not exist, and its absence lets the revision be found.
+    """
+    meta = revision.metadata
+    match = _REVISION_NAME.fullmatch(meta.name)
+    key = ObjectKey(meta.namespace, match[1] if match is not None else meta.name)
+    return tuple(key for _ in by_former_pool_uid(revision))
+
+
 def revision_base(replica_set: str) -> str:
     """Return the part of the names of a set's revisions before the hash. It depends only on the name of the set."""
     return cut_apart(replica_set, NAME_LENGTH - len("-") - HASH_LENGTH)
@@ -64,8 +75,13 @@ def set_revision_name(replica_set: str, template_hash: str) -> str:
 def hash_of_set_revision(meta: ObjectMeta) -> str:
     """Return the template hash of a set's revision, or "" if the object is no revision of a set.
 
-    A revision of a set has the name `<set>-<hash>` (see `revision_base`), and a label with the same hash.
+    A revision of a set has the name `<set>-<hash>` (see `revision_base`), and a label with the same hash. A policy may
+    remove the label. The name is enough while the set controls the revision.
     """
+    owner = controller_of(meta)
+    if owner is not None and owner.kind == REPLICA_SET_KIND:
+        hashed = meta.name.rpartition("-")[2]
+        return hashed if meta.name == set_revision_name(owner.name, hashed) else ""
     hashed = labels_of(meta).get(TEMPLATE_HASH, "")
     return hashed if hashed and meta.name.endswith(f"-{hashed}") else ""
 
@@ -182,13 +198,13 @@ def roll_out_again(
         why="its template is rolled out again",
         is_note=True,
     )
-    return (Stage((patch,), essential=False),)
+    return stage_of([patch])
 
 
 def delete_revisions(revisions: Iterable[ControllerRevision], why: str, *, burst: int) -> tuple[Stage, ...]:
     """Return a stage that deletes at most `burst` of these revisions, without those that are being deleted."""
     left = [each.metadata for each in revisions if each.metadata.deletion_timestamp is None][: max(burst, 0)]
-    return (Stage(tuple(_delete(each, why) for each in left), essential=False),) if left else ()
+    return stage_of(_delete(each, why) for each in left)
 
 
 def unused_revisions(

@@ -23,7 +23,7 @@ from controller.kubevirt.delicate import paused_or_unreadable
 from controller.kubevirt.limits import Template
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vmis import has_terminating_pod, is_out_of_reach
+from controller.kubevirt.vmis import is_out_of_reach, was_evicted
 from controller.replicas.kstatus import Health, Stall, Word, is_overdue, plan_deadline
 from controller.replicas.notes import plan_note, wake_at
 from controller.replicas.settings import Settings
@@ -66,7 +66,7 @@ def tells_of_template(vmi: VirtualMachineInstance | None) -> bool:
 
     A paused VMI does not, nor does a VMI whose node does not answer or whose Pod was evicted.
     """
-    return vmi is None or not (paused_or_unreadable(vmi) or is_out_of_reach(vmi) or has_terminating_pod(vmi))
+    return vmi is None or not (paused_or_unreadable(vmi) or is_out_of_reach(vmi) or was_evicted(vmi))
 
 
 def usable_template(
@@ -114,7 +114,7 @@ def plan_notes(rollout: Rollout, now: datetime) -> Plan:
     why = "notes the revision that was wholly ready"
     if changes:
         return plan_note(rollout.resource, owner, changes, why, essential=True)
-    return wake_at([rollout.ready_at] if rollout.ready_at is not None else [], now)
+    return wake_at([rollout.ready_at], now)
 
 
 def plan_return(rollout: Rollout, now: datetime) -> Plan:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from controller.kubevirt.annotations import HISTORY
 from controller.replicas.catalogue import own_annotations
 from controller.replicas.conditions import without_failure
 from controller.runtime.triggers import Wake, itself, wakes_of
@@ -31,12 +32,15 @@ def controller_key(meta: ObjectMeta, kind: str) -> Iterable[ObjectKey]:
 
 
 def _planning_input(owner: Any) -> tuple[object, ...]:
+    """Return what a plan depends on. The history is none of it."""
     meta = owner.metadata
+    annotations = dict(own_annotations(meta))
+    annotations.pop(HISTORY, None)
     return (
         meta.uid,
         meta.generation,
         meta.deletion_timestamp is None,
         meta.finalizers,
-        own_annotations(meta),
+        annotations,
         owner.spec,
     )

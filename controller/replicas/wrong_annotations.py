@@ -63,7 +63,7 @@ def is_valid(text: str, value: Value) -> bool:
 
 
 def wrong_on(meta: ObjectMeta, place: Place) -> tuple[Wrong, ...]:
-    """Return the wrong annotations of the object, the worst first: wrong values, wrong places, unknown names."""
+    """Return the wrong annotations of the object, the most harmful first. A wrong value may stop the rollout."""
     if not meta.annotations:
         return ()
     found = [_wrong(name, text, place) for name, text in own_annotations(meta).items()]
@@ -79,17 +79,17 @@ def message_of(name: str, text: str, place: Place) -> str:
 def _wrong(name: str, text: str, place: Place) -> Wrong | None:
     known = BY_NAME.get(name)
     if name == REST:
-        return Wrong(f"{text} more unknown annotations have no effect", rank=(3, False, name))
+        return Wrong(f"{text} more unknown annotations have no effect", rank=(5, False, name))
     if known is None:
         message = f"annotation {name} is unknown, so it has no effect"
-        return Wrong(message, rank=(2, *rank_of_unknown(name)), unknown=name)
+        return Wrong(message, rank=(4, *rank_of_unknown(name)), unknown=name)
     if place not in known.on:
         message = f"annotation {name} has no effect on {place}: it belongs on {' and '.join(known.on)}"
-        return Wrong(message, rank=(1, False, name))
+        return Wrong(message, rank=(3, False, name))
     if is_valid(text, known.value):
         return None
     must = f"it must be {known.value.form}, so {known.otherwise}"
-    return Wrong(one_line(f"annotation {name} is {quoted(text)}: {must}"), rank=(0, False, name))
+    return Wrong(one_line(f"annotation {name} is {quoted(text)}: {must}"), rank=(known.harm, False, name))
 
 
 def with_hints(found: Iterable[Wrong]) -> tuple[Wrong, ...]:
@@ -142,4 +142,8 @@ def problem_of(found: tuple[Wrong, ...]) -> str:
     """Return one line for the status, or ""."""
     if len(found) < 2:
         return found[0].text if found else ""
-    return f"{found[0].text} (and {len(found) - 1} more wrong annotations)"
+    return f"{found[0].text} ({others_wrong(len(found) - 1)})"
+
+
+def others_wrong(number: int) -> str:
+    return f"and {number} more wrong annotation{'s' if number > 1 else ''}"

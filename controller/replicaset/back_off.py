@@ -1,19 +1,15 @@
 """The back-off of replacements: VMIs with early failures are replaced with a growing delay (R4a).
 
-An *early failure* is a VMI of the present template that failed within ten minutes after its start. A guest that shut
-down within one minute after its start (phase Succeeded) counts as an early failure, too. The replacement of
-the first early failure is created at once. If the replacement fails early too, the next replacement waits for 10
-seconds. The delay doubles with each further failure, up to 5 minutes. The kubelet uses the same delays for containers.
+An *early failure* is a VMI of the present template that failed within ten minutes after its start, or shut down (phase
+Succeeded) within one. Its first replacement is created at once, the second after 10 seconds, and then the delay doubles
+up to 5 minutes, as for containers.
 
-The state is in the objects, so a restart of the controller loses nothing:
+The state is in the objects. A failed VMI stays until its replacement is created; if a user deletes it, the delay ends.
+A replacement has an annotation with the number of failures before it. The number is 0 again after a VMI has run for ten
+minutes, and for a new template.
 
-- A failed VMI stays until its replacement is created. If a user deletes the failed VMI, the delay ends. The replacement
-  of a VMI without an early failure is created at once.
-- A replacement has an annotation with the number of failures before it. The number is 0 again after a VMI has run for
-  ten minutes, and for a new template.
-
-If no VMI of the template is ready, the template is probably the cause of the failures. After two failures in a row,
-such a set starts only one VMI at a time, and keeps only a few failed VMIs.
+If no VMI of the template is ready, the template is probably the cause. After two failures in a row, such a set starts
+only one VMI at a time, and keeps only a few failed VMIs.
 """
 
 from collections.abc import Iterable
@@ -36,17 +32,11 @@ from informers.meta import annotations_of
 FIRST_DELAY: Final = timedelta(seconds=10)
 LONGEST_DELAY: Final = timedelta(minutes=5)
 PROVEN_AFTER: Final = timedelta(minutes=10)
-"""A VMI that fails before it has run for this time is an early failure."""
-
 DONE_AFTER: Final = timedelta(minutes=1)
-"""A VMI that ends with the phase Succeeded before it has run for this time is an early failure."""
-
 FORGOTTEN_AFTER: Final = timedelta(minutes=30)
 """If a replacement is older than this time, its failure does not count as an early failure."""
 
 MAX_EVIDENCE: Final = 10
-"""The maximum number of failed VMIs that a set keeps while no VMI of its template is ready."""
-
 NODE_UNRESPONSIVE: Final = "NodeUnresponsive"
 """The `status.reason` of a VMI that KubeVirt marked as failed because its node was lost."""
 
@@ -55,11 +45,10 @@ NEVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Trial(Struct, frozen=True):
-    """The history of a VMI, from the annotation on the VMI. Only a VMI that replaces an early failure has this
-    annotation.
+    """The history of a VMI that replaces an early failure, from its annotation. `failures` is the number in a row
+    before it.
 
-    `failures` is the number of VMIs that failed in a row before this VMI. The field `since` is the creation time of the
-    first failed VMI. The field `at` is the time at which this VMI was created, measured by the controller's clock.
+    `since` is the creation time of the first. `at` is the creation time of this VMI on the controller's clock.
     """
 
     failures: int = 0
@@ -71,11 +60,7 @@ FRESH: Final = Trial()
 
 
 class EarlyFailure(Struct, frozen=True):
-    """A failed VMI that is not replaced yet.
-
-    `failures` is the number of VMIs that failed in a row, including this VMI. The field `since` is the creation time of
-    the first failed VMI. `due` is the earliest creation time of the replacement.
-    """
+    """A failed VMI without a replacement yet. `failures` includes it. `due` is the earliest replacement."""
 
     vmi: VirtualMachineInstance
     failures: int
@@ -84,13 +69,10 @@ class EarlyFailure(Struct, frozen=True):
 
 
 class BackOff(Struct, frozen=True):
-    """The early failures of a set.
+    """The early failures, those with the most failures in a row first, and `since` when the first VMI existed.
 
-    The VMI with the most failures in a row is first. The field `since` is the creation time of the first VMI that
-    failed, or None if there is no failure.
-
-    `one_at_a_time` is true if no VMI of the template is ready and the first replacement has failed too. `trying_until`
-    is the time until which the set waits for a starting replacement, or None.
+    `one_at_a_time` means: no VMI of the template is ready, and the first replacement has failed too. `trying_until` is
+    the end of the wait for a starting replacement.
     """
 
     failures: tuple[EarlyFailure, ...] = ()
@@ -100,14 +82,7 @@ class BackOff(Struct, frozen=True):
 
 
 class Creates(Struct, frozen=True):
-    """The VMIs that a reconciliation may create.
-
-    There is one replacement for each VMI in `replaced`. The field `fresh` is the number of VMIs that replace no failed
-    VMI.
-
-    The field `waiting` is the number of missing VMIs that must wait. `next_at` is the time at which the next VMI may be
-    created, or None.
-    """
+    """The VMIs to create now, for `replaced` ones and `fresh` ones. Others are `waiting`, at least until `next_at`."""
 
     replaced: tuple[EarlyFailure, ...] = ()
     fresh: int = 0
@@ -125,10 +100,7 @@ def find_back_off(
     active: VMIs,
     spent: VMIs,
 ) -> BackOff:
-    """Return the early failures of a set. The module's docstring explains early failures.
-
-    The argument `spent` contains the finished and unknown VMIs of the set.
-    """
+    """`spent` are the finished and unknown VMIs of the set."""
     spent = spent.where(lambda vmi: is_updated(vmi, template))
     failures = [_early_failure(vmi, now) for vmi in spent if _failed_early(vmi, now)]
     failures.sort(key=lambda each: (-each.failures, -each.due.timestamp(), each.vmi.metadata.name))
@@ -177,10 +149,7 @@ def kept_as_evidence(back_off: BackOff, creates: Creates, missing: int) -> froze
 
 
 def delay_after(failures: int) -> timedelta:
-    """Return the delay of the next replacement after this number of failures in a row.
-
-    The first failure causes no delay.
-    """
+    """Return the delay of the next replacement after so many failures in a row. The first failure causes none."""
     if failures < 2:
         return timedelta()
     doublings: int = 2 ** min(failures - 2, 16)
@@ -202,19 +171,12 @@ def trial_of(vmi: VirtualMachineInstance) -> Trial:
 
 
 def failing_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
-    """If this VMI replaces failed VMIs, return the creation time of the first failed VMI in the series.
-
-    Otherwise, return the creation time of this VMI.
-    """
+    """Return the creation time of the first failed VMI of the series, or of this VMI."""
     return min(trial_of(vmi).since or _created(vmi), _created(vmi), now)
 
 
 def condition_of(back_off: BackOff, creates: Creates, active: VMIs, template: Template) -> Condition | None:
-    """Return the condition `ReplicaBackOff`, or None.
-
-    The condition is true while a replacement waits. It is also true while a replacement starts after at least two
-    failures in a row.
-    """
+    """Return the condition `ReplicaBackOff` while a replacement waits, or starts after two or more failures."""
     starting = [
         (-trial.failures, vmi.metadata.name)
         for vmi in _replacements(active.where(lambda vmi: is_updated(vmi, template))).firsts()
@@ -273,12 +235,7 @@ def _early_failure(vmi: VirtualMachineInstance, now: datetime) -> EarlyFailure:
 
 
 def _failed_early(vmi: VirtualMachineInstance, now: datetime) -> bool:
-    """Return True if a finished or unknown VMI failed less than `PROVEN_AFTER` after its start, or succeeded less than
-    `DONE_AFTER` after its start.
-
-    A VMI with a terminating launcher Pod counts as failed, because KubeVirt sets the phase Failed later. A VMI that was
-    lost with its node does not count. A replacement that is older than `FORGOTTEN_AFTER` does not count either.
-    """
+    """Return True for an early failure, also with a terminating launcher Pod, but not after the loss of the node."""
     at = trial_of(vmi).at
     if at is not None and now - at > FORGOTTEN_AFTER:
         return False

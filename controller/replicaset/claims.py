@@ -10,7 +10,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.apimachinery.label_selectors import Selector
-from controller.apimachinery.names import SUFFIX_LENGTH
 from controller.apimachinery.owner_references import adoption_patch, controller_reference, release_patch
 from controller.kubevirt.annotations import IN_SERVICE, own_notes
 from controller.kubevirt.vmi_types import VirtualMachineInstance
@@ -18,16 +17,14 @@ from controller.kubevirt.vmis import is_deleting
 from controller.replicas.draining import guest_of_vmi, is_draining
 from controller.replicas.releases import Releases, choose_releases, plan_row
 from controller.replicaset.intent import Intent
-from controller.replicaset.snapshot import Snapshot
+from controller.replicaset.snapshot import Snapshot, former_set_of_vmi
 from controller.replicaset.traits import VMIs, name_of, split_by_selector
-from controller.runtime.actions import AnyResource, Confirm, Patch, Plan, Stage, join, waiting
+from controller.runtime.actions import AnyResource, Confirm, Patch, Plan, join, stage_of, waiting
 from informers.meta import ObjectKey, labels_of
 from informers.objects import PatchType
 
 
 class Claims(Struct, frozen=True):
-    """The VMIs of a set in four groups: kept, adopted and released VMIs, and VMIs whose release waits."""
-
     kept: VMIs
     adopted: tuple[VirtualMachineInstance, ...]
     releases: Releases[VirtualMachineInstance]
@@ -42,10 +39,7 @@ class Claims(Struct, frozen=True):
 
 
 def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
-    """Separate the VMIs into groups, by their labels and the selector of the set.
-
-    A VMI that is being deleted is neither adopted nor released.
-    """
+    """Separate the VMIs by their labels. One that is being deleted is neither adopted nor released."""
     selector = intent.selector
     kept, strange = split_by_selector(snapshot.members, selector)
     releases = choose_releases(snapshot.owner.metadata, strange, kept, intent.replicas, snapshot.now)
@@ -58,12 +52,7 @@ def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
 
 
 def plan_claims(snapshot: Snapshot, selector: Selector, claims: Claims) -> Plan:
-    """Plan the patches that adopt and release VMIs.
-
-    One reconciliation adopts at most `burst` VMIs.
-
-    Before an adoption, the API server must confirm that the set has the same UID and is not being deleted.
-    """
+    """Plan at most `burst` adoptions, each after the API server has confirmed the set, and the releases."""
     owner = snapshot.owner.metadata
     reference = controller_reference(snapshot.replicasets, owner)
     patches = [
@@ -72,14 +61,11 @@ def plan_claims(snapshot: Snapshot, selector: Selector, claims: Claims) -> Plan:
     ]
     strays = [vmi for vmi in strays_of(owner.key, snapshot.orphans) if not selector.matches(labels_of(vmi.metadata))]
     patches += release((*claims.released, *strays), snapshot.vmis, selector, owner.uid)
-    stages = []
-    if claims.adopted:
-        why = "confirm the owner before it adopts VMIs"
-        stages.append(Stage((Confirm(resource=snapshot.replicasets, key=owner.key, uid=owner.uid, why=why),)))
-    if patches:
-        stages.append(Stage(tuple(patches)))
+    why = "confirm the owner before it adopts VMIs"
+    confirm = Confirm(resource=snapshot.replicasets, key=owner.key, uid=owner.uid, why=why)
+    stages = (*stage_of([confirm] if claims.adopted else [], essential=True), *stage_of(patches, essential=True))
     left = len(claims.adopted) - snapshot.burst
-    claimed = replace(waiting(f"{left} more adoptions wait" if left > 0 else ""), stages=tuple(stages))
+    claimed = replace(waiting(f"{left} more adoptions wait" if left > 0 else ""), stages=stages)
     return join((plan_row(snapshot.replicasets, owner, claims.releases, selector, snapshot.now), claimed))
 
 
@@ -88,20 +74,10 @@ def strays_of(key: ObjectKey, orphans: Iterable[VirtualMachineInstance]) -> Iter
     return (vmi for vmi in orphans if not is_deleting(vmi) and key in former_set_of_vmi(vmi))
 
 
-def former_set_of_vmi(vmi: VirtualMachineInstance) -> tuple[ObjectKey, ...]:
-    """Return the key that the name of a VMI with notes of vmherd suggests. If the VMI has its name from the template,
-    there may be no such set, and its absence lets the VMI be found.
-    """
-    meta = vmi.metadata
-    return (ObjectKey(meta.namespace, meta.name[:-SUFFIX_LENGTH]),) if own_notes(meta) else ()
-
-
 def release(
     vmis: Iterable[VirtualMachineInstance], resource: AnyResource, selector: Selector, owner_uid: str
 ) -> Iterator[Patch]:
-    """Yield the patches that remove the owner and the notes of vmherd from these VMIs. If the selector reads the label
-    of a drain, vmherd has not changed the label.
-    """
+    """Remove the owner and vmherd's notes. The label of a drain stays if the selector reads it: vmherd kept it then."""
     for vmi in vmis:
         meta = vmi.metadata
         changes: dict[str, object] = {"annotations": dict.fromkeys(notes)} if (notes := own_notes(meta)) else {}

@@ -5,6 +5,7 @@ The rules for the words are those of pools, without `Healing`. The state depends
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -18,8 +19,10 @@ from controller.kubevirt.problems import (
     Problem,
     cause_of_vmi,
     is_booting,
+    lost_node_problem,
     obstacle_of_vmi,
     one_line,
+    paused_problem,
     problem_state_of_vmi,
     text_of,
 )
@@ -28,6 +31,7 @@ from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import (
     is_active,
     is_deleting,
+    is_out_of_reach,
     is_paused,
     is_ready,
     phase_of,
@@ -41,9 +45,12 @@ from controller.replicas.kstatus import (
     Trouble,
     Waits,
     Word,
+    held_by_others,
     is_overdue,
     plan_deadline,
+    plan_telling,
     terminating_troubles,
+    told_after,
 )
 from controller.replicas.revisions import hash_of_set_revision
 from controller.replicaset.back_off import trial_of
@@ -51,18 +58,17 @@ from controller.replicaset.rollout import vmi_stuck_since
 from controller.replicaset.situation import Situation
 from controller.replicaset.template import Template, is_updated
 from controller.replicaset.traits import VMIs, name_of
-from controller.runtime.actions import Plan
+from controller.runtime.actions import Plan, join
+
+WAITS_FOR_POD: Final = "the set replaces it when Kubernetes deletes its Pod"
 
 
 def health_of(situation: Situation, failure: Condition | None, replacing: Condition | None, waits: Waits) -> Health:
-    """Return the state of a valid set.
-
-    `failure` is the new condition `ReplicaFailure`, and `replacing` is the new condition `ReplicaBackOff`. Each may be
-    None.
-    """
+    """`failure` and `replacing` are the new conditions `ReplicaFailure` and `ReplicaBackOff`, or None."""
     snapshot, deadline = situation.snapshot, situation.intent.settings.deadline
     troubles, activity = find_troubles(situation), _activity(situation)
-    health = kstatus.health_of(snapshot, troubles, activity, waits, deadline=deadline, failure=failure)
+    asides = (held_by_others(snapshot.members),)
+    health = kstatus.health_of(snapshot, troubles, activity, waits, deadline=deadline, failure=failure, asides=asides)
     if failure is not None:
         return replace(health, problem=text_of(failure))
     if replacing is not None and health.stall is None:
@@ -79,8 +85,10 @@ def plan_progress(situation: Situation) -> Plan:
         lambda vmi: not is_ready(vmi) and not is_replaced(vmi) and not paused_or_unreadable(vmi)
     )
     starts += [vmi_stuck_since(vmi, snapshot.now) for vmi in unready.traits()]
-    terminating = snapshot.members.where(is_deleting).traits()
-    return plan_deadline([*starts, *map(terminating_since, terminating)], snapshot.now, deadline)
+    terminating = [terminating_since(vmi) for vmi in snapshot.members.where(is_deleting).traits()]
+    starting = [vmi_stuck_since(vmi, snapshot.now) for vmi in unready.traits() if not _fails(vmi)]
+    stalls = plan_deadline([*starts, *terminating], snapshot.now, deadline)
+    return join((stalls, plan_telling([*starting, *terminating], snapshot.now, deadline)))
 
 
 def replaced_by_rollout(situation: Situation) -> Callable[[VirtualMachineInstance], bool]:
@@ -91,52 +99,57 @@ def replaced_by_rollout(situation: Situation) -> Callable[[VirtualMachineInstanc
 
 
 def find_troubles(situation: Situation) -> list[Trouble]:
-    """Return the first problem of each group of VMIs, in the order of the names. VMIs that failed early come first, and
-    VMIs that stay Terminating come last.
+    """Return the first problem of each group of VMIs by name: early failures first, long Terminating ones last.
 
-    VMIs that the rolling update will replace have no deadline. Paused and unreadable VMIs have no deadline either,
-    because only a user can help them.
+    VMIs that the rolling update replaces, and paused or unreadable ones, have no deadline.
     """
     snapshot, is_replaced = situation.snapshot, replaced_by_rollout(situation)
     now, deadline = snapshot.now, situation.intent.settings.deadline
     failed = [each for each in situation.back_off.failures if each.failures >= 2]
-    loops = (Problem(each.vmi.metadata.name, CRASH_LOOP, "", each.since) for each in failed)
+    loops = (
+        Problem(each.vmi.metadata.name, CRASH_LOOP, f"{each.failures} failures in a row", each.since) for each in failed
+    )
     troubles: list[Trouble] = [(each, each.since) for each in loops]
-    shown = snapshot.members.where(lambda vmi: is_active(vmi) and _has_problem(vmi, now, deadline))
+    shown = snapshot.members.where(lambda vmi: is_active(vmi) and _is_told(vmi, now, deadline))
     for vmi in sorted(shown.firsts(), key=name_of):
-        problem = _problem_of(vmi, now)
+        problem = problem_of(vmi, now, deadline)
         troubles.append((problem, None if is_replaced(vmi) or paused_or_unreadable(vmi) else problem.since))
     return troubles + terminating_troubles(snapshot.members, now, deadline)
 
 
-def _has_problem(vmi: VirtualMachineInstance, now: datetime, deadline: timedelta) -> bool:
+def _is_told(vmi: VirtualMachineInstance, now: datetime, deadline: timedelta) -> bool:
     if is_ready(vmi):
         return False
-    if paused_or_unreadable(vmi) or obstacle_of_vmi(vmi) is not None or trial_of(vmi).failures >= 2:
+    return _fails(vmi) or is_overdue(vmi_stuck_since(vmi, now), now, told_after(deadline))
+
+
+def _fails(vmi: VirtualMachineInstance) -> bool:
+    if paused_or_unreadable(vmi) or is_out_of_reach(vmi) or obstacle_of_vmi(vmi) is not None:
         return True
-    return not is_booting(vmi, unready_since(vmi)) or is_overdue(vmi_stuck_since(vmi, now), now, deadline)
+    return trial_of(vmi).failures >= 2 or not is_booting(vmi, unready_since(vmi))
 
 
 def revision_in_use(active: VMIs, template: Template, revisions: Iterable[ControllerRevision]) -> str:
-    """Return the hash of the outdated template with VMIs that was rolled out first, or the current hash if no VMI is
-    outdated.
-    """
+    """Return the hash of the outdated template with VMIs that was rolled out first, by default the current one."""
     numbers = {hash_of_set_revision(each.metadata): each.revision for each in revisions}
     outdated = {template.hash_of(vmi) for vmi in active.traits()} - {template.hash}
     return min(outdated, key=lambda hashed: (numbers.get(hashed, 0), hashed), default=template.hash)
 
 
-def _problem_of(vmi: VirtualMachineInstance, now: datetime) -> Problem:
+def problem_of(vmi: VirtualMachineInstance, now: datetime, deadline: timedelta) -> Problem:
     name, since, obstacle = vmi.metadata.name, vmi_stuck_since(vmi, now), obstacle_of_vmi(vmi)
     if vmi.undecodable:
         return Problem(name, UNDECODABLE, one_line(vmi.undecodable), since)
     if is_paused(vmi):
-        return Problem(name, "Paused", "", since)
+        return paused_problem(vmi, name, since)
+    if is_out_of_reach(vmi):
+        return lost_node_problem(vmi, name, unready_since(vmi), WAITS_FOR_POD)
     if obstacle is not None:
         return Problem(name, problem_state_of_vmi(vmi), text_of(obstacle), since)
     if trial_of(vmi).failures >= 2:
-        return Problem(name, CRASH_LOOP, "", since)
-    return Problem(name, phase_of(vmi) or "Pending", text_of(cause_of_vmi(vmi)) or NOT_READY, since)
+        return Problem(name, CRASH_LOOP, f"{trial_of(vmi).failures} failures in a row", since)
+    is_slow = not _fails(vmi) and not is_overdue(since, now, deadline)
+    return Problem(name, phase_of(vmi) or "Pending", text_of(cause_of_vmi(vmi)) or NOT_READY, since, is_slow)
 
 
 def _activity(situation: Situation) -> Activity:

@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from controller.apimachinery.indexes import OWNER_UID, NamesInUse, by_owner_uid
+from controller.apimachinery.indexes import OWNER_UID, NamesInUse, by_owner_uid, owned_by
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.replicas.revisions import former_set_of, hash_of_set_revision, revision_base
 from informers.meta import ObjectKey, ObjectMeta
@@ -27,13 +27,10 @@ REVISION_INDEXES: Final[Mapping[str, Callable[[ControllerRevision], Iterable[str
 
 
 class History(Struct, frozen=True, kw_only=True):
-    """The revisions of one set.
+    """The revisions of one set. No owner controls those `orphaned` by an earlier set of the same name.
 
-    - `revisions`: the revisions that the set controls.
-    - `orphaned`: revisions of an earlier set with the same name, which no owner controls.
-    - `names`: the names of the cached revisions in the namespace.
-    - `keep`: the number of unused revisions to keep.
-    - `since`: the time of the first reconciliation of any set after the start of the controller.
+    `names` are those in use in the namespace. `keep` is the number of unused revisions to keep. `since` is the time of
+    the first reconciliation of any set after the start.
     """
 
     revisions: tuple[ControllerRevision, ...]
@@ -54,13 +51,9 @@ class RevisionCache:
     def history_of(self, owner: ObjectMeta, now: datetime) -> History:
         if self._since is None:
             self._since = now
-        owned = self._revisions.by_index(OWNER_UID, owner.uid)
+        owned = owned_by(owner, self._revisions)
         return History(
-            revisions=tuple(
-                each
-                for each in owned
-                if each.metadata.namespace == owner.namespace and hash_of_set_revision(each.metadata)
-            ),
+            revisions=tuple(each for each in owned if hash_of_set_revision(each.metadata)),
             orphaned=self.orphaned(owner.key),
             names=NamesInUse(self._revisions, owner.namespace),
             keep=self._keep,

@@ -15,29 +15,19 @@ from informers.meta import ObjectMeta, annotations_of
 
 
 class Rollout(Struct, frozen=True):
-    """The limits of a rolling update.
-
-    The rollout deletes ready VMIs only while fewer than `max_unavailable` of the wanted VMIs are not ready. At most
-    `max_surge` VMIs exist in addition to the wanted VMIs. At least one of the two numbers is not 0, unless the set
-    wants no VMI.
-    """
+    """The limits of a rolling update. One of them is not 0, unless the set wants no VMI."""
 
     max_unavailable: int
     max_surge: int
 
 
 class RollingUpdate(Struct, frozen=True):
-    """The annotation `ROLLING_UPDATE` (R14).
-
-    With a surge, outdated VMIs are deleted when new ones are ready. Then a percentage of `unavailable` rounds down and
-    that of `surge` rounds up, as in a Deployment.
-    """
+    """The annotation `ROLLING_UPDATE` (R14). With a surge, percentages are rounded as in a Deployment."""
 
     unavailable: Amount | None
     surge: Amount | None
 
     def at(self, wanted: int) -> Rollout:
-        """Return the limits of a set that wants this number of VMIs."""
         if self.surge is None:
             assert self.unavailable is not None, "the catalogue refuses two limits of 0"
             return Rollout(self.unavailable.of(wanted), 0)
@@ -46,10 +36,9 @@ class RollingUpdate(Struct, frozen=True):
 
 
 class Intent(Struct, frozen=True, kw_only=True):
-    """A parsed and valid spec, with the settings. The selector is not empty and matches the labels of the template.
+    """A valid spec, with the settings. The selector is not empty and matches the template's labels.
 
-    `rolling` is None if the annotation is absent or invalid. In both cases, no VMI is replaced. `rolls_out` is true if
-    the annotation is present.
+    `rolling` is None if the annotation is absent or invalid. `rolls_out` is true if it is present.
     """
 
     replicas: int
@@ -69,7 +58,6 @@ class Intent(Struct, frozen=True, kw_only=True):
 
 
 def parse_intent(owner: ReplicaSet) -> Intent | FieldError:
-    """Parse the set. Return the first error if the spec is invalid."""
     checked = check_spec(owner.spec, parse_template(owner), FIELD)
     if isinstance(checked, FieldError):
         return checked
@@ -85,7 +73,6 @@ def parse_intent(owner: ReplicaSet) -> Intent | FieldError:
 
 
 def parse_rolling(meta: ObjectMeta) -> RollingUpdate | None:
-    """Return the rolling-update annotation of a set, or None if it is absent or invalid."""
     text = setting(meta, ROLLING_UPDATE)
     if text is None:
         return None

@@ -1,25 +1,19 @@
-"""The plan of one reconciliation of a replica set.
+"""The plan of one reconciliation of a replica set: a pure function, so equal snapshots give equal plans.
 
-`plan` is a pure function. Every snapshot gives a plan, and equal snapshots give equal plans. If the set needs no
-change, the plan is empty.
-
-The stages of a plan run in this order:
+The stages run in this order:
 
 1. Adopt orphans and release members (R2). Before an adoption, check on the API server that the set still exists.
 2. Create VMIs (R4) or delete VMIs (R6).
-3. Delete spent VMIs (R7). A VMI is spent if it has finished or if its state is unknown.
+3. Delete spent VMIs (R7), which have finished or whose state is unknown.
 4. If the number of VMIs is right, replace outdated VMIs (R14). A surge of this update may still be missing.
 5. Replace VMIs that run but are not ready in time, if an annotation of the set contains the time limit (R4a).
 
-VMIs that must drain before they leave are marked instead, before all these steps (P26). The disruption budget is kept
-before that (P27).
+First, the disruption budget is kept (P27), and VMIs that must drain are marked instead (P26). A missing revision of the
+template is created (R17), and the template of members without a hash is noted (R14). If nothing is written, unused
+revisions are deleted.
 
-Before these steps, a missing revision of the template is created (R17). If no step writes anything, unused revisions
-are deleted.
-
-Before the first stage, the set notes the template of members that have no hash (R14). A paused set notes it too, and
-otherwise only adopts and releases VMIs (R8). If the set is being deleted or invalid, the plan has no stages. The
-plan also has no stages until the cache shows all earlier writes. The field `held` of the plan then contains the reason.
+A paused set only notes this template, and adopts and releases VMIs (R8). A set that is being deleted, is invalid, or
+waits for the cache has no stages, and the plan says why it is `held`.
 """
 
 from functools import partial
@@ -43,7 +37,7 @@ from controller.replicaset.claims import plan_claims
 from controller.replicaset.health import plan_progress, replaced_by_rollout
 from controller.replicaset.revisions import plan_adopted_template, plan_pruning, plan_revision
 from controller.replicaset.rollback import rollout_of
-from controller.replicaset.rollout import plan_rollout
+from controller.replicaset.rollout import plan_left_out, plan_rollout
 from controller.replicaset.scale import plan_cleanup, plan_scale
 from controller.replicaset.situation import Situation, situation_of
 from controller.replicaset.snapshot import Snapshot
@@ -53,7 +47,8 @@ from controller.runtime.waits import Wait, Why
 
 
 def plan(snapshot: Snapshot) -> Plan:
-    return with_wrong_annotations(_plan(snapshot), snapshot.wrong_annotations)
+    wake = wake_at(ends_of_marks(*snapshot.members.traits(), now=snapshot.now), snapshot.now)
+    return with_wrong_annotations(join((_plan(snapshot), wake)), snapshot.wrong_annotations)
 
 
 def _plan(snapshot: Snapshot) -> Plan:
@@ -94,10 +89,10 @@ def _plan_changes(situation: Situation) -> Plan:
         scaling,
         cleanup,
         _back_off_notice(situation),
+        plan_left_out(situation),
         plan_limit(snapshot.owner.metadata, intent.replicas, len(situation.active), snapshot.max_replicas),
         Plan(notices=undecodable_notices(claims.kept.where(lambda vmi: bool(vmi.undecodable)), snapshot.now)),
         plan_progress(situation),
-        wake_at(ends_of_marks(*situation.active.traits(), now=snapshot.now), snapshot.now),
     ]
     is_surge = situation.missing > 0 and situation.has_regular
     may_change = not claims.adopted and not claims.released and (is_surge or not scaling.stages)
@@ -132,9 +127,7 @@ def _plan_changes(situation: Situation) -> Plan:
 
 
 def _unless_limited(situation: Situation, part: Plan, cause: Cause) -> Plan:
-    """Return the plan that replaces VMIs. If more VMIs are active than the limit allows, the plan is held, because no
-    VMI would come back (P20). `cause` is the cause of the deletes in the plan.
-    """
+    """Hold the plan, whose deletes have this `cause`, if the limit would let no replaced VMI come back (P20)."""
     owner, most, active = situation.snapshot.owner, situation.snapshot.max_replicas, len(situation.active)
     if not part.stages or not 0 < most < active:
         return part
@@ -144,9 +137,7 @@ def _unless_limited(situation: Situation, part: Plan, cause: Cause) -> Plan:
 
 
 def _back_off_notice(situation: Situation) -> Plan:
-    """Return a plan with a notice if failing VMIs delay the creation of VMIs. Each series of failures is reported once
-    (R4a).
-    """
+    """Return a notice if failing VMIs delay the creation of VMIs, once for each series of failures (R4a)."""
     back_off = situation.back_off
     if not situation.creates.waiting or not back_off.failures:
         return Plan()

@@ -4,10 +4,9 @@ The sort key is a tuple with one element for each criterion. The last element is
 the same in every reconciliation.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime
-from heapq import heapify, heappop, heapreplace
 from itertools import groupby, islice
 from typing import TypeAlias
 
@@ -15,6 +14,7 @@ from controller.kubevirt.annotations import REMOVE, is_marked, is_protected
 from controller.kubevirt.busy import busy_reason
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_migrating, is_paused, is_ready, is_running, node_of, ready_since
+from controller.replicas.crowded import from_crowded_nodes
 from controller.replicas.draining import is_draining
 from controller.replicas.settings import deletion_cost
 from controller.replicaset.traits import VMIs
@@ -25,12 +25,10 @@ AgeRank: TypeAlias = tuple[float, float, str]
 
 
 def rank_for_removal(active: VMIs, now: datetime) -> tuple[VirtualMachineInstance, ...]:
-    """Return the active VMIs that may be deleted, in the order of deletion.
+    """Return the VMIs that may be deleted, in the order of deletion. The protected ones of `active` count on their
+    nodes.
 
-    The result contains no protected VMIs. But `active` must contain the protected VMIs, because they count in the
-    number of VMIs on a node.
-
-    The sort criteria are, in this order: drain, removal mark, work, state, deletion cost, VMIs on the node, age.
+    The criteria are, in this order: drain, removal mark, work, state, deletion cost, VMIs on the node, age.
     """
     return tuple(_in_order(active, now))
 
@@ -41,11 +39,7 @@ def first_for_removal(active: VMIs, number: int, now: datetime) -> tuple[Virtual
 
 
 def _without_last_waiting(active: VMIs, number: int, now: datetime) -> VMIs:
-    """Leave out VMIs that wait for a node and come after `number` others that wait.
-
-    All criteria for these VMIs are traits, except the name. "Number of VMIs on the node" is no criterion for them,
-    because the number is the same for all VMIs with an equal state.
-    """
+    """Leave out those that wait for a node after `number` others: for them, all criteria but names are traits."""
     waiting = active.where(_waits_for_node)
     if len(waiting) <= number:
         return active
@@ -74,40 +68,19 @@ def _ranks_as_ready(vmi: VirtualMachineInstance) -> bool:
 
 
 def _in_order(active: VMIs, now: datetime) -> Iterator[VirtualMachineInstance]:
-    nodes: defaultdict[str, list[tuple[StateRank, AgeRank, VirtualMachineInstance]]] = defaultdict(list)
-    vmis_per_node: Counter[str] = Counter()
+    ranks: defaultdict[StateRank, list[VirtualMachineInstance]] = defaultdict(list)
+    protected = active.where(lambda vmi: is_protected(vmi.metadata))
     for group in active.groups:
-        protected, state_rank = is_protected(group.traits.metadata), state_rank_of(group.traits, now)
-        for vmi in group:
-            node = node_of(vmi)
-            vmis_per_node[node] += 1
-            if not protected:
-                nodes[node].append((state_rank, age_rank_of(vmi), vmi))
-    # The count of a node decreases by one for each candidate on the node. So nodes with more VMIs lose VMIs first. The
-    # rank of the next candidate on a node is never smaller, so the first candidate of each node is enough to continue.
-    firsts = []
-    for node, candidates in nodes.items():
-        heapify(candidates)
-        state_rank, age_rank, _ = candidates[0]
-        firsts.append((state_rank, -vmis_per_node[node], age_rank, node))
-    heapify(firsts)
-    while firsts:
-        _, negative_count, _, node = firsts[0]
-        candidates = nodes[node]
-        yield heappop(candidates)[2]
-        if candidates:
-            state_rank, age_rank, _ = candidates[0]
-            heapreplace(firsts, (state_rank, negative_count + 1, age_rank, node))
-        else:
-            heappop(firsts)
+        if not is_protected(group.traits.metadata):
+            ranks[state_rank_of(group.traits, now)] += group
+    return from_crowded_nodes(ranks, protected, key=age_rank_of, node_of=node_of)
 
 
 def state_rank_of(vmi: VirtualMachineInstance, now: datetime) -> StateRank:
-    """Return the first part of the sort key: in R6, the criteria before "VMIs on the same node".
+    """Return the criteria of R6 before "VMIs on the same node". The VMI with the smaller key is deleted first.
 
-    The VMI with the smaller key is deleted first. A VMI with an unreadable field is the last, because it is not deleted
-    (P20). VMIs that drain are the first, so that every plan chooses the same ones (P26). Of the others with the same
-    mark, the busy ones are the last (P24).
+    An unreadable VMI is the last (P20), and draining ones are the first (P26). With the same mark, busy ones are last
+    (P24).
     """
     return (
         bool(vmi.undecodable),
@@ -123,11 +96,7 @@ def state_rank_of(vmi: VirtualMachineInstance, now: datetime) -> StateRank:
 
 
 def age_rank_of(vmi: VirtualMachineInstance) -> AgeRank:
-    """Return the last part of the sort key: in R6, the criteria after "VMIs on the same node".
-
-    The VMI that became ready later is deleted first. If two VMIs became ready at the same time, the younger VMI is
-    deleted first.
-    """
+    """Return the criteria of R6 after "VMIs on the same node": the VMI that is ready or exists later goes first."""
     since, created = ready_since(vmi), vmi.metadata.creation_timestamp
     return (
         -since.timestamp() if since is not None else 0.0,

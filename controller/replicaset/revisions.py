@@ -27,6 +27,7 @@ from controller.replicas.revisions import (
     unused_revisions,
 )
 from controller.replicaset.situation import Situation
+from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import has_hash
 from controller.replicaset.traits import replaces_failure
 from controller.runtime.actions import Plan, Stage
@@ -36,8 +37,6 @@ ORPHANED: Final = "its set was deleted"
 """Why revisions go whose set was deleted with `--cascade=orphan`. The garbage collector does not delete them."""
 
 SPREAD_S: Final = 300
-"""The time, in seconds, over which the first revisions of existing sets are spread after a start of the controller."""
-
 NEW_S: Final = 60
 """A set counts as new if it is at most this number of seconds older than the first reconciliation."""
 
@@ -45,10 +44,8 @@ NEW_S: Final = 60
 def plan_revision(situation: Situation) -> Plan:
     """Plan to create a missing revision of the present template, or to note that its revision is rolled out again.
 
-    An old set without a history that creates no VMI waits up to `SPREAD_S` after the start of the controller. So an
-    upgrade with many sets causes no burst of writes.
-
-    The stage is not essential, because no VMI may wait for the history.
+    An old set without a history waits up to `SPREAD_S`: an upgrade must cause no burst. No VMI waits for the history,
+    so the stage is not essential.
     """
     snapshot, hashed = situation.snapshot, situation.template.hash
     history, owner = snapshot.history, snapshot.owner
@@ -69,11 +66,7 @@ def plan_revision(situation: Situation) -> Plan:
 
 
 def plan_adopted_template(situation: Situation) -> Plan:
-    """Plan to store the hash of the present template on the set, if a member has no hash. Such VMIs belong to this
-    template (R14).
-
-    The stage is not essential. Until the hash is stored, these VMIs belong to each new template.
-    """
+    """Plan to note the present template as that of members without a hash, which all new ones would be (R14)."""
     snapshot, kept = situation.snapshot, situation.claims.kept
     meta = snapshot.owner.metadata
     if ADOPTED_TEMPLATE in annotations_of(meta) or not kept.some(
@@ -85,12 +78,7 @@ def plan_adopted_template(situation: Situation) -> Plan:
 
 
 def plan_pruning(situation: Situation) -> Plan:
-    """Plan to delete unused revisions, and revisions of an earlier set with the same name. At most `burst` are deleted
-    in a reconciliation.
-
-    A revision is unused if it does not have the present template, no VMI was created from its template, and it is not
-    the one to which VMIs may return by themselves. The newest `keep` unused revisions stay.
-    """
+    """Plan to delete at most `burst` revisions that no VMI has or returns to, but not the newest `keep`."""
     snapshot, intent = situation.snapshot, situation.intent
     history = snapshot.history
     # The present template has one of the revisions, except right after a change.
@@ -127,3 +115,9 @@ def _is_new(owner: ObjectMeta, since: datetime) -> bool:
 def spread_s(uid: str) -> int:
     """Return the delay of a set's first revision in seconds, from 0 to `SPREAD_S`. Each set has its own delay."""
     return crc32(uid.encode()) % SPREAD_S
+
+
+def revision_number(snapshot: Snapshot, hashed: str) -> str:
+    """Return the number of the revision with the template of this hash, or the hash if there is no such revision."""
+    found = (str(each.revision) for each in snapshot.revisions if hash_of_set_revision(each.metadata) == hashed)
+    return next(found, hashed)

@@ -38,9 +38,7 @@ def rollout_of(situation: Situation) -> Rollout:
 
 
 def _ready_revision(situation: Situation) -> tuple[str, datetime | None]:
-    """Return the revision that all VMIs have, if all wanted VMIs exist and are ready. Otherwise return "", and the time
-    at which the next of them is proven, or None.
-    """
+    """Return the revision of all wanted VMIs if all are ready, or "" and the time at which the next is proven."""
     snapshot, intent, active = situation.snapshot, situation.intent, situation.active
     hashes = set(map(situation.template.hash_of, active.traits()))
     short = active.where(lambda vmi: not is_ready(vmi) or (replaces_failure(vmi) and not is_proven(vmi, snapshot.now)))
@@ -51,9 +49,7 @@ def _ready_revision(situation: Situation) -> tuple[str, datetime | None]:
 
 
 def _unready(situation: Situation) -> Iterator[tuple[datetime, str]]:
-    """Yield the VMIs of the new template that are not ready, or that have failed early. An adopted VMI without a hash
-    was not made from the template.
-    """
+    """Yield the VMIs of the new template that are not ready or have failed early, not adopted ones without a hash."""
     now, template = situation.snapshot.now, situation.template
     of_template = situation.active.where(lambda vmi: has_hash(vmi) and is_updated(vmi, template))
     stuck = of_template.where(lambda vmi: not is_ready(vmi) and tells_of_template(vmi))

@@ -1,19 +1,16 @@
 """The rolling update. A replica set with the rolling-update annotation replaces its outdated VMIs step by step (R14).
 
-A rollout deletes a ready VMI only while fewer than `maxUnavailable` VMIs are not ready. An outdated VMI that is not
-ready is deleted at once, because its deletion makes no further VMI unavailable. With `maxSurge`, the scale-out creates
-the VMIs of the surge, and each one that is ready allows one more deletion. If `maxUnavailable` VMIs of the new template
-do not become ready, the rollout stops. If a VMI replaces an early failure (R4a), its condition `Ready` counts only
-after it has been true for ten minutes. So a crash loop stops the rollout, too.
+A ready VMI is deleted only while fewer than `maxUnavailable` VMIs are not ready, and an unready one at once. With
+`maxSurge`, the scale-out creates the surge, and each ready one allows one more deletion. If `maxUnavailable` new VMIs
+do not become ready, the rollout stops. One that replaces an early failure (R4a) counts only after ten minutes.
 
-If no VMI of the template becomes ready within the progress deadline, the controller sends an Event. The Event is sent
-once for each template. If failed VMIs are replaced, the deadline still counts from the creation of the first failed
-VMI.
+If no VMI of the template becomes ready within the progress deadline, from the first failed VMI on, an Event tells it
+once for each template.
 """
 
 from datetime import datetime
 
-from controller.kubevirt.annotations import is_protected
+from controller.kubevirt.annotations import ADOPTED_TEMPLATE, ROLLING_UPDATE, is_protected
 from controller.kubevirt.delicate import reason_to_spare_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import entered, is_ready, ready_since, unready_since
@@ -22,19 +19,18 @@ from controller.replicas.notes import wake_at, watch_progress
 from controller.replicaset.back_off import failing_since, is_proven, next_proof, trial_of
 from controller.replicaset.intent import Rollout
 from controller.replicaset.ranking import rank_for_removal
+from controller.replicaset.revisions import revision_number
 from controller.replicaset.scale import delete_of, hold_spared, successor_of, wait_for_protected
 from controller.replicaset.situation import Situation
-from controller.replicaset.template import is_updated
+from controller.replicaset.template import has_hash, is_updated
 from controller.replicaset.traits import replaces_failure
-from controller.runtime.actions import Cause, Notice, Plan, Stage, join
+from controller.runtime.actions import Cause, Notice, Plan, Stage, join, stage_of, waiting
 from controller.runtime.waits import Wait, Why
+from informers.meta import annotations_of
 
 
 def plan_rollout(situation: Situation, *, limit: int) -> Plan:
-    """Plan to delete at most `limit` outdated VMIs. A later reconciliation creates the new VMIs.
-
-    While wanted VMIs are missing, the plan deletes no VMI. Paused, busy and unreadable VMIs stay.
-    """
+    """Plan to delete at most `limit` outdated VMIs, none while wanted ones are missing, and none to spare."""
     template, rollout, active, now = situation.template, situation.rollout, situation.active, situation.snapshot.now
     if rollout is None:
         return Plan()
@@ -81,19 +77,35 @@ def plan_rollout(situation: Situation, *, limit: int) -> Plan:
     stuck = [(max((since, *ready_at)), name) for since, name in stuck]
     deadline = situation.intent.settings.deadline
     progress = watch_progress(progress, stuck, deadline, now=now, template=template.hash)
-    proof = next_proof(unproven, now)
-    return join((progress, wake_at([proof] if proof is not None else [], now)))
+    return join((progress, wake_at([next_proof(unproven, now)], now)))
+
+
+def plan_left_out(situation: Situation) -> Plan:
+    """Say how many VMIs stay outdated without a valid rolling update, unless another controller owns the set."""
+    intent, snapshot, active = situation.intent, situation.snapshot, situation.active
+    is_ours = ADOPTED_TEMPLATE in annotations_of(snapshot.owner.metadata) or active.some(has_hash)
+    if intent.rolling is not None or not is_ours:
+        return Plan()
+    outdated = len(active.where(lambda vmi: not is_updated(vmi, intent.template)))
+    are, so = ("1 VMI is", "it stays so") if outdated == 1 else (f"{outdated} VMIs are", "they stay so")
+    text = f"{are} outdated, and without the annotation {ROLLING_UPDATE} {so}"
+    if intent.rolls_out:
+        beginning = f"annotation {ROLLING_UPDATE} "
+        text = next((each.text for each in snapshot.wrong_annotations if each.message.startswith(beginning)), text)
+    return waiting(text if outdated else "", Why.BY_HAND)
 
 
 def _stages(situation: Situation, replaced: list[VirtualMachineInstance]) -> tuple[Stage, ...]:
     if not replaced:
         return ()
-    why, successor, selector = "created from an older template", successor_of(situation), situation.intent.selector
+    revision = revision_number(situation.snapshot, situation.template.hash)
+    why = f"its template is older than the set's template (revision {revision})"
+    successor, selector = successor_of(situation), situation.intent.selector
     deletes = (
         delete_of(situation.snapshot, vmi, why, cause=Cause.UPDATE, successor=successor, selector=selector)
         for vmi in replaced
     )
-    return (Stage(tuple(deletes)),)
+    return stage_of(deletes, essential=True)
 
 
 def _no_room(situation: Situation, rollout: Rollout, waiting: int) -> Plan:
@@ -108,13 +120,7 @@ def _no_room(situation: Situation, rollout: Rollout, waiting: int) -> Plan:
 
 
 def vmi_stuck_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
-    """Return the time at which this VMI became unready.
-
-    If the VMI replaces failed VMIs, return the creation time of the first of these VMIs.
-
-    The transition time of the condition `Ready` is used only while the VMI runs. During the start of the VMI, KubeVirt
-    changes this time with each new reason.
-    """
+    """Return when this VMI, or the first of its failures, became unready. During the boot, `Ready` does not count."""
     since, started = failing_since(vmi, now), entered(vmi, "Running")
     if trial_of(vmi).failures:
         return since
@@ -124,11 +130,7 @@ def vmi_stuck_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
 
 
 def _choose(outdated: list[VirtualMachineInstance], allowance: int) -> tuple[list[VirtualMachineInstance], int]:
-    """Return the outdated VMIs to replace now, and the number of outdated VMIs that must wait.
-
-    `allowance` is the number of ready VMIs that may be replaced now, beside those that drain. If it is negative, some
-    of those that drain stay.
-    """
+    """Return the outdated VMIs to replace now, and how many wait. Ready ones use the `allowance`, unless they drain."""
     replaced, waiting = [], 0
     drained = sum(is_ready(vmi) and drains(vmi) for vmi in outdated) + min(allowance, 0)
     for vmi in outdated:

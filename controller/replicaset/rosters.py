@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
+from controller.apimachinery.indexes import owned_by
 from controller.kubevirt.replicaset_types import REPLICA_SET_KIND
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.snapshot import SET_UID, by_set_uid
@@ -11,12 +12,6 @@ from controller.replicaset.traits import VMIs, erase
 from controller.runtime.members.rosters import Rosters
 from informers.meta import ObjectKey, ObjectMeta, controller_of
 from informers.store import StoreView
-
-
-def members_of(owner: ObjectMeta, vmis: StoreView[VirtualMachineInstance]) -> tuple[VirtualMachineInstance, ...]:
-    # Kubernetes ignores an owner reference to an object of another namespace. So a VMI of another namespace must not
-    # count as a member, even if the VMI has an owner reference to this set.
-    return tuple(vmi for vmi in vmis.by_index(SET_UID, owner.uid) if vmi.metadata.namespace == owner.namespace)
 
 
 class _Reader(Struct, frozen=True):
@@ -30,7 +25,7 @@ class _Reader(Struct, frozen=True):
         return (vmi.metadata.name for vmi in self.load())
 
     def load(self) -> Iterable[VirtualMachineInstance]:
-        return members_of(self.owner, self.vmis)
+        return owned_by(self.owner, self.vmis, SET_UID)
 
     def read(self, name: str) -> VirtualMachineInstance | None:
         vmi = self.vmis.get(ObjectKey(self.owner.namespace, name))
@@ -38,19 +33,15 @@ class _Reader(Struct, frozen=True):
 
 
 class VMIRosters:
-    """Keeps the VMIs of each large set. The cache tells this object about each change of a VMI."""
-
     def __init__(self, vmis: StoreView[VirtualMachineInstance]) -> None:
         self._vmis = vmis
         self._rosters: Rosters[VirtualMachineInstance] = Rosters(erase)
         vmis.follow(self)
 
     def prepare(self, owner: ObjectMeta) -> Iterator[object]:
-        """Read the members of a very large set in slices (see `Rosters.prepare`)."""
         return self._rosters.prepare(owner, _Reader(self._vmis, owner))
 
     def read(self, owner: ObjectMeta) -> VMIs:
-        """Return the members of the set, as the cache shows them now."""
         return self._rosters.read(owner, _Reader(self._vmis, owner))
 
     def changed(self, old: VirtualMachineInstance | None, new: VirtualMachineInstance | None) -> None:

@@ -19,18 +19,17 @@ from controller.replicaset.history import RevisionCache
 from controller.replicaset.intent import parse_intent
 from controller.replicaset.revisions import ORPHANED
 from controller.replicaset.rosters import VMIRosters
-from controller.replicaset.snapshot import ORPHAN_NAMESPACE, Snapshot
+from controller.replicaset.snapshot import ORPHAN, Snapshot, orphans_of
 from controller.replicaset.taken_names import GoneNames
-from controller.runtime.actions import Delete, Patch, Plan, Restart, Stage
-from controller.runtime.execute.deletes import Found, Judge
+from controller.runtime.actions import Plan, stage_of
+from controller.runtime.execute.deletes import Found, Judge, Judged
 from controller.runtime.execute.refusals import Refusals
 from informers.meta import ObjectKey
 from informers.resource import Resource
 from informers.store import StoreView
 
 
-def obstacle(action: Delete | Restart | Patch, found: Found, now: datetime) -> str:
-    """Return the reason why the VMI must not be deleted now, or ""."""
+def obstacle(action: Judged, found: Found, now: datetime) -> str:
     try:
         return reason_to_keep_vmi(action.resource.decode(found[action.resource]), now)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -38,11 +37,7 @@ def obstacle(action: Delete | Restart | Patch, found: Found, now: datetime) -> s
 
 
 class ReplicaSetRules(Struct, frozen=True):
-    """The functions that the reconciler calls for replica sets. They implement `runtime.reconciler.Rules`.
-
-    One reconciliation sends at most `burst` create requests and at most `burst` delete requests (R4, R6). A set gets at
-    most `max_replicas` VMIs; 0 means no limit.
-    """
+    """`burst` limits the creates and the deletes of a reconciliation (R4, R6), `max_replicas` the VMIs, if not 0."""
 
     judge = Judge((), obstacle)
     plan = staticmethod(plans.plan)
@@ -74,7 +69,7 @@ class ReplicaSetRules(Struct, frozen=True):
         return Snapshot(
             owner=owner,
             members=self.rosters.read(owner.metadata),
-            orphans=tuple(self.vmis.by_index(ORPHAN_NAMESPACE, key.namespace)),
+            orphans=orphans_of(owner, self.vmis),
             taken=self.gone.taken(self.vmis, key.namespace, now),
             now=now,
             settled=settled,
@@ -87,11 +82,9 @@ class ReplicaSetRules(Struct, frozen=True):
         )
 
     def plan_absent(self, key: ObjectKey) -> Plan:
-        """Return a plan that deletes revisions without an owner (R17), and takes the notes of vmherd off strays. The
-        plan changes nothing else, because the garbage collector deletes the VMIs (R15).
-        """
+        """Delete revisions without an owner (R17), and take vmherd's notes off strays. Kubernetes does the rest."""
         self.rosters.forget(key)
         revisions = delete_revisions(self.revisions.orphaned(key), ORPHANED, burst=self.burst)
-        strays = strays_of(key, self.vmis.by_index(ORPHAN_NAMESPACE, key.namespace))
-        patches = tuple(release(strays, self.vmi_resource, Selector(), ""))
-        return Plan(stages=(*revisions, *((Stage(patches, essential=False),) if patches else ())))
+        strays = strays_of(key, self.vmis.by_index(ORPHAN, str(key)))
+        patches = release(strays, self.vmi_resource, Selector(), "")
+        return Plan(stages=(*revisions, *stage_of(patches)))

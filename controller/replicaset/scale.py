@@ -24,29 +24,24 @@ from controller.replicaset.situation import Situation
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import EncodedTemplate, encode_template
 from controller.replicaset.traits import VMIs, name_of
-from controller.runtime.actions import Cause, Create, Delete, Notice, Plan, Stage, join, waiting
+from controller.runtime.actions import Cause, Create, Delete, Notice, Plan, join, stage_of, waiting
 from controller.runtime.waits import Wait, Why
 from informers.meta import NO_LABELS, ObjectKey, controller_of
 
 MAX_NOTICES: Final = 10
-"""The maximum number of Events about spared VMIs in one reconciliation."""
 
 
 def plan_scale(situation: Situation) -> Plan:
-    """Plan to create or delete VMIs, so that the number of active VMIs comes closer to the wanted number.
-
-    One plan creates or deletes at most `snapshot.burst` VMIs.
-    """
+    """Plan at most `snapshot.burst` creates or deletes towards the wanted number of active VMIs."""
     if situation.missing > 0:
         return _scale_out(situation)
     return _scale_in(situation, -situation.missing) if situation.missing < 0 else Plan()
 
 
 def plan_cleanup(situation: Situation, *, limit: int) -> Plan:
-    """Plan to delete at most `limit` spent VMIs (finished or unknown).
+    """Plan to delete at most `limit` spent VMIs, but no evidence (R4a), and no protected or spared ones.
 
-    VMIs with an early failure stay until they are replaced (R4a). Protected VMIs stay, so that users can inspect them.
-    Paused, busy and unreadable VMIs stay too.
+    One that has changed is judged again by a new plan, because the node of a lost VMI may have come back.
     """
     now = situation.snapshot.now
     evidence = kept_as_evidence(situation.back_off, situation.creates, situation.missing)
@@ -56,11 +51,12 @@ def plan_cleanup(situation: Situation, *, limit: int) -> Plan:
     deletable = [vmi for vmi in unprotected if not reason_to_spare_vmi(vmi, now)]
     spared = [vmi for vmi in unprotected if reason_to_spare_vmi(vmi, now)]
     deletable.sort(key=lambda vmi: (not is_final(vmi), vmi.metadata.name))
+    reasons = (f"finished: {phase_of(vmi)}" if is_final(vmi) else "its state is unknown" for vmi in deletable)
     deletes = tuple(
-        delete_of(situation.snapshot, vmi, f"finished: {phase_of(vmi)}" if is_final(vmi) else "its state is unknown")
-        for vmi in deletable[: max(limit, 0)]
+        replace(delete_of(situation.snapshot, vmi, why), owner_uid="")
+        for vmi, why in zip(deletable[: max(limit, 0)], reasons, strict=False)
     )
-    return join((Plan(stages=(Stage(deletes, essential=False),) if deletes else ()), hold_spared(spared, now)))
+    return join((Plan(stages=stage_of(deletes)), hold_spared(spared, now)))
 
 
 def hold_spared(spared: Collection[VirtualMachineInstance], now: datetime, cause: Cause = Cause.UNSPECIFIED) -> Plan:
@@ -91,10 +87,9 @@ def delete_of(
     successor: bytes = b"",
     selector: Selector | None = None,
 ) -> Delete:
-    """Return the action that deletes the VMI. Its successor must keep the labels that make it one of the set.
+    """Return the delete of the VMI. Its successor must keep the labels that make it one of the set.
 
-    A scale-in or clean-up has no `cause`, and deletes the VMI also if it has changed. The reason of any other delete
-    depends on the state of the VMI. So if the VMI has changed, it is not deleted, and a new plan judges it again.
+    Without a `cause` (scale-in), a VMI that has changed is deleted too. Else a new plan judges it again.
     """
     meta, owner_uid = vmi.metadata, snapshot.owner.metadata.uid
     return Delete(
@@ -156,7 +151,7 @@ def _scale_out(situation: Situation) -> Plan:
     if creates.next_at is not None:
         requeue_after_s = (creates.next_at - situation.snapshot.now).total_seconds()
     # A surge that the server refuses does not stop the deletions that `maxUnavailable` allows.
-    stages = (Stage(actions, essential=not situation.has_regular),) if actions else ()
+    stages = stage_of(actions, essential=not situation.has_regular)
     return Plan(stages=stages, waits=tuple(Wait(text=each) for each in held), requeue_after_s=requeue_after_s)
 
 
@@ -180,7 +175,7 @@ def _scale_in(situation: Situation, surplus: int) -> Plan:
         waits = _held_by_protection(situation, surplus - deletable)
     elif len(deletes) < surplus and not held_spared.waits:
         waits = waiting(f"{surplus - len(deletes)} more deletes wait for the next pass")
-    return join((Plan(stages=(Stage(deletes),) if deletes else ()), waits, held_spared))
+    return join((Plan(stages=stage_of(deletes, essential=True)), waits, held_spared))
 
 
 def _held_by_protection(situation: Situation, protected: int) -> Plan:

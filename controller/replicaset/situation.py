@@ -1,6 +1,4 @@
-"""What a replica set knows before it decides: its snapshot, its parsed spec, its target, its VMIs by state, and their
-failures.
-"""
+"""What a replica set knows before it decides: snapshot, spec, target, VMIs by state, and their failures."""
 
 from collections.abc import Callable
 
@@ -63,7 +61,6 @@ def usable_in(snapshot: Snapshot, intent: Intent) -> Callable[[str], Template | 
 
 
 def situation_of(snapshot: Snapshot) -> Situation | FieldError:
-    """Return the situation of a set, or the error of its spec."""
     intent, now = parse_intent(snapshot.owner), snapshot.now
     if isinstance(intent, FieldError):
         return intent
@@ -99,11 +96,7 @@ def situation_of(snapshot: Snapshot) -> Situation | FieldError:
 
 
 def _surge_of(snapshot: Snapshot, target: Target[Template], rollout: Rollout | None, active: VMIs) -> int:
-    """Return how many active VMIs the set may have now in addition to the wanted VMIs.
-
-    One new VMI is created for each outdated VMI that the rolling update may delete. An outdated VMI that becomes busy
-    after that keeps its new VMI.
-    """
+    """Return how many VMIs the set may have beside the wanted ones: each outdated one keeps the VMI made for it."""
     wanted = target.regular
     if rollout is None or not rollout.max_surge or not wanted:
         return 0

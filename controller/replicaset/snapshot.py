@@ -1,8 +1,6 @@
-"""The snapshot of a replica set contains all input of one reconciliation, read from the caches at one moment.
+"""The snapshot of a replica set: all input of one reconciliation, read from the caches at one moment.
 
-A snapshot is an immutable value. A plan depends only on the snapshot, so equal snapshots give equal plans.
-Indexes find the VMIs of the set and the orphans (VMIs that no owner controls) in its namespace. So no reconciliation
-scans all VMIs of a namespace.
+It is an immutable value. Indexes find the VMIs and orphans, so no reconciliation scans a namespace.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -13,6 +11,9 @@ from msgspec import Struct
 
 from controller.apimachinery.indexes import NAMESPACE, by_namespace
 from controller.apimachinery.label_selectors import LabelSelector, Operator
+from controller.apimachinery.names import SUFFIX_LENGTH
+from controller.kubevirt.annotations import own_notes
+from controller.kubevirt.delicate import is_busy_vmi
 from controller.kubevirt.replicaset_types import REPLICA_SET_KIND, ReplicaSet
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmi_types import VirtualMachineInstance
@@ -28,43 +29,24 @@ from controller.replicas.wrong_annotations import Wrong, all_wrong
 from controller.replicaset.history import History
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.traits import VMIs, wrong_on_vmi
-from informers.meta import ObjectKey, controller_of
+from informers.meta import ObjectKey, controller_of, labels_of
 from informers.resource import Resource
+from informers.store import StoreView
 
 
 def by_set_uid(vmi: VirtualMachineInstance) -> Iterable[str]:
-    """An index function. Return the UID of the set that controls the VMI.
-
-    Return nothing for the VMI of a VM. A cluster can have very many of these, and an index needs memory.
-    """
+    """Index: the UID of the set that controls the VMI, and nothing for the many VMIs of VMs, to save memory."""
     owner = controller_of(vmi.metadata)
     return (owner.uid,) if owner is not None and owner.kind == REPLICA_SET_KIND else ()
 
 
-def by_orphan_namespace(vmi: VirtualMachineInstance) -> Iterable[str]:
-    """An index function. Return the namespace of a VMI that no owner controls. Return nothing for other VMIs."""
-    return (vmi.metadata.namespace,) if controller_of(vmi.metadata) is None else ()
-
-
 SET_UID: Final = "set-uid"
-ORPHAN_NAMESPACE: Final = "orphan-namespace"
-
-VMI_INDEXES: Final[Mapping[str, Callable[[VirtualMachineInstance], Iterable[str]]]] = {
-    SET_UID: by_set_uid,
-    ORPHAN_NAMESPACE: by_orphan_namespace,
-    NAMESPACE: by_namespace,
-}
-
 
 REQUIRED_LABEL: Final = "required-label"
 
 
 def by_required_label(owner: ReplicaSet) -> Iterable[str]:
-    """An index function for sets. With the index, the controller finds the sets that may adopt a VMI.
-
-    The function chooses one label that the selector of the set requires, and returns a key for each allowed value of
-    this label. If the selector requires no label, the function returns the namespace.
-    """
+    """Index: a key for each allowed value of one required label, or the namespace if no label is required."""
     selector = owner.spec.selector or LabelSelector()
     namespace = owner.metadata.namespace
     for key, value in (selector.match_labels or {}).items():
@@ -76,8 +58,37 @@ def by_required_label(owner: ReplicaSet) -> Iterable[str]:
 
 
 def label_key(namespace: str, key: str, value: str) -> str:
-    """Return the key for a label in the index `REQUIRED_LABEL`. `by_required_label` explains the index."""
     return f"{namespace}/{key}={value}"
+
+
+def by_orphan(vmi: VirtualMachineInstance) -> Iterable[str]:
+    """Index: where a set finds an orphan: by namespace, by each label as in `REQUIRED_LABEL`, and by its former set."""
+    meta = vmi.metadata
+    if controller_of(meta) is not None:
+        return ()
+    labels = [label_key(meta.namespace, *label) for label in labels_of(meta).items()]
+    return (meta.namespace, *labels, *map(str, former_set_of_vmi(vmi)))
+
+
+def former_set_of_vmi(vmi: VirtualMachineInstance) -> tuple[ObjectKey, ...]:
+    """Return the key that the name of a VMI with vmherd's notes suggests, also if there was never such a set."""
+    meta = vmi.metadata
+    return (ObjectKey(meta.namespace, meta.name[:-SUFFIX_LENGTH]),) if own_notes(meta) else ()
+
+
+def orphans_of(owner: ReplicaSet, vmis: StoreView[VirtualMachineInstance]) -> tuple[VirtualMachineInstance, ...]:
+    keys = dict.fromkeys((*by_required_label(owner), str(owner.metadata.key)))
+    found = (vmi for key in keys for vmi in vmis.by_index(ORPHAN, key))
+    return tuple({vmi.metadata.name: vmi for vmi in found}.values())
+
+
+ORPHAN: Final = "orphan"
+
+VMI_INDEXES: Final[Mapping[str, Callable[[VirtualMachineInstance], Iterable[str]]]] = {
+    SET_UID: by_set_uid,
+    ORPHAN: by_orphan,
+    NAMESPACE: by_namespace,
+}
 
 
 REPLICASET_INDEXES: Final[Mapping[str, Callable[[ReplicaSet], Iterable[str]]]] = {
@@ -87,18 +98,12 @@ REPLICASET_INDEXES: Final[Mapping[str, Callable[[ReplicaSet], Iterable[str]]]] =
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """One replica set, its VMIs and the orphans of its namespace.
+    """One replica set with its VMIs, and all else that a reconciliation reads.
 
-    - `members`: the VMIs that the set controls, in groups with equal traits.
-    - `orphans`: the VMIs in the same namespace that no owner controls. Their labels need not match the selector.
-    - `taken`: the names that VMIs in the namespace of the set have, or had a short time ago (R5).
-    - `settled`: True if the caches show all earlier writes for this set (R9).
-    - `now`: the time of the wall clock when the snapshot was taken.
-    - `burst`: the maximum number of create requests in one reconciliation, and also the maximum number of delete
-      requests (R4, R6, R7).
-    - `max_replicas`: the maximum number of VMIs of one set, or 0 for no limit (R4).
-    - `history`: the revisions of the set (R17).
-    - `budgets`: the disruption budgets that matter to the set (P27), or None if they are not known.
+    `members` are the VMIs that it controls. `orphans` may not match its selector. VMIs in its namespace have, or had a
+    short time ago, the names `taken` (R5). `settled` is True if the caches show all earlier writes (R9). `burst` limits
+    the creates and the deletes (R4, R6, R7), and `max_replicas` the VMIs, or 0 (R4). `history` has the revisions (R17),
+    and `budgets` the disruption budgets, or None if they are not known (P27).
     """
 
     owner: ReplicaSet
@@ -121,6 +126,11 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     @property
     def revisions(self) -> tuple[ControllerRevision, ...]:
         return self.history.revisions
+
+    @property
+    def marked(self) -> Mapping[str, int]:
+        """The number of VMIs that are busy now (P24)."""
+        return {"busy": len(self.members.where(lambda vmi: is_busy_vmi(vmi, self.now)))}
 
     @property
     def wrong_annotations(self) -> tuple[Wrong, ...]:

@@ -1,8 +1,7 @@
 """The status of a replica set after a reconciliation (R10, R11), and the notices for its Events (R8, R12).
 
-The counts come from the newest snapshot. The status contains the conditions of vmherd only while they are true. The
-transition time of a condition is the time at which the condition was added. Conditions of other types belong to other
-controllers and are not changed.
+The counts come from the newest snapshot. Conditions of vmherd exist only while they are true, and their transition time
+is that of their addition. Conditions of other controllers do not change.
 """
 
 from collections.abc import Iterable, Mapping
@@ -55,9 +54,7 @@ _VERBS: Final = {"FailedCreate": "creating", "FailedDelete": "deleting", "Failed
 
 
 def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome], waits: Waits = ()) -> ReplicaSetStatus:
-    """Return the status after a reconciliation with these outcomes and the waits of its plan. `snapshot` was taken
-    after the writes.
-    """
+    """Return the status after these outcomes and the waits of the plan. `snapshot` was taken after the writes."""
     old = snapshot.owner.status or ReplicaSetStatus()
     active, situation = snapshot.members.where(is_active), situation_of(snapshot)
     # Without its newest revision, a set still runs all its VMIs. So other failures are told first.
@@ -88,25 +85,19 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome], waits: Waits = 
     )
     names = (set_revision_name(snapshot.owner.metadata.name, each.hash) for each in (template, situation.template))
     health = with_return(health_of(situation, failure, replacing, waits), situation.target, *names)
-    return with_health(status, snapshot, health, {**ours, REPLICA_BACK_OFF: replacing})
+    most = situation.rollout.max_unavailable if situation.rollout is not None else 0
+    return with_health(status, snapshot, health, {**ours, REPLICA_BACK_OFF: replacing}, most_unavailable=most)
 
 
 def transition_notices(old: ReplicaSetStatus | None, new: ReplicaSetStatus) -> tuple[Notice, ...]:
-    """Return the Events about a pause, a resume and a missed progress deadline (R8, R11).
-
-    The caller sends the Events after the status has been written.
-    """
+    """Return the Events about a pause, a resume and a missed deadline (R8, R11), for after the status is written."""
     paused = Notice(reason="SuccessfulPaused", message="Paused", warning=False)
     resumed = Notice(reason="SuccessfulResumed", message="Resumed", warning=False)
     return transitions(old, new, paused=paused, resumed=resumed)
 
 
 def outcome_notices(outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
-    """Return the notices about created, deleted and replaced VMIs (R12), and about revisions that could not be written
-    (R17).
-
-    The reasons and messages about VMIs are similar to KubeVirt's.
-    """
+    """Return the notices about VMIs, with KubeVirt's reasons (R12), and about revisions that failed (R17)."""
     outcomes = tuple(outcomes)
     others = without_budgets(outcomes)
     found = tuple(notice for each in others for notice in (_unready_notice(each), _notice_of(each)) if notice)
@@ -146,12 +137,7 @@ def _notice_of(outcome: Outcome) -> Notice | None:
 
 
 def _failure_of(outcome: Outcome) -> tuple[str, str] | None:
-    """Return the reason and the message of a failure: if the server answered a create, a delete or a patch with an
-    error, or would refuse the successor of a VMI. This VMI was not deleted.
-
-    Connection errors are no failures. If a user changed the object since the plan was made, the object is not deleted
-    and not patched. That is no failure either.
-    """
+    """Return reason and message of a failed write or refused successor, not of a lost connection or lost race."""
     if not isinstance(outcome, Rejected | Unknown) or not isinstance(outcome.error, StatusError):
         return None
     action, is_refused = outcome.action, isinstance(outcome, SuccessorRefused)

@@ -33,14 +33,10 @@ _decode_spec = msgspec.json.Decoder(ReplicaSetSpec).decode
 
 
 class Template(limits.Template, frozen=True, kw_only=True):
-    """A parsed and valid template. Old spellings of fields are converted (R13). `base` is the start of each VMI name.
+    """A valid template in modern spelling (R13). `base` is the start of each VMI name.
 
-    `adopted` is the hash of the template of VMIs without the template-hash label: the value of the annotation
-    `ADOPTED_TEMPLATE`, or else the hash of this template.
-
-    The hash identifies the template. The hash depends only on the labels, the annotations, the finalizers and the spec
-    of a new VMI. The order of fields and the spelling of values (see `normal_form`) do not change the hash. So if a set
-    is deleted with `--cascade=orphan` and created again, its VMIs count as up to date.
+    `hash` identifies it, by the meaning of all that a new VMI gets from it: after `--cascade=orphan`, VMIs count as up
+    to date. `adopted` is the hash for VMIs without one: that of `ADOPTED_TEMPLATE`, or else of this template.
     """
 
     base: str = ""
@@ -72,7 +68,6 @@ class EncodedTemplate(Struct, frozen=True):
 
 
 def parse_template(owner: ReplicaSet) -> Template | FieldError:
-    """Parse the template of the set, or return the error if the template is invalid (R1)."""
     wire = owner.spec.template
     found = read_template(wire, FIELD, _remembered)
     if isinstance(found, FieldError) or wire is None:
@@ -101,11 +96,7 @@ def encode_template(
     *,
     annotations: Mapping[str, str] = NO_LABELS,
 ) -> EncodedTemplate:
-    """Encode a VMI of the set, without the suffix of the VMI's name. `EncodedTemplate.body` adds the suffix.
-    `annotations` are added to the annotations of the template.
-
-    The VMIs are created in the namespace of the set. A namespace in the template is ignored (R5).
-    """
+    """Encode a VMI of the set's namespace (R5), without the suffix of its name, with further `annotations`."""
     type_meta = msgspec.json.encode({"apiVersion": resource.api_version, "kind": resource.kind})
     metadata = msgspec.json.encode(
         {

@@ -1,9 +1,8 @@
 """The traits of the VMIs of a set. VMIs with equal traits are in one group of `Members`.
 
-The traits are a VMI without what differs from VMI to VMI. Its name, its UID and its node are blank. Only a terminating
-VMI, and an active VMI that is not ready, have times. The times have whole seconds, so the VMIs of a burst have few
-groups. Ready VMIs of all ages have one group. A VMI that replaces an early failure is alone in its group, because its
-history counts (R4a).
+The traits are a VMI without what differs from VMI to VMI, such as its name, UID and node. Only terminating, and active
+unready VMIs have times, in whole seconds. So ready VMIs of all ages have one group, and the VMIs of a burst few. A VMI
+that replaces an early failure is alone in its group, because its history counts (R4a).
 """
 
 from collections.abc import Iterable
@@ -18,16 +17,13 @@ from controller.kubevirt.vmi_types import READY, MigrationState, PhaseTransition
 from controller.kubevirt.vmis import entered, is_migrating, is_ready, is_running, is_spent, unready_since
 from controller.replicas.catalogue import Place
 from controller.replicas.wrong_annotations import Wrong, wrong_on
-from controller.runtime.members.groups import Members, grouped, like, shared_meta
+from controller.runtime.members.groups import SOME_MESSAGE, SOME_NODE, Members, grouped, like, shared_meta
 from informers.meta import annotations_of, labels_of
 
 VMIs = Members[VirtualMachineInstance]
 
 NODE_LABELS: Final = frozenset({"kubevirt.io/nodeName", "kubevirt.io/migrationTargetNodeName"})
 """Labels that KubeVirt sets on a VMI. They differ from node to node, so they are no traits."""
-
-SOME_NODE: Final = "(a node)"
-SOME_MESSAGE: Final = "(a message)"
 
 _MIGRATES: Final = MigrationState()
 _UNTIMED: Final = (None, None, None)
@@ -112,10 +108,8 @@ def name_of(vmi: VirtualMachineInstance) -> str:
 
 
 def replaces_failure(vmi: VirtualMachineInstance) -> bool:
-    """Return True if the VMI has the annotation of a replacement of an early failure (R4a)."""
     return EARLY_FAILURES in annotations_of(vmi.metadata)
 
 
 def wrong_on_vmi(vmi: VirtualMachineInstance) -> tuple[Wrong, ...]:
-    """Return the wrong annotations of the VMI (P23)."""
     return wrong_on(vmi.metadata, Place.VMI)

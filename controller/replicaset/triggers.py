@@ -14,8 +14,7 @@ from controller.kubevirt.vmis import is_deleting, is_paused, is_ready, is_spent,
 from controller.replicas.draining import drain_marks
 from controller.replicas.revisions import former_set_of
 from controller.replicas.triggers import controller_key
-from controller.replicaset.claims import former_set_of_vmi
-from controller.replicaset.snapshot import REQUIRED_LABEL, label_key
+from controller.replicaset.snapshot import REQUIRED_LABEL, former_set_of_vmi, label_key
 from controller.replicaset.traits import wrong_on_vmi
 from controller.runtime.triggers import Wake, wakes_of
 from informers.meta import ObjectKey, controller_of, labels_of
@@ -27,10 +26,7 @@ NO_SELECTOR = LabelSelector()
 def replicasets_of_vmi(
     change: Change[VirtualMachineInstance], sets: StoreView[ReplicaSet], selectors: SelectorCache | None = None
 ) -> Iterable[Wake]:
-    """Return the sets that must be reconciled after a change of a VMI, each with a delay in seconds.
-
-    `selectors` contains the selectors that earlier calls have parsed.
-    """
+    """Return the sets to reconcile after a change of a VMI, with delays in seconds."""
     known = selectors or SelectorCache()
     return wakes_of(
         change, lambda vmi: _owner_or_adopters(vmi, sets, known), decides_by=_write_input, counts_by=_count_input
@@ -51,9 +47,7 @@ def _set_of_revision(revision: ControllerRevision) -> Iterable[ObjectKey]:
 def _owner_or_adopters(
     vmi: VirtualMachineInstance, sets: StoreView[ReplicaSet], selectors: SelectorCache
 ) -> Iterator[ObjectKey]:
-    """Yield the set that controls the VMI. For an orphan, yield the sets in its namespace with a matching selector, and
-    the set that has left notes on it.
-    """
+    """Yield the set that controls the VMI, or for an orphan the matching sets, and the one that left notes on it."""
     meta = vmi.metadata
     reference = controller_of(meta)
     if reference is not None:
@@ -77,13 +71,7 @@ def _candidates(namespace: str, labels: Mapping[str, str], sets: StoreView[Repli
 
 
 def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
-    """Return the values of a VMI that can affect a write. A change of these values starts a reconciliation at once.
-
-    - For a VMI that no owner controls, only the labels and the notes of vmherd are returned.
-    - For a terminating VMI with a controller, only the UID of the controller is returned.
-    - For any other VMI, the result contains the UID of the controller, the labels, the state, the marks for removal and
-      protection, the end of its work, the marks of its drain, and whether the VMI is paused.
-    """
+    """Return what can affect a write at once: little of an orphan, and only the controller of a terminating VMI."""
     meta = vmi.metadata
     owner = controller_of(meta)
     if owner is None:
@@ -103,11 +91,7 @@ def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
 
 
 def _count_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
-    """Return the values of a VMI that need no reconciliation at once.
-
-    These values affect the status, the choice of VMIs in a later scale-in, and a rollout that waits for ready
-    VMIs. After a change of these values, a reconciliation starts with a delay.
-    """
+    """Return what affects the status, later choices and a waiting rollout, so that a reconciliation may start later."""
     if is_deleting(vmi) or controller_of(vmi.metadata) is None:
         return ()
     return (is_ready(vmi), phase_of(vmi), node_of(vmi), vmi.undecodable, problem_state_of_vmi(vmi), wrong_on_vmi(vmi))

@@ -1,9 +1,7 @@
 """The replacement of VMIs that run but are not ready (R4a).
 
-The annotation `vmherd.dev/replace-unready-after-seconds` sets the time limit. After this time, the VMI is replaced and
-counts as an early failure. If its replacement is not ready in time either, the delay before the next replacement grows.
-At most a quarter of the VMIs are replaced at the same time. So a common cause, for example an unreachable database,
-does not restart all VMIs of a set.
+After the time in `vmherd.dev/replace-unready-after-seconds`, a VMI is replaced and counts as an early failure, so the
+delays grow. At most a quarter, or one, is replaced at a time: a common cause does not restart all VMIs of a set.
 """
 
 from datetime import datetime, timedelta
@@ -23,28 +21,20 @@ from controller.replicaset.scale import creates_of, delete_of
 from controller.replicaset.situation import Situation
 from controller.replicaset.template import is_updated
 from controller.replicaset.traits import replaces_failure
-from controller.runtime.actions import Cause, Plan, Stage
+from controller.runtime.actions import Cause, Plan, Stage, stage_of
 from controller.runtime.waits import Wait
 
 SHARE: Final = 4
-"""At most a quarter of the wanted VMIs may be replaced at the same time. One VMI may always be replaced."""
 
 
 class UnreadyVMI(Struct, frozen=True):
-    """A VMI that runs and is not ready. The VMI may be replaced from the time `due` on."""
-
     vmi: VirtualMachineInstance
     failures: int
     due: datetime
 
 
 def plan_unready(situation: Situation, *, limit: int) -> Plan:
-    """Plan to replace VMIs that have not been ready for too long, at most `limit` VMIs.
-
-    An annotation of the set contains the time limit.
-
-    The plan deletes VMIs before it creates VMIs, so the number of active VMIs does not grow.
-    """
+    """Plan to replace at most `limit` VMIs that have not been ready for too long: first deletes, then creates."""
     now, after = situation.snapshot.now, situation.intent.settings.replace_unready_after
     if after is None:
         return Plan()
@@ -79,11 +69,7 @@ def _unready_vmis(situation: Situation, after: timedelta) -> list[UnreadyVMI]:
 
 
 def _unready_since(vmi: VirtualMachineInstance) -> datetime | None:
-    """Return the time at which the running VMI became unready.
-
-    If the condition `Ready` changed before the phase Running, return the start of this phase. The reason: before this
-    phase, KubeVirt changes the time of the condition `Ready` with each new reason.
-    """
+    """Return when the running VMI became unready, not before Running: KubeVirt changes the time until then."""
     started = entered(vmi, "Running") or with_timezone(vmi.metadata.creation_timestamp)
     times = [time for time in (started, unready_since(vmi)) if time is not None]
     return max(times, default=None)
@@ -118,7 +104,7 @@ def _stages(situation: Situation, chosen: list[UnreadyVMI], seconds: int) -> tup
         delete_of(snapshot, each.vmi, why, cause=Cause.HEALING, successor=successor, selector=selector)
         for each in chosen
     )
-    return (Stage(tuple(deletes)), *((Stage(creates),) if creates else ()))
+    return (*stage_of(deletes, essential=True), *stage_of(creates, essential=True))
 
 
 def _must_drain(situation: Situation, vmi: VirtualMachineInstance) -> bool:

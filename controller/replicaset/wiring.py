@@ -39,10 +39,7 @@ def rules_of(
     owners: StoreView[ReplicaSet],
     stores: Mapping[AnyResource, StoreView[Any]],
 ) -> ReplicaSetRules:
-    """Return the rules of replica sets. `stores` has the store of each resource in `CACHES`.
-
-    Without a store of revisions, sets have no revision.
-    """
+    """`stores` has the store of each resource in `CACHES`. Without one of revisions, sets have no revision."""
     vmis, stored = stores[VMIS], stores.get(CONTROLLER_REVISIONS, Store(indexes=REVISION_INDEXES))
     revisions = RevisionCache(stored, config.revision_history)
     budgets = BudgetCache(stores.get(DISRUPTION_BUDGETS), is_off=not config.disruption_budgets)
@@ -52,7 +49,6 @@ def rules_of(
 
 
 def assemble(parts: Parts) -> Assembly:
-    """Assemble the controller of VirtualMachineInstanceReplicaSets."""
     resource = parts.config.resource_of(REPLICA_SETS)
     sets, vmis, revisions = parts.informer(resource, OWNER_CACHE), parts.cache(VMIS), parts.cache(CONTROLLER_REVISIONS)
     queue = queue_of(parts, REPLICA_SETS)

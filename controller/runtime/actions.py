@@ -25,16 +25,14 @@ AnyResource: TypeAlias = Resource[Any]
 
 
 class Cause(StrEnum):
-    """The purpose of a delete request. It is a label of the metrics, and the cause in the mark of a drain (P26). The
-    field `why` of the action explains the purpose to readers.
-    """
+    """What a delete is for: a label of the metrics, and the cause in the mark of a drain (P26)."""
 
     UNSPECIFIED = ""
     HEALING = "healing"
     """The VM is deleted because it is failing (P15)."""
 
     FINISHED = "finished"
-    """The guest of the VM has ended, and the pool wants a new VM (P25)."""
+    """The guest of the VM has ended, and the pool wants a new VM (P25), or its claim has ended (P33)."""
 
     PRUNING = "pruning"
     """An unused revision or a live migration that has ended is deleted (P11, R17, P13)."""
@@ -44,15 +42,11 @@ class Cause(StrEnum):
 
 
 class Create(Struct, frozen=True, kw_only=True):
-    """An action that creates the object `key`. `body` is the complete, encoded object.
+    """Creates the object `key` from the complete, encoded `body`. Its controller has the UID `owner_uid`.
 
-    `owner_uid` is the UID in the controller ownerReference of the new object.
-
-    `reusable_disks` are the names of the disks of the new object. An earlier object of the same name may have left
-    disks with these names. So the action waits until no disk belongs to another object or is being deleted. A disk
-    without an owner may be used if its label `KEPT_FOR`, or "", is one of `usable`. None allows all.
-
-    `is_note` is true if the object only stores data for later reconciliations. A dry run does not report such a create.
+    It waits until no disk of `reusable_disks` belongs to another object or is being deleted. One without an owner needs
+    the label `KEPT_FOR`, or "", in `usable`; None allows all. A dry run does not report one that `is_note`, for later
+    reconciliations.
     """
 
     resource: AnyResource
@@ -66,10 +60,7 @@ class Create(Struct, frozen=True, kw_only=True):
 
 
 class Member(Struct, frozen=True, kw_only=True):
-    """A VM that must still belong to the pool `owner_uid` while the pool restarts its VMI.
-
-    If `must_ask` is true, the only reason for the restart is that KubeVirt asks for it in the status of the VM.
-    """
+    """A VM that must belong to the pool `owner_uid` for a restart, and, if `must_ask`, ask for it in its status."""
 
     resource: AnyResource
     key: ObjectKey
@@ -79,17 +70,14 @@ class Member(Struct, frozen=True, kw_only=True):
 
 
 class Delete(Struct, frozen=True, kw_only=True):
-    """An action that deletes the object `key` if the object still has the UID `uid`.
+    """Deletes the object `key` with the UID `uid`.
 
-    `version` is the resourceVersion from which the plan was made, or empty. If the object has another one on the
-    server, the action fails if `owner_uid` is empty. Otherwise the object is read again, and is deleted only if its
-    controller still has the UID `owner_uid`, and only if it has the `finalizer`, if this is not empty. If `foreground`
-    is true, the garbage collector first deletes the dependents that block the deletion.
+    If its `version` has changed, it fails without an `owner_uid`. Else the object is read again, and must still have
+    this controller and the `finalizer`, if not "". With `foreground`, the dependents that block the deletion go first.
+    It fails if `member` has left its pool.
 
-    If `member` is not None, the action fails if this VM has left its pool.
-
-    If `successor` is not empty, it is the encoded object that takes the place of the deleted object. The object is
-    deleted only if the server would accept the successor now (P20), with the labels whose names are in `kept`.
+    If `successor` is not empty, the server must accept this encoded object in its place now (P20), with the labels
+    `kept`.
     """
 
     resource: AnyResource
@@ -107,20 +95,14 @@ class Delete(Struct, frozen=True, kw_only=True):
 
 
 class Patch(Struct, frozen=True, kw_only=True):
-    """An action that patches the object `key`.
+    """Patches the object `key`. `body` contains the preconditions: a UID, a resourceVersion or JSON patch tests.
 
-    `body` contains the preconditions of the patch: a uid, a resourceVersion or JSON patch tests.
+    It is skipped if an earlier stage failed to remove the ownerReference with the UID `after_owner` (P10). If `judged`,
+    the judge of the kind must find no obstacle. If it prepares the delete `before`, the server must accept the
+    successor (P20). For `is_note`, see `Create`.
 
-    `after_owner` is the UID of an owner, or empty. If an earlier stage failed to remove an ownerReference with this
-    UID, the patch is skipped (P10).
-
-    `is_note` is true if the patch only stores data for later reconciliations. A dry run does not report such a patch.
-
-    If `judged` is true, the judge of the kind must find no obstacle in the objects that the server has now. If `before`
-    is not None, the patch prepares this delete, and is sent only if the server would accept its successor (P20).
-
-    If the patch removes a finalizer, `finalizer` is this finalizer, and `uid` is the UID of the object. After the
-    removal of its last finalizer, a deleted object is gone. The API server then answers with its old resourceVersion.
+    A patch that removes the `finalizer` has the `uid`: the API server answers with the old resourceVersion if the
+    object is gone after that.
     """
 
     resource: AnyResource
@@ -137,11 +119,8 @@ class Patch(Struct, frozen=True, kw_only=True):
 
 
 class RemoveOwnerReference(Struct, frozen=True, kw_only=True):
-    """An action that removes the ownerReference with the UID `owner_uid` from the object `key`.
-
-    Without the reference, the object is not deleted together with the owner (P10). It gets the label `KEPT_FOR` with
-    the value `kept_for`, unless this is empty. The action succeeds without a write if the object or the reference does
-    not exist, or if the cluster does not serve the resource.
+    """Keeps the object `key` when its owner goes (P10), with the label `KEPT_FOR` if `kept_for` is not "". A missing
+    object, reference or resource is a success.
     """
 
     resource: AnyResource
@@ -152,14 +131,12 @@ class RemoveOwnerReference(Struct, frozen=True, kw_only=True):
 
 
 class ExpandClaim(Struct, frozen=True, kw_only=True):
-    """An action that gives the PersistentVolumeClaim `key` the size `size`, if the claim is smaller (P21).
+    """Gives the PersistentVolumeClaim `key` the `size`, if it is smaller (P21).
 
-    `old_size` is the size before the change of the template. CDI makes a claim with a file system a few percent larger
-    than the template says. The expanded claim keeps this share.
-
-    The VM with the key `owner` and the UID `owner_uid` uses the claim. The action fails if the claim, or the DataVolume
-    `source` that owns it, belongs to another object, or has no owner and is not `usable` (see `Create`). It also fails
-    if only `source` exists: the claim is not created yet. If neither exists, the action succeeds.
+    `old_size` is that of the old template: CDI makes a claim with a file system a few percent larger, and it keeps this
+    share. The VM `owner` uses the claim. The action fails if the claim, or the DataVolume `source` that owns it,
+    belongs to another object, or has no owner and is not `usable` (see `Create`), or if only `source` exists. If
+    neither exists, it succeeds.
     """
 
     resource: AnyResource
@@ -174,12 +151,12 @@ class ExpandClaim(Struct, frozen=True, kw_only=True):
 
 
 class ThreeWayMerge(Struct, frozen=True, kw_only=True):
-    """An action that applies a template change to the object `key` (P12).
+    """Applies the difference between `old` and `new` to the object `key` (P12), as the server has it: no cache has all
+    fields.
 
-    Only the values that differ between the objects `old` and `new` change. The executor first reads the whole object
-    from the server, because no cache contains all its fields. If `owner_uid` is not empty, the object changes only if
-    its controller has this UID. If a disk of the object could not be expanded before, the action is skipped. It fails
-    if one of `reusable_disks`, which the change adds, is not free (see `Create`).
+    The controller must have the UID `owner_uid`, if not "". It is skipped if a disk could not be expanded before, and
+    fails if one of `reusable_disks` is not free (see `Create`). With `is_exact`, the changed values must be those of
+    `old`, so that another action can take the change back.
     """
 
     resource: AnyResource
@@ -189,17 +166,16 @@ class ThreeWayMerge(Struct, frozen=True, kw_only=True):
     new: bytes
     why: str
     owner_uid: str = ""
+    is_exact: bool = False
     reusable_disks: tuple[tuple[AnyResource, ObjectKey], ...] = ()
     usable: tuple[str, ...] | None = ("",)
 
 
 class Restart(Struct, frozen=True, kw_only=True):
-    """An action that requests a restart of the object `key`.
+    """Requests a restart by a PUT of the subresource `subresource` of `requests`.
 
-    The request is a PUT of the subresource `subresource` of the resource `requests`. `instance` is the resource of the
-    running instance, and `instance_uid` is its UID. The instance has the same key as the object. If it was replaced, is
-    being deleted or has left the object, no restart is requested. So the action can be repeated after a lost answer.
-    The action fails if the object has left its owner (see `member`).
+    `instance_uid` is that of the running `instance` with the same key. If it was replaced, is being deleted or has left
+    the object, no restart is requested, so the action can be repeated. It fails if `member` has left its owner.
     """
 
     resource: AnyResource
@@ -213,6 +189,21 @@ class Restart(Struct, frozen=True, kw_only=True):
     member: Member | None = None
 
 
+class Pause(Struct, frozen=True, kw_only=True):
+    """Pauses the VMI `key`, or unpauses it, by a PUT of the subresource `subresource` of `requests`.
+
+    It succeeds without a request if the VMI is already so. If `judged`, the judge of the kind must find no obstacle.
+    """
+
+    resource: AnyResource
+    key: ObjectKey
+    uid: str
+    requests: AnyResource
+    subresource: str
+    why: str
+    judged: bool = False
+
+
 class Confirm(Struct, frozen=True, kw_only=True):
     """An action that reads the object from the server. It succeeds only if the object has this UID and stays (R2)."""
 
@@ -222,7 +213,9 @@ class Confirm(Struct, frozen=True, kw_only=True):
     why: str
 
 
-Action: TypeAlias = Create | Delete | Patch | Confirm | RemoveOwnerReference | ExpandClaim | ThreeWayMerge | Restart
+Action: TypeAlias = (
+    Create | Delete | Patch | Confirm | RemoveOwnerReference | ExpandClaim | ThreeWayMerge | Restart | Pause
+)
 
 
 @cache
@@ -232,37 +225,34 @@ def label_of(kind: type[object]) -> str:
 
 
 class Stage(Struct, frozen=True):
-    """A part of a plan: actions that may run in parallel.
-
-    If `essential` is true, the next stage starts only if all actions of this stage succeeded. If `essential` is false,
-    the next stage starts even if actions of this stage failed.
-    """
+    """Actions that may run in parallel. If `essential`, the next stage starts only if all of them succeeded."""
 
     actions: tuple[Action, ...]
     essential: bool = True
 
 
-class Notice(Struct, frozen=True, kw_only=True):
-    """A message that the controller reports in an Event of the set or pool.
+def stage_of(actions: Iterable[Action], *, essential: bool = False) -> tuple[Stage, ...]:
+    """Return a stage with these actions, or nothing without an action."""
+    found = tuple(actions)
+    return (Stage(found, essential),) if found else ()
 
-    `once` identifies the cause of the notice. Notices with the same reason and the same `once` are reported only once.
-    If `once` is empty, every reconciliation reports the notice. If `after` is not None, the notice tells of this patch,
-    and is reported only if the patch succeeded.
+
+class Notice(Struct, frozen=True, kw_only=True):
+    """A message for an Event of the set or pool, once for each reason and `once`, or in every reconciliation if that is
+    "".
+
+    If it tells of the patch or the pause `after`, it is reported only if this action succeeded.
     """
 
     reason: str
     message: str
     warning: bool = True
     once: str = ""
-    after: Patch | None = None
+    after: Patch | Pause | None = None
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """The writes and notices of one reconciliation.
-
-    `waits` say which needed writes the plan leaves out. `requeue_after_s` is the delay in seconds until the next
-    reconciliation, or None if the plan requests no delay.
-    """
+    """What one reconciliation writes and tells, what waits, and the seconds until the next, or None."""
 
     stages: tuple[Stage, ...] = ()
     notices: tuple[Notice, ...] = ()
@@ -312,14 +302,14 @@ class AlreadyThere(Struct, frozen=True):
 class Missing(Struct, frozen=True):
     """The outcome of an action whose object does not exist any more, or has left its owner. This is no failure."""
 
-    action: Delete | Patch | RemoveOwnerReference | ExpandClaim | ThreeWayMerge | Restart
+    action: Delete | Patch | RemoveOwnerReference | ExpandClaim | ThreeWayMerge | Restart | Pause
 
 
 class Rejected(Struct, frozen=True):
-    """The outcome of an action that the server rejected, or whose precondition was false.
+    """The server rejected the action, or a precondition was false. `wait_s` are the seconds until the next try of a
+    refused one.
 
-    If the server refused the write, `wait_s` is the time, in seconds, until the next try (see `execute.refusals`). If
-    `is_repeated` is true, the action was not tried, because this time is not over. The error is that of the last try.
+    If `is_repeated`, it was not tried again yet, and the error is that of the last try (see `execute.refusals`).
     """
 
     action: Action
@@ -341,10 +331,7 @@ class SuccessorRefused(Rejected, frozen=True):
 
 
 class Unknown(Struct, frozen=True):
-    """The outcome of a write that may have happened, because its answer was lost or was a 5xx error.
-
-    Until the controller knows whether the write happened, it sends no other write for the same set or pool (R9).
-    """
+    """The write may have happened. Until this is known, no other write is sent for the same set or pool (R9)."""
 
     action: Action
     error: ApiError
@@ -356,11 +343,7 @@ class Unknown(Struct, frozen=True):
 
 
 class Postponed(Struct, frozen=True):
-    """The outcome of a create action that was not tried, because a disk with a needed name is not free.
-
-    `reason` names the disk. `waited_s` is the time, in seconds, since the create was first postponed by this process.
-    The delay until the next try grows with this time (see `result.postponed_s`).
-    """
+    """The create was not tried, because of a disk (`reason`). The delay grows with `waited_s`, since the first."""
 
     action: Create
     reason: str
@@ -372,9 +355,9 @@ class Postponed(Struct, frozen=True):
 
 
 class Unserved(Struct, frozen=True):
-    """The cluster does not serve the subresource of a restart now. The next request is after `result.UNSERVED_S`."""
+    """The cluster does not serve the subresource now. The next request is after `result.UNSERVED_S`."""
 
-    action: Restart
+    action: Restart | Pause
     error: ApiError
 
     @property

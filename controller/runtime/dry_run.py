@@ -1,15 +1,9 @@
-"""The dry run. In a dry run, the controller makes plans as usual, but does not carry them out. Logs and metrics report
-the actions that the controller would perform.
+"""The dry run: the controller makes plans as usual, and logs and metrics report them, but sends no request for them.
 
-A reconciliation of a dry run sends no request to the API server. A plan that is equal to the previous plan of the same
-object is not logged or counted again. Every other plan is logged once, at level info. The actions of such a plan are
-counted once in the metric `vmherd_actions_total`, with the outcome `would`.
-
-A plan contains only the next step, because later steps depend on the result of that step. For example, the report for a
-new pool contains the patch with the pool's finalizer. The report does not contain the creation of the VMs.
-
-An object is reconciled again when another writer changes the object, or after the delay that the plan requests. This
-delay is at least `LOOK_AGAIN_S` seconds.
+A plan that differs from the previous plan of its object is logged once, at level info, and its actions are counted once
+in `vmherd_actions_total`, with the outcome `would`. It contains only the next step: for a new pool, the patch with the
+finalizer, and not the VMs. The next look at an object comes after a change, or after the delay that the plan requests,
+at least `LOOK_AGAIN_S` seconds.
 """
 
 from collections import Counter
@@ -18,7 +12,7 @@ from datetime import datetime
 from typing import Any, Final, Generic, NamedTuple
 
 from controller.kinds import Kind
-from controller.runtime.actions import Action, Create, Patch, Plan, label_of
+from controller.runtime.actions import Action, Create, Patch, Pause, Plan, label_of
 from controller.runtime.execute.executor import ActionInstruments
 from controller.runtime.reconciler import Rules, S, is_large_object, prepare
 from controller.runtime.result import LISTED, After, AwaitChange, Report
@@ -28,14 +22,10 @@ from informers.errors import GateClosed
 from informers.meta import ObjectKey
 
 LOOK_AGAIN_S: Final = 60.0
-"""The minimum delay, in seconds, before a reconciliation that the plan requests."""
 
 
 class DryRunReport(NamedTuple):
-    """A plan as text, to see if it has changed.
-
-    `status` is true if the status would be written. `held` is the reason why the plan leaves out writes, or "".
-    """
+    """A plan as text. `status` is true if the status would be written. `held` is why writes are left out, or ""."""
 
     actions: tuple[str, ...]
     notices: tuple[str, ...]
@@ -84,7 +74,6 @@ class DryRunReconciler(Generic[S]):
         return Report(result, self._new_facts(key, plan, report))
 
     def _new_facts(self, key: ObjectKey, plan: Plan, report: DryRunReport) -> dict[str, object]:
-        """Return the facts for the log, and count the actions, if the report is not empty and new."""
         before = self._reported.pop(key, None)
         if report:
             self._reported[key] = report
@@ -96,7 +85,6 @@ class DryRunReconciler(Generic[S]):
 
 
 def dry_run_report(plan: Plan, *, status: bool) -> DryRunReport:
-    """Return the report of a plan. `status` is true if the reconciliation would write the status."""
     return DryRunReport(
         actions=tuple(map(action_text, reported_actions(plan))),
         notices=tuple(f"{notice.reason}: {notice.message}" for notice in plan.notices),
@@ -111,13 +99,7 @@ def reported_actions(plan: Plan) -> tuple[Action, ...]:
 
 
 def facts_of(plan: Plan, report: DryRunReport) -> dict[str, object]:
-    """Return the facts for the log line of a reconciliation:
-
-    - the number of actions of each type, for example `create_would=3`
-    - the first actions and notices
-    - the reason for missing writes (`plan.held`)
-    - whether the status would be written
-    """
+    """Return the facts for the log: the actions by type (`create_would=3`), the first, notices, waits, status."""
     facts: dict[str, object] = dict(Counter(f"{label_of(type(action))}_would" for action in reported_actions(plan)))
     if report.actions:
         facts["would"] = [*report.actions[:LISTED]]
@@ -138,4 +120,5 @@ def forbid_writes() -> None:
 
 
 def action_text(action: Action) -> str:
-    return f"{label_of(type(action))} {action.resource.plural} {action.key}: {action.why}"
+    verb = action.subresource if isinstance(action, Pause) else label_of(type(action))
+    return f"{verb} {action.resource.plural} {action.key}: {action.why}"

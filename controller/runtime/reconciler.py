@@ -1,18 +1,15 @@
-"""The reconciler of a kind. The reconciler takes the snapshot, carries out the plan and writes the status. The rules of
-the kind make all decisions.
-
-A reconciliation has these steps:
+"""The reconciler of a kind takes the snapshot, carries out the plan and writes the status. The rules of the kind
+decide.
 
 1. Ask the server about each write whose answer was lost.
 2. Take a snapshot of the caches. The members of a very large set or pool are read in slices.
 3. Make the plan, and carry it out. The plan of a large set or pool is made in another thread (see `side_thread`).
-4. Take a second snapshot, because the caches have changed in the meantime.
-5. Write the status if the new status differs from the old status.
-6. Return a report. The report says when the key is reconciled again.
+4. Take a second snapshot, because the caches have changed in the meantime, and write the status if it differs.
+5. Return a report, which says when the key is reconciled again.
 """
 
 import asyncio
-from collections.abc import Callable, Container, Iterable, Iterator, Sized
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sized
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -31,8 +28,9 @@ from controller.runtime.execute.deletes import Judge
 from controller.runtime.execute.executor import Executor
 from controller.runtime.execute.first_deletes import LATE, FirstDeletes
 from controller.runtime.execute.refusals import Refusals
-from controller.runtime.result import After, Report, facts_of, notices_after, result_of, was_tried
+from controller.runtime.result import After, Report, facts_of, not_later_than, notices_after, result_of, was_tried
 from controller.runtime.settle.expectations import Expectations
+from controller.runtime.settle.history_writer import HistoryWriter
 from controller.runtime.settle.status_writer import StatusWriter
 from controller.runtime.status import recounted, status_patch
 from controller.runtime.waits import Wait
@@ -53,9 +51,9 @@ WARNED = "The API server warns about a write: "
 
 
 class Snapshot(Protocol):
-    """The set or pool and the related objects, as the caches show them. `members` are its VMs or VMIs.
+    """The set or pool with its `members`, as the caches show them. `settled` is true if they show all own writes (R9).
 
-    `settled` is true if the caches show all writes of this controller for it (R9).
+    `marked` are the numbers of members with marks, such as those that are busy now (P24).
     """
 
     @property
@@ -69,6 +67,9 @@ class Snapshot(Protocol):
 
     @property
     def settled(self) -> bool: ...
+
+    @property
+    def marked(self) -> Mapping[str, int]: ...
 
 
 S = TypeVar("S", bound=Snapshot)
@@ -112,8 +113,8 @@ class Rules(Protocol[S]):
     def parse_intent(self, owner: Any) -> Any | FieldError:
         """Return the parsed spec, or its first error.
 
-        The metrics page reads two fields: `rolls_out` is True if all outdated VMs or VMIs are replaced without a
-        request, and `most_unavailable` is the number of replicas that may be unavailable at the same time, or None.
+        The metrics page reads `rolls_out`, whether all outdated members are replaced without a request, and
+        `most_unavailable`, a number or None.
         """
 
 
@@ -132,7 +133,9 @@ def is_large_object(snapshot: Snapshot) -> bool:
 class ReconcilerInstruments(Protocol):
     def stale_pass(self, controller: str) -> None: ...
 
-    def planned(self, owner_kind: str, owner: ObjectKey, notices: Iterable[Notice]) -> None: ...
+    def planned(
+        self, owner_kind: str, owner: ObjectKey, notices: Iterable[Notice], marked: Mapping[str, int]
+    ) -> None: ...
 
     def owner_gone(self, owner_kind: str, owner: ObjectKey) -> None: ...
 
@@ -144,6 +147,7 @@ class Tools(NamedTuple):
     expectations: Expectations
     first_deletes: FirstDeletes
     status_writer: StatusWriter
+    history: HistoryWriter
 
 
 class RulesReconciler(Generic[S]):
@@ -155,15 +159,17 @@ class RulesReconciler(Generic[S]):
         rules: Rules[S],
         tools: Tools,
         *,
-        publish: Callable[[ObjectMeta, Iterable[Notice]], None],
+        publish: Callable[[ObjectMeta, Iterable[Notice]], Iterable[Notice]],
         now: Callable[[], datetime],
         instruments: ReconcilerInstruments,
         known_status: Container[str] | None = None,
     ) -> None:
-        """`publish` sends notices as Events. `known_status` are the fields in the served schema, or None for all."""
+        """`publish` sends notices as Events, and returns those that were not sent before. `known_status` are the fields
+        in the served schema, or None for all.
+        """
         self._kind = kind
         self._rules = rules
-        self._executor, self._expectations, self._first_deletes, self._status_writer = tools
+        self._executor, self._expectations, self._first_deletes, self._status_writer, self._history = tools
         self._publish = publish
         self._now = now
         self._instruments = instruments
@@ -187,7 +193,7 @@ class RulesReconciler(Generic[S]):
         meta: ObjectMeta = owner.metadata
         status = defect_status(owner, error, self._now())
         notice = Notice(reason=INTERNAL_ERROR, message=status.problem, once=str(meta.generation))
-        self._publish(meta, (notice,))
+        self._tell(meta, (notice,))
         body = status_patch(owner, status, known=self._known_status)
         if body is not None and self._status_writer.may_write(key, meta):
             await self._status_writer.write(key, meta, body)
@@ -200,8 +206,8 @@ class RulesReconciler(Generic[S]):
             return await self._reconcile_absent(key, other_error)
         if absent_s := self._status_writer.absent_s(key, snapshot.owner.metadata):
             return Report(After(absent_s), facts_of(Plan(), (), other_error=other_error))
-        plan = await self._executor.thread.call(self._rules.plan, snapshot, large=is_large_object(snapshot))
-        self._report_plan(snapshot, plan)
+        plan, marked = await self._executor.thread.call(self._plan, snapshot, large=is_large_object(snapshot))
+        self._report_plan(snapshot, plan, marked)
         settled = snapshot.settled
         try:
             if await self._first_deletes.must_wait(plan):
@@ -216,7 +222,7 @@ class RulesReconciler(Generic[S]):
         self._report_gone(key, meta)
         warned = [Notice(reason=API_WARNING, message=f"{WARNED}{text}", once=text) for text in dict.fromkeys(warnings)]
         found = (*notices_after(plan.notices, outcomes), *self._rules.outcome_notices(filter(was_tried, outcomes)))
-        self._publish(meta, (*found, *warned))
+        self._tell(meta, (*found, *warned))
         # The caches have changed while the plan was carried out. The status must report the latest state.
         latest = await self._recount(key, snapshot, outcomes) if outcomes else snapshot
         written = True
@@ -226,7 +232,14 @@ class RulesReconciler(Generic[S]):
         except ApiError as error:
             other_error = other_error or error
         result = result_of(plan, outcomes, settled=settled and written, other_error=other_error)
+        cached = self._rules.owners.get(key)
+        if cached is not None and (due_s := await self._history.write(cached)) is not None:
+            result = not_later_than(result, due_s)
         return Report(result, facts_of(plan, outcomes, other_error=other_error))
+
+    def _tell(self, owner: ObjectMeta, notices: Iterable[Notice]) -> None:
+        """Send Events, and note them in the history."""
+        self._history.tell(owner, self._publish(owner, notices))
 
     def _report_gone(self, key: ObjectKey, owner: ObjectMeta) -> None:
         cached = self._rules.owners.get(key)
@@ -236,6 +249,7 @@ class RulesReconciler(Generic[S]):
     async def _reconcile_absent(self, key: ObjectKey, other_error: ApiError | None) -> Report:
         """Carry out the plan for a set or pool that was deleted, and remove its expectations."""
         self._status_writer.forget(key)
+        self._history.forget(key)
         settled = self._expectations.settled(key, GONE)
         plan = self._rules.plan_absent(key) if settled else Plan()
         if settled:
@@ -245,10 +259,7 @@ class RulesReconciler(Generic[S]):
         return Report(result, facts_of(plan, outcomes, other_error=other_error))
 
     async def _resolve_lost_writes(self, key: ObjectKey) -> ApiError | None:
-        """Ask the server about each write whose answer was lost. Return the error if it cannot answer.
-
-        The plan then contains no writes that depend on the lost write.
-        """
+        """Ask the server about each write whose answer was lost. With an error, the plan leaves such writes out."""
         owner = self._rules.owners.get(key)
         return await self._executor.resolve(key, GONE if owner is None else owner.metadata.uid)
 
@@ -269,12 +280,15 @@ class RulesReconciler(Generic[S]):
         latest = self._take_snapshot(key)
         return None if latest is None else recounted(planned, latest)
 
-    def _report_plan(self, snapshot: S, plan: Plan) -> None:
+    def _plan(self, snapshot: S) -> tuple[Plan, Mapping[str, int]]:
+        return self._rules.plan(snapshot), snapshot.marked
+
+    def _report_plan(self, snapshot: S, plan: Plan, marked: Mapping[str, int]) -> None:
         for notice in plan.notices:
             if notice.reason == INVALID_SPEC:
                 log.error("invalid spec, no action is taken", why=notice.message)
         if snapshot.settled:
-            self._instruments.planned(self._kind.kind, snapshot.owner.metadata.key, plan.notices)
+            self._instruments.planned(self._kind.kind, snapshot.owner.metadata.key, plan.notices, marked)
         else:
             self._instruments.stale_pass(self._kind.name)
 
@@ -292,7 +306,9 @@ class RulesReconciler(Generic[S]):
             return True
         if not self._status_writer.may_write(key, meta):
             return False
-        if not await self._status_writer.write(key, meta, body):
+        answer = await self._status_writer.write(key, meta, body)
+        if not answer:
             return False
-        self._publish(meta, self._rules.transition_notices(owner.status, status))
+        self._tell(meta, self._rules.transition_notices(owner.status, status))
+        self._history.tell_status(owner, status, answer)
         return True

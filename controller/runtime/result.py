@@ -1,6 +1,4 @@
-"""The interface of a reconciler, the results of a reconciliation, and the function that makes a result from
-outcomes.
-"""
+"""The interface of a reconciler, and the results of a reconciliation, made from outcomes."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -14,6 +12,7 @@ from controller.runtime.actions import (
     Notice,
     Outcome,
     Patch,
+    Pause,
     Plan,
     Postponed,
     Rejected,
@@ -21,7 +20,15 @@ from controller.runtime.actions import (
     Unserved,
     label_of,
 )
-from informers.errors import ApiError, Conflict, Forbidden, ServerError, StatusError, TooManyRequests, TransportError
+from informers.errors import (
+    ApiError,
+    Conflict,
+    Forbidden,
+    ServerError,
+    TooManyRequests,
+    TransportError,
+    requested_delay_s,
+)
 from informers.meta import ObjectKey
 
 LOOK_AGAIN_S = 5.0
@@ -34,11 +41,7 @@ LONGEST_POSTPONED_S = 30.0
 
 
 LISTED = 10
-"""The largest number of writes that a log line or an answer about a plan lists."""
-
 OUTAGE_CODES = frozenset({503, 504})
-"""The 5xx codes of a server that cannot process any request now."""
-
 ETCD_MESSAGES = ("etcdserver: ", "rpc error: code = ")
 """The first words of the error message if etcd caused a 500. The message of a webhook begins with other words."""
 
@@ -63,15 +66,10 @@ class After(Struct, frozen=True):
 
 
 class Retry(Struct, frozen=True):
-    """The result of a failed reconciliation. The key is reconciled again after its backoff, but not before
-    `not_before_s` seconds.
+    """The key is reconciled again after its backoff, and not before `not_before_s`, the Retry-After in seconds.
 
-    `not_before_s` is the Retry-After of the server in seconds, or 0. `outage` is true if the failure is server-side
-    (see `is_outage`). Such a failure does not increase the backoff of the key.
-
-    `lost_race` is true if all failures are conflicts with other writers. Such conflicts are normal, so the
-    reconciliation does not count as failed. `also_after_s` is the longest delay, or None. The key is reconciled after
-    this delay even if the backoff is longer.
+    A server-side failure (`outage`) does not increase the backoff. With `lost_race`, all failures are conflicts with
+    other writers, so none counts. `also_after_s` is the longest delay, or None.
     """
 
     why: str
@@ -92,10 +90,7 @@ class Report(Struct, frozen=True):
 
 
 class Cleanup(Struct, frozen=True):
-    """A plan that removes the finalizers of this controller from the objects of a kind.
-
-    `left` are the sets or pools for whose disks a controller has to run. They do not change.
-    """
+    """A plan that removes the finalizers of a kind. A controller has to keep the disks of those `left`."""
 
     plan: Plan
     left: tuple[ObjectKey, ...] = ()
@@ -112,23 +107,16 @@ def was_tried(outcome: Outcome) -> bool:
 
 
 def name_of(outcome: Outcome) -> str:
-    """Return the name of the outcome in logs and metrics."""
     return label_of(type(outcome)) if was_tried(outcome) else "waiting"
 
 
 def notices_after(notices: Iterable[Notice], outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
-    """Return the notices without those of patches that did not succeed."""
-    done = {each.action for each in outcomes if isinstance(each, Done) and isinstance(each.action, Patch)}
+    done = {each.action for each in outcomes if isinstance(each, Done) and isinstance(each.action, Patch | Pause)}
     return tuple(each for each in notices if each.after is None or each.after in done)
 
 
 def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, other_error: ApiError | None = None) -> Result:
-    """Return the result of a reconciliation from the outcomes of its plan. The result says when the key is reconciled
-    again.
-
-    `other_error` is an error outside the plan, for example of the status write. `settled` is false if the cache does
-    not show all writes of this controller yet.
-    """
+    """Return when the key is reconciled again. `other_error` is one outside the plan, as of the status write."""
     outcomes = tuple(outcomes)
     failures = [outcome for outcome in outcomes if isinstance(outcome, Rejected | Unknown)]
     temporary = [failure.error for failure in failures if not failure.wait_s and not is_final(failure)]
@@ -152,22 +140,31 @@ def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, other_e
     return After(min(waits)) if waits else AwaitChange()
 
 
+def not_later_than(result: Result, seconds: float) -> Result:
+    """Return a result with which the key is reconciled in this time at the latest. A retry keeps its own time."""
+    match result:
+        case AwaitChange():
+            return After(seconds)
+        case After():
+            return After(min(result.seconds, seconds))
+        case Retry():
+            return result
+
+
 def postponed_s(outcome: Postponed) -> float:
     """Return the delay before the next try, which grows with the wait: no event tells of the deletion of a disk."""
     return min(max(POSTPONED_S, outcome.waited_s / 4), LONGEST_POSTPONED_S)
 
 
 def retry_after(*errors: ApiError) -> Retry:
-    """Return a `Retry` for these errors, with the text of the first error.
+    """Return a `Retry` with the text of the first error, and as an `outage` if one of them is.
 
-    If one of the errors is server-side, `outage` is true, and the backoff does not increase. If another error occurs
-    again after the server has recovered, the next reconciliation reports this error. After another error of the server,
-    for example because a webhook cannot be called, the key waits for at most `LONGEST_WAIT_OF_ERROR_S`.
+    After another error of the server, such as a failing webhook, the key waits for at most `LONGEST_WAIT_OF_ERROR_S`.
     """
     of_server = any(isinstance(error, ServerError) for error in errors)
     return Retry(
         str(errors[0]),
-        not_before_s=max(_retry_after_s(error) for error in errors),
+        not_before_s=max(requested_delay_s(error, longest_s=LONGEST_RETRY_AFTER_S) for error in errors),
         outage=any(is_outage(error) for error in errors),
         lost_race=all(isinstance(error, Conflict) for error in errors),
         also_after_s=LONGEST_WAIT_OF_ERROR_S if of_server else None,
@@ -175,10 +172,9 @@ def retry_after(*errors: ApiError) -> Retry:
 
 
 def is_outage(error: ApiError) -> bool:
-    """Return True if the server did not answer, or answered that it cannot process requests now (429, 503 or 504).
+    """Return True if the server does not answer or cannot serve now: 429, 503, 504, or 500 with a message of etcd.
 
-    A 500 with a message of etcd is an outage too. Any other 5xx error may concern one request only. For example, the
-    server answers 500 if a webhook fails.
+    Any other 5xx error may concern one request only, for example if a webhook fails.
     """
     if isinstance(error, ServerError):
         return error.code in OUTAGE_CODES or str(error).startswith(ETCD_MESSAGES)
@@ -191,17 +187,10 @@ def is_final(failure: Rejected | Unknown) -> bool:
 
 
 def facts_of(plan: Plan, outcomes: Iterable[Outcome], *, other_error: ApiError | None = None) -> dict[str, object]:
-    """Return the facts for the log line of a reconciliation.
+    """Return the facts for the log line, or {} if nothing was done and nothing failed: the actions by type and outcome,
 
-    If the reconciliation did nothing and nothing failed, the result is empty.
-
-    The facts are:
-
-    - for each action type, the number of actions with each outcome
-    - `wrote`: the writes that the server confirmed, at most `LISTED`, and `and_more`: the number of the others
-    - `failure`: the text of the first failure that is not a conflict with another writer
-    - `conflict`: if all failures are conflicts, the text of the first conflict
-    - `held`: the reason why the plan leaves out writes
+    `wrote` with at most `LISTED` writes and `and_more`, the first `failure` or only `conflict`, and why writes are
+    `held`.
     """
     outcomes = tuple(outcomes)
     names = (f"{label_of(type(outcome.action))}_{name_of(outcome)}" for outcome in outcomes)
@@ -224,8 +213,3 @@ def facts_of(plan: Plan, outcomes: Iterable[Outcome], *, other_error: ApiError |
     if facts and plan.held:
         facts["held"] = plan.held
     return facts
-
-
-def _retry_after_s(error: ApiError) -> float:
-    wait_s = error.retry_after_s if isinstance(error, StatusError) else None
-    return min(wait_s or 0.0, LONGEST_RETRY_AFTER_S)

@@ -10,13 +10,7 @@ T = TypeVar("T")
 
 
 def recounted(planned: T, latest: T) -> T | None:
-    """Return the snapshot from which the status is computed.
-
-    The result is the snapshot `latest`, but with the spec and the generation of the snapshot `planned`. The spec may
-    have changed since the plan was made. The status must report the generation for which the plan was made.
-
-    Return None if another set or pool of the same name exists now. In this case no status is written.
-    """
+    """Return `latest` with the spec and generation of `planned`, or None if its owner is another one now."""
     before, after = _owner(planned), _owner(latest)
     if before.metadata.uid != after.metadata.uid:
         return None
@@ -31,13 +25,8 @@ def recounted(planned: T, latest: T) -> T | None:
 def status_patch(owner: Any, new: Any, *, known: Container[str] | None = None) -> bytes | None:
     """Return the merge patch that sets the status of `owner` to `new`, or None if nothing changes.
 
-    The patch contains the resourceVersion. The API server ignores the UID in a patch of a status. Without the
-    resourceVersion, the patch could change another object of the same name. The patch contains all fields of the
-    status. A field with the value null is removed from the status. A list replaces the whole old list.
-
-    `known` are the status fields in the served schema. None means all fields. The API server drops all fields that are
-    not in the schema. Without `known`, the stored status would always differ from `new`, and every reconciliation would
-    write the status again.
+    It contains the resourceVersion, because the API server ignores the UID. `known` are the fields of the served
+    schema, or None for all: the server drops others, so each reconciliation would write them again.
     """
     fields = zip(new.__struct_encode_fields__, new.__struct_fields__, strict=True)
     names = {encoded: name for encoded, name in fields if known is None or encoded in known}

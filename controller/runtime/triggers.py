@@ -1,15 +1,9 @@
-"""Triggers decide which owners (sets or pools) wake after a change in a cache, and after which delay (R16, P19).
+"""Triggers decide which owners (sets or pools) wake, so are queued, after a change in a cache, and when (R16, P19).
 
-To wake an owner means to queue the key of the owner for a reconciliation. The functions in this module are pure.
-
-There are three cases:
-
-- The owner wakes at once, if the change may require a write. An object that is added or removed always wakes its owners
-  at once.
-- The owner wakes after `COUNT_DELAY_S` if the change affects only the counts in the status, or the order in which a
-  later plan chooses objects. More such changes usually follow soon. One reconciliation handles all of these changes.
-- The owner does not wake, if no decision and no status depends on the change. Most updates that virt-handler sends
-  belong to this case.
+- An owner wakes at once if the change may require a write, as that of an object that is added or removed.
+- It wakes after `COUNT_DELAY_S` if the change affects only counts in the status, or the order of later choices. One
+  reconciliation then handles the similar changes that usually follow.
+- It does not wake if nothing depends on the change, as for most updates that virt-handler sends.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,7 +16,6 @@ T = TypeVar("T", bound=KubeObject)
 Wake: TypeAlias = tuple[ObjectKey, float]
 
 COUNT_DELAY_S: Final = 0.2
-"""The delay after a change that affects only replica counts, in seconds. One reconciliation handles all."""
 
 
 def _nothing(_: object) -> object:
@@ -36,12 +29,9 @@ def wakes_of(
     decides_by: Callable[[T], object] = _nothing,
     counts_by: Callable[[T], object] = _nothing,
 ) -> list[Wake]:
-    """Return the keys of the owners that the change wakes, each with a delay in seconds.
+    """Return the keys that the change wakes, with delays in seconds. `owners_of` returns those of an object.
 
-    To wake an owner means to queue its key for a reconciliation. `owners_of` returns the keys of the owners of an
-    object. `decides_by` and `counts_by` return values of the object. If a value of `decides_by` changes, a plan may
-    change, so the owners wake at once. The values of `counts_by` affect only the status, and the order in which plans
-    choose objects. If only such values change, the owners wake after `COUNT_DELAY_S`.
+    If a value of `decides_by` changes, they wake at once, and for `counts_by` after `COUNT_DELAY_S`.
     """
     match change:
         case Added(new=obj) | Removed(last_known=obj):

@@ -15,7 +15,8 @@ class Why(Enum):
     - PROTECTION: a user must remove the protection of members.
     - USER: a user must change something else.
     - START: a user must start members that are stopped.
-    - CHOICE: a setting asks for the wait, such as a pause.
+    - BY_HAND: a setting leaves it to a user to replace outdated members.
+    - CHOICE: another setting asks for the wait, such as a pause.
     """
 
     TIME = auto()
@@ -24,15 +25,16 @@ class Why(Enum):
     PROTECTION = auto()
     USER = auto()
     START = auto()
+    BY_HAND = auto()
     CHOICE = auto()
 
 
 class Wait(Struct, frozen=True, kw_only=True):
-    """Writes that a plan leaves out for one reason. `text` is a sentence about them.
+    """Writes that a plan leaves out for one reason, told by the sentence `text`.
 
-    `names` are the first members that wait, or that others wait for. If the first of them is written at a known time,
-    this time is `until`. `stall` is the reason of the condition `Stalled`,
-    or "". `remedy` is a command that ends the wait, in which `{this}` stands for the set or pool, or "".
+    `names` are the first members that wait, or that others wait for, at least `until` this time, if known. `stall` is
+    the reason of the condition `Stalled`, or "". `remedy` is a command that ends the wait, with `{this}` for the set or
+    pool, or "".
     """
 
     text: str

@@ -23,13 +23,8 @@ PATH: Final = "/metrics"
 ALLOWED_FOR_S: Final = 60.0
 DENIED_FOR_S: Final = 10.0
 ALLOWED_AT_MOST_S: Final = 300.0
-"""A permission stays valid for this time, in seconds, while the API server does not answer."""
-
 CACHED_ANSWERS: Final = 500
-"""The most answers in each of the caches of permissions and of denials.
-
-They are separate, so that requests with invented tokens do not remove the permissions of real tokens.
-"""
+"""The most answers in each of the caches. Invented tokens only fill that of denials."""
 
 MAX_REVIEWS_IN_FLIGHT: Final = 4
 WARN_EVERY_S: Final = 10.0

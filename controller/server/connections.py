@@ -26,8 +26,6 @@ IDLE_TIMEOUT_S: Final = 30.0
 """The longest wait, in seconds, until the header of the next request is complete."""
 
 ANSWER_TIMEOUT_S: Final = 30.0
-"""The time limit, in seconds, for one answer. In this time, the server makes the answer and sends it to the client."""
-
 BODY_TIMEOUT_S: Final = 1.0
 """The longest time for which the server reads the body of a request, in seconds. No request needs a body."""
 

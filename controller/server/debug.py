@@ -89,7 +89,6 @@ def _keys(kind: Assembly, now: float) -> dict[str, Any]:
 
 
 def _objects(caches: Iterable[Informer]) -> str:
-    """Return the JSON of `/debug/objects`: for each resource, the versions of its watches and the cached objects."""
     return _json(
         {
             cache.resource.name: {

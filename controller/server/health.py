@@ -26,10 +26,7 @@ UNHEALTHY_OVER_S = 5.0
 
 
 class LoopMonitor:
-    """Measures the lag of the event loop: the time by which a timer, which fires every half second, fires too late.
-
-    It detects every block of at least half a second, and a shorter block only by chance.
-    """
+    """Measures how late a timer of half a second fires. A shorter block is detected only by chance."""
 
     def __init__(self, observe: Callable[[float], None], *, clock: Callable[[], float]) -> None:
         """`observe` gets each lag in seconds. `clock` goes on while the loop is blocked, unlike the clock of uvloop."""
@@ -81,7 +78,6 @@ def live_checks(
     queues: Sequence[WorkQueue[ObjectKey]],
     clock: Callable[[], float],
 ) -> dict[str, Check]:
-    """Return the checks of /healthz and /livez by name. A check returns None, or the reason why it fails."""
     return {
         "event-loop": monitor.check,
         "watches": lambda: _silent(informers, clock()),
@@ -95,10 +91,7 @@ def ready_checks(
     optional: Sequence[SharedInformer[Any]] = (),
     second_writer: Check = lambda: None,
 ) -> dict[str, Check]:
-    """A process is ready when its caches are filled, also without the lease.
-
-    The informers in `optional` count only if their resource is served. After a `second_writer`, a process is not ready.
-    """
+    """A process is ready with filled caches, also without the lease, if there is no `second_writer`."""
     return {"caches": lambda: _unsynced(informers, optional), "second-writer": second_writer}
 
 

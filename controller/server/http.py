@@ -8,7 +8,7 @@ import asyncio
 import errno
 import gzip
 import os
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from aiohttp import web
@@ -59,18 +59,20 @@ class HttpServer:
         page: Callable[[], Page],
         secure: Secure | None = None,
         debug: Mapping[str, Callable[[], str]] | None = None,
+        admin: Iterable[web.RouteDef] = (),
     ) -> None:
-        """`probes` has the checks of each endpoint, `debug` the functions for the text of each path `/debug/NAME`."""
+        """`probes` has the checks by endpoint, `debug` the texts by `/debug/NAME`, `admin` more routes of `health`."""
         routes = {f"/debug/{name}": _answer_text(text) for name, text in (debug or {}).items()}
         for endpoint, checks in probes.items():
             routes |= _check_routes(endpoint, checks)
         serve_page = _answer_page(page)
         if secure is not None:
             serve_page = _with_authorization(serve_page, secure.check)
-        self.health = _Listener(health, routes, flag="--health-probe-bind-address")
+        probing = [web.get(path, handler) for path, handler in routes.items()]
+        self.health = _Listener(health, [*probing, *admin], flag="--health-probe-bind-address")
         self.metrics = _Listener(
             metrics,
-            {"/metrics": serve_page},
+            [web.get("/metrics", serve_page)],
             flag="--metrics-bind-address",
             certificate=None if secure is None else secure.certificate,
         )
@@ -95,7 +97,7 @@ class _Listener:
     def __init__(
         self,
         address: Address | None,
-        routes: Mapping[str, Handler],
+        routes: Sequence[web.RouteDef],
         *,
         flag: str,
         certificate: Certificate | None = None,
@@ -120,7 +122,7 @@ class _Listener:
         if self._address is None or self._runner is not None:
             return
         app = web.Application(middlewares=[answer_in_time])
-        app.add_routes([web.get(path, handler) for path, handler in self._routes.items()])
+        app.add_routes(self._routes)
         self._runner = web.AppRunner(
             app, access_log=None, logger=server_log(), shutdown_timeout=SHUTDOWN_TIMEOUT_S, **LIMITS
         )
@@ -235,7 +237,6 @@ def _answer_page(page: Callable[[], Page]) -> Handler:
 
 
 def _with_authorization(handler: Handler, check: Callable[[str], Awaitable[Denial | None]]) -> Handler:
-    """Return a handler that calls `handler` if `check` allows the request, and otherwise answers with the denial."""
 
     async def answer(request: web.Request) -> web.Response:
         denial = await check(request.headers.get("Authorization", ""))

@@ -4,7 +4,7 @@ Every user may ask whether a kind is served, but only some may read KubeVirt obj
 msgspec.DecodeError.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 from typing import TypeAlias
 
@@ -71,6 +71,12 @@ _decode_discovery = msgspec.json.Decoder(_Discovery).decode
 _decode_written = msgspec.json.Decoder(_Written).decode
 
 
+def read_writes(answer: bytes) -> Iterator[tuple[str, datetime]]:
+    for fields in _decode_written(answer).metadata.managed_fields or ():
+        if fields.time is not None:
+            yield fields.manager, fields.time
+
+
 async def raw_items(client: Requests, path: str, selector: str = "") -> AsyncIterator[msgspec.Raw]:
     """Yield the JSON of each object of the collection with this URL path, or nothing if it is not served."""
     params = {"limit": PAGE, **({"labelSelector": selector} if selector else {})}
@@ -119,7 +125,6 @@ async def find_visible_kubevirt(client: Requests, namespace: str = "") -> Instal
 
 
 async def get_virt_controller(client: Requests, kubevirt: ObjectMeta) -> Deployment:
-    """If the request fails, raise ApiError, for example NotFound or Forbidden."""
     path = DEPLOYMENTS.path(kubevirt.namespace, VIRT_CONTROLLER)
     return DEPLOYMENTS.decode(await client.request("GET", path, timeout_s=REQUEST_TIMEOUT_S))
 

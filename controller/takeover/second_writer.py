@@ -1,11 +1,9 @@
-"""Checks whether another controller, called a second writer, reconciles the same objects.
+"""Checks whether another controller, a second writer, reconciles the same objects: each deletes the other's VMs.
 
-If two controllers reconcile the same object, each controller deletes the VMs of the other controller. The other
-controller can be KubeVirt's virt-controller. A kind is shared if both controllers can reconcile the kind in the same
-API group. A recent write is a status that virt-controller has written within the last ten minutes. The first row that
-applies decides:
+A kind is shared if KubeVirt's virt-controller can reconcile it in the same API group. A recent write is a status that
+it has written within the last ten minutes. The first row that applies decides:
 
-fact                                                   result
+    fact                                                   result
     KubeVirt is not installed, or no kind is shared        no second writer
     the permission to read KubeVirt's objects is missing   recent write: second writer; otherwise: unknown
     the Deployment virt-controller does not exist          recent write: second writer; otherwise: no second writer
@@ -13,9 +11,7 @@ fact                                                   result
     at the deadline, the Deployment is still rolling out   second writer, because Pods with other flags may still run
     all other cases                                        no second writer
 
-If the result is unknown, the controller does not start. virt-controller may run although no write is recent, because it
-writes no status while nothing changes. The error message names the possible remedies, for example
-`--no-second-writer-check`.
+If the result is unknown, the controller does not start: virt-controller writes no status while nothing changes.
 """
 
 import asyncio
@@ -33,6 +29,7 @@ from controller.leaderelection.other_leader import OtherLeader, OtherLeaders
 from controller.runtime.actions import Notice
 from controller.runtime.execute.requests import Requests
 from controller.takeover.discovery import Absent, Hidden, Write, find_kubevirt, get_virt_controller, latest_write
+from controller.takeover.other_process import OtherProcess, WriterSample
 from controller.takeover.virt_controller import LOOPS, VIRT_CONTROLLER, KubeVirt, active_loops, is_rolled_out
 from informers.errors import ApiError, Forbidden, GateClosed, NotFound
 from informers.resource import UNDECODABLE
@@ -40,8 +37,6 @@ from informers.resource import UNDECODABLE
 log = structlog.get_logger()
 
 RECENT: Final = timedelta(minutes=10)
-"""The maximum age of a recent write. After a recent write, the check assumes that the writer still runs."""
-
 PAUSE_S: Final = 1.0
 
 
@@ -50,6 +45,7 @@ class SecondWriter(Struct, frozen=True):
 
     evidence: str
     is_certain: bool = True
+    stops = True
 
     def __str__(self) -> str:
         return (
@@ -95,10 +91,7 @@ class StatusWrites(NamedTuple):
 
 
 async def decide_mode(client: Requests, config: Config) -> Config:
-    """Replace the mode `auto` by the mode that fits this cluster. Raise ApiError or msgspec.DecodeError.
-
-    If the API server forbids a list of the KubeVirt objects, it serves their kind, so KubeVirt counts as installed.
-    """
+    """Replace `auto` by the mode that fits this cluster. A kind that may not be listed is installed. Raise ApiError."""
     if config.mode != Mode.AUTO:
         return config
     installation = await find_kubevirt(client, config.kubevirt_namespace)
@@ -170,15 +163,16 @@ GONE: Final = "SecondWriterGone"
 
 
 Announce: TypeAlias = Callable[[Notice], Awaitable[None]]
-Found: TypeAlias = SecondWriter | OtherLeader
+Found: TypeAlias = SecondWriter | OtherLeader | OtherProcess
 Look: TypeAlias = Callable[[], Awaitable[Found | None]]
 
 
 class SecondWriterWatch:
     """Checks every minute whether another controller, named by `reason`, writes the same objects.
 
-    While a second writer runs, this process writes nothing. If two processes outside the cluster lead with different
-    leases, they may find each other. Then both stop writing until an administrator ends one of them.
+    While KubeVirt's loops run, or another process leads with another lease, this process writes nothing. If two
+    processes outside the cluster lead with different leases, they may find each other. Then both stop writing until an
+    administrator ends one of them. A process that only its writes show is named, and writes go on.
     """
 
     def __init__(
@@ -194,34 +188,37 @@ class SecondWriterWatch:
         self._config = config
         self._now = now
         self._report = report
+        self._is_stopped = False
         self._found: dict[str, Found | None] = {}
 
     def gate(self) -> None:
-        """Raise GateClosed while there is a second writer. The client calls this method before each write."""
-        if self.reason:
+        """Raise GateClosed while a second writer stops the writes. The client calls this method before each write."""
+        if self._is_stopped:
             raise GateClosed(f"not sent: {self.reason}")
 
     def ready(self) -> str | None:
         return self.reason or None
 
-    async def run(self, announce: Announce) -> None:
+    async def run(self, announce: Announce, sample: WriterSample | None = None) -> None:
         """Check every `INTERVAL_S` seconds until cancelled. If a check fails, the last result stays valid."""
-        looks = dict(self._looks())
+        looks = dict(self._looks(sample))
         try:
             while True:
                 await asyncio.sleep(INTERVAL_S)
                 for name, look in looks.items():
                     await self._check(name, look, announce)
         finally:
-            self._set("")
+            self._set("", stops=False)
 
-    def _looks(self) -> Iterator[tuple[str, Look]]:
+    def _looks(self, sample: WriterSample | None) -> Iterator[tuple[str, Look]]:
         config = self._config
         if config.observe:
             return
         if config.second_writer_check and shared_with_kubevirt(config):
             yield "loops of KubeVirt", self._find_loops
-        yield "another vmherd", OtherLeaders(self._client, config).find
+        yield "another leader", OtherLeaders(self._client, config).find
+        if sample is not None:
+            yield "another vmherd", sample.find
 
     async def _find_loops(self) -> SecondWriter | None:
         objections = await find_second_writer(self._client, self._config, now=self._now, deadline=0.0, advises=False)
@@ -235,18 +232,18 @@ class SecondWriterWatch:
             log.debug("cannot look for a second writer", what=name, why=str(error))
             return
         found = [each for each in self._found.values() if each is not None]
-        reason = "; ".join(each.evidence for each in found)
-        if reason and not self.reason:
-            log.error("stopped writing, because another controller works on the same objects", evidence=reason)
-            message = f"vmherd has stopped writing: {'; '.join(map(str, found))}"
-            await announce(Notice(reason=FOUND, message=message))
-        before = self.reason
-        self._set(reason)
+        reason, stops = "; ".join(each.evidence for each in found), any(each.stops for each in found)
+        before, was_stopped = self.reason, self._is_stopped
+        if reason and (not before or (stops and not was_stopped)):
+            done = "vmherd has stopped writing" if stops else "vmherd does not work alone"
+            log.error(f"{done}, because another controller works on the same objects", evidence=reason)
+            await announce(Notice(reason=FOUND, message=f"{done}: {'; '.join(map(str, found))}"))
+        self._set(reason, stops=stops)
         if before and not reason:
-            log.info("writing again, because the other controller has stopped")
-            message = "vmherd writes again: the other controller has stopped"
-            await announce(Notice(reason=GONE, message=message, warning=False))
+            again = "vmherd writes again" if was_stopped else "vmherd works alone again"
+            log.info(f"{again}, because the other controller has stopped")
+            await announce(Notice(reason=GONE, message=f"{again}: the other controller has stopped", warning=False))
 
-    def _set(self, reason: str) -> None:
-        self.reason = reason
+    def _set(self, reason: str, *, stops: bool) -> None:
+        self.reason, self._is_stopped = reason, stops
         self._report(bool(reason))

@@ -1,9 +1,8 @@
 """Finds out whether virt-controller's loops are stopped, and makes the patch that stops two loops.
 
-The flags `--rs-controller-threads=0` and `--pool-controller-threads=0` leave these loops without workers. All other
-loops continue. virt-operator appends the flags, by a JSON patch in `spec.customizeComponents.patches` of the KubeVirt
-object. The shorter field `customizeComponents.flags` would replace all flags. The functions in this module send no
-requests.
+`--rs-controller-threads=0` and `--pool-controller-threads=0` leave only these loops without workers. virt-operator
+appends them by a JSON patch in `spec.customizeComponents.patches` of the KubeVirt object. The shorter field
+`customizeComponents.flags` would replace all flags.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,8 +25,6 @@ LOOPS: Final[Mapping[str, str]] = {
 """The flag of virt-controller that sets the number of workers, by the resource name of the kind."""
 
 PATCHES: Final = "/spec/customizeComponents/patches"
-"""The path of the list of component patches in a KubeVirt object. The path is a JSON pointer."""
-
 Step: TypeAlias = dict[str, object]
 
 

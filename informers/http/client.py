@@ -1,10 +1,7 @@
-"""A simple HTTP client for the API server. The client sends and returns bytes and raises an ApiError for each failure.
+"""A simple HTTP client for the API server. It sends and returns bytes, and raises an ApiError for each failure.
 
-A client uses one aiohttp session with explicit timeouts and without the proxy settings of the environment.
-
-A write first waits until fewer than `max_inflight` writes are running, in the order of `informers.http.fairness`. Its
-reported duration includes the wait. Reads and watches do not wait. Then the client calls the gate, a function that can
-forbid the write. The connection is open then, but no byte of the request has been sent.
+A write first waits until fewer than `max_inflight` writes are running (`informers.http.fairness`), which counts in its
+duration. Then the gate can forbid it, on an open connection, before any byte is sent.
 
 The section "Client" of docs/informers.md lists its promises, and the only three cases in which it repeats a request.
 """
@@ -42,8 +39,6 @@ REQUEST_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0
 DEFAULT_TIMEOUT = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
 MAX_TRIES = 4
-"""Largest number of attempts for one request if the server answers with 429 or 503."""
-
 LONGEST_RETRY_AFTER_S = 10.0
 """The longest Retry-After, in seconds, for which the client waits. After a longer one, the request fails."""
 
@@ -83,6 +78,9 @@ class ApiClient:
         self._connector = connector
         self._credentials = credentials
         self._instruments = instruments
+        self.field_manager = ""
+        """The name of the writer in the `managedFields` of the objects, or "" for the name of the program."""
+
         self.write_slots = FairSlots(max_inflight) if max_inflight else None
         self._host = urlsplit(credentials.host).netloc
 
@@ -93,10 +91,7 @@ class ApiClient:
 
     @property
     def gate(self) -> Gate | None:
-        """The function that the client calls immediately before each write, or None.
-
-        If the function raises an exception, the write is not sent, and the caller of the write gets the exception.
-        """
+        """Called immediately before each write, or None. The caller of the write gets its exception."""
         return self._connector.gate
 
     @gate.setter
@@ -121,6 +116,8 @@ class ApiClient:
         limits = DEFAULT_TIMEOUT
         if timeout_s is not None:
             limits = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(timeout_s, CONNECT_TIMEOUT_S))
+        if self.field_manager and method in ("POST", "PATCH"):
+            params = {**(params or {}), "fieldManager": self.field_manager}
         request = _Request(method, path, params, body, content_type, accept, limits)
         tries = 0
         while True:
@@ -319,13 +316,8 @@ async def open_client(
     user_agent: str,
     instruments: Instruments = NO_INSTRUMENTS,
     max_inflight: int | None = 50,
-    gate: Gate | None = None,
 ) -> AsyncIterator[ApiClient]:
-    """Open a client with its own session for the `async with` block. Clients can share one `Credentials` object.
-
-    `max_inflight` is the largest number of writes at the same time; None means no limit. A lease needs a client without
-    a limit: renewals must not wait.
-    """
+    """Open a client with its own session, for `max_inflight` writes at once, or any number: a lease must not wait."""
     connector = GatedConnector(
         limit=0,
         ttl_dns_cache=30,
@@ -334,7 +326,6 @@ async def open_client(
         # Otherwise the TLS connection of a cancelled request stays open until the server closes it.
         enable_cleanup_closed=NEEDS_CLEANUP_CLOSED,
     )
-    connector.gate = gate
     async with aiohttp.ClientSession(
         connector=connector,
         trust_env=False,

@@ -34,6 +34,7 @@ from informers.http.kubeconfig import (
     read_kubeconfig,
     tls_context,
 )
+from informers.http.pod import pod_namespace
 
 PACKAGE: Final = "kubernetes_asyncio"
 CLIENT: Final = f"{PACKAGE}.client"
@@ -59,7 +60,6 @@ def import_loaders() -> tuple[ModuleType, ModuleType]:
 
 
 def _prepare_packages() -> None:
-    """Register `PACKAGE` and `CLIENT` without their `__init__`, so their modules can be imported. Raise ImportError."""
     for name in (PACKAGE, CLIENT):
         spec = find_spec(name)
         if spec is None:
@@ -81,23 +81,15 @@ kube_config, kube_client = import_loaders()
 log = structlog.get_logger()
 
 DEFAULT_KUBECONFIG = Path("~/.kube/config")
-POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 RENEWAL_INTERVAL_S = 5.0
-"""Shortest time between two reloads of the credentials, so that not each rejected request runs the exec plugin."""
-
 TRUST_CHECK_INTERVAL_S = 60.0
 HEADER: Final = "!#$&'*+^`|"
 """The characters that the name of a header can have, besides letters, digits and those that are never quoted."""
 
 
 class Loaded(NamedTuple):
-    """The data of one kubeconfig or of the Pod's service account.
-
-    `token` is a `Configuration` of kubernetes_asyncio with the Authorization header. `namespace` is "" if the source
-    has no namespace. `headers` has the user that the requests impersonate. `withheld` is True if there are credentials
-    that the server does not get, because its address is not encrypted.
-    """
+    """The data of one source. `withheld` is True if an address without encryption does not get its credentials."""
 
     server: Server
     token: Any
@@ -115,15 +107,13 @@ class Loaded(NamedTuple):
 
 
 class Credentials:
-    """The address of an API server, a TLS context for it, and a token that is refreshed before it expires.
+    """The address of an API server, a TLS context, and a token that is refreshed before it expires.
 
-    `load_credentials` creates the instances, which all clients of an event loop can share. `refresh_trust` looks for
-    changed certificate files once a minute, and `renew_trust` at once. `notice` is a sentence if the server does not
-    get the credentials, else "".
+    All clients of an event loop can share it. `notice` is a sentence if the server does not get the credentials, else
+    "".
     """
 
     def __init__(self, loaded: Loaded, reload: Callable[[], Awaitable[Loaded]]) -> None:
-        """Store the loaded data. `reload` is a function that loads the data again from the same source."""
         self._loaded = loaded
         self._reload = reload
         self._reloading: asyncio.Task[None] | None = None
@@ -149,21 +139,12 @@ class Credentials:
         return _token_of(configuration)
 
     async def renew(self, rejected: str | None) -> None:
-        """Load the credentials again, because the server rejected the token `rejected`.
-
-        Do nothing if it is not the current token, or within `RENEWAL_INTERVAL_S` after the last reload. So several
-        rejected requests cause only one reload.
-
-        Raise ConfigurationError if they cannot be loaded. Then the old credentials stay in use.
-        """
+        """Load new credentials for the token `rejected`, once in `RENEWAL_INTERVAL_S`. Raise ConfigurationError."""
         if _token_of(self._loaded.token) == rejected:
             await self._reload_once()
 
     async def refresh_trust(self) -> None:
-        """Load the certificate files again if one has changed, at most once in `TRUST_CHECK_INTERVAL_S` seconds.
-
-        If they cannot be used, the old TLS context stays in use, and the next check tries again.
-        """
+        """Load changed certificate files, at most once in `TRUST_CHECK_INTERVAL_S` seconds, if they can be used."""
         now = asyncio.get_running_loop().time()
         if now - self._checked_at < TRUST_CHECK_INTERVAL_S:
             return
@@ -214,21 +195,17 @@ class Credentials:
         )
 
 
-async def load_credentials(
-    kubeconfig: str = "", context: str = "", *, cluster: str = "", user: str = "", server: str = "", token: str = "",
-    as_user: str = "", as_groups: Sequence[str] = (),
-) -> Credentials:  # fmt: skip
+async def load_credentials(kubeconfig: str = "", context: str = "", **overrides: Any) -> Credentials:
     """Load the credentials from the first source that is set. Raise ConfigurationError if it cannot be used.
 
     The sources are, in this order: the path `kubeconfig`, the variable KUBECONFIG, the Pod's service account (in a
     cluster only), and the file ~/.kube/config. `context` selects a context of the kubeconfig, or "" the current one.
-    The other arguments have the meaning of kubectl's flags.
+    The other arguments are the fields of `Overrides`, with the meaning of kubectl's flags.
 
     A `server` replaces the address of the source. It gets no credentials of the Pod, and needs no kubeconfig. A `token`
     replaces all credentials of the source, a client certificate included.
     """
-    overrides = Overrides(context, cluster, user, server, token, as_user, tuple(as_groups))
-    load = _choose_source(kubeconfig, overrides)
+    load = _choose_source(kubeconfig, Overrides(context, **overrides))
     return Credentials(await load(), load)
 
 
@@ -260,15 +237,8 @@ async def _from_pod(overrides: Overrides) -> Loaded:
     except Exception as error:
         raise ConfigurationError(f"{source} cannot be used: {error}") from error
     cluster: Cluster = {"server": configuration.host, "certificate-authority": configuration.ssl_ca_cert}
-    loaded = await _load(Chosen(cluster, {}, _pod_namespace()).with_overrides(overrides), source)
+    loaded = await _load(Chosen(cluster, {}, pod_namespace()).with_overrides(overrides), source)
     return loaded if overrides.token else loaded._replace(token=configuration)
-
-
-def _pod_namespace() -> str:
-    try:
-        return POD_NAMESPACE.read_text().strip()
-    except OSError:
-        return ""
 
 
 async def _load(chosen: Chosen, source: str) -> Loaded:
@@ -296,10 +266,7 @@ async def _load(chosen: Chosen, source: str) -> Loaded:
 
 
 async def _with_credentials(loaded: Loaded, cluster: Cluster, user: User, pem: Pem) -> Loaded:
-    """Add TLS and the credentials, those of the exec plugin only if the user has no others.
-
-    The sources of the order are `config.go` and `round_trippers.go` of client-go.
-    """
+    """Add TLS and the credentials, in the order of client-go's `config.go` and `round_trippers.go`."""
     authority, certificate, _ = pem
     verifies = not cluster.get("insecure-skip-tls-verify")
     if authority and not verifies:

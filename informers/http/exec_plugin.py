@@ -64,10 +64,7 @@ async def run_plugin(plugin: Exec, cluster: Cluster, authority: bytes) -> Status
 
 
 async def _run(command: list[str], environment: dict[str, str], *, interactive: bool) -> bytes:
-    """Run a command and return its output. At the time limit or a cancellation, kill it and its children.
-
-    On a terminal, only the command itself is killed: it needs the session to ask the user.
-    """
+    """Return the output of a command, or kill it in time, with its children if it asks no user."""
     # A child that outlives the command keeps a pipe open, so waiting for the end of a pipe has no limit.
     with TemporaryFile() as output, TemporaryFile() as complaint:
         own: Any = {} if interactive else {"stdin": DEVNULL, "stderr": complaint, "start_new_session": True}

@@ -1,12 +1,8 @@
-"""This module limits the number of concurrent requests. Each running request uses one slot. The slots are shared fairly
-between flows.
+"""Limits the number of concurrent requests. Each running request uses one slot, and flows share the slots fairly.
 
-A flow is a pair of texts: a group and a key. For example, the group is a namespace, and the key is an object. The
-context variable `FLOW` contains the flow of the running task, and child tasks inherit it.
-
-The groups get free slots in turn. In each group, the keys get the slots in turn. One key can use at most four fifths of
-the slots, and one group at most nine tenths. Because of these limits, a group with slow requests never uses all slots.
-Tasks without a flow can use all slots.
+A flow is a pair of a group, such as a namespace, and a key, such as an object, in the context variable `FLOW`. Groups
+get free slots in turn, and so do the keys of a group. One key can use at most four fifths of the slots, and one group
+nine tenths, so slow requests of one never use all. Tasks without a flow can use all slots.
 """
 
 import asyncio
@@ -122,7 +118,6 @@ class FairSlots:
                 turn.set_result(None)
 
     def _next_flow(self) -> Flow | None:
-        """Return the next flow that may take a free slot, or None. The module's docstring explains flows and slots."""
         if self._free <= 0:
             return None
         for group, keys in self._waiting.items():

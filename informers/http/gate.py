@@ -18,11 +18,7 @@ Gate = Callable[[], None]
 
 
 class GatedConnector(aiohttp.TCPConnector):
-    """A connector that calls the gate after it has opened the connection for a request other than GET.
-
-    The connector also knows its connections until they have ended. A connection whose request was cancelled ends when
-    the server confirms it. The base class forgets such a connection at once.
-    """
+    """Calls the gate on the open connection of a request other than GET, and waits for cancelled ones at the end."""
 
     gate: Gate | None = None
 
@@ -67,11 +63,9 @@ class GatedConnector(aiohttp.TCPConnector):
 
 
 class GatedBody(aiohttp.BytesPayload):
-    """A request body that calls the gate once more, immediately before its bytes are written. `is_begun` is True after
-    that.
+    """Calls the gate once more, immediately before its bytes are written. `is_begun` is True after that.
 
-    Before that, no server can carry out the request. Python before 3.12 writes the body in a later iteration of the
-    event loop, and the lease may expire if the process is suspended before that iteration.
+    Python before 3.12 writes the body in a later iteration of the event loop, and the lease may expire before it.
     """
 
     def __init__(self, body: bytes, gate: Gate | None) -> None:

@@ -84,6 +84,12 @@ class Overrides(NamedTuple):
     token: str = ""
     as_user: str = ""
     as_groups: Sequence[str] = ()
+    as_uid: str = ""
+    tls_server_name: str = ""
+    certificate_authority: str = ""
+    insecure_skip_tls_verify: bool = False
+    client_certificate: str = ""
+    client_key: str = ""
 
 
 class Chosen(NamedTuple):
@@ -102,12 +108,31 @@ class Chosen(NamedTuple):
         return {name: value for name, value in self.user.items() if name in IMPERSONATION}  # type: ignore[return-value]
 
     def with_overrides(self, overrides: Overrides) -> "Chosen":
-        """Return the choice with the flags. A token replaces all credentials. Raise ConfigurationError."""
+        """Return the choice with the flags. A token replaces all credentials. Raise ConfigurationError.
+
+        As in client-go, an authority and insecure-skip-tls-verify replace each other, and a server has no
+        tls-server-name of the kubeconfig.
+        """
         cluster, user, namespace = self
         if overrides.server:
             cluster = {**cluster, "server": overrides.server, "tls-server-name": ""}
+        if overrides.tls_server_name:
+            cluster = {**cluster, "tls-server-name": overrides.tls_server_name}
+        if overrides.certificate_authority or overrides.insecure_skip_tls_verify:
+            cluster = {
+                **cluster,
+                "insecure-skip-tls-verify": overrides.insecure_skip_tls_verify,
+                "certificate-authority": overrides.certificate_authority,
+                "certificate-authority-data": b"",
+            }
         if overrides.token:
             user = {**self.impersonation, "token": overrides.token}
+        if overrides.client_certificate:
+            user = {**user, "client-certificate": overrides.client_certificate, "client-certificate-data": b""}
+        if overrides.client_key:
+            user = {**user, "client-key": overrides.client_key, "client-key-data": b""}
+        if overrides.as_uid:
+            user = {**user, "as-uid": overrides.as_uid}
         if overrides.as_user:
             user = {**user, "as": overrides.as_user}
         if overrides.as_groups:
@@ -119,10 +144,7 @@ class Chosen(NamedTuple):
 
 
 def read_kubeconfig(paths: Sequence[Path], overrides: Overrides) -> Chosen:
-    """Read, merge and choose. Files that do not exist are skipped. Paths in the result are absolute.
-
-    In each section, the first entry of a name counts, and the first current-context.
-    """
+    """Read, merge and choose. The first entry of a name, and the first current-context, counts. Paths are absolute."""
     source = os.pathsep.join(map(str, paths))
     files = {path: document for path in paths if (document := _read(path)) is not None}
     if not files:

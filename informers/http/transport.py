@@ -1,20 +1,13 @@
 """The transport of the client: its sockets, the reads of a watch in chunks, and the errors of aiohttp and the system.
 
-The garbage collector does not close the sockets. Only a call of `close` closes them. This is necessary because of a bug
-of uvloop (MagicStack/uvloop, 653 and 738):
+Only a call of `close` closes a socket, never the garbage collector, because of a bug of uvloop (MagicStack/uvloop, 653
+and 738). uvloop uses the descriptor of Python's socket object and closes it at the end. If the server resets a
+connection before it is complete, uvloop does not tell the socket object. When Python frees the object later, it closes
+the descriptor again, which may have become that of another connection. After that, every new connection with this
+number fails until the process ends.
 
-1. When Python's garbage collector frees a socket object, Python closes its file descriptor.
-2. uvloop uses the same file descriptor and closes it at the end of the connection. Normally, uvloop then tells the
-   socket object that the descriptor is closed.
-3. If the server resets a connection before the connection is complete, uvloop does not tell the socket object. A server
-   that crashes resets all its new connections.
-4. The operating system may give the number of the closed descriptor to another connection. When the socket object is
-   freed later, Python closes this other connection by mistake. After that, every new connection with this number fails
-   until the process ends.
-
-The sockets also detect a server that has lost its power or its network. Without this detection, a watch stays open
-until its idle timeout. A silent connection is probed after `KEEPALIVE_IDLE_S` seconds. If sent data stays
-unacknowledged for `USER_TIMEOUT_S` seconds, the connection ends.
+The sockets also detect a server that has lost its power or its network. A silent connection is probed after
+`KEEPALIVE_IDLE_S` seconds, and one whose data stays unacknowledged for `USER_TIMEOUT_S` seconds ends.
 """
 
 import asyncio
@@ -50,7 +43,6 @@ class OwnedSocket(socket.socket):
 
 
 def open_socket(address: tuple[int, int, int, str, Any]) -> OwnedSocket:
-    """Return a new socket without a connection. `address` is one result of `getaddrinfo`."""
     family, kind, protocol, _, _ = address
     made = OwnedSocket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -61,10 +53,8 @@ def open_socket(address: tuple[int, int, int, str, Any]) -> OwnedSocket:
 
 
 def transport_error(error: Exception, host: str, *, sent: bool = True) -> TransportError:
-    """Convert an error of aiohttp or the system to TransportError.
-
-    `sent` is False if no byte of the body was sent. In the result, it is also False without a connection or if the gate
-    forbade the write. In every other case the request may have reached the server.
+    """Convert an error of aiohttp or the system. `sent` is False if no byte of the body was sent, and in the result
+    also without a connection or if the gate forbade the write.
     """
     match error:
         case aiohttp.ClientConnectionError(__cause__=TransportError() as forbidden_by_gate):
@@ -86,17 +76,13 @@ def transport_error(error: Exception, host: str, *, sent: bool = True) -> Transp
 
 
 def _reason(error: Exception) -> str:
-    """Return the system's text for an error number, or else the text of the exception, or its class."""
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
     return str(error) or type(error).__name__
 
 
 def report_lost_connection(answer: aiohttp.ClientResponse) -> None:
-    """Let the reads of this answer fail as soon as the connection is closed.
-
-    After a framing error, such as an invalid chunk size, aiohttp does not tell the reader, which would wait.
-    """
+    """Let the reads of this answer fail as soon as the connection is closed, also by a framing error."""
     protocol = answer.connection.protocol if answer.connection is not None else None
     closed = protocol.closed if protocol is not None else None
     content = answer.content
@@ -124,12 +110,10 @@ SMALL = 1 << 16
 async def read_chunks(
     answer: aiohttp.ClientResponse, host: str, *, idle_timeout_s: float, may_pause: Callable[[], bool]
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the data of the answer until its end. While `may_pause` returns False, there are no pauses.
+    """Yield the data of the answer. Raise TransportError, or TimeoutError if no data arrives for `idle_timeout_s`
+    seconds.
 
-    If a watch sends small pieces often, the reader pauses for `GATHER_S` after each but the first two after a silence,
-    because a few large reads need less CPU.
-
-    Raise TransportError if the connection is lost, and TimeoutError if no data arrives for `idle_timeout_s` seconds.
+    If a watch sends small pieces often and `may_pause`, the reader pauses, because a few large reads need less CPU.
     """
     loop = asyncio.get_running_loop()
     received = float("-inf")
@@ -151,7 +135,6 @@ async def read_chunks(
 
 
 async def _gather(answer: aiohttp.ClientResponse) -> None:
-    """Read nothing for `GATHER_S` seconds, and let the system collect the data."""
     transport = answer.connection.transport if answer.connection is not None else None
     if transport is None or transport.is_closing():
         return

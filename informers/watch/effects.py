@@ -49,9 +49,7 @@ class Advance(Struct, frozen=True):
 
 
 class Skip(Struct, frozen=True):
-    """Count and log an object that cannot be decoded. The cache gets its metadata if `partial`, or keeps its last
-    state.
-    """
+    """Count and log an object that cannot be decoded. The cache gets its metadata if `partial`, or keeps it."""
 
     why: str
     meta: ObjectMeta | None

@@ -48,11 +48,7 @@ class WatchError(Struct, frozen=True):
 
 
 class Undecodable(Struct, frozen=True):
-    """An event that could not be decoded, with the decoder's message in `why`.
-
-    `meta` has the name, namespace, UID and version, or is None. `partial` is the object with only its metadata, or
-    None.
-    """
+    """An event that could not be decoded, because of `why`. `partial` is the object with only its metadata, or None."""
 
     why: str
     meta: ObjectMeta | None = None

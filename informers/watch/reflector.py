@@ -1,10 +1,7 @@
 """A reflector lists and watches one scope of one resource, a namespace or all, and updates the store.
 
-`informers.watch.watch_state` decides each step. This module only sends the requests and applies the effects to the
-store, until its task is cancelled. Failures of the server or the network do not stop it.
-
-The reflector does not block the event loop for long. It decodes one page or one chunk of data at a time, and compares a
-new list with the old list in slices between which other tasks run. Readers see the complete new list before.
+`informers.watch.watch_state` decides each step. This module sends the requests and applies the effects, until its task
+is cancelled. It decodes one page or chunk at a time, and compares a new list in slices, so the event loop goes on.
 """
 
 import asyncio

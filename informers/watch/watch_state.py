@@ -32,6 +32,7 @@ from informers.errors import (
     Unauthorized,
     is_transient,
     is_unreachable,
+    requested_delay_s,
 )
 from informers.meta import KubeObject, ObjectMeta, is_older, version_number
 from informers.watch.effects import (
@@ -68,10 +69,7 @@ LONGEST_PAUSE_S = 300.0
 
 
 class Listing(Struct, frozen=True):
-    """Reads a list page by page. `token` is the continue token of the next page, or "" for the first page.
-
-    `older` is the number of lists in a row that were older than the cache.
-    """
+    """Reads the page `token` of a list, or the first. `older` lists in a row were older than the cache."""
 
     token: str = ""
     older: int = 0
@@ -94,16 +92,11 @@ class Checking(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True):
-    """The reflector waits. After the delay, it enters the state in the field `then`.
+    """Waits at least `at_least_s`, and with `backoff` for that of the reflector, before the state `then`.
 
-    The delay is at least `at_least_s` seconds. If `backoff` is True, the reflector's backoff can make the delay longer.
+    `cheap` is True if the failure and a retry cost the server almost nothing: a separate backoff has short delays.
 
-    `cheap` is True if the failure and a retry cause almost no load on the server. For cheap failures, the reflector has
-    a separate backoff with short delays. So the reflector soon notices that the server works again. Cheap failures do
-    not increase the delays of the normal backoff.
-
-    The field `why` is the reason of the delay as text for users. If the reason is normal, such as an expired version,
-    `why` is empty. The field `missing` is True if the server does not serve the resource.
+    `why` is the reason for users, or "" if it is normal. `missing` is True if the server does not serve the resource.
     """
 
     then: Listing | Streaming | Watching | Checking
@@ -167,7 +160,6 @@ def listing(state: Listing, event: PageInput[T], *, cached: str) -> ListStep[T]:
 
 
 def streaming(state: Streaming, event: StreamInput[T], *, cached: str) -> ListStep[T]:
-    """`cached` is the resourceVersion of the cache, or "" before the first list."""
     match event:
         case Applied(object=obj):
             return state, (Collect((obj,)),)
@@ -246,7 +238,6 @@ def watching(state: Watching, event: StreamInput[T], *, relist: Listing | Stream
 
 
 def checking(state: Checking, event: PageInput[T], *, relist: Listing | Streaming) -> State:
-    """`relist` is the state that starts a new list."""
     match event:
         case PageRead(version=version):
             return relist if is_older(version, state.version) else Watching(state.version)
@@ -257,12 +248,7 @@ def checking(state: Checking, event: PageInput[T], *, relist: Listing | Streamin
 
 
 def _after_watching(state: Watching, error: ApiError, *, in_stream: bool, relist: Listing | Streaming) -> State:
-    """Return the next state after a watch failed with `error`.
-
-    If the error may be temporary, the next watch starts at the last version. Otherwise the reflector lists again. The
-    reflector also lists again if no server was reached, because etcd may have been restored in the meantime. A restored
-    server uses old versions again, so a watch may not notice the restore.
-    """
+    """Watch on after a temporary error. Without a server, list again: a restored etcd reuses old versions."""
     if not in_stream and is_unreachable(error):
         return _pause(relist, error)
     if isinstance(error, ServerTimeout) and error.version_too_large:
@@ -299,19 +285,14 @@ def _pause(then: Listing | Streaming | Watching | Checking, error: ApiError) -> 
 
 
 def _is_cheap(then: Listing | Streaming | Watching | Checking, error: ApiError) -> bool:
-    """Return True if the failure and the retry cause almost no load on the server.
-
-    If the client did not reach the server, the failure is cheap. If the next request is a watch or a check, two more
-    failures are cheap: a lost connection, and an answer with a server error.
-    """
+    """Return True if a retry costs the server almost nothing: it was not reached, or the retry is no list."""
     if isinstance(error, TransportError) and not error.sent:
         return True
     return isinstance(then, Watching | Checking) and isinstance(error, TransportError | ServerError)
 
 
 def _retry_after(error: ApiError) -> float:
-    wait_s = error.retry_after_s if isinstance(error, StatusError) else None
-    return min(wait_s or 0.0, LONGEST_PAUSE_S)
+    return requested_delay_s(error, longest_s=LONGEST_PAUSE_S)
 
 
 def _completed(
@@ -354,10 +335,7 @@ def _watching_from(version: str, state: Watching) -> Watching:
 
 
 MIN_WATCH_S, MAX_WATCH_S = 300, 600
-"""Shortest and longest duration of a watch in seconds.
-
-For each watch, the reflector asks the server to end the watch after a random time in this range. So the watches of many
-clients do not start again at the same time.
+"""The range of the random duration of a watch, in seconds, so that the watches of many clients end at different times.
 """
 
 

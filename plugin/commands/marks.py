@@ -2,26 +2,21 @@
 
 from asyncio import sleep
 from collections import Counter
-from collections.abc import Callable
 from datetime import timedelta
 
 import click
 
-from informers.errors import ApiError, NotFound
+from informers.errors import NotFound
 from informers.objects import read_meta
 from plugin import clock
-from plugin.command import on_objects
-from plugin.connection import Failed, Session, describe
+from plugin.command import on_members, on_objects
+from plugin.connection import Session
 from plugin.flags import CLIENT, NONE
-from plugin.members import METAVAR, Item, MemberName, owner_of, parse_members, read_member
+from plugin.members import Item, MemberName, owner_of, parse_members, read_member
 from plugin.printing import note
 from plugin.reading import Reader
-from plugin.views.edits import Edit
 from plugin.views.membership import busy_edits, protect_edits, remove_edits
-from plugin.views.steering import Refused
 from plugin.writing import write, write_replicas
-
-Edits = Callable[[Item], tuple[Edit, ...]]
 
 MARKS_SEEN_S = 1.0
 """The pause between the marks and the smaller number of replicas, in seconds.
@@ -35,77 +30,46 @@ LEAVING_LOOKS, LOOK_S = 20, 0.5
 """The number of looks at the marked members after the scale-in, and the pause between two looks in seconds."""
 
 
-async def change_members(session: Session, members: tuple[MemberName, ...], edits_of: Edits, done: str) -> list[Item]:
-    """Change all or none of the VMs and VMIs, and return them as they were before. Raise Refused."""
-    items = [await read_member(session, member) for member in members]
-    changes = [(item, edits_of(item)) for item in items]
-    for item, edits in changes:
-        await write(session, item, edits, done)
-    return items
+@on_members("protect")
+async def protect(session: Session, item: Item) -> None:
+    """Keep VMs at every scale-in. The annotation is vmherd.dev/protect on the VM."""
+    await write(session, item, protect_edits(item.document, protected=True), "protected")
 
 
-async def _change_each(session: Session, members: tuple[MemberName, ...], edits_of: Edits, done: str) -> None:
-    """Change each VM or VMI. As in kubectl, an error does not end the work. Raise Failed at the end."""
-    errors = []
-    for member in members:
-        try:
-            await change_members(session, (member,), edits_of, done)
-        except (Failed, ApiError, Refused) as error:
-            errors.append(error.message if isinstance(error, Failed) else describe(error))
-    for line in errors[:-1]:
-        note(line)
-    if errors:
-        raise Failed(errors[-1])
+@on_members("unprotect")
+async def unprotect(session: Session, item: Item) -> None:
+    """End the protection of VMs."""
+    await write(session, item, protect_edits(item.document, protected=False), "unprotected")
 
 
-@on_objects(
-    "protect",
-    "Keep VMs at every scale-in. The annotation is vmherd.dev/protect on the VM.",
-    metavar=METAVAR,
-    parse=parse_members,
-)
-async def protect(session: Session, members: tuple[MemberName, ...]) -> None:
-    await _change_each(session, members, lambda item: protect_edits(item.document, protected=True), "protected")
-
-
-@on_objects("unprotect", "End the protection of VMs.", metavar=METAVAR, parse=parse_members)
-async def unprotect(session: Session, members: tuple[MemberName, ...]) -> None:
-    await _change_each(session, members, lambda item: protect_edits(item.document, protected=False), "unprotected")
-
-
-@on_objects(
-    "busy",
-    "Leave VMs alone while they work. The annotation is vmherd.dev/busy-until on the VM or VMI.",
-    metavar=METAVAR,
-    parse=parse_members,
-)
-async def busy(session: Session, members: tuple[MemberName, ...], for_s: float | None, clear: bool) -> None:
+@on_members("busy")
+async def busy(session: Session, item: Item, for_s: float | None, clear: bool) -> None:
+    """Leave VMs alone while they work. The annotation is vmherd.dev/busy-until on the VM or VMI."""
     if clear == (for_s is not None):
         raise click.UsageError("say how long with --for, such as --for 2h, or end the mark with --clear")
-    if for_s is not None and for_s < 1:
-        raise click.UsageError("--for must be a second at least; end the mark with --clear")
     until = clock.now() + timedelta(seconds=for_s) if for_s is not None else None
     done = f"is busy until {until:%Y-%m-%dT%H:%M:%SZ}" if until is not None else "is not busy"
-    await _change_each(session, members, lambda item: busy_edits(item.document, until), done)
+    await write(session, item, busy_edits(item.document, until), done)
 
 
-@on_objects(
-    "remove",
-    "Mark VMs as the first to leave at a scale-in. With --scale-in, they leave now.",
-    metavar=METAVAR,
-    parse=parse_members,
-)
+@on_objects("remove", metavar="VM...", parse=parse_members)
 async def remove(session: Session, members: tuple[MemberName, ...], scale_in: bool, undo: bool) -> None:
+    """Mark VMs as the first to leave at a scale-in. With --scale-in, they leave now: all of them, or none."""
     if scale_in and undo:
         raise click.UsageError("--scale-in and --undo contradict each other")
-    done = "no longer marked for removal" if undo else "marked for removal"
-    edits_of: Edits = lambda item: remove_edits(item.document, on=not undo)  # noqa: E731
+    done, wanted = "no longer marked for removal" if undo else "marked for removal", {"on": not undo}
     if not scale_in:
-        await _change_each(session, members, edits_of, done)
-        if not undo and not session.flags.output:
+        for member in dict.fromkeys(members):
+            with session.going_on():
+                item = await read_member(session, member)
+                await write(session, item, remove_edits(item.document, **wanted), done)
+        if not undo and not session.flags.output and len(session.failures) < len(members):
             note("Note: it leaves first when its pool or set is scaled in; --scale-in does this now.")
         return
-    items = await change_members(session, members, edits_of, done)
+    items = [await read_member(session, member) for member in dict.fromkeys(members)]
+    changes = [(item, remove_edits(item.document, **wanted)) for item in items]
+    for item, edits in changes:
+        await write(session, item, edits, done)
     if session.flags.dry_run == NONE:
         await sleep(MARKS_SEEN_S)
     await _scale_in(session, items)

@@ -6,12 +6,12 @@ import click
 
 from controller.apimachinery.field_error import FieldError
 from controller.kinds import POOLS, REPLICA_SETS
-from controller.kubevirt.resources import VMIS
+from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import RESTART_REQUIRED
 from controller.pool.members.situation import Situation, situation_of
-from plugin.command import on_objects
+from plugin.command import on_members, on_objects
 from plugin.connection import Failed, Session
-from plugin.members import METAVAR, Item, MemberName, parse_members, read_member
+from plugin.members import Item, MemberName, parse_members, read_member
 from plugin.printing import note
 from plugin.reading import Reader, Target
 from plugin.subjects import Subject, parse_subjects
@@ -29,19 +29,11 @@ from plugin.views.steering import Refused
 from plugin.writing import changed, write
 
 
-@on_objects(
-    "detach",
-    "Take VMs out of their pool or set. They keep running, and others are created in their place. A VMI of a set "
-    "also loses the labels of the selector, so Services of the set leave it out.",
-    metavar=METAVAR,
-    parse=parse_members,
-)
-async def detach(session: Session, members: tuple[MemberName, ...]) -> None:
-    for member in members:
-        await _detach(session, await read_member(session, member))
-
-
-async def _detach(session: Session, item: Item) -> None:
+@on_members("detach")
+async def detach(session: Session, item: Item) -> None:
+    """Take VMs out of their pool or set. They keep running, and others are created in their place. A VMI of a set also
+    loses the labels of the selector, so Services of the set leave it out.
+    """
     kind, reference = owner_kind(item.document), controller(item.document) or {}
     owner = None
     if kind is REPLICA_SETS:
@@ -54,32 +46,30 @@ async def _detach(session: Session, item: Item) -> None:
         note(after_detach(kind, reference["name"]))
 
 
-@on_objects(
-    "adopt",
-    "Give VMIs to a replica set, or VMs to a pool. VMIs get the labels of the set, and its controller adopts them. VMs "
-    "with names of the pool become its members, for example after a backup was restored.",
-    metavar="VM...",
-    parse=parse_members,
-)
+@on_objects("adopt", metavar="VM...", parse=parse_members)
 async def adopt(session: Session, members: tuple[MemberName, ...], to: str) -> None:
+    """Give VMIs to a replica set, or VMs to a pool. VMIs get the labels of the set, and its controller adopts them. VMs
+    with names of the pool become its members, for example after a backup was restored.
+    """
     subjects = parse_subjects([to])
     if len(subjects) != 1 or not subjects[0].name:
         raise click.UsageError("--to names one set or pool, such as vmirs/web")
     reader = Reader(session, session.namespace)
     [target] = await reader.targets(subjects)
-    items = [await read_member(session, member) for member in dict.fromkeys(members)]
-    is_pool = target.kind is POOLS
-    if any(item.document.get("kind") != ("VirtualMachine" if is_pool else "VirtualMachineInstance") for item in items):
-        names = "VMs only: name them as vm/NAME" if is_pool else "VMIs only: name them as vmi/NAME"
-        raise Refused(f"a {'pool' if is_pool else 'set'} adopts {names}")
-    done = f"adopted by {target.kind.short_names[0]}/{target.key.name}"
-    if is_pool:
-        await _adopt_vms(session, await _situation(reader, target), items, done)
-    else:
-        changes = [(item, adopt_edits(item.document, target.owner)) for item in items]
-        for item, edits in changes:
+    situation = await _situation(reader, target) if target.kind is POOLS else None
+    done, number = f"adopted by {target.kind.short_names[0]}/{target.key.name}", 0
+    for member in dict.fromkeys(members):
+        with session.going_on():
+            item = await read_member(session, member)
+            if item.resource is not (VMIS if situation is None else VMS):
+                names = "VMIs only: name them as vmi/NAME" if situation is None else "VMs only: name them as vm/NAME"
+                raise Refused(f"a {target.kind.noun} adopts {names}")
+            edits = adopt_edits(item.document, target.owner) if situation is None else ()
+            if situation is not None:
+                edits = await _prepare_vm(session, situation, item)
             await write(session, item, edits, done)
-    _note_about_surplus(session, target, len(items))
+            number += 1
+    _note_about_surplus(session, target, number)
 
 
 async def _situation(reader: Reader, target: Target) -> Situation:
@@ -92,17 +82,16 @@ async def _situation(reader: Reader, target: Target) -> Situation:
     return found
 
 
-async def _adopt_vms(session: Session, situation: Situation, items: list[Item], done: str) -> None:
-    """Make VMs members of a pool. The VMI of a VM with the pool's template gets the label of the revision first, so the
-    pool does not restart it.
+async def _prepare_vm(session: Session, situation: Situation, vm: Item) -> tuple[Edit, ...]:
+    """Return the change that makes a VM a member of a pool. The VMI of a VM with the pool's template gets the label of
+    the revision first, so the pool does not restart it.
     """
-    changes = [(item, *adopt_vm_edits(item.document, situation)) for item in items]
-    for item, edits, revision in changes:
-        if revision:
-            await _label_vmi(session, item, revision)
-        elif not session.flags.output:
-            note(f"Note: vm/{item.key.name} differs from the template of the pool: an update changes it in its turn.")
-        await write(session, item, edits, done)
+    edits, revision = adopt_vm_edits(vm.document, situation)
+    if revision:
+        await _label_vmi(session, vm, revision)
+    elif not session.flags.output:
+        note(f"Note: vm/{vm.key.name} differs from the template of the pool: an update changes it in its turn.")
+    return edits
 
 
 async def _label_vmi(session: Session, vm: Item, revision: str) -> None:

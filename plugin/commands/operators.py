@@ -14,6 +14,7 @@ from controller.commands import cleanup as controller_cleanup
 from controller.commands import takeover as controller_takeover
 from controller.commands.cleanup_options import CLEANUP_OPTIONS
 from controller.commands.shared_options import SERVICE_OPTIONS, TAKEOVER_OPTIONS
+from controller.config.options import write_sections
 from controller.config.settings import with_groups
 from controller.kubevirt.resources import SERVICES
 from controller.kubevirt.services import ServicePort, ServiceRequest, make_service
@@ -21,20 +22,19 @@ from controller.kubevirt.vmi_types import VMITemplate
 from controller.version import version as version_of_vmherd
 from plugin.command import verb
 from plugin.connection import Failed, Session, carry_out
-from plugin.flags import CLIENT, SERVER, Flags, flags_of, given
+from plugin.flags import CLIENT, CONNECTION, SERVER, Flags, flags_of, given
 from plugin.printing import note, print_value
 from plugin.reading import Reader
-from plugin.subjects import METAVAR, Subject, parse_subjects
+from plugin.subjects import MEMBER_TYPES, METAVAR, Subject, parse_subjects
 from plugin.writing import report
 
 
-@verb(
-    "takeover",
-    "Stop KubeVirt's loops for replica sets and pools, so that `vmherd run --mode takeover` can replace them. One "
-    "patch of the KubeVirt object does this, and --undo removes the patch.",
-)
+@verb("takeover")
 @click.pass_context
 def takeover(ctx: click.Context, /, **values: Any) -> None:
+    """Stop KubeVirt's loops for replica sets and pools, so that `vmherd run --mode takeover` can replace them. One
+    patch of the KubeVirt object does this, and --undo removes the patch.
+    """
     flags = flags_of(values)
     chosen = given(ctx, TAKEOVER_OPTIONS)
     if flags.namespace:
@@ -44,13 +44,12 @@ def takeover(ctx: click.Context, /, **values: Any) -> None:
     carry_out(flags, lambda session: controller_takeover.run(session, settings))
 
 
-@verb(
-    "cleanup",
-    "Remove vmherd's finalizers from pools and VMs, after the controller is uninstalled. VMs and pools stay. "
-    "Without -n, all namespaces are cleaned up.",
-)
+@verb("cleanup")
 @click.pass_context
 def cleanup(ctx: click.Context, /, **values: Any) -> None:
+    """Remove vmherd's finalizers from pools and VMs, after the controller is uninstalled. VMs and pools stay. Without
+    -n, all namespaces are cleaned up.
+    """
     flags = flags_of(values)
     chosen = given(ctx, CLEANUP_OPTIONS)
     if flags.namespace:
@@ -65,10 +64,14 @@ def _announce(flags: Flags) -> None:
         note("Note: this is a server dry run: the API server checks each write and stores nothing.")
 
 
-@verb("expose", "Create a Service for the VMs of a replica set or pool. The Service is deleted with this object.")
+@verb("expose")
 @click.argument("arguments", nargs=-1, metavar=METAVAR)
 @click.pass_context
 def expose(ctx: click.Context, /, arguments: tuple[str, ...], **values: Any) -> None:
+    """Create a Service for the VMs of a replica set or pool. The Service is deleted with this object."""
+    type_, _, name = "/".join(arguments).partition("/")
+    if type_.lower().partition(".")[0] in MEMBER_TYPES:
+        raise click.UsageError(f"a Service of one VM: virtctl expose {type_} {name} --name={name} --port=PORT")
     subjects, flags = parse_subjects(arguments), flags_of(values)
     if len(subjects) != 1 or not subjects[0].name:
         raise click.UsageError("name one object, such as vmpool/web")
@@ -82,6 +85,7 @@ def expose(ctx: click.Context, /, arguments: tuple[str, ...], **values: Any) -> 
 
 async def _expose(session: Session, subject: Subject, chosen: Mapping[str, Any]) -> None:
     [target] = await Reader(session, session.namespace).targets([subject])
+    chosen = {"name": subject.name, **chosen}
     reference = controller_reference(target.resource, target.owner.metadata)
     request = service_request(chosen, target.key.namespace)
     document: Any = make_service(target.owner, target.kind.vmi_template or VMITemplate, reference, request)
@@ -112,10 +116,20 @@ def service_request(chosen: Mapping[str, Any], namespace: str) -> ServiceRequest
     )
 
 
-@verb("version", "Print the version. No cluster is needed.")
+@verb("version")
 def version(**values: Any) -> None:
+    """Print the version. No cluster is needed."""
     flags = flags_of(values)
     if flags.output:
         print_value({"clientVersion": {"version": version_of_vmherd(), "python": sys.version.split()[0]}}, flags.output)
     else:
         print(version_line())
+
+
+@click.command("options")
+@click.pass_context
+def options(ctx: click.Context) -> None:
+    """Print the flags of the connection to the cluster. All commands have them."""
+    formatter = ctx.make_formatter()
+    write_sections({"Flags of all commands": CONNECTION}, ctx, formatter)
+    print(formatter.getvalue(), end="")

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,15 +12,19 @@ import yaml
 from msgspec.structs import replace
 
 from controller.kinds import KINDS, POOLS
+from controller.kubevirt.oddities import oddities_in
+from controller.pool.spec.intent import Intent, one_shot_problems, parse_intent, standby_problems
+from controller.replicas.catalogue import Place
+from controller.replicas.wrong_annotations import wrong_on
 from controller.runtime.dry_run import DryRunReport, dry_run_report
 from informers.errors import Forbidden, NotFound
 from informers.meta import ObjectKey
 from informers.resource import Resource
 from plugin.command import Subjects, on_objects
 from plugin.connection import Failed, Session
-from plugin.flags import FOR_PROGRAMS, SERVER
+from plugin.flags import SERVER
 from plugin.other_writer import note_about_other_writer
-from plugin.printing import note, print_answers, print_lines, print_value, width
+from plugin.printing import note, print_answers, print_lines, width
 from plugin.reading import Reader, Target, snapshot_of
 from plugin.subjects import Subject, parse_subjects
 from plugin.views.disks import disk_lines, disk_steps
@@ -30,23 +34,23 @@ from plugin.views.scaling import with_owner
 from plugin.writing import changed
 
 
-def _parse(arguments: Sequence[str]) -> Subjects:
-    return parse_subjects(arguments) if arguments else ()
-
-
-@on_objects(
-    "plan",
-    "Print the writes that the controller would send next, each with its reason. Later writes depend on them. With "
-    "-f, print what a changed manifest would do to each VM.",
-    parse=_parse,
-)
-async def command(session: Session, subjects: Subjects, filename: str) -> None:
+@on_objects("plan", parse=lambda words: parse_subjects(words) if words else ())
+async def command(session: Session, subjects: Subjects, filename: Sequence[str]) -> None:
+    """Print the writes that the controller would send next, each with its reason. Later writes depend on them. With -f,
+    print what changed manifests would do to each VM.
+    """
     if filename and (subjects or session.flags.selector or session.flags.all_namespaces):
         raise click.UsageError("with -f, name no object and no selector: the manifest names the object")
-    if filename:
-        await _forecast(session, filename)
-    else:
+    if not filename:
         await _next_writes(session, subjects or parse_subjects(()))
+        return
+    manifests, answers = read_manifests(filename), list[object]()
+    for number, (place, manifest) in enumerate(manifests):
+        if number and session.flags.is_text:
+            print_lines([""])
+        with session.going_on():
+            answers.append(await _forecast(session, manifest, place))
+    print_answers(answers, session.flags.output)
 
 
 async def _next_writes(session: Session, subjects: Subjects) -> None:
@@ -63,8 +67,8 @@ async def _next_writes(session: Session, subjects: Subjects) -> None:
         fresh = tuple(each for each in plan.notices if each.after is not None or not each.once)
         report = dry_run_report(replace(plan, notices=fresh), status=False)
         disks = disk_lines(disk_steps(snapshot)) if target.kind is POOLS else []
-        if session.flags.output:
-            answer = {"actions": report.actions, "held": report.held, "disks": disks}
+        if not session.flags.is_text:
+            answer = {"actions": report.actions, "events": report.notices, "held": report.held, "disks": disks}
             answers.append({"name": target.path, "namespace": target.key.namespace, **answer})
         else:
             name = f"{target.key.namespace}/{target.path}" if session.flags.all_namespaces else target.path
@@ -95,20 +99,20 @@ async def _found(session: Session, subject: Subject, resource: Resource[Any], ke
     return Target(subject.kind, resource, resource.decode(raw), raw)
 
 
-async def _forecast(session: Session, filename: str) -> None:
-    """Print what the manifest would do. The API server checks it in a dry run, if the user may write the object."""
-    manifest = read_manifest(filename)
-    subject = subject_in(manifest, place_of(filename))
+async def _forecast(session: Session, manifest: Document, place: str) -> dict[str, object]:
+    """Print what the manifest would do, and return it. The API server checks the manifest in a dry run, if the user may
+    write the object.
+    """
+    subject = subject_in(manifest, place)
     namespace = field(manifest, ("metadata", "namespace"))
     namespace = namespace if isinstance(namespace, str) else session.namespace
     if session.flags.namespace not in ("", namespace):
-        where = f"{place_of(filename)} has the namespace {namespace}"
+        where = f"{place} has the namespace {namespace}"
         raise Failed(f"error: {where}, and the flag -n {session.flags.namespace}")
     reader, tried = Reader(session, namespace), Session(session, replace(session.flags, dry_run=SERVER))
     resource = await reader.resource(subject.kind, subject.group)
     path, key = f"{subject.kind.singular}.{resource.group}/{subject.name}", ObjectKey(namespace, subject.name)
     target = await _found(session, subject, resource, key)
-    answer: dict[str, object] = {"name": path, "namespace": namespace}
     try:
         if target is None:
             body = msgspec.json.encode({**manifest, "apiVersion": f"{resource.group}/{resource.version}"})
@@ -127,25 +131,38 @@ async def _forecast(session: Session, filename: str) -> None:
     except msgspec.DecodeError as error:
         raise Failed(f"error: the new spec is invalid: {error}") from error
     if target is None:
-        creates = 1 if owner.spec.replicas is None else owner.spec.replicas
-        members = f"{creates} {'VM' if subject.kind is POOLS else 'VMI'}{'' if creates == 1 else 's'}"
-        lines = [f"{path} does not exist in the namespace {namespace}: it would be created with {members}"]
-        answer |= {"exists": False, "creates": creates}
+        lines, more = _forecast_of_new(subject, owner, f"{path} does not exist in the namespace {namespace}")
+        wrong = [each.text for each in wrong_on(owner.metadata, Place.POOL if subject.kind is POOLS else Place.SET)]
+        wrong += [*one_shot_problems(owner), *standby_problems(owner)] if subject.kind is POOLS else []
     else:
         snapshot = await reader.snapshot(target)
         if snapshot is None:
             raise reader.refusal("there is no plan: ")
-        forecast = forecast_of(with_owner(snapshot, owner))
-        lines = [f"{path}:", *forecast_lines(forecast, width=width())]
-        answer |= {"exists": True, **msgspec.to_builtins(forecast)}
-    if session.flags.output in FOR_PROGRAMS:
-        print_value(answer, session.flags.output)
-    else:
+        future = with_owner(snapshot, owner)
+        forecast = forecast_of(future)
+        lines, more = [f"{path}:", *forecast_lines(forecast, width=width(session.flags))], msgspec.to_builtins(forecast)
+        wrong = [each.text for each in future.wrong_annotations if not each.where]
+    warnings = [*oddities_in(manifest), *wrong]
+    if session.flags.is_text:
         print_lines(lines)
+    for text in warnings:
+        note(f"Warning: {text}")
     if target is not None:
         await note_about_other_writer(session, [target])
+    return {"name": path, "namespace": namespace, "warnings": warnings, "exists": target is not None, **more}
 
 
+def _forecast_of_new(subject: Subject, owner: Any, beginning: str) -> tuple[list[str], dict[str, object]]:
+    """Return the lines and the JSON about a set or pool that does not exist."""
+    creates = 1 if owner.spec.replicas is None else owner.spec.replicas
+    members = f"{creates} {'VM' if subject.kind is POOLS else 'VMI'}{'' if creates == 1 else 's'}"
+    intent = parse_intent(owner) if subject.kind is POOLS else None
+    standby = {"standby": intent.standbys} if isinstance(intent, Intent) and intent.standbys else {}
+    members += f", and {standby['standby']} on standby" if standby else ""
+    return [f"{beginning}: it would be created with {members}"], {"creates": creates, **standby}
+
+
+MANIFESTS: Final = (".yaml", ".yml", ".json")
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 CHANGED: Final = (("spec",), ("metadata", "labels"), ("metadata", "annotations"))
 
@@ -157,25 +174,44 @@ class _Loader(yaml.SafeLoader):
 _Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda loader, node: str(node.value))
 
 
-def read_manifest(file: str) -> Document:
-    """Return the only document of the file, or of stdin for `-`. Raise Failed with one line if this is not possible."""
-    place = place_of(file)
+def read_manifests(files: Sequence[str]) -> list[tuple[str, Document]]:
+    """Return the sets and pools in the files and folders, or in stdin for `-`, each with its place. A note names what
+    else they have. Raise Failed with one line if a file cannot be read, or if there are no sets and pools.
+    """
+    found, others = list[tuple[str, Document]](), list[str]()
+    for file in files:
+        is_folder = Path(file).is_dir()
+        for path in sorted(each for each in Path(file).iterdir() if each.suffix in MANIFESTS) if is_folder else [file]:
+            place = "the manifest from stdin" if path == "-" else str(path)
+            for document in _documents(place, path):
+                if not isinstance(document, dict):
+                    raise Failed(f"error: {place} is no manifest of a set or pool: it has no fields")
+                if document.get("kind") in {kind.kind for kind in KINDS}:
+                    found.append((place, document))
+                else:
+                    kind, name = field(document, ("kind",)), field(document, ("metadata", "name"))
+                    others.append(f"{kind} {name} in {place}")
+    if not found:
+        kinds = " or ".join(kind.kind for kind in KINDS)
+        raise Failed(
+            f"error: a plan needs a {kinds}: {'; '.join(others) or 'there is no document in ' + ', '.join(files)}"
+        )
+    if others:
+        note(f"Note: a plan is for sets and pools, so it leaves out {'; '.join(others)}")
+    return found
+
+
+def _documents(place: str, path: str | Path) -> Iterator[Any]:
+    """Yield the documents of a file, and the items of each list in it."""
     try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text()
+        text = sys.stdin.read() if path == "-" else Path(path).read_text()
         loaded = [each for each in yaml.load_all(text, _Loader) if each is not None]
         documents = msgspec.json.decode(msgspec.json.encode(loaded))
     except (OSError, ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
         reason = (error.strerror if isinstance(error, OSError) else "") or " ".join(str(error).split())
         raise Failed(f"error: {place} cannot be read: {reason}") from error
-    if len(documents) != 1:
-        raise Failed(f"error: {place} has {len(documents)} documents: a plan needs exactly one set or pool")
-    if not isinstance(documents[0], dict):
-        raise Failed(f"error: {place} is no manifest of a set or pool: it has no fields")
-    return documents[0]
-
-
-def place_of(file: str) -> str:
-    return "the manifest from stdin" if file == "-" else file
+    for each in documents:
+        yield from each["items"] if isinstance(each, dict) and isinstance(each.get("items"), list) else [each]
 
 
 def subject_in(manifest: Document, place: str) -> Subject:

@@ -9,9 +9,9 @@ from msgspec import Struct
 from controller.kinds import POOLS
 from controller.kubevirt.resources import VMIS, VMS
 from plugin import clock
-from plugin.command import Subjects, on_objects
+from plugin.command import on_each
 from plugin.connection import Session
-from plugin.flags import NONE, YAML
+from plugin.flags import FOR_PROGRAMS, NAME, NONE, YAML
 from plugin.other_writer import KUBEVIRT_REPLACES_NONE, other_writer
 from plugin.printing import note, notes_about_missing, print_lines, print_value, width
 from plugin.reading import Reader, Target
@@ -46,26 +46,24 @@ class Past(Struct, frozen=True):
     other_writer: str = ""
 
 
-@on_objects(
-    "rollout history",
-    "List the templates that an object can return to. CHANGES has the fields that differ from the line above, "
-    "and EFFECT is what this difference does to a running VM.",
-)
-async def history(session: Session, subjects: Subjects, revision: int) -> None:
-    reader = Reader(session, session.namespace)
-    for target in await reader.some_targets(subjects, session.flags.selector):
-        past = await past_of(session, reader, target)
-        if revision:
-            template = template_in(find_revision(past.history, revision))
-            if not session.flags.output:
-                print(f"{target.path} with revision #{revision}")
-            print_value(template, session.flags.output or YAML)
-            continue
-        if session.flags.output:
-            print_value(past.history.rows, session.flags.output)
-        else:
-            print_lines([target.path, *history_lines(past.history, clock.now(), width=width()), ""])
-        if past.other_writer and not session.flags.output:
+@on_each("rollout history")
+async def history(session: Session, reader: Reader, target: Target, revision: int) -> None:
+    """List the templates that an object can return to. CHANGES has the fields that differ from the line above, and
+    EFFECT is what this difference does to a running VM.
+    """
+    past = await past_of(session, reader, target)
+    if revision:
+        template = template_in(find_revision(past.history, revision))
+        if session.flags.is_text:
+            print(f"{target.path} with revision #{revision}")
+        print_value(template, session.flags.output if session.flags.output in FOR_PROGRAMS else YAML)
+    elif session.flags.output in FOR_PROGRAMS:
+        print_value(past.history.rows, session.flags.output)
+    elif session.flags.output == NAME:
+        print_lines([target.path])
+    else:
+        print_lines([target.path, *history_lines(past.history, clock.now(), width=width(session.flags)), ""])
+        if past.other_writer:
             note(f"Note: {KUBEVIRT_KEEPS_NONE} ({past.other_writer})")
     notes_about_missing(reader.missing.values())
 
@@ -89,25 +87,18 @@ async def past_of(session: Session, reader: Reader, target: Target) -> Past:
     return Past(snapshot, history_of_set(snapshot, revisions, counts=VMIS.name not in reader.missing), evidence)
 
 
-@on_objects(
-    "rollout undo",
-    "Return an object to an earlier template. The VMs of a pool follow by its update strategy. The VMIs of a set "
-    "follow only if the set has a rolling update.",
-)
-async def undo(session: Session, subjects: Subjects, to_revision: int, yes: bool) -> None:
-    reader = Reader(session, session.namespace)
-    for target in await reader.some_targets(subjects, session.flags.selector):
-        await _undo(session, reader, target, to_revision, yes=yes)
-
-
-async def _undo(session: Session, reader: Reader, target: Target, number: int, *, yes: bool) -> None:
+@on_each("rollout undo")
+async def undo(session: Session, reader: Reader, target: Target, to_revision: int, yes: bool) -> None:
+    """Return an object to an earlier template. The VMs of a pool follow by its update strategy. The VMIs of a set
+    follow only if the set has a rolling update.
+    """
     past = await past_of(session, reader, target)
     if is_paused(target.document):
         resume = f"kubectl vmherd rollout resume {target.kind.short_names[0]}/{target.key.name}"
         raise Refused(
             f"you cannot roll back a paused {target.kind.noun}; resume it first with '{resume}' and try again"
         )
-    entry = find_revision(past.history, number) if number else previous_revision(past.history)
+    entry = find_revision(past.history, to_revision) if to_revision else previous_revision(past.history)
     edits = undo_edits(target.document, entry)
     if entry.has_present_template:
         why = f"skipped rollback (current template already matches revision {entry.row.revision})"

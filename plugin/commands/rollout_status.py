@@ -7,12 +7,13 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from controller.kinds import POOLS
-from plugin.command import Subjects, on_objects
+from plugin.command import on_objects
 from plugin.commands.watching import Picture, Screen, follow
 from plugin.connection import Failed, Session
-from plugin.flags import NAME, Flags
+from plugin.flags import Flags
+from plugin.members import Named, owners_of, parse_shown
 from plugin.other_writer import KUBEVIRT_REPLACES_NONE, UNKNOWN, other_writer, warning_about_status
-from plugin.printing import notes_about_missing, print_answers, print_lines, width
+from plugin.printing import most_lines, notes_about_missing, print_answers, print_lines, width
 from plugin.reading import Reader, Target
 from plugin.views.listing import tree_lines
 from plugin.views.rollout import Progress, State, behind_kubevirt, first_wait, progress_of
@@ -51,7 +52,7 @@ class Rollout:
             situation = behind_kubevirt(situation, f"{KUBEVIRT_REPLACES_NONE} ({evidence})")
         progress = progress_of(situation, pinned=self._revision)
         self.problem = progress.problem or first_wait(situation)
-        return Look(situation, progress, await warning_about_status(self._session, [self._target]))
+        return Look(situation, progress, await warning_about_status(self._session, self._reader, [self._target]))
 
     async def _evidence(self) -> str:
         """Return the evidence that KubeVirt's own controller works on the set, or "". The answer is kept for a time."""
@@ -62,57 +63,49 @@ class Rollout:
         return self._other_writer
 
 
-@on_objects(
-    "rollout status",
-    "Show the rollout of a new template until it is finished. The exit code is 1 if the rollout fails.",
-)
-async def command(session: Session, subjects: Subjects, watch: bool, timeout_s: float, revision: int) -> None:
-    """Show each rollout, one after the other. Raise Failed if a rollout fails. Raise ApiError if a request fails."""
-    reader = Reader(session, session.namespace)
+@on_objects("rollout status", parse=parse_shown)
+async def command(session: Session, named: Named, watch: bool, timeout_s: float, revision: int) -> None:
+    """Show the rollout of a new template until it is finished. The exit code is 1 if the rollout fails. vm/NAME stands
+    for its owner.
+    """
+    reader, (subjects, _) = Reader(session, session.namespace), await owners_of(session, named)
     targets = await reader.some_targets(subjects, session.flags.selector)
     finished, rollouts = list[Progress](), [Rollout(session, reader, target, revision) for target in targets]
+    each = rollouts[0]
     try:
         async with asyncio.timeout(timeout_s or None):
             for each in rollouts:
-                finished.append(await _last_progress(each, session.flags, watch=watch))
+                with session.going_on():
+                    finished.append(await _last_progress(each, session.flags, watch=watch))
+                    if finished[-1].state is State.FAILED:
+                        raise Failed(f"error: {finished[-1].message}")
     except TimeoutError as error:
-        problem = rollouts[len(finished)].problem
+        problem = each.problem
         raise Failed(f"{TIMED_OUT}: {problem}" if problem else TIMED_OUT) from error
     finally:
         notes_about_missing(reader.missing.values())
-    _print_results(session.flags, finished)
+    print_answers(finished, session.flags.output)
 
 
 async def _last_progress(rollout: Rollout, flags: Flags, *, watch: bool) -> Progress:
     with ExitStack() as stack:
-        screen = Screen(stack, vanishes=True) if not flags.output else None
+        screen = Screen(stack, vanishes=True) if flags.is_text else None
 
         async def show(look: Look, silence: str) -> None:
             if screen is not None:
-                await screen.show(Picture(partial(_lines, look, live=screen.is_live), look.warning), silence)
+                await screen.show(Picture(partial(_lines, look, flags, live=screen.is_live), look.warning), silence)
 
         def is_last(look: Look) -> bool:
             return not watch or look.progress.state is not State.WAITING
 
         progress = (await follow(await rollout.look(), rollout.look, show, is_last=is_last)).progress
-    if progress.state is State.FAILED:
-        if flags.output:
-            _print_results(flags, [progress])
-        raise Failed(f"error: {progress.message}")
-    if screen is not None and screen.is_live:
+    if screen is not None and screen.is_live and progress.state is not State.FAILED:
         print_lines([progress.message])
     return progress
 
 
-def _lines(look: Look, now: datetime, *, live: bool) -> list[str]:
+def _lines(look: Look, flags: Flags, now: datetime, *, live: bool) -> list[str]:
     if live:
-        return tree_lines(look.situation, look.situation.members, now, width=width())
+        most = most_lines(live=True)
+        return tree_lines(look.situation, look.situation.members, now, width=width(flags), most=most)
     return [look.progress.message] if look.progress.state is not State.FAILED else []
-
-
-def _print_results(flags: Flags, finished: list[Progress]) -> None:
-    if flags.output == NAME:
-        for each in finished:
-            print(each.name)
-    else:
-        print_answers(finished, flags.output)

@@ -1,75 +1,65 @@
 """`kubectl vmherd scale`, `rollout restart`, `pause` and `resume`. A dry run of `scale` names the VMs that leave."""
 
+from contextlib import suppress
+
 import msgspec
 
 from controller.kinds import POOLS
+from controller.pool.members.snapshot import Snapshot as PoolSnapshot
+from controller.pool.plan import plan as plan_pool
+from controller.runtime.execute.disk_check import DiskCheck
+from informers.errors import Forbidden
 from plugin import clock
-from plugin.command import Subjects, on_objects
+from plugin.command import Subjects, on_each, on_objects
 from plugin.connection import Session
-from plugin.flags import CLIENT, FOR_PROGRAMS, NAME
+from plugin.flags import CLIENT
 from plugin.other_writer import KUBEVIRT_REPLACES_NONE, note_about_other_writer, other_writer
-from plugin.printing import note, notes_about_missing, print_lines, print_value
+from plugin.printing import note, notes_about_missing, print_answers, print_lines
 from plugin.reading import Reader, Target
-from plugin.views.scaling import preview, preview_lines, with_replicas
+from plugin.views.scaling import creates_in, preview, preview_lines, with_obstacles, with_replicas
 from plugin.views.steering import Refused, is_paused, pause_edits, pause_note, restart_edits, resume_edits
 from plugin.writing import report, write, write_replicas
 
 
-@on_objects(
-    "rollout restart",
-    "Restart all VMs, as fast as the update limits allow. Each VM keeps its name and its disks; a VMI of a set "
-    "is replaced.",
-)
-async def restart(session: Session, subjects: Subjects) -> None:
-    reader = Reader(session, session.namespace)
-    at = clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-    for target in await reader.some_targets(subjects, session.flags.selector):
-        edits = restart_edits(target.kind, target.document, at)
-        evidence = "" if target.kind is POOLS else await other_writer(session, target, {})
-        if evidence:
-            raise Refused(f"can't restart {target}: {KUBEVIRT_REPLACES_NONE} ({evidence})")
-        await write(session, target, edits, "restarted")
+@on_each("rollout restart")
+async def restart(session: Session, _: Reader, target: Target) -> None:
+    """Restart all VMs, as fast as the update limits allow. Each VM keeps its name and its disks; a VMI of a set is
+    replaced.
+    """
+    edits = restart_edits(target.kind, target.document, clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"))
+    evidence = "" if target.kind is POOLS else await other_writer(session, target, {})
+    if evidence:
+        raise Refused(f"can't restart {target}: {KUBEVIRT_REPLACES_NONE} ({evidence})")
+    await write(session, target, edits, "restarted")
 
 
-@on_objects(
-    "rollout pause", "Pause an object. The controller then does not update, scale or heal it until `rollout resume`."
-)
-async def pause(session: Session, subjects: Subjects) -> None:
-    await _set_paused(session, subjects, paused=True)
+@on_each("rollout pause")
+async def pause(session: Session, _: Reader, target: Target) -> None:
+    """Pause an object. The controller then does not update, scale or heal it until `rollout resume`."""
+    await write(session, target, pause_edits(target.document, target.resource.name, paused=True), "paused")
+    if not session.flags.output:
+        note(pause_note(target.kind))
 
 
-@on_objects("rollout resume", "End the pause of an object, or begin the next step of a pool's update at once.")
-async def resume(session: Session, subjects: Subjects) -> None:
-    await _set_paused(session, subjects, paused=False)
+@on_each("rollout resume")
+async def resume(session: Session, _: Reader, target: Target) -> None:
+    """End the pause of an object, or begin the next step of a pool's update at once."""
+    await write(session, target, resume_edits(target.owner, target.document, target.resource.name), "resumed")
 
 
-async def _set_paused(session: Session, subjects: Subjects, *, paused: bool) -> None:
-    """Raise Refused if an object is in this state already. A resume can begin the next step of a pool's update."""
-    reader = Reader(session, session.namespace)
-    for target in await reader.some_targets(subjects, session.flags.selector):
-        if paused:
-            edits = pause_edits(target.document, target.resource.name, paused=True)
-        else:
-            edits = resume_edits(target.owner, target.document, target.resource.name)
-        await write(session, target, edits, "paused" if paused else "resumed")
-        if paused and not session.flags.output:
-            note(pause_note(target.kind))
-
-
-@on_objects(
-    "scale", "Set the number of VMs. With --dry-run=client, print which VMs the controller would delete or create."
-)
+@on_objects("scale")
 async def scale(session: Session, subjects: Subjects, replicas: int, current_replicas: int | None) -> None:
-    """Scale each object. If an object has another number than `current_replicas`, raise Refused."""
+    """Set the number of VMs. With --dry-run=client, print which VMs the controller would delete or create."""
     reader = Reader(session, session.namespace)
     targets = await reader.some_targets(subjects, session.flags.selector)
     for target in targets:
-        if current_replicas is not None and target.wanted != current_replicas:
-            raise Refused(f"Expected replicas to be {current_replicas}, was {target.wanted}")
-        if session.flags.dry_run == CLIENT:
-            await _preview(session, reader, target, replicas, names=len(targets) > 1)
-        else:
-            await _scale(session, target, replicas, is_exact=current_replicas is not None)
+        with session.going_on():
+            if current_replicas is not None and target.wanted != current_replicas:
+                raise Refused(f"{target}: Expected replicas to be {current_replicas}, was {target.wanted}")
+            if session.flags.dry_run == CLIENT:
+                await _preview(session, reader, target, replicas, names=len(targets) > 1)
+            else:
+                await _scale(session, target, replicas, is_exact=current_replicas is not None)
     if session.flags.dry_run == CLIENT:
         await note_about_other_writer(session, targets)
     notes_about_missing(reader.missing.values())
@@ -80,12 +70,14 @@ async def _preview(session: Session, reader: Reader, target: Target, replicas: i
     snapshot = await reader.snapshot(target)
     if snapshot is None:
         raise reader.refusal("there is no preview: ")
-    given = preview(with_replicas(snapshot, replicas))
-    if session.flags.output in FOR_PROGRAMS:
-        print_value({"name": target.path, **msgspec.to_builtins(given)}, session.flags.output)
-    elif session.flags.output == NAME:
-        print(target.path)
-    else:
+    given = preview(changed := with_replicas(snapshot, replicas))
+    if isinstance(changed, PoolSnapshot) and given.creating:
+        creates = creates_in(plan_pool(changed))
+        check = DiskCheck(session, creates)
+        with suppress(Forbidden):  # without the right to read disks, nothing is known about them
+            given = with_obstacles(given, {each.key.name: await check.obstacle(each) for each in creates})
+    print_answers([{"name": target.path, **msgspec.to_builtins(given)}], session.flags.output)
+    if session.flags.is_text:
         print_lines([*([f"{target.path}:"] if names else []), *(preview_lines(given) or ["would change nothing"])])
 
 

@@ -22,12 +22,11 @@ from plugin.ui.look import Changes, watch
 from plugin.ui.server import serving
 
 
-@verb(
-    "ui",
-    "Show replica sets and pools in the browser, and every change at once. The page changes nothing, and only this "
-    "machine can open it. Ctrl-C ends it.",
-)
+@verb("ui")
 def command(port: int, browser: bool, **values: Any) -> None:
+    """Show replica sets and pools in the browser, and every change at once. The page changes nothing, and only this
+    machine can open it. Ctrl-C ends it.
+    """
     # A watch that is refused logs this. The page says it.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     flags = flags_of(values)

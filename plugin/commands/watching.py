@@ -31,11 +31,13 @@ T = TypeVar("T")
 class Picture(NamedTuple):
     """`lines` returns the lines at a time, which is the present for the ages in them. `warning` comes first, or is "".
 
-    The words of a warning before " since " do not change.
+    The words of a warning before " since " do not change. `names` are the objects in the picture, also those without a
+    line.
     """
 
     lines: Callable[[datetime], list[str]]
     warning: str = ""
+    names: frozenset[str] = frozenset()
 
 
 def check_watch(flags: Flags, *, watch: bool) -> None:
@@ -48,7 +50,8 @@ class Screen:
     """Shows one picture after the other. With `vanishes`, the last picture on a terminal is removed at the end."""
 
     def __init__(self, stack: ExitStack, *, vanishes: bool = False) -> None:
-        self._started, self._known, self._warned = clock.now(), set[str](), list[str]()
+        self._started, self._warned = clock.now(), list[str]()
+        self._known, self._names = set[str](), frozenset[str]()
         self.is_live = False
         if not printing.is_terminal():
             return
@@ -75,11 +78,12 @@ class Screen:
             if subject not in self._warned:
                 note(f"Warning: {each}")
         self._warned = subjects
-        # Compared at the same time and without the padding, only a real change is new.
-        shown = [" ".join(line.split()) for line in picture.lines(self._started)]
+        # Compared at the same time and without padding and branches, only a real change is new.
+        shown = [" ".join(line.replace("`- ", "|- ", 1).split()) for line in picture.lines(self._started)]
         new = zip(picture.lines(clock.now()), shown, strict=True)
         print_lines(line for line, same in new if same not in self._known)
-        self._known = set(shown)
+        print_lines(f"{each} is gone" for each in sorted(self._names - picture.names))
+        self._known, self._names = set(shown), picture.names
 
 
 async def watch(found: Picture, look: Callable[[], Awaitable[Picture]]) -> None:

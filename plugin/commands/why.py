@@ -3,21 +3,23 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
 from controller.events.event import EVENTS
 from controller.runtime.reconciler import API_WARNING
 from informers.errors import Forbidden
+from informers.resource import Resource
 from plugin import clock
 from plugin.command import on_objects
 from plugin.connection import Session
-from plugin.members import MemberName, named_members, owners_of, parse_shown
+from plugin.members import Named, named_members, owners_of, parse_shown
 from plugin.other_writer import leader_in, other_writer
 from plugin.printing import note, notes_about_missing, print_answers, print_lines, print_reasons, width
 from plugin.reading import Reader, Target
-from plugin.subjects import EVERY_TYPE, Subject
-from plugin.views.reasons import Leader, Reason, is_well, member_line, reasons_of, summary_of, why_lines
+from plugin.subjects import EVERY_TYPE
+from plugin.views.reasons import LEADER_UNKNOWN, Leader, Reason, is_well, member_line, reasons_of, summary_of, why_lines
 from plugin.views.situation import Situation
 from plugin.views.tables import age
 from plugin.views.upcoming import Upcoming, upcoming_of
@@ -25,41 +27,51 @@ from plugin.views.upcoming import Upcoming, upcoming_of
 LISTED_WARNINGS = 3
 
 
-@on_objects(
-    "why",
-    "Say why an object is not as its spec asks: what waits, what causes it, and what comes next. vm/NAME is explained "
-    "with its owner. Without a name, only objects that are not well are shown.",
-    metavar="[TYPE/NAME]",
-    parse=lambda arguments: parse_shown(arguments) if arguments else EVERY_TYPE,
-)
-async def command(session: Session, named: tuple[Subject | MemberName, ...], lease_name: str) -> None:
+@on_objects("why", metavar="[TYPE/NAME]", parse=lambda words: parse_shown(words) if words else EVERY_TYPE)
+async def command(session: Session, named: Named, leader_election_id: str) -> None:
+    """Say why an object is not as its spec asks: what waits, what causes it, and what comes next. vm/NAME is explained
+    with its owner. Without a name, only objects that are not well are shown.
+    """
     reader = Reader(session, session.scope, once=True)
     subjects, members = await owners_of(session, named)
     read = reader.visible_targets if named == EVERY_TYPE else reader.some_targets
     targets = await read(subjects, session.flags.selector)
-    leader = await leader_in(session, lease_name)
+    leader = await leader_in(reader, leader_election_id)
     warned = await server_warnings(session)
     answers, well, is_one = [], 0, all(subject.name for subject in subjects)
+    writers: dict[Resource[Any], str] = {}  # the answer is the same for all objects of a type
     # Many objects have one leader, which is named once: first if it is not alive, or else at the end.
-    line = [f"leader: {leader.text}"] if leader is not None and not is_one and not session.flags.output else []
+    of_all = leader.text if leader is not None else LEADER_UNKNOWN
+    line = [f"leader: {of_all}"] if not is_one and session.flags.is_text else []
     if leader is not None and not leader.is_alive:
         print_lines(line)
         line = []
     for target in targets:
         flags = f" -n {target.key.namespace}" if session.flags.namespace or not session.scope else ""
-        situation, reasons = await explain(session, reader, target, leader=leader, warned=warned, flags=flags)
+        if target.resource not in writers:
+            writers[target.resource] = await other_writer(session, target, reader.missing)
+        situation, reasons = await explain(
+            reader,
+            target,
+            leader=leader,
+            other_writer=writers[target.resource],
+            warned=warned.get(target.owner.metadata.uid, ()),
+            flags=flags,
+        )
         lines = [member_line(situation, each) for each in named_members(situation, members) if target.path in members]
         if not is_one and is_well(situation, reasons):
             well += 1
             continue
-        if session.flags.output:
+        if not session.flags.is_text:
             answer = {"summary": summary_of(situation), "reasons": reasons, **({"members": lines} if lines else {})}
             answers.append({"name": target.path, "namespace": target.key.namespace, **answer})
             continue
-        shown = reasons if is_one else [each for each in reasons if each.text != (leader.text if leader else "")]
-        print_reasons([*lines, *why_lines(situation, shown, all_namespaces=not session.scope, width=width())])
+        shown = reasons if is_one else [each for each in reasons if each.text != of_all]
+        print_reasons(
+            [*lines, *why_lines(situation, shown, all_namespaces=not session.scope, width=width(session.flags))]
+        )
     print_answers(answers, session.flags.output, is_list=not is_one)
-    if not is_one and not session.flags.output:
+    if not is_one and session.flags.is_text:
         if not targets:
             await reader.check_served(subjects)
             note(f"No resources found{session.where}.")
@@ -70,15 +82,9 @@ async def command(session: Session, named: tuple[Subject | MemberName, ...], lea
 
 
 async def explain(
-    session: Session,
-    reader: Reader,
-    target: Target,
-    *,
-    leader: Leader | None,
-    warned: Mapping[str, Sequence[str]],
-    flags: str,
+    reader: Reader, target: Target, *, leader: Leader | None, other_writer: str, warned: Sequence[str], flags: str
 ) -> tuple[Situation, tuple[Reason, ...]]:
-    """`warned` are the answers of `server_warnings`. `flags` are added to the commands to try."""
+    """The arguments after the target are those of `reasons_of`."""
     snapshot = await reader.snapshot(target)
     situation = reader.situation_in(target, snapshot)
     upcoming: tuple[Upcoming, ...] = ()
@@ -89,23 +95,30 @@ async def explain(
         leader,
         clock.now(),
         upcoming=upcoming,
-        other_writer=await other_writer(session, target, reader.missing),
-        warned=warned.get(target.owner.metadata.uid, ()),
+        other_writer=other_writer,
+        warned=warned,
         flags=flags,
     )
     return situation, reasons
 
 
 async def server_warnings(session: Session) -> dict[str, list[str]]:
-    """Return the warnings by the UID of the object, each with its age, or nothing if the user may not read Events."""
+    """Return the warnings by the UID of the object, or nothing if the user may not read Events."""
     path, params = EVENTS.path(session.scope), {"fieldSelector": f"reason={API_WARNING}"}
     try:
         answer = await session.request("GET", path, params=params)
     except Forbidden:
         return {}
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[Mapping[str, Any]]] = {}
     for each in msgspec.json.decode(answer)["items"] or ():
+        found.setdefault(each["involvedObject"].get("uid", ""), []).append(each)
+    return {uid: warnings_in(events) for uid, events in found.items()}
+
+
+def warnings_in(events: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the last of these warnings of the API server about one object, each with its age."""
+    texts = []
+    for each in events[-LISTED_WARNINGS:]:
         last = each.get("lastTimestamp")
-        text = f"{each.get('message', '')} ({age(last and datetime.fromisoformat(last), clock.now())} ago)"
-        found.setdefault(each["involvedObject"].get("uid", ""), []).append(text)
-    return {uid: texts[-LISTED_WARNINGS:] for uid, texts in found.items()}
+        texts.append(f"{each.get('message', '')} ({age(last and datetime.fromisoformat(last), clock.now())} ago)")
+    return texts

@@ -10,18 +10,21 @@ from msgspec import Struct
 
 from controller.events.event import EVENTS
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
+from controller.replicas.history import read_history
+from controller.runtime.reconciler import API_WARNING
 from informers.errors import ApiError, Forbidden, is_transient
 from informers.http.client import ConfigurationError
 from informers.informer import SharedInformer
 from informers.resource import Resource
 from plugin.commands.listing import read_fleet
-from plugin.commands.why import explain, server_warnings
+from plugin.commands.why import explain, warnings_in
 from plugin.connection import Session, describe
-from plugin.other_writer import leader_in, warning_about_status
+from plugin.other_writer import leader_in, other_writer, warning_about_status
 from plugin.reading import Reader, Target
 from plugin.subjects import EVERY_TYPE, parse_subjects
 from plugin.ui.html import Markup
-from plugin.ui.pages import Event, error_page, fleet_page, last_of, object_page
+from plugin.ui.pages import Event, Top, error_page, fleet_page, last_of, object_page
+from plugin.views.reasons import LEADER_UNKNOWN, Leader
 
 RETRY_S = 2.0
 
@@ -72,27 +75,42 @@ async def look_at(session: Session, root: str, place: Mapping[str, str]) -> Look
         return Look(error_page(line), is_error=True)
 
 
+def name_of(leader: Leader | None) -> str:
+    """Return the name of the leader without the time of its renewal. The page would change every few seconds."""
+    return LEADER_UNKNOWN if leader is None else leader.name
+
+
 async def _fleet(session: Session, root: str) -> Markup:
     reader = Reader(session, session.scope, once=True)
-    situations, warning = await read_fleet(session, reader, EVERY_TYPE)
+    situations, warning = await read_fleet(session, reader, EVERY_TYPE, "problem")
     if not situations and reader.missing:
         raise reader.refusal()
     if not situations:
         await reader.check_served(EVERY_TYPE)
-    return fleet_page(root, session.scope, situations, reader.missing.values(), warning)
+    leader = name_of(await leader_in(reader))
+    return fleet_page(root, session.scope, situations, Top(reader.missing.values(), warning, leader))
 
 
 async def _object(session: Session, place: Mapping[str, str]) -> Markup:
     reader = Reader(session, place["namespace"], once=True)
     [target] = await reader.targets(parse_subjects([f"{place['type']}/{place['name']}"]))
-    leader, flags = await leader_in(session), f" -n {target.key.namespace}"
-    warned = await server_warnings(session)
-    situation, reasons = await explain(session, reader, target, leader=leader, warned=warned, flags=flags)
-    # A controller at work renews its lease every few seconds. The page would change each time.
-    shown = [each for each in reasons if leader is None or not leader.is_alive or each.text != leader.text]
+    leader = await leader_in(reader)
     events = await _events(session, target, reader.missing)
-    warning = await warning_about_status(session, [target])
-    return object_page(situation, shown, events, reader.missing.values(), warning)
+    situation, reasons = await explain(
+        reader,
+        target,
+        leader=leader,
+        other_writer=await other_writer(session, target, reader.missing),
+        warned=warnings_in([each for each in events if each.get("reason") == API_WARNING]),
+        flags=f" -n {target.key.namespace}",
+    )
+    # A controller at work renews its lease every few seconds. The page would change each time.
+    at_the_top = LEADER_UNKNOWN if leader is None else leader.text if leader.is_alive else ""
+    shown = [each for each in reasons if each.text != at_the_top]
+    latest = sorted(events, key=last_of, reverse=True)[:MOST_EVENTS]
+    warning = await warning_about_status(session, reader, [target])
+    top = Top(reader.missing.values(), warning, name_of(leader))
+    return object_page(situation, shown, latest, top, read_history(target.owner.metadata))
 
 
 async def _events(session: Session, target: Target, missing: dict[str, str]) -> list[Event]:
@@ -102,4 +120,4 @@ async def _events(session: Session, target: Target, missing: dict[str, str]) -> 
     except Forbidden as error:
         missing[EVENTS.name] = str(error)
         return []
-    return sorted(msgspec.json.decode(answer)["items"] or (), key=last_of, reverse=True)[:MOST_EVENTS]
+    return list(msgspec.json.decode(answer)["items"] or ())

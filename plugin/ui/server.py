@@ -119,6 +119,8 @@ class Page:
                 await answer.write(f"event: silence\ndata: {clean(silence)}\n\n".encode())
             elif shown.main != last.main or said:
                 await answer.write(f"data: {shown.main}\n\n".encode())
+            else:
+                await answer.write(b"event: seen\ndata:\n\n")
             last, said = shown, silence
 
         await follow(last, look, show, pause=pause)

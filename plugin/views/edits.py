@@ -14,7 +14,10 @@ Document: TypeAlias = Mapping[str, Any]
 
 
 class Absent:
-    """The value of a field that is removed or missing."""
+    """The value of a field that is removed or missing. In a message it is `<none>`, as in kubectl."""
+
+    def __str__(self) -> str:
+        return "<none>"
 
 
 ABSENT: Final = Absent()

@@ -30,12 +30,14 @@ from controller.replicaset.snapshot import Snapshot as SetSnapshot
 from controller.replicaset.template import is_updated as is_updated_vmi
 from controller.runtime.actions import Plan
 from informers.meta import annotations_of
+from plugin.views.beside import claims_text, standby_text
 from plugin.views.history import REPLACE
 from plugin.views.scaling import ScalePreview, preview, preview_lines
 from plugin.views.steering import Refused
 from plugin.views.tables import table
 
 LEAVES: Final = "leaves"
+RESTS: Final = "rests"
 
 
 class Fate(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -55,13 +57,16 @@ class Fate(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
 
 class Forecast(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What a new spec would do. `pace` is the number of VMs at a time. `held` is what the controller's next plan leaves
-    out, such as an update while the pool is paused.
+    out, such as an update while the pool is paused. `standby` and `claims` are about the VMs beside the wanted
+    ones.
     """
 
     members: tuple[Fate, ...]
     pace: str
     scale: ScalePreview
     held: str = ""
+    standby: str = ""
+    claims: str = ""
 
 
 def forecast_of(snapshot: PoolSnapshot | SetSnapshot) -> Forecast:
@@ -73,8 +78,9 @@ def forecast_lines(forecast: Forecast, *, width: int = 0) -> list[str]:
     rows = [(each.name, str(each.turn or "-"), each.effect, _why(each)) for each in forecast.members]
     lines = table(("NAME", "TURN", "EFFECT", "WHY"), rows, width=width, wraps=True) if rows else []
     scale = preview_lines(replace(forecast.scale, held=""))
-    held = [f"held: {forecast.held}"] if forecast.held else []
-    return [*lines, *([f"pace: {forecast.pace}"] if any(each.turn for each in forecast.members) else []), *scale, *held]
+    texts = {"standby": forecast.standby, "claims": forecast.claims, "held": forecast.held}
+    more = [f"{name}: {text}" for name, text in texts.items() if text]
+    return [*lines, *([f"pace: {forecast.pace}"] if any(each.turn for each in forecast.members) else []), *scale, *more]
 
 
 def _why(fate: Fate) -> str:
@@ -97,7 +103,10 @@ def _of_pool(snapshot: PoolSnapshot) -> Forecast:
         f"at most {situation.most_unavailable} of {situation.target.replicas} unavailable at a time, "
         f"and at most {most_live_changes(situation)} in a live change"
     )
-    return _forecast((_fate(situation, each) for each in machines), pace, scale, plan_pool(snapshot))
+    found = _forecast((_fate(situation, each) for each in machines), pace, scale, plan_pool(snapshot))
+    gone = frozenset((*scale.waking, *(each.name for each in scale.leaving)))
+    standby = standby_text(situation, gone, len(scale.resting))
+    return replace(found, standby=standby, claims=claims_text(situation))
 
 
 def _fate(situation: Situation, machine: Machine) -> Fate:
@@ -152,9 +161,9 @@ def _refused(error: FieldError) -> Refused:
 
 def _forecast(fates: Iterable[Fate], pace: str, scale: ScalePreview, plan: Plan) -> Forecast:
     """Return the forecast of VMs in the order of their updates. The VMs without a turn come last."""
-    leaving = {each.name for each in scale.leaving}
-    known = [Fate(name=each.name, effect=LEAVES) if each.name in leaving else each for each in fates]
-    free = [not each.held and each.effect not in (LEAVES, Effect.NOTHING) for each in known]
+    ends = {**dict.fromkeys(scale.resting, RESTS), **{each.name: LEAVES for each in scale.leaving}}
+    known = [Fate(name=each.name, effect=ends[each.name]) if each.name in ends else each for each in fates]
+    free = [not each.held and each.effect not in (LEAVES, RESTS, Effect.NOTHING) for each in known]
     turns = (replace(each, turn=turn) for turn, each in enumerate(compress(known, free), start=1))
     others = (each for each, is_free in zip(known, free, strict=True) if not is_free)
     return Forecast(members=(*turns, *others), pace=pace, scale=scale, held=plan.held)

@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
+from controller.replicas.history import Fact
 from plugin.views.situation import Member, Situation
-from plugin.views.tables import age, table
+from plugin.views.tables import age, printable, table
 
 UPDATING = "Updating"
 
@@ -17,12 +19,14 @@ class Row(Struct, frozen=True, kw_only=True, rename="camel"):
     namespace: str
     status: str
     desired: int
+    target: int
     current: int
     updated: int
     ready: int
     revision: str
     created: datetime | None
     problem: str
+    labels: Mapping[str, str]
 
 
 def row_of(situation: Situation) -> Row:
@@ -31,12 +35,14 @@ def row_of(situation: Situation) -> Row:
         namespace=situation.identity.namespace,
         status=situation.word,
         desired=situation.wanted,
+        target=situation.target,
         current=situation.total,
         updated=situation.updated,
         ready=situation.ready,
         revision=situation.revisions,
         created=situation.created,
         problem=situation.problem,
+        labels=situation.labels,
     )
 
 
@@ -54,56 +60,119 @@ def sorted_by(column: str | None, situations: Iterable[Situation]) -> list[Situa
 
 
 def list_lines(
-    situations: Iterable[Situation], now: datetime, *, all_namespaces: bool, wide: bool, width: int = 0
+    situations: Iterable[Situation],
+    now: datetime,
+    labels: Sequence[str],
+    *,
+    all_namespaces: bool,
+    wide: bool,
+    width: int = 0,
 ) -> list[str]:
     """With `all_namespaces`, there is a column for the namespace, and with `wide`, one for the revision."""
-    headers = ["NAME", "STATUS", "READY", "UPDATED", "AGE"]
+    names = [label.rpartition("/")[2].upper() for label in labels]
+    headers = ["NAME", "STATUS", "READY", "UPDATED", "AGE", *(["REVISION"] if wide else []), *names, "PROBLEM"]
     rows = []
     for each in situations:
-        name = f"{each.identity.short}/{each.identity.name}"
+        name = each.identity.short_path
         cells = [name, each.word, f"{each.ready}/{each.wanted}", str(each.updated), age(each.created, now)]
         before = [each.identity.namespace] if all_namespaces else []
-        rows.append([*before, *cells, *([each.revisions] if wide else []), each.problem])
-    before = ["NAMESPACE"] if all_namespaces else []
-    return table([*before, *headers, *(["REVISION"] if wide else []), "PROBLEM"], rows, width=width)
+        values = [each.labels.get(label, "<none>") for label in labels]
+        rows.append([*before, *cells, *([each.revisions] if wide else []), *values, each.problem])
+    return table([*(["NAMESPACE"] if all_namespaces else []), *headers], rows, width=width)
+
+
+def sick_first(situation: Situation, members: Iterable[Member]) -> list[Member]:
+    """Return the sick members, then others with a reason, such as a wait or a mark, and then the rest. Claimed and
+    standby VMs belong to the rest.
+    """
+    return sorted(members, key=lambda each: (not each.is_sick, bool(each.beside) or not why_of_member(situation, each)))
 
 
 def tree_lines(
-    situation: Situation, members: Sequence[Member], now: datetime, *, all_namespaces: bool = False, width: int = 0
+    situation: Situation,
+    members: Iterable[Member],
+    now: datetime,
+    *,
+    all_namespaces: bool = False,
+    width: int = 0,
+    most: int = 0,
 ) -> list[str]:
-    """Return a row for the object, and one for each of these members. The last column says why it is not well."""
-    this = situation.identity
+    """Return a row for the object, and one for each of these members. The last column says why it is not well. There is
+    a column of restarts if those of a member are known.
+
+    With more lines than `most`, members in the same state are one row: those that are well, and as few others as
+    possible. The number 0 means no limit.
+    """
+    this, ordered = situation.identity, sick_first(situation, members)
     status = situation.word
     if status == UPDATING:
         status = f"{status} {situation.updated}/{situation.target}"
-    ready = f"{situation.ready}/{situation.wanted}"
-    root = (
-        f"{this.short}/{this.name}",
-        situation.revisions,
-        status,
-        ready,
-        "",
-        age(situation.created, now),
-        reason_of(situation)
-        or "; ".join(f"{type_}: {text}" for type_, text in situation.failures.items())
-        or situation.stops,
+    ready, created = f"{situation.ready}/{situation.wanted}{situation.beside}", age(situation.created, now)
+    counts = any(each.restarts is not None for each in ordered)
+    first = (this.short_path, situation.revisions, status, ready, *([""] * counts), "", created, why_of(situation))
+    named = ("NAME", "REV", "STATUS", "READY", *(["RESTARTS"] * counts), "NODE", "AGE", "WHY")
+    headers, place = (("NAMESPACE", *named), [this.namespace]) if all_namespaces else (named, [])
+
+    def lines(alone: int) -> list[str]:
+        rows = [*(_row_of(situation, each, now, counts) for each in ordered[:alone])]
+        rows += _folded(situation, ordered[alone:], counts)
+        branches = [*["|- "] * (len(rows) - 1), "`- "]
+        shown = [(f"{branch}{name}", *row) for branch, (name, *row) in zip(branches, rows, strict=False)]
+        return table(headers, [(*place, *row) for row in (first, *shown)], width=width, wraps=True)
+
+    if not most or (len(ordered) < most and len(lines(len(ordered))) <= most):
+        return lines(len(ordered))
+    alone = sum(each.is_sick or bool(why_of_member(situation, each)) for each in ordered[:most])
+    while alone and len(lines(alone)) > most:
+        alone -= 1
+    return lines(alone)
+
+
+def _row_of(situation: Situation, member: Member, now: datetime, counts: bool) -> tuple[str, ...]:
+    restarts = ["-" if member.restarts is None else str(member.restarts)] * counts
+    state = (member.revision, member.status, str(member.is_ready), *restarts, member.node, age(member.created, now))
+    return (member.short_path, *state, why_of_member(situation, member))
+
+
+def _folded(situation: Situation, members: Iterable[Member], counts: bool) -> Iterable[tuple[str, ...]]:
+    """Return a row for the members of each state. A reason that not all of them have is left out."""
+    states: dict[tuple[str, str, str], list[str]] = {}
+    for each in members:
+        state = (each.revision, each.status, str(each.is_ready))
+        states.setdefault(state, []).append(why_of_member(situation, each))
+    for state, reasons in states.items():
+        reason = reasons[0] if len({*reasons}) == 1 else ""
+        name = f"{len(reasons)} {situation.identity.member}{'s' * (len(reasons) > 1)}"
+        yield (name, *state, *([""] * counts), "", "", reason)
+
+
+def tree_answer(situation: Situation, members: Sequence[Member]) -> Mapping[str, object]:
+    """Return what `tree_lines` shows, for programs."""
+    shown = [msgspec.to_builtins(each) | {"why": why_of_member(situation, each)} for each in members]
+    return {**msgspec.to_builtins(row_of(situation)), "why": why_of(situation), "members": shown}
+
+
+def fact_lines(facts: Iterable[Fact], now: datetime, *, width: int = 0) -> list[str]:
+    """Return what happened, the newest first. AGE is that of the last time."""
+    rows = [(age(each.until, now), each.reason, str(each.times), printable(each.text)) for each in newest_first(facts)]
+    return table(("AGE", "REASON", "TIMES", "WHAT"), rows, width=width, wraps=True)
+
+
+def newest_first(facts: Iterable[Fact]) -> list[Fact]:
+    return sorted(facts, key=lambda each: each.until, reverse=True)
+
+
+def why_of(situation: Situation) -> str:
+    failures = "; ".join(f"{type_}: {text}" for type_, text in situation.failures.items())
+    return (
+        reason_of(situation) or situation.problem or situation.dated(situation.by_hand) or failures or situation.stops
     )
-    rows: list[tuple[str, ...]] = [root]
-    for number, member in enumerate(members, start=1):
-        branch = "`-" if number == len(members) else "|-"
-        name, why = f"{branch} {member.kind}/{member.name}", why_of_member(situation, member)
-        state = (member.revision, member.status, str(member.is_ready), member.node, age(member.created, now))
-        rows.append((name, *state, why))
-    headers = ("NAME", "REV", "STATUS", "READY", "NODE", "AGE", "WHY")
-    if all_namespaces:
-        return table(("NAMESPACE", *headers), [(this.namespace, *row) for row in rows], width=width, wraps=True)
-    return table(headers, rows, width=width, wraps=True)
 
 
 def reason_of(situation: Situation) -> str:
     """Return why the object as a whole does not progress, or ""."""
     invalid = situation.invalid and f"invalid: {situation.invalid}"
-    return situation.deletion or invalid or situation.stalled or situation.by_hand
+    return situation.deletion or invalid or situation.stalled
 
 
 def why_of_member(situation: Situation, member: Member) -> str:
@@ -113,11 +182,8 @@ def why_of_member(situation: Situation, member: Member) -> str:
     if not member.is_updated and not member.is_deleting and situation.revision:
         if member.revision == situation.revision and member.running_revision:
             texts.append(f"VMI on revision {member.running_revision}")
-        # An update may have to wait for the updated members that are not ready.
-        updated = (each for each in situation.members if each.is_updated and not each.is_ready)
-        blockers = [each.name for each in updated if each.problem]
-        if blockers and member.name not in blockers:
-            texts.append(f"waits for {listed(blockers)}")
+        if situation.blockers and member.name not in situation.blockers:
+            texts.append(f"waits for {listed(situation.blockers)}")
     texts.append(member.note)
     return ", ".join(text for text in texts if text)
 

@@ -12,6 +12,8 @@ from controller.apimachinery.owner_references import controller_reference
 from controller.kinds import KINDS, POOLS, Kind
 from controller.kubevirt.annotations import (
     BUSY_UNTIL,
+    CLAIMED_BY,
+    CLAIMED_UNTIL,
     DRAINING,
     IN_SERVICE,
     OWN_NOTES,
@@ -23,7 +25,7 @@ from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.pool.members.situation import Situation
-from controller.pool.spec.indexing import encode_shape
+from controller.pool.spec.indexing import encode_disks, encode_shape
 from controller.pool.spec.naming import ordinal_of
 from plugin.views.edits import ABSENT, Document, Edit, edited, field
 from plugin.views.steering import Refused
@@ -52,8 +54,20 @@ def remove_edits(member: Document, *, on: bool) -> tuple[Edit, ...]:
 def busy_edits(member: Document, until: datetime | None) -> tuple[Edit, ...]:
     """Return the change that marks a member as busy until this time. None removes the mark. Raise Refused."""
     owner_kind(member)
-    value = f"{until.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" if until is not None else ABSENT
-    return _mark(member, BUSY_UNTIL, value)
+    return _mark(member, BUSY_UNTIL, _time_text(until) if until is not None else ABSENT)
+
+
+def release_edits(member: Document, at: datetime | None) -> tuple[Edit, ...]:
+    """Return the change that ends the claim of a VM at this time. None takes the claim away. Raise Refused."""
+    if field(member, (*ANNOTATIONS, CLAIMED_BY)) is ABSENT:
+        raise Refused(f"{_path(member)} is not claimed")
+    if at is not None:
+        return _mark(member, CLAIMED_UNTIL, _time_text(at))
+    return (*_mark(member, CLAIMED_BY, ABSENT), *_mark(member, CLAIMED_UNTIL, ABSENT))
+
+
+def _time_text(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def owner_kind(member: Document) -> Kind[Any]:
@@ -141,14 +155,17 @@ def adopt_vm_edits(vm: Document, situation: Situation) -> tuple[tuple[Edit, ...]
     others = field(vm, OWNERS)
     edits = (*edits, Edit(OWNERS, [*(() if others is ABSENT else others), own]))
     marked = (*edits, Edit(REVISION, revisions.current), Edit((*MACHINE_LABELS, REVISION_NAME), revisions.current))
-    shape = encode_shape(revisions.template, ordinal, revisions.current)
+    shape, disks = (
+        encode_shape(revisions.template, ordinal, revisions.current),
+        encode_disks(revisions.template, ordinal),
+    )
     has, wants = _disks(vm), _disks(msgspec.json.decode(shape))
-    if has != wants:
+    if len(has) != len(wants) or not {*_volumes(msgspec.json.decode(disks))} <= {*_volumes(vm)}:
         raise Refused(
             f"{_path(vm)} has the dataVolumeTemplates {', '.join(has) or '(none)'}, and the pool {pool.name} would "
-            f"give it {', '.join(wants) or '(none)'}: give the pool a template with the same names"
+            f"give it {', '.join(wants) or '(none)'}: give the pool a template with the same disks"
         )
-    if VM_RULES.merge(msgspec.json.encode(edited(vm, marked)), b"{}", shape) is None:
+    if VM_RULES.merge(msgspec.json.encode(edited(vm, marked)), disks if has != wants else b"{}", shape) is None:
         return marked, revisions.current
     return ((*edits, Edit(REVISION, ABSENT)) if field(vm, REVISION) is not ABSENT else edits), ""
 
@@ -157,6 +174,11 @@ def _disks(vm: Document) -> list[str]:
     templates = field(vm, ("spec", "dataVolumeTemplates"))
     found = [] if templates is ABSENT else templates or []
     return sorted(str(field(each, ("metadata", "name"))) for each in found)
+
+
+def _volumes(vm: Document) -> list[str]:
+    found = field(vm, ("spec", "template", "spec", "volumes"))
+    return [str(field(each, ("name",))) for each in (() if found is ABSENT else found or ())]
 
 
 def after_detach(kind: Kind[Any], owner: str) -> str:

@@ -1,6 +1,6 @@
 """The situation of a pool. The input is the same snapshot as the controller takes of the pool."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -9,9 +9,11 @@ from msgspec.structs import replace
 from controller.apimachinery.field_error import FieldError
 from controller.kinds import POOLS
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import PARTITION
+from controller.kubevirt.annotations import is_to_be_paused
+from controller.kubevirt.busy import is_claimed
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.problems import cause_text_of_vm
+from controller.kubevirt.standby import is_standby
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import (
@@ -20,26 +22,25 @@ from controller.kubevirt.vms import (
     is_ready,
     printable_status_of,
     revision_of,
+    start_failures_of,
     stopped_by,
 )
-from controller.pool.health import find_troubles
-from controller.pool.members.ledger import member_stuck_since, outage_of
+from controller.pool.health import problem_of
+from controller.pool.members.ledger import flapping_since, outage_of
 from controller.pool.members.machine import Machine, vmi_revision_of
-from controller.pool.members.revisions import Revisions, read_revisions
-from controller.pool.members.select import allows
+from controller.pool.members.revisions import Revisions, read_revisions, revision_number, template_of
 from controller.pool.members.situation import Situation as PoolSituation
 from controller.pool.members.situation import situation_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.plan import plan as plan_pool
+from controller.pool.rollout.left_out import count_excluded
 from controller.pool.rollout.partition_steps import waiting_step
 from controller.pool.rollout.steps import is_updated
 from controller.pool.rollout.successors import count_missing
-from controller.pool.rollout.update import pending_steps
 from controller.pool.spec.naming import ordinal_of
-from controller.pool.spec.policies import Strategy
 from controller.pool.status import next_status
-from controller.pool.substitutes import lost_problem
-from informers.meta import annotations_of
+from controller.replicas.kstatus import texts_of
+from plugin.views.images import image_in
 from plugin.views.situation import (
     TERMINATING,
     Member,
@@ -48,87 +49,65 @@ from plugin.views.situation import (
     marks_of,
     not_yet_tried,
     situation_in_plan,
+    told_of,
 )
 
 PLAIN = 10**9
+CLAIMED, STANDBY = "claimed", "standby"
 
 
 def situation_of_pool(snapshot: Snapshot) -> Situation:
     plan, found, owner = plan_pool(snapshot), situation_of(snapshot), snapshot.owner
     status = next_status(snapshot, not_yet_tried(plan), plan.waits)
-    pool = None if isinstance(found, FieldError) else found
-    fields: dict[str, Any] = {"invalid": found.message, "revision": ""} if isinstance(found, FieldError) else {}
-    if pool is not None:
-        fields = _of_valid(pool, status.updated_replicas or 0)
+    pool: PoolSituation | None = None
+    of_spec: Revisions | None = None
+    fields: dict[str, Any]
+    if isinstance(found, FieldError):
+        fields = {"invalid": found.message, "revision": ""}
+    else:
+        pool, of_spec = found, read_revisions(snapshot, found.intent.template)
+        fields = _of_valid(pool)
         fields["revision"] = revision_number(snapshot, status.update_revision or "")
-    in_steps = bool(fields.get("step"))
-    revisions = read_revisions(snapshot, pool.intent.template) if pool is not None else None
+    texts, in_steps = texts_of(status.conditions), bool(fields.get("step"))
+    templates = ((each.metadata.name, template_of(each)) for each in snapshot.revisions)
+    images = {name: image_in(template.spec) for name, template in templates if template is not None}
     machines = sorted(snapshot.members, key=lambda each: (_place(snapshot.ordinal_of(each)), each.metadata.name))
     fields["old_revision"] = revision_number(snapshot, status.current_revision or "")
-    fields["members"] = tuple(_member(snapshot, revisions, each, pool, in_steps=in_steps) for each in machines)
+    fields["members"] = tuple(
+        _member(snapshot, of_spec, each, pool, texts=texts, in_steps=in_steps, images=images) for each in machines
+    )
     fields["percentage"] = limit if isinstance(limit := owner.spec.max_unavailable, str) else ""
     return situation_in_plan(POOLS, snapshot.pools.group, snapshot, plan, status, **fields)
 
 
-def _of_valid(pool: PoolSituation, updated: int) -> dict[str, Any]:
-    intent, outdated = (
-        pool.intent,
-        pool.members.where(lambda each: not is_deleting(each.vm) and not is_updated(pool.revisions, each)),
-    )
-    excluded = sum(not (allows(intent.update.selection, each.vm) and pool.is_in_steps(each)) for each in outdated)
-    target, steps, present = intent.replicas - excluded, pending_steps(pool), pool.members.without(pool.lost)
+def _of_valid(pool: PoolSituation) -> dict[str, Any]:
+    intent, present = pool.intent, pool.members.without(pool.lost)
     down = outage_of(pool.staying, pool.now, intent.min_ready_s).number
     lost = len(pool.members) - len(present) - pool.bridged
-    subjects = [each.name for each, _ in find_troubles(pool, intent.settings.deadline)]
     return {
         "wanted": intent.replicas,
-        "target": target,
+        "target": intent.replicas - count_excluded(pool),
         "unavailable": outage_of(present, pool.now, intent.min_ready_s).number + lost + count_missing(pool),
         "available": max(intent.replicas - down - max(-pool.surplus, 0), 0),
         "bridged": pool.bridged,
         "most_unavailable": pool.most_unavailable,
-        "by_hand": _by_hand(pool, has_steps=bool(steps)) if updated < target else "",
-        "left_out": _why_left_out(pool, excluded),
         "step": waiting_step(pool),
-        "subject": next(iter([*subjects, *sorted(each.metadata.name for each in pool.known_lost)]), ""),
     }
-
-
-def revision_number(snapshot: Snapshot, name: str, otherwise: str = "") -> str:
-    """Return the number of a revision. A revision that does not exist is `otherwise`, or else the pool's generation,
-    which is the number that a new revision gets.
-    """
-    found = (str(each.revision) for each in snapshot.revisions if each.metadata.name == name)
-    return next(found, otherwise or str(snapshot.owner.metadata.generation or "")) if name else ""
 
 
 def _place(ordinal: int | None) -> int:
     return PLAIN if ordinal is None else ordinal
 
 
-def _why_left_out(pool: PoolSituation, number: int) -> str:
-    if not number:
-        return ""
-    partition = annotations_of(pool.pool).get(PARTITION)
-    reason = f"{PARTITION} is {partition}" if partition is not None else "spec.updateStrategy does not select them"
-    return f"update: {number} outdated VMs stay outdated, because {reason}"
-
-
-def _by_hand(pool: PoolSituation, *, has_steps: bool) -> str:
-    revisions = read_revisions(pool.snapshot, pool.intent.template)
-    outdated = sum(not is_deleting(each.vm) and not is_updated(revisions, each) for each in pool.members)
-    if not outdated or pool.surplus < 0:
-        return ""
-    match pool.intent.update.strategy:
-        case Strategy.UNMANAGED:
-            return f"{outdated} VMs are outdated, and spec.updateStrategy unmanaged leaves them so"
-        case Strategy.OPPORTUNISTIC if not has_steps:
-            return f"{outdated} VMs are outdated until a user restarts them: spec.updateStrategy is opportunistic"
-    return ""
-
-
 def _member(
-    snapshot: Snapshot, revisions: Revisions | None, machine: Machine, pool: PoolSituation | None, *, in_steps: bool
+    snapshot: Snapshot,
+    revisions: Revisions | None,
+    machine: Machine,
+    pool: PoolSituation | None,
+    *,
+    texts: Sequence[str],
+    in_steps: bool,
+    images: Mapping[str, str],
 ) -> Member:
     vm, vmi = machine.vm, machine.vmi
     running = vmi_revision_of(vmi) if vmi is not None else ""
@@ -137,32 +116,38 @@ def _member(
         vmi,
         snapshot.now,
         revision=revision_number(snapshot, revision_of(vm), revision_of(vm)),
+        image=images.get(revision_of(vm), ""),
         running_revision=revision_number(snapshot, running, running),
         is_updated=revisions is not None and is_updated(revisions, machine),
-        unready_since=member_stuck_since(snapshot.revisions, machine),
+        unready_since=flapping_since(snapshot.revisions, machine, snapshot.now),
+        restarts=(machine.downtime.crashes if machine.downtime is not None else 0) or start_failures_of(vm) or None,
     )
     if pool is None:
         return found
+    found = told_of(found, problem_of(pool, machine), texts)
     if in_steps and not found.is_updated and not pool.is_above_partition(machine):
         found = replace(found, note=", ".join(filter(None, (found.note, "waits for a later step"))))
-    lost = lost_problem(pool, machine)
-    return replace(found, problem=lost.detail, lost_node=found.node) if lost is not None else found
+    return found
 
 
 def member_of(vm: VirtualMachine, vmi: VirtualMachineInstance | None, now: datetime, **fields: Any) -> Member:
     """Return a VM of a pool with what the VM and its VMI show. `fields` has the other fields."""
-    is_well = is_deleting(vm) or is_ready(vm) or not is_meant_to_run(vm)
+    is_paused = is_standby(vm, vmi, now) and is_to_be_paused(vm.metadata) and not is_deleting(vm)
+    is_well = is_deleting(vm) or is_ready(vm) or not is_meant_to_run(vm) or is_paused
+    word = TERMINATING if is_deleting(vm) else printable_status_of(vm) or "Pending"
+    beside = CLAIMED if is_claimed(vm.metadata) else STANDBY if is_standby(vm, vmi, now) else ""
     return Member(
         kind="vm",
         name=vm.metadata.name,
-        status=TERMINATING if is_deleting(vm) else printable_status_of(vm) or "Pending",
+        status="Standby" if is_paused and word == "Paused" else word,
         is_ready=is_ready(vm),
         is_deleting=is_deleting(vm),
         node=vmis.node_of(vmi) if vmi is not None else "",
         created=vm.metadata.creation_timestamp,
         problem="" if is_well else cause_text_of_vm(vm, vmi),
         finalizers=finalizers_of(vm.metadata),
-        stopped=stopped_by(vm),
+        stopped="" if beside == STANDBY else stopped_by(vm),
+        beside=beside,
         **marks_of(vm, "vm", now),
         **fields,
     )

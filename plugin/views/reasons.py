@@ -1,31 +1,40 @@
 """The answer of `why`: what the object has, what waits, what causes it, what comes next, and what a user can do."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from shlex import quote
 
 from msgspec import Struct
 
-from controller.kubevirt.annotations import PROTECT
+from controller.apimachinery.conditions import time_text
+from controller.kubevirt.annotations import ADOPT_DISKS, PROTECT
 from controller.kubevirt.busy import time_of
-from controller.leaderelection.lease import Lease
+from controller.leaderelection.lease import SECOND_WRITER, Lease
 from controller.pool.rollout.update import UPDATE_HELD
-from controller.replicas.draining import time_text
+from controller.replicas.kstatus import Word
+from controller.replicas.wrong_annotations import others_wrong
 from controller.runtime.actions import Plan
 from controller.runtime.dry_run import dry_run_report
 from controller.runtime.execute.successors import is_full_quota
 from controller.runtime.waits import Wait, Why
+from informers.meta import annotations_of
 from plugin.views.listing import listed, reason_of, why_of_member
 from plugin.views.situation import Member, Situation
 from plugin.views.tables import age, printable, short, wrapped
 from plugin.views.upcoming import Upcoming
 
 LISTED = 3
+CROWD = 3
+"""The least number of members that make a node crowded. A smaller set or pool often has no other choice."""
+
 FENCE = "kubectl taint nodes {} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
 """The command after which KubeVirt starts the VMs of a lost node again. If the machine runs, it damages their disks."""
 
 BESIDE = "vmherd runs too; it works on this API group only in mode takeover, and an upgrade in mode auto keeps the mode"
 """What a user does not expect if KubeVirt is installed after vmherd."""
+
+LEADER_UNKNOWN = "not known here, because you may not read leases; so its settings are not known either"
 
 COMMANDS = ("try", "fence")
 
@@ -44,6 +53,7 @@ class Leader(Struct, frozen=True, kw_only=True):
 
     is_alive: bool
     text: str
+    name: str = "none"
     since: str = ""
 
     @property
@@ -56,26 +66,27 @@ def summary_of(situation: Situation, *, all_namespaces: bool = False) -> str:
     this = situation.identity
     where = f" in {this.namespace}" if all_namespaces else ""
     lost = sum(bool(each.lost_node) for each in situation.members)
-    counts = [f"wants {situation.wanted}", f"has {situation.total}", *([f"{lost} lost"] if lost else [])]
+    has = f"has {situation.total}{situation.beside}"
+    counts = [f"wants {situation.wanted}", has, *([f"{lost} lost"] if lost else [])]
     counts.append(f"{situation.ready} ready")
     if situation.revision:
         counts.append(f"{situation.updated} on revision {situation.revision}")
-    return f"{this.short}/{this.name}{where} {', '.join(counts)}."
+    return f"{this.short_path}{where} {', '.join(counts)}."
 
 
 def member_line(situation: Situation, member: Member) -> str:
-    owner = f"{situation.identity.short}/{situation.identity.name}"
+    owner = situation.identity.short_path
     parts = [member.status, "ready" if member.is_ready else "not ready"]
     parts += [f"revision {member.revision}"] if member.revision else []
     parts += [f"on {member.node}"] if member.node else []
     why = why_of_member(situation, member)
-    return f"{member.kind}/{member.name} of {owner}: {', '.join(parts)}{f' ({why})' if why else ''}."
+    return f"{member.short_path} of {owner}: {', '.join(parts)}{f' ({why})' if why else ''}."
 
 
 def is_well(situation: Situation, reasons: Iterable[Reason]) -> bool:
     """Return True if there is nothing to say about the object but the name of its controller."""
     is_ready = situation.ready >= situation.wanted and situation.updated >= situation.target
-    return is_ready and not situation.problem and all(reason.topic == "leader" for reason in reasons)
+    return is_ready and not situation.problem and all(reason.topic in ("leader", "node") for reason in reasons)
 
 
 def reasons_of(
@@ -104,18 +115,21 @@ def reasons_of(
     lines += [("held", text) for text in _held(situation, plans=not other_writer)]
     lines += [("cause", text) for text in (*_failures(situation), *_causes(situation, now))]
     lines += [("wrong", text) for text in (*_wrong(situation), *map(printable, warned))]
-    if situation.found and not _is_told(situation):
+    if situation.found and not _is_told(situation, lines):
         lines.append(("cause", situation.found))
-    starting = [each for each in situation.members if not (each.is_ready or each.is_deleting or each.stopped)]
+    down = (each for each in situation.members if each.is_sick and not each.is_ready)
+    starting = [each for each in down if not (each.is_deleting or each.stopped)]
     if starting and {topic for topic, _ in lines} <= {"leader"}:
         lines.append(("cause", f"{listed([each.name for each in starting])}: {starting[0].status}, not ready"))
     if not other_writer and (leader is None or not leader.since):
         lines += [("next", text) for text in _next(situation.plan, upcoming, now)]
-    if leader is not None and leader.is_alive and not other_writer:
-        lines.append(("leader", leader.text))
-    lost = sorted({each.lost_node for each in situation.members if each.lost_node})[:LISTED]
+    if not lines:
+        lines += [("node", text) for text in _crowded(situation)]
+    if (leader is None or leader.is_alive) and not other_writer:
+        lines.append(("leader", leader.text if leader is not None else LEADER_UNKNOWN))
     lines += [
-        ("fence", f"{FENCE.format(quote(printable(each)))}{flags}  # only if the machine is off") for each in lost
+        ("fence", f"{FENCE.format(quote(each))}{flags}  # only if the machine is off")
+        for each in _lost_nodes(situation)
     ]
     advice = dict.fromkeys(_advice(situation, keeps_templates=not other_writer))
     lines += [("try", f"{text}{flags}") for text in advice]
@@ -123,6 +137,10 @@ def reasons_of(
         # Without a controller, nothing removes its finalizers.
         lines.append(("try", f"kubectl vmherd cleanup --dry-run=client -n {situation.identity.namespace}"))
     return tuple(Reason(topic=topic, text=text) for topic, text in lines)
+
+
+def _lost_nodes(situation: Situation) -> list[str]:
+    return sorted({printable(each.lost_node) for each in situation.members if each.lost_node})[:LISTED]
 
 
 def why_lines(
@@ -144,9 +162,12 @@ def leader_of(leases: Iterable[Lease], now: datetime) -> Leader:
         if renewed is None:
             continue
         passed = (now - renewed).total_seconds()
-        text = f"{lease.holder or 'has released it'} (lease {lease.metadata.key}, renewed {short(passed)} ago)"
+        place = f"lease {lease.metadata.key}"
+        text = f"{lease.holder or 'has released it'} ({place}, renewed {short(passed)} ago)"
+        other = annotations_of(lease.metadata).get(SECOND_WRITER, "")
         if lease.holder and passed <= 2 * (lease.record.lease_duration_seconds or USUAL_LEASE_S):
-            return Leader(is_alive=True, text=text)
+            text = f"{text}, and it is not alone: {printable(other)}" if other else text
+            return Leader(is_alive=True, text=text, name=f"{lease.holder} ({place})")
         text = f"no controller renews the lease: the last one {'was ' if lease.holder else ''}{text}"
         dead = Leader(is_alive=False, text=text, since=time_text(renewed))
     return dead
@@ -155,15 +176,16 @@ def leader_of(leases: Iterable[Lease], now: datetime) -> Leader:
 def _held(situation: Situation, *, plans: bool) -> Iterable[str]:
     """Return what waits. `plans` is False if vmherd does not work on the object, so its plan holds nothing."""
     is_over = situation.is_deleting or bool(situation.invalid)
-    by_hand = "" if is_over else situation.by_hand
-    yield from dict.fromkeys(filter(None, (reason_of(situation), by_hand, situation.left_out)))
+    by_hand = "" if is_over else situation.dated(situation.by_hand)
+    yield from dict.fromkeys(filter(None, (reason_of(situation), by_hand)))
     if not plans or is_over:
         return
     # The stall of a wait has its text.
-    stall = situation.stall.reason if situation.stall is not None else ""
-    waits = [each for each in situation.plan.waits if each.until is None and not (each.stall and each.stall == stall)]
+    told = {situation.by_hand, situation.stall.message if situation.stall is not None else ""}
+    waits = [each for each in situation.plan.waits if each.until is None and each.text not in told]
     if waits:
-        yield "; ".join(f"{each.text}{_limit(situation) if each.why is Why.OTHERS else ''}" for each in waits)
+        limits = (_limit(situation) if each.why is Why.OTHERS else "" for each in waits)
+        yield "; ".join(f"{situation.dated(each.text)}{limit}" for each, limit in zip(waits, limits, strict=True))
 
 
 def _failures(situation: Situation) -> Iterable[str]:
@@ -172,13 +194,11 @@ def _failures(situation: Situation) -> Iterable[str]:
     return (f"{type_}: {text}" for type_, text in situation.failures.items() if text != stall)
 
 
-def _is_told(situation: Situation) -> bool:
+def _is_told(situation: Situation, lines: Iterable[tuple[str, str]]) -> bool:
     """Return True if other lines tell the problem that the status names first."""
-    stall = (situation.stall.message or "") if situation.stall is not None else ""
-    texts = {stall, situation.invalid, situation.wrong_in_short, *situation.failures.values()}
-    texts.update(each.text for each in situation.plan.waits)
+    name, found = situation.found.partition(":")[0], situation.found
     named = {each.name for each in situation.members if each.problem or each.finalizers}
-    return situation.subject in named or situation.found in map(printable, texts)
+    return name in named or found == situation.wrong_in_short or any(found in text for _, text in lines)
 
 
 def _limit(situation: Situation) -> str:
@@ -208,10 +228,18 @@ def _causes(situation: Situation, now: datetime) -> Iterable[str]:
 
 def _wrong(situation: Situation) -> Iterable[str]:
     """Return the wrong annotations, without one that `held` names already."""
-    others = [text for text in situation.wrong if text != reason_of(situation)]
+    others = [text for text in situation.wrong if text != situation.by_hand]
     yield from map(printable, others[:LISTED])
     if len(others) > LISTED:
-        yield f"and {len(others) - LISTED} more wrong annotations"
+        yield others_wrong(len(others) - LISTED)
+
+
+def _crowded(situation: Situation) -> Iterable[str]:
+    """Yield a note if one node has most members. It tells what could go wrong, so what is wrong comes without it."""
+    nodes = Counter(each.node for each in situation.members if each.node)
+    for node, number in nodes.most_common(1):
+        if number >= CROWD and number * 3 >= nodes.total() * 2:
+            yield f"{node} has {number} of {nodes.total()} {situation.identity.member}s, and its loss takes them all"
 
 
 def _next(plan: Plan, upcoming: Sequence[Upcoming], now: datetime) -> Iterable[str]:
@@ -236,7 +264,7 @@ def _advice(situation: Situation, *, keeps_templates: bool) -> Iterable[str]:
     `keeps_templates` is False behind KubeVirt's own controller, which keeps the templates of pools only.
     """
     this, by_name = (
-        f"{situation.identity.short}/{situation.identity.name}",
+        situation.identity.short_path,
         {each.name: each for each in situation.members},
     )
     if situation.is_deleting:
@@ -245,12 +273,15 @@ def _advice(situation: Situation, *, keeps_templates: bool) -> Iterable[str]:
         yield f"kubectl vmherd rollout resume {this}"
         return
     broken = any(each.is_updated and each.problem for each in situation.members)
-    held = any(each.stall == UPDATE_HELD for each in situation.plan.waits)
+    held = any(each.stall == UPDATE_HELD for each in situation.plan.waits) or situation.word == Word.ROLLED_BACK
     can_return = keeps_templates or situation.identity.member == "VM"
     if can_return and situation.updated < situation.target and (broken or held) and not situation.by_hand:
         yield f"kubectl vmherd rollout undo {this}"
     if any(is_full_quota(each) for each in situation.failures.values()):
         yield "kubectl describe resourcequota"
+    if any(f"{ADOPT_DISKS}=true" in each for each in situation.failures.values()):
+        yield f"kubectl annotate {this} {ADOPT_DISKS}=true  # only if the pool may use the data on the disk"
+    yield from (f"kubectl describe node {quote(each)}" for each in _lost_nodes(situation))
     for each in situation.plan.waits:
         first = by_name.get(each.names[0]) if each.names and each.needs_user else None
         if each.remedy:

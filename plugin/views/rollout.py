@@ -50,7 +50,7 @@ def first_wait(situation: Situation) -> str:
     """Return what a rollout without a problem waits for: a controller, or ""."""
     if situation.is_observed:
         return ""
-    return f"no controller has seen it; see kubectl vmherd why {situation.identity.short}/{situation.identity.name}"
+    return f"no controller has seen it; see kubectl vmherd why {situation.identity.short_path}"
 
 
 def _judge(situation: Situation, pinned: int) -> tuple[State, str]:
@@ -72,7 +72,7 @@ def _judge(situation: Situation, pinned: int) -> tuple[State, str]:
             return State.FAILED, f"{this} does not finish its rollout: {situation.by_hand}"
         done = f"{situation.updated} out of {situation.target} new {member}s have been updated"
         step = f"; {situation.step}" if situation.step else ""
-        return State.WAITING, f"{waiting} {done}{' (paused)' if situation.is_paused else ''}{step}..."
+        return State.WAITING, f"{waiting} {done}{step}..."
     surplus = situation.total - situation.bridged - situation.wanted
     if surplus > 0:
         return State.WAITING, f"{waiting} {surplus} old {member}s are pending termination..."

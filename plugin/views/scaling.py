@@ -4,7 +4,7 @@ The plans of the controller say who leaves. Their input is a snapshot with the n
 snapshot without the VMs that have left, until no VM leaves.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -13,11 +13,13 @@ from msgspec.structs import replace
 from controller.apimachinery.field_error import FieldError
 from controller.kubevirt import vmis, vms
 from controller.kubevirt.annotations import DRAIN_SECONDS, POOL_FINALIZER, PROTECT, REMOVE, is_marked, is_protected
+from controller.kubevirt.resources import VMIS, VMS
+from controller.kubevirt.standby import has_standby_mark
 from controller.kubevirt.vms import disk_names_of, has_finished
 from controller.pool.healing.heal import plan_replacements
 from controller.pool.leaving.claims import by_name, lacking_finalizer
 from controller.pool.members.machine import Machine
-from controller.pool.members.situation import situation_of
+from controller.pool.members.situation import Situation, situation_of
 from controller.pool.members.snapshot import Snapshot as PoolSnapshot
 from controller.pool.plan import plan as plan_pool
 from controller.pool.spec.policies import Strategy, keeps_disks
@@ -28,6 +30,7 @@ from controller.runtime.actions import Cause, Create, Delete, Plan
 from controller.runtime.members.groups import one_by_one
 from controller.runtime.waits import Why
 from informers.meta import ObjectMeta, annotations_of
+from plugin.views.beside import laid_to_rest, woken_by
 
 LISTED = 10
 
@@ -40,13 +43,18 @@ class Leaving(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=T
 
 
 class ScalePreview(Struct, frozen=True, kw_only=True, rename="camel"):
-    """`staying` are the VMs that are protected, and those that would leave if nothing stopped them. `held` says why the
-    controller does not scale now. `drain` says how long the VMs that run may stay.
+    """`staying` are the VMs that are protected, and those that would leave if nothing stopped them. `waking` are the
+    standbys that take the place of missing VMs, and `resting` the VMs that become standbys (P32). `waiting` are the VMs
+    that are not created yet, because of a disk. `held` says why the controller does not scale now. `drain` says how
+    long the VMs that run may stay.
     """
 
     leaving: tuple[Leaving, ...] = ()
     staying: tuple[Leaving, ...] = ()
+    waking: tuple[str, ...] = ()
+    resting: tuple[str, ...] = ()
     creating: tuple[str, ...] = ()
+    waiting: tuple[Leaving, ...] = ()
     disks: str = ""
     drain: str = ""
     held: str = ""
@@ -65,10 +73,14 @@ def preview(snapshot: PoolSnapshot | SetSnapshot) -> ScalePreview:
         held, left = plan, replace(left, members=left.members.without(causes))
         plan = plan_of(left)
     wanted = 1 if snapshot.owner.spec.replicas is None else snapshot.owner.spec.replicas
+    situation = situation_of(snapshot) if isinstance(snapshot, PoolSnapshot) else None
+    known = situation if isinstance(situation, Situation) else None
     return ScalePreview(
         leaving=tuple(leaving),
         staying=tuple(_staying(left, held)) if gone or len(left.members) > wanted else (),
-        creating=_created(first),
+        waking=woken_by(known) if known is not None else (),
+        resting=laid_to_rest(known, first) if known is not None else (),
+        creating=tuple(each.key.name for each in creates_in(first)),
         disks=_disks(snapshot, gone.values()) if isinstance(snapshot, PoolSnapshot) else "",
         drain=_drain(snapshot.owner.metadata) if gone else "",
         held=held.held,
@@ -80,20 +92,18 @@ def with_replicas(snapshot: Any, replicas: int) -> Any:
 
 
 def preview_lines(given: ScalePreview) -> list[str]:
-    lines = []
-    if given.leaving:
-        lines.append(f"would leave:  {_texts(given.leaving)}")
-    if given.staying:
-        lines.append(f"would stay:   {_texts(given.staying)}")
-    if given.creating:
-        lines.append(f"would create: {_listed(given.creating)}")
-    if given.disks:
-        lines.append(f"disks: {given.disks}")
-    if given.drain:
-        lines.append(f"drain: {given.drain}")
-    if given.held:
-        lines.append(f"held: {given.held}")
-    return lines
+    texts = {
+        "would leave: ": _texts(given.leaving),
+        "would stay:  ": _texts(given.staying),
+        "would wake:  ": _listed(given.waking),
+        "would rest:  ": _listed(given.resting),
+        "would create:": _listed(given.creating),
+        "would wait:  ": _texts(given.waiting),
+        "disks:": given.disks,
+        "drain:": given.drain,
+        "held:": given.held,
+    }
+    return [f"{label} {text}" for label, text in texts.items() if text]
 
 
 def with_owner(snapshot: Any, owner: Any) -> Any:
@@ -148,15 +158,22 @@ def _staying(snapshot: Any, plan: Plan) -> Iterator[Leaving]:
     yield from (Leaving(name=name) for each in plan.waits if each.why is Why.USER for name in each.names)
 
 
-def _created(plan: Plan) -> tuple[str, ...]:
-    kinds = ("VirtualMachine", "VirtualMachineInstance")
-    return tuple(
-        action.key.name for action in plan.actions if isinstance(action, Create) and action.resource.kind in kinds
-    )
+def creates_in(plan: Plan) -> tuple[Create, ...]:
+    """Return the creates of VMs and VMIs."""
+    return tuple(each for each in plan.actions if isinstance(each, Create) and each.resource in (VMS, VMIS))
+
+
+def with_obstacles(given: ScalePreview, obstacles: Mapping[str, str]) -> ScalePreview:
+    """Return the preview with the VMs that are not created yet. `obstacles` has the reason of each of them by name."""
+    waiting = tuple(Leaving(name=name, why=why) for name, why in obstacles.items() if why)
+    creating = tuple(name for name in given.creating if not obstacles.get(name))
+    return replace(given, creating=creating, waiting=waiting)
 
 
 def _why(member: Any) -> str:
     vm, cost = getattr(member, "vm", member), deletion_cost(member.metadata)
+    if isinstance(member, Machine) and has_standby_mark(member.metadata):
+        return "standby"
     texts = [
         REMOVE if is_marked(member.metadata, REMOVE) else "",
         "" if (vms if isinstance(member, Machine) else vmis).is_ready(vm) else "not ready",

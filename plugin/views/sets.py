@@ -1,27 +1,27 @@
 """The situation of a replica set. The input is the same snapshot as the controller takes of the set."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable
-from datetime import datetime
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from controller.apimachinery.field_error import FieldError
 from controller.kinds import REPLICA_SETS
-from controller.kubevirt.annotations import ADOPTED_TEMPLATE, ROLLING_UPDATE, TEMPLATE_HASH
-from controller.kubevirt.problems import cause_of_vmi, text_of
+from controller.kubevirt.annotations import ADOPTED_TEMPLATE, TEMPLATE_HASH
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_active, is_deleting, is_ready, node_of, phase_of
-from controller.replicas.catalogue import Place
-from controller.replicas.wrong_annotations import message_of
-from controller.replicaset.health import find_troubles
-from controller.replicaset.intent import Intent
+from controller.replicas.kstatus import texts_of
+from controller.replicas.settings import read_settings
+from controller.replicaset.back_off import trial_of
+from controller.replicaset.health import problem_of
 from controller.replicaset.plan import plan as plan_set
+from controller.replicaset.revisions import revision_number
 from controller.replicaset.rollout import vmi_stuck_since
 from controller.replicaset.situation import situation_of
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.status import next_status
 from controller.replicaset.template import Template, has_hash, is_updated
 from informers.meta import annotations_of, labels_of
+from plugin.views.images import image_in
 from plugin.views.situation import (
     TERMINATING,
     Member,
@@ -30,6 +30,7 @@ from plugin.views.situation import (
     marks_of,
     not_yet_tried,
     situation_in_plan,
+    told_of,
 )
 
 
@@ -50,9 +51,9 @@ def situation_of_set(snapshot: Snapshot) -> Situation:
         fields["most_unavailable"] = rollout.max_unavailable if rollout is not None else None
         limit = situation.intent.rolling.unavailable if situation.intent.rolling is not None else None
         fields["percentage"] = f"{limit.number}%" if limit is not None and limit.percent else ""
-        fields["subject"] = next((each.name for each, _ in find_troubles(situation)), "")
-    if updated < len(active):
-        fields["by_hand"] = _by_hand(snapshot, intent, template, active)
+    if template is None and active and intent is not None:
+        fields["by_hand"] = f"no VMI has the label {TEMPLATE_HASH}, so the template of the VMIs is not known"
+    image = image_in(owner.spec.template.spec) if owner.spec.template is not None else ""
     ordered = sorted(snapshot.members, key=lambda vmi: (_created(vmi), vmi.metadata.name))
     return situation_in_plan(
         REPLICA_SETS,
@@ -61,9 +62,9 @@ def situation_of_set(snapshot: Snapshot) -> Situation:
         plan,
         status,
         updated=updated,
-        revision=hashed,
-        old_revision=_old_hash(active, template, hashed),
-        members=tuple(_member(vmi, template, snapshot.now) for vmi in ordered),
+        revision=revision_number(snapshot, hashed),
+        old_revision=revision_number(snapshot, _old_hash(active, template, hashed)),
+        members=tuple(_member(vmi, template, snapshot, texts_of(status.conditions), image) for vmi in ordered),
         invalid=found.message if isinstance(found, FieldError) else "",
         **fields,
     )
@@ -85,33 +86,29 @@ def _old_hash(active: Iterable[VirtualMachineInstance], template: Template | Non
     return max(others, key=lambda each: (others[each], each), default="")
 
 
-def _by_hand(
-    snapshot: Snapshot, intent: Intent | None, template: Template | None, active: Collection[VirtualMachineInstance]
-) -> str:
-    if intent is None:
-        return ""
-    if template is None:
-        return f"no VMI has the label {TEMPLATE_HASH}, so the template of the VMIs is not known"
-    outdated = sum(not is_updated(vmi, template) for vmi in active)
-    if not intent.rolls_out:
-        return f"{outdated} VMIs are outdated, and without the annotation {ROLLING_UPDATE} they stay so"
-    return message_of(ROLLING_UPDATE, annotations_of(snapshot.owner.metadata)[ROLLING_UPDATE], Place.SET)
-
-
-def _member(vmi: VirtualMachineInstance, template: Template | None, now: datetime) -> Member:
-    return Member(
+def _member(
+    vmi: VirtualMachineInstance, template: Template | None, snapshot: Snapshot, texts: Sequence[str], image: str
+) -> Member:
+    """`image` is the disk image in the present template of the set."""
+    is_current = template is not None and is_updated(vmi, template)
+    now, deadline = snapshot.now, read_settings(snapshot.owner.metadata).deadline
+    is_down = is_active(vmi) and not is_ready(vmi)
+    revision = revision_number(snapshot, _hash_of(vmi, template))
+    found = Member(
         kind="vmi",
         name=vmi.metadata.name,
-        revision=_hash_of(vmi, template),
-        running_revision=_hash_of(vmi, template),
+        revision=revision,
+        running_revision=revision,
         status=TERMINATING if is_deleting(vmi) else phase_of(vmi) or "Pending",
         is_ready=is_ready(vmi),
-        is_updated=template is not None and is_updated(vmi, template),
+        is_updated=is_current,
+        image=image if is_current else "",
         is_deleting=is_deleting(vmi),
         node=node_of(vmi),
+        restarts=trial_of(vmi).failures or None,
         created=vmi.metadata.creation_timestamp,
-        problem=text_of(cause_of_vmi(vmi)),
-        unready_since=vmi_stuck_since(vmi, now) if is_active(vmi) and not is_ready(vmi) else None,
+        unready_since=vmi_stuck_since(vmi, now) if is_down else None,
         finalizers=finalizers_of(vmi.metadata),
         **marks_of(vmi, "vmi", now),
     )
+    return told_of(found, problem_of(vmi, now, deadline) if is_down else None, texts)

@@ -4,6 +4,7 @@ The values come from a status and a plan, so they are the controller's view of t
 function for each kind.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from itertools import chain
@@ -12,21 +13,22 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from controller.apimachinery.conditions import Condition, find_true
+from controller.apimachinery.conditions import Condition, find_true, time_text
 from controller.kinds import POOLS, Kind
 from controller.kubevirt.annotations import REMOVE, SUBSTITUTE, is_marked, is_protected
 from controller.kubevirt.busy import busy_reason
-from controller.kubevirt.problems import text_of
+from controller.kubevirt.problems import NODE_LOST, Problem, text_of
 from controller.kubevirt.resources import VMIS, VMS
+from controller.kubevirt.standby import has_standby_mark, standby_word
 from controller.pool.failures import VIRTUAL_MACHINE_FAILURE
 from controller.replicas.catalogue import Place
 from controller.replicas.conditions import DEADLINE, REPLICA_BACK_OFF, REPLICA_FAILURE, STALLED
-from controller.replicas.draining import mark_of, time_text
+from controller.replicas.draining import mark_of
 from controller.replicas.kstatus import MESSAGES, texts_of, word_of
 from controller.replicas.wrong_annotations import Wrong, problem_of, with_hints, wrong_on
 from controller.runtime.actions import Outcome, Plan, Skipped
 from controller.runtime.waits import Why
-from informers.meta import KubeObject, ObjectMeta
+from informers.meta import KubeObject, ObjectMeta, labels_of
 from plugin.views.tables import printable
 
 DELETING: Final = "Deleting"
@@ -45,7 +47,9 @@ class Member(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     member is not ready, and `unready_since` says since when. `finalizers` are the finalizers of a member that is being
     deleted. `note` says how a user has marked the member, for example as protected, and `remedy` is the command that
     ends the mark. `stopped` names the field that keeps a stopped member from running, such as `runStrategy Halted`.
-    `lost_node` is the node of a lost VM (P28).
+    `beside` is "claimed" or "standby" if the VM does not count towards the wanted number (P32, P33). `lost_node` is the
+    node of a lost VM (P28). `image` is the disk image in the template of its revision. `restarts` is the number of
+    restarts in its present crash loop, as far as vmherd has seen them, or None.
     """
 
     kind: str
@@ -64,7 +68,22 @@ class Member(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     note: str = ""
     remedy: str = ""
     stopped: str = ""
+    beside: str = ""
     lost_node: str = ""
+    image: str = ""
+    restarts: int | None = None
+
+    @property
+    def is_sick(self) -> bool:
+        return self.is_deleting or bool(self.problem) or not (self.is_ready or self.beside == "standby")
+
+    @property
+    def is_blocker(self) -> bool:
+        return self.is_updated and not self.is_ready and bool(self.problem)
+
+    @property
+    def short_path(self) -> str:
+        return f"{self.kind}/{self.name}"
 
     @property
     def path(self) -> str:
@@ -87,6 +106,10 @@ class Identity(Struct, frozen=True, kw_only=True, rename="camel"):
         return f'{self.short} "{self.name}"'
 
     @property
+    def short_path(self) -> str:
+        return f"{self.short}/{self.name}"
+
+    @property
     def path(self) -> str:
         return f"{self.resource}/{self.name}"
 
@@ -95,14 +118,15 @@ class Situation(Struct, frozen=True, kw_only=True):
     """The state of one set or pool.
 
     `target` is the number of members that the rollout will update. A partition or update selectors make it smaller
-    than `wanted`, and `left_out` says so. `step` is the present step of an update in steps, or "".
+    than `wanted`. `step` is the present step of an update in steps, or "".
     `most_unavailable` is None if no rollout limits the unavailable members, and `percentage` is this limit if a
     user wrote it in percent. `unavailable` is the number that the plan compares with this limit. `by_hand` says why
     outdated members stay outdated until a user acts. `stall` is the condition `Stalled`.
     `failures` are the messages of the failure conditions by type, such as a full quota. `found` is the first problem,
-    as the field `problem` of the status names it, and `subject` the member that it is about, or "". `finalizers` are
+    as the field `problem` of the status names it. `finalizers` are
     those of an object that is being deleted. `wrong` are the wrong annotations, and `wrong_in_short` the line about
     them in the status (P23). `bridged` is the number of lost VMs in whose place another VM exists (P28).
+    `blockers` are the names of the updated members for which an update may have to wait, because they are not ready.
     """
 
     identity: Identity
@@ -127,20 +151,26 @@ class Situation(Struct, frozen=True, kw_only=True):
     finalizers: tuple[str, ...] = ()
     invalid: str = ""
     by_hand: str = ""
-    left_out: str = ""
     step: str = ""
     stall: Condition | None = None
     failures: Mapping[str, str] = {}
     found: str = ""
-    subject: str = ""
     wrong: tuple[str, ...] = ()
     wrong_in_short: str = ""
     bridged: int = 0
+    labels: Mapping[str, str] = {}
+    blockers: tuple[str, ...] = ()
 
     @property
     def word(self) -> str:
         """The state in one word. The status of an object that is being deleted has no word for this."""
         return DELETING if self.is_deleting else self.status
+
+    @property
+    def beside(self) -> str:
+        """The VMs that do not count towards the wanted number, such as ` + 2 standby`, or ""."""
+        found = Counter(each.beside for each in self.members if each.beside)
+        return "".join(f" + {number} {word}" for word, number in sorted(found.items()))
 
     @property
     def deletion(self) -> str:
@@ -151,6 +181,10 @@ class Situation(Struct, frozen=True, kw_only=True):
     @property
     def stalled(self) -> str:
         return f"stalled: {printable(self.stall.message or self.stall.reason or STALLED)}" if self.stall else ""
+
+    def dated(self, text: str) -> str:
+        """Return the text of a wait with the time since which it lasts, if the status has it."""
+        return self.found if text and self.found.startswith(text) else text
 
     @property
     def problem(self) -> str:
@@ -189,6 +223,7 @@ def situation_from_status(kind: Kind[Any], group: str, owner: Any, status: Any, 
     shown: dict[str, Any] = {
         "identity": identity_of(kind, group, meta),
         "created": meta.creation_timestamp,
+        "labels": labels_of(meta),
         "wanted": wanted,
         "total": total,
         "ready": ready,
@@ -206,6 +241,7 @@ def situation_from_status(kind: Kind[Any], group: str, owner: Any, status: Any, 
         "failures": failures_of(conditions),
         "found": _problem(status),
         "stall": find_true(conditions, STALLED),
+        "blockers": tuple(each.name for each in fields.get("members", ()) if each.is_blocker),
         **_wrong(with_hints(wrong_on(meta, place))),
     }
     return Situation(**{**shown, **fields})
@@ -216,12 +252,14 @@ def situation_in_plan(kind: Kind[Any], group: str, snapshot: Any, plan: Plan, st
     before, is_valid = snapshot.owner.status, not fields.get("invalid")
     # With an invalid spec, the controller tries no write. A failure in the status is then an old one.
     failing = [each.conditions for each in (status, before) if each is not None and is_valid]
+    by_hand = next((each.text for each in plan.waits if each.why is Why.BY_HAND), "")
     situation = situation_from_status(
         kind,
         group,
         snapshot.owner,
         status,
         plan=plan,
+        by_hand=fields.pop("by_hand", by_hand),
         failures=failures_of(*failing),
         **_wrong(snapshot.wrong_annotations),
         **fields,
@@ -256,6 +294,15 @@ def failures_of(*conditions: Iterable[Condition] | None) -> Mapping[str, str]:
     return found
 
 
+def told_of(member: Member, problem: Problem | None, texts: Iterable[str]) -> Member:
+    """Return the member with its problem as the status names it. `texts` are those of the status."""
+    if problem is None:
+        return member
+    found = problem.after(texts)
+    lost = member.node if found.state == NODE_LOST else ""
+    return replace(member, status=found.state, problem=found.detail, lost_node=lost)
+
+
 def not_yet_tried(plan: Plan) -> tuple[Outcome, ...]:
     """Return the outcomes of a plan whose writes were not tried yet. With them, a failure stays in the status."""
     return tuple(map(Skipped, plan.actions))
@@ -275,6 +322,7 @@ def marks_of(obj: KubeObject, kind: str, now: datetime) -> dict[str, Any]:
         PROTECTED if is_protected(meta) else "",
         "removed first" if is_marked(meta, REMOVE) else "",
         "substitute" if is_marked(meta, SUBSTITUTE) else "",
+        f"standby, {printable(standby_word(meta))}" if has_standby_mark(meta) else "",
         printable(busy).removeprefix("it is "),
         f"drains until {time_text(drain.until)} ({printable(drain.cause)})" if drain is not None else "",
     )

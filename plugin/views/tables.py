@@ -14,23 +14,27 @@ from controller.apimachinery.conditions import with_timezone
 GAP = 3
 
 NARROWEST, WRAPPED = 16, 3
-"""The least width of a last column that wraps, and the largest number of its lines."""
+"""The least width of a long column, and the largest number of lines of a last column that wraps."""
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, width: int = 0, wraps: bool = False) -> list[str]:
     """Return the lines of a table. If `width` is not 0, no line is longer.
 
-    First the space between the columns shrinks. Then a line ends with `...`. With `wraps`, the last column of a row has
-    up to `WRAPPED` lines instead, which end at words.
+    First the space between the columns shrinks. Then the widest columns lose the middle of their texts, because the end
+    of a name tells VMs apart. The last column is cut last. With `wraps`, it has up to `WRAPPED` lines, which end at
+    words.
     """
     cells = [tuple(headers), *(tuple(row) for row in rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
-    gap = next((gap for gap in (GAP, 2) if sum(widths) + gap * (len(widths) - 1) <= width), 1) if width else GAP
-    start = sum(wide + gap for wide in widths[:-1])
+    *widths, last = [max(len(row[column]) for row in cells) for column in range(len(headers))]
+    gap = next((gap for gap in (GAP, 2) if sum(widths) + last + gap * len(widths) <= width), 1) if width else GAP
+    wish = min(last, max(last // WRAPPED, NARROWEST)) if wraps else last
+    while width and sum(widths) + gap * len(widths) + wish > width and max(widths) > NARROWEST:
+        widths[widths.index(max(widths))] -= 1
+    start = sum(wide + gap for wide in widths)
     room = width - start if wraps and width - start >= NARROWEST else 0
     lines = []
     for row in cells:
-        before = "".join(text.ljust(wide + gap) for text, wide in zip(row, widths[:-1], strict=False))
+        before = "".join(without_middle(text, wide).ljust(wide + gap) for text, wide in zip(row, widths, strict=False))
         first, *others = wrapped(row[-1], room)[:WRAPPED] if room else [row[-1]]
         lines.append(f"{before}{first}".rstrip())
         lines += [f"{'':{start}}{each}" for each in others]
@@ -42,6 +46,12 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, width: int =
 def wrapped(text: str, room: int) -> list[str]:
     """Return lines of at most `room` characters that end at words, or one line if `room` is 0."""
     return textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""] if room else [text]
+
+
+def without_middle(text: str, room: int) -> str:
+    """Return the text with at most `room` characters. Its beginning and its end stay."""
+    kept = room - 3
+    return text if len(text) <= room else f"{text[: kept // 2]}...{text[kept // 2 - kept :]}"
 
 
 def shortened(line: str, width: int) -> str:

@@ -52,6 +52,7 @@ def upcoming_of(snapshot: PoolSnapshot | SetSnapshot) -> tuple[Upcoming, ...]:
     plan, conditions = _look(snapshot, at)
     stall, failure = (find_true(conditions, type_) for type_ in (STALLED, REPLICA_FAILURE))
     is_invalid = stall is not None and stall.reason == INVALID_SPEC
+    stall = stall or find_true(owner.status.conditions if owner.status is not None else None, STALLED)
     if owner.spec.paused or owner.metadata.deletion_timestamp is not None or is_invalid:
         return ()
     known, causes, found = set(_changes(plan)), {each.why for each in plan.waits}, list[Upcoming]()

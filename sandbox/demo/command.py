@@ -11,7 +11,7 @@ import sys
 import termios
 import tty
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Final
 
@@ -24,17 +24,6 @@ from sandbox.binaries import BinariesUnavailable
 from sandbox.controlplane import ControlPlaneError, CrdError
 from sandbox.demo import experiments as demo
 from sandbox.demo.cluster import STEP_TIMEOUT_S, DemoCluster, DemoFailed, running_cluster
-from sandbox.demo.experiments import (
-    EXPERIMENTS,
-    POOL,
-    POOL_EXAMPLE,
-    POOL_SIZE,
-    SET,
-    SET_EXAMPLE,
-    SET_SIZE,
-    Command,
-    apply_command,
-)
 from sandbox.demo.hints import LINES, OTHER_KEYS, QUIT, TREE, draw_hints, joined, lines_to_paste, screen
 from sandbox.demo.runner import Runner, as_process, environment, one_line
 from sandbox.demo.tables import draw
@@ -53,7 +42,7 @@ def run_once(cluster: DemoCluster) -> None:
             print(output_of(cluster, command), end="", flush=True)
 
 
-def output_of(cluster: DemoCluster, command: Command) -> str:
+def output_of(cluster: DemoCluster, command: demo.Command) -> str:
     """Run a command, and return its output. Raises DemoFailed if the command fails, or if a component has ended."""
     done = subprocess.run(
         as_process(command),
@@ -70,54 +59,65 @@ def output_of(cluster: DemoCluster, command: Command) -> str:
     return done.stdout + done.stderr
 
 
-def _plugin(verb: str, *subjects: str) -> Command:
+def _plugin(verb: str, *subjects: str) -> demo.Command:
     return ("kubectl", "vmherd", *verb.split(), *subjects)
 
 
-def complete(subject: str) -> Command:
+def complete(subject: str) -> demo.Command:
     return _plugin("rollout status", subject, TIMEOUT)
 
 
-def _wait(subject: str, what: str) -> Command:
+def _wait(subject: str, what: str) -> demo.Command:
     return ("kubectl", "wait", subject, f"--for={what}", TIMEOUT)
 
 
-def _scaled_set(size: int) -> Sequence[Command]:
-    return demo.scale_command("vmirs", demo.SET_NAME, size), complete(SET)
+def _scaled_set(size: int) -> Sequence[demo.Command]:
+    return demo.scale_command("vmirs", demo.SET_NAME, size), complete(demo.SET)
 
 
 SHOW_POOL: Final = ("kubectl", "get", "vmpool,vm")
 SHOW_SET: Final = ("kubectl", "get", "vmirs,vmi")
+SPARE: Final = f"vm/{demo.POOL_NAME}-{demo.POOL_SIZE + 1}"
+"""The standby: the detached VM still has its number."""
+
 STOPPED: Final = _wait(f"vm/{demo.POOL_NAME}-0", "jsonpath={.status.printableStatus}=ImagePullBackOff")
 
-STEPS: Final[Mapping[str, Sequence[Command]]] = {
-    f"create a replica set of {SET_SIZE} VMIs": (
+STEPS: Final[Mapping[str, Sequence[demo.Command]]] = {
+    f"create a replica set of {demo.SET_SIZE} VMIs": (
         demo.apply_command(demo.SET_EXAMPLE),
-        complete(SET),
+        complete(demo.SET),
         SHOW_SET,
         ("kubectl", "describe", "vmirs", demo.SET_NAME),
     ),
-    "scale the replica set out and in": (*_scaled_set(SET_SIZE + 2), *_scaled_set(SET_SIZE - 1), SHOW_SET),
-    f"create a pool of {POOL_SIZE} VMs": (demo.apply_command(demo.POOL_EXAMPLE), complete(POOL), SHOW_POOL),
-    "update the pool, one VM at a time": (demo.UPDATE, complete(POOL)),
-    "break a VM: the pool heals it": (*demo.FAIL, _wait(f"vm/{demo.BROKEN}", "delete"), complete(POOL)),
+    "scale the replica set out and in": (*_scaled_set(demo.SET_SIZE + 2), *_scaled_set(demo.SET_SIZE - 1), SHOW_SET),
+    f"create a pool of {demo.POOL_SIZE} VMs": (demo.apply_command(demo.POOL_EXAMPLE), complete(demo.POOL), SHOW_POOL),
+    "update the pool, one VM at a time": (demo.UPDATE, complete(demo.POOL)),
+    "break a VM: the pool heals it": (*demo.FAIL, _wait(f"vm/{demo.BROKEN}", "delete"), complete(demo.POOL)),
     "detach a VM: it stays, and another VM takes its place": (
         demo.detach_command(demo.DETACHED),
-        complete(POOL),
+        complete(demo.POOL),
         SHOW_POOL,
     ),
     "a bad image: the update stops at the first VM": (
         demo.BAD_IMAGE,
         STOPPED,
-        _plugin("tree", POOL),
-        _plugin("why", POOL),
+        _plugin("tree", demo.POOL),
+        _plugin("why", demo.POOL),
     ),
     "undo: the pool returns to the template before": (
         demo.UNDO,
-        complete(POOL),
+        complete(demo.POOL),
         ("kubectl", "describe", "vmpool", demo.POOL_NAME),
     ),
-    "what the plugin shows": (_plugin("tree", POOL, demo.SET), _plugin("why", POOL, demo.SET)),
+    "a claim: a job takes a VM, and a standby starts in its place": (
+        demo.REST,
+        _wait(SPARE, "create"),
+        _wait(SPARE, "jsonpath={.spec.runStrategy}=Halted"),
+        demo.CLAIM,
+        _wait(SPARE, "condition=Ready"),
+        _plugin("tree", demo.POOL),
+    ),
+    "what the plugin shows": (_plugin("tree", demo.POOL, demo.SET), _plugin("why", demo.POOL, demo.SET)),
 }
 
 
@@ -126,7 +126,7 @@ REFRESH_S = 0.5
 
 def watch(cluster: DemoCluster) -> None:
     """Apply the example objects and show their state, until the user presses q. Raises DemoFailed."""
-    print(output_of(cluster, apply_command(SET_EXAMPLE, POOL_EXAMPLE)), end="", flush=True)
+    print(output_of(cluster, demo.apply_command(demo.SET_EXAMPLE, demo.POOL_EXAMPLE)), end="", flush=True)
     console = Console()
     with keyboard() as keys, closing(Runner(cluster.kubeconfig)) as runner:
         key = ""
@@ -145,17 +145,24 @@ def watch(cluster: DemoCluster) -> None:
 
 
 def _screen(cluster: DemoCluster, console: Console, keys: "Keyboard", runner: Runner, *, first: str) -> str:
-    with Live(console=console, screen=True, auto_refresh=False) as live:
+    """A terminal that cannot move its cursor gets the picture as text, after each key and each change of the report."""
+    is_live = not console.is_dumb_terminal
+    with Live(console=console, screen=True, auto_refresh=False) if is_live else nullcontext() as live:
         try:
-            pressed = first
+            pressed, shown = first, None
             while keys.is_open:
                 for key in pressed:
                     if key in OTHER_KEYS:
                         return key
-                    if key in EXPERIMENTS:
-                        runner.press(EXPERIMENTS[key])
-                live.update(_picture(cluster, console, runner), refresh=True)
-                pressed = keys.read(REFRESH_S)
+                    if key in demo.EXPERIMENTS:
+                        runner.press(demo.EXPERIMENTS[key])
+                report = runner.report
+                if live is not None:
+                    live.update(_picture(cluster, console, runner), refresh=True)
+                elif pressed or report != shown:
+                    console.print(_picture(cluster, console, runner))
+                    print("Press a key; any other key shows the state again.", flush=True)
+                shown, pressed = report, keys.read(REFRESH_S)
         except KeyboardInterrupt:
             handle_signals(signal.SIG_IGN)  # the terminal is put in order first
             raise
@@ -163,10 +170,11 @@ def _screen(cluster: DemoCluster, console: Console, keys: "Keyboard", runner: Ru
 
 
 def _next_key(keys: "Keyboard") -> str:
+    """Return the key after a page. Here, q goes back as any other key does."""
     print("\nPress any key to go back.", flush=True)
     while keys.is_open:
         if pressed := keys.read(None):
-            return pressed[0]
+            return "" if pressed[0] == QUIT else pressed[0]
     return QUIT
 
 
@@ -191,8 +199,8 @@ def _missing_path() -> str:
     return ":".join(dict.fromkeys(str(folder) for program, folder in ours.items() if not shutil.which(program)))
 
 
-def run_plugin(cluster: DemoCluster, verb: str, subjects: Sequence[str] = (POOL, SET)) -> None:
-    command: Command = ("kubectl", "vmherd", verb, *subjects)
+def run_plugin(cluster: DemoCluster, verb: str, subjects: Sequence[str] = (demo.POOL, demo.SET)) -> None:
+    command: demo.Command = ("kubectl", "vmherd", verb, *subjects)
     print(f"$ {joined([command])}", flush=True)
     subprocess.run(as_process(command), env=environment(cluster.kubeconfig), stdin=subprocess.DEVNULL, check=False)
 

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
-from controller.kubevirt.annotations import REPLACE_UNREADY_AFTER
+from controller.kubevirt.annotations import REPLACE_UNREADY_AFTER, STANDBY
 
 Command: TypeAlias = tuple[str, ...]
 EXAMPLES: Final = Path(__file__).parent.parent.parent / "manifests" / "examples"
@@ -35,8 +35,6 @@ def changed_vm(name: str, annotations: Any) -> tuple[Command, ...]:
 
 
 UPDATE: Final = merge_patch("vmpool", POOL_NAME, pool_template({READY_AFTER: "2s", BEHAVIOR: None}))
-"""Changes the pool's template to a good image that boots in two seconds. The pool restarts all VMs."""
-
 BAD_IMAGE: Final = merge_patch("vmpool", POOL_NAME, pool_template({BEHAVIOR: "image-error"}))
 FAIL: Final = changed_vm(BROKEN, {BEHAVIOR: "fail"})
 MORE_SET, MORE_POOL = SET_SIZE + 2, POOL_SIZE + 2
@@ -64,6 +62,8 @@ def apply_command(*examples: object) -> Command:
 
 
 UNDO: Final = ("kubectl", "vmherd", "rollout", "undo", POOL)
+REST: Final = ("kubectl", "annotate", "--overwrite", "vmpool", POOL_NAME, f"{STANDBY}=1")
+CLAIM: Final = ("kubectl", "vmherd", "claim", POOL, "--for", "job-1", "--wait", "30s")
 _ALL: Final = (
     Experiment(
         "1",
@@ -97,6 +97,8 @@ _ALL: Final = (
         (detach_command(DETACHED),),
     ),
     Experiment("7", "undo", "return the pool to the template before", (UNDO,)),
+    Experiment("8", "standby", "let the pool prepare one VM more, which stops as soon as it has been ready", (REST,)),
+    Experiment("9", "claim", "take a VM out of the pool for a job: the standby of 8 starts in its place", (CLAIM,)),
     Experiment(
         "0",
         "reset",

@@ -170,7 +170,6 @@ def _events(view: View) -> list[Line]:
 
 
 def _event_table(rows: Sequence[Line], width: int) -> Table:
-    """Draw the Events. In a narrow terminal, the reason is left out, because the message says more."""
     if width >= WIDE:
         return _table(("AGE", "OBJECT", "EVENT", "MESSAGE"), rows)
     return _table(("AGE", "OBJECT", "EVENT"), [(when, subject, message) for when, subject, _, message in rows])

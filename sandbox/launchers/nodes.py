@@ -21,7 +21,6 @@ from sandbox.launchers.pods import (
     Migration,
     Node,
     Pod,
-    end_of,
     is_responsive,
     is_schedulable,
     new_pod,
@@ -33,7 +32,6 @@ from sandbox.step import Change, Delete, Patch, Step, creation, patch_of, withou
 from sandbox.vmi_status import state_patch
 from sandbox.vmis import FINAL_PHASES, NODE_LABEL, VMIS, CpuTopology, Memory, Reason, SimulatedVMI, VMIState
 
-UNRESPONSIVE: Final = "NodeUnresponsive"
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 TOLERATION_S: Final = 300.0
 """The time for which Pods tolerate an unreachable node, by default."""
@@ -48,7 +46,8 @@ def vmi_step(vmi: SimulatedVMI, nodes: Mapping[str, Node], pods: Iterable[Pod], 
     ending = [pod for pod in pods if pod.metadata.deletion_timestamp is not None]
     node = nodes.get(vmi.node)
     if node is None or (ending and any(taint.get("key") == OUT_OF_SERVICE for taint in node.spec.taints or ())):
-        return Step(write=end_of(vmi, "Failed", now, reason=UNRESPONSIVE))
+        # virt-controller sees that the Pod is gone before its own node controller looks for lost VMIs.
+        return Step(write=state_patch(VMIState("Failed", Reason.POD_NOT_EXISTS, vmi.problem), vmi, now=now))
     if vmi.phase != "Running":
         return Step(after_s=TOLERATION_S)
     state = VMIState(vmi.phase, Reason.POD_TERMINATING if ending else Reason.NO_ANSWER, vmi.problem)
@@ -102,6 +101,7 @@ def new_node(name: str, now: datetime) -> dict[str, Any]:
 EVACUATION: Final = "kubevirt.io/evacuationMigration"
 """The annotation of a migration whose purpose is to empty a node. The value is the node."""
 
+FINALIZER: Final = "kubevirt.io/migrationJobFinalize"
 DURATION_S: Final = 1.0
 Pods = Iterable[Pod]
 
@@ -121,24 +121,32 @@ def evacuation_step(vmi: SimulatedVMI) -> Step | None:
 def migration_step(
     migration: Migration, vmi: SimulatedVMI | None, pods: Pods, nodes: Mapping[str, Node], now: datetime
 ) -> Step:
-    if phase_of(migration) in FINAL_PHASES:
-        return Step()
-    if vmi is None or not vmi.is_active or migration.metadata.deletion_timestamp is not None:
-        return Step(write=_phase(migration, "Failed", now))
-    state, uid = vmi.migration, migration.metadata.uid
+    meta, phase = migration.metadata, phase_of(migration)
+    others = [each for each in meta.finalizers or () if each != FINALIZER]
+    is_held, is_deleting = FINALIZER in (meta.finalizers or ()), meta.deletion_timestamp is not None
+    if phase in FINAL_PHASES:
+        return Step(write=patch_of(meta, versioned=True, metadata={"finalizers": others})) if is_held else Step()
+    if vmi is None and not is_deleting:
+        return Step(effects=(Delete(MIGRATIONS, meta.name, meta.uid),))
+    if not phase and not is_held and not is_deleting:
+        mark = {"finalizers": [*others, FINALIZER], "labels": {"kubevirt.io/vmi-name": migration.spec.vmi_name}}
+        return Step(write=patch_of(meta, versioned=True, metadata=mark))
+    if vmi is None or not vmi.is_active or is_deleting:
+        return Step(effects=_abortion(meta.uid, vmi, now), write=_phase(migration, "Failed", now))
+    state, uid = vmi.migration, meta.uid
     if state.get("migrationUid") == uid:
         return _run(migration, vmi, state, now)
-    if vmi.is_migrating or vmi.phase != "Running":
-        return Step(write=_phase(migration, "Pending", now)) if not phase_of(migration) else Step()
-    if vmi.has("LiveMigratable", "False"):
+    if vmi.is_migrating or vmi.has("LiveMigratable", "False"):
         return Step(write=_phase(migration, "Failed", now))
+    if (vmi.migration and not vmi.migration.get("completed")) or vmi.phase != "Running":
+        return Step(write=_phase(migration, "Pending", now)) if not phase else Step()
     targets = [pod for pod in pods if labels_of(pod.metadata).get(MIGRATION_UID) == uid]
     if not targets:
         node = target_for(vmi, nodes)
         if node:
             pod = new_pod(vmi, node=node, migration_uid=uid)
             return Step(effects=(pod,), write=_phase(migration, "Scheduling", now))
-        return Step(write=_phase(migration, "Pending", now)) if not phase_of(migration) else Step()
+        return Step(write=_phase(migration, "Pending", now)) if not phase else Step()
     [target] = targets
     if phase_of(target) != "Running":
         return Step()
@@ -154,29 +162,44 @@ def migration_step(
         # A JSON merge patch keeps the fields of the last migration, except those that are null.
         "endTimestamp": None,
         "completed": None,
+        "failed": None,
     }
     change = patch_of(vmi.metadata, status={"migrationState": begun})
     return Step(effects=(Change(VMIS, vmi.metadata.name, change),), write=_phase(migration, "Running", now))
 
 
+def _abortion(uid: str, vmi: SimulatedVMI | None, now: datetime) -> tuple[Change, ...]:
+    """Return the end of the migration in the status of its VMI, if it runs."""
+    if vmi is None or vmi.migration.get("migrationUid") != uid or not vmi.is_migrating:
+        return ()
+    ended = {"endTimestamp": now, "failed": True}
+    return (Change(VMIS, vmi.metadata.name, patch_of(vmi.metadata, status={"migrationState": ended})),)
+
+
 def _run(migration: Migration, vmi: SimulatedVMI, state: Mapping[str, Any], now: datetime) -> Step:
-    if state.get("endTimestamp"):
+    """Return the next step of a migration that has begun. As in KubeVirt, it ends in two writes of the VMI.
+
+    First the guest runs on the target. Then the target's virt-handler applies a hot-plug, and completes the migration.
+    """
+    if state.get("completed"):
         return Step(write=_phase(migration, "Succeeded", now))
+    if state.get("endTimestamp"):
+        plugged = hotplug_result(vmi)
+        # A merge patch replaces all conditions, so the API server rejects the patch if the VMI has changed.
+        status = {"migrationState": {"completed": True}, **plugged}
+        change = patch_of(vmi.metadata, versioned=bool(plugged), status=status)
+        return Step(effects=(Change(VMIS, vmi.metadata.name, change),))
     started = msgspec.convert(state["startTimestamp"], datetime, strict=False)
     left_s = (started + timedelta(seconds=DURATION_S) - now).total_seconds()
     if left_s > 0:
         return Step(after_s=left_s)
     target = state["targetNode"]
-    ended = {"endTimestamp": now, "completed": True}
-    plugged = hotplug_result(vmi)
-    # A merge patch replaces all conditions, so the API server rejects the patch if the VMI has changed.
     change = patch_of(
         vmi.metadata,
-        versioned=bool(plugged),
         metadata={"labels": {NODE_LABEL: target}},
-        status={"nodeName": target, "evacuationNodeName": None, "migrationState": ended, **plugged},
+        status={"nodeName": target, "evacuationNodeName": None, "migrationState": {"endTimestamp": now}},
     )
-    return Step(effects=(Change(VMIS, vmi.metadata.name, change),), write=_phase(migration, "Succeeded", now))
+    return Step(effects=(Change(VMIS, vmi.metadata.name, change),))
 
 
 def hotplug_result(vmi: SimulatedVMI) -> Fields:

@@ -142,8 +142,8 @@ def pod_step(pod: Pod, vmi: SimulatedVMI | None, now: datetime) -> Step:
     return Step(write=patch_of(meta, "status", status=wanted)) if wanted is not None else Step()
 
 
-def end_of(vmi: SimulatedVMI, phase: str, now: datetime, *, reason: str = "") -> Patch:
-    return state_patch(VMIState(phase, Reason.POD_TERMINATING, vmi.problem), vmi, now=now, reason=reason)
+def end_of(vmi: SimulatedVMI, phase: str, now: datetime) -> Patch:
+    return state_patch(VMIState(phase, Reason.POD_TERMINATING, vmi.problem), vmi, now=now)
 
 
 def new_pod(vmi: SimulatedVMI, *, node: str, migration_uid: str = "") -> Create:
@@ -225,6 +225,10 @@ def _phase(pod: Pod, vmi: SimulatedVMI) -> str:
     phase = vmi.phase
     if phase in FINAL_PHASES:
         return phase
+    if phase_of(pod) in FINAL_PHASES:
+        return phase_of(pod)
+    if vmi.migration.get("failed") and vmi.migration.get("targetPod") == pod.metadata.name:
+        return "Failed"
     if _is_target(pod, vmi):
         return "Running" if pod.spec.node_name else "Pending"
     if _is_source_of_past(pod, vmi):
@@ -240,7 +244,7 @@ def _is_target(pod: Pod, vmi: SimulatedVMI) -> bool:
 
 def _is_source_of_past(pod: Pod, vmi: SimulatedVMI) -> bool:
     state = vmi.migration
-    return bool(state.get("completed")) and not state.get("failed") and state.get("targetPod") != pod.metadata.name
+    return bool(state.get("endTimestamp")) and not state.get("failed") and state.get("targetPod") != pod.metadata.name
 
 
 def _binding(pod: Pod, node: str) -> Create:

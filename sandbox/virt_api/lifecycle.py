@@ -1,24 +1,27 @@
-"""Decides what virt-api does for `start`, `stop` and `restart` of a VM: patches, or a `Failure`. It is pure."""
+"""Decides what virt-api does for `start`, `stop` and `restart` of a VM, or `pause` and `unpause` of a VMI. Pure."""
 
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
+from sandbox.settings import BEHAVIOR
+
 GROUP: Final = "kubevirt.io"
 
-VIRTUAL_MACHINE: Final = "virtualmachine"
-"""The resource in virt-api's error messages. virt-api uses the singular."""
+VIRTUAL_MACHINE, VMI = "virtualmachine", "virtualmachineinstance"
+"""The resources in virt-api's error messages. virt-api uses the singular."""
 
 _REASONS: Final = {400: "BadRequest", 403: "Forbidden", 404: "NotFound", 409: "Conflict", 500: "InternalError"}
 
 
 class Failure(Struct, frozen=True):
-    """An error answer. `name` is the name of the VM, or "" if the error is not about a single VM."""
+    """An error answer. `name` is the name of the VM or VMI, or "" if the error is not about a single object."""
 
     code: int
     message: str
     name: str = ""
+    kind: str = VIRTUAL_MACHINE
 
     def document(self) -> dict[str, Any]:
         status: dict[str, Any] = {
@@ -31,7 +34,7 @@ class Failure(Struct, frozen=True):
             "code": self.code,
         }
         if self.name:
-            status["details"] = {"name": self.name, "group": GROUP, "kind": VIRTUAL_MACHINE}
+            status["details"] = {"name": self.name, "group": GROUP, "kind": self.kind}
         return status
 
 
@@ -39,13 +42,16 @@ def bad_request(message: str) -> Failure:
     return Failure(400, message)
 
 
-def conflict(name: str, why: str) -> Failure:
-    text = f'Operation cannot be fulfilled on {VIRTUAL_MACHINE}.{GROUP} "{name}": {why}'
-    return Failure(409, text, name)
+def conflict(name: str, why: str, kind: str = VIRTUAL_MACHINE) -> Failure:
+    return Failure(409, f'Operation cannot be fulfilled on {kind}.{GROUP} "{name}": {why}', name, kind)
 
 
-def not_found(name: str) -> Failure:
-    return Failure(404, f'{VIRTUAL_MACHINE}.{GROUP} "{name}" not found', name)
+def forbidden(name: str, why: str, kind: str) -> Failure:
+    return Failure(403, f'{kind}.{GROUP} "{name}" is forbidden: {why}', name, kind)
+
+
+def not_found(name: str, kind: str = VIRTUAL_MACHINE) -> Failure:
+    return Failure(404, f'{kind}.{GROUP} "{name}" not found', name, kind)
 
 
 def internal_error(why: str) -> Failure:
@@ -95,6 +101,24 @@ def decide(subresource: str, request: Request, vm: Document, vmi: Document | Non
         return internal_error("running and runstrategy are mutually exclusive")
     name, strategy = str(vm["metadata"]["name"]), run_strategy(spec)
     return _DECISIONS[subresource](request, name, strategy, vm, vmi)
+
+
+def decide_pause(subresource: str, vm: Document | None, vmi: Document) -> Answer:
+    """Decide about `pause` or `unpause`. A pause is a behavior of the simulated guest (see `sandbox.behavior`)."""
+    name, pauses, probe = str(vmi["metadata"]["name"]), subresource == "pause", vmi["spec"].get("livenessProbe")
+    if not pauses and vm is not None and (vm.get("status") or {}).get("snapshotInProgress") is not None:
+        return conflict(name, "VM snapshot is in progress", VMI)
+    if _phase(vmi) != "Running":
+        return conflict(name, NOT_RUNNING if pauses else "VMI is not running", VMI)
+    if pauses and probe is not None and probe.get("guestAgentPing") is None:
+        return forbidden(name, "Pausing VMIs with a non-GuestAgentPing LivenessProbe is not supported", VMI)
+    if has_condition(vmi, "Paused") is pauses:
+        return conflict(name, "VMI is already paused" if pauses else "VMI is not paused", VMI)
+    path = f"/metadata/annotations/{BEHAVIOR.replace('/', '~1')}"
+    return (JsonPatch("vmi", ({"op": "add", "path": path, "value": "paused" if pauses else "normal"},)),)
+
+
+PAUSES: Final = ("pause", "unpause")
 
 
 def run_strategy(spec: Document) -> str:

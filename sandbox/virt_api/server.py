@@ -21,17 +21,22 @@ from informers.errors import ApiError, Conflict, Invalid, NotFound
 from informers.http.client import ApiClient
 from informers.meta import ObjectKey
 from informers.objects import PatchType
+from informers.resource import Resource
 from sandbox.launchers.pods import PODS
 from sandbox.virt_api import admission, registration
 from sandbox.virt_api.admission import Verdict, mutate, validate
 from sandbox.virt_api.lifecycle import (
+    PAUSES,
     SUBRESOURCES,
+    VMI,
+    Answer,
     Failure,
     JsonPatch,
     Request,
     bad_request,
     conflict,
     decide,
+    decide_pause,
     internal_error,
     not_found,
 )
@@ -90,7 +95,8 @@ async def _serving(client: ApiClient, authority: trustme.CA, front_proxy_ca: str
 
 def _application(client: ApiClient) -> web.Application:
     root = registration.ROOT
-    names = tuple(f"{VMS.plural}/{subresource}" for subresource in SUBRESOURCES)
+    served = ((VMS.plural, each) for each in SUBRESOURCES), ((VMIS.plural, each) for each in PAUSES)
+    names = tuple("/".join(each) for group in served for each in group)
     virt_api = VirtApi(client)
     application = web.Application(middlewares=[_authenticated], client_max_size=LARGEST_REVIEW)
     application.router.add_get(f"/apis/{registration.GROUP}", _document(registration.group()))
@@ -98,6 +104,8 @@ def _application(client: ApiClient) -> web.Application:
     pattern = "|".join(SUBRESOURCES)
     path = f"{root}/namespaces/{{namespace}}/{VMS.plural}/{{name}}/{{subresource:{pattern}}}"
     application.router.add_put(path, virt_api.put)
+    path = f"{root}/namespaces/{{namespace}}/{VMIS.plural}/{{name}}/{{subresource:{'|'.join(PAUSES)}}}"
+    application.router.add_put(path, virt_api.put_pause)
     application.router.add_post("/mutate", _mutate)
     application.router.add_post("/validate", _validate)
     application.router.add_post("/evict", virt_api.evict)
@@ -149,19 +157,33 @@ class VirtApi:
         failure = await self._execute(request.match_info["subresource"], options, key)
         return web.Response(status=202) if failure is None else _answer(failure)
 
+    async def put_pause(self, request: web.Request) -> web.Response:
+        """Pause or unpause the VMI. Return status code 200 without a body, as virt-api does, or an error."""
+        if "*/*" not in request.headers.get("Accept", "*/*"):
+            return web.Response(status=406, text="406: Not Acceptable")
+        key = ObjectKey(request.match_info["namespace"], request.match_info["name"])
+        failure = await self._pause(request.match_info["subresource"], key)
+        return web.Response() if failure is None else _answer(failure)
+
+    async def _pause(self, subresource: str, key: ObjectKey) -> Failure | None:
+        try:
+            vmi = await self._vmi(key)
+            if vmi is None:
+                return not_found(key.name, VMI)
+            return await self._carry_out(decide_pause(subresource, await self._vm(key), vmi), key)
+        except ApiError as error:
+            return internal_error(str(error))
+
     async def _execute(self, subresource: str, options: Request, key: ObjectKey) -> Failure | None:
         try:
-            vm = json.loads(await self._client.get(VMS, key))
-        except NotFound:
-            return not_found(key.name)
+            vm = await self._vm(key)
         except ApiError as error:
             return internal_error(f"unable to retrieve vm [{key.name}]: {error}")
+        if vm is None:
+            return not_found(key.name)
         try:
             decision = decide(subresource, options, vm, await self._vmi(key))
-            if isinstance(decision, Failure):
-                return decision
-            for patch in decision:
-                await self._patch(patch, key, dry_run=bool(options.dry_run))
+            return await self._carry_out(decision, key, dry_run=bool(options.dry_run))
         except (Conflict, Invalid) as error:
             # kube-apiserver answers 422 if a test of the patch failed, because the VM has just changed.
             text = str(error)
@@ -169,14 +191,26 @@ class VirtApi:
             return conflict(key.name, text) if is_stale else internal_error(text)
         except ApiError as error:
             return internal_error(str(error))
+
+    async def _carry_out(self, decision: Answer, key: ObjectKey, *, dry_run: bool = False) -> Failure | None:
+        if isinstance(decision, Failure):
+            return decision
+        for patch in decision:
+            await self._patch(patch, key, dry_run=dry_run)
         return None
 
+    async def _vm(self, key: ObjectKey) -> dict[str, Any] | None:
+        return await self._found(VMS, key)
+
     async def _vmi(self, key: ObjectKey) -> dict[str, Any] | None:
+        return await self._found(VMIS, key)
+
+    async def _found(self, resource: Resource[Any], key: ObjectKey) -> dict[str, Any] | None:
         try:
-            vmi: dict[str, Any] = json.loads(await self._client.get(VMIS, key))
+            found: dict[str, Any] = json.loads(await self._client.get(resource, key))
         except NotFound:
             return None
-        return vmi
+        return found
 
     async def _patch(self, patch: JsonPatch, key: ObjectKey, *, dry_run: bool) -> None:
         resource, subresource = (VMIS, "") if patch.target == "vmi" else (VMS, patch.target.partition("/")[2])

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.label_selectors import LabelSelector, parse_selector
+from controller.kubevirt.normal_form import value_at
 from sandbox.virt_api.lifecycle import run_strategy
 
 Document = Mapping[str, Any]
@@ -25,6 +26,18 @@ RESERVED_LABELS: Final = frozenset(
     }
 )
 """The labels of a VMI that only KubeVirt may add or change."""
+
+_SIZES: Final = (
+    ("resources", "requests", "cpu"),
+    ("resources", "limits", "cpu"),
+    ("cpu", "sockets"),
+    ("cpu", "cores"),
+    ("cpu", "threads"),
+    ("memory", "guest"),
+    ("resources", "requests", "memory"),
+    ("resources", "limits", "memory"),
+)
+"""The fields of the domain that every instance type sets, in KubeVirt's order."""
 
 INVALID, REQUIRED, NOT_SUPPORTED = "FieldValueInvalid", "FieldValueRequired", "FieldValueNotSupported"
 TOGETHER: Final = (
@@ -59,7 +72,8 @@ def causes(resource: str, new: Document, old: Document | None, *, by_kubevirt: b
 def _causes_for_vm(vm: Document, old: Document | None, *, by_kubevirt: bool) -> list[Cause]:
     if (vm.get("metadata") or {}).get("deletionTimestamp"):
         return []
-    wrong = list(_vm_spec(vm.get("spec") or {}, "spec", by_kubevirt=by_kubevirt))
+    spec = vm.get("spec") or {}
+    wrong = list(_instance_type_conflicts(spec)) or list(_vm_spec(spec, "spec", by_kubevirt=by_kubevirt))
     return wrong or (list(_delicate(vm, old)) if old is not None else [])
 
 
@@ -121,6 +135,16 @@ def _vm_spec(spec: Document, field: str, *, by_kubevirt: bool) -> Iterator[Cause
         yield Cause(INVALID, "RunStrategy must be specified", f"{field}.running")
     if strategy is not None and strategy not in STRATEGIES:
         yield Cause(INVALID, f"Invalid RunStrategy ({strategy})", f"{field}.runStrategy")
+
+
+def _instance_type_conflicts(spec: Document) -> Iterator[Cause]:
+    """Yield a cause for each field of the VM that its instance type sets too. Of the memory, only the first counts."""
+    domain = ((spec.get("template") or {}).get("spec") or {}).get("domain") or {}
+    set_by_vm = [path for path in _SIZES if value_at(domain, path) is not None] if spec.get("instancetype") else []
+    of_memory = [path for path in set_by_vm if "memory" in path]
+    for path in (*(path for path in set_by_vm if path not in of_memory), *of_memory[:1]):
+        name = ".".join(("spec.template.spec.domain", *path))
+        yield Cause(INVALID, f"VM field(s) {name} conflicts with selected instance type", name)
 
 
 def _disks(spec: Document, field: str) -> Iterator[Cause]:

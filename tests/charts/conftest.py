@@ -9,39 +9,31 @@ import pytest
 from sandbox.binaries import Binaries
 from sandbox.controlplane import CRD_DIRECTORIES, ControlPlane
 from tests.charts.releases import Site, bare_plane
-from tests.checkov import CheckovMissing, find_or_install
-from tests.cluster import skip_or_fail
-from tests.helm import Helm
+from tests.helm import Helm, helm_or_skip
 from tools.chart.helm import MAJORS, HelmMissing, find_helm
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Fetch Helm and the linter before the first test, because the download takes longer than a test's timeout.
+    """Fetch Helm before the first test, because the download takes longer than a test's timeout.
 
-    If the download fails, the fixtures skip or fail the tests that need the programs, and give the reason.
+    If the download fails, the fixtures skip or fail the tests that need Helm, and give the reason.
     """
     wanted = {name for item in session.items for name in getattr(item, "fixturenames", ())}
     if session.config.option.collectonly:
         return
     capture = session.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
-        if wanted & {"major", "helm", "site"}:
+        if wanted & {"major", "helm", "site", "linted"}:
             with contextlib.suppress(HelmMissing):
                 for major in MAJORS:
                     find_helm(major)
-        if "linter" in wanted:
-            with contextlib.suppress(CheckovMissing):
-                find_or_install()
 
 
 @pytest.fixture
 def major(request: pytest.FixtureRequest) -> int:
     """The major version of Helm: the newest, or the parameter of a test that runs with each version."""
     chosen: int = getattr(request, "param", MAJORS[-1])
-    try:
-        find_helm(chosen)
-    except HelmMissing as error:
-        skip_or_fail(str(error))
+    helm_or_skip(chosen)
     return chosen
 
 

@@ -6,7 +6,9 @@ In place of Kubernetes, the test creates the Pod object and the files of its mou
 
 import base64
 import json
+import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,28 +18,41 @@ import trustme
 import yaml
 from msgspec import Struct
 
+from sandbox.gobuild import BuildError, find_go
 from sandbox.processes import free_ports
 from tests.charts.monitors import Files, scrape_jobs
 from tests.charts.releases import Site
 from tests.cluster import Kubectl, skip_or_fail
 from tests.controlplane.programs import ControllerProcess, controller_process
 from tests.helm import run_flags
-from tests.monitoring_kinds import KindsMissing, find_definitions
 
 LOOPBACK = "127.0.0.1"
 ACCOUNT = "prometheus"
+PIN = Path(__file__).resolve().parents[2] / "tools" / "monitoring"
+OPERATOR = "github.com/prometheus-operator/prometheus-operator"
+KINDS = ("servicemonitors", "podmonitors", "prometheusrules")
 
 
 def definitions(directory: Path) -> Path:
-    """A new folder with the definitions of the Prometheus operator's kinds."""
+    """A new folder with the definitions of the Prometheus operator's kinds, from the operator's Go module.
+
+    `tools/monitoring` pins the module and its checksum. Go downloads the module into its own cache the first time.
+    Nothing is compiled.
+    """
     try:
-        found = find_definitions()
-    except KindsMissing as error:
-        skip_or_fail(str(error))
+        command = [find_go(), "mod", "download", "-json", OPERATOR]
+        settings = {**os.environ, "GOWORK": "off"}
+        done = subprocess.run(command, cwd=PIN, env=settings, capture_output=True, text=True, timeout=90, check=False)
+    except (BuildError, subprocess.TimeoutExpired) as error:
+        skip_or_fail(f"the kinds of the Prometheus operator cannot be had: {error}")
+    told = json.loads(done.stdout or "{}")
+    if done.returncode or "Dir" not in told:
+        skip_or_fail(f"the kinds of the Prometheus operator cannot be had: {told.get('Error') or done.stderr[-2000:]}")
     directory.mkdir()
-    for path in found.values():
+    for kind in KINDS:
+        name = f"monitoring.coreos.com_{kind}.yaml"
         # Copy the content only: files in Go's cache are read-only, but the test must be able to delete this folder.
-        shutil.copyfile(path, directory / path.name)
+        shutil.copyfile(Path(told["Dir"], "example", "prometheus-operator-crd", name), directory / name)
     return directory
 
 

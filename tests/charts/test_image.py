@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from controller.version import version
-from tests import hadolint
-from tests.cluster import skip_or_fail
+from tests.environments import python_or_skip
 from tests.realnode.image import Image, base, built
 from tools.chart.generated import ROOT
 from tools.python import MINOR
@@ -37,10 +36,7 @@ def files(image: Image, *paths: str) -> Any:
 
 
 def test_hadolint_reports_no_problem() -> None:
-    program = hadolint.find_or_fetch()
-    if program is None:
-        skip_or_fail("no hadolint on this machine, and its package cannot be downloaded")
-    command = [str(program), "--no-color", str(ROOT / "Dockerfile")]
+    command = [str(python_or_skip("workflows").with_name("hadolint")), "--no-color", str(ROOT / "Dockerfile")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "")
 

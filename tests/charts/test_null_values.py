@@ -14,7 +14,7 @@ MONITORING = dict.fromkeys(("serviceMonitor", "prometheusRule", "dashboards"), O
 BASE: dict[str, Any] = {
     "mode": "takeover",
     "image": {"registry": "registry.example.com"},
-    "settings": {"disruptionBudgets": True, "migrations": True},
+    "settings": {"migrations": True},
     "hooks": {"takeover": ON, "cleanup": ON},
     "networkPolicy": ON,
     "metrics": {"secure": {"enabled": True, "certManager": ON}, **MONITORING},

@@ -9,9 +9,10 @@ import pytest
 from sandbox.controlplane import ControlPlane
 from tests.charts.releases import Site
 from tests.charts.test_pods import HOOKS, USERS, pod_specs
-from tests.cluster import Kubectl, skip_or_fail
+from tests.cluster import Kubectl
 from tests.controlplane.waits import eventually
-from tools.chart.helm import MAJORS, HelmMissing, find_helm
+from tests.helm import helm_or_skip
+from tools.chart.helm import MAJORS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
 
@@ -36,10 +37,7 @@ def answer(site: Site, spec: dict[str, Any]) -> str:
 @pytest.fixture(scope="module")
 def project(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A namespace as OpenShift makes it, with ranges for users and groups."""
-    try:
-        find_helm(MAJORS[-1])
-    except HelmMissing as error:
-        skip_or_fail(str(error))
+    helm_or_skip(MAJORS[-1])
     site = Site.opened(plane, MAJORS[-1], tmp_path_factory.mktemp("project"))
     Kubectl(plane.kubeconfig)("apply", "-f", str(POLICY))
     ranges = [f"openshift.io/sa.scc.{name}={RANGE}" for name in ("uid-range", "supplemental-groups")]

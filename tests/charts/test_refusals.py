@@ -12,8 +12,6 @@ from tools.chart.generated import CHART
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"replicacount": 2}, "replicacount"),
-        ({"image": {"tags": "2"}}, "tags"),
         ({"metrics": {"serviceMonitor": {"intervall": "1m"}}}, "intervall"),
         ({"mode": "alone"}, "mode"),
         ({"replicaCount": "two"}, "replicaCount"),
@@ -63,6 +61,7 @@ def test_the_chart_does_not_render_without_an_image(helm: Helm, image: dict[str,
         ({"leaderElection": {"leaseDuration": "1m", "renewDeadline": "1m0.5s"}}, (), "leaseDuration is 1m, but"),
         ({"leaderElection": {"retryPeriod": "9s"}}, (), "renewDeadline is 10s, but it must be longer"),
         ({"settings": {"shutdownGrace": "40s"}}, (), "terminationGracePeriodSeconds is 40, but"),
+        ({"leaderElection": {"enabled": False}}, (), "more than 1"),
         ({"dnsPolicy": "None"}, (), "dnsConfig.nameservers is empty"),
         ({"hooks": {"takeover": {"enabled": True}}}, (), "hooks.takeover is enabled, but the mode is standalone"),
         (

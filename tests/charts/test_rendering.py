@@ -120,7 +120,7 @@ def test_a_long_name_is_cut_to_a_valid_name(helm: Helm) -> None:
 POLICY = "ValidatingAdmissionPolicy"
 
 
-def test_the_policies_for_annotations_check_the_kinds_of_the_mode_in_the_watched_namespaces(helm: Helm) -> None:
+def test_the_policies_check_the_kinds_of_the_mode_in_the_watched_namespaces(helm: Helm) -> None:
     objects = helm.render({"mode": "alongside", "watchNamespaces": ["team-a"]})
     rules = [policy["spec"]["matchConstraints"]["resourceRules"][0] for policy in of_kind(objects, POLICY)]
     assert {(*rule["apiGroups"], *rule["resources"]) for rule in rules} == {
@@ -130,16 +130,16 @@ def test_the_policies_for_annotations_check_the_kinds_of_the_mode_in_the_watched
         ("kubevirt.io", "virtualmachineinstances"),
     }
     bindings = [binding["spec"] for binding in of_kind(objects, f"{POLICY}Binding")]
-    assert sorted(binding["validationActions"] for binding in bindings) == [["Deny"], ["Deny"], ["Warn"], ["Warn"]]
+    assert sorted(binding["validationActions"] for binding in bindings) == [["Deny"]] * 2 + [["Warn"]] * 4
     names = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["team-a"]}
     assert all(each["matchResources"] == {"namespaceSelector": {"matchExpressions": [names]}} for each in bindings)
 
 
-def test_the_policies_for_annotations_are_left_out_if_they_are_off_or_the_cluster_lacks_the_api(helm: Helm) -> None:
+def test_the_policies_are_left_out_if_they_are_off_or_the_cluster_lacks_the_api(helm: Helm) -> None:
     assert of_kind(helm.render({"annotationPolicies": {"enabled": False}}), POLICY) == []
     cluster = ("apps/v1/Deployment",)
     assert of_kind(helm.render(kinds=cluster), POLICY) == []
-    assert len(of_kind(helm.render(kinds=(*cluster, f"admissionregistration.k8s.io/v1/{POLICY}")), POLICY)) == 4
+    assert len(of_kind(helm.render(kinds=(*cluster, f"admissionregistration.k8s.io/v1/{POLICY}")), POLICY)) == 6
 
 
 def test_definitions_are_kept_unless_the_values_say_otherwise(helm: Helm) -> None:
@@ -156,31 +156,11 @@ def test_watched_namespaces_get_roles_and_the_cluster_gets_none(helm: Helm) -> N
     objects = helm.render({"watchNamespaces": ["team-a", "team-b"]})
     assert of_kind(objects, "ClusterRole") + of_kind(objects, "ClusterRoleBinding") == []
     names = {(role["metadata"]["namespace"], role["metadata"]["name"]) for role in of_kind(objects, "Role")}
-    people = {(team, f"vmherd-{who}") for team in ("team-a", "team-b") for who in ("view", "edit", "admin")}
+    people = {(team, f"vmherd-{who}") for team in ("team-a", "team-b") for who in ("view", "edit", "admin", "budgets")}
     assert names == {("team-a", "vmherd"), ("team-b", "vmherd"), ("vmherd", "vmherd-lease")} | people
     for binding in of_kind(objects, "RoleBinding"):
         assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "vmherd", "namespace": "vmherd"}]
     assert settings(objects).watch_namespaces == ("team-a", "team-b")
-
-
-def test_kubevirts_objects_are_read_by_a_takeover_and_for_live_updates_without_a_wider_role(helm: Helm) -> None:
-    def lookers(values: Mapping[str, Any]) -> list[tuple[str, str | None]]:
-        roles = [each for each in helm.render(values) if each["kind"] in ("Role", "ClusterRole")]
-        return [
-            (role["kind"], role["metadata"].get("namespace"))
-            for role in roles
-            if any("kubevirts" in rule["resources"] for rule in role["rules"])
-        ]
-
-    check = {"enabled": True, "kubevirtNamespace": "kubevirt"}
-    assert lookers({"mode": "takeover"}) == [("ClusterRole", None)]
-    assert lookers({"mode": "takeover", "secondWriterCheck": check}) == [("Role", "kubevirt")]
-    assert lookers({"mode": "takeover", "secondWriterCheck": {"enabled": False}}) == [("ClusterRole", None)]
-    for mode in ("standalone", "alongside"):
-        assert lookers({"mode": mode}) == [("ClusterRole", None)]
-        assert lookers({"mode": mode, "watchNamespaces": ["team-a"]}) == []
-        watched = {"mode": mode, "watchNamespaces": ["team-a"], "secondWriterCheck": check}
-        assert lookers(watched) == [("Role", "kubevirt")]
 
 
 def test_the_roles_of_observe_mode_are_read_only(helm: Helm) -> None:
@@ -191,30 +171,9 @@ def test_the_roles_of_observe_mode_are_read_only(helm: Helm) -> None:
     assert settings(objects).observe
 
 
-def test_only_with_disruption_budgets_may_the_controller_write_them(helm: Helm) -> None:
-    def verbs(**values: Any) -> list[list[str]]:
-        rules = [rule for role in of_kind(helm.render(values), "ClusterRole") for rule in role["rules"]]
-        return [rule["verbs"] for rule in rules if rule.get("resources") == ["poddisruptionbudgets"]]
-
-    on = {"disruptionBudgets": True}
-    assert verbs() == []
-    assert verbs(settings=on) == [["get", "list", "watch", "create", "patch", "delete"]]
-    assert verbs(settings=on, observe=True) == [["list", "watch"]]
-
-
-def test_only_with_migrations_may_the_controller_start_them(helm: Helm) -> None:
-    def verbs(**values: Any) -> list[list[str]]:
-        rules = [rule for role in of_kind(helm.render(values), "ClusterRole") for rule in role["rules"]]
-        return [rule["verbs"] for rule in rules if rule.get("resources") == ["virtualmachineinstancemigrations"]]
-
-    on = {"migrations": True}
-    assert verbs() == []
-    assert verbs(settings=on) == [["get", "list", "watch", "create", "delete"]]
-    assert verbs(settings=on, observe=True) == [["list", "watch"]]
-
-
 def test_the_arguments_are_the_programs_own_defaults(helm: Helm) -> None:
-    chart = {"mode": "standalone", "leader_election_namespace": "vmherd", "in_pod": True}
+    """Only the chart can give the permissions that budgets need, so only the chart keeps them by default."""
+    chart = {"mode": "standalone", "leader_election_namespace": "vmherd", "in_pod": True, "disruption_budgets": True}
     defaults = {field: getattr(Config(), field) for field in Config.__struct_fields__}
     found = settings(helm.render())
     assert {field: getattr(found, field) for field in Config.__struct_fields__} == {**defaults, **chart}
@@ -255,14 +214,6 @@ def test_every_setting_reaches_the_program(helm: Helm) -> None:
     untouched = {field for field in Config.__struct_fields__ if getattr(found, field) == getattr(Config(), field)}
     assert untouched == {"kubeconfig", "context", "leader_elect", "versions"}
     assert (found.burst, found.replicaset_group) == (100_000, "vmherd.dev")
-
-
-def test_without_a_lease_there_is_one_replica_and_no_role_for_a_lease(helm: Helm) -> None:
-    off = {"leaderElection": {"enabled": False}}
-    assert "more than 1" in helm.refusal(off)
-    objects = helm.render({**off, "replicaCount": 1})
-    assert not settings(objects).leader_elect
-    assert of_kind(objects, "Role") == []
 
 
 def test_an_extra_argument_wins(helm: Helm) -> None:
@@ -311,12 +262,12 @@ def test_all_selectors_match_the_pods(helm: Helm) -> None:
 
 
 def test_a_monitor_scrapes_the_port_that_the_program_listens_at(helm: Helm) -> None:
-    proxy = {"proxyUrl": "http://proxy.example.com"}
-    monitor = {"enabled": True, "interval": "15s", "labels": {"release": "p"}, "endpointAdditionalProperties": proxy}
+    more = {"enableHttp2": False}
+    monitor = {"enabled": True, "interval": "15s", "labels": {"release": "p"}, "endpointAdditionalProperties": more}
     objects = helm.render({"metrics": {"port": 9002, "podMonitor": monitor}})
     monitor = only(objects, "PodMonitor")
     [endpoint] = monitor["spec"]["podMetricsEndpoints"]
-    assert endpoint == {"port": "metrics", "path": "/metrics", "interval": "15s", "honorLabels": True, **proxy}
+    assert endpoint == {"port": "metrics", "path": "/metrics", "interval": "15s", "honorLabels": True, **more}
     assert {"name": "metrics", "containerPort": 9002, "protocol": "TCP"} in container(objects)["ports"]
     assert monitor["metadata"]["labels"]["release"] == "p"
 

@@ -15,15 +15,15 @@ from sandbox.binaries import Binaries
 from sandbox.controlplane import CRD_DIRECTORIES, ControlPlane, install_definitions
 from tests.charts.releases import Site, bare_plane
 from tests.charts.scraping import Monitoring, dashboards, definitions, ports, run_pod, running, store_certificate
-from tests.cluster import skip_or_fail
 from tests.controlplane.documents import BEHAVIOR, READY_AFTER, vm_template
 from tests.controlplane.namespace import PoolNamespace, new_pool_namespace
 from tests.controlplane.programs import ControllerProcess, simulator
 from tests.controlplane.refusals import allow
 from tests.controlplane.waits import eventually
-from tests.integration.prometheus import Prometheus, prometheus, prometheus_program
+from tests.helm import helm_or_skip
+from tests.integration.prometheus import Prometheus, prometheus
 from tests.monitoring.queries import filled_in
-from tools.chart.helm import HelmMissing, find_helm
+from tests.promtool import find_or_skip
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -50,10 +50,7 @@ def monitored_plane(
 
 @pytest.fixture(scope="module")
 def site(monitored_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Site:
-    try:
-        find_helm(4)
-    except HelmMissing as error:
-        skip_or_fail(str(error))
+    helm_or_skip(4)
     return Site.opened(monitored_plane, 4, tmp_path_factory.mktemp("helm"))
 
 
@@ -72,7 +69,7 @@ class Watched(NamedTuple):
 
 @pytest.fixture(scope="module")
 def watched(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    program, directory, plane = prometheus_program(), tmp_path_factory.mktemp("watched"), site.plane
+    program, directory, plane = find_or_skip("prometheus"), tmp_path_factory.mktemp("watched"), site.plane
     store_certificate(site, "certificate", server=f"vmherd-metrics.{site.namespace}.svc")
     listening = ports()
     on = {name: {"enabled": True} for name in ("prometheusRule", "dashboards")}
@@ -251,7 +248,7 @@ def second_site(site: Site, tmp_path: Path) -> Iterator[Site]:
 
 @pytest.mark.parametrize("metrics", WAYS.values(), ids=WAYS)
 def test_a_release_can_be_scraped(second_site: Site, metrics: dict[str, Any], tmp_path: Path) -> None:
-    program = prometheus_program()
+    program = find_or_skip("prometheus")
     store_certificate(second_site, "certificate", server=f"beside-metrics.{second_site.namespace}.svc")
     listening = ports()
     metrics = {**listening.pop("metrics"), **metrics}

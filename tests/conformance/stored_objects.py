@@ -8,13 +8,14 @@ from conformance.api import Api
 from conformance.namespace import Conditions, Subject
 from conformance.replica_sets import ReplicaSets
 from informers.errors import NotFound, StatusError
+from tests.fakes.answers import Answering, Call
 from tests.fakes.patches import merge_patch
 
 SUBJECT = Subject("kubevirt.io", "v1", "virtualmachineinstancereplicasets", "VirtualMachineInstanceReplicaSet")
 NAMESPACES = "/api/v1/namespaces"
 
 
-class StoredObjects:
+class StoredObjects(Answering):
     """Objects by path. Objects with finalizers stay after their deletion. `on_request` may raise an ApiError."""
 
     def __init__(self) -> None:
@@ -36,23 +37,13 @@ class StoredObjects:
     def under(self, path: str) -> list[dict[str, Any]]:
         return [document for key, document in self.objects.items() if key.rpartition("/")[0] == path]
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = "",
-        accept: str = "",
-        timeout_s: float | None = None,
-    ) -> bytes:
-        self.requests.append((method, path))
-        self.accepted.append(accept)
-        self.on_request(method, path)
-        document = json.loads(body) if body else {}
+    async def answer(self, call: Call) -> bytes:
+        self.requests.append((call.method, call.path))
+        self.accepted.append(call.accept)
+        self.on_request(call.method, call.path)
+        document = json.loads(call.body) if call.body else {}
         answers = {"GET": self._get, "POST": self._post, "PATCH": self._patch, "DELETE": self._delete}
-        return json.dumps(answers[method](path, document, params or {})).encode()
+        return json.dumps(answers[call.method](call.path, document, call.params)).encode()
 
     def _get(self, path: str, document: Any, params: Mapping[str, str]) -> Any:
         if path in self.objects:

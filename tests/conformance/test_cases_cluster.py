@@ -5,8 +5,6 @@ one controller. Many cases run at the same time. Each test shows the result of i
 """
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,8 @@ import pytest
 from conformance.case import Case
 from conformance.catalogue import CASES
 from sandbox.binaries import Binaries
+from tests.cluster import BARE_ENVIRONMENT
+from tests.programs import finished
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN_S = 400
@@ -37,19 +37,12 @@ def conformance_run(
     command = [sys.executable, "-m", "controller", "sandbox", "conformance", "--only", ",".join(ids)]
     # The deletion of the namespaces would cost as much CPU time as the cases.
     flags = ["--keep", "--parallel", str(PARALLEL), "--output", "json", "--report", str(report)]
-    done = subprocess.run(
-        [*command, *flags],
-        cwd=ROOT,
-        env={name: value for name, value in os.environ.items() if not name.startswith(("VMHERD_", "KUBE"))},
-        capture_output=True,
-        text=True,
-        timeout=RUN_S,
-        check=False,
-    )
+    done = finished([*command, *flags], cwd=ROOT, env=BARE_ENVIRONMENT, within_s=RUN_S)
     assert report.exists(), f"the suite ended with {done.returncode}:\n{done.stdout}{done.stderr}"
     found: dict[str, Any] = json.loads(done.stdout)
     assert done.returncode == (1 if found["counts"]["failed"] else 0), done.stderr
     assert {kind["reconciler"] for kind in found["kinds"].values()} == {"vmherd"}
+    assert found["versions"].keys() >= {"suite", "Kubernetes", "nodes", "default StorageClass"}
     assert ElementTree.parse(report).getroot().get("tests") == str(len(ids))
     return found
 

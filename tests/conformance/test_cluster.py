@@ -23,8 +23,7 @@ def serving(server: StoredObjects, group: str, *versions: str, plural: str = POO
         server.objects[f"/apis/{group}/{version}"] = {"resources": [resource, {"name": f"{plural}/scale"}]}
 
 
-async def test_the_first_group_that_serves_the_kind_is_used():
-    server = StoredObjects()
+async def test_the_first_group_that_serves_the_kind_is_used(server: StoredObjects):
     serving(server, "pool.kubevirt.io", "v1beta1", "v1alpha1")
     found = await find_subject(server.api, Kind.POOLS, ["pool.vmherd.dev", "pool.kubevirt.io"])
     assert found is not None
@@ -36,16 +35,14 @@ async def test_the_first_group_that_serves_the_kind_is_used():
     assert own.group == "pool.vmherd.dev"
 
 
-async def test_a_cluster_that_serves_pools_only_as_v1alpha1_is_used():
-    server = StoredObjects()
+async def test_a_cluster_that_serves_pools_only_as_v1alpha1_is_used(server: StoredObjects):
     serving(server, "pool.kubevirt.io", "v1alpha1")
     found = await find_subject(server.api, Kind.POOLS, ["pool.kubevirt.io"])
     assert found is not None
     assert found.api_version == "pool.kubevirt.io/v1alpha1"
 
 
-async def test_a_group_without_the_kind_does_not_serve_it():
-    server = StoredObjects()
+async def test_a_group_without_the_kind_does_not_serve_it(server: StoredObjects):
     serving(server, "pool.kubevirt.io", "v1beta1", plural="others")
     assert await find_subject(server.api, Kind.POOLS, ["pool.kubevirt.io"]) is None
     assert await serves(server.api, "pool.kubevirt.io/v1beta1", "others")
@@ -56,9 +53,8 @@ async def test_a_group_without_the_kind_does_not_serve_it():
     ("is_default", "grows", "expected"), [("true", True, True), ("true", False, False), (None, True, False)]
 )
 async def test_only_the_default_storage_class_shows_whether_claims_grow(
-    is_default: str | None, grows: bool, expected: bool
+    is_default: str | None, grows: bool, expected: bool, server: StoredObjects
 ):
-    server = StoredObjects()
     marks = {"storageclass.kubernetes.io/is-default-class": is_default} if is_default else None
     found = {"metadata": {"name": "standard", "annotations": marks}, "allowVolumeExpansion": grows}
     server.objects["/apis/storage.k8s.io/v1/storageclasses"] = {"items": [found]}
@@ -66,8 +62,9 @@ async def test_only_the_default_storage_class_shows_whether_claims_grow(
 
 
 @pytest.mark.parametrize(("strategy", "expected"), [("LiveUpdate", True), ("Stage", False), (None, False)])
-async def test_the_kubevirt_object_says_whether_running_vms_are_changed(strategy: str | None, expected: bool):
-    server = StoredObjects()
+async def test_the_kubevirt_object_says_whether_running_vms_are_changed(
+    strategy: str | None, expected: bool, server: StoredObjects
+):
     assert not await changes_running_vms(server.api), "the kind is not served"
     server.objects["/apis/kubevirt.io/v1"] = {"resources": [{"name": "kubevirts"}]}
     kubevirt = {"spec": {"configuration": {"vmRolloutStrategy": strategy}}}
@@ -83,8 +80,9 @@ def fields(manager: str, subresource: str = "") -> dict[str, Any]:
     ("controller", "runner", "found"),
     [("virt-controller", "virt-handler", ("virt-controller", False)), ("vmherd", "vmherd-simulator", ("vmherd", True))],
 )
-async def test_the_probe_finds_the_controller_and_the_simulator(controller: str, runner: str, found: tuple[str, bool]):
-    server = StoredObjects()
+async def test_the_probe_finds_the_controller_and_the_simulator(
+    controller: str, runner: str, found: tuple[str, bool], server: StoredObjects
+):
     space = ReplicaSets(server.api, "here", SUBJECT, Conditions(image="image"))
 
     def reconcile(method: str, path: str) -> None:
@@ -96,6 +94,5 @@ async def test_the_probe_finds_the_controller_and_the_simulator(controller: str,
     assert await probe(space) == found
 
 
-async def test_without_a_controller_the_probe_finds_no_controller():
-    server = StoredObjects()
+async def test_without_a_controller_the_probe_finds_no_controller(server: StoredObjects):
     assert await probe(ReplicaSets(server.api, "here", SUBJECT, Conditions(image="image"))) == ("", False)

@@ -1,12 +1,18 @@
-"""The reports of a run: table, JSON and JUnit."""
+"""The reports of a run: table, Markdown, JSON and JUnit."""
 
+import asyncio
 import json
+from collections.abc import Callable
+from typing import Any
 from xml.etree import ElementTree
+
+import pytest
 
 from conformance.case import Case, Kind, Origin, Result, Status
 from conformance.catalogue import CASES
 from conformance.cluster import Cluster
 from conformance.report import catalogue, render
+from controller.commands import conformance
 from tests.conformance.stored_objects import SUBJECT
 
 CLUSTER = Cluster(subjects={Kind.SETS: SUBJECT}, reconcilers={Kind.SETS: "virt-controller"})
@@ -27,6 +33,34 @@ def test_the_table_has_a_row_for_each_case_and_a_line_for_each_reason():
     assert lines[4].strip().startswith("expected 1 VMI within 30 s; seen: [] ")
     assert lines[6].strip() == "not here"
     assert lines[-1] == "4 cases in 33 s: 1 passed, 1 failed, 1 skipped, 1 differs"
+
+
+async def test_a_run_shows_the_place_of_each_result_and_after_an_interruption_what_is_known(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    async def interrupted(*_: Any, on_result: Callable[[Result], None], **__: Any) -> list[Result]:
+        for result in RESULTS[:2]:
+            on_result(result)
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(conformance, "run_cases", interrupted)
+    setup: Any = None
+    with pytest.raises(asyncio.CancelledError):
+        await conformance._run(setup, CLUSTER, CASES, conformance.Settings())
+    lines, total = capsys.readouterr().out.splitlines(), len(CASES)
+    assert lines[2].split(maxsplit=6)[:5] == ["1", "of", str(total), "passed", FIRST.id]
+    assert lines[3].split()[:5] == ["2", "of", str(total), "failed", SECOND.id]
+    assert lines[-2] == f"interrupted before {total - 2} of {total} cases had a result"
+    assert lines[-1] == "2 cases in 0 s: 1 passed, 1 failed, 0 skipped, 0 differs"
+
+
+def test_markdown_names_the_cluster_and_keeps_its_columns_whatever_a_case_has_seen():
+    odd = Result(case=SECOND, status=Status.FAILED, seconds=30.0, expected="1 VMI", seen="a | b\nc")
+    cluster = Cluster(subjects=CLUSTER.subjects, reconcilers=CLUSTER.reconcilers, versions={"KubeVirt": "v1.9.0"})
+    lines = render("markdown", cluster, [RESULTS[0], odd], 33.4).splitlines()
+    assert lines[2:4] == ["| KubeVirt | v1.9.0 |", "| sets reconciled by | virt-controller |"]
+    assert lines[7] == f"| `{FIRST.id}` | passed | 1 | {FIRST.title} |"
+    assert lines[8] == f"| `{SECOND.id}` | failed (expected 1 VMI; seen: a \\| b c) | 30 | {SECOND.title} |"
 
 
 def test_json_has_the_counts_and_all_fields():

@@ -55,30 +55,28 @@ async def never_ends(space: CaseNamespace) -> None:
     await asyncio.Event().wait()
 
 
-async def test_a_case_that_passes_has_its_duration_and_leaves_no_namespace():
-    server = StoredObjects()
-    result = await run_case(setup(server), BY_VMHERD, case(passes))
-    assert (result.status, result.detail) == (Status.PASSED, "")
-    assert 2 <= result.seconds < 3
-    assert server.under(NAMESPACES) == []
-
-
 @pytest.mark.parametrize(
-    ("check", "status", "detail"),
+    ("check", "status", "detail", "took_s"),
     [
-        (fails, Status.FAILED, "expected two VMIs; seen: one VMI"),
-        (skips, Status.SKIPPED, "not here"),
-        (has_a_bug, Status.FAILED, "expected objects with the usual fields; seen: KeyError: 'status'"),
-        (is_refused, Status.FAILED, "expected that the API server accepts the requests of the case; seen: forbidden"),
-        (never_ends, Status.FAILED, "expected an end of the case; seen: it still runs after 900 s"),
+        (passes, Status.PASSED, "", 2),
+        (fails, Status.FAILED, "expected two VMIs; seen: one VMI", 0),
+        (skips, Status.SKIPPED, "not here", 0),
+        (has_a_bug, Status.FAILED, "expected objects with the usual fields; seen: KeyError: 'status'", 0),
+        (
+            is_refused,
+            Status.FAILED,
+            "expected that the API server accepts the requests of the case; seen: forbidden",
+            0,
+        ),
+        (never_ends, Status.FAILED, "expected an end of the case; seen: it still runs after 900 s", 900),
     ],
 )
-async def test_a_case_that_does_not_pass_has_a_reason_and_leaves_no_namespace(
-    check: Check[Any], status: Status, detail: str
+async def test_a_case_has_its_duration_and_perhaps_a_reason_and_leaves_no_namespace(
+    check: Check[Any], status: Status, detail: str, took_s: float, server: StoredObjects
 ):
-    server = StoredObjects()
     result = await run_case(setup(server), BY_VMHERD, case(check))
     assert (result.status, result.detail) == (status, detail)
+    assert took_s <= result.seconds < took_s + 1
     assert server.under(NAMESPACES) == []
 
 
@@ -106,17 +104,16 @@ async def test_only_a_failure_of_another_controller_in_a_case_of_vmherd_is_a_dif
         ({"kind": Kind.POOLS}, "does not serve pools"),
     ],
 )
-async def test_a_case_whose_requirement_is_missing_is_skipped_without_a_namespace(fields: Any, reason: str):
-    server = StoredObjects()
+async def test_a_case_whose_requirement_is_missing_is_skipped_without_a_namespace(
+    fields: Any, reason: str, server: StoredObjects
+):
     result = await run_case(setup(server), BY_VMHERD, case(fails, **fields))
     assert result.status is Status.SKIPPED
     assert reason in result.reason
     assert server.requests == []
 
 
-async def test_a_namespace_that_cannot_be_created_fails_the_case():
-    server = StoredObjects()
-
+async def test_a_namespace_that_cannot_be_created_fails_the_case(server: StoredObjects):
     def forbid(method: str, path: str) -> None:
         raise StatusError("namespaces is forbidden", code=403)
 
@@ -142,8 +139,7 @@ async def test_cases_run_in_parallel_and_results_have_the_order_of_the_cases():
     assert sorted(result.case.id for result in seen) == [result.case.id for result in results]
 
 
-async def test_each_case_has_its_own_labelled_namespace():
-    server = StoredObjects()
+async def test_each_case_has_its_own_labelled_namespace(server: StoredObjects):
     seen: list[tuple[str, Any]] = []
 
     async def look(space: CaseNamespace) -> None:
@@ -157,8 +153,7 @@ async def test_each_case_has_its_own_labelled_namespace():
     assert all(labels == {LABEL: "run"} for _, labels in seen)
 
 
-async def test_an_interrupted_run_removes_its_namespaces():
-    server = StoredObjects()
+async def test_an_interrupted_run_removes_its_namespaces(server: StoredObjects):
     shared = setup(server)
     run = run_cases(shared, BY_VMHERD, [case(never_ends)], parallel=1, on_result=lambda result: None)
     with pytest.raises(TimeoutError):
@@ -166,8 +161,9 @@ async def test_an_interrupted_run_removes_its_namespaces():
     assert server.under(NAMESPACES) == []
 
 
-async def test_the_end_of_a_run_removes_namespaces_that_were_created_in_the_moment_of_an_interruption():
-    server = StoredObjects()
+async def test_the_end_of_a_run_removes_namespaces_that_were_created_in_the_moment_of_an_interruption(
+    server: StoredObjects,
+):
     shared = setup(server)
     await shared.namespaces.create("case")
     await Namespaces(server.api, "other").create("case")
@@ -175,16 +171,14 @@ async def test_the_end_of_a_run_removes_namespaces_that_were_created_in_the_mome
     assert [each["metadata"]["labels"][LABEL] for each in server.under(NAMESPACES)] == ["other"]
 
 
-async def test_with_keep_the_namespaces_stay():
-    server = StoredObjects()
+async def test_with_keep_the_namespaces_stay(server: StoredObjects):
     shared = setup(server, keep=True)
     await run_case(shared, BY_VMHERD, case(fails))
     assert await shared.namespaces.remove_all() == []
     assert len(server.under(NAMESPACES)) == 1
 
 
-async def test_without_a_controller_the_finalizers_of_the_pools_are_removed_after_some_time():
-    server = StoredObjects()
+async def test_without_a_controller_the_finalizers_of_the_pools_are_removed_after_some_time(server: StoredObjects):
     shared = setup(server)
     name = await shared.namespaces.create("case")
     server.put(POOLS.format(name), {"metadata": {"finalizers": [POOL_FINALIZER], "deletionTimestamp": "x"}})
@@ -194,8 +188,7 @@ async def test_without_a_controller_the_finalizers_of_the_pools_are_removed_afte
     assert server.objects == {}
 
 
-async def test_finalizers_of_others_are_not_removed_and_the_namespace_is_reported():
-    server = StoredObjects()
+async def test_finalizers_of_others_are_not_removed_and_the_namespace_is_reported(server: StoredObjects):
     shared = setup(server)
     name = await shared.namespaces.create("case")
     server.put(VMS.format(name), {"metadata": {"finalizers": ["example.org/backup"], "deletionTimestamp": "x"}})

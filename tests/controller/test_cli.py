@@ -12,6 +12,7 @@ import pytest
 from controller.cli import main, vmherd
 from controller.config.settings import Config
 from controller.preflight.permissions import permissions_needed
+from tests.programs import finished
 
 COMMANDS = ("run", "takeover", "cleanup", "conformance", "demo", "sandbox", "version")
 
@@ -23,15 +24,11 @@ BARE_ENVIRONMENT = {name: value for name, value in os.environ.items() if not nam
 def shell(*arguments: str, code: str = "", **env: str) -> subprocess.CompletedProcess[str]:
     """Run the command in a separate process without a terminal. `code` runs before the command."""
     program = ["-c", f"import sys\n{code}\nfrom controller.cli import main\nsys.exit(main())"]
-    return subprocess.run(
+    return finished(
         [sys.executable, *program, *arguments],
         cwd=ROOT,
         env={**BARE_ENVIRONMENT, "HOME": "/nonexistent", **env},
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
     )
 
 
@@ -107,6 +104,7 @@ users: [{name: a, user: {token: x}}]
         ("run", None, "vmherd: no kubeconfig at {}"),
         ("takeover", None, "vmherd: no kubeconfig at {}"),
         ("cleanup", None, "vmherd: no kubeconfig at {}"),
+        ("conformance", None, "vmherd: no kubeconfig at {}"),
         ("run", "clusters: [}", "{}"),
         ("run --context missing", KUBECONFIG, "missing"),
     ],
@@ -235,14 +233,7 @@ def test_ctrl_c_prints_no_traceback(monkeypatch, capsys):
 
 
 def test_python_m_controller_is_the_same_command():
-    done = subprocess.run(
-        [sys.executable, "-m", "controller", "version"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = finished([sys.executable, "-m", "controller", "version"], cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("vmherd ")
 

@@ -161,18 +161,8 @@ async def test_a_task_carries_the_name_of_its_service():
     assert names[0].endswith("record_name")
 
 
-async def test_a_scope_without_services_runs_its_block():
-    async with running():
-        await asyncio.sleep(1)
-    assert asyncio.get_running_loop().time() == 1
-
-
-def test_leaf_errors_unwraps_groups_in_order_and_returns_a_plain_error():
-    a, b, c = ValueError("a"), KeyError("b"), OSError("c")
+def test_leaf_errors_unwraps_groups_in_order_and_returns_a_plain_error_and_base_exceptions():
+    a, b, c, interrupt = ValueError("a"), KeyError("b"), OSError("c"), KeyboardInterrupt()
     assert leaf_errors(a) == (a,)
-    assert leaf_errors(ExceptionGroup("", [ExceptionGroup("", [a, b]), c])) == (a, b, c)
-
-
-def test_leaf_errors_returns_base_exceptions_too():
-    interrupt, failure = KeyboardInterrupt(), ValueError()
-    assert leaf_errors(BaseExceptionGroup("", [interrupt, ExceptionGroup("", [failure])])) == (interrupt, failure)
+    group = BaseExceptionGroup("", [ExceptionGroup("", [a, b]), interrupt, c])
+    assert leaf_errors(group) == (a, b, interrupt, c)

@@ -16,22 +16,7 @@ from sandbox.audit import AuditRecord, read_records
 from sandbox.controlplane import ControlPlane
 from tests.barrier import TIMER_S
 from tests.cluster import Kubectl, new_namespace
-from tests.controlplane.documents import (
-    Document,
-    claim_document,
-    condition_of,
-    data_volume_document,
-    is_leaving,
-    is_observed,
-    is_ready,
-    memory_of_vmis,
-    pool_document,
-    reference_to,
-    set_document,
-    uids,
-    vm_document,
-    vmi_document,
-)
+from tests.controlplane import documents
 from tests.controlplane.objects import Objects
 from tests.controlplane.programs import ControllerProcess, controller_process
 from tests.controlplane.waits import eventually, reacts
@@ -102,25 +87,27 @@ class Namespace(ABC):
     # The kind of this namespace
 
     @abstractmethod
-    def document(self, replicas: int, **fields: Any) -> Document: ...
+    def document(self, replicas: int, **fields: Any) -> documents.Document: ...
 
-    def make(self, replicas: int = 3, *, annotations: dict[str, str] | None = None, **fields: Any) -> Document:
+    def make(
+        self, replicas: int = 3, *, annotations: dict[str, str] | None = None, **fields: Any
+    ) -> documents.Document:
         """Create a set or a pool. `fields` are the keywords of its document in `tests.controlplane.documents`."""
         metadata = {"annotations": annotations or {}, "finalizers": list(fields.pop("finalizers", ()))}
         return self.objects.make(self.document(replicas, metadata=metadata, **{"name": self.name, **fields}))
 
-    def read(self, name: str = "") -> Document:
+    def read(self, name: str = "") -> documents.Document:
         return self.objects.get(name or self.name)
 
-    def change(self, change: Document, *, name: str = "") -> Document:
+    def change(self, change: documents.Document, *, name: str = "") -> documents.Document:
         """Apply a JSON merge patch to a set or a pool."""
         return self.objects.change(name or self.name, change)
 
-    def scale(self, replicas: int, *, name: str = "") -> Document:
+    def scale(self, replicas: int, *, name: str = "") -> documents.Document:
         return self.change({"spec": {"replicas": replicas}}, name=name)
 
     @abstractmethod
-    def change_memory(self, memory: str, *, name: str = "") -> Document:
+    def change_memory(self, memory: str, *, name: str = "") -> documents.Document:
         """Change the memory of the VMIs in the template."""
 
     def delete(self, *names: str, cascade: str = "background", wait: bool = True) -> None:
@@ -131,14 +118,14 @@ class Namespace(ABC):
     def exists(self, name: str = "") -> bool:
         return (name or self.name) in self.objects()
 
-    def status(self, name: str = "") -> Document:
+    def status(self, name: str = "") -> documents.Document:
         return self.read(name).get("status") or {}
 
-    def statuses(self) -> dict[str, Document]:
+    def statuses(self) -> dict[str, documents.Document]:
         return {name: item.get("status") or {} for name, item in self.objects().items()}
 
-    def condition(self, type_: str, *, name: str = "") -> Document | None:
-        return condition_of(self.read(name), type_)
+    def condition(self, type_: str, *, name: str = "") -> documents.Document | None:
+        return documents.condition_of(self.read(name), type_)
 
     def pause(self, *, name: str = "") -> None:
         self.change({"spec": {"paused": True}}, name=name)
@@ -158,7 +145,7 @@ class Namespace(ABC):
     def _wait_for_counts(self, replicas: int, *fields: str, name: str, within_s: float) -> None:
         def there() -> bool:
             found = self.read(name)
-            return is_observed(found) and all(found["status"].get(field, 0) == replicas for field in fields)
+            return documents.is_observed(found) and all(found["status"].get(field, 0) == replicas for field in fields)
 
         eventually(there, within_s=within_s, what=f"{replicas} in {', '.join(fields)} of {name or self.name}")
 
@@ -172,25 +159,25 @@ class Namespace(ABC):
 
     # The objects around it
 
-    def make_vm(self, name: str, *, template: Document | None = None, **metadata: Any) -> Document:
-        return self.vms.make(vm_document(name, template=template, **metadata))
+    def make_vm(self, name: str, *, template: documents.Document | None = None, **metadata: Any) -> documents.Document:
+        return self.vms.make(documents.vm_document(name, template=template, **metadata))
 
-    def make_vmi(self, name: str, **metadata: Any) -> Document:
-        return self.vmis.make(vmi_document(name, **metadata))
+    def make_vmi(self, name: str, **metadata: Any) -> documents.Document:
+        return self.vmis.make(documents.vmi_document(name, **metadata))
 
-    def make_disk(self, name: str, *, owner: Document, finalizers: tuple[str, ...] = ()) -> None:
+    def make_disk(self, name: str, *, owner: documents.Document, finalizers: tuple[str, ...] = ()) -> None:
         """Create a PVC and then its DataVolume. This VM owns them. The simulator adopts the existing PVC."""
-        metadata = {"ownerReferences": [reference_to(owner)], "finalizers": list(finalizers)}
-        self.claims.make(claim_document(name, **metadata))
-        self.data_volumes.make(data_volume_document(name, **metadata))
+        metadata = {"ownerReferences": [documents.reference_to(owner)], "finalizers": list(finalizers)}
+        self.claims.make(documents.claim_document(name, **metadata))
+        self.data_volumes.make(documents.data_volume_document(name, **metadata))
 
     def storage(self) -> tuple[dict[str, str], dict[str, str]]:
         """The UIDs of the DataVolumes and of the PVCs, by their names."""
-        return uids(self.data_volumes()), uids(self.claims())
+        return documents.uids(self.data_volumes()), documents.uids(self.claims())
 
-    def alive(self) -> dict[str, Document]:
+    def alive(self) -> dict[str, documents.Document]:
         """The VMIs without a deletion timestamp, by name."""
-        return {name: vmi for name, vmi in self.vmis().items() if not is_leaving(vmi)}
+        return {name: vmi for name, vmi in self.vmis().items() if not documents.is_leaving(vmi)}
 
     def play(self, name: str, *, phase: str = "Running", ready: bool = True, node: str = "node01", **more: Any) -> None:
         """Write a phase and a Ready condition to a VMI's status, as KubeVirt does."""
@@ -202,7 +189,7 @@ class Namespace(ABC):
         for name in self.alive():
             self.play(name)
 
-    def events(self) -> list[Document]:
+    def events(self) -> list[documents.Document]:
         return list(self.all_of("events", "v1")().values())
 
     def messages(self, reason: str) -> list[str]:
@@ -279,11 +266,11 @@ class Namespace(ABC):
         """The number of the controller's successful delete requests for each member."""
         return Counter({name: count for (name, code), count in self.answers("delete", since).items() if code == 200})
 
-    def ask(self, method: str, path: str, body: Document | None = None) -> Any:
+    def ask(self, method: str, path: str, body: documents.Document | None = None) -> Any:
         """Send a request for any path. Raises Rejected."""
         return Objects(self.admin, path).send(method, body=body)
 
-    def refusal(self, method: str, path: str, body: Document | None = None) -> str:
+    def refusal(self, method: str, path: str, body: documents.Document | None = None) -> str:
         """The server's message if it forbids a dry run of this request, or "" if nothing forbids the request."""
         try:
             self.ask(method, f"{path}?dryRun=All", body)
@@ -309,13 +296,13 @@ class SetNamespace(Namespace):
         """The pools of the same namespace."""
         return self._as(PoolNamespace(self.plane, self.namespace, self.controller))
 
-    def document(self, replicas: int, **fields: Any) -> Document:
-        return set_document(replicas, group=self.group, **fields)
+    def document(self, replicas: int, **fields: Any) -> documents.Document:
+        return documents.set_document(replicas, group=self.group, **fields)
 
-    def change_memory(self, memory: str, *, name: str = "") -> Document:
-        return self.change({"spec": {"template": {"spec": memory_of_vmis(memory)}}}, name=name)
+    def change_memory(self, memory: str, *, name: str = "") -> documents.Document:
+        return self.change({"spec": {"template": {"spec": documents.memory_of_vmis(memory)}}}, name=name)
 
-    def wait_for(self, count: int, *, within_s: float = 30.0) -> dict[str, Document]:
+    def wait_for(self, count: int, *, within_s: float = 30.0) -> dict[str, documents.Document]:
         """Wait until `count` VMIs are alive and the set's status reports that number."""
 
         def there() -> bool:
@@ -339,30 +326,32 @@ class PoolNamespace(Namespace):
         """The sets of the same namespace."""
         return self._as(SetNamespace(self.plane, self.namespace, self.controller))
 
-    def document(self, replicas: int, **fields: Any) -> Document:
-        return pool_document(replicas, group=self.group, **fields)
+    def document(self, replicas: int, **fields: Any) -> documents.Document:
+        return documents.pool_document(replicas, group=self.group, **fields)
 
-    def change_memory(self, memory: str, *, name: str = "") -> Document:
-        template = {"spec": {"template": {"spec": memory_of_vmis(memory)}}}
+    def change_memory(self, memory: str, *, name: str = "") -> documents.Document:
+        template = {"spec": {"template": {"spec": documents.memory_of_vmis(memory)}}}
         return self.change({"spec": {"virtualMachineTemplate": template}}, name=name)
 
-    def change_template(self, template: Document, *, name: str = "") -> Document:
+    def change_template(self, template: documents.Document, *, name: str = "") -> documents.Document:
         """Replace the `virtualMachineTemplate`."""
         step = {"op": "replace", "path": "/spec/virtualMachineTemplate", "value": template}
         return self.objects.steps(name or self.name, step)
 
-    def wait_for_vms(self, *names: str, ready: bool = True, within_s: float = 30.0) -> dict[str, Document]:
+    def wait_for_vms(self, *names: str, ready: bool = True, within_s: float = 30.0) -> dict[str, documents.Document]:
         """Wait until exactly these VMs exist and none is terminating. With `ready`, wait until all are ready."""
 
         def there() -> bool:
             vms = self.vms()
-            staying = not any(map(is_leaving, vms.values()))
-            return vms.keys() == set(names) and staying and (not ready or all(map(is_ready, vms.values())))
+            staying = not any(map(documents.is_leaving, vms.values()))
+            return vms.keys() == set(names) and staying and (not ready or all(map(documents.is_ready, vms.values())))
 
         eventually(there, within_s=within_s, what=f"VMs {names}")
         return self.vms()
 
-    def wait_for_ordinals(self, *ordinals: int, ready: bool = True, name: str = "pool") -> dict[str, Document]:
+    def wait_for_ordinals(
+        self, *ordinals: int, ready: bool = True, name: str = "pool"
+    ) -> dict[str, documents.Document]:
         return self.wait_for_vms(*(f"{name}-{ordinal}" for ordinal in ordinals), ready=ready)
 
     def release(self) -> None:

@@ -9,11 +9,12 @@ from typing import Final
 
 from controller.replicas import releases
 from controller.runtime.execute import refusals
-from controller.takeover import second_writer
+from controller.takeover import other_process, second_writer
 
 REFUSED_AGAIN_S: Final = 3.0
 """The first wait before a refused write is tried again."""
 
 releases.RELEASE_DELAY = timedelta(seconds=6)  # type: ignore[misc]
 second_writer.INTERVAL_S = 10.0  # type: ignore[misc]
+other_process.MARGIN = timedelta(seconds=2)  # type: ignore[misc]
 refusals.FIRST_WAIT_S = REFUSED_AGAIN_S  # type: ignore[misc]

@@ -59,6 +59,13 @@ def live_fields_of_a_vmi(n: int, field: str) -> Call:
     return lambda: unapplied(machine, instance)
 
 
+@row(20, 6_000)
+def interfaces_that_leave_a_vmi(n: int) -> Call:
+    interfaces = [{"name": f"net-{number}", "state": "absent"} for number in range(n)]
+    machine = vm({"template": {"spec": {"domain": {"devices": {"interfaces": interfaces}}}}})
+    return lambda: unapplied(machine, msgspec.json.encode({"spec": {}, "status": {}}))
+
+
 @row(20, 2_000)
 def merge_of_plain_json(n: int) -> Call:
     old, new = (vm({"a": {f"f{number}": [number, each] for number in range(n)}}) for each in (1, 2))

@@ -1,11 +1,11 @@
 """The rows of the cost test with selectors, labels, finalizers and conditions."""
 
-from controller.apimachinery import finalizers, label_selectors, node_requirements
+from controller.apimachinery import finalizers, label_selectors
 from controller.apimachinery.conditions import Condition, merge_conditions
 from controller.apimachinery.label_selectors import LabelSelector, SelectorRequirement
 from controller.kubevirt.resources import VMS
 from controller.replicas.releases import Releases, plan_row
-from informers.meta import ObjectMeta, OwnerReference, controller_of, differs_only_in_version
+from informers.meta import ObjectMeta, OwnerReference, controller_of
 from tests import builders
 from tests import pool_builders as pools
 from tests.cost.meter import Call
@@ -36,21 +36,6 @@ def selector_of_many_terms_and_many_objects(n: int, operator: str) -> Call:
     return match
 
 
-@row(20, 10_000, "In", "NotIn", "Exists", "Gt")
-def node_requirements_of_many_values_and_many_objects(n: int, operator: str) -> Call:
-    many = tuple(f"v{number}" for number in range(n))
-    values = {"Exists": None, "Gt": ("1",)}.get(operator, many)
-    wire = (SelectorRequirement("a", operator, values),)
-
-    def match() -> None:
-        matcher = node_requirements.parse_node_matcher(wire, field="spec")
-        assert isinstance(matcher, node_requirements.NodeMatcher)
-        for _ in range(n):
-            matcher.matches({"a": f"v{n - 1}"})
-
-    return match
-
-
 @row(20, 2_000)
 def many_finalizers_owners_and_conditions(n: int) -> Call:
     own = "pool.kubevirt.io/finalizer"
@@ -71,13 +56,6 @@ def many_finalizers_owners_and_conditions(n: int) -> Call:
         merge_conditions(conditions, ours, builders.NOW)
 
     return change
-
-
-@row(50, 20_000)
-def objects_that_differ_in_nothing(n: int) -> Call:
-    many = {f"key-{number}": "v" for number in range(n)}
-    one, other = (pools.vm(labels=many, annotations=dict(many), version=version) for version in ("1", "2"))
-    return lambda: differs_only_in_version(one, other)
 
 
 @row(20, 2_000)

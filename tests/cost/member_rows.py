@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from controller.apimachinery.managed_fields import last_writer
 from controller.kinds import POOLS, REPLICA_SETS
 from controller.kubevirt import annotations as names
 from controller.pool.members.snapshot import LiveUpdates
@@ -15,18 +16,20 @@ from controller.pool.status import next_status as pool_status
 from controller.pool.status import outcome_notices as pool_notices
 from controller.replicas.catalogue import without_foreign_annotations
 from controller.replicas.disruption_budget import Budgets
+from controller.replicas.history import encode_history, fact, joined, read_history
 from controller.replicaset.plan import plan as plan_set
 from controller.replicaset.status import next_status as set_status
 from controller.replicaset.status import outcome_notices as set_notices
 from controller.runtime.actions import Done, Rejected
 from controller.runtime.dry_run import dry_run_report
 from informers.errors import Invalid
+from informers.meta import ObjectMeta
 from plugin.reading import situation_of
-from plugin.ui.pages import fleet_page, object_page
+from plugin.ui.pages import Top, fleet_page, object_page
 from plugin.views.disks import disk_lines, disk_steps
 from plugin.views.forecast import forecast_lines, forecast_of
 from plugin.views.history import history_lines, history_of_pool, history_of_set
-from plugin.views.listing import list_lines, tree_lines
+from plugin.views.listing import fact_lines, list_lines, tree_lines
 from plugin.views.reasons import reasons_of, why_lines
 from plugin.views.scaling import preview, preview_lines, with_replicas
 from plugin.views.upcoming import upcoming_of
@@ -135,8 +138,17 @@ def budgeted(n: int) -> Any:
 def lost(n: int) -> Any:
     owner = pools.pool(replicas=n, annotations={names.SUBSTITUTE_LOST_AFTER: "60", names.MAX_UNHEALTHY: "100%"})
     machines = pools.vms(owner, *range(n), ready=False, ready_for_s=600)
-    gone = [pools.vmi(each, ready=False, ready_for_s=600) for each in machines]
+    gone = [pools.vmi(each, ready=False, reason=None, ready_for_s=600) for each in machines]
     return pools.snapshot(owner, machines, vmis=gone)
+
+
+def standbys(n: int, state: str, *, wanted: int, **fields: Any) -> Any:
+    """Wanted VMs, and as many standbys as members, outside the service."""
+    owner = pools.pool(replicas=n, annotations={names.STANDBY: str(n)}, autohealing=HEALING)
+    marks, labels = {names.STANDBY_STATE: state}, {names.IN_SERVICE: "false"}
+    spec = pools.vm_spec(labels=labels, run_strategy="Halted" if state == "resting" else "Always")
+    beside = pools.vms(owner, *range(wanted, wanted + n), annotations=marks, spec=spec, **fields)
+    return pools.snapshot(owner, [*pools.vms(owner, *range(wanted)), *beside], vmis=() if state == "resting" else None)
 
 
 def live(n: int) -> Any:
@@ -158,6 +170,11 @@ POOL_STATES: Final[dict[str, Callable[[int], Any]]] = {
     "rolled back": lambda n: outdated(n, updateStrategy=PROACTIVE, annotations={names.ROLLBACK: "stalled"}),
     "taken over": lambda n: outdated(n, annotations={names.TAKEOVER: "held 1 abc"}),
     "live changes": live,
+    "standbys wake": lambda n: standbys(n, "resting", wanted=0, ready=False),
+    "standbys rest": lambda n: standbys(n, "preparing", wanted=n),
+    "standbys fail": lambda n: standbys(
+        n, "preparing", wanted=n, ready=False, failures=5, printable="CrashLoopBackOff"
+    ),
     "many revisions": many_revisions,
     "failing": failing,
     "healed": healed,
@@ -253,10 +270,10 @@ def looks(seen: Any, kind: Any) -> None:
     situation = situation_of(kind, kind.group, seen)
     reasons = reasons_of(situation, None, NOW)
     why_lines(situation, reasons)
-    tree_lines(situation, situation.members, NOW, width=100)
-    list_lines([situation], NOW, all_namespaces=True, wide=True, width=100)
-    fleet_page("", "", [situation], [])
-    object_page(situation, reasons, (), ())
+    tree_lines(situation, situation.members, NOW, width=100, most=40)
+    list_lines([situation], NOW, ("app",), all_namespaces=True, wide=True, width=100)
+    fleet_page("", "", [situation], Top())
+    object_page(situation, reasons, (), Top())
     forecast_lines(forecast_of(seen), width=100)
     preview_lines(preview(with_replicas(seen, 1)))
 
@@ -289,3 +306,13 @@ def views_of_a_set(n: int, state: str) -> Call:
 def what_comes_later(n: int, state: str) -> Call:
     seen = POOL_STATES[state](n)
     return lambda: upcoming_of(seen)
+
+
+@row(20, 600)
+def histories(n: int) -> Call:
+    happened = [fact(NOW + timedelta(minutes=each), f"Fact{each % 30}", "x" * 100) for each in range(n)]
+    written = encode_history(joined((), happened))
+    meta = ObjectMeta(annotations={names.HISTORY: written})
+    field = {"manager": "kubectl", "time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:spec": {"f:replicas": {}}}}
+    answer = msgspec.json.encode({"metadata": {"managedFields": [field] * n}})
+    return lambda: (fact_lines(read_history(meta), NOW), joined((), happened), last_writer(answer, "replicas"))

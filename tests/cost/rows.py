@@ -6,7 +6,6 @@ so only the call is measured.
 
 import json
 from collections.abc import Callable, Mapping
-from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -15,8 +14,7 @@ from controller.apimachinery import names, quantities, raw_json
 from controller.apimachinery.redaction import redacted
 from controller.kubevirt.annotations import INDEX_SYSPREP
 from controller.kubevirt.legacy import modernise
-from controller.kubevirt.merge_keys import NAMED_LISTS, VM_RULES
-from controller.kubevirt.normal_form import VM_SPEC, differences, normal_form
+from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.pool_types import Pool
 from controller.pool.spec.intent import parse_intent as parse_pool
 from controller.pool.spec.template import describe_difference, disk_change, larger_disks
@@ -177,13 +175,6 @@ def merge_of_a_wide_list(n: int, merge: str) -> Call:
     return lambda: VM_RULES.merge(*documents)
 
 
-@row(20, 1_000, *NAMED_LISTS)
-def merge_of_each_named_list(n: int, field: str) -> Call:
-    named = {format(number, "x"): number for number in range(n)}
-    old, new = vm(wide(named, field)), vm(wide(dict(reversed(named.items())), field))
-    return lambda: VM_RULES.merge(old, old, new)
-
-
 @row(20, 5_000)
 def merge_of_many_fields(n: int) -> Call:
     old, new = ({"template": {"spec": {f"f{number}": {"v": v} for number in range(n)}}} for v in (1, 2))
@@ -216,17 +207,6 @@ def specs(n: int) -> dict[str, tuple[Json, Json]]:
 
 
 SPECS: Final = tuple(specs(1))
-
-
-@row(25, 4_000, *SPECS)
-def normal_forms_and_differences(n: int, kind: str) -> Call:
-    one, other = specs(n)[kind]
-
-    def compare() -> None:
-        normal_form(one, VM_SPEC)
-        list(islice(differences(one, other, VM_SPEC), 4))
-
-    return compare
 
 
 def template(spec: Json, n: int) -> Json:

@@ -16,6 +16,7 @@ class Call(NamedTuple):
     params: Mapping[str, str]
     body: bytes
     content_type: str
+    accept: str
     timeout_s: float | None
 
 
@@ -30,9 +31,10 @@ class Answering(ABC):
         params: Mapping[str, str] | None = None,
         body: bytes | None = None,
         content_type: str = "application/json",
+        accept: str = "application/json",
         timeout_s: float | None = None,
     ) -> bytes:
-        return await self.answer(Call(method, path, params or {}, body or b"", content_type, timeout_s))
+        return await self.answer(Call(method, path, params or {}, body or b"", content_type, accept, timeout_s))
 
     @abstractmethod
     async def answer(self, call: Call) -> bytes: ...

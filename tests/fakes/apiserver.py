@@ -22,22 +22,10 @@ from informers.errors import ApiError, TransportError
 from informers.meta import KubeObject, ObjectKey
 from informers.objects import PatchType
 from informers.resource import Resource
+from tests.fakes import rules
 from tests.fakes.answers import Answering, Call
 from tests.fakes.patches import merge_patch
 from tests.fakes.requests import AnyResource, Document, Fault, Garbled, Lost, Request, refusal
-from tests.fakes.rules import (
-    SET_BY_SERVER,
-    already_exists,
-    check_preconditions,
-    finalizers_of,
-    garbage_finalizers,
-    not_found,
-    not_served,
-    patched,
-    stored,
-    wire,
-    without_nulls,
-)
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -84,7 +72,7 @@ class FakeApiServer(Answering):
         self.on_write: Callable[[Request, Document | None], None] = lambda request, before: None
         """A function that is called at each write, with the object before the write."""
 
-        self.on_update: Callable[[Request], Document] = not_served
+        self.on_update: Callable[[Request], Document] = rules.not_served
         """A function that carries out each PUT on a subresource, and returns the answer."""
 
         self.check_patch: Callable[[AnyResource, Document, Document], None] = lambda resource, before, after: None
@@ -181,7 +169,7 @@ class FakeApiServer(Answering):
         try:
             return self._of(resource)[key]
         except KeyError:
-            raise not_found(resource, key) from None
+            raise rules.not_found(resource, key) from None
 
     def documents(self, resource: AnyResource, namespace: str = "default") -> dict[str, Document]:
         """The objects of a resource in a namespace, by name."""
@@ -194,7 +182,7 @@ class FakeApiServer(Answering):
 
     def put(self, resource: AnyResource, document: Document) -> Document:
         """Create an object without any check. Keep its UID, timestamps and status, and remove null fields."""
-        document = without_nulls(document)
+        document = rules.without_nulls(document)
         meta = document["metadata"]
         return self._add(resource, ObjectKey(meta.get("namespace", "default"), meta["name"]), document)
 
@@ -284,36 +272,36 @@ class FakeApiServer(Answering):
             why = f"exceeded quota: few, {numbers}"
             raise refusal(403, "Forbidden", f'{resource.name} "{key.name}" is forbidden: {why}')
         if key in self._of(resource):
-            raise already_exists(resource, self._of(resource)[key])
+            raise rules.already_exists(resource, self._of(resource)[key])
         if dry_run:
             return document
         meta = document["metadata"]
-        given = {field: value for field, value in meta.items() if field not in SET_BY_SERVER}
+        given = {field: value for field, value in meta.items() if field not in rules.SET_BY_SERVER}
         if resource in self._has_status:
             document = {field: value for field, value in document.items() if field != "status"}
         return self._add(resource, key, {**document, "metadata": given})
 
     def _add(self, resource: AnyResource, key: ObjectKey, document: Document) -> Document:
         made = msgspec.json.decode(msgspec.json.encode(document))
-        defaults = {"uid": f"uid-{self.version + 1}", "creationTimestamp": wire(self._now()), "generation": 1}
+        defaults = {"uid": f"uid-{self.version + 1}", "creationTimestamp": rules.wire(self._now()), "generation": 1}
         made["metadata"] = {**defaults, **made["metadata"], "namespace": key.namespace}
         if resource in self.finalizers:
-            made["metadata"]["finalizers"] = [*finalizers_of(made), *self.finalizers[resource]]
+            made["metadata"]["finalizers"] = [*rules.finalizers_of(made), *self.finalizers[resource]]
         return self._store(resource, key, None, made)
 
     def _patch(self, resource: AnyResource, key: ObjectKey, patch: Any, subresource: str) -> Document:
         held = self.document(resource, key)
         has_status = resource in self._has_status
-        new = patched(resource, held, patch, subresource=subresource, has_status=has_status)
+        new = rules.patched(resource, held, patch, subresource=subresource, has_status=has_status)
         self.check_patch(resource, held, new)
         return self._store(resource, key, held, new)
 
     def _delete(self, resource: AnyResource, key: ObjectKey, uid: str, version: str, propagation: str) -> Document:
         held = self.document(resource, key)
-        check_preconditions(resource, held["metadata"], uid=uid, version=version)
-        meta = {**held["metadata"], "finalizers": garbage_finalizers(held["metadata"], propagation)}
+        rules.check_preconditions(resource, held["metadata"], uid=uid, version=version)
+        meta = {**held["metadata"], "finalizers": rules.garbage_finalizers(held["metadata"], propagation)}
         if not meta.get("deletionTimestamp"):
-            meta |= {"deletionTimestamp": wire(self._now()), "deletionGracePeriodSeconds": 0}
+            meta |= {"deletionTimestamp": rules.wire(self._now()), "deletionGracePeriodSeconds": 0}
             meta["generation"] = meta.get("generation", 0) + 1
         left = self._store(resource, key, held, {**held, "metadata": meta})
         if key in self._of(resource):
@@ -322,7 +310,7 @@ class FakeApiServer(Answering):
         return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
 
     def _store(self, resource: AnyResource, key: ObjectKey, held: Document | None, new: Document) -> Document:
-        new = stored(held, new, has_status=resource in self._has_status)
+        new = rules.stored(held, new, has_status=resource in self._has_status)
         default = self._default_status.get(resource)
         if default is not None:
             new = {"status": default, **new}

@@ -20,6 +20,7 @@ from controller.runtime.execute.refusals import Refusals
 from controller.runtime.reconciler import RulesReconciler, Tools
 from controller.runtime.result import Report
 from controller.runtime.settle.expectations import Expectations
+from controller.runtime.settle.history_writer import HistoryWriter
 from controller.runtime.settle.status_writer import StatusWriter
 from informers.meta import ObjectKey
 from tests.fakes.apiserver import FakeApiServer
@@ -33,8 +34,10 @@ class RecordedNotices:
     def __init__(self) -> None:
         self.published: list[Notice] = []
 
-    def publish(self, owner: object, notices: Iterable[Notice]) -> None:
-        self.published += notices
+    def publish(self, owner: object, notices: Iterable[Notice]) -> list[Notice]:
+        new = list(notices)
+        self.published += new
+        return new
 
 
 class Counts(Counter[str]):
@@ -49,7 +52,7 @@ class Counts(Counter[str]):
         self["stale"] += 1
         self.on_plan()
 
-    def planned(self, owner_kind: str, owner: ObjectKey, notices: Iterable[Notice]) -> None:
+    def planned(self, owner_kind: str, owner: ObjectKey, notices: Iterable[Notice], busy: int) -> None:
         self["planned"] += 1
         self.on_plan()
 
@@ -101,11 +104,13 @@ class ReconcilerProcess:
         )
         stores = {cache.resource: cache.store for cache in self._children}
         first_deletes = FirstDeletes(self._server, stores, lambda *_: None)
-        status_writer = StatusWriter(self._server, self.rules.resource, self._expectations([self._owners]))
+        of_status = self._expectations([self._owners])
+        status_writer = StatusWriter(self._server, self.rules.resource, of_status)
+        history = HistoryWriter(self._server, self.rules.resource, of_status, self._now)
         self.reconciler = RulesReconciler(
             self._kind,
             self.rules,
-            Tools(self.executor, written, first_deletes, status_writer),
+            Tools(self.executor, written, first_deletes, status_writer, history),
             publish=self.recorder.publish,
             now=self._now,
             instruments=self.counts,

@@ -1,4 +1,5 @@
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
@@ -37,13 +38,17 @@ async def take_all(queue: WorkQueue[str]) -> list[str]:
     return taken
 
 
-def in_virtual_time(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run `main` on a loop with virtual time. Fail if the callback of a timer raises an exception."""
+def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run each example on a loop with virtual time. Fail if the callback of a timer raises an exception."""
 
-    async def main_without_loop_errors() -> None:
+    async def without_loop_errors(**example: Any) -> None:
         errors = collect_loop_errors()
-        await main()
+        await test(**example)
         assert errors == []
 
-    with asyncio.Runner(loop_factory=lambda: looptime.new_event_loop(noop_cycles=1)) as runner:
-        runner.run(main_without_loop_errors())
+    @functools.wraps(test)
+    def run(**example: Any) -> None:
+        with asyncio.Runner(loop_factory=lambda: looptime.new_event_loop(noop_cycles=1)) as runner:
+            runner.run(without_loop_errors(**example))
+
+    return run

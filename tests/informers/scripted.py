@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, M
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-from informers.errors import ApiError, from_response
+from informers.errors import ApiError, TransportError, from_response
 from informers.informer import SharedInformer
 from informers.store import Change, Removed
 from tests.informers.subjects import CONFIGMAPS, ConfigMap
@@ -27,6 +27,7 @@ class Stream(NamedTuple):
     end: Exception | str | None = None
 
 
+REFUSED = TransportError("cannot connect to host:6443: Connection refused", sent=False)
 END = "end"
 
 

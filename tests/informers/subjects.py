@@ -33,6 +33,9 @@ def config_map(
     return ConfigMap(meta, None if color is None else {COLOR: color})
 
 
+A1, B2 = config_map("a", 1), config_map("b", 2)
+
+
 def key(name: str, namespace: str = "ns") -> ObjectKey:
     return ObjectKey(namespace, name)
 

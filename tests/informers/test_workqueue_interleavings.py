@@ -100,18 +100,16 @@ class Scenario:
 
 @settings(deadline=None, max_examples=150)
 @given(workers=st.integers(1, 4), work_s=st.lists(DELAYS, min_size=1, max_size=4), steps=st.lists(STEPS, max_size=40))
-def test_after_every_add_a_run_starts_and_no_key_has_two_runs_at_once(workers, work_s, steps):
-    async def main() -> None:
-        scenario = Scenario(workers=workers, work_s=work_s)
-        await scenario.perform(steps)
-        await asyncio.sleep(1000)
-        assert scenario.unanswered() == []
-        assert scenario.unrequested() == []
-        assert len(scenario.queue) == 0
-        assert scenario.queue.unfinished_s(now()) == 0
-        await scenario.end()
-
-    in_virtual_time(main)
+@in_virtual_time
+async def test_after_every_add_a_run_starts_and_no_key_has_two_runs_at_once(workers, work_s, steps):
+    scenario = Scenario(workers=workers, work_s=work_s)
+    await scenario.perform(steps)
+    await asyncio.sleep(1000)
+    assert scenario.unanswered() == []
+    assert scenario.unrequested() == []
+    assert len(scenario.queue) == 0
+    assert scenario.queue.unfinished_s(now()) == 0
+    await scenario.end()
 
 
 @settings(deadline=None, max_examples=100)
@@ -120,26 +118,22 @@ def test_after_every_add_a_run_starts_and_no_key_has_two_runs_at_once(workers, w
     work_s=st.lists(DELAYS, min_size=1, max_size=4),
     steps=st.lists(STEPS.filter(lambda step: step[0] != "add_after"), max_size=40),
 )
-def test_a_drain_at_any_moment_loses_no_key_that_was_not_delayed(workers, work_s, steps):
-    async def main() -> None:
-        scenario = Scenario(workers=workers, work_s=work_s)
-        await scenario.perform([step for step in steps if step[0] != "add_rate_limited"])
-        await scenario.end()
-        assert scenario.unanswered() == []
-
-    in_virtual_time(main)
+@in_virtual_time
+async def test_a_drain_at_any_moment_loses_no_key_that_was_not_delayed(workers, work_s, steps):
+    scenario = Scenario(workers=workers, work_s=work_s)
+    await scenario.perform([step for step in steps if step[0] != "add_rate_limited"])
+    await scenario.end()
+    assert scenario.unanswered() == []
 
 
 @settings(deadline=None, max_examples=100)
 @given(workers=st.integers(1, 4), work_s=st.lists(DELAYS, min_size=1, max_size=4), steps=st.lists(STEPS, max_size=40))
-def test_after_shut_down_without_drain_only_current_runs_are_finished(workers, work_s, steps):
-    async def main() -> None:
-        scenario = Scenario(workers=workers, work_s=work_s)
-        await scenario.perform(steps)
-        runs = len(scenario.log)
-        scenario.queue.shut_down()
-        await scenario.end()
-        assert scenario.running == set()
-        assert [entry for entry in scenario.log[runs:] if entry[0] == "run"] == []
-
-    in_virtual_time(main)
+@in_virtual_time
+async def test_after_shut_down_without_drain_only_current_runs_are_finished(workers, work_s, steps):
+    scenario = Scenario(workers=workers, work_s=work_s)
+    await scenario.perform(steps)
+    runs = len(scenario.log)
+    scenario.queue.shut_down()
+    await scenario.end()
+    assert scenario.running == set()
+    assert [entry for entry in scenario.log[runs:] if entry[0] == "run"] == []

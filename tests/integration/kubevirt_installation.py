@@ -14,14 +14,17 @@ from typing import Any
 
 import pytest
 
+from controller.kinds import KINDS, Kind
 from sandbox.admin import Admin, Rejected
 from sandbox.binaries import Binaries
-from sandbox.controlplane import ControlPlane
+from sandbox.commands import under_own_group, with_status
+from sandbox.controlplane import DEFINITIONS, ControlPlane, name_of, wait_until_served
 from tests.cluster import Kubectl, running_plane
 from tests.controlplane.documents import open_definition
 from tests.controlplane.forked import ForkedProgram
 from tests.controlplane.objects import MERGE
 from tests.controlplane.waits import eventually
+from tests.integration.launcher_plane import is_served
 
 NAMESPACE = "kubevirt"
 ARGS = ["--launcher-image", "launcher:v1", "--port", "8443", "-v", "2"]
@@ -29,9 +32,7 @@ RESTING = ["--rs-controller-threads=0", "--pool-controller-threads=0"]
 OTHER = {"resourceType": "DaemonSet", "resourceName": "virt-handler", "patch": '{"metadata":{}}', "type": "merge"}
 KUBEVIRT = f"/apis/kubevirt.io/v1/namespaces/{NAMESPACE}/kubevirts/kubevirt"
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/virt-controller"
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 DEFINITION = open_definition("KubeVirt", "kubevirts.kubevirt.io", "v1", short_names=("kv", "kvs"))
-GROUPS = {"kubevirt.io": "vmherd.dev", "pool.kubevirt.io": "pool.vmherd.dev"}
 
 
 class KubeVirtInstallation:
@@ -57,7 +58,7 @@ class KubeVirtInstallation:
 
     def define(self) -> None:
         self._apply(f"{DEFINITIONS}/kubevirts.kubevirt.io", DEFINITION)
-        eventually(lambda: _serves(self._admin, KUBEVIRT.rpartition("/")[0]), what="kubevirts are served")
+        eventually(lambda: is_served(self.plane, KUBEVIRT.rpartition("/")[0]), what="kubevirts are served")
 
     def start(self, *args: str) -> None:
         """Give virt-controller these arguments, and write a finished rollout to its status. No Pod runs here."""
@@ -110,27 +111,14 @@ def under_own_groups(plane: ControlPlane) -> None:
     The mode `alongside` needs these definitions.
     """
     admin = Admin(plane.kubeconfig)
-    for theirs, ours in GROUPS.items():
-        plural = "virtualmachinepools" if theirs.startswith("pool.") else "virtualmachineinstancereplicasets"
-        definition = admin.get(f"{DEFINITIONS}/{plural}.{theirs}")
-        names = {**definition["spec"]["names"], "shortNames": []}
-        copy = {
-            "apiVersion": definition["apiVersion"],
-            "kind": definition["kind"],
-            "metadata": {"name": f"{plural}.{ours}"},
-            "spec": {**definition["spec"], "group": ours, "names": names},
-        }
-        admin.send("POST", DEFINITIONS, json.dumps(copy).encode(), "application/json")
-        version = copy["spec"]["versions"][0]["name"]
-        eventually(lambda path=f"/apis/{ours}/{version}/{plural}": _serves(admin, path), what=f"{plural}.{ours}")
+    copies = [under_own_group(admin.get(_definition_of(kind)), kind.own_group, ()) for kind in KINDS]
+    for copy in copies:
+        admin.apply(f"{DEFINITIONS}/{name_of(copy)}", copy)
+    wait_until_served(admin, copies)
 
 
-def _serves(admin: Admin, path: str) -> bool:
-    try:
-        admin.get(path)
-    except Rejected:
-        return False
-    return True
+def _definition_of(kind: Kind[Any]) -> str:
+    return f"{DEFINITIONS}/{kind.plural}.{kind.group}"
 
 
 PROBE = {
@@ -156,22 +144,21 @@ PROBE = {
 
 def with_kubevirts_status(plane: ControlPlane) -> None:
     """Remove the status fields that KubeVirt's definitions of the two kinds do not have."""
-    cluster = Kubectl(plane.kubeconfig)
-    known = {"replicas", "readyReplicas", "labelSelector", "conditions"}
-    for name in ("virtualmachineinstancereplicasets.kubevirt.io", "virtualmachinepools.pool.kubevirt.io"):
-        definition = cluster.json("get", "crd", name)
-        for version in definition["spec"]["versions"]:
-            status = version["schema"]["openAPIV3Schema"]["properties"]["status"]
-            status.pop("default", None)  # KubeVirt's CRDs have no default for the status.
-            for field in set(status["properties"]) - known:
-                del status["properties"][field]
-        cluster("replace", "-f", "-", stdin=definition)
-    body, admin = json.dumps(PROBE).encode(), Admin(plane.kubeconfig)
+    admin = Admin(plane.kubeconfig)
+    for kind in KINDS:
+        assert kind.known_status is not None
+        changed = with_status(admin.get(_definition_of(kind)), kind.known_status)
+        admin.send("PUT", _definition_of(kind), json.dumps(changed).encode(), "application/json")
+    body = json.dumps(PROBE).encode()
     path = "/apis/pool.kubevirt.io/v1beta1/namespaces/default/virtualmachinepools?dryRun=All"
-    eventually(
-        lambda: "status" not in json.loads(admin.send("POST", path, body, "application/json")),
-        what="the new definitions are served",
-    )
+
+    def is_pruned() -> bool:
+        try:
+            return "status" not in json.loads(admin.send("POST", path, body, "application/json"))
+        except Rejected:
+            return False  # while the server changes to the new schema, it says that it shuts down
+
+    eventually(is_pruned, what="the schema of the status is in force")
 
 
 def vmherd(kubeconfig: Path, command: str, *flags: str) -> subprocess.CompletedProcess[str]:

@@ -15,19 +15,7 @@ from typing import Any
 import yaml
 
 from sandbox.processes import free_ports
-from tests.cluster import skip_or_fail
 from tests.controlplane.waits import eventually
-from tests.promtool import find_or_fetch
-
-
-def prometheus_program() -> Path:
-    """The path of the program `prometheus`. If the program is missing, the test is skipped. In CI, the test fails
-    instead.
-    """
-    found = find_or_fetch("prometheus")
-    if found is None:
-        skip_or_fail("prometheus is neither on the PATH nor in the cache, and could not be downloaded")
-    return found
 
 
 class Prometheus:

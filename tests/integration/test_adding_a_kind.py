@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from tests.controlplane.documents import SET_LABELS, VMI_SPEC
 from tests.controlplane.namespace import SetNamespace
 from tests.controlplane.programs import ControllerProcess, controller_process
 from tests.controlplane.waits import eventually
+from tests.programs import finished
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FLOCK = ROOT / "tests" / "examples" / "flock"
@@ -24,9 +24,7 @@ KIND = "VirtualMachineFlock"
 
 
 def run(*arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
-    )
+    done = finished([sys.executable, *arguments], cwd=ROOT, within_s=100)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -8,17 +8,7 @@ import pytest
 
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
-from tests.controlplane.documents import (
-    FINALIZER,
-    claim_document,
-    data_volume_document,
-    finalizers_of,
-    owner_uid,
-    reference_to,
-    uids,
-    vm_document,
-    vm_template,
-)
+from tests.controlplane import documents
 from tests.controlplane.namespace import PoolNamespace, controller_for
 from tests.controlplane.refusals import denied
 from tests.controlplane.waits import eventually, reacts
@@ -31,19 +21,19 @@ MOST_DISRUPTIVE = "vmherd.dev/most-disruptive-action"
 DESCENDING = {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}
 OFFLINE = {"proactive": {"statePreservation": "Offline", **DESCENDING}}
 SLOW = ("example.org/slow",)
-HALTED_WITH_DISK = vm_template(disks=("root",), runStrategy="Halted")
+HALTED_WITH_DISK = documents.vm_template(disks=("root",), runStrategy="Halted")
 
 
 def gone(name: str) -> dict[str, Any]:
     """A VM that does not exist any more, as the owner of its disk."""
-    vm = vm_document(name)
+    vm = documents.vm_document(name)
     return {**vm, "metadata": {**vm["metadata"], "uid": "00000000-0000-0000-0000-000000000000"}}
 
 
 def claim_without_data_volume(pools: PoolNamespace) -> None:
     """CDI can delete a finished DataVolume. Its PersistentVolumeClaim then belongs to the VM."""
-    references = [reference_to(gone("pool-0"))]
-    pools.claims.make(claim_document("root-0", finalizers=SLOW, ownerReferences=references))
+    references = [documents.reference_to(gone("pool-0"))]
+    pools.claims.make(documents.claim_document("root-0", finalizers=SLOW, ownerReferences=references))
 
 
 def whole_disk(pools: PoolNamespace) -> None:
@@ -54,7 +44,7 @@ def whole_disk(pools: PoolNamespace) -> None:
 def test_p3_a_create_waits_for_a_disk_that_the_old_vm_owns_and_this_is_no_failure(
     pools: PoolNamespace, leave: Callable[[PoolNamespace], None]
 ) -> None:
-    pools.make(0, template=vm_template(disks=("root",)))
+    pools.make(0, template=documents.vm_template(disks=("root",)))
     pools.settle()
     leave(pools)
     pools.scale(1)
@@ -87,10 +77,10 @@ def test_p10_without_cdi_claims_are_preserved_and_data_volumes_too_once_they_exi
     pools = without_cdi
     volume = {"name": "claim", "persistentVolumeClaim": {"claimName": "claim"}}
     definition = Path(__file__).parents[2] / "sandbox/crds/cdi.kubevirt.io_datavolumes.yaml"
-    pools.claims.make(claim_document("claim"))
-    pools.make(3, template=vm_template(disks=("root",), volumes=(volume,)), scaleInStrategy=OFFLINE)
+    pools.claims.make(documents.claim_document("claim"))
+    pools.make(3, template=documents.vm_template(disks=("root",), volumes=(volume,)), scaleInStrategy=OFFLINE)
     vms = pools.wait_for_ordinals(0, 1, 2, ready=False)
-    owned = {"metadata": {"ownerReferences": [reference_to(vms["pool-2"], controller=False)]}}
+    owned = {"metadata": {"ownerReferences": [documents.reference_to(vms["pool-2"], controller=False)]}}
     pools.claims.change("claim", owned)
     pools.scale(2)
     pools.wait_for_ordinals(0, 1, ready=False)
@@ -99,12 +89,12 @@ def test_p10_without_cdi_claims_are_preserved_and_data_volumes_too_once_they_exi
 
     pools.kubectl("apply", "-f", str(definition))
     pools.kubectl("wait", "--for=condition=Established", "crd", DATA_VOLUMES)
-    owner = reference_to(vms["pool-1"], controller=False)
-    pools.kubectl.apply(data_volume_document("root-1", ownerReferences=[owner]))
+    owner = documents.reference_to(vms["pool-1"], controller=False)
+    pools.kubectl.apply(documents.data_volume_document("root-1", ownerReferences=[owner]))
     pools.scale(1)
     pools.wait_for_ordinals(0, ready=False)
     assert "ownerReferences" not in pools.data_volumes()["root-1"]["metadata"]
-    assert FINALIZER in finalizers_of(pools.vms.get("pool-0"))
+    assert documents.FINALIZER in documents.finalizers_of(pools.vms.get("pool-0"))
 
 
 def test_p10_a_vm_waits_until_its_disks_are_preserved_even_after_many_refusals(pools: PoolNamespace) -> None:
@@ -116,17 +106,17 @@ def test_p10_a_vm_waits_until_its_disks_are_preserved_even_after_many_refusals(p
         pools.scale(1)
         reacts(lambda: (pools.condition("ReplicaFailure") or {}).get("reason") == "FailedScaleIn")
         pools.settle()
-        assert FINALIZER in finalizers_of(pools.vms.get("pool-1")), "the VM is held"
-        assert owner_uid(pools.data_volumes()["root-1"]) == pools.vms.get("pool-1")["metadata"]["uid"]
+        assert documents.FINALIZER in documents.finalizers_of(pools.vms.get("pool-1")), "the VM is held"
+        assert documents.owner_uid(pools.data_volumes()["root-1"]) == pools.vms.get("pool-1")["metadata"]["uid"]
     pools.wait_for_vms("pool-0", ready=False, within_s=90)
-    assert owner_uid(pools.data_volumes()["root-1"]) == ""
+    assert documents.owner_uid(pools.data_volumes()["root-1"]) == ""
     reacts(lambda: pools.condition("ReplicaFailure") is None)
     pools.settle()
     assert pools.storage() == disks
 
 
 def everything(pools: PoolNamespace) -> list[dict[str, str]]:
-    return [uids(each) for each in (pools.vms(), pools.vmis(), pools.data_volumes(), pools.claims())]
+    return [documents.uids(each) for each in (pools.vms(), pools.vmis(), pools.data_volumes(), pools.claims())]
 
 
 def test_p21_a_size_that_the_disk_cannot_get_holds_the_update(pools: PoolNamespace) -> None:

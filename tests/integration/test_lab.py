@@ -7,7 +7,6 @@ too (R13).
 
 import os
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from tests.controlplane.namespace import Namespace, PoolNamespace, SetNamespace
 from tests.controlplane.waits import eventually
 from tests.integration.metrics_api import MetricsAPI
 from tests.manifests.documents import EXAMPLES, ROOT, load
+from tests.programs import finished
 
 pytestmark = pytest.mark.cluster
 
@@ -44,15 +44,7 @@ class Student(Struct, frozen=True):
             "KUBECONFIG": str(self.kubeconfig),
             "KUBE_EDITOR": editor,
         }
-        done = subprocess.run(
-            ["bash", "-c", command],
-            cwd=self.directory,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        done = finished(["bash", "-c", command], cwd=self.directory, env=environment)
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
         return done.stdout
 
@@ -194,31 +186,6 @@ def test_the_guide_to_pools_from_top_to_bottom(student: Student) -> None:
     after = student.pools.wait_for_ordinals(*range(6), name="vm-pool-cirros")
     assert after["vm-pool-cirros-0"]["metadata"]["uid"] == before["vm-pool-cirros-0"]["metadata"]["uid"]
     assert "ownerReferences" not in after["vm-pool-cirros-0"]["metadata"]
-
-
-@pytest.mark.parametrize(
-    ("machines", "service"),
-    [
-        ("replicaset-v1-vmi-ephemeral", "service-vmiservice"),
-        ("pool-v1alpha1-vm-pool-cirros", "service-vm-pool-cirros-ssh"),
-    ],
-    ids=["vmirs", "vmpool"],
-)
-def test_the_service_of_a_guide_leads_to_the_pods_of_all_its_vmis(
-    machines: str, service: str, student: Student
-) -> None:
-    student.file("machines.yaml", example(machines))
-    student.file("service.yaml", example(service))
-    student("kubectl create -f machines.yaml -f service.yaml --namespace=$USER")
-    [made] = student.pools.kubectl.json("get", "services")["items"]
-    selector = ",".join(f"{key}={value}" for key, value in made["spec"]["selector"].items())
-    wanted = yaml.safe_load(example(machines))["spec"]["replicas"]
-
-    def behind_it() -> list[str]:
-        pods = student.pools.kubectl("get", "pods", f"--selector={selector}", "--output=name").stdout.split()
-        return pods if len(pods) == wanted else []
-
-    eventually(behind_it, what=f"{wanted} Pods behind the Service")
 
 
 REPLICASETS = [path for path in EXAMPLES if path.stem.startswith("replicaset-")]

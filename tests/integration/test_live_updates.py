@@ -1,6 +1,8 @@
 """P13 and P21 on the real API server: with `vmRolloutStrategy: LiveUpdate`, running VMs of a pool keep their VMIs."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,10 +10,10 @@ import pytest
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl, running_plane
-from tests.controlplane.documents import vm_template
+from tests.controlplane.documents import Document, vm_template
 from tests.controlplane.namespace import PoolNamespace, new_pool_namespace
 from tests.controlplane.programs import ControllerProcess, controller_process, simulator
-from tests.controlplane.waits import eventually
+from tests.controlplane.waits import eventually, reacts
 from tests.integration.kubevirt_installation import KubeVirtInstallation
 
 pytestmark = pytest.mark.cluster
@@ -29,23 +31,30 @@ KUBEVIRT = {
 MASQUERADE = {"interfaces": [{"name": "default", "masquerade": {}}]}
 
 
-@pytest.fixture(scope="module")
-def live_plane(
-    control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[ControlPlane, ControllerProcess]]:
-    """A cluster with a KubeVirt that changes running VMs, with nodes, and with a controller."""
-    with running_plane(control_plane_binaries) as plane, simulator(plane, "--webhooks", "--launchers"):
+Planes = Iterator[tuple[ControlPlane, ControllerProcess]]
+
+
+@contextmanager
+def plane_with(kubevirt: Document, binaries: Binaries, directory: Path, *flags: str) -> Planes:
+    """A cluster with this KubeVirt, with nodes, and with a controller."""
+    own = ("--mode", "standalone", "--no-leader-elect", *flags)
+    with running_plane(binaries) as plane, simulator(plane, "--webhooks", "--launchers"):
         KubeVirtInstallation(plane).define()
-        Kubectl(plane.kubeconfig, "default").apply(KUBEVIRT)
-        directory = tmp_path_factory.mktemp("controller")
-        with controller_process(plane.kubeconfig, directory, "--mode", "standalone", "--no-leader-elect") as program:
+        Kubectl(plane.kubeconfig, "default").apply(kubevirt)
+        with controller_process(plane.kubeconfig, directory, *own) as program:
             yield plane, program
+
+
+@pytest.fixture(scope="module")
+def live_plane(control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Planes:
+    """A cluster with a KubeVirt that changes running VMs."""
+    with plane_with(KUBEVIRT, control_plane_binaries, tmp_path_factory.mktemp("controller")) as both:
+        yield both
 
 
 @pytest.fixture
 def pools(live_plane: tuple[ControlPlane, ControllerProcess]) -> Iterator[PoolNamespace]:
-    plane, program = live_plane
-    with new_pool_namespace(plane, program) as namespace:
+    with new_pool_namespace(*live_plane) as namespace:
         yield namespace
 
 
@@ -98,22 +107,16 @@ def test_p13_running_vms_get_sockets_and_memory_one_after_the_other_and_keep_the
 
 
 @pytest.fixture(scope="module")
-def default_plane(
-    control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[ControlPlane, ControllerProcess]]:
+def default_plane(control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Planes:
     """A cluster with KubeVirt's default: it starts no migration. The controller may."""
-    flags = ("--mode", "standalone", "--no-leader-elect", "--migrations")
-    with running_plane(control_plane_binaries) as plane, simulator(plane, "--webhooks", "--launchers"):
-        KubeVirtInstallation(plane).define()
-        Kubectl(plane.kubeconfig, "default").apply(KUBEVIRT | {"spec": {}})
-        with controller_process(plane.kubeconfig, tmp_path_factory.mktemp("controller"), *flags) as program:
-            yield plane, program
+    directory = tmp_path_factory.mktemp("controller")
+    with plane_with(KUBEVIRT | {"spec": {}}, control_plane_binaries, directory, "--migrations") as both:
+        yield both
 
 
 @pytest.fixture
 def by_default(default_plane: tuple[ControlPlane, ControllerProcess]) -> Iterator[PoolNamespace]:
-    plane, program = default_plane
-    with new_pool_namespace(plane, program) as namespace:
+    with new_pool_namespace(*default_plane) as namespace:
         yield namespace
 
 
@@ -150,3 +153,61 @@ def test_p13_running_vms_get_a_volume_and_keep_their_instances(pools: PoolNamesp
     assert uids(pools) == before
     pools.settle()
     assert not pools.deleted()
+
+
+@pytest.fixture
+def uncontrolled(control_plane_binaries: Binaries) -> Iterator[PoolNamespace]:
+    with running_plane(control_plane_binaries) as plane, simulator(plane, "--webhooks", "--launchers"):
+        KubeVirtInstallation(plane).define()
+        Kubectl(plane.kubeconfig, "default").apply(KUBEVIRT)
+        with new_pool_namespace(plane) as namespace:
+            yield namespace
+
+
+def generations(pools: PoolNamespace) -> dict[str, int]:
+    """How often each VM has got a spec."""
+    return {name: vm["metadata"]["generation"] for name, vm in pools.vms().items()}
+
+
+def test_p21_the_cap_live_tries_a_change_with_one_vm_and_forgets_nothing_in_a_restart(
+    uncontrolled: PoolNamespace, tmp_path: Path
+) -> None:
+    """KubeVirt asks for a restart of one VM. The VM gets its old spec back, and also the next controller tries no other
+    VM with the same template.
+    """
+    volume = {"name": "more", "persistentVolumeClaim": {"claimName": "more"}}
+    new = template(volumes=[volume])
+    new["spec"]["template"]["spec"]["domain"]["devices"] = MASQUERADE | {"disks": [{"name": "more", "disk": {}}]}
+    with controlled(uncontrolled, tmp_path) as program:
+        before = made(uncontrolled, **{"vmherd.dev/most-disruptive-action": "live"})
+        first, specs = generations(uncontrolled), {name: vm["spec"] for name, vm in uncontrolled.vms().items()}
+        uncontrolled.change_template(new)
+        [scout] = eventually(
+            lambda: [name for name, vm in uncontrolled.vms().items() if has_volumes(vm)], what="one VM is tried"
+        )
+        program.kill()
+    with controlled(uncontrolled, tmp_path):
+        eventually(lambda: "needs a restart" in uncontrolled.status().get("problem", ""), what="the update is held")
+        reacts(lambda: not any(map(asks_for_restart, uncontrolled.vms().values())), what="KubeVirt asks no more")
+        uncontrolled.settle()
+    with controlled(uncontrolled, tmp_path):
+        uncontrolled.settle()
+        assert f"KubeVirt asked for it when {scout} had the change" in uncontrolled.status()["problem"]
+    assert {name: vm["spec"] for name, vm in uncontrolled.vms().items()} == specs
+    assert generations(uncontrolled) == first | {scout: first[scout] + 2}
+    assert uids(uncontrolled) == before
+
+
+@contextmanager
+def controlled(pools: PoolNamespace, directory: Path) -> Iterator[ControllerProcess]:
+    flags = ("--mode", "standalone", "--no-leader-elect")
+    with controller_process(pools.plane.kubeconfig, directory, *flags) as pools.controller:
+        yield pools.controller
+
+
+def has_volumes(vm: dict[str, Any]) -> bool:
+    return bool(vm["spec"]["template"]["spec"].get("volumes"))
+
+
+def asks_for_restart(vm: dict[str, Any]) -> bool:
+    return any(each["type"] == "RestartRequired" for each in vm["status"].get("conditions", []))

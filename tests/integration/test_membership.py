@@ -8,15 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.controlplane.documents import (
-    HOLD,
-    REVISION,
-    finalizers_of,
-    owner_uid,
-    reference_to,
-    uids,
-    vm_template,
-)
+from tests.controlplane import documents
 from tests.controlplane.namespace import Namespace, PoolNamespace, SetNamespace, controller_for
 from tests.controlplane.programs import ControllerProcess
 from tests.controlplane.waits import eventually, reacts
@@ -28,7 +20,7 @@ pytestmark = pytest.mark.cluster
 
 NOT_OURS = "kubevirt.io/virtualMachineControllerFinalize"
 KEEPS_DISKS = {"proactive": {"statePreservation": "Offline"}}
-HALTED = vm_template(runStrategy="Halted")
+HALTED = documents.vm_template(runStrategy="Halted")
 POOLS = "virtualmachinepools"
 
 
@@ -38,7 +30,7 @@ def test_p2_a_vm_that_left_its_pool_can_be_deleted_after_the_pool(pools: PoolNam
     pools.vms.change("pool-0", {"metadata": {"ownerReferences": None}})
     pools.delete()
     pools.wait_for_ordinals(0)
-    assert finalizers_of(pools.vms.get("pool-0")) == [NOT_OURS]
+    assert documents.finalizers_of(pools.vms.get("pool-0")) == [NOT_OURS]
     pools.kubectl("delete", "vm", "pool-0", "--timeout=60s")
 
 
@@ -48,9 +40,12 @@ def test_p4_orphans_are_not_replaced_while_the_cache_still_shows_their_pool(
     pools = idle_namespace.pools
     pools.make(2, template=HALTED)
     pools.wait_until_updated(2)
+    pools.settle()
     held = proxy.add(Rule(Match("watch", POOLS), HoldWatch(), times=None))
     pools.delete(cascade="orphan", wait=False)
-    eventually(lambda: not any(map(owner_uid, pools.vms().values())), within_s=20, what="the VMs have no owner")
+    eventually(
+        lambda: not any(map(documents.owner_uid, pools.vms().values())), within_s=20, what="the VMs have no owner"
+    )
     reacts(lambda: pools.requests("get", resource=POOLS), what="the controller reads the pool before it creates")
     assert proxied.working
     proxy.remove(held)
@@ -74,14 +69,14 @@ def test_r17_p11_a_revision_stores_the_template_survives_scaling_and_goes_with_i
     [(name, revision)] = owner.revisions().items()
     [vmi, _] = owner.vmis().values()
     if isinstance(owner, PoolNamespace):
-        assert name == vmi["metadata"]["labels"][REVISION] == f"pool-{made['metadata']['generation']}"
+        assert name == vmi["metadata"]["labels"][documents.REVISION] == f"pool-{made['metadata']['generation']}"
         assert revision["data"] == made["spec"]
     else:
         hashed = vmi["metadata"]["labels"][HASH]
         assert (name, revision["metadata"]["labels"]) == (f"herd-{hashed}", {HASH: hashed})
         assert revision["data"] == {"template": made["spec"]["template"]}
     assert revision["revision"] == made["metadata"]["generation"]
-    assert revision["metadata"]["ownerReferences"] == [reference_to(made, block=True)]
+    assert revision["metadata"]["ownerReferences"] == [documents.reference_to(made, block=True)]
     assert owner.status()["currentRevision"] in name
     for replicas in (4, 0, 1):
         owner.scale(replicas)
@@ -117,7 +112,7 @@ KUBEVIRTS = "kubevirt.io/virtualMachineControllerFinalize"
 def test_p6_orphans_stay_without_the_pools_finalizer_and_can_be_deleted(pools: PoolNamespace) -> None:
     # The garbage collector patches the revisions. The server then rewrites their data and compares the bytes.
     odd = {"z": [2.50, 1e22, 0.1, {}], "a": "<é & \u2028>", "none": {"list": []}}
-    template = vm_template(disks=("root",), alsoUnknown=odd)
+    template = documents.vm_template(disks=("root",), alsoUnknown=odd)
     template["metadata"]["annotations"] = {"note": "<é & \u2028 \u0001\t\f>", "another": ""}
     selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["pool", "farm"]}]}
     pools.make(3, template=template, selector=selector, scaleInStrategy={"opportunistic": {}})
@@ -127,15 +122,15 @@ def test_p6_orphans_stay_without_the_pools_finalizer_and_can_be_deleted(pools: P
     assert not pools.exists()
     pools.settle()
     vms = pools.wait_for_ordinals(0, 1, 2)
-    assert uids(vms) == uids(before)
+    assert documents.uids(vms) == documents.uids(before)
     assert [vm["metadata"].get("ownerReferences") for vm in vms.values()] == [None] * 3
-    assert {name: finalizers_of(vm) for name, vm in vms.items()} == {
+    assert {name: documents.finalizers_of(vm) for name, vm in vms.items()} == {
         "pool-0": [KUBEVIRTS],
         "pool-1": [KUBEVIRTS],
-        "pool-2": [KUBEVIRTS, HOLD],
+        "pool-2": [KUBEVIRTS, documents.HOLD],
     }
-    owners = {owner_uid(volume) for volume in pools.data_volumes().values()}
-    assert owners == set(uids(vms).values()), "their disks are still their own"
+    owners = {documents.owner_uid(volume) for volume in pools.data_volumes().values()}
+    assert owners == set(documents.uids(vms).values()), "their disks are still their own"
     assert {each.resource for each in pools.requests("delete")} <= {"controllerrevisions"}
     assert pools.revisions() == {}, "no revision stays without an owner"
     pools.kubectl("delete", "vm", "pool-0", "pool-1", "--timeout=60s")

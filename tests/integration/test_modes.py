@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from controller.preflight.permissions import check_permissions, permissions_needed
+from controller.takeover import hyperconverged
 from sandbox.admin import Admin, Rejected
 from sandbox.controlplane import ControlPlane
 from tests.cluster import new_namespace
-from tests.controller.takeover.test_hyperconverged import ANNOTATION, operated
+from tests.controller.takeover.test_hyperconverged import operated
 from tests.controlplane.documents import open_definition
 from tests.controlplane.namespace import SetNamespace
 from tests.controlplane.programs import ControllerProcess, controller_process
@@ -157,7 +158,7 @@ class Managed:
 
     def manage(self, steps: str) -> None:
         """Create the HyperConverged object with this annotation. It becomes the owner of the KubeVirt object."""
-        metadata = {"name": NAME, "annotations": {ANNOTATION: steps, "other": "kept"}}
+        metadata = {"name": NAME, "annotations": {hyperconverged.ANNOTATION: steps, "other": "kept"}}
         self.kubectl.apply({"apiVersion": "hco.kubevirt.io/v1", "kind": "HyperConverged", "metadata": metadata})
         uid = self.kubectl.json("get", HCO, NAME)["metadata"]["uid"]
         # Older operators wrote this version into the reference.
@@ -170,12 +171,12 @@ class Managed:
         return found
 
     def steps(self) -> Any:
-        return json.loads(self.annotations()[ANNOTATION])
+        return json.loads(self.annotations()[hyperconverged.ANNOTATION])
 
     def operate(self) -> None:
         """Write the spec that the operator writes, as a replacement of the whole spec."""
         found = self.kubectl.json("get", "kubevirts.kubevirt.io", "kubevirt")
-        steps = self.annotations().get(ANNOTATION)
+        steps = self.annotations().get(hyperconverged.ANNOTATION)
         self.kubectl("replace", "-f", "-", stdin={**found, "spec": operated(json.loads(steps) if steps else [])})
 
     def _change(self, kind: str, name: str, change: dict[str, Any]) -> None:

@@ -5,11 +5,14 @@ import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from itertools import cycle
 from pathlib import Path
 
 import pytest
 
+from controller.leaderelection.lease import SECOND_WRITER
 from sandbox.audit import AuditRecord, read_records
+from tests.cluster import Kubectl
 from tests.controlplane.namespace import SetNamespace
 from tests.controlplane.programs import ControllerProcess, controller_process
 from tests.controlplane.waits import eventually
@@ -101,6 +104,38 @@ def test_a_leader_outside_the_cluster_stops_writing_after_a_leader_in_a_pod_begi
             assert laptop.working
         # Each later controller outside the cluster would wait for the end of a lease that is not released.
         assert laptop.stop() == 0
+
+
+def test_two_processes_that_do_not_see_each_others_lease_find_each_other_by_their_writes(
+    idle_namespace: SetNamespace, tmp_path: Path
+) -> None:
+    """One leads with a lease, and the other needs none. Both go on, and the lease tells `kubectl vmherd why`."""
+    plane, names = idle_namespace.plane, ("first", "second")
+    for name in names:
+        (tmp_path / name).mkdir()
+    with (
+        controller_process(plane, tmp_path / names[0], *SHORT_LEASE) as leader,
+        controller_process(plane, tmp_path / names[1], "--no-leader-elect") as other,
+    ):
+        counts = cycle((1, 2))
+        idle_namespace.make(3)
+
+        def named() -> bool:
+            idle_namespace.scale(next(counts))
+            return "another vmherd, " in leader.health("readyz")[1]
+
+        eventually(named, within_s=90, what="the other process is found")
+        assert leader.lines(msg="vmherd does not work alone, because another controller works on the same objects")
+        leases = Kubectl(plane.kubeconfig, "vmherd-system")
+
+        def noted() -> bool:
+            return "another vmherd, " in leases.json("get", "lease", "vmherd")["metadata"]["annotations"].get(
+                SECOND_WRITER, ""
+            )
+
+        eventually(noted, what="the lease names it after its next renewal")
+        assert leader.working
+        assert other.working
 
 
 def test_p30_after_the_start_one_line_and_a_metric_show_the_sets_over_a_limit(

@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import skip_or_fail
 from tests.controlplane.documents import BEHAVIOR, POOL_LABELS, READY_AFTER, vm_template
-from tests.controlplane.namespace import PoolNamespace
+from tests.controlplane.namespace import Namespace, PoolNamespace
+from tests.controlplane.refusals import allow
 from tests.controlplane.waits import eventually
 from tests.controlplane.watch import watched
-from tests.helm import Helm
+from tests.helm import Helm, helm_or_skip
 from tests.kstatus import kstatus_of
-from tools.chart.helm import HelmMissing, find_helm
 
 pytestmark = pytest.mark.cluster
 
 DEADLINE = {"vmherd.dev/progress-deadline-seconds": "4"}
 BAD_IMAGE = {BEHAVIOR: "image-error", READY_AFTER: "100ms"}
+AT_REST = {("Available", "True"), ("Progressing", "True")}
 SLOW = {READY_AFTER: "1s"}
 
 
@@ -43,7 +43,24 @@ def test_p17_kstatus_never_takes_an_unfinished_pool_for_current(pools: PoolNames
     assert {"InProgress", "Current"} == set(statuses)
     unfinished = [each for each in seen.versions if kstatus_of(each).status == "Current" and not is_finished(each)]
     assert unfinished == []
-    assert not any("conditions" in each["status"] for each in seen.versions if kstatus_of(each).status == "Current")
+    told = [each["status"]["conditions"] for each in seen.versions if kstatus_of(each).status == "Current"]
+    assert {(each["type"], each["status"]) for conditions in told for each in conditions} == AT_REST
+
+
+def test_r11_kubectl_waits_for_available_and_for_a_stall(owner: Namespace) -> None:
+    """A wait is not satisfied by the status of an earlier spec: kubectl compares the generation of the status."""
+
+    def wait(condition: str) -> None:
+        owner.kubectl("wait", f"{owner.resource}/{owner.name}", f"--for=condition={condition}", "--timeout=60s")
+
+    owner.make(2, annotations={"vmherd.dev/progress-deadline-seconds": "1"})
+    for replicas in (2, 9):
+        owner.scale(replicas)
+        wait("Available")
+        assert owner.read()["status"]["readyReplicas"] == replicas
+    allow(owner, 9)
+    owner.scale(12)
+    wait("Progressing=false")
 
 
 def chart_of(directory: Path, annotations: dict[str, str]) -> Path:
@@ -72,10 +89,7 @@ def chart_of(directory: Path, annotations: dict[str, str]) -> Path:
 def test_p17_helm_4_waits_for_the_vms_of_a_pool_and_fails_if_the_pool_is_stalled(
     pools: PoolNamespace, tmp_path: Path
 ) -> None:
-    try:
-        find_helm(4)
-    except HelmMissing as error:
-        skip_or_fail(str(error))
+    helm_or_skip(4)
     helm = Helm(4, tmp_path / "home", kubeconfig=pools.plane.kubeconfig, namespace=pools.namespace)
     chart = tmp_path / "web"
     helm("install", "web", str(chart_of(chart, SLOW)), "--wait", "--timeout=60s")

@@ -12,15 +12,7 @@ import pytest
 from tests.controlplane.namespace import SetNamespace
 from tests.controlplane.programs import ControllerProcess, controller_process
 from tests.controlplane.waits import WORK_S, eventually, reacts
-from tests.faults.proxy.actions import (
-    Action,
-    Corrupt,
-    Corruption,
-    CutWatch,
-    FailWatch,
-    HoldWatch,
-    Refuse,
-)
+from tests.faults.proxy import actions
 from tests.faults.proxy.rules import Match, Rule
 from tests.faults.proxy.threads import ThreadedProxy
 
@@ -39,7 +31,7 @@ def test_g3_a_vmi_that_its_user_has_just_detached_is_not_deleted(
     detached, running = idle_namespace.wait_for(2)
     idle_namespace.play(running)
     reacts(lambda: idle_namespace.status().get("readyReplicas") == 1, what="the cache shows which VMI runs")
-    held = proxy.add(Rule(Match("watch", VMIS), HoldWatch(), times=None))
+    held = proxy.add(Rule(Match("watch", VMIS), actions.HoldWatch(), times=None))
     idle_namespace.vmis.change(detached, {"metadata": {"ownerReferences": None, "labels": {"app": "other"}}})
     idle_namespace.scale(1)
     reacts(lambda: idle_namespace.requests("delete"), what="the controller tries to delete the VMI")
@@ -55,7 +47,7 @@ def test_a_leader_whose_pass_is_cut_off_by_the_shutdown_does_not_release_its_lea
 ) -> None:
     flags = ("--shutdown-grace", "1s")
     with controller_process(idle_namespace.plane, tmp_path, *flags, through=proxy.write_kubeconfig) as program:
-        refused = proxy.add(Rule(Match("create", VMIS), Refuse(503, retry_after="9"), times=None))
+        refused = proxy.add(Rule(Match("create", VMIS), actions.Refuse(503, retry_after="9"), times=None))
         idle_namespace.make(1)
         reacts(lambda: proxy.decisions(refused), what="a pass that waits")
         assert program.stop() == 0
@@ -63,11 +55,11 @@ def test_a_leader_whose_pass_is_cut_off_by_the_shutdown_does_not_release_its_lea
         assert not program.lines(msg="released the lease")
 
 
-BROKEN_WATCHES: tuple[Action, ...] = (
-    *(Corrupt(how) for how in get_args(Corruption)),
-    CutWatch(0),
-    CutWatch(1),
-    FailWatch(504, cause="ResourceVersionTooLarge", retry_after_seconds=1),
+BROKEN_WATCHES: tuple[actions.Action, ...] = (
+    *(actions.Corrupt(how) for how in get_args(actions.Corruption)),
+    actions.CutWatch(0),
+    actions.CutWatch(1),
+    actions.FailWatch(504, cause="ResourceVersionTooLarge", retry_after_seconds=1),
 )
 
 

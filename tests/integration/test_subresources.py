@@ -26,7 +26,10 @@ def served(pools: PoolNamespace) -> PoolNamespace:
         return [resource["name"] for resource in found]
 
     names = eventually(listed, what="the subresources are served")
-    assert names == ["virtualmachines/start", "virtualmachines/stop", "virtualmachines/restart"]
+    assert names == [
+        *(f"virtualmachines/{each}" for each in ("start", "stop", "restart")),
+        *(f"virtualmachineinstances/{each}" for each in ("pause", "unpause")),
+    ]
     return pools
 
 

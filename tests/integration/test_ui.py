@@ -74,3 +74,21 @@ def test_the_browser_shows_each_change_without_a_reload(pools: PoolNamespace, br
         pools.make(1)
         eventually(lambda: len(browser.ask(TILES)) == 1, what="the page recovers")
         assert browser.ask("window.stays") is True
+
+
+def test_the_script_adds_a_filter_ages_and_buttons(pools: PoolNamespace, browser: Browser) -> None:
+    pools.make(2)
+    with page(pools) as address:
+        browser.open(address)
+        eventually(lambda: "2/2" in browser.ask(TEXT), what="the pool is ready")
+        eventually(lambda: browser.ask("document.querySelector('input') !== null"), what="the script has run")
+        for text, hidden in (("no such name", True), ("pool", False)):
+            browser.ask(f"Object.assign(document.querySelector('input'), {{value: '{text}'}}).oninput()")
+            assert browser.ask("document.querySelector('tbody tr').hidden") is hidden
+        browser.ask("document.querySelectorAll('th')[1].click()")
+        assert "as of" in browser.ask("document.querySelector('.seen').innerText")
+        browser.ask("document.querySelector('td a').click()")
+        eventually(lambda: len(browser.ask(TILES)) == 2, what="two tiles")
+        titles = browser.ask("[...document.querySelectorAll('.tile button')].map(each => each.title)")
+        assert titles == [f"copy: virtctl console pool-{number} -n {pools.namespace}" for number in (0, 1)]
+        assert browser.ask("document.querySelector('.tile time').innerText").endswith("ago")

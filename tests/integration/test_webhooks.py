@@ -2,9 +2,8 @@
 
 import pytest
 
-from sandbox.admin import Rejected
 from sandbox.controlplane import ControlPlane
-from tests.controlplane.documents import is_ready, vm_template
+from tests.controlplane.documents import is_ready
 from tests.controlplane.namespace import PoolNamespace
 from tests.controlplane.programs import simulator
 from tests.controlplane.waits import eventually
@@ -30,24 +29,6 @@ def test_a_pool_and_a_set_run_behind_the_webhooks_and_nothing_is_updated_for_the
     launched.scale(3)
     eventually(lambda: len(launched.vmis()) == 5)
     assert before.items() <= {name: vmi["metadata"]["uid"] for name, vmi in launched.vmis().items()}.items()
-
-
-def test_a_dry_run_gets_defaults_and_rejections_and_changes_nothing(launched: PoolNamespace) -> None:
-    launched.make_vm("vm", template=vm_template(runStrategy="Halted"))
-    vms = f"/apis/kubevirt.io/v1/namespaces/{launched.namespace}/virtualmachines"
-    before = launched.vms.get("vm")
-    spec = {key: value for key, value in before["spec"].items() if key != "template"}
-    spec["template"] = {"spec": {"domain": {"devices": {}}}}
-    new = {**before, "metadata": {"name": "other"}, "spec": spec}
-    made = launched.ask("POST", f"{vms}?dryRun=All", new)
-    assert made["spec"]["template"]["spec"]["architecture"] == "amd64"
-    with pytest.raises(Rejected, match="Running and RunStrategy are mutually exclusive"):
-        launched.ask("POST", f"{vms}?dryRun=All", {**new, "spec": {**spec, "running": True}})
-    with pytest.raises(Rejected, match='"vm" already exists'):
-        launched.ask("POST", f"{vms}?dryRun=All", {**new, "metadata": {"name": "vm"}})
-    launched.ask("PATCH", f"{vms}/vm?dryRun=All", {"spec": {"runStrategy": "Manual"}})
-    assert launched.vms() == {"vm": launched.vms.get("vm")}
-    assert launched.vms.get("vm")["spec"] == before["spec"]
 
 
 def test_a_simulator_that_stops_leaves_no_webhooks(idle_plane: ControlPlane) -> None:

@@ -1,5 +1,9 @@
-"""The health checks for Argo CD and Flux in manifests/gitops, in the interpreters of these tools."""
+"""The health checks for Argo CD and Flux in manifests/gitops, in the interpreters of these tools: gopher-lua and
+cel-go. The Go module `tools/gitops` pins both.
+"""
 
+import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +11,7 @@ import pytest
 import yaml
 
 from controller.kinds import KINDS
-from tests.gitops import evaluate
+from tests.gomodules import GITOPS, check_or_skip
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "manifests" / "gitops"
 CHECKS = yaml.safe_load((DIRECTORY / "argocd-cm.yaml").read_text())["data"]
@@ -17,6 +21,13 @@ EXPRESSIONS = yaml.safe_load((DIRECTORY / "flux-takeover.yaml").read_text())["sp
 pytestmark = pytest.mark.e2e
 
 PROBLEM = "web-3: ImagePullBackOff, Back-off pulling image"
+
+
+def evaluate(**task: Any) -> Any:
+    """Return the result of a task, which is an `object`, and a script `lua` or an expression `cel`."""
+    program, line = check_or_skip("gitops", GITOPS), json.dumps(task)
+    done = subprocess.run([str(program)], input=line, capture_output=True, text=True, timeout=30, check=True)
+    return json.loads(done.stdout)
 
 
 def pool(status: dict[str, Any] | None, *, paused: bool = False, **metadata: Any) -> dict[str, Any]:
@@ -65,7 +76,7 @@ OBJECTS: dict[str, tuple[dict[str, Any], tuple[str, str], str]] = {
 
 @pytest.mark.parametrize(("item", "expected", "_"), OBJECTS.values(), ids=OBJECTS)
 def test_argo_cd_shows_the_health_of_an_object(item: dict[str, Any], expected: tuple[str, str], _: str) -> None:
-    [found] = evaluate([{"lua": HEALTH, "object": item}])
+    found = evaluate(lua=HEALTH, object=item)
     assert (found["status"], found["message"]) == expected
 
 
@@ -78,7 +89,7 @@ UNREAD = {
 
 @pytest.mark.parametrize(("item", "message"), UNREAD.values(), ids=UNREAD)
 def test_argo_cd_waits_for(item: dict[str, Any], message: str) -> None:
-    assert evaluate([{"lua": HEALTH, "object": item}]) == [{"status": "Progressing", "message": message}]
+    assert evaluate(lua=HEALTH, object=item) == {"status": "Progressing", "message": message}
 
 
 def test_argo_cd_has_a_health_check_for_each_kind_in_each_group() -> None:
@@ -92,8 +103,7 @@ def test_argo_cd_has_a_health_check_for_each_kind_in_each_group() -> None:
 
 def flux_status_of(item: dict[str, Any]) -> str:
     """The status that Flux derives from the expressions. It checks progress first, then failure."""
-    names = ("inProgress", "failed", "current")
-    values = dict(zip(names, evaluate([{"cel": EXPRESSIONS[0][name], "object": item} for name in names]), strict=True))
+    values = {name: evaluate(cel=EXPRESSIONS[0][name], object=item) for name in ("inProgress", "failed", "current")}
     if values["inProgress"] is True:
         return "InProgress"
     return "Failed" if values["failed"] is True else "Current" if values["current"] is True else "InProgress"

@@ -13,6 +13,7 @@ from tests.gomodules import CHECKS, check_or_skip
 from tests.metrics_page import exported
 from tests.monitoring.dashboards import DIRECTORY, Query, dashboards, queries
 from tests.monitoring.queries import filled_in, metrics_in
+from tests.programs import finished
 from tests.promtool import find_or_skip
 
 FILES = sorted(dashboards())
@@ -33,9 +34,7 @@ def test_every_query_is_promql(tmp_path: Path):
     every = QUERIES
     rules = [{"record": f"query:{number}", "expr": filled_in(query.expr)} for number, query in enumerate(every)]
     (tmp_path / "queries.yaml").write_text(json.dumps({"groups": [{"name": "queries", "rules": rules}]}))
-    done = subprocess.run(
-        [promtool, "check", "rules", tmp_path / "queries.yaml"], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = finished([promtool, "check", "rules", tmp_path / "queries.yaml"])
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"SUCCESS: {len(every)} rules found" in done.stdout
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from msgspec import Struct
 
-from tests.cluster import Kubectl, skip_or_fail
+from tests.cluster import Kubectl
 from tests.controlplane.waits import eventually
+from tests.helm import helm_or_skip
 from tests.integration.kubevirt_installation import KubeVirtInstallation, with_kubevirts_status
 from tests.integration.metrics_api import metrics_api
 from tests.integration.test_modes import DEFINITION, HCO, Managed
 from tests.pages.commands import Step, steps_of
 from tests.pages.session import PATH, ROOT, Ports, Session, session
-from tools.chart.helm import HelmMissing, find_helm
 
 pytestmark = [pytest.mark.e2e, pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -34,11 +34,15 @@ ON_A_LAB = [
             "keep-disks",
             "restore-a-backup",
             "run-ci-jobs",
+            "claim-a-vm",
+            "keep-vms-on-standby",
+            "sandboxes-on-vms",
             "drain-vms",
             "limit-evictions",
             "survive-a-lost-node",
             "name-each-vm",
             "spread-over-nodes",
+            "golden-images",
             "autoscale-on-a-queue",
             "working-hours",
             "gitops",
@@ -106,13 +110,9 @@ def clean(lab: Lab) -> Iterator[Lab]:
 @pytest.fixture
 def helm(tmp_path: Path) -> dict[str, str]:
     """The variable PATH, with a directory that has Helm."""
-    try:
-        program = find_helm(4)
-    except HelmMissing as error:
-        skip_or_fail(str(error))
     folder = tmp_path / "programs"
     folder.mkdir()
-    (folder / "helm").symlink_to(program)
+    (folder / "helm").symlink_to(helm_or_skip(4))
     return {"PATH": f"{folder}:{PATH}"}
 
 

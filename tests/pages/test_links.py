@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests import environments
 from tests.browser import running_browser
 from tests.cluster import skip_or_fail
 from tests.controlplane.waits import eventually
+from tests.environments import python_or_skip
 from tests.pages.links import anchors_of, broken_links, links_of
 from tests.pages.session import ROOT
 from tools import site
@@ -54,6 +54,13 @@ def test_the_readme_leads_to_the_index() -> None:
 
 
 PROJECT = read_project(ROOT)
+COPIES = "[...document.querySelectorAll('code[data-copy]')].map(each => each.dataset.copy)"
+COPIED = {
+    "how-to/spread-over-nodes": "kubectl apply -f docs/examples/web.yaml\nkubectl vmherd rollout status vmpool/web\n"
+    "cat > ~/spread.yaml <<'END'\nspec:\n  virtualMachineTemplate:",
+    "sandbox": "virtctl restart vm-pool-web-0\nkubectl replace --raw /apis/",
+}
+"""For each page, what the copy button copies from one of its blocks: commands without their output."""
 
 
 def test_a_link_that_leaves_the_pages_leads_to_the_repository(tmp_path: Path) -> None:
@@ -79,10 +86,7 @@ def test_the_site_is_built_and_a_broken_link_is_an_error(
 ) -> None:
     if shutil.which("npm") is None:
         skip_or_fail("npm is missing: apt-get install npm")
-    try:
-        python = str(environments.find_or_install("docs", ROOT / ".ci" / "requirements-docs.txt"))
-    except environments.EnvironmentMissing as error:
-        skip_or_fail(str(error))
+    python = str(python_or_skip("docs"))
     root = tmp_path / "root"
     shutil.copytree(ROOT / "docs", root / "docs")
     for name in ("pyproject.toml", "zensical.toml", "charts/icon.svg"):
@@ -99,6 +103,13 @@ def test_the_site_is_built_and_a_broken_link_is_an_error(
     with running_browser(tmp_path) as browser:
         browser.open((built / "architecture" / "index.html").as_uri())
         eventually(lambda: browser.ask(drawn), what="the diagram is drawn without another server")
+        for page, begin in COPIED.items():
+            browser.open((built / page / "index.html").as_uri())
+            eventually(
+                lambda begin=begin: any(each.startswith(begin) for each in browser.ask(COPIES) or ()),
+                what=f"{page} has commands to copy",
+            )
+            assert not any("/web created" in each for each in browser.ask(COPIES))
     [version] = json.loads((tmp_path / "site" / "versions.json").read_text())
     assert version["version"] == PROJECT.version
     assert "images/ui-pool.png" in (built / "plugin" / "index.html").read_text()

@@ -10,12 +10,21 @@ import pytest
 
 from controller.events.event import EVENTS
 from controller.kinds import POOLS, REPLICA_SETS
-from controller.kubevirt.resources import CONTROLLER_REVISIONS, DISRUPTION_BUDGETS, SERVICES, VMIS, VMS
+from controller.kubevirt.resources import (
+    CONTROLLER_REVISIONS,
+    DATA_VOLUMES,
+    DISRUPTION_BUDGETS,
+    PVCS,
+    SERVICES,
+    VMIS,
+    VMS,
+)
 from controller.leaderelection.lease import LEASES
 from controller.takeover.virt_controller import DEPLOYMENTS, KUBEVIRTS, VIRT_CONTROLLER
 from informers.errors import ApiError, Forbidden
 from informers.meta import ObjectKey
 from informers.resource import Resource
+from plugin.claim_secrets import SECRETS
 from plugin.cli import main
 from plugin.connection import Session
 from plugin.flags import Flags
@@ -48,11 +57,14 @@ class Cluster:
                 VMIS,
                 CONTROLLER_REVISIONS,
                 DISRUPTION_BUDGETS,
+                PVCS,
+                DATA_VOLUMES,
                 LEASES,
                 KUBEVIRTS,
                 DEPLOYMENTS,
                 SERVICES,
                 EVENTS,
+                SECRETS,
             ),
             has_status=(POOL, SET),
             latency_s=0,

@@ -41,6 +41,16 @@ def pool_at_rest(cluster: Cluster, number: int = 2, **fields: Any) -> None:
     cluster.put_pool(pool, vms, [pool_builders.vmi(vm) for vm in vms], revisions)
 
 
+def large_pool(cluster: Cluster, number: int = 200, *, sick: int = 6, name: str = "web", **broken: Any) -> None:
+    """A pool whose last VMs are sick."""
+    pool = pool_builders.pool(name, uid=f"uid-of-{name}", replicas=number)
+    broken = {"ready": False, "printable": "ErrorUnschedulable", "ready_for_s": 60, **broken}
+    vms = pool_builders.vms(pool, *range(number - sick), revision=f"{name}-1")
+    lost = pool_builders.vms(pool, *range(number - sick, number), revision=f"{name}-1", **broken)
+    revisions = [pool_builders.revision(pool, f"{name}-1")]
+    cluster.put_pool(pool, [*vms, *lost], [pool_builders.vmi(vm) for vm in vms], revisions)
+
+
 def replica_set(cluster: Cluster, *, outdated: int = 0, updated: int = 0, rolls: bool = True, **fields: Any) -> None:
     """A set with ready VMIs of its template, and with ready VMIs of an older template."""
     annotations = {ROLLING_UPDATE: "maxUnavailable=1"} if rolls else None

@@ -11,15 +11,16 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from controller.events.event import EVENTS
-from controller.kubevirt.annotations import POOL_FINALIZER, ROLLING_UPDATE, TEMPLATE_HASH
+from controller.kubevirt.annotations import HISTORY, POOL_FINALIZER, ROLLING_UPDATE, TEMPLATE_HASH
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
+from controller.replicas.history import Fact, encode_history, fact
 from controller.runtime.reconciler import WARNED
 from controller.takeover.virt_controller import DEPLOYMENTS, VIRT_CONTROLLER
 from informers.errors import StatusError
 from informers.meta import ObjectKey
 from tests import builders, pool_builders
-from tests.builders import NOW
+from tests.builders import NOW, seconds_ago
 from tests.fakes.rules import wire
 from tests.plugin import herds, states
 from tests.plugin.cluster import POOL, SET, Cluster
@@ -168,7 +169,7 @@ def pool_whose_finalizer_stays(cluster: Cluster) -> None:
     cluster.server.fault_for = lambda each: down if each.verb == "patch" and each.resource is POOL else None
 
 
-def recorded_pool(cluster: Cluster, *, has_new_image: bool = False) -> None:
+def recorded_pool(cluster: Cluster, *, has_new_image: bool = False, has_leader: bool = False) -> None:
     """A pool that KubeVirt's controller wrote, with its revision and two VMs. Its status does not count updates."""
     recorded = json.loads(RECORDING.read_text())
     cluster.namespace = "demo"
@@ -185,11 +186,8 @@ def recorded_pool(cluster: Cluster, *, has_new_image: bool = False) -> None:
         template = {"spec": {"template": {"spec": {"volumes": volumes}}}}
         patch = {"spec": {"virtualMachineTemplate": template}, "metadata": {"generation": 2}}
         cluster.server.change(POOL, ObjectKey("demo", "web"), patch)
-
-
-def recorded_pool_and_leader(cluster: Cluster) -> None:
-    recorded_pool(cluster, has_new_image=True)
-    states.lease(cluster)
+    if has_leader:
+        states.lease(cluster)
 
 
 def pool_with_other_disks_before(
@@ -216,12 +214,20 @@ def set_while_virt_controller_restarts(cluster: Cluster) -> None:
     cluster.server.change(DEPLOYMENTS, deployment, {"status": {"updatedReplicas": 1}})
 
 
-def server_with_an_error(cluster: Cluster) -> None:
-    cluster.answer_with(StatusError("etcd is down", code=500, reason="InternalError"))
-
-
 OFFLINE: Final = {"scaleInStrategy": {"proactive": {"statePreservation": "Offline"}}}
 RECORDING: Final = Path(__file__).parents[1] / "recordings" / "kubevirt-pool-revision.json"
+
+
+def pool_with_a_history(cluster: Cluster) -> None:
+    """A pool that was scaled and updated. A VM was healed twice since then."""
+    facts = (
+        fact(seconds_ago(7200), "Scaled", "from 3 to 2, by kube-controller-manager"),
+        fact(seconds_ago(900), "RolledOut", "no VM is older than web-2"),
+        Fact(seconds_ago(400), "SuccessfulDelete", "Deleted VM web-1: healing: not ready for 5m", 2, seconds_ago(90)),
+    )
+    herds.pool_at_rest(cluster, annotations={HISTORY: encode_history(facts)})
+    cluster.put(POOL, pool_builders.pool("api", uid="uid-api", annotations={HISTORY: "rubbish"}))
+
 
 SCENES: Final[Mapping[str, Setup]] = {
     "list": both,
@@ -256,6 +262,7 @@ SCENES: Final[Mapping[str, Setup]] = {
     "protect": both,
     "remove": both,
     "membership": both,
+    "history": pool_with_a_history,
     "scale": herds.pool_at_rest,
     "scale-preview": pool_with_marks,
     "scale-without-disks": partial(pool_with_marks, scaleInStrategy=None),
@@ -272,13 +279,14 @@ SCENES: Final[Mapping[str, Setup]] = {
     "list-no-type": without(both, "virtualmachineinstancereplicasets", "virtualmachinepools"),
     "plan": changed_pool(spec={"replicas": 3}),
     "plan-at-rest": both,
-    "plan-new-disks": states.pool_new_disks,
-    "plan-growing-disks": states.pool_growing_disks,
-    "plan-keeps-disks": states.pool_keeps_disks,
-    "plan-protected": states.pool_protected_from_new_disks,
+    "plan-new-disks": states.pool_with_new_disks,
+    "plan-growing-disks": states.POOLS["growing-disks"],
+    "plan-keeps-disks": states.POOLS["keeps-disks"],
+    "plan-protected": states.POOLS["protected-from-new-disks"],
     "plan-many-disks": partial(states.pool_with_new_disks, replicas=12),
     "data": herds.pool_in_update,
     "why-without-kubevirts": without(behind_kubevirt(herds.pool_at_rest), "kubevirts"),
+    "several": both,
     "status": both,
     "status-unmanaged": partial(herds.pool_in_update, updateStrategy={"unmanaged": {}}),
     "status-not-observed": changed_pool(status={"observedGeneration": 1}),
@@ -293,7 +301,9 @@ SCENES: Final[Mapping[str, Setup]] = {
     "scale-unmanaged": partial(herds.pool_at_rest, scaleInStrategy={"unmanaged": {}}),
     "recorded": recorded_pool,
     "recorded-new-image": partial(recorded_pool, has_new_image=True),
-    "recorded-loops-stopped": behind_kubevirt(recorded_pool_and_leader, "--pool-controller-threads=0"),
+    "recorded-loops-stopped": behind_kubevirt(
+        partial(recorded_pool, has_new_image=True, has_leader=True), "--pool-controller-threads=0"
+    ),
     "recorded-behind-kubevirt": behind_kubevirt(partial(recorded_pool, has_new_image=True)),
     "undo-keeps-disks": partial(pool_with_other_disks_before, storage_class="slow", **OFFLINE),
     "undo-smaller-disks": partial(pool_with_other_disks_before, size="500Mi"),
@@ -308,6 +318,8 @@ SCENES: Final[Mapping[str, Setup]] = {
     "status-without-kubevirts": without(
         behind_kubevirt(partial(herds.replica_set, outdated=1, updated=1)), "kubevirts"
     ),
-    "error-of-the-server": server_with_an_error,
+    "error-of-the-server": lambda cluster: cluster.answer_with(
+        StatusError("etcd is down", code=500, reason="InternalError")
+    ),
 }
 """For each scene, a function that fills the cluster. The golden file of the scene has the commands."""

@@ -1,6 +1,6 @@
 """Pools and sets in each state that `tree` and `why` explain. Each state is a function that fills a cluster."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
@@ -9,24 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from controller.config.settings import Config, published
-from controller.kubevirt.annotations import (
-    BUSY_UNTIL,
-    DRAIN_SECONDS,
-    DRAINING,
-    HEALED,
-    MAX_UNHEALTHY,
-    MIN_READY,
-    PARTITION,
-    POOL_FINALIZER,
-    PROTECT,
-    REPLACE_UNREADY_AFTER,
-    ROLLING_UPDATE,
-    SUBSTITUTE,
-    SUBSTITUTE_LOST_AFTER,
-    TAKEOVER,
-    TAKEOVER_HELD,
-    TEMPLATE_HASH,
-)
+from controller.kubevirt import annotations as names
 from controller.kubevirt.resources import VMIS, VMS
 from controller.leaderelection.lease import LEASES, SETTINGS
 from controller.replicaset.back_off import annotation_of
@@ -65,17 +48,12 @@ def failure(message: str, *, reason: str, since_s: float) -> dict[str, Any]:
     return {"conditions": [{**condition, "lastTransitionTime": wire(seconds_ago(since_s))}]}
 
 
-def pool_rollout(cluster: Cluster) -> None:
-    herds.pool_in_update(cluster, maxUnavailable="25%", autohealing={})
-
-
-def pool_stalled(cluster: Cluster) -> None:
-    herds.pool_in_update(cluster, stalled=True)
+pool_rollout: Final = partial(herds.pool_in_update, maxUnavailable="25%", autohealing={})
 
 
 def pool_becomes_available(cluster: Cluster) -> None:
     """An update that waits until its first VM has been ready for two minutes."""
-    herds.pool_in_update(cluster, annotations={MIN_READY: "120"})
+    herds.pool_in_update(cluster, annotations={names.MIN_READY: "120"})
     label = {"metadata": {"labels": {"kubevirt.io/vm-pool-revision-name": "web-3"}}}
     ready = [{"type": "Ready", "status": "True", "lastTransitionTime": wire(seconds_ago(50))}]
     for resource in (VMS, VMIS):
@@ -93,18 +71,10 @@ def pool_failing(cluster: Cluster, *, waits_s: float, failures: int, **fields: A
     cluster.put_pool(pool, [*vms, broken], vmis, [pool_builders.revision(pool)])
 
 
-def pool_before_healing(cluster: Cluster) -> None:
-    pool_failing(cluster, waits_s=60, failures=1)
-
-
-def pool_healing(cluster: Cluster) -> None:
-    pool_failing(cluster, waits_s=900, failures=3)
-
-
 def pool_after_healings(cluster: Cluster) -> None:
     """The VM fails again after two healings, so the next healing waits."""
     record = f'{{"1":["uid-of-an-earlier-vm",2,"{wire(seconds_ago(5))}"]}}'
-    pool_failing(cluster, waits_s=4, failures=3, annotations={HEALED: record})
+    pool_failing(cluster, waits_s=4, failures=3, annotations={names.HEALED: record})
 
 
 def pool_quota(cluster: Cluster) -> None:
@@ -128,24 +98,6 @@ def pool_with_new_disks(cluster: Cluster, *, size: str = "1Gi", storage_class: s
     vms = pool_builders.vms(pool, *range(number), annotations=marks)
     revisions = [pool_builders.revision(old, "web-1", number=1), pool_builders.revision(pool, "web-2", number=2)]
     cluster.put_pool(pool, vms, [pool_builders.vmi(vm) for vm in vms], revisions)
-
-
-def pool_new_disks(cluster: Cluster) -> None:
-    pool_with_new_disks(cluster)
-
-
-def pool_growing_disks(cluster: Cluster) -> None:
-    pool_with_new_disks(cluster, size="2Gi", storage_class="fast")
-
-
-def pool_keeps_disks(cluster: Cluster) -> None:
-    """The new template needs new disks, but the pool keeps its disks."""
-    policy = {"proactive": {"statePreservation": "Offline"}}
-    pool_with_new_disks(cluster, scaleInStrategy=policy)
-
-
-def pool_protected_from_new_disks(cluster: Cluster) -> None:
-    pool_with_new_disks(cluster, marks={PROTECT: "True"})
 
 
 def pool_successor_refused(cluster: Cluster) -> None:
@@ -175,13 +127,9 @@ def pool_healing_held(cluster: Cluster, marks: Mapping[str, str] = {}, state: st
     cluster.put_pool(pool, [*vms, bad], [pool_builders.vmi(vm) for vm in vms], [pool_builders.revision(pool)])
 
 
-def pool_protected_from_healing(cluster: Cluster) -> None:
-    pool_healing_held(cluster, {PROTECT: "yes"}, "CrashLoopBackOff")
-
-
 def pool_healing_blocked(cluster: Cluster, *, waits_s: float = 900, failures: int = 3) -> None:
     """Two of three VMs fail, and one may fail."""
-    pool = pool_builders.pool(replicas=3, autohealing={}, annotations={MAX_UNHEALTHY: "1"}, maxUnavailable="100%")
+    pool = pool_builders.pool(replicas=3, autohealing={}, annotations={names.MAX_UNHEALTHY: "1"}, maxUnavailable="100%")
     state = {"ready": False, "printable": "CrashLoopBackOff", "failures": failures, "ready_for_s": waits_s}
     vms = [pool_builders.vm("web-0", owner=pool), *(pool_builders.vm(each, owner=pool, **state) for each in FAILING)]
     cluster.put_pool(pool, vms, [pool_builders.vmi(vms[0])], [pool_builders.revision(pool)])
@@ -195,56 +143,43 @@ def pool_stopped(cluster: Cluster) -> None:
         cluster.server.remove(VMIS, ObjectKey("default", name))
 
 
-def pool_paused(cluster: Cluster) -> None:
-    herds.pool_in_update(cluster, paused=True)
-
-
-def pool_partition(cluster: Cluster) -> None:
-    herds.pool_in_update(cluster, annotations={PARTITION: "3"})
-
-
 def pool_takeover(cluster: Cluster) -> None:
     """KubeVirt is installed, its loops are stopped, and the first update waits for the user."""
     cluster.install_kubevirt("--pool-controller-threads=0", "--rs-controller-threads=0")
     herds.pool_in_update(cluster)
     pool = POOL.decode(msgspec.json.encode(cluster.document(POOL, "web")))
-    mark = f"{TAKEOVER_HELD} 1 {pool_builders.intent_of(pool).template.digest}"
-    change_pool(cluster, metadata={"annotations": {TAKEOVER: mark}})
+    mark = f"{names.TAKEOVER_HELD} 1 {pool_builders.intent_of(pool).template.digest}"
+    change_pool(cluster, metadata={"annotations": {names.TAKEOVER: mark}})
 
 
-def pool_protected(cluster: Cluster) -> None:
+def pool_with_marks(cluster: Cluster, marks: Mapping[str, str]) -> None:
+    """A pool with one VM too many. Each VM has these annotations."""
     pool = pool_builders.pool(replicas=1)
-    vms = pool_builders.vms(pool, 0, 1, annotations={PROTECT: "true"})
-    cluster.put_pool(pool, vms, [pool_builders.vmi(vm) for vm in vms], [pool_builders.revision(pool)])
-
-
-def pool_busy(cluster: Cluster) -> None:
-    pool = pool_builders.pool(replicas=1)
-    vms = pool_builders.vms(pool, 0, 1, annotations={BUSY_UNTIL: "2026-08-01T14:00:00Z"})
+    vms = pool_builders.vms(pool, 0, 1, annotations=marks)
     cluster.put_pool(pool, vms, [pool_builders.vmi(vm) for vm in vms], [pool_builders.revision(pool)])
 
 
 def pool_draining(cluster: Cluster) -> None:
-    pool = pool_builders.pool(replicas=1, annotations={DRAIN_SECONDS: "900"})
-    mark = {DRAINING: "scale-in until 2026-08-01T12:10:00Z of uid-web-1"}
-    over = {BUSY_UNTIL: "2026-08-01T11:59:00Z"}
+    pool = pool_builders.pool(replicas=1, annotations={names.DRAIN_SECONDS: "900"})
+    mark = {names.DRAINING: "scale-in until 2026-08-01T12:10:00Z of uid-web-1"}
+    over = {names.BUSY_UNTIL: "2026-08-01T11:59:00Z"}
     vms = (*pool_builders.vms(pool, 0, annotations=over), *pool_builders.vms(pool, 1, annotations=mark))
     cluster.put_pool(pool, vms, [pool_builders.vmi(vm) for vm in vms], [pool_builders.revision(pool)])
 
 
 def pool_lost(cluster: Cluster) -> None:
     """The node of a VM does not answer, and a substitute does its work."""
-    pool = pool_builders.pool(replicas=2, annotations={SUBSTITUTE_LOST_AFTER: "300"})
+    pool = pool_builders.pool(replicas=2, annotations={names.SUBSTITUTE_LOST_AFTER: "300"})
     lost = pool_builders.vm("web-0", owner=pool, ready=False, ready_for_s=400)
-    vms = (*pool_builders.vms(pool, 1), *pool_builders.vms(pool, 2, annotations={SUBSTITUTE: "true"}))
-    vmis = [pool_builders.vmi(lost, ready=False, ready_for_s=400), *map(pool_builders.vmi, vms)]
+    vms = (*pool_builders.vms(pool, 1), *pool_builders.vms(pool, 2, annotations={names.SUBSTITUTE: "true"}))
+    vmis = [pool_builders.vmi(lost, ready=False, reason=None, ready_for_s=400), *map(pool_builders.vmi, vms)]
     cluster.put_pool(pool, (lost, *vms), vmis, [pool_builders.revision(pool)])
 
 
 def pool_deleted(cluster: Cluster) -> None:
     """A pool that keeps disks is being deleted, and another program's finalizer delays a VM."""
     policy = {"proactive": {"statePreservation": "Offline"}}
-    finalizers = (POOL_FINALIZER, "foregroundDeletion")
+    finalizers = (names.POOL_FINALIZER, "foregroundDeletion")
     pool = pool_builders.pool(replicas=2, deleting=True, finalizers=finalizers, scaleInStrategy=policy)
     held = pool_builders.vm("web-0", owner=pool, deleting=True, finalizers=(pool_builders.OTHER_FINALIZER,))
     cluster.put_pool(pool, [held], [pool_builders.vmi(held)], [pool_builders.revision(pool)])
@@ -262,7 +197,12 @@ def pool_scale_in(cluster: Cluster) -> None:
     change_pool(cluster, spec={"replicas": 2})
 
 
-def replica_set(cluster: Cluster, *vmis: Mapping[str, Any], annotations: Mapping[str, str] = {}, **fields: Any) -> None:
+def replica_set(
+    cluster: Cluster,
+    vmis: Sequence[Mapping[str, Any]] = ({}, {}),
+    annotations: Mapping[str, str] = {},
+    **fields: Any,
+) -> None:
     """A set with a VMI for each mapping. `old` in a mapping gives the VMI an older template."""
     owner = builders.replicaset(**{"replicas": len(vmis), "annotations": dict(annotations) or None, **fields})
     intent = parse_intent(owner)
@@ -270,51 +210,31 @@ def replica_set(cluster: Cluster, *vmis: Mapping[str, Any], annotations: Mapping
     cluster.put(SET, owner)
     for number, each in enumerate(vmis):
         changes = dict(each)
-        labels = {**builders.LABELS, TEMPLATE_HASH: "oldoldoldo" if changes.pop("old", False) else current}
+        labels = {**builders.LABELS, names.TEMPLATE_HASH: "oldoldoldo" if changes.pop("old", False) else current}
         cluster.put(VMIS, builders.vmi(f"test{number}", owner=owner, labels=labels, **changes))
 
 
-ROLLING: Final = {ROLLING_UPDATE: "maxUnavailable=50%"}
+ROLLING: Final = {names.ROLLING_UPDATE: "maxUnavailable=50%"}
 STARTING: Final = {"ready": False, "phase": "Scheduling", "reason": "GuestNotRunning", "age_s": 60, "ready_for_s": 60}
 
 
-def set_rollout(cluster: Cluster) -> None:
-    replica_set(cluster, {"old": True}, STARTING, annotations=ROLLING)
+PROTECTED: Final = {"annotations": {names.PROTECT: "true"}}
+HANGING: Final = {"ready": False, "age_s": 600, "ready_for_s": 100, "reason": "GuestAgentLost"}
 
-
-def set_stalled(cluster: Cluster) -> None:
-    replica_set(cluster, {"old": True}, {**STARTING, "age_s": 900, "ready_for_s": 900}, annotations=ROLLING)
+set_rollout: Final = partial(replica_set, vmis=[{"old": True}, STARTING], annotations=ROLLING)
 
 
 def set_back_off(cluster: Cluster) -> None:
     """A VMI that failed three times in a row. Its replacement waits."""
     failed = {"phase": "Failed", "ready": False, "age_s": 40, "ready_for_s": 5, "entered_s": {"Failed": 5}}
     trial = {"vmherd.dev/early-failures": annotation_of(2, seconds_ago(90), seconds_ago(40))}
-    replica_set(cluster, {}, {**failed, "annotations": trial}, replicas=2)
-
-
-def set_unready(cluster: Cluster) -> None:
-    """A VMI that runs and is not ready. It is replaced after five minutes."""
-    hanging = {"ready": False, "age_s": 600, "ready_for_s": 100, "reason": "GuestAgentLost"}
-    replica_set(cluster, {}, hanging, annotations={REPLACE_UNREADY_AFTER: "300"})
+    replica_set(cluster, [{}, {**failed, "annotations": trial}], replicas=2)
 
 
 def set_quota(cluster: Cluster) -> None:
-    replica_set(cluster, {}, {}, replicas=3)
+    replica_set(cluster, replicas=3)
     status = failure(QUOTA.replace("machines", "machineinstances"), reason="FailedCreate", since_s=120)
     cluster.server.change(SET, ObjectKey("default", SET_NAME), {"status": status})
-
-
-def set_paused(cluster: Cluster) -> None:
-    replica_set(cluster, {"old": True}, {}, paused=True, annotations=ROLLING)
-
-
-def set_without_rolling_update(cluster: Cluster) -> None:
-    replica_set(cluster, {"old": True}, {})
-
-
-def set_protected(cluster: Cluster) -> None:
-    replica_set(cluster, {"annotations": {PROTECT: "true"}}, {"annotations": {PROTECT: "true"}}, replicas=1)
 
 
 def set_deleted(cluster: Cluster) -> None:
@@ -324,35 +244,31 @@ def set_deleted(cluster: Cluster) -> None:
     cluster.put(VMIS, builders.vmi("test0", owner=owner, labels=builders.LABELS))
 
 
-def set_invalid(cluster: Cluster) -> None:
-    replica_set(cluster, {}, match_labels={"other": "label"})
-
-
 POOLS: Final[Mapping[str, State]] = {
     "rollout": pool_rollout,
-    "stalled": pool_stalled,
+    "stalled": partial(herds.pool_in_update, stalled=True),
     "becomes-available": pool_becomes_available,
-    "before-healing": pool_before_healing,
-    "healing": pool_healing,
+    "before-healing": partial(pool_failing, waits_s=60, failures=1),
+    "healing": partial(pool_failing, waits_s=900, failures=3),
     "after-healings": pool_after_healings,
     "quota": pool_quota,
     "create-refused": pool_create_refused,
-    "new-disks": pool_new_disks,
-    "growing-disks": pool_growing_disks,
-    "keeps-disks": pool_keeps_disks,
-    "protected-from-new-disks": pool_protected_from_new_disks,
+    "new-disks": pool_with_new_disks,
+    "growing-disks": partial(pool_with_new_disks, size="2Gi", storage_class="fast"),
+    "keeps-disks": partial(pool_with_new_disks, scaleInStrategy={"proactive": {"statePreservation": "Offline"}}),
+    "protected-from-new-disks": partial(pool_with_new_disks, marks={names.PROTECT: "True"}),
     "successor-refused": pool_successor_refused,
     "create-postponed": pool_create_postponed,
     "healing-held": pool_healing_held,
-    "protected-from-healing": pool_protected_from_healing,
+    "protected-from-healing": partial(pool_healing_held, marks={names.PROTECT: "yes"}, state="CrashLoopBackOff"),
     "healing-blocked": pool_healing_blocked,
     "healing-will-be-blocked": partial(pool_healing_blocked, waits_s=60, failures=0),
     "stopped": pool_stopped,
-    "paused": pool_paused,
-    "partition": pool_partition,
+    "paused": partial(herds.pool_in_update, paused=True),
+    "partition": partial(herds.pool_in_update, annotations={names.PARTITION: "3"}),
     "takeover-held": pool_takeover,
-    "protected": pool_protected,
-    "busy": pool_busy,
+    "protected": partial(pool_with_marks, marks={names.PROTECT: "true"}),
+    "busy": partial(pool_with_marks, marks={names.BUSY_UNTIL: "2026-08-01T14:00:00Z"}),
     "draining": pool_draining,
     "lost": pool_lost,
     "deleted": pool_deleted,
@@ -362,14 +278,16 @@ POOLS: Final[Mapping[str, State]] = {
 }
 SETS: Final[Mapping[str, State]] = {
     "rollout": set_rollout,
-    "stalled": set_stalled,
+    "stalled": partial(
+        replica_set, vmis=[{"old": True}, {**STARTING, "age_s": 900, "ready_for_s": 900}], annotations=ROLLING
+    ),
     "back-off": set_back_off,
-    "unready": set_unready,
+    "unready": partial(replica_set, vmis=[{}, HANGING], annotations={names.REPLACE_UNREADY_AFTER: "300"}),
     "quota": set_quota,
-    "paused": set_paused,
-    "no-rolling-update": set_without_rolling_update,
-    "protected": set_protected,
+    "paused": partial(replica_set, vmis=[{"old": True}, {}], paused=True, annotations=ROLLING),
+    "no-rolling-update": partial(replica_set, vmis=[{"old": True}, {}]),
+    "protected": partial(replica_set, vmis=[PROTECTED, PROTECTED], replicas=1),
     "deleted": set_deleted,
-    "invalid": set_invalid,
-    "at-rest": lambda cluster: replica_set(cluster, {}, {}),
+    "invalid": partial(replica_set, vmis=[{}], match_labels={"other": "label"}),
+    "at-rest": replica_set,
 }

@@ -1,5 +1,6 @@
 """Completion through kubectl's protocol: commands, flags, values and names, and how quick it is."""
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,10 @@ from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from informers.errors import Unauthorized
 from plugin.cli import plugin, rollout
 from plugin.completion import main
-from plugin.verbs import ARGUMENTS, FLAGS
+from plugin.verbs import ARGUMENTS, FLAGS, VERBS
 from tests import pool_builders
 from tests.plugin import herds
-from tests.plugin.cluster import Cluster
+from tests.plugin.cluster import Cluster, Shell
 
 ROOT = Path(__file__).resolve().parents[2]
 SLOW = {"aiohttp", "asyncio", "kubernetes_asyncio", "rich", "yaml", "controller.runtime.execute.executor"}
@@ -63,7 +64,8 @@ def test_a_type_is_completed_without_a_space(capsys: pytest.CaptureFixture[str])
     assert complete(capsys, "plan vm") == (["vmpool/", "vmirs/"], ":6")
     assert complete(capsys, "tree vm") == (["vmpool/", "vmirs/", "vm/"], ":6")
     assert complete(capsys, "protect ") == (["vm/", "vmi/"], ":6")
-    assert complete(capsys, "adopt vmi/a --to vm") == (["vmirs/"], ":6")
+    assert complete(capsys, "adopt vm") == (["vm/", "vmi/"], ":6")
+    assert complete(capsys, "adopt vmi/a --to vm") == (["vmpool/", "vmirs/"], ":6")
 
 
 def test_names_are_read_from_the_cluster_with_their_state(cluster: Cluster, capsys: pytest.CaptureFixture[str]):
@@ -95,8 +97,18 @@ def test_an_error_gives_no_completions_and_no_message(cluster: Cluster, capsys: 
 def test_completion_knows_the_flags_of_every_command():
     own = {name for name, each in plugin.commands.items() if getattr(each, "module", "").startswith("plugin.")}
     verbs = own | {f"rollout {name}" for name in rollout.commands}
-    assert verbs == FLAGS.keys() | {"cleanup"}
-    assert verbs - {"cleanup", "takeover", "ui", "version"} == ARGUMENTS.keys()
+    assert verbs == FLAGS.keys() | {"cleanup", "options"} == VERBS.keys()
+    assert verbs - {"cleanup", "options", "takeover", "ui", "version"} == ARGUMENTS.keys()
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_help_has_an_example_that_is_right(shell: Shell, verb: str):
+    assert f"kubectl vmherd {verb} {VERBS[verb].example}".rstrip() in " ".join(shell.output(f"{verb} --help").split())
+    words = shlex.split(f"{verb} {VERBS[verb].example}")
+    command: Any = plugin
+    for name in verb.split():
+        command = command.commands[name]
+    command.load().make_context(verb, words[len(verb.split()) :])
 
 
 @pytest.mark.parametrize("verb", sorted({*FLAGS, "cleanup"}))

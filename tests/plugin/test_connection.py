@@ -11,9 +11,10 @@ import yaml
 
 from informers.http.configuration import load_credentials
 from informers.http.kubeconfig import ConfigurationError
+from informers.http.proxies import proxy_for
 from plugin.cli import verb_first
 from plugin.completion import COMPLETION_S
-from plugin.connection import connect, proxy_for
+from plugin.connection import connect
 from plugin.flags import Flags
 from tests.informers.faultserver import FaultServer, answer, credential, listening, script, tls_of, write_kubeconfig
 from tests.informers.subjects import CONFIGMAPS
@@ -26,39 +27,27 @@ def empty_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
-def two_clusters(tmp_path: Path) -> str:
-    """A kubeconfig with the clusters `test` and `other`, and with the users `test` and `other`."""
+def kubeconfig_with_a_namespace(tmp_path: Path) -> str:
+    """A kubeconfig whose context has the namespace `team-a`."""
     path = write_kubeconfig(tmp_path / "kubeconfig", "https://here:1")
     config = yaml.safe_load(path.read_text())
-    config["clusters"].append({"name": "other", "cluster": {"server": "https://other:1"}})
-    config["users"].append({"name": "other", "user": {"token": "their-token"}})
     config["contexts"][0]["context"]["namespace"] = "team-a"
     path.write_text(yaml.safe_dump(config))
     return str(path)
 
 
-async def test_server_and_token_replace_those_of_the_kubeconfig(tmp_path: Path):
-    credentials = await load_credentials(two_clusters(tmp_path), server="HTTPS://elsewhere:2/", token="mine")
-    assert (credentials.host, await credentials.authorization()) == ("https://elsewhere:2", "Bearer mine")
-    assert credentials.namespace == "team-a"
-
-
-async def test_a_server_needs_no_kubeconfig():
+async def test_flags_leave_the_namespace_of_the_kubeconfig_and_a_server_needs_no_kubeconfig(tmp_path: Path):
+    """`tests/informers/http/kubectl` compares what the flags choose with kubectl."""
+    path = kubeconfig_with_a_namespace(tmp_path)
+    assert (await load_credentials(path, server="HTTPS://elsewhere:2/", token="mine")).namespace == "team-a"
+    assert (await load_credentials(path, user="test")).namespace == "team-a"
     assert (await load_credentials(server="http://elsewhere:2")).host == "http://elsewhere:2"
-    with pytest.raises(ConfigurationError, match="no kubeconfig at"):
-        await load_credentials(token="mine")
     with pytest.raises(ConfigurationError, match="the command line has to name a server"):
         await load_credentials(server="elsewhere")
 
 
-async def test_cluster_and_user_are_chosen_from_the_kubeconfig(tmp_path: Path):
-    credentials = await load_credentials(two_clusters(tmp_path), cluster="other", user="other")
-    assert (credentials.host, await credentials.authorization()) == ("https://other:1", "Bearer their-token")
-    assert credentials.namespace == "team-a"
-
-
 async def test_an_unknown_cluster_user_or_context_is_named(tmp_path: Path):
-    path = two_clusters(tmp_path)
+    path = kubeconfig_with_a_namespace(tmp_path)
     for flag, name in (("cluster", "nowhere"), ("user", "missing"), ("context", "absent")):
         with pytest.raises(ConfigurationError, match=f'{flag} "{name}" does not exist'):
             await load_credentials(path, **{flag: name})
@@ -68,7 +57,7 @@ async def test_every_request_carries_the_impersonated_user_and_group(tmp_path: P
     server = FaultServer(answer(200, b"{}"))
     async with listening(server) as url:
         path = write_kubeconfig(tmp_path / "kubeconfig", url)
-        async with connect(Flags(kubeconfig=str(path), as_user="jane", as_group=("a",))) as session:
+        async with connect(Flags(kubeconfig=str(path), overrides={"as_user": "jane", "as_groups": ("a",)})) as session:
             await session.request("GET", CONFIGMAPS.path("default", "x"))
     [request] = server.requests
     assert request.headers["impersonate-user"] == "jane"
@@ -78,7 +67,7 @@ async def test_every_request_carries_the_impersonated_user_and_group(tmp_path: P
 
 async def test_a_group_alone_cannot_be_impersonated(tmp_path: Path):
     with pytest.raises(ConfigurationError, match="cannot be impersonated without a user: set `as` or --as"):
-        await load_credentials(two_clusters(tmp_path), as_groups=("a",))
+        await load_credentials(kubeconfig_with_a_namespace(tmp_path), as_groups=("a",))
 
 
 @pytest.mark.parametrize(

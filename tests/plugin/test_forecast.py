@@ -15,7 +15,7 @@ from controller.kubevirt.live_updates import NO_METHOD, RolloutSettings
 from controller.pool.members.snapshot import LiveUpdates
 from controller.pool.plan import plan
 from controller.runtime.actions import Delete, ThreeWayMerge
-from plugin.commands.plan import LAST_APPLIED, apply_edits, read_manifest
+from plugin.commands.plan import LAST_APPLIED, apply_edits, read_manifests
 from plugin.views.edits import edited
 from plugin.views.forecast import forecast_lines, forecast_of
 from plugin.views.scaling import with_owner
@@ -93,12 +93,11 @@ def test_a_manifest_of_a_missing_object_says_how_many_vms_it_creates(cluster: Cl
 
 
 WRONG: dict[str, tuple[Any, str]] = {
-    "no document": ((), "has 0 documents: a plan needs exactly one set or pool"),
-    "two documents": (({"a": 1}, {"b": 2}), "has 2 documents: a plan needs exactly one set or pool"),
     "no mapping": ((["a"],), "is no manifest of a set or pool: it has no fields"),
-    "another kind": (
-        ({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {}},),
-        "has the kind Pod of v1: a plan needs a VirtualMachineInstanceReplicaSet or a VirtualMachinePool",
+    "another group": (
+        ({"apiVersion": "pool.example.org/v1", "kind": "VirtualMachinePool", "metadata": {"name": "a"}, "spec": {}},),
+        "has the kind VirtualMachinePool of pool.example.org/v1: a plan needs a VirtualMachineInstanceReplicaSet or a "
+        "VirtualMachinePool",
     ),
     "no spec": (
         ({"apiVersion": "pool.kubevirt.io/v1beta1", "kind": "VirtualMachinePool", "metadata": {"name": "a"}},),
@@ -114,6 +113,41 @@ WRONG: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize(("documents", "problem"), WRONG.values(), ids=WRONG)
 def test_a_wrong_manifest_is_one_line(shell: Shell, file: Path, documents: Any, problem: str):
     assert shell.error(write(file, *documents)) == f"error: {file} {problem}"
+
+
+def test_files_folders_lists_and_all_documents_are_planned_and_others_are_named(
+    cluster: Cluster, shell: Shell, file: Path, tmp_path: Path
+):
+    herds.pool_at_rest(cluster, 2)
+    herds.replica_set(cluster, updated=2)
+    pool, group = manifest(cluster, POOL, "web"), manifest(cluster, SET, "testreplicaset", replicas=3)
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
+    none = f"error: a plan needs a VirtualMachineInstanceReplicaSet or VirtualMachinePool: Service web in {file}"
+    assert shell.error(write(file, service)) == none
+    code, out, err = shell(write(file, service, {"spec": {}}, pool, {**pool, "spec": None}, group))
+    assert [line.partition("/")[2] for line in out.splitlines() if line.endswith(":")] == ["web:", "testreplicaset:"]
+    assert "would create:" in out
+    note = f"Note: a plan is for sets and pools, so it leaves out Service web in {file}; <none> <none> in {file}"
+    assert (code, err.splitlines()) == (1, [note, f"error: {file} has no spec"])
+    (tmp_path / "notes.txt").write_text("no manifest")
+    (tmp_path / "other.json").write_text(json.dumps({"kind": "List", "items": [group]}))
+    write(file, pool)
+    for flags in (f"-f {tmp_path}", f"-f {file} -f {tmp_path}/other.json"):
+        answers = json.loads(shell.output(f"plan {flags} -o json"))
+        assert [each["name"].partition("/")[2] for each in answers] == ["web", "testreplicaset"]
+
+
+def test_a_manifest_that_the_server_accepts_in_silence_has_a_warning(cluster: Cluster, shell: Shell, file: Path):
+    herds.pool_at_rest(cluster, 2)
+    given = manifest(cluster, POOL, "web")
+    given["spec"]["virtualMachineTemplate"]["spec"]["template"]["spec"]["domain"]["memroy"] = {"guest": "1Gi"}
+    code, _, err = shell(write(file, given))
+    assert (code, len(err.splitlines())) == (0, 1)
+    assert err.startswith(
+        "Warning: spec.virtualMachineTemplate.spec.template.spec.domain.memroy is no field of KubeVirt"
+    )
+    data = json.loads(shell(f"plan -f {file} -o json")[1])
+    assert [f"Warning: {each}" for each in data["warnings"]] == err.splitlines()
 
 
 def test_a_file_that_cannot_be_read_or_fits_no_flag_is_one_line(cluster: Cluster, shell: Shell, file: Path):
@@ -139,8 +173,9 @@ def test_yaml_that_is_no_json_is_one_line(shell: Shell, file: Path, text: str):
 
 
 def test_a_time_in_a_manifest_is_a_text(file: Path):
-    file.write_text("spec: {2026-01-01: 2026-13-45, until: 2026-01-01T00:00:00.0Z}")
-    assert read_manifest(str(file)) == {"spec": {"2026-01-01": "2026-13-45", "until": "2026-01-01T00:00:00.0Z"}}
+    spec = {"2026-01-01": "2026-13-45", "until": "2026-01-01T00:00:00.0Z"}
+    file.write_text("{kind: VirtualMachinePool, spec: {2026-01-01: 2026-13-45, until: 2026-01-01T00:00:00.0Z}}")
+    assert read_manifests([str(file)]) == [(str(file), {"kind": "VirtualMachinePool", "spec": spec})]
 
 
 def test_a_manifest_from_stdin(cluster: Cluster, shell: Shell, monkeypatch: pytest.MonkeyPatch):

@@ -16,6 +16,7 @@ from controller.kubevirt.resources import (
 )
 from controller.leaderelection.lease import LEASES, SETTINGS
 from controller.replicas.disruption_budget import OFF
+from controller.takeover.virt_controller import DEPLOYMENTS
 from informers.meta import ObjectKey, ObjectMeta
 from plugin.views import pools
 from tests import pool_builders
@@ -124,6 +125,15 @@ def test_an_object_for_which_the_rules_fail_has_a_sentence_and_the_others_are_sh
     assert any(each.startswith("vmpool/web") for each in lines)
 
 
+def test_why_asks_once_for_the_controller_of_a_type(cluster: Cluster, shell: Shell):
+    herds.pool_at_rest(cluster)
+    cluster.install_kubevirt()
+    for name in ("api", "db"):
+        cluster.put(POOL, pool_builders.pool(name, uid=name))
+    assert shell.output("why vmpool").count("not vmherd: KubeVirt reconciles virtualmachinepools") == 2
+    assert sum(request.resource == DEPLOYMENTS for request in cluster.server.requests) == 1
+
+
 @pytest.mark.parametrize("line", ["list", "tree vmpool/web", "rollout status vmpool/web --watch=false"])
 def test_without_a_controller_each_view_warns_since_when_the_status_is_old(cluster: Cluster, shell: Shell, line: str):
     states.pool_rollout(cluster)
@@ -144,3 +154,13 @@ def test_without_a_controller_why_says_so_first_and_foretells_nothing(cluster: C
     answer = shell.output("why")
     assert answer.startswith("leader: no controller renews the lease: the last one was vmherd-7c9f ")
     assert "  next " not in answer
+
+
+def test_without_the_right_to_read_leases_no_mode_is_guessed(cluster: Cluster, shell: Shell):
+    states.POOLS["takeover-held"](cluster)
+    cluster.has_kubevirt = True
+    cluster.forbidden = {"leases"}
+    for line in ("why vmpool/web", "why"):
+        answer = shell(line)[1]
+        assert answer.count("not known here, because you may not read leases") == 1
+        assert "takeover" not in answer

@@ -1,5 +1,6 @@
 """`kubectl vmherd protect, unprotect, remove, detach, adopt`: the changes of single VMs and VMIs."""
 
+import json
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from plugin.commands import marks
 from tests import builders, pool_builders
 from tests.plugin import herds
 from tests.plugin.cluster import POOL, SET, Cluster, Shell
+from tests.sandbox.replay import RECORDINGS
 
 VM = "virtualmachine.kubevirt.io/web-0"
 VMI = "virtualmachineinstance.kubevirt.io/test0"
@@ -136,6 +138,23 @@ def test_a_pool_gets_no_vm_that_cannot_be_its_member(cluster: Cluster, shell: Sh
     code, _, error = shell(f"adopt vm/{vm['name']} --to vmpool/web")
     assert reason in error
     assert (code, cluster.writes) == (1, [])
+
+
+@pytest.mark.parametrize(("seed", "differs"), [("#cloud-config", False), ("#cloud-config new", True)])
+def test_a_vm_whose_disk_was_restored_under_another_name_joins_its_pool(
+    cluster: Cluster, shell: Shell, seed: str, differs: bool
+):
+    """After a VirtualMachineRestore of a VM whose pool is gone, recorded beside the real virt-controller."""
+    recording = json.loads((RECORDINGS / "pool-vm-restored.json").read_text())
+    spec = recording["pool"]["virtualMachineTemplate"]["spec"]
+    spec["template"]["spec"]["volumes"][1]["cloudInitNoCloud"]["userData"] = seed
+    pool = pool_builders.pool("res", replicas=1, spec=spec)
+    vm = pool_builders.vm("res-0", finalizers=(), age_s=9000)
+    cluster.put_pool(pool, [vm], [pool_builders.vmi(vm)], [])
+    cluster.server.change(VMS, vm.metadata.key, {"spec": recording["after"]["spec"] | {"runStrategy": "Always"}})
+    code, out, notes = shell("adopt vm/res-0 --to vmpool/res")
+    assert (code, out.count("adopted by vmpool/res"), notes.count("differs from the template")) == (0, 1, differs)
+    assert (shell("plan vmpool/res")[1].count("from revision (not known)") > 0) is differs
 
 
 def test_a_pool_gets_no_vm_with_other_disks_because_the_server_would_refuse_its_update(cluster: Cluster, shell: Shell):

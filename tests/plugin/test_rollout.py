@@ -66,14 +66,6 @@ def test_a_piped_rollout_prints_one_line_for_each_change(cluster: Cluster, shell
     ]
 
 
-def test_a_timeout_names_the_problem_and_ends_the_command_with_code_1(cluster: Cluster, shell: Shell):
-    herds.pool_in_update(cluster)
-    code, out, err = shell("rollout status vmpool/web --timeout=500ms")
-    assert (code, out.count("\n")) == (1, 1)
-    problem = "web-1: ImagePullBackOff, Back-off pulling image"
-    assert err == f"error: timed out waiting for the condition: {problem}\n"
-
-
 @pytest.mark.parametrize(("observed", "is_down", "code"), [(3, True, 1), (2, True, 0), (3, False, 0)])
 def test_a_stall_that_only_the_controller_knows_ends_a_rollout(
     cluster: Cluster, shell: Shell, observed: int, is_down: bool, code: int

@@ -5,6 +5,7 @@ import html
 import re
 import socket
 import webbrowser
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +17,8 @@ import pytest
 from controller.events.event import EVENTS
 from controller.kinds import POOLS
 from controller.kubevirt.resources import VMS
+from controller.leaderelection.lease import LEASES
+from controller.replicas.history import fact
 from controller.runtime.reconciler import API_WARNING
 from informers.errors import Forbidden, ServerError, TransportError
 from informers.meta import ObjectKey
@@ -24,13 +27,15 @@ from plugin.connection import Failed, Session
 from plugin.flags import Flags
 from plugin.ui.html import tag
 from plugin.ui.look import Changes
-from plugin.ui.pages import object_page
+from plugin.ui.pages import Top, object_page
 from plugin.ui.server import serving
 from plugin.views.reasons import Reason
 from plugin.views.situation import situation_from_status
 from tests import pool_builders
+from tests.builders import NOW
 from tests.plugin import herds
 from tests.plugin.cluster import POOL, Cluster
+from tests.plugin.scenes import SCENES
 
 OF_WEB = f"default/{POOL.plural}.{POOL.group}/web"
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u202e\n\ndata: x"
@@ -51,6 +56,13 @@ class Site:
         code, text, _ = await self.get(place)
         assert code == 200
         return text
+
+
+async def message(answer: aiohttp.ClientResponse) -> bytes:
+    """The next message of the live part, without those that only say that nothing has changed."""
+    while (found := await answer.content.readuntil(b"\n\n")).startswith(b"event: seen"):
+        pass
+    return found
 
 
 Open = Callable[[], Any]
@@ -124,10 +136,16 @@ async def test_the_pages_show_all_objects_and_one_with_its_vms(cluster: Cluster,
         text = await page.text(OF_WEB)
         tiles = re.findall(r'class="(tile [^"]*)" data-name="([^"]*)"', text)
         names = [f"web-{number}" for number in range(4)]
-        assert tiles == list(zip(["tile good", "tile bad", *["tile good outdated"] * 2], names, strict=True))
-        assert '<progress value="2" max="4"' in text
+        classes = ["tile bad", *["tile good outdated"] * 2, "tile good"]
+        assert tiles == list(zip(classes, [*names[1:], names[0]], strict=True)), "sick VMs come first"
+        assert '<progress value="3" max="4" aria-label="3 of 4 VMs are available">' in text
+        assert "revision 3, v2, node-1" in text
         assert "new VMs have been updated..." in text
-        assert "<dt>try</dt><dd>kubectl vmherd rollout undo vmpool/web -n default</dd>" in text
+        undo = "kubectl vmherd rollout undo vmpool/web -n default"
+        copy = '<span class="copy" data-label="{}" data-command="{}"></span>'
+        assert f"<dt>try</dt><dd>{undo}{copy.format('copy', undo)}</dd>" in text
+        assert copy.format("console", "virtctl console web-1 -n default") in text
+        assert "Leader: none" in text
 
 
 async def test_the_page_shows_the_warnings_of_the_api_server(cluster: Cluster, site: Open):
@@ -137,6 +155,15 @@ async def test_the_page_shows_the_warnings_of_the_api_server(cluster: Cluster, s
     cluster.put(EVENTS, {"metadata": {"namespace": "default", "name": "web.1"}, **about, "lastTimestamp": None})
     async with site() as page:
         assert f"<dt>wrong</dt><dd>{html.escape(text)} (" in await page.text(OF_WEB)
+
+
+async def test_a_look_reads_nothing_twice(cluster: Cluster, site: Open):
+    herds.pool_in_update(cluster)
+    async with site() as page:
+        await page.text(OF_WEB)
+    reads = Counter(cluster.server.requests)
+    assert {request: number for request, number in reads.items() if number > 1} == {}
+    assert {LEASES, EVENTS, VMS} <= {request.resource for request in reads}
 
 
 async def test_texts_in_objects_are_no_markup(cluster: Cluster, site: Open):
@@ -153,7 +180,8 @@ async def test_texts_in_objects_are_no_markup(cluster: Cluster, site: Open):
     owner = pool_builders.pool()
     situation = situation_from_status(POOLS, POOL.group, owner, owner.status)
     happened = dict.fromkeys(("type", "reason", "message", "lastTimestamp"), HOSTILE)
-    main = object_page(situation, [Reason(topic=HOSTILE, text=HOSTILE)], [happened], [HOSTILE])
+    top = Top([HOSTILE], HOSTILE, HOSTILE)
+    main = object_page(situation, [Reason(topic=HOSTILE, text=HOSTILE)], [happened], top, [fact(NOW, HOSTILE, HOSTILE)])
     assert not re.search(r"<script>|<img|\u202e|\n", main)
     assert tag("a", "x", href=HOSTILE).count('"') == 2
 
@@ -177,8 +205,26 @@ async def test_what_the_user_may_not_read_is_named(cluster: Cluster, site: Open)
     async with site() as page:
         text = await page.text(OF_WEB)
         for name in cluster.forbidden:
-            assert f"Not everything is shown: {name} is forbidden" in text
+            assert text.index(f"Not everything is shown: {name} is forbidden") < text.index("<h1>"), "at the top"
         assert 'data-name="web-0"' in text
+        cluster.forbidden = {"leases"}
+        assert "Leader: not known here, because you may not read leases" in await page.text()
+
+
+async def test_the_page_says_what_happened(cluster: Cluster, site: Open):
+    SCENES["history"](cluster)
+    async with site() as page:
+        text = await page.text(OF_WEB)
+        assert re.search(r"<h2>History</h2>.*<b>SuccessfulDelete</b> \(2 times\) Deleted VM web-1.*<b>Scaled</b>", text)
+
+
+async def test_sick_objects_come_first_and_no_full_bar_hides_that_no_vm_is_available(cluster: Cluster, site: Open):
+    for name, sick in (("api", 0), ("web", 3), ("zoo", 0)):
+        herds.large_pool(cluster, 3, sick=sick, name=name)
+    async with site() as page:
+        rows = re.findall(r'data-name="Name"><a[^>]*>([^<]*)</a>', await page.text())
+        assert rows == ["vmpool/web", "vmpool/api", "vmpool/zoo"]
+        assert '<progress value="0" max="3"' in await page.text(OF_WEB)
 
 
 async def test_the_live_part_is_sent_only_when_it_changes(
@@ -194,13 +240,13 @@ async def test_the_live_part_is_sent_only_when_it_changes(
     cluster.on_read = [*[lambda: None] * 3, fail]
     async with site() as page, page.client.get(f"{page.address}live/{OF_WEB}") as answer:
         assert answer.content_type == "text/event-stream"
-        assert (await answer.content.readuntil(b"\n\n")).startswith(b"data: <h1>vmpool/web ")
-        assert b"Paused" in await answer.content.readuntil(b"\n\n")
+        assert (await message(answer)).startswith(b"data: <h1>vmpool/web ")
+        assert b"Paused" in await message(answer)
         monkeypatch.setattr("plugin.ui.server.SLOWEST_S", 600)
         await asyncio.sleep(0.05)
         cluster.server.change(VMS, ObjectKey("default", "web-1"), {"status": {"printableStatus": "Provisioning"}})
         page.changes.note()
-        assert b"Provisioning" in await answer.content.readuntil(b"\n\n")
+        assert b"Provisioning" in await message(answer)
 
 
 @pytest.mark.parametrize("is_down", [False, True])
@@ -209,8 +255,6 @@ async def test_while_the_server_says_nothing_the_page_stays_and_says_since_when(
 ):
     for name in ("ui.server.QUIET_S", "ui.server.SLOWEST_S", "commands.watching.INTERVAL_S"):
         monkeypatch.setattr(f"plugin.{name}", 0.01)
-    monkeypatch.setattr("plugin.commands.watching.SILENT_S", 0.05)
-    monkeypatch.setattr("plugin.ui.server.SILENT_S", 0.05)
     herds.pool_at_rest(cluster)
     answer = cluster.request
     answers = asyncio.Event()
@@ -222,13 +266,15 @@ async def test_while_the_server_says_nothing_the_page_stays_and_says_since_when(
         return await answer(*args, **more)
 
     async with site() as page, page.client.get(f"{page.address}live/{OF_WEB}") as live:
-        shown = await live.content.readuntil(b"\n\n")
+        shown = await message(live)
+        monkeypatch.setattr("plugin.commands.watching.SILENT_S", 0.05)
+        monkeypatch.setattr("plugin.ui.server.SILENT_S", 0.05)
         monkeypatch.setattr(cluster, "request", hang)
         why = b": cannot connect?event: x" if is_down else b""
-        silence = await live.content.readuntil(b"\n\n")
+        silence = await message(live)
         assert re.fullmatch(rb"event: silence\ndata: no answer since \ds%b\n\n" % re.escape(why), silence)
         assert re.search(r'role="alert">.*(cannot connect|no answer from the API server)', await page.text(OF_WEB))
         answers.set()
-        while (last := await live.content.readuntil(b"\n\n")).startswith(b"event: silence"):
+        while (last := await message(live)).startswith(b"event: silence"):
             pass
         assert last == shown

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plugin.views.edits import ABSENT, Edit, edited, field, json_patch
-from plugin.views.tables import age, printable, short, shortened, table
+from plugin.views.tables import age, printable, short, shortened
 from tests.builders import NOW, seconds_ago
 from tests.fakes.patches import json_patch as apply
 
@@ -40,10 +40,6 @@ def test_durations_have_the_form_of_kubectl(seconds: float, text: str):
 def test_an_unknown_time_has_no_age():
     assert age(None, NOW) == "<unknown>"
     assert age(seconds_ago(90).replace(tzinfo=None), NOW) == "90s"
-
-
-def test_a_table_has_aligned_columns_and_no_trailing_spaces():
-    assert table(("A", "LONG"), [("aaa", ""), ("b", "c")]) == ["A     LONG", "aaa", "b     c"]
 
 
 def test_a_long_line_ends_at_the_width():

@@ -49,7 +49,7 @@ def test_without_a_terminal_only_the_lines_that_change_are_printed(cluster: Clus
         ["|-", "vm/web-0", "2", "Running"],
         ["`-", "vm/web-1", "2", "Running"],
     ]
-    assert ["`-", "vm/web-1", "2", "Stopping"] in lines[4:]
+    assert ["|-", "vm/web-1", "2", "Stopping"] in lines[4:]
     assert not any("vm/web-0" in line for line in lines[4:])
     assert len(lines) <= 6
 
@@ -59,6 +59,17 @@ def test_a_watched_list_shows_new_objects(cluster: Cluster, shell: Shell, steps:
     steps(lambda: cluster.put(POOL, pool_builders.pool("api", uid="uid-api", replicas=0)))
     _, out, _ = shell("list -w")
     assert [line.split()[0] for line in out.splitlines()] == ["NAME", "vmpool/web", "vmpool/api"]
+
+
+@pytest.mark.parametrize("flags", ["list -w", "list -w -A", "tree vmpool -w"])
+def test_a_line_says_what_is_gone(cluster: Cluster, shell: Shell, steps: Steps, flags: str):
+    herds.pool_at_rest(cluster)
+    cluster.put(POOL, pool_builders.pool("api", uid="uid-api", replicas=0))
+    key = ObjectKey("default", "api")
+    cluster.server.finalize(POOL, key)
+    steps(lambda: cluster.server.remove(POOL, key))
+    _, out, _ = shell(flags)
+    assert out.splitlines()[-1] == f"{'default ' if '-A' in flags else ''}vmpool/api is gone"
 
 
 def test_a_terminal_shows_the_whole_table_again(cluster: Cluster, shell: Shell, steps: Steps, terminal: None):

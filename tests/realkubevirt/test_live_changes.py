@@ -8,8 +8,8 @@ from controller.kubevirt.live_updates import Change, RolloutSettings
 from controller.pool.members.snapshot import LiveUpdates
 from controller.pool.rollout.effects import Effect, effect_between
 from controller.pool.rollout.live import live_change
-from tests.realkubevirt.live_changes import RECORDING
-from tests.realkubevirt.live_page import SCENES, effect_of, templates
+from tools.realkubevirt.live_changes import RECORDING
+from tools.realkubevirt.live_page import SCENES, effect_of, templates
 
 RECORDED = json.loads(RECORDING.read_text())
 CERTAIN = {"restart", "nothing"}

@@ -9,8 +9,8 @@ import pytest
 from sandbox.binaries import Binaries
 from sandbox.controlplane import CRD_DIRECTORIES
 from tests.charts.releases import Site
-from tests.cluster import skip_or_fail
 from tests.controlplane.programs import simulator
+from tests.helm import helm_or_skip
 from tests.realnode import image
 from tests.realnode.node import Node, Programs, running_node
 from tests.realnode.release import Release
@@ -45,10 +45,7 @@ def real_node(control_plane_binaries: Binaries) -> Iterator[Node]:
 @contextlib.contextmanager
 def opened(node: Node, home: Path) -> Iterator[Release]:
     """A namespace in which the level `restricted` is enforced, without a release."""
-    try:
-        find_helm(4)
-    except HelmMissing as error:
-        skip_or_fail(str(error))
+    helm_or_skip(4)
     site = Site.opened(node.plane, 4, home)
     logs = ("logs", "--selector=app.kubernetes.io/component=controller", "--tail=20", "--prefix")
     try:

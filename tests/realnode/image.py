@@ -140,8 +140,8 @@ def _exists(name: str) -> bool:
     return _buildah("inspect", "--type", "image", name).returncode == 0
 
 
-def buildah(*arguments: str) -> str:
-    done = _buildah(*arguments)
+def buildah(*arguments: str, within_s: float = BUILT_WITHIN_S) -> str:
+    done = _buildah(*arguments, within_s=within_s)
     if done.returncode:
         raise RuntimeError(f"buildah {' '.join(arguments)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout

@@ -36,9 +36,9 @@ class Isolation(Struct, frozen=True):
         name = Path(program).name
         return self.spawner.start(name, [*self._enter, program, *arguments], self.directory / f"{name}.log")
 
-    def run(self, *command: str, check: bool = True) -> str:
+    def run(self, *command: str, check: bool = True, within_s: float = WAITED_S) -> str:
         """Run a command in the namespaces and return its output."""
-        done = subprocess.run([*self._enter, *command], capture_output=True, text=True, timeout=WAITED_S, check=False)
+        done = subprocess.run([*self._enter, *command], capture_output=True, text=True, timeout=within_s, check=False)
         assert not check or done.returncode == 0, f"{' '.join(command)}: {done.stdout}{done.stderr}"
         return done.stdout
 
@@ -48,10 +48,14 @@ class Isolation(Struct, frozen=True):
 
 
 @contextmanager
-def isolation(directory: Path) -> Iterator[Isolation]:
-    """Namespaces with a link to this machine. The machine reaches the addresses of the Pods through the link."""
+def isolation(directory: Path, number: int = 0) -> Iterator[Isolation]:
+    """Namespaces with a link to this machine. The machine reaches the addresses of the Pods through the link.
+
+    `number` tells apart the nodes of one run. There can be four.
+    """
     spawner = Spawner()
-    number = os.getpid() % 256  # another run on this machine has other addresses
+    run = os.getpid() % 256  # another run on this machine has other addresses
+    link, pods = 4 * number, 64 * number
     empty = " && ".join(f"mount -t tmpfs tmpfs {folder}" for folder in EMPTY)
     # The first process ignores SIGCHLD, so the kernel removes the orphans that end.
     first = f'{empty} && ip link set lo up && trap "" CHLD && exec sleep infinity'
@@ -59,10 +63,9 @@ def isolation(directory: Path) -> Iterator[Isolation]:
     try:
         child = spawner.start("namespaces", [*unshare, "sh", "-c", first], directory / "namespaces.log")
         eventually(lambda: _command_of(pid_in(child)).startswith("sleep"), what="the namespaces of the node")
-        node = Isolation(
-            spawner, directory, pid_in(child), f"198.18.{number}.1", f"198.18.{number}.2", f"198.19.{number}.0/24"
-        )
-        _link(node, f"vmherd{number}")
+        addresses = (f"198.18.{run}.{link + 1}", f"198.18.{run}.{link + 2}", f"198.19.{run}.{pods}/26")
+        node = Isolation(spawner, directory, pid_in(child), *addresses)
+        _link(node, f"vmherd{run}-{number}")
         yield node
     finally:
         spawner.close()
@@ -82,6 +85,16 @@ def _link(node: Isolation, name: str) -> None:
     ):
         node.run("ip", *command.split())
     node.run("sysctl", "-w", "net.ipv4.ip_forward=1")
+
+
+def connect(one: Isolation, other: Isolation) -> None:
+    """Link two nodes. The link ends with the namespaces of either node."""
+    names = [f"node{each.pid}" for each in (other, one)]
+    _ip(f"link add {names[0]} netns {one.pid} type veth peer name {names[1]} netns {other.pid}")
+    for here, there, name in zip((one, other), (other, one), names, strict=True):
+        here.run("ip", "link", "set", name, "up")
+        here.run("ip", "route", "add", there.address, "dev", name, "src", here.address)
+        here.run("ip", "route", "add", there.pods, "via", there.address, "dev", name, "onlink")
 
 
 def _ip(*commands: str) -> None:

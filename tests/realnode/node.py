@@ -6,7 +6,7 @@ programs of the node run in namespaces of their own (`tests.realnode.isolation`)
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from tests.controlplane.waits import eventually
 from tests.gomodules import find_or_build
 from tests.packages import need
 from tests.realnode import image
-from tests.realnode.isolation import Isolation, isolation, pid_in
+from tests.realnode.isolation import WAITED_S, Isolation, isolation, pid_in
 from tools.generated import ROOT
 
 NAME: Final = "real"
@@ -49,6 +49,8 @@ CONTROLLERS: Final = (
 )
 CGROUPS: Final = Path("/sys/fs/cgroup")
 CGROUP: Final = "vmherd-node-"
+LOADED_WITHIN_S: Final = 900
+"""On a busy machine, a node needs minutes for an image of a gigabyte."""
 
 
 class NodePlane(ControlPlane):
@@ -88,30 +90,42 @@ class Node:
     ephemeral_storage = "false"
     """Whether Pods may ask for ephemeral storage, as a boolean of YAML."""
 
-    def __init__(self, plane: ControlPlane, place: Isolation, programs: Programs) -> None:
+    def __init__(self, plane: ControlPlane, place: Isolation, programs: Programs, name: str = NAME) -> None:
         self.plane = plane
         self.kubectl = Kubectl(plane.kubeconfig)
-        self._place = place
+        self.name = name
+        self.place = place
         self._programs = programs
         self._directory = place.directory
-        self._cgroup = f"{CGROUP}{os.getpid()}"
+        self._cgroup = f"{CGROUP}{os.getpid()}/{name}"
         self._kubelet: Child | None = None
         self._running: list[Child] = []
 
     def start(self) -> None:
-        self._write_files()
-        self._place.start("/usr/bin/containerd", f"--config={self._directory}/containerd.toml")
-        eventually(lambda: self.containers("version", check=False), what="containerd answers")
-        self.load(image.pause())
-        self.start_kubelet()
-        place, programs = self._place, self._programs
+        """Start the node, and the programs that a cluster needs only once."""
+        self.join()
+        place, programs = self.place, self._programs
+        self.kubectl.apply(*yaml.safe_load_all((self._directory / "services.yaml").read_text()))
         scheduler = [programs.scheduler, f"--kubeconfig={self.plane.kubeconfig}", "--leader-elect=false"]
-        self._running = [
+        self._running += [
             place.spawner.start("kube-scheduler", [*scheduler, "--secure-port=0"], self._directory / "scheduler.log"),
-            place.start(programs.proxy, f"--config={self._directory}/proxy.yaml", f"--hostname-override={NAME}"),
             place.start(programs.coredns, f"-conf={self._directory}/Corefile"),
         ]
-        eventually(lambda: self.ready, what="the node is ready")
+
+    def join(self) -> None:
+        """Start the node in a cluster that has its scheduler and its DNS."""
+        self._write_files()
+        containerd = self.place.start("/usr/bin/containerd", f"--config={self._directory}/containerd.toml")
+        eventually(lambda: self.containers("version", check=False), what="containerd answers")
+        self.load(image.pause())
+        kubelet = self.start_kubelet()
+        proxy = [f"--config={self._directory}/proxy.yaml", f"--hostname-override={self.name}"]
+        self._running.append(self.place.start(self._programs.proxy, *proxy))
+        eventually(lambda: self.ready, what=f"the node {self.name} is ready")
+        programs = _freezer() / self._cgroup / "programs"
+        programs.mkdir(exist_ok=True)
+        for child in (containerd, kubelet):
+            (programs / "cgroup.procs").write_text(str(pid_in(child)))
 
     def ended(self) -> list[str]:
         """The names of the programs that have ended, with the last lines of their logs."""
@@ -119,21 +133,22 @@ class Node:
 
     @property
     def ready(self) -> bool:
-        found = self.kubectl.json("get", "nodes")["items"]
+        found = self.kubectl.json("get", "nodes", f"--field-selector=metadata.name={self.name}")["items"]
         conditions = [each for node in found for each in node["status"]["conditions"]]
         return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
-    def start_kubelet(self) -> None:
-        address = self._place.address
-        self._kubelet = self._place.start(
+    def start_kubelet(self) -> Child:
+        address = self.place.address
+        self._kubelet = kubelet = self.place.start(
             self._programs.kubelet,
             f"--config={self._directory}/kubelet.yaml",
             f"--kubeconfig={self._directory}/kubeconfig",
             f"--root-dir={self._directory}/kubelet",
             f"--cert-dir={self._directory}/kubelet-certs",
-            f"--hostname-override={NAME}",
+            f"--hostname-override={self.name}",
             f"--node-ip={address}",
         )
+        return kubelet
 
     def stop_kubelet(self) -> None:
         """End the kubelet. The containers keep running."""
@@ -144,12 +159,15 @@ class Node:
     def load(self, what: image.Image) -> None:
         """Bring an image to the node. Its Pods need `imagePullPolicy: Never`."""
         archive = what.save(self._directory / "image.tar")
-        self.containers("image", "import", str(archive))
+        self.load_archive(archive)
         archive.unlink()
 
-    def containers(self, *arguments: str, check: bool = True) -> str:
+    def load_archive(self, archive: Path) -> None:
+        self.containers("image", "import", str(archive), within_s=LOADED_WITHIN_S)
+
+    def containers(self, *arguments: str, check: bool = True, within_s: float = WAITED_S) -> str:
         """Run containerd's client."""
-        return self._place.run("ctr", "--namespace=k8s.io", *arguments, check=check)
+        return self.place.run("ctr", "--namespace=k8s.io", *arguments, check=check, within_s=within_s)
 
     def memory(self, container: str) -> tuple[int, int]:
         """The highest use of memory of a container so far, and its limit, in bytes."""
@@ -161,19 +179,18 @@ class Node:
 
     def _write_files(self) -> None:
         admin = yaml.safe_load(self.plane.kubeconfig.read_text())
-        server, _, port = self.plane.url.replace("127.0.0.1", self._place.host).rpartition(":")
+        server, _, port = self.plane.url.replace("127.0.0.1", self.place.host).rpartition(":")
         admin["clusters"][0]["cluster"] |= {"server": f"{server}:{port}", "tls-server-name": "localhost"}
         (self._directory / "kubeconfig").write_text(yaml.safe_dump(admin))
-        place, pause = self._place, image.PAUSE
+        place, pause = self.place, image.PAUSE
         values = {"host": place.host, "address": place.address, "pods": place.pods, "port": port, "pause": pause}
         values |= {"directory": str(self._directory), "cgroup": self._cgroup, "dns": "10.0.0.10"}
         values |= {"ephemeral": self.ephemeral_storage}
         for file in FILES.iterdir():
             (self._directory / file.name).write_text(Template(file.read_text()).substitute(values))
-        self.kubectl.apply(*yaml.safe_load_all((self._directory / "services.yaml").read_text()))
         _remove_old_cgroups()
         for hierarchy in _hierarchies():
-            (hierarchy / self._cgroup).mkdir(exist_ok=True)
+            (hierarchy / self._cgroup).mkdir(parents=True, exist_ok=True)
 
 
 def _hierarchies() -> list[Path]:
@@ -183,6 +200,29 @@ def _hierarchies() -> list[Path]:
     return [folder for folder in CGROUPS.iterdir() if folder.is_dir() and not folder.is_symlink()]
 
 
+def _freezer() -> Path:
+    """The hierarchy of control groups that can stop its processes."""
+    return next(folder for folder in _hierarchies() if folder.name in (CGROUPS.name, "freezer"))
+
+
+@contextmanager
+def frozen(cgroup: str) -> Iterator[Callable[[], None]]:
+    """A node hangs during the block: all its processes stand still. The function that the block gets ends this."""
+    folder = _freezer() / cgroup
+    state = folder / "freezer.state"
+    first = state.exists()
+
+    def write(text: str) -> None:
+        (state if first else folder / "cgroup.freeze").write_text(text)
+
+    thaw = partial(write, "THAWED" if first else "0")
+    try:
+        write("FROZEN" if first else "1")
+        yield thaw
+    finally:
+        thaw()
+
+
 def _remove_old_cgroups() -> None:
     """Remove the control groups of runs that have ended. The kernel removes everything else of a node."""
     for folder in (folder for hierarchy in _hierarchies() for folder in hierarchy.glob(f"{CGROUP}*")):
@@ -190,12 +230,13 @@ def _remove_old_cgroups() -> None:
             _remove_cgroup(folder)
 
 
-def _remove_own_cgroups() -> bool:
+def remove_own_cgroups() -> bool:
+    """Remove the control groups of this run's nodes. Return False if one still has processes."""
     try:
         for hierarchy in _hierarchies():
             _remove_cgroup(hierarchy / f"{CGROUP}{os.getpid()}")
     except OSError:
-        return False  # a process of the group is still ending
+        return False
     return True
 
 
@@ -220,4 +261,4 @@ def running_node(binaries: Binaries, definitions: Path) -> Iterator[Node]:
                 yield node
                 assert node.ended() == [], "programs of the node ended by themselves"
         finally:
-            eventually(_remove_own_cgroups, what="all processes of the node have ended")
+            eventually(remove_own_cgroups, what="all processes of the node have ended")

@@ -1,19 +1,14 @@
-"""The metadata in a release: the manifest for krew, the checksums and the notes; and archives with fixed bytes."""
+"""The metadata in a release: the manifest for krew, the checksums and the notes."""
 
 import hashlib
-import io
-import os
 import re
-import subprocess
-import tarfile
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from tools.release import __main__ as release
-from tools.release import packages, plugin
+from tools.release import plugin
 from tools.release.project import ROOT, Commit, read_project, section
 
 PROJECT = read_project(ROOT)
@@ -47,14 +42,6 @@ def test_the_manifest_follows_the_rules_of_krew(manifest: dict[str, Any]) -> Non
     assert len(systems) == len(set(systems)), "at most one entry is for one platform"
 
 
-def test_sha256sum_accepts_the_checksums(tmp_path: Path) -> None:
-    for name, content in {**FILES, "SHA256SUMS": release.sums(FILES)}.items():
-        (tmp_path / name).write_bytes(content)
-    command = ["sha256sum", "--check", "--strict", "SHA256SUMS"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "a.whl: OK\nb.tar.gz: OK\n")
-
-
 def test_the_notes_have_the_changes_and_lead_to_the_list_of_files() -> None:
     text = release.release_notes(PROJECT, COMMIT)
     assert text.startswith(f"# {PROJECT.name} {PROJECT.version}\n\n### Added\n")
@@ -70,22 +57,3 @@ def test_the_notes_are_the_section_of_the_version() -> None:
         None,
         None,
     ]
-
-
-def test_times_modes_and_users_have_no_influence_on_an_archive(tmp_path: Path) -> None:
-    made = []
-    for number, mode in enumerate((0o644, 0o600)):
-        directory = tmp_path / str(number)
-        (directory / "p").mkdir(parents=True, mode=0o700 + mode % 8)
-        for name, more in (("p/run", 0o111), ("p/a.txt", 0)):
-            (directory / name).write_text(name)
-            (directory / name).chmod(mode | more)
-            os.utime(directory / name, (number, number))
-        made.append(packages.tar_gz(directory, COMMIT.time))
-    assert made[0] == made[1]
-    with tarfile.open(fileobj=io.BytesIO(made[0])) as archive:
-        assert [(each.name, each.mode, each.mtime) for each in archive] == [
-            ("p", 0o755, COMMIT.time),
-            ("p/a.txt", 0o644, COMMIT.time),
-            ("p/run", 0o755, COMMIT.time),
-        ]

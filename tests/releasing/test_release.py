@@ -16,10 +16,9 @@ import pytest
 
 from sandbox.kubectl import KubectlMissing, kubectl_path
 from tests.cluster import skip_or_fail
-from tests.environments import EnvironmentMissing, find_or_install
+from tests.environments import python_or_skip
 from tests.helm import Helm
 from tests.releasing import trial
-from tools.chart.helm import HelmMissing
 from tools.release.plugin import NAME, PYTHONS, archive_name
 from tools.release.project import ROOT, read_project
 
@@ -34,10 +33,7 @@ LINUX = [
 @pytest.fixture(scope="module")
 def tools() -> Path:
     """The Python with the tools of a release."""
-    try:
-        return find_or_install("release", ROOT / ".ci" / "requirements-release.txt")
-    except EnvironmentMissing as error:
-        skip_or_fail(str(error))
+    return python_or_skip("release")
 
 
 def a_copy(directory: Path) -> Path:
@@ -115,10 +111,7 @@ def test_the_demo_runs_from_the_wheel(release: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("major", [3, 4])
 def test_helm_accepts_the_chart_package(release: Path, major: int, tmp_path: Path) -> None:
-    try:
-        helm = Helm(major, tmp_path)
-    except HelmMissing as error:
-        skip_or_fail(str(error))
+    helm = Helm(major, tmp_path)
     chart = str(release / f"vmherd-{VERSION}.tgz")
     assert "0 chart(s) failed" in helm("lint", "--strict", "--set", "mode=standalone", chart).stdout
     assert helm("show", "readme", chart).stdout.startswith("# vmherd\n")

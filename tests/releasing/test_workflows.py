@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from sandbox.processes import free_ports
-from tests import environments, gomodules
-from tests.cluster import skip_or_fail
+from tests import gomodules
 from tests.controlplane.waits import eventually
+from tests.environments import python_or_skip
+from tests.helm import helm_or_skip
 from tools.chart.generated import CHART
-from tools.chart.helm import HelmMissing, find_helm
 from tools.release.project import ROOT, read_project
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -24,15 +24,6 @@ VERSION = read_project(ROOT).version
 def run(*command: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
     words = [str(word) for word in command]
     return subprocess.run(words, cwd=ROOT, env=variables or None, capture_output=True, text=True, check=False)
-
-
-def environment(name: str) -> Path:
-    """The directory with the programs of an environment."""
-    try:
-        lock = ROOT / ".ci" / f"requirements-{name}.txt"
-        return environments.find_or_install(name, lock).parent
-    except environments.EnvironmentMissing as error:
-        skip_or_fail(str(error))
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
@@ -121,7 +112,7 @@ def test_the_image_of_each_platform_is_scanned() -> None:
 def test_the_linters_of_workflows_find_nothing() -> None:
     done = run(gomodules.check_or_skip("actionlint"), "-shellcheck=", "-pyflakes=")
     assert (done.returncode, done.stdout) == (0, "")
-    zizmor = environment("workflows") / "zizmor"
+    zizmor = python_or_skip("workflows").with_name("zizmor")
     done = run(zizmor, "--offline", "--no-progress", "--persona=pedantic", ".github")
     assert done.returncode == 0, done.stdout
 
@@ -146,10 +137,7 @@ def registry() -> Iterator[str]:
 
 @pytest.mark.e2e
 def test_the_chart_is_pushed_and_read_back(registry: str, tmp_path: Path) -> None:
-    try:
-        helm = find_helm(4)
-    except HelmMissing as error:
-        skip_or_fail(str(error))
+    helm = helm_or_skip(4)
     run(helm, "package", CHART, "--destination", tmp_path)
     publish = (ROOT / ".github" / "publish", "chart", "--dry-run")
     variables = {"HELM": str(helm), "DIST": str(tmp_path), "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}

@@ -15,7 +15,8 @@ from informers.objects import PatchType
 from informers.resource import Resource
 from sandbox import behavior, vm_behavior
 from sandbox.claims import CLAIMS, PERSISTENT_VOLUMES, PROTECTION, claim_step, persistent_volume_step
-from sandbox.datavolumes import DATA_VOLUMES, volume_step
+from sandbox.datavolumes import DATA_VOLUMES, obstacle_of, volume_step
+from sandbox.instance_types import Definition
 from sandbox.settings import DEFAULT, SimulationSettings
 from sandbox.step import Change, Create, Delete, Patch, Step
 from sandbox.vm_status import RelatedObjects
@@ -59,6 +60,9 @@ class Machines:
         self.serves_data_volumes = serves_data_volumes
         self.has_pod, self.vm_exists = has_pod, False
         """What the simulator of a VMI without a VM takes for granted."""
+
+        self.definitions: dict[str, Definition] = {}
+        """The instance type and the preference of all VMs, by field."""
 
         self.on_patch: Callable[[Document, Document], None] = lambda patch, answer: None
         """A function that is called for each patch of the simulator, with the server's answer."""
@@ -164,7 +168,9 @@ class Machines:
                 vm is not None
                 and any(owner.uid == vm["metadata"]["uid"] for owner in obj.metadata.owner_references or ())
             )
-            return behavior.next_step(obj, self.now, first_seen, vm_exists=vm_exists, defaults=self.defaults)
+            kinds = (self._decoded(CLAIMS), self._decoded(DATA_VOLUMES))
+            obstacle = obstacle_of(obj, *({name: kind[name] for name in obj.storage if name in kind} for kind in kinds))
+            return behavior.next_step(obj, self.now, first_seen, obstacle, vm_exists=vm_exists, defaults=self.defaults)
         if resource is CONTROLLER_REVISIONS:
             return Step()
         if resource is DATA_VOLUMES:
@@ -183,6 +189,7 @@ class Machines:
             volumes=self._decoded(DATA_VOLUMES),
             claims=self._decoded(CLAIMS),
             serves_data_volumes=self.serves_data_volumes,
+            definitions=self.definitions,
         )
 
     def _decoded(self, resource: Resource[Any]) -> dict[str, Any]:

@@ -1,21 +1,7 @@
-"""Functions that list processes and wait for them."""
+"""Functions that list processes."""
 
-import asyncio
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-
-import pytest
-
-
-def wait_for(condition: Callable[[], object], *, within_s: float = 60.0) -> None:
-    """Wait until the condition is true. Fails the test after `within_s` seconds."""
-    give_up = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > give_up:
-            pytest.fail(f"it did not happen within {within_s:g} s")
-        time.sleep(0.01)
 
 
 def processes_about(directory: Path) -> list[str]:
@@ -32,18 +18,3 @@ def commands_about(directory: Path) -> dict[int, str]:
             if str(directory) in command:
                 found[int(entry.parent.name)] = command
     return found
-
-
-async def until(
-    holds: Callable[[], object], changed: asyncio.Event, *, within_s: float, seen: Callable[[], object]
-) -> None:
-    """Call `holds` now, and again each time that `changed` is set, until `holds` returns true. After a timeout, the
-    test fails and shows `seen()`.
-    """
-    try:
-        async with asyncio.timeout(within_s):
-            while not holds():
-                changed.clear()
-                await changed.wait()
-    except TimeoutError:
-        pytest.fail(f"not within {within_s:g}s; seen: {seen()}")

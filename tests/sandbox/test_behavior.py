@@ -34,10 +34,6 @@ BOOT = [
 ]
 
 
-def test_a_vmi_without_annotations_gets_one_patch_and_is_ready_after_300_ms() -> None:
-    assert Life().live(3600).seen == [(0.3, READY)]
-
-
 @pytest.mark.parametrize(
     ("behavior", "ready_after", "seen"),
     [
@@ -59,21 +55,6 @@ def test_a_vmi_without_annotations_gets_one_patch_and_is_ready_after_300_ms() ->
 )
 def test_a_vmi_follows_its_behavior(behavior: str, ready_after: str, seen: list[tuple[float, VMIState]]) -> None:
     assert behaving(behavior, ready_after).live(3600).seen == seen
-
-
-@pytest.mark.parametrize(
-    ("behavior", "told"),
-    [
-        ("unschedulable", ("PodScheduled", "False", "Unschedulable")),
-        ("pvc-missing", ("Synchronized", "False", "FailedPvcNotFound")),
-        ("never-ready", ("Ready", "False", "ContainersNotReady")),
-    ],
-)
-def test_a_condition_says_why_a_vmi_does_not_become_ready(behavior: str, told: tuple[str, str, str]) -> None:
-    conditions = behaving(behavior).live(10).document["status"]["conditions"]
-    [condition] = [each for each in conditions if each["type"] == told[0]]
-    assert (condition["type"], condition["status"], condition["reason"]) == told
-    assert condition["message"]
 
 
 @pytest.mark.parametrize("trouble", ["", "FailedPvcNotFound"])

@@ -1,6 +1,5 @@
 """The sources of the control plane's programs. The directories, the release server and the Go toolchain are fakes."""
 
-import fcntl
 import hashlib
 import io
 import os
@@ -21,7 +20,7 @@ import pytest
 from sandbox import gobuild, releases
 from sandbox.binaries import PROGRAMS, BinariesUnavailable, find_binaries
 from sandbox.releases import ETCD, KUBERNETES, Releases
-from tests.sandbox.patience import wait_for
+from tests.controlplane.waits import eventually
 
 NOWHERE = Releases(kubernetes="http://127.0.0.1:1/kubernetes", etcd="http://127.0.0.1:1/etcd")
 """A port without a listener: the connection is refused at once."""
@@ -204,13 +203,6 @@ def test_programs_that_cannot_be_downloaded_are_built(machine: Machine, publishe
     }
 
 
-def test_without_internet_all_programs_are_built_and_kept(machine: Machine) -> None:
-    machine.install_go()
-    assert machine.contents() == {name: f"built {name}" for name in PROGRAMS}
-    machine.environment["PATH"] = ""
-    assert machine.find() == {name: machine.store / name for name in PROGRAMS}
-
-
 def test_a_build_is_stamped_with_the_version_of_kubernetes(machine: Machine) -> None:
     machine.install_go()
     machine.find()
@@ -251,29 +243,15 @@ def test_a_build_that_is_killed_leaves_neither_a_program_nor_a_process(machine: 
         env={**os.environ, **machine.environment, "KUBEBUILDER_ASSETS": ""},
         stderr=subprocess.DEVNULL,
     )
-    wait_for(waiting.exists)
+    eventually(waiting.exists)
     victim.send_signal(signal.SIGKILL)
     victim.wait()
-    wait_for(lambda: not Path(f"/proc/{waiting.read_text().strip()}").exists())
+    eventually(lambda: not Path(f"/proc/{waiting.read_text().strip()}").exists())
     assert machine.stored().isdisjoint(PROGRAMS)
 
     machine.install_go()
     assert machine.contents() == {name: f"built {name}" for name in PROGRAMS}
     assert machine.stored() == set(PROGRAMS)
-
-
-def test_a_second_process_waits_and_uses_the_programs_of_the_first(
-    machine: Machine, capsys: pytest.CaptureFixture[str]
-) -> None:
-    machine.store.mkdir(parents=True)
-    with (machine.store / ".etcd.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        second = threading.Thread(target=machine.find)
-        second.start()
-        wait_for(lambda: "waiting for another process" in capsys.readouterr().err)
-        machine.put(machine.store, *PROGRAMS)
-    second.join()
-    assert "download" not in capsys.readouterr().err
 
 
 def test_the_versions_are_those_of_the_module_that_is_built() -> None:

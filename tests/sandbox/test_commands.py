@@ -19,21 +19,16 @@ from sandbox.processes import is_running
 from sandbox.running import Home, Simulate
 from sandbox.settings import SimulationSettings
 from tests.cluster import Kubectl
-from tests.sandbox.patience import commands_about, processes_about, wait_for
+from tests.controlplane.waits import eventually
+from tests.programs import finished
+from tests.sandbox.patience import commands_about, processes_about
 
 SANDBOX = [sys.executable, "-m", "controller", "sandbox"]
 UP_WITHIN_S = 100
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*SANDBOX, *arguments],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=UP_WITHIN_S,
-        check=False,
-    )
+    return finished([*SANDBOX, *arguments], env={**os.environ, **environment}, within_s=UP_WITHIN_S)
 
 
 @contextmanager
@@ -63,7 +58,7 @@ class Foreground:
             )
 
     def wait_until_ready(self) -> None:
-        wait_for(
+        eventually(
             lambda: "Stop it with Ctrl-C" in self.output.read_text() or self.process.poll() is not None,
             within_s=UP_WITHIN_S,
         )
@@ -162,25 +157,21 @@ def endless_start(control_plane_binaries: Binaries, tmp_path: Path) -> dict[str,
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("moment", ["sandbox.lock", "logs/etcd.log", "logs/kube-controller-manager.log"])
-def test_ctrl_c_during_the_start_leaves_no_process(
-    directory: Path, tmp_path: Path, endless_start: dict[str, str], moment: str
+@pytest.mark.parametrize(
+    ("moment", "options"),
+    [
+        *((each, ()) for each in ("sandbox.lock", "logs/etcd.log", "logs/kube-controller-manager.log")),
+        ("logs/etcd.log", ("--detach",)),
+    ],
+)
+def test_ctrl_c_during_the_start_leaves_no_process_in_the_foreground_or_background(
+    directory: Path, tmp_path: Path, endless_start: dict[str, str], moment: str, options: tuple[str, ...]
 ) -> None:
-    up = Foreground(directory, tmp_path / "output", **endless_start)
-    wait_for((directory / moment).exists)
+    up = Foreground(directory, tmp_path / "output", *options, **endless_start)
+    eventually((directory / moment).exists)
     assert up.end(signal.SIGINT) == 130
     assert processes_about(directory) == []
     assert "Traceback" not in up.output.read_text()
-
-
-@pytest.mark.cluster
-def test_ctrl_c_while_up_waits_for_the_background_process_stops_that_process(
-    directory: Path, tmp_path: Path, endless_start: dict[str, str]
-) -> None:
-    up = Foreground(directory, tmp_path / "output", "--detach", **endless_start)
-    wait_for((directory / "logs" / "etcd.log").exists)
-    assert up.end(signal.SIGINT) == 130
-    assert processes_about(directory) == []
 
 
 @pytest.mark.cluster
@@ -191,7 +182,7 @@ def test_a_sandbox_that_is_killed_takes_its_parts_with_it_and_can_be_started_aga
     up = Foreground(directory, tmp_path / "output", "--no-simulator")
     up.wait_until_ready()
     assert up.end(signal.SIGKILL) == -signal.SIGKILL
-    wait_for(lambda: processes_about(directory) == [])
+    eventually(lambda: processes_about(directory) == [])
     assert (directory / "kubeconfig").exists()
 
     again = Foreground(directory, tmp_path / "output")

@@ -1,16 +1,10 @@
 """Other tests rely on these features of the control plane."""
 
 import json
-from collections import Counter
-from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from sandbox.admin import Admin, Rejected
-from sandbox.audit import read_records
 from sandbox.binaries import PROGRAMS, Binaries
 from sandbox.controlplane import ControlPlane, ControlPlaneError, CrdError
 from sandbox.processes import free_ports
@@ -18,12 +12,9 @@ from tests.cluster import Kubectl
 from tests.controlplane.documents import vm_document, vmi_document
 from tests.manifests.documents import SOUND, SOUND_POOL
 from tests.rbac import person
-from tests.sandbox.patience import processes_about, wait_for
+from tests.sandbox.patience import processes_about
 
 pytestmark = pytest.mark.cluster
-
-
-CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": {"key": "value"}}
 
 
 @pytest.mark.newest
@@ -32,48 +23,6 @@ def test_kubectl_and_server_have_the_same_version(kubectl: Kubectl) -> None:
     versions = json.loads(done.stdout)
     assert versions["serverVersion"]["gitVersion"] == versions["clientVersion"]["gitVersion"]
     assert done.stderr == ""
-
-
-@pytest.mark.parametrize("path", ["/openapi/v2", "/openapi/v3", "/openapi/v3/apis/kubevirt.io/v1"])
-def test_the_server_publishes_its_schemas(control_plane: ControlPlane, path: str) -> None:
-    # The API server publishes the schemas of new kinds after a delay.
-    wait_for(lambda: answer_of(Admin(control_plane.kubeconfig), path))
-
-
-def answer_of(admin: Admin, path: str) -> dict[str, Any]:
-    """The answer of the API server, or {} if it rejects the request."""
-    with suppress(Rejected):
-        return dict(admin.get(path))
-    return {}
-
-
-def test_the_audit_log_has_each_request_with_its_user_its_answer_and_its_times(
-    control_plane: ControlPlane, kubectl: Kubectl, namespace: str
-) -> None:
-    position, before = control_plane.audit_position(), datetime.now(UTC)
-    kubectl("apply", "-f", "-", stdin=CONFIG_MAP)
-    kubectl("get", "configmap", "two", check=False)
-
-    def requests() -> Counter[tuple[str, str, str, int]]:
-        return Counter(
-            (record.verb, record.resource, record.name, record.code)
-            for record in read_records(control_plane.audit_log, position)
-            if (record.namespace, record.resource) == (namespace, "configmaps")
-            and record.username == "vmherd-sandbox-admin"
-            and record.user_agent.startswith("kubectl/")
-        )
-
-    expected = {
-        ("get", "configmaps", "one", 404): 1,
-        ("create", "configmaps", "one", 201): 1,
-        ("get", "configmaps", "two", 404): 1,
-    }
-    wait_for(lambda: sum(requests().values()) >= len(expected))
-    assert requests() == expected
-    for record in read_records(control_plane.audit_log, position):
-        if record.namespace != namespace or not record.user_agent.startswith("kubectl/"):
-            continue  # a request that began earlier
-        assert before <= record.request_received_timestamp <= record.stage_timestamp <= datetime.now(UTC)
 
 
 def test_after_a_stop_no_process_is_left_even_if_a_port_was_taken_at_first(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.running import Home, HomeError, Occupied, State
+from sandbox.running import Home, HomeError, State
 
 
 @pytest.fixture
@@ -46,31 +46,11 @@ def test_a_directory_that_cannot_be_created_is_an_error_of_one_line(tmp_path: Pa
         Home(tmp_path / "file" / "sandbox").prepare()
 
 
-def test_two_sandboxes_cannot_use_a_directory_at_the_same_time(home: Home) -> None:
-    with home.occupied():
-        home.write_state(State(pid=4711))
-        with pytest.raises(Occupied, match=r"already runs in \S+ \(process 4711\)$"), home.occupied():
-            pass
-    with home.occupied():
-        pass
-
-
-def test_a_state_that_was_written_is_read_again(home: Home) -> None:
-    state = State(pid=4711, ready=True)
-    home.write_state(state)
-    assert home.state() == state
-
-
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": "x"}'])
 def test_a_state_that_cannot_be_read_counts_as_none(home: Home, content: str) -> None:
     (home.directory / "state.json").write_text(content)
     assert home.state() is None
     assert home.evict() is None
-
-
-def test_a_directory_without_a_sandbox_has_no_process_to_stop(tmp_path: Path) -> None:
-    with pytest.raises(HomeError, match="there is no sandbox in"):
-        Home(tmp_path).evict()
 
 
 def test_another_process_that_has_the_pid_of_an_ended_sandbox_is_not_stopped(

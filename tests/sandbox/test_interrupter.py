@@ -32,14 +32,6 @@ def interrupted(run: Callable[[Interrupter], None]) -> None:
         run(interrupter)
 
 
-def test_a_signal_interrupts_the_block() -> None:
-    def run(_: Interrupter) -> None:
-        interrupt()
-        wait()
-
-    interrupted(run)
-
-
 def test_an_import_ends_before_the_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = ["import os, signal", "os.kill(os.getpid(), signal.SIGINT)", "done = True"]
     (tmp_path / "interrupted_module.py").write_text("\n".join(lines))

@@ -6,7 +6,6 @@ import pytest
 
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from sandbox import live_update
-from sandbox.live_update import merge_patch_for
 from sandbox.vmis import VMIS
 from sandbox.vms import VMS
 from tests.fakes.requests import Document
@@ -188,17 +187,3 @@ def test_the_start_of_a_vm_is_recorded_in_one_revision_with_the_vms_spec() -> No
     assert revision["data"] == {"spec": machines.get(VMS)["spec"]}
     assert revision["revision"] == 2
     assert machines.get(VMIS)["status"]["virtualMachineRevisionName"] == revision["metadata"]["name"]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "patch"),
-    [
-        ({}, {}, {}),
-        ({"a": 1}, {"a": 1}, {}),
-        ({"a": 1}, {"b": 2}, {"a": None, "b": 2}),
-        ({"a": {"b": 1, "c": 2}}, {"a": {"b": 1}}, {"a": {"c": None}}),
-        ({"a": {"b": 1}}, {"a": [1]}, {"a": [1]}),
-    ],
-)
-def test_a_merge_patch_changes_one_object_into_the_other(old: Document, new: Document, patch: Document) -> None:
-    assert merge_patch_for(old, new) == patch

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.processes import Spawner, free_ports, is_running, stop_process
-from tests.sandbox.patience import wait_for
+from tests.controlplane.waits import eventually
 
 SLEEP = ["/bin/sleep", "600"]
 DEAF = ["/bin/sh", "-c", "trap '' TERM; echo deaf; while :; do sleep 600; done"]
@@ -27,14 +27,6 @@ def spawner() -> Iterator[Spawner]:
     spawner.close()
 
 
-@pytest.fixture
-def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that is not a child of the sandbox."""
-    with subprocess.Popen(SLEEP) as process:
-        yield process
-        process.kill()
-
-
 @pytest.mark.parametrize("moment", ["just begun", "its program runs"])
 def test_a_child_dies_with_a_parent_that_is_killed(tmp_path: Path, moment: str) -> None:
     code = (
@@ -45,16 +37,16 @@ def test_a_child_dies_with_a_parent_that_is_killed(tmp_path: Path, moment: str) 
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
         child = int(parent.stdout.readline() if parent.stdout else 0)
         if moment == "its program runs":
-            wait_for(lambda: runs_its_program(child))
+            eventually(lambda: runs_its_program(child))
         parent.kill()
-    wait_for(lambda: not is_running(child))
+    eventually(lambda: not is_running(child))
 
 
 async def test_a_child_that_was_started_from_a_worker_thread_outlives_that_thread(
     spawner: Spawner, tmp_path: Path
 ) -> None:
     child = await asyncio.to_thread(spawner.start, "sleep", SLEEP, tmp_path / "log")
-    wait_for(lambda: runs_its_program(child.pid))
+    eventually(lambda: runs_its_program(child.pid))
     await asyncio.get_running_loop().shutdown_default_executor()
     assert not ends_within(child.pid, 0.3)
     child.stop()
@@ -73,14 +65,14 @@ def ends_within(pid: int, seconds: float) -> bool:
 
 def test_a_child_that_ignores_sigterm_is_killed(spawner: Spawner, tmp_path: Path) -> None:
     child = spawner.start("deaf", DEAF, tmp_path / "log")
-    wait_for(lambda: child.log_tail() == "deaf")
+    eventually(lambda: child.log_tail() == "deaf")
     child.stop(grace_s=0.05)
     assert not child.running
 
 
 def test_a_missing_program_is_reported_in_its_log(spawner: Spawner, tmp_path: Path) -> None:
     child = spawner.start("nothing", ["/nowhere/nothing"], tmp_path / "log")
-    wait_for(lambda: not child.running)
+    eventually(lambda: not child.running)
     assert child.log_tail() == "/nowhere/nothing: No such file or directory"
 
 
@@ -88,13 +80,6 @@ def test_a_signal_to_the_parents_group_does_not_reach_the_child(spawner: Spawner
     child = spawner.start("sleep", SLEEP, tmp_path / "log")
     assert os.getpgid(child.pid) not in (0, os.getpgid(0))
     child.stop()
-
-
-def test_a_process_that_is_not_a_child_of_the_sandbox_is_stopped(sleeper: subprocess.Popen[bytes]) -> None:
-    assert is_running(sleeper.pid)
-    stop_process(sleeper.pid)
-    assert not is_running(sleeper.pid)
-    assert sleeper.wait() == -signal.SIGTERM
 
 
 def test_a_process_that_is_not_a_child_of_the_sandbox_and_ignores_sigterm_is_killed() -> None:

@@ -1,6 +1,7 @@
 """The life of a simulated VM on the fake API server: run strategies, storage and status."""
 
 from datetime import datetime
+from itertools import groupby
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from sandbox.vmis import VMIS
 from sandbox.vms import FINALIZER, VMS
 from tests.fakes.requests import Document
 from tests.sandbox.machines import Machines, vm_document
+from tests.sandbox.replay import Recording
 
 
 def asking(behavior: str, strategy: str = "Always", **more: object) -> Machines:
@@ -36,6 +38,8 @@ def test_a_new_vm_gets_its_disks_and_is_started_as_its_strategy_says(power: Docu
     assert machines.word == "Provisioning"
     machines.live(10)
     assert machines.get(DATA_VOLUMES, "a")["status"]["phase"] == "Succeeded"
+    [owner] = machines.get(CLAIMS, "a")["metadata"]["ownerReferences"]
+    assert (owner["uid"], owner["controller"]) == (machines.uid(DATA_VOLUMES, "a"), True)
     assert (machines.document(VMIS) is not None) == runs
     assert machines.word == ("Running" if runs else "Stopped")
     assert machines.status().get("ready") is machines.status().get("created") is (True if runs else None)
@@ -144,23 +148,6 @@ def test_a_vmi_without_a_controller_is_adopted_and_a_foreign_vmi_delays_the_vm()
     assert foreign.live(5).word == "Running"
 
 
-def test_a_vm_gets_its_data_volumes_first_and_is_provisioning_meanwhile() -> None:
-    machines = Machines(vm_document(disks=["a", "b"]))
-    assert machines.live(0.2).word == "Provisioning"
-    assert machines.document(VMIS) is None
-    machines.live(5)
-    assert machines.word == "Running"
-    assert sorted(machines.done("create", DATA_VOLUMES)) == sorted(machines.done("create", CLAIMS)) == ["a", "b"]
-    for disk in ("a", "b"):
-        volume, claim = machines.get(DATA_VOLUMES, disk), machines.get(CLAIMS, disk)
-        assert volume["status"]["phase"] == "Succeeded"
-        assert claim["status"]["phase"] == "Bound"
-        assert volume["metadata"]["ownerReferences"][0]["uid"] == machines.uid(VMS)
-        assert claim["metadata"]["ownerReferences"][0]["uid"] == machines.uid(DATA_VOLUMES, disk)
-        assert volume["metadata"]["ownerReferences"][0]["controller"]
-        assert len([step for step in machines.steps if step == ("patch status", "DataVolume", disk)]) == 1
-
-
 def test_a_data_volume_that_lost_its_owner_is_adopted_by_the_next_vm_of_that_name() -> None:
     machines = Machines(vm_document(disks=["a"])).live(5)
     before = machines.uid(DATA_VOLUMES, "a"), machines.uid(CLAIMS, "a")
@@ -253,3 +240,13 @@ def test_after_any_changes_a_vm_comes_to_rest_and_can_be_deleted(story: list[tup
     assert machines.live(60).document(VMIS) is None
     machines.delete(VMS, "vm")
     assert machines.live(60).document(VMS) is None
+
+
+def test_a_vm_is_migrating_from_the_begin_to_the_end_of_its_migration_as_in_the_recording() -> None:
+    machines = Machines(vm_document()).live(10)
+    words = [machines.word]
+    for time in ("startTimestamp", "endTimestamp"):
+        machines.patch(VMIS, "vm", {"status": {"migrationState": {time: "2026-08-01T12:00:09Z"}}})
+        words.append(machines.live(1).word)
+    recorded = [vm["status"]["printableStatus"] for _, vm in Recording("vm-drained").story(VMS)]
+    assert words == [word for word, _ in groupby(recorded)]

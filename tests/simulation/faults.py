@@ -70,4 +70,4 @@ class Faults:
 
     def overlap(self, start: float, end: float, *kinds: str) -> bool:
         """Return True if a fault, of one of these kinds if there are any, holds at some time between the two times."""
-        return any(fault.start < end and fault.end > start for fault in self.all if not kinds or fault.kind in kinds)
+        return any(fault.start <= end and fault.end >= start for fault in self.all if not kinds or fault.kind in kinds)

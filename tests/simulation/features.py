@@ -35,6 +35,9 @@ GOOD_VALUES: Final[dict[str, tuple[str, ...]]] = {
     names.DRAIN_SECONDS: ("5", "20", "60"),
     names.DISRUPTION_BUDGET: ("1", "50%"),
     names.TAKEOVER: ("proceed",),
+    names.STANDBY: ("1", "2", "50%"),
+    names.STANDBY_MODE: ("paused", "stopped"),
+    names.REUSE: ("true",),
 }
 """The valid values of the annotations of sets and pools."""
 
@@ -52,7 +55,7 @@ FEATURES: Final = tuple(each.name for each in BY_NAME.values() if each.name in G
 """The opt-in features of sets and pools."""
 
 
-OFF: Final = {names.MIN_READY: "0", names.PARTITION: "0"}
+OFF: Final = {names.MIN_READY: "0", names.PARTITION: "0", names.STANDBY_MODE: "stopped"}
 """The valid values that ask for nothing, beside "false"."""
 
 

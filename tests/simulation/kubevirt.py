@@ -9,10 +9,10 @@ from random import Random
 from typing import Any, Final
 
 from controller.kubevirt.annotations import IN_SERVICE
-from controller.kubevirt.resources import DATA_VOLUMES, MIGRATIONS, PVCS, VMIS, VMS
+from controller.kubevirt.resources import DATA_VOLUMES, MIGRATIONS, PAUSE, PVCS, VMI_REQUESTS, VMIS, VMS
 from tests.fakes.garbage import collect_garbage
 from tests.fakes.kubevirt import FakeKubeVirt, owned_by
-from tests.fakes.requests import AnyResource, Document
+from tests.fakes.requests import AnyResource, Document, Request, refusal
 from tests.fakes.rules import finalizers_of, wire
 from tests.simulation.guests import Step, timeline
 from tests.simulation.live import BOUND, IMMOVABLE, LiveUpdates
@@ -48,6 +48,9 @@ class SimulatedKubeVirt(FakeKubeVirt):
         self._planned: set[tuple[AnyResource, str]] = set()
         self._collecting = False
         self._starts_at: dict[str, float] = {}
+        self._paused: set[str] = set()
+        """The UIDs of the VMIs that were paused by a request."""
+
         self._actor = "kubevirt"
         self._live = LiveUpdates(server, chance, self._after, options)
         server.on_change.append(self._notice)
@@ -66,6 +69,8 @@ class SimulatedKubeVirt(FakeKubeVirt):
             self._begin(change.key.name, change.last["metadata"]["uid"])
         if change.resource is VMIS and change.after is not None and "deletionTimestamp" in change.after["metadata"]:
             self._stop_guest(change.key.name)
+        if change.resource is VMIS and change.after is not None and change.after["metadata"]["uid"] in self._paused:
+            self._follow_user(change.key.name, change.after)
         if change.resource is PVCS and change.after is not None:
             self._after(0.5, self._grow, change.key.name)
         self._maybe_collect(change)
@@ -181,7 +186,7 @@ class SimulatedKubeVirt(FakeKubeVirt):
         elif pulled is not None and pulled["status"] == "False":
             word = "ErrImagePull"
         elif phase == "Running":
-            word = "Running"
+            word = "Paused" if _condition(vmi or {}, "Paused") is not None else "Running"
         elif phase in _FINAL and not self._starts(vm):
             word = "Stopped"
         changed: Document = {"printableStatus": word}
@@ -211,6 +216,37 @@ class SimulatedKubeVirt(FakeKubeVirt):
         seen = {"stateChangeRequests": None, "runStrategy": vm["spec"].get("runStrategy")}
         self._api.change(VMS, self._key(name), {"status": seen})
 
+    # Pauses
+
+    def answer(self, request: Request) -> Document:
+        """Carry out a request to virt-api."""
+        if request.resource is not VMI_REQUESTS:
+            return self._restart(request)
+        vmi, name = self._api.document(VMIS, request.key), request.key.name
+        is_paused, pauses = _condition(vmi, "Paused") is not None, request.subresource == PAUSE
+        if vmi.get("status", {}).get("phase") != "Running" or is_paused is pauses:
+            raise refusal(409, "Conflict", "VMI is not running, or it is so already")
+        if vmi["status"].get("nodeName") in self.lost:
+            raise refusal(500, "InternalError", "virt-handler does not answer")
+        # virt-handler tells it later.
+        self._after(self._chance.uniform(0.02, 1.5), self._set_paused, name, vmi["metadata"]["uid"], pauses)
+        return {}
+
+    def _set_paused(self, name: str, uid: str, pauses: bool) -> None:
+        vmi = self._api.current(VMIS, self._key(name))
+        if vmi is None or vmi["metadata"]["uid"] != uid or vmi.get("status", {}).get("phase") != "Running":
+            return
+        (self._paused.add if pauses else self._paused.discard)(uid)
+        others = [each for each in vmi["status"].get("conditions") or [] if each["type"] != "Paused"]
+        paused = [{"type": "Paused", "status": "True", "reason": "PausedByUser"}] if pauses else []
+        changed = self._api.change(VMIS, self._key(name), {"status": {"conditions": [*others, *paused]}})
+        self.set_status(name, changed, Step(0, "Running", ready="accident" not in vmi["status"]))
+
+    def _follow_user(self, name: str, vmi: Document) -> None:
+        """A user has unpaused the VMI."""
+        if _condition(vmi, "Paused") is None and self._api.actor == "user":
+            self._after(0.1, self._set_paused, name, vmi["metadata"]["uid"], False)
+
     # The nodes
 
     def _begin(self, name: str, uid: str) -> None:
@@ -234,6 +270,9 @@ class SimulatedKubeVirt(FakeKubeVirt):
     def set_status(self, name: str, vmi: Document, step: Step) -> None:
         """Write the phase and the conditions of a VMI, as its node does."""
         now, status = wire(self._now()), vmi.get("status") or {}
+        if vmi["metadata"]["uid"] in self._paused and step.phase == "Running" and step.reason != "PodTerminating":
+            # Also if its node is lost: the Pod was not ready before, so Kubernetes changes nothing.
+            step = step._replace(ready=False, reason="ReadinessGatesNotReady")
         ready: Document = {"type": "Ready", "status": "True" if step.ready else "False"}
         if not step.ready and step.reason:
             ready["reason"] = step.reason

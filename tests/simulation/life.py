@@ -7,12 +7,12 @@ from typing import Any, Final
 from msgspec import Struct
 
 from controller.events.event import EVENTS
-from controller.kubevirt.annotations import ROLLED_BACK
+from controller.kubevirt.annotations import ROLLED_BACK, STANDBY_STATE
 from controller.leaderelection.lease import LEASES
 from tests.fakes.requests import Document
 from tests.simulation.faults import Faults
 from tests.simulation.moments import Moment, moments_of
-from tests.simulation.objects import controller_uid, image_in, is_ready, member_of, template_of
+from tests.simulation.objects import controller_uid, image_in, is_beside, is_ready, member_of, template_of
 from tests.simulation.server import Asked, Change
 from tests.simulation.story import BUSY_UNTIL_S, Story
 from tests.simulation.users import LAST_IMAGE, Users
@@ -70,7 +70,8 @@ def run_life(story: Story) -> Life:
             users.carry_out(act)
         await until(world, BUSY_UNTIL_S)
         users.end_faults()
-        rested = await _rest(world)
+        has_stalls = any(act.what == "fault" and act.args[0] == "stall-list" for act in story.acts)
+        rested = await _rest(world, CALM_S + STALL_S * has_stalls)
         moments += take_moment(world)
         await asyncio.sleep(WATCHED_S)
         restarted = world.loop.time()
@@ -99,15 +100,20 @@ async def until(world: World, at: float) -> None:
     await asyncio.sleep(max(0.0, at - world.loop.time()))
 
 
-async def _rest(world: World) -> float | None:
-    """Wait until all sets and pools are as their specs ask and nothing changes. Return None if this never happens."""
+STALL_S: Final = 120.0
+"""The time after which a cache goes on whose list stalled."""
+
+
+async def _rest(world: World, calm_s: float) -> float | None:
+    """Wait until all sets and pools are as their specs ask and nothing changes for `calm_s`. Return None if this never
+    happens.
+    """
     end = world.loop.time() + PATIENCE_S
     while world.loop.time() < end:
         await asyncio.sleep(5)
-        last = next(
-            (each.at for each in reversed(world.server.changes) if each.is_ours and each.resource not in NOISE), 0.0
-        )
-        if world.loop.time() - last >= CALM_S and not unfinished(world):
+        ours = (each.at for each in reversed(world.server.changes) if each.is_ours and each.resource not in NOISE)
+        last = max(next(ours, 0.0), BUSY_UNTIL_S)
+        if world.loop.time() - last >= calm_s and not unfinished(world):
             return last
     return None
 
@@ -119,8 +125,14 @@ def unfinished(world: World) -> list[str]:
         for name, owner in world.everywhere(resource).items():
             members = world.everywhere(member_of(kind)).values()
             own = [each for each in members if controller_uid(each) == owner["metadata"]["uid"]]
-            found += _unfinished(kind, name, owner, own)
+            found += _unfinished(kind, name, owner, [each for each in own if not is_beside(each)])
+            found += [f"{kind} {name} prepares a standby" for each in own if is_beside(each) and not _rests(each)]
     return found
+
+
+def _rests(vm: Document) -> bool:
+    mark = (vm["metadata"].get("annotations") or {}).get(STANDBY_STATE, "")
+    return vm["spec"].get("runStrategy") == "Halted" or mark.startswith("paused ")
 
 
 def _unfinished(kind: str, name: str, owner: Document, members: list[Document]) -> list[str]:

@@ -93,8 +93,10 @@ class LiveUpdates:
         if (migration := self._api.current(MIGRATIONS, key)) is None:
             return
         vm = ObjectKey(key.namespace, migration["spec"]["vmiName"])
-        vmi = self._api.current(VMIS, vm)
-        if vmi is not None and phase == "Succeeded":
+        if (vmi := self._api.current(VMIS, vm)) is None:
+            self._api.remove(MIGRATIONS, key)
+            return
+        if phase == "Succeeded":
             self._finish(vm, vmi["metadata"]["uid"], _sockets(vmi["spec"]))
         self._api.change(MIGRATIONS, key, {"status": {"phase": phase}})
 

@@ -258,18 +258,22 @@ def _wrong_undo(world: Any, kind: Kind[Any], key: ObjectKey, snapshot: Any) -> s
 
 def _before(changes: list[Change], kind: str, key: ObjectKey, uid: str) -> set[str]:
     """The images to which an undo may return: the last one before the present one that a member got while it was in the
-    spec, and those that were written later. A controller that sees nothing for a while does not know these.
+    spec, and those that were written later. A controller that sees nothing for a while does not know these. A pause
+    stores no revision: what is written to a member meanwhile, such as an adoption, gives no template.
     """
     written: list[tuple[str, bool]] = []
+    is_paused = False
     for change in changes:
         spec = (change.after or {}).get("spec") or {}
         if change.key == key and "selector" in spec and ("virtualMachineTemplate" in spec) == (kind == "pool"):
             wanted = spec["virtualMachineTemplate"]["spec"] if kind == "pool" else spec
-            image = image_of(wanted["template"]["spec"])
+            image, is_paused = image_of(wanted["template"]["spec"]), bool(spec.get("paused"))
             if not written or written[-1][0] != image:
                 written.append((image, False))
         is_member = change.is_ours and change.resource in (VMS, VMIS) and controller_uid(change.last) == uid
-        if is_member and image_of(change.last["spec"].get("template", change.last)["spec"]) == written[-1][0]:
+        if not is_member or is_paused:
+            continue
+        if image_of(change.last["spec"].get("template", change.last)["spec"]) == written[-1][0]:
             written[-1] = (written[-1][0], True)
     right = {written[-1][0]}
     for image, was_used in reversed(written[:-1]):
@@ -316,6 +320,7 @@ def _begins_return(change: Change) -> bool:
 
 REFUSED_WORDS: Final = (
     "denied by a policy",
+    "failed calling webhook",  # a later answer to another write
     "exceeded quota",
     "forbidden",
     "denied the request",

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from controller.kubevirt import annotations as names
 from controller.kubevirt.resources import VMIS, VMS
 from tests.fakes.requests import AnyResource, Document
 from tests.simulation.kubevirt import image_of
@@ -14,6 +15,18 @@ FIELD: Final = {"pool": "virtualMachineTemplate", "set": "template"}
 def is_ready(document: Document | None) -> bool:
     conditions = ((document or {}).get("status") or {}).get("conditions") or ()
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def is_on_standby(vm: Document | None) -> bool:
+    """True if the VM waits beside the wanted ones. A VM that was woken has another mark until it is ready."""
+    mark = ((vm or {}).get("metadata", {}).get("annotations") or {}).get(names.STANDBY_STATE)
+    return mark is not None and not mark.startswith("woken ")
+
+
+def is_beside(vm: Document) -> bool:
+    """True if a user has claimed the VM, or if it waits on standby beside the wanted ones."""
+    marks = vm["metadata"].get("annotations") or {}
+    return names.CLAIMED_BY in marks or is_on_standby(vm)
 
 
 def image_in(kind: str, spec: Document) -> str:
@@ -64,3 +77,18 @@ def template_of(kind: str, owner: Document) -> Document:
 def controller_uid(document: Document) -> str:
     owners = document["metadata"].get("ownerReferences") or ()
     return next((each["uid"] for each in owners if each.get("controller")), "")
+
+
+def cleared(resource: AnyResource, member: Document, marks: Document) -> Document:
+    """The change that ends what holds a member: its marks, its snapshot, its pause and its stop."""
+    change: Document = {"metadata": {"annotations": marks}}
+    if resource is VMS:
+        change["status"] = {"snapshotInProgress": None}
+        # A VM that was adopted and never updated keeps its run strategy, which may be its user's (P14).
+        is_unknown = names.REVISION_NAME not in (member["metadata"].get("labels") or {})
+        if member["spec"].get("runStrategy") == "Halted" or is_unknown:
+            change["spec"] = {"runStrategy": "Always"}
+    conditions = (member.get("status") or {}).get("conditions") or []
+    if any(each["type"] == "Paused" for each in conditions):
+        change["status"] = {"conditions": [each for each in conditions if each["type"] != "Paused"]}
+    return change

@@ -75,12 +75,17 @@ class Replica:
         process.cancel_all()
         self._network.later(down_s, self._restart, process)
 
-    def crash_after(self, steps: int, down_s: float) -> None:
-        """End the process after so many of its next steps."""
+    def crash_after(self, steps: int, down_s: float, *, until: float) -> None:
+        """End the process after so many of its next steps, if it gets so far before the time `until`."""
         loop = self._network.loop
         assert isinstance(loop, SimulatedLoop)
+
+        def crash() -> None:
+            if loop.time() < until:
+                self.crash(down_s)
+
         if self._process is not None:
-            loop.after_steps(self._process, steps, lambda: self.crash(down_s))
+            loop.after_steps(self._process, steps, crash)
 
     def terminate(self) -> None:
         """Ask the process to end, as SIGTERM does."""

@@ -11,6 +11,7 @@ from zlib import crc32
 
 import msgspec
 
+from controller.kubevirt.annotations import HISTORY
 from informers.errors import StatusError
 from informers.meta import ObjectKey
 from tests.fakes.apiserver import FakeApiServer
@@ -72,6 +73,9 @@ class Asked(NamedTuple):
     code: int
     dry_run: bool
     message: str
+    changed: bool
+    is_history: bool
+    """True if the request writes only the annotation `vmherd.dev/history`."""
 
 
 class _Line(NamedTuple):
@@ -182,7 +186,7 @@ class SimulatedServer(FakeApiServer):
         is_dry = "dryRun" in call.params
         if verb == "create":
             key = ObjectKey(key.namespace, body["metadata"]["name"])
-        code, message = 200, ""
+        code, message, version = 200, "", len(self.changes)
         try:
             if call.actor.startswith(OURS):
                 body = self.policies.admit(self.loop.time(), verb, resource, subresource, body)
@@ -192,8 +196,10 @@ class SimulatedServer(FakeApiServer):
             raise
         finally:
             if call.actor.startswith(OURS):
-                asked = (verb, resource, key, subresource, code, is_dry, message)
-                self.asked.append(Asked(self.loop.time(), call.actor, *asked))
+                asked = (verb, resource, key, subresource, code, is_dry, message, len(self.changes) > version)
+                metadata = (body.get("metadata") or {}) if isinstance(body, dict) else {}
+                is_history = (metadata.get("annotations") or {}).keys() == {HISTORY}
+                self.asked.append(Asked(self.loop.time(), call.actor, *asked, is_history))
 
     def _act(
         self, verb: str, resource: AnyResource, key: ObjectKey, subresource: str, body: Any, *, is_dry: bool

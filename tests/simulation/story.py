@@ -41,7 +41,7 @@ def title(act: Act) -> str:
 
 def catalogue() -> Iterator[str]:
     """The titles of all acts and faults."""
-    yield from {**_POOL_ACTS, **_SET_ACTS}
+    yield from {**_POOL_ACTS, **_SET_ACTS, "restore": 1}
     for kind, (_, _, targets) in _FAULTS.items():
         yield from (f"fault {kind} {target}".rstrip() for target in targets or ("",))
 
@@ -80,6 +80,7 @@ def make_story(seed: int) -> Story:
     if chance.random() < 0.5:
         acts += _some_faults(chance)
     acts += _hidden_faults(Random(f"{seed} hidden"), owners[0])
+    acts += _restores(Random(f"{seed} restore"), owners)
     return Story(str(seed), options, tuple(sorted(acts, key=lambda act: act.at)))
 
 
@@ -154,6 +155,10 @@ THEMES: Final = {
     "jobs": Theme((names.REPLACE_FINISHED, names.SCALE_IN), ("accident", "scale", "template")),
     "budgets": Theme((names.DISRUPTION_BUDGET,), ("annotate", "scale", "template", "evict")),
     "takeover": Theme((names.TAKEOVER, names.INDEX_SYSPREP), ("template", "change_field", "undo", "live_change")),
+    "standby": Theme(
+        (names.STANDBY, names.STANDBY_MODE, names.REUSE),
+        ("scale", "template", "claim", "switch_vm", "pause_vm", "crash_at_step"),
+    ),
     "rolling": Theme((names.ROLLING_UPDATE, names.MIN_READY), ("template", "protect_all", "mark", "undo")),
 }
 
@@ -191,11 +196,12 @@ _POOL_ACTS: Final = {
     **_COMMON,
     "change_disks": 4,
     "live_change": 4,
-    "stop_vm": 1,
+    "switch_vm": 2,
     "snapshot": 1,
     "delete_claim": 1,
     "pause_vm": 1,
     "static_claim": 1,
+    "claim": 3,
     "edit_grace": 1,
     "scale_huge": 0.2,
 }
@@ -249,7 +255,7 @@ _ARGUMENTS: Final[dict[str, Callable[[str, Random], tuple[Any, ...]]]] = {
         *(chance.choice((1, 2, 4)), chance.choice(("a", "b"))),
         *(chance.sample(("more", "most"), chance.choice((0, 0, 1, 2))),),
     ),
-    "stop_vm": lambda kind, chance: (_number(chance),),
+    "switch_vm": lambda kind, chance: (_number(chance), chance.choice(("Halted", "Always"))),
     "snapshot": lambda kind, chance: (_number(chance),),
     "pause_vm": lambda kind, chance: (_number(chance),),
     "delete_claim": lambda kind, chance: (_number(chance),),
@@ -260,6 +266,7 @@ _ARGUMENTS: Final[dict[str, Callable[[str, Random], tuple[Any, ...]]]] = {
     "edit_grace": lambda kind, chance: (_number(chance), chance.choice((30, 3600))),
     "try_templates": lambda kind, chance: (chance.choice(BAD), 6),
     "drift": lambda kind, chance: (),
+    "claim": lambda kind, chance: (_number(chance), chance.choice((None, 5, 30, 120))),
     "static_claim": lambda kind, chance: (chance.randrange(8),),
     "scale_huge": lambda kind, chance: (),
 }
@@ -297,6 +304,14 @@ def _hidden_faults(chance: Random, owner: tuple[str, str]) -> Iterator[Act]:
                 yield Act(at, "suspend", (*owner, int(target), lasts_s, True))
             else:
                 yield Act(at, "fault", (what, lasts_s, rate, target))
+
+
+def _restores(chance: Random, owners: list[tuple[str, str]]) -> Iterator[Act]:
+    """A pool is lost with its VMs, and a backup tool makes them again. It has a generator of its own."""
+    pools = [owner for owner in owners if owner[0] == "pool"]
+    if pools and chance.random() < 0.1:
+        at = round(chance.uniform(60, BUSY_UNTIL_S - 90), 1)
+        yield Act(at, "restore", (*chance.choice(pools), chance.random() < 0.3, chance.random() < 0.5))
 
 
 _HIDDEN: Final[dict[str, tuple[float, tuple[tuple[float, str], ...]]]] = {

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from controller.kubevirt import annotations as names
 from tests.fakes.requests import Document
 from tests.simulation.guests import GOOD
+from tests.simulation.judge.replay import annotations
 from tests.simulation.judge.sentence import Violation
 from tests.simulation.life import NOISE, until
 from tests.simulation.objects import controller_uid, image_in, is_ready, member_of
@@ -47,10 +48,13 @@ def same_end(seed: int) -> list[Violation] | None:
 
 
 def _images_that_come_up(story: Story) -> tuple[str, ...]:
-    """If a set or pool replaces a guest that is not ready after 10 s, chance decides whether a slow guest comes up."""
+    """If a set or pool replaces a guest that is not ready after 10 s, or returns after 20 s, chance decides whether a
+    slow guest comes up.
+    """
     settings = [dict([act.args[2:4]]) for act in story.acts if act.what == "annotate"]
     settings += [act.args[2]["annotations"] for act in story.acts if act.what == "create"]
     is_impatient = any(each.get(names.REPLACE_UNREADY_AFTER) == "10" for each in settings)
+    is_impatient |= any(each.get(names.PROGRESS_DEADLINE) == "20" for each in settings)
     return tuple(each for each in GOOD if each != "slow" or not is_impatient)
 
 
@@ -77,10 +81,16 @@ def _end(story: Story) -> dict[str, str] | None:
                     name: _facts(world, kind, owner)
                     for kind, resource in (("pool", POOLS), ("set", SETS))
                     for name, owner in world.everywhere(resource).items()
+                    if not _depends_on_time(owner)
                 }
         return None
 
     return run_world(story.seed, live, story.options)[1]
+
+
+def _depends_on_time(owner: Document) -> bool:
+    """True if the work before the last pause remains, or if all VMs that a scale-out has made stay."""
+    return bool(owner["spec"].get("paused")) or names.SCALE_IN in annotations(owner)
 
 
 def _facts(world: World, kind: str, owner: Document) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from contextlib import suppress
+from copy import deepcopy
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any, Final
@@ -19,6 +20,7 @@ from tests.simulation.kubevirt import LOST_AFTER_S, NODES, image_of
 from tests.simulation.moments import preview_of_scale
 from tests.simulation.objects import (
     FIELD,
+    cleared,
     controller_uid,
     images_of,
     may_be_evicted,
@@ -26,6 +28,7 @@ from tests.simulation.objects import (
     resource_of,
     template_of,
 )
+from tests.simulation.restores import adopt_all, put_missing, restored
 from tests.simulation.story import BUSY_UNTIL_S, Act
 from tests.simulation.takeover import made_by_kubevirt
 from tests.simulation.weather import Weather
@@ -33,7 +36,8 @@ from tests.simulation.world import POOLS, SETS, World
 
 _API: Final = {"pool": "pool.kubevirt.io/v1beta1", "set": "kubevirt.io/v1"}
 _KIND: Final = {"pool": "VirtualMachinePool", "set": "VirtualMachineInstanceReplicaSet"}
-_MARKS: Final = (names.REMOVE, names.PROTECT, names.BUSY_UNTIL, names.DELETION_COST, names.SUBSTITUTE)
+CLAIM: Final = (names.CLAIMED_BY, names.CLAIMED_UNTIL)
+_MARKS: Final = (names.REMOVE, names.PROTECT, names.BUSY_UNTIL, names.DELETION_COST, names.SUBSTITUTE, *CLAIM)
 ROLLING: Final = GOOD_VALUES[names.ROLLING_UPDATE]
 HUGE: Final = 6_000_000
 TRIED_S: Final = 8.0
@@ -49,6 +53,7 @@ class Users(Weather):
         self._server = world.server
         self._chance = chance
         self._births: dict[str, dict[str, Any]] = {}
+        self._restored: list[ObjectKey] = []
 
     def carry_out(self, act: Act) -> None:
         with self._server.acting("user"), suppress(ApiError, IndexError):  # the object may be gone
@@ -122,10 +127,17 @@ class Users(Weather):
 
     def _change_field(self, kind: str, name: str, field: str, value: Any) -> None:
         owner = self._owner(kind, name)
-        spec = {key: each for key, each in owner["spec"].items() if key != field}
-        if value is not None:
-            spec[field] = value
+        spec = {key: each for key, each in {**owner["spec"], field: value}.items() if each is not None}
         self._server.replace(resource_of(kind), {**owner, "spec": spec})
+
+    def _restore(self, kind: str, name: str, pool_first: bool, renamed: bool) -> None:
+        """The pool is lost with its VMs, and a backup tool makes both again."""
+        after, pool = self._world.loop.call_later, Act(0.0, "create", (kind, name, self._births[name]))
+        after(25 + 5 * pool_first, put_missing, self._server, restored(self._members(kind, name), renamed=renamed))
+        self._delete_owner(kind, name, "Background")
+        self._restored.append(self._key_of(name))
+        after(30 - 5 * pool_first, self.carry_out, pool)
+        after(50, adopt_all, self._server, self._key_of(name))
 
     def _delete_owner(self, kind: str, name: str, propagation: str) -> None:
         self._server.remove(resource_of(kind), self._key_of(name), propagation=propagation)
@@ -175,6 +187,11 @@ class Users(Weather):
             value = wire(datetime.fromisoformat(value) + begun)
         self._edit_member(kind, name, number, {"metadata": {"annotations": {annotation: value}}})
 
+    def _claim(self, kind: str, name: str, number: int, lasts_s: int | None) -> None:
+        until = wire(self._world.now() + timedelta(seconds=lasts_s)) if lasts_s is not None else None
+        claim = {names.CLAIMED_BY: f"job-{number}", names.CLAIMED_UNTIL: until}
+        self._edit_member(kind, name, number, {"metadata": {"annotations": claim}})
+
     def _unmark(self, kind: str, name: str, number: int) -> None:
         self._edit_member(kind, name, number, {"metadata": {"annotations": dict.fromkeys(_MARKS)}})
 
@@ -208,7 +225,8 @@ class Users(Weather):
         self._lose_node(kind, name, node)
         for place in (number, number + 1):
             act = Act(0.0, "accident", (kind, name, place, "hang"))
-            self._world.loop.call_later(LOST_AFTER_S + 0.01, self.carry_out, act)
+            if self._world.loop.time() < BUSY_UNTIL_S - LOST_AFTER_S:
+                self._world.loop.call_later(LOST_AFTER_S + 0.01, self.carry_out, act)
 
     def _static_claim(self, kind: str, name: str, ordinal: int) -> None:
         """A user has made a disk by hand, and its name is that of a disk template with an ordinal."""
@@ -234,7 +252,7 @@ class Users(Weather):
     def _adopt(self, kind: str, name: str) -> None:
         owner = self._owner(kind, name)
         labels = owner["spec"]["template"]["metadata"]["labels"]
-        key = self._key_of(name)._replace(name=f"orphan-{int(self._world.loop.time())}")
+        key = self._key_of(name)._replace(name=f"{name}-orphan-{int(self._world.loop.time())}")
         metadata = {**key._asdict(), "labels": labels}
         self._server.put(VMIS, {"metadata": metadata, "spec": vmi_spec("v1"), "status": {"phase": "Pending"}})
 
@@ -242,8 +260,8 @@ class Users(Weather):
         kubevirt = self._world.kubevirts[self._key_of(name).namespace]
         kubevirt.accident(self._member(kind, name, number)["metadata"]["name"], what)
 
-    def _stop_vm(self, kind: str, name: str, number: int) -> None:
-        self._edit_member(kind, name, number, {"spec": {"runStrategy": "Halted"}})
+    def _switch_vm(self, kind: str, name: str, number: int, strategy: str) -> None:
+        self._edit_member(kind, name, number, {"spec": {"runStrategy": strategy}})
 
     def _edit_grace(self, kind: str, name: str, number: int, seconds: int) -> None:
         grace = {"terminationGracePeriodSeconds": seconds}
@@ -255,8 +273,9 @@ class Users(Weather):
     def _pause_vm(self, kind: str, name: str, number: int) -> None:
         vmi = self._server.document(VMIS, _key(self._member(kind, name, number)))
         status = vmi.get("status") or {}
-        paused = {"type": "Paused", "status": "True", "reason": "PausedByUser"}
-        conditions = [*(status.get("conditions") or []), paused]
+        conditions = [each for each in status.get("conditions") or [] if each["type"] != "Paused"]
+        if conditions == (status.get("conditions") or []):  # else it is unpaused
+            conditions = [*conditions, {"type": "Paused", "status": "True", "reason": "PausedByUser"}]
         self._server.change(VMIS, _key(vmi), {"status": {"conditions": conditions}})
         if kind == "pool":
             self._server.change(VMS, _key(vmi), {"status": {"printableStatus": "Paused"}})
@@ -282,6 +301,8 @@ class Users(Weather):
         for node in NODES:
             self._return_node("", "", node, guests_died=True)
         with self._server.acting("user"):
+            for each in self._restored:
+                adopt_all(self._server, each)
             for resource in (VMS, VMIS):
                 for each in self._world.everywhere(resource).values():
                     self._clear(resource, each)
@@ -300,16 +321,7 @@ class Users(Weather):
                     self._server.remove(resource, _key(each))
 
     def _clear(self, resource: AnyResource, member: Document) -> None:
-        marks = dict.fromkeys(_MARKS)
-        change: Document = {"metadata": {"annotations": marks}}
-        if resource is VMS:
-            change["status"] = {"snapshotInProgress": None}
-            if member["spec"].get("runStrategy") == "Halted":
-                change["spec"] = {"runStrategy": "Always"}
-        conditions = (member.get("status") or {}).get("conditions") or []
-        if any(each["type"] == "Paused" for each in conditions):
-            change["status"] = {"conditions": [each for each in conditions if each["type"] != "Paused"]}
-        self._server.change(resource, _key(member), change)
+        self._server.change(resource, _key(member), cleared(resource, member, dict.fromkeys(_MARKS)))
 
     def _make_reachable(self, kind: str, name: str) -> None:
         owner = self._owner(kind, name)
@@ -351,7 +363,7 @@ class Users(Weather):
         return ObjectKey(self._world.namespace_of(name), name)
 
     def _owner(self, kind: str, name: str) -> Document:
-        return self._server.document(resource_of(kind), self._key_of(name))
+        return deepcopy(self._server.document(resource_of(kind), self._key_of(name)))
 
     def _set_template(self, kind: str, owner: Document, spec: Document) -> None:
         if kind == "set":

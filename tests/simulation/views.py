@@ -2,17 +2,23 @@
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from html import unescape
-from typing import Any
+from typing import Any, Final
 
 from controller.kinds import Kind
 from controller.metrics.objects import Figures, families_of, render
 from controller.runtime.status import status_patch
-from plugin.ui.pages import fleet_page, object_page
+from plugin.ui.pages import Top, fleet_page, object_page
+from plugin.views.listing import tree_lines
 from plugin.views.reasons import Reason
 from plugin.views.situation import Situation
+from plugin.views.upcoming import upcoming_of
 
 _GAUGE = re.compile(r"^vmherd_replicas_(desired|current|ready|updated)\{.*\} (\d+)$", re.MULTILINE)
+NO_TIME: Final = datetime(2026, 1, 1, tzinfo=UTC)
+"""The ages in the tree are not compared."""
+
 _WORD = re.compile(r'_printable_status\{.*status="(\w+)"\} 1$', re.MULTILINE)
 
 
@@ -35,6 +41,9 @@ def disagreement(kind: Kind[Any], rules: Any, snapshot: Any, situation: Situatio
     words = [*_WORD.findall(page), status.printable_status, situation.status]
     if len(set(words)) > 1:
         return f"the metrics, the status and `why` have different words: {', '.join(map(str, words))}"
+    foretold = [each.text for each in upcoming_of(snapshot)] if situation.stall is not None else []
+    if any(text.startswith("Stalled") for text in foretold):
+        return f"it is stalled, and `why` foretells {foretold}"
     return _different_cause(status.problem or "", situation, reasons)
 
 
@@ -50,8 +59,11 @@ def _different_cause(problem: str, situation: Situation, reasons: Sequence[Reaso
         return f"the status says {problem!r}, and `why` says {shown}"
     if subject_of(problem) != subject_of(situation.problem):
         return f"the status says {problem!r}, and the list says {situation.problem!r}"
-    one = unescape(object_page(situation, reasons, (), ()))
-    every = unescape(fleet_page("/", "", [situation], ()))
+    tree = "\n".join(tree_lines(situation, situation.members, NO_TIME))
+    if subject_of(problem) not in tree:
+        return f"the status says {problem!r}, and the tree says {tree!r}"
+    one = unescape(object_page(situation, reasons, (), Top()))
+    every = unescape(fleet_page("/", "", [situation], Top()))
     missing = [each.text for each in reasons if each.text not in one]
     if missing or situation.problem not in every or f"{situation.ready}/{situation.wanted}" not in every:
         return f"the page does not show {missing or problem!r}"

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from tests.simulation.faults import Fault
 from tests.simulation.replica import Replica
+from tests.simulation.story import BUSY_UNTIL_S
 from tests.simulation.world import World
 
 
@@ -23,7 +24,7 @@ class Weather:
         self._replica(number).crash(down_s)
 
     def _crash_at_step(self, kind: str, name: str, number: int, steps: int, down_s: float) -> None:
-        self._replica(number).crash_after(steps, down_s)
+        self._replica(number).crash_after(steps, down_s, until=BUSY_UNTIL_S)
 
     def _suspend(self, kind: str, name: str, number: int, seconds: float, sleeps: bool = False) -> None:
         self._replica(number).suspend(seconds, sleeps=sleeps)

@@ -23,6 +23,7 @@ from controller.kubevirt.resources import (
     MIGRATIONS,
     PVCS,
     VM_REQUESTS,
+    VMI_REQUESTS,
     VMIS,
     VMS,
 )
@@ -56,6 +57,7 @@ SERVED: Final = (
     DISRUPTION_BUDGETS,
     MIGRATIONS,
     VM_REQUESTS,
+    VMI_REQUESTS,
     LEASES,
     EVENTS,
     KUBEVIRTS,
@@ -123,6 +125,7 @@ class World:
             )
             for each in NAMESPACES[: 2 if options.elsewhere else 1]
         }
+        self.server.on_update = lambda request: self.kubevirts[request.key.namespace].answer(request)
         if options.rollout:
             strategy = options.rollout.partition(",")[0]
             methods = ["LiveMigrate"] if options.rollout in (LIVE_UPDATE, IMMOVABLE) else []

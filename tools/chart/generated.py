@@ -123,8 +123,6 @@ FILES: Mapping[str, frozenset[str]] = {
     "annotationpolicies.yaml": frozenset(["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]),
     "deployment.yaml": frozenset(["Deployment", "Service", "PodDisruptionBudget"]),
 }
-"""The kinds of objects in each file of a folder."""
-
 TAKEOVER = "takeover/role.yaml"
 OPTIONAL: Mapping[str, str] = {"vmherd-creates": "controllerpolicy/policy.yaml", "vmherd-takeover": TAKEOVER}
 """The file of each object, by name, that only some overlays need."""
@@ -133,7 +131,6 @@ UNSET = "registry.invalid/vmherd:unset"
 
 
 def image_settings(image: str) -> str:
-    """Return the values of the chart for an image with a tag or a digest."""
     repository, sign, version = image.rpartition("@" if "@" in image else ":")
     return f"image.registry=,image.repository={repository},image.{'digest' if sign == '@' else 'tag'}={version}"
 

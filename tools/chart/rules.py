@@ -85,7 +85,6 @@ def controller_rules() -> dict[str, tuple[Rule, ...]]:
 
 
 def _rules_with(config: Config, **switch: bool) -> tuple[Rule, ...]:
-    """Return the rules that only this setting needs."""
     before = set(permissions_needed(config))
     after = permissions_needed(structs.replace(config, **switch))
     return rules_for(each for each in after if each not in before)

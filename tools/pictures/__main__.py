@@ -101,7 +101,7 @@ def _aged(event: Row, names: Mapping[str, str], age_s: int) -> Row:
     return replace(event, cells={**event.cells, "Message": message, "Last Seen": f"{age_s}s"})
 
 
-WIDTH, HEIGHT = 104, 36
+WIDTH, HEIGHT = 104, 38
 LAST: Final = EXPERIMENTS["4"]
 COMMANDS: Final = (
     apply_command(SET_EXAMPLE, POOL_EXAMPLE),

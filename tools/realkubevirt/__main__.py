@@ -13,6 +13,7 @@ from pathlib import Path
 
 from sandbox.binaries import cache_directory
 from tools.realkubevirt.cluster import build, running_kubevirt
+from tools.realkubevirt.disk_stories import GUEST_DISK
 
 
 def main() -> int:
@@ -23,19 +24,26 @@ def main() -> int:
     parser.add_argument(
         "--work", type=Path, default=cache_directory() / "realkubevirt", help="the folder of the builds"
     )
+    parser.add_argument("--nodes", type=int, default=1, choices=range(1, 5), help="VMs migrate between them")
+    parser.add_argument(
+        "--cdi", type=Path, metavar="CDI", help="a checkout of CDI, with the checkouts of the CSI driver beside it"
+    )
     parser.add_argument("--built", action="store_true", help="do not build: the images are there")
     options = parser.parse_args()
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.default_int_handler)  # the cluster ends in order
     if not options.built:
-        build(options.source, options.work, options.version)
-    with running_kubevirt(options.work, options.version) as node:
-        print(f"export KUBECONFIG={node.plane.kubeconfig}", flush=True)
+        build(options.source, options.work, options.version, options.cdi)
+    with running_kubevirt(options.work, options.version, options.nodes, with_disks=bool(options.cdi)) as nodes:
+        kubeconfig = str(nodes[0].plane.kubeconfig)
+        print(f"export KUBECONFIG={kubeconfig}", flush=True)
         if not options.command:
             with suppress(KeyboardInterrupt):
                 signal.pause()
             return 0
-        environment = {**os.environ, "KUBECONFIG": str(node.plane.kubeconfig)}
+        environment = {**os.environ, "KUBECONFIG": kubeconfig}
+        if options.cdi:
+            environment[GUEST_DISK] = str(options.work / "guest" / "guest" / "disk" / "guest.img")
         return subprocess.run(options.command, env=environment, check=False).returncode
 
 

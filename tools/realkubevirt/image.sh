@@ -23,15 +23,16 @@ if [ ! -e "$tree/complete" ]; then
   touch "$tree/complete"
 fi
 
-export GOFLAGS="-mod=vendor -buildvcs=false -p=2"
+# With Go's own resolver in both halves of the build, the half with C finds nearly all packages that the other compiled.
+export GOFLAGS="-mod=vendor -buildvcs=false -p=2 -tags=netgo,osusergo"
 export CGO_ENABLED=0
 echo "{\"Replace\": {\"$source/tools/vmherd/main.go\": \"$here/operator.go.txt\"}}" > "$work/overlay.json"
-version="-X kubevirt.io/client-go/version.gitVersion=$(cat "$work/version")"
+version="-s -w -X kubevirt.io/client-go/version.gitVersion=$(cat "$work/version")"
 programs="operator api controller exportproxy chroot launcher-monitor tail probe freezer"
 cd "$source"
 go build -overlay "$work/overlay.json" -o "$work/install" ./tools/vmherd
 # shellcheck disable=SC2086
-go build -ldflags "$version" -o "$tree/usr/bin/" $(printf './cmd/virt-%s ' $programs)
+go build -ldflags "$version" -o "$tree/usr/bin/" $(printf './cmd/virt-%s ' $programs) ./cmd/virt-launcher/libvirt-hook-client
 
 cache=$(go env GOCACHE)  # in the same places as outside, the packages compiled before are found again
 for folder in "$root" "$source" "$cache"; do
@@ -49,6 +50,10 @@ cp cmd/virt-launcher/node-labeller/node-labeller.sh /usr/bin/
 cp cmd/virt-launcher/qemu.conf cmd/virt-launcher/virtqemud.conf /etc/libvirt/
 cp cmd/virt-launcher/nsswitch.conf /etc/
 chmod -R a+rX /etc/libvirt
+ln -sfn ../run /var/run  # virt-handler follows the link from outside, for the sockets of a migration
+mkdir -p /etc/libvirt/hooks
+ln -sf /usr/bin/libvirt-hook-client /etc/libvirt/hooks/qemu
+chmod 777 /etc/libvirt/hooks  # virt-launcher makes the link again
 setcap cap_net_bind_service=ep /usr/bin/virt-launcher-monitor
 grep -q ^qemu: /etc/passwd || {
   echo qemu:x:107:107:user:/:/bin/bash >> /etc/passwd

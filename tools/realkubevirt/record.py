@@ -1,28 +1,29 @@
-"""Records what KubeVirt does with the VM and VMI named `vm` of a namespace, as in `tests/recordings`."""
+"""Records what KubeVirt does with the VM and VMI `vm` and their migrations, as in `tests/recordings`."""
 
 import json
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from sandbox.kubectl import kubectl_path
 from tests.cluster import Kubectl
 
-KINDS = ("virtualmachines", "virtualmachineinstances")
+KINDS = ("virtualmachines", "virtualmachineinstances", "virtualmachineinstancemigrations")
+DISK_KINDS = ("datavolumes", "persistentvolumeclaims")
 
 
 class Recorder:
-    def __init__(self, kubectl: Kubectl, about: str) -> None:
+    def __init__(self, kubectl: Kubectl, about: str, kinds: Sequence[str] = KINDS) -> None:
         self._kubectl = kubectl
         self._about = about
         self._began = time.monotonic()
         self._lock = threading.Lock()
         self._specs: dict[str, Any] = {}
-        self._before = [self._without_repeats(item) for kind in KINDS for item in kubectl.json("get", kind)["items"]]
+        self._before = [self._without_repeats(item) for kind in kinds for item in kubectl.json("get", kind)["items"]]
         self._known = {each["metadata"]["uid"] for each in self._before}
         self._actions: list[dict[str, Any]] = []
         self._events: list[dict[str, Any]] = []
@@ -60,9 +61,11 @@ class Recorder:
 
 
 @contextmanager
-def recording(kubectl: Kubectl, about: str) -> Iterator[Recorder]:
-    recorder = Recorder(kubectl, about)
-    with _watch(kubectl, KINDS[0], recorder.note), _watch(kubectl, KINDS[1], recorder.note):
+def recording(kubectl: Kubectl, about: str, kinds: Sequence[str] = KINDS) -> Iterator[Recorder]:
+    recorder = Recorder(kubectl, about, kinds)
+    with ExitStack() as watches:
+        for kind in kinds:
+            watches.enter_context(_watch(kubectl, kind, recorder.note))
         yield recorder
 
 

@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 from benchmarks import figures
-from tests.realkubevirt import live_page
 from tools import generated
+from tools.realkubevirt import live_page
 from tools.reference import api, events, flags, metadata
 
 FOLDER = generated.ROOT / "docs" / "reference"

@@ -32,7 +32,7 @@
   resources: [datavolumes]
   verbs: [get, list, patch]
 - apiGroups: [subresources.kubevirt.io]
-  resources: [virtualmachines/restart]
+  resources: [virtualmachines/restart, virtualmachineinstances/pause, virtualmachineinstances/unpause]
   verbs: [update]
 - apiGroups: [""]
   resources: [events]

@@ -13,7 +13,7 @@ monitoring can see the failure. Old records are removed when a new record is wri
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from msgspec import Struct
@@ -35,6 +35,7 @@ from controller.pool.members.machine import Machine
 from controller.pool.members.notes import MAX_ENTRIES, VALID_NUMBERS, Record, encode_note, read_note
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
+from controller.replicas.draining import whole
 from controller.replicas.notes import note_patch
 from controller.runtime.actions import Patch
 
@@ -156,7 +157,7 @@ def record_patch(snapshot: Snapshot, records: Mapping[int, Record], announced: M
 
     A repeated announcement for the same VM does not change the number of healings.
     """
-    at = announcement_time(snapshot.now)
+    at = whole(snapshot.now)
     updated = dict(records)
     for ordinal, vm in announced.items():
         previous = records.get(ordinal)
@@ -167,12 +168,6 @@ def record_patch(snapshot: Snapshot, records: Mapping[int, Record], announced: M
     entries = {ordinal: updated[ordinal] for ordinal in newest}
     why = "records the ordinals that are healed"
     return note_patch(snapshot.pools, snapshot.owner.metadata, {HEALED: encode_note(entries)}, why)
-
-
-def announcement_time(now: datetime) -> datetime:
-    """Return the time for a new record: the next whole second in UTC."""
-    whole = now.astimezone(UTC).replace(microsecond=0)
-    return whole if whole == now else whole + timedelta(seconds=1)
 
 
 class Failure(Struct, frozen=True):
@@ -215,6 +210,12 @@ def failing_vms(situation: Situation, records: Mapping[int, Record]) -> list[Fai
         if failures:
             found += [each for machine in group if (each := _failing(situation, machine, failures, records))]
     return sorted(found, key=lambda each: each.machine.metadata.name)
+
+
+def failure_of(situation: Situation, machine: Machine) -> Failure | None:
+    """Return the first failure of a VM that should run and is not ready, or None."""
+    failures = _failures(situation, machine) if _is_down(machine) else []
+    return min(failures, key=lambda failure: failure.at, default=None)
 
 
 def _failures(situation: Situation, machine: Machine) -> list[Failure]:

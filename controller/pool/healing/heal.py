@@ -23,6 +23,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from controller.apimachinery.conditions import time_text
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import MAX_UNHEALTHY
 from controller.kubevirt.vm_types import VirtualMachine
@@ -30,7 +31,6 @@ from controller.kubevirt.vms import has_finished
 from controller.pool.healing.failing import (
     ANNOUNCEMENT,
     FailingVM,
-    announcement_time,
     count_recovering,
     failing_vms,
     pause_end,
@@ -47,9 +47,9 @@ from controller.pool.members.notes import MAX_ENTRIES, Record
 from controller.pool.members.situation import Situation
 from controller.pool.rollout.successors import successor_of
 from controller.replicas.conditions import machines_wait
-from controller.replicas.draining import HEALING, is_draining, must_drain, time_text
+from controller.replicas.draining import HEALING, is_draining, must_drain, whole
 from controller.replicas.notes import wake_at
-from controller.runtime.actions import Cause, Delete, Notice, Plan, Stage, join, waiting
+from controller.runtime.actions import Cause, Delete, Notice, Plan, join, stage_of, waiting
 from controller.runtime.waits import Why
 
 HEALING_HELD: Final = "HealingHeld"
@@ -171,17 +171,14 @@ def _heal(situation: Situation, chosen: list[FailingVM], records: Mapping[int, R
         if (each.ordinal in draining or (each.announced is not None and each.announced <= snapshot.now))
         and each.machine.vm not in unsafe
     )
-    stages = [*add_finalizers(unsafe)]
-    if announced:
-        stages.append(Stage((record_patch(snapshot, records, announced),)))
-    if deletes:
-        stages.append(Stage(deletes, essential=False))
+    written = [record_patch(snapshot, records, announced)] if announced else []
+    stages = (*add_finalizers(unsafe), *stage_of(written, essential=True), *stage_of(deletes))
     times = [each.announced for each in chosen if each.announced is not None and each.announced > snapshot.now]
     if announced:
-        times.append(announcement_time(snapshot.now) + ANNOUNCEMENT)
+        times.append(whole(snapshot.now) + ANNOUNCEMENT)
     soon = len(chosen) - len(deletes)
     held = f"healing: failed virtual machines are replaced in a few seconds ({soon})" if soon else ""
-    return join([Plan(stages=tuple(stages)), waiting(held), wake_at(times, snapshot.now)])
+    return join([Plan(stages=stages), waiting(held), wake_at(times, snapshot.now)])
 
 
 def _too_many(situation: Situation, failing: int, limit: int) -> Plan:
@@ -248,10 +245,8 @@ def _with_finished(situation: Situation, healing: HealingPlan) -> HealingPlan:
             why, successor = f"it has finished: {_ended(machine)}", successor_of(situation, vm)
             deletes.append(replacement_of(vm, why, cause=Cause.FINISHED, successor=successor))
     pattern = Notice(reason="HealingHeld", message="has finished, but is not replaced", once="finished held")
-    stages = (
-        *((Stage((record_patch(snapshot, records, failed),)),) if failed else ()),
-        *((Stage(tuple(deletes), essential=False),) if deletes else ()),
-    )
+    written = [record_patch(snapshot, records, failed)] if failed else []
+    stages = (*stage_of(written, essential=True), *stage_of(deletes))
     waits = f"VMs that have finished and ended early wait for their replacement: {len(times)}" if times else ""
     own = Plan(stages=stages, notices=held_notices(pattern, held))
     plan = join([healing.plan, own, waiting(waits), wake_at(times, now)])

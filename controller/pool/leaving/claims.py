@@ -24,8 +24,11 @@ from msgspec.structs import replace
 
 from controller.apimachinery.finalizers import Path, owner_and_finalizer_removal_patch, removal_patch
 from controller.kubevirt.annotations import IN_SERVICE, POOL_FINALIZER, own_notes
+from controller.kubevirt.busy import is_claimed
 from controller.kubevirt.resources import VMS
+from controller.kubevirt.standby import has_standby_mark, is_beside
 from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_deleting as is_ending
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting, template_labels_of
 from controller.pool.leaving.disks import (
@@ -40,7 +43,7 @@ from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.intent import Intent
 from controller.replicas.draining import is_draining, unmark_vmi
 from controller.replicas.releases import Releases, choose_releases
-from controller.runtime.actions import Create, Patch, Plan, RemoveOwnerReference, Stage, waiting
+from controller.runtime.actions import Create, Patch, Plan, Stage, stage_of, waiting
 from controller.runtime.members.groups import Member, one_by_one
 from informers.meta import controller_of, labels_of
 from informers.objects import PatchType
@@ -49,15 +52,18 @@ T = TypeVar("T", bound=Member)
 
 
 class Claims(Struct, frozen=True):
-    """The VMs of a pool in three groups.
+    """The VMs of a pool in five groups.
 
     `kept` VMs stay in the pool. `released` VMs leave the pool now. The release of `young` VMs waits (see
-    `replicas.releases`).
+    `replicas.releases`). Users have taken the `claimed` VMs (P33). The `standby` VMs wait beside the wanted ones
+    (P32). No rule counts the last two groups.
     """
 
     kept: Machines
     releases: Releases[Machine] = Releases()
     young: Machines = Machines()
+    claimed: Machines = Machines()
+    standby: Machines = Machines()
 
     @property
     def released(self) -> tuple[Machine, ...]:
@@ -74,12 +80,16 @@ def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
     def stays(machine: Machine) -> bool:
         return is_deleting(machine.vm) or intent.selector.matches(labels_of(machine.metadata))
 
-    kept = snapshot.members.where(stays)
-    if len(kept) == len(snapshot.members):
-        return Claims(kept)
+    everyone = snapshot.members.where(stays)
+    beside = everyone.where(lambda each: is_beside(each.vm, each.vmi, snapshot.now))
+    kept = everyone.where(lambda each: not is_beside(each.vm, each.vmi, snapshot.now)) if beside else everyone
+    claimed = beside.where(lambda each: is_claimed(each.metadata))
+    standby = beside.where(lambda each: not is_claimed(each.metadata))
+    if len(everyone) == len(snapshot.members):
+        return Claims(kept, claimed=claimed, standby=standby)
     strange = snapshot.members.where(lambda each: not stays(each))
-    releases = choose_releases(snapshot.owner.metadata, strange, kept, intent.replicas, snapshot.now)
-    return Claims(kept, releases, one_by_one(releases.held))
+    releases = choose_releases(snapshot.owner.metadata, strange, kept, intent.replicas, snapshot.now, beside=beside)
+    return Claims(kept, releases, one_by_one(releases.held), claimed, standby)
 
 
 def plan_releases(
@@ -99,25 +109,40 @@ def plan_releases(
 def _departures(
     machines: Iterable[Machine], burst: int, why: str, *, owner_uid: str = "", finalizer: str = POOL_FINALIZER
 ) -> tuple[Stage, ...]:
-    """Return stages that let these VMs go. If a VMI has the mark of a drain, it loses the mark first. Its VM keeps its
-    notes until then, so it is a stray that the next reconciliation finds.
+    """Return stages that let these VMs go. If a VMI has the mark of a drain, or is out of service as a standby, this
+    ends first. Its VM keeps its notes until then, so it is a stray that the next reconciliation finds. The template of
+    a standby gets the label before its VMI, because KubeVirt may copy it.
     """
     leaving = tuple(machines)[:burst]
-    vmis = [(each.metadata.uid, each.vmi) for each in leaving if each.vmi is not None and not is_ending(each.vmi)]
-    marked = {uid: vmi for uid, vmi in vmis if is_draining(vmi.metadata)}
+    marked = {
+        each.metadata.uid: vmi
+        for each in leaving
+        if (vmi := each.vmi) is not None
+        and not is_ending(vmi)
+        and (is_draining(vmi.metadata) or _is_hidden(each.vm, vmi))
+    }
     patches = []
     for vm in (each.vm for each in leaving):
-        changes = _without_notes(vm) if vm.metadata.uid not in marked else {}
+        changes = _without_notes(vm)
+        if vm.metadata.uid in marked:
+            is_standby = has_standby_mark(vm.metadata)
+            changes = {path: each for path, each in changes.items() if is_standby and "labels" in path}
+            if changes:
+                del marked[vm.metadata.uid]
         if owner_uid or changes or finalizer in (vm.metadata.finalizers or ()):
             body = owner_and_finalizer_removal_patch(vm.metadata, finalizer, owner_uid, changes)
             patches.append(Patch(resource=VMS, key=vm.metadata.key, body=body, type=PatchType.JSON, why=why))
-    stages = tuple(map(unmark_vmi, marked.values())), tuple(patches)
-    return tuple(Stage(actions, essential=False) for actions in stages if actions)
+    return (*stage_of(map(unmark_vmi, marked.values())), *stage_of(patches))
+
+
+def _is_hidden(vm: VirtualMachine, vmi: VirtualMachineInstance) -> bool:
+    return has_standby_mark(vm.metadata) and labels_of(vmi.metadata).get(IN_SERVICE) == "false"
 
 
 def _without_notes(vm: VirtualMachine) -> dict[Path, str | None]:
     changes: dict[Path, str | None] = {("metadata", "annotations", each): None for each in own_notes(vm.metadata)}
-    if is_draining(vm.metadata) and template_labels_of(vm).get(IN_SERVICE) == "false":
+    is_out = is_draining(vm.metadata) or has_standby_mark(vm.metadata)
+    if is_out and template_labels_of(vm).get(IN_SERVICE) == "false":
         changes["spec", "template", "metadata", "labels", IN_SERVICE] = "true"
     return changes
 
@@ -137,13 +162,17 @@ def plan_finalizer_removals(snapshot: Snapshot, *, preserve: bool) -> Plan:
 def remove_finalizers_of_leaving(
     snapshot: Snapshot, vms: Iterable[VirtualMachine], *, preserve: bool, why: str = "it leaves the pool"
 ) -> tuple[Stage, ...]:
-    """Return stages that remove the pool finalizer from at most `burst` of these VMs.
+    """Return stages that remove the pool finalizer from at most `burst` of these VMs that have it.
 
     With `preserve`, the first stage removes the owner references from the disks of the terminating VMs. A VM that
     `hides_disks` keeps its finalizer.
     """
-    batch = [vm for vm in vms if not (preserve and hides_disks(vm))][: snapshot.limits.burst]
-    return _removals(batch, owner_removals(batch, snapshot) if preserve else (), why)
+    with_finalizer = (vm for vm in vms if has_pool_finalizer(vm))
+    batch = [vm for vm in with_finalizer if not (preserve and hides_disks(vm))][: snapshot.limits.burst]
+    return (
+        *stage_of(owner_removals(batch, snapshot) if preserve else ()),
+        *stage_of(_removal(vm, why) for vm in batch),
+    )
 
 
 def remove_finalizers_of_strays(snapshot: Snapshot, *, preserve: bool) -> tuple[Stage, ...]:
@@ -168,9 +197,11 @@ def plan_strays(strays: Iterable[Machine], *, burst: int) -> Plan:
     most `burst` VMs.
     """
     why, ordered = "its pool does not exist any more", by_name(strays)
-    batch = [each.vm for each in ordered if is_deleting(each.vm) and not hides_disks(each.vm)][:burst]
+    terminating = (each.vm for each in ordered if is_deleting(each.vm) and has_pool_finalizer(each.vm))
+    batch = [vm for vm in terminating if not hides_disks(vm)][:burst]
     alive = (each for each in ordered if not is_deleting(each.vm) and controller_of(each.metadata) is None)
-    return Plan(stages=(*_removals(batch, owner_removals(batch), why), *_departures(alive, burst, why, finalizer="")))
+    removals = (*stage_of(owner_removals(batch)), *stage_of(_removal(vm, why) for vm in batch))
+    return Plan(stages=(*removals, *_departures(alive, burst, why, finalizer="")))
 
 
 def plan_member_finalizers(
@@ -207,11 +238,6 @@ def lacking_finalizer(snapshot: Snapshot, members: Machines) -> Iterator[Machine
     """Yield the members that need the finalizer if the pool keeps disks, and do not have it."""
     without = members.where(lambda each: not is_deleting(each.vm) and not has_pool_finalizer(each.vm))
     return (each for each in without if not is_safe_to_delete(snapshot, each.vm))
-
-
-def _removals(vms: Iterable[VirtualMachine], disks: tuple[RemoveOwnerReference, ...], why: str) -> tuple[Stage, ...]:
-    stages = (Stage(disks, essential=False), Stage(tuple(_removal(vm, why) for vm in vms), essential=False))
-    return tuple(stage for stage in stages if stage.actions)
 
 
 def by_name(members: Iterable[T]) -> list[T]:

@@ -27,12 +27,10 @@ from controller.pool.leaving.claims import (
 )
 from controller.pool.leaving.deletes import delete_of, held_notices
 from controller.pool.leaving.disks import add_finalizers, hides_disks, is_safe_to_delete
-from controller.pool.members.machine import ends_of_work
 from controller.pool.members.revisions import delete_orphaned
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.policies import keeps_disks
-from controller.replicas.notes import wake_at
-from controller.runtime.actions import Notice, Patch, Plan, Stage, join, waiting
+from controller.runtime.actions import Notice, Patch, Plan, Stage, stage_of, waiting
 from informers.objects import PatchType
 
 ORPHAN: Final = "orphan"
@@ -94,9 +92,7 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
     if has_finalizer(snapshot) and not stages and not held:
         stages = (Stage((_remove_own_finalizer(snapshot),)),)
     pattern = Notice(reason="ScaleInHeld", message="is not deleted with its pool now", once="deletion held")
-    wake = wake_at(ends_of_work(snapshot.members, snapshot.now), snapshot.now)
-    plan = replace(waiting("the pool is being deleted"), stages=stages, notices=held_notices(pattern, held))
-    return join((wake, plan))
+    return replace(waiting("the pool is being deleted"), stages=stages, notices=held_notices(pattern, held))
 
 
 def _deletes(vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:
@@ -105,8 +101,7 @@ def _deletes(vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:
     After a deletion with `--cascade=orphan`, the garbage collector removes the owner references, and the cache may not
     show the removal yet. Each delete names the version in the cache, so such a VM is not deleted.
     """
-    deletes = tuple(delete_of(vm, "its pool is being deleted", keep_disks=True) for vm in vms)
-    return (Stage(deletes, essential=False),) if deletes else ()
+    return stage_of(delete_of(vm, "its pool is being deleted", keep_disks=True) for vm in vms)
 
 
 def _remove_own_finalizer(snapshot: Snapshot) -> Patch:

@@ -20,7 +20,7 @@ from controller.kubevirt.vms import disk_names_of, has_pool_finalizer, is_deleti
 from controller.pool.members.revisions import template_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.intent import Intent
-from controller.runtime.actions import AnyResource, Patch, RemoveOwnerReference, Stage
+from controller.runtime.actions import AnyResource, Patch, RemoveOwnerReference, Stage, stage_of
 from informers.meta import ObjectKey, ObjectMeta
 from informers.objects import PatchType
 
@@ -95,11 +95,10 @@ def remove_needless_finalizers(vms: Iterable[VirtualMachine]) -> tuple[Stage, ..
 def _finalizer_patches(
     vms: Iterable[VirtualMachine], body: Callable[[ObjectMeta, str], bytes], why: str
 ) -> tuple[Stage, ...]:
-    patches = tuple(
+    return stage_of(
         Patch(resource=VMS, key=vm.metadata.key, body=body(vm.metadata, POOL_FINALIZER), type=PatchType.MERGE, why=why)
         for vm in vms
     )
-    return (Stage(patches, essential=False),) if patches else ()
 
 
 def _owner_removals(vm: VirtualMachine, earlier: Sequence[str], pool: str) -> list[RemoveOwnerReference]:

@@ -44,6 +44,7 @@ class Way(Enum):
 
     SURPLUS = auto()
     FINISHED = auto()
+    NEW_DISKS = auto()
     HEALING = auto()
     RECREATION = auto()
     RESTART = auto()
@@ -152,19 +153,19 @@ def _disks_to_keep(situation: Situation, machine: Machine) -> str:
 
 
 def _cap(situation: Situation, machine: Machine) -> str:
-    cap = situation.intent.most_disruptive
-    if cap in (None, RESTART, RECREATE):
+    if not situation.intent.forbids_restarts:
         return ""
     _, obstacle = change_of(situation, machine, situation.revisions.template)
     return (
-        f"it needs a restart{because(obstacle)}, and the annotation {MOST_DISRUPTIVE}={cap} forbids it; annotate the "
-        f"pool with {MOST_DISRUPTIVE}={RESTART} to allow it"
+        f"it needs a restart{because(obstacle)}, and the annotation {MOST_DISRUPTIVE}="
+        f"{situation.intent.most_disruptive} forbids it; annotate the pool with {MOST_DISRUPTIVE}={RESTART} to allow it"
     )
 
 
 GATES: Final[Mapping[Way, tuple[Gate, ...]]] = {
     Way.SURPLUS: (_protection, _moment),
     Way.FINISHED: (_refusal, _limit, _protection, _moment),
+    Way.NEW_DISKS: (_disks_to_keep, _refusal, _limit, _protection, _moment),
     Way.HEALING: (_failing_disk, _disks_in_vain, _refusal, _limit, _protection, _moment),
     Way.RECREATION: (_strategy, _run_strategy, _disks_to_keep, _protection, _limit, _moment, _answer, _refusal),
     Way.RESTART: (_cap, _moment_of_restart, _answer, _refusal),

@@ -22,6 +22,7 @@ from enum import Enum, auto
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from controller.apimachinery.conditions import with_timezone
 from controller.apimachinery.quantities import seconds
@@ -125,6 +126,19 @@ def member_unready_since(machine: Machine) -> datetime | None:
     return max(period.since, created or period.since) if period is not None else None
 
 
+def is_flapping(machine: Machine, now: datetime) -> bool:
+    """Return True if the VM is in a crash loop and ready, but for less than `STEADY`."""
+    period = machine.downtime
+    return period is not None and period.crashes > 0 and period.up_since is not None and not has_ended(period, now)
+
+
+def flapping_since(revisions: Iterable[ControllerRevision], machine: Machine, now: datetime) -> datetime | None:
+    """Return the same as `member_stuck_since`, also while a VM in a crash loop is ready for a short time."""
+    if machine.downtime is not None and is_flapping(machine, now):
+        machine = replace(machine, downtime=replace(machine.downtime, up_since=None))
+    return member_stuck_since(revisions, machine)
+
+
 def member_stuck_since(revisions: Iterable[ControllerRevision], machine: Machine) -> datetime | None:
     """Return the time since which the VM has been unready with the revision that runs, or that should run.
 
@@ -140,7 +154,7 @@ def member_stuck_since(revisions: Iterable[ControllerRevision], machine: Machine
 
 def _must_stay_ready(machine: Machine, now: datetime, min_ready_s: int) -> timedelta:
     period = machine.downtime
-    crashes = period is not None and period.crashes and not has_ended(period, now)
+    crashes = period is not None and period.crashes > 0 and not has_ended(period, now)
     return max(timedelta(seconds=min_ready_s), STEADY if crashes else timedelta())
 
 

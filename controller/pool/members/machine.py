@@ -12,7 +12,8 @@ from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.pool.members.unready_periods import UnreadyPeriod
 from controller.replicas.draining import Guest, guest_of_vm
 from controller.runtime.members.groups import Members
-from informers.meta import ObjectMeta, labels_of
+from informers.meta import ObjectMeta, is_controlled_by, labels_of
+from informers.store import StoreView
 
 
 class Machine(Struct, frozen=True, gc=False):
@@ -31,6 +32,12 @@ class Machine(Struct, frozen=True, gc=False):
 
 
 Machines = Members[Machine]
+
+
+def own_vmi(vm: VirtualMachine, vmis: StoreView[VirtualMachineInstance]) -> VirtualMachineInstance | None:
+    """A VMI with the VM's name can belong to another owner, or to an earlier VM with the same name."""
+    vmi = vmis.get(vm.metadata.key)
+    return vmi if vmi is not None and is_controlled_by(vmi.metadata, vm.metadata.uid) else None
 
 
 def vmi_revision_of(vmi: VirtualMachineInstance) -> str:

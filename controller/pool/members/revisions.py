@@ -5,7 +5,7 @@ as the pool's template. Scaling creates no revision, because it does not change 
 template creates no revision either: the earlier revision becomes current again, with a new number.
 """
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import count
 
 import msgspec
@@ -121,15 +121,15 @@ def ready_revisions(snapshot: Snapshot) -> Iterator[tuple[str, int]]:
             yield revision_of(vm), len(group)
 
 
-def plan_pruning(snapshot: Snapshot, revisions: Revisions, *, ready: str) -> Plan:
+def plan_pruning(snapshot: Snapshot, revisions: Revisions, *, noted: Iterable[str]) -> Plan:
     """Plan the deletion of unused revisions, at most `burst` in a reconciliation.
 
     A revision is unused if it is not the current revision, and no VM and no VMI uses it. The newest `revision_history`
-    unused revisions stay, so that a user can undo a change of the template. `ready` is the noted revision that was
-    wholly ready, or "".
+    unused revisions stay, so that a user can undo a change of the template. So do those whose names are `noted` on the
+    pool: new VMs may get them.
     """
     used = _revisions_in_use(snapshot) | {revision_of(each.vm) for each in snapshot.strays}
-    used |= {revisions.current, ready, last_ready(snapshot.revisions)}
+    used |= {revisions.current, last_ready(snapshot.revisions), *noted}
     unused = unused_revisions(snapshot.revisions, used, keep=snapshot.limits.revision_history)
     return Plan(stages=delete_revisions(unused, "no VM and no VMI uses this revision", burst=snapshot.limits.burst))
 
@@ -213,3 +213,11 @@ def _has_older_vm(snapshot: Snapshot) -> bool:
         return False
     metas = (each.metadata for each in (*snapshot.unowned, *snapshot.members))
     return any(each.creation_timestamp is not None and each.creation_timestamp <= since for each in metas)
+
+
+def revision_number(snapshot: Snapshot, name: str, otherwise: str = "") -> str:
+    """Return the number of a revision. For a revision that does not exist, return `otherwise`. If this is "", return
+    the pool's generation, which is the number that a new revision gets.
+    """
+    found = (str(each.revision) for each in snapshot.revisions if each.metadata.name == name)
+    return next(found, otherwise or str(snapshot.owner.metadata.generation or "")) if name else ""

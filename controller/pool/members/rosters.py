@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from controller.apimachinery.indexes import OWNER_UID
+from controller.apimachinery.indexes import OWNER_UID, owned_by
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.pool.members.machine import Machine, Machines
+from controller.pool.members.machine import Machine, Machines, own_vmi
 from controller.pool.members.traits import erase
 from controller.pool.members.unready_periods import (
     Observation,
@@ -19,15 +19,8 @@ from controller.pool.members.unready_periods import (
 )
 from controller.pool.spec.naming import name_of
 from controller.runtime.members.rosters import Rosters
-from informers.meta import ObjectKey, ObjectMeta, controller_of
+from informers.meta import ObjectKey, ObjectMeta, controller_of, is_controlled_by
 from informers.store import StoreView
-
-
-def own_vmi(vm: VirtualMachine, vmis: StoreView[VirtualMachineInstance]) -> VirtualMachineInstance | None:
-    """A VMI with the VM's name can belong to another owner, or to an earlier VM with the same name."""
-    vmi = vmis.get(vm.metadata.key)
-    owner = controller_of(vmi.metadata) if vmi is not None else None
-    return vmi if owner is not None and owner.uid == vm.metadata.uid else None
 
 
 class MemberCaches(NamedTuple):
@@ -35,14 +28,11 @@ class MemberCaches(NamedTuple):
     vmis: StoreView[VirtualMachineInstance]
 
     def all_of(self, owner: ObjectMeta) -> tuple[VirtualMachine, ...]:
-        # Owner references across namespaces are invalid in Kubernetes. Otherwise a user could add VMs to a pool in
-        # another namespace.
-        return tuple(vm for vm in self.vms.by_index(OWNER_UID, owner.uid) if vm.metadata.namespace == owner.namespace)
+        return owned_by(owner, self.vms)
 
     def one_of(self, owner: ObjectMeta, name: str) -> VirtualMachine | None:
         vm = self.vms.get(ObjectKey(owner.namespace, name))
-        controller = controller_of(vm.metadata) if vm is not None else None
-        return vm if controller is not None and controller.uid == owner.uid else None
+        return vm if vm is not None and is_controlled_by(vm.metadata, owner.uid) else None
 
 
 class Downtimes:

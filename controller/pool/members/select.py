@@ -8,10 +8,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from heapq import nsmallest
+from itertools import islice
 from typing import Any, assert_never
 
 from msgspec import Struct
 
+from controller.kubevirt import vmis
 from controller.kubevirt.annotations import REMOVE, SUBSTITUTE, is_marked, is_protected
 from controller.kubevirt.delicate import delicate_reason
 from controller.kubevirt.vm_types import VirtualMachine
@@ -19,6 +21,7 @@ from controller.kubevirt.vms import is_ready, node_selector_of, template_labels_
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.policies import Selection, Sort
+from controller.replicas.crowded import from_crowded_nodes
 from controller.replicas.draining import is_draining
 from controller.replicas.settings import deletion_cost
 
@@ -67,7 +70,8 @@ def choose_for_removal(
     4. VMs whose deletion must wait come last (see `delicate_reason`).
     5. Without a sort policy, VMs that are not ready come first. A sort policy of the user decides alone.
     6. VMs with a lower deletion cost come first.
-    7. The sort policy.
+    7. Without a sort policy, VMs on the node with the most VMs come first.
+    8. The sort policy.
     """
     prefers_unready = selection.sort is Sort.UNSTATED
     allowed = members.where(lambda each: allows(selection, each.vm))
@@ -82,23 +86,36 @@ def choose_for_removal(
         cost = deletion_cost(vm.metadata)
         first = not is_draining(vm.metadata), not is_marked(vm.metadata, SUBSTITUTE), not is_marked(vm.metadata, REMOVE)
         ranks[*first, bool(reason), prefers_unready and is_ready(vm), cost] += group
+    protected = allowed.where(lambda each: is_protected(each.metadata))
+    others = protected + members.where(lambda each: not allows(selection, each.vm))
     return Candidates(
-        ranked=tuple(_first(ranks, _sort_key(snapshot, selection.sort), most=most)),
+        ranked=tuple(_first(ranks, _sort_key(snapshot, selection.sort), others, sort=selection.sort, most=most)),
         deletable=len(unprotected),
         delicate=delicate,
-        protected=allowed.where(lambda each: is_protected(each.metadata)),
+        protected=protected,
         unselected=len(members) - len(allowed),
     )
 
 
-def _first(ranks: Mapping[tuple[Any, ...], list[Machine]], key: SortKey, *, most: int | None) -> Iterator[Machine]:
-    """Yield the members by rank, and members with the same rank by key. With `most`, yield only the first."""
+def _first(
+    ranks: Mapping[tuple[Any, ...], list[Machine]], key: SortKey, others: Machines, *, sort: Sort, most: int | None
+) -> Iterator[Machine]:
+    """Yield the members by rank, and members with the same rank by key. With `most`, yield only the first. `others` do
+    not leave.
+    """
+    if sort is Sort.UNSTATED:
+        yield from islice(from_crowded_nodes(ranks, others, key=key, node_of=_node_of), most)
+        return
     left = most
     for rank in sorted(ranks):
         equal = ranks[rank]
         first = sorted(equal, key=key) if left is None else nsmallest(left, equal, key=key)
         left = None if left is None else left - len(first)
         yield from first
+
+
+def _node_of(machine: Machine) -> str:
+    return vmis.node_of(machine.vmi) if machine.vmi is not None else ""
 
 
 def _sort_key(snapshot: Snapshot, sort: Sort) -> SortKey:

@@ -1,6 +1,6 @@
 """The facts about a valid pool that the stages of a plan share. The status is computed from the same facts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.annotations import PARTITION_REVISION
+from controller.kubevirt.standby import has_standby_mark
 from controller.kubevirt.vms import is_deleting, revision_of
 from controller.pool.leaving.claims import Claims, choose_claims
 from controller.pool.members.ledger import count_substitutes, known_losses, lost_members, outage_of, should_run
@@ -27,12 +28,13 @@ from informers.meta import ObjectMeta, annotations_of
 
 class Target(target.Target[Template], frozen=True, kw_only=True):
     """`step` is the present step of the update, from 1. VMs with an ordinal below `partition` keep their revision in
-    this step, and those below `last_partition` in all steps.
+    this step, and those below `last_partition` in all steps. `standbys` is the number of standby VMs that have room.
     """
 
     step: int = 0
     partition: int = 0
     last_partition: int = 0
+    standbys: int = 0
 
 
 class Situation(Struct, frozen=True):
@@ -63,6 +65,16 @@ class Situation(Struct, frozen=True):
     def most_unavailable(self) -> int:
         """The maximum number of VMs that the controller may make unavailable at the same time (P14)."""
         return self.intent.max_unavailable.of(self.target.regular)
+
+    @property
+    def claimed(self) -> Machines:
+        """The claimed VMs. They are members, but no rule counts, changes or replaces them (P33)."""
+        return self.claims.claimed
+
+    @property
+    def standby(self) -> Machines:
+        """The standby VMs. They are members, but only `pool.standby` and a scale-out count them (P32)."""
+        return self.claims.standby
 
     @property
     def now(self) -> datetime:
@@ -152,17 +164,31 @@ def situation_of(snapshot: Snapshot) -> Situation | FieldError:
         template=template,
         rejected=rejected,
         stranded=stranded,
-        replicas=intent.replicas,
+        replicas=_unclaimed(intent, snapshot.limits.max_replicas, len(claims.claimed), len(members)),
         limit=snapshot.limits.max_replicas,
-        young=len(claims.young),
+        young=len(claims.young.where(lambda each: not has_standby_mark(each.metadata))),
         existing=len(members),
     )
     substitutes = count_substitutes(intent, found.regular, found.limit, known_lost, snapshot.now)
     found = replace(found, substitutes=substitutes, existing=max(found.existing - substitutes, 0))
+    others = found.wanted + len(claims.claimed) + len(claims.young)
+    room = max(found.limit - others, 0) if found.limit else intent.standbys
+    found = replace(found, standbys=min(intent.standbys, room))
     uids = frozenset(each.metadata.uid for each in lost)
     return Situation(
-        snapshot, intent, _at_step(snapshot, intent, found, revisions), claims, revisions, uids, known_lost
+        snapshot, intent, _at_step(snapshot, intent, found, revisions, claims), claims, revisions, uids, known_lost
     )
+
+
+def _unclaimed(intent: Intent, limit: int, claimed: int, existing: int) -> int:
+    """Return the number of wanted VMs without the claimed ones (P33). This is the number in the spec, if there is room
+    beside the claimed VMs. VMs that exist stay.
+    """
+    if not claimed:
+        return intent.replicas
+    room = intent.replicas - max(claimed - intent.max_claimed, 0)
+    room = min(room, limit - claimed) if limit else room
+    return min(intent.replicas, max(room, existing))
 
 
 def usable_in(snapshot: Snapshot, intent: Intent) -> Callable[[str], Template | str]:
@@ -170,22 +196,23 @@ def usable_in(snapshot: Snapshot, intent: Intent) -> Callable[[str], Template | 
     return lambda name: usable_template(name, snapshot.revisions, template_of, intent.selector)
 
 
-def _at_step(snapshot: Snapshot, intent: Intent, found: Target, revisions: Revisions) -> Target:
+def _at_step(snapshot: Snapshot, intent: Intent, found: Target, revisions: Revisions, claims: Claims) -> Target:
     """Return the target with the partition of the present step. A return to the template below the partition, by itself
     or by an undo, has no steps and no pauses.
     """
     if not intent.steps:
         return found
     meta = snapshot.owner.metadata
-    ordinals = _ordinals(snapshot, snapshot.members)
-    outdated = _ordinals(snapshot, snapshot.members.where(lambda each: not revisions.is_current(revision_of(each.vm))))
+    members, ordinals = claims.kept, _ordinals(snapshot, claims.kept)
+    beside = _ordinals(snapshot, (*claims.claimed, *claims.standby, *claims.young))
+    outdated = _ordinals(snapshot, members.where(lambda each: not revisions.is_current(revision_of(each.vm))))
     missing = max(found.regular - len(ordinals), 0)
-    partitions = [each.partition_of(ordinals, outdated, missing) for each in intent.steps]
+    partitions = [each.partition_of(ordinals, outdated, missing, beside) for each in intent.steps]
     is_return = found.rejected is not None or revisions.is_current(annotations_of(meta).get(PARTITION_REVISION, ""))
     step = len(partitions) if is_return else noted_step(meta, found.template.digest).step
     return replace(found, step=step, partition=min(partitions[:step]), last_partition=min(partitions))
 
 
-def _ordinals(snapshot: Snapshot, members: Machines) -> list[int]:
+def _ordinals(snapshot: Snapshot, members: Iterable[Machine]) -> list[int]:
     """Return the ordinals of the VMs in ascending order."""
     return sorted(ordinal for each in members if (ordinal := snapshot.ordinal_of(each)) is not None)

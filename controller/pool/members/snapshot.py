@@ -6,36 +6,37 @@ so no reconciliation reads all objects of a namespace.
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from controller.apimachinery.indexes import NAMESPACE, OWNER_UID, by_namespace, by_owner_uid
-from controller.kubevirt.annotations import MIGRATE, POOL_UID, own_notes
+from controller.apimachinery.indexes import NAMESPACE, OWNER_UID, UID, by_namespace, by_owner_uid
+from controller.kubevirt.annotations import CLAIMED_BY, CLAIMED_UNTIL, MIGRATE, POOL_UID, own_notes
+from controller.kubevirt.busy import is_claimed
+from controller.kubevirt.delicate import is_busy
 from controller.kubevirt.live_updates import RolloutSettings
 from controller.kubevirt.pool_types import POOL_KIND, Pool
+from controller.kubevirt.standby import is_standby
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import Migration, VirtualMachineInstance
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
-from controller.pool.members.machine import Machine, Machines
-from controller.pool.spec.intent import Intent, asks_for_migrations, one_shot_problems, parse_intent
+from controller.pool.members.machine import Machine, Machines, own_vmi
+from controller.pool.spec.intent import Intent, asks_for_migrations, one_shot_problems, parse_intent, standby_problems
 from controller.pool.spec.naming import name_of, ordinal_of, parse_name
 from controller.replicas.catalogue import Place
 from controller.replicas.disruption_budget import Budgets, useless_budget
-from controller.replicas.revisions import by_former_pool_uid
+from controller.replicas.revisions import by_former_pool_uid, former_pool_of_revision
 from controller.replicas.settings import asks_for_budget
 from controller.replicas.wrong_annotations import Wrong, all_wrong, wrong_on
 from controller.runtime.execute.refusals import Refusal
 from controller.runtime.members.groups import Group, Member
-from informers.meta import KubeObject, ObjectKey, ObjectMeta, OwnerReference, controller_of, is_controlled_by, labels_of
+from informers.meta import ObjectKey, ObjectMeta, OwnerReference, annotations_of, controller_of, labels_of
 from informers.resource import Resource
 from informers.store import StoreView
 
-T = TypeVar("T", bound=KubeObject)
-
 POOL_NAME: Final = "pool-name"
 FORMER_POOL_UID: Final = "former-pool-uid"
-FORMER_POOL_NAMESPACE: Final = "former-pool-namespace"
+FORMER_POOL: Final = "former-pool"
 
 SHORTEST_CUT: Final = 30
 """The name of a revision has at least so many characters of the pool's name, or the whole name."""
@@ -63,17 +64,19 @@ VM_INDEXES: Final[Mapping[str, Callable[[VirtualMachine], Iterable[str]]]] = {
 }
 
 
-def by_former_pool_namespace(revision: ControllerRevision) -> Iterable[str]:
-    """If a pool created the revision and no controller owns the revision, return its namespace. Otherwise return
-    nothing.
-    """
-    return (revision.metadata.namespace for _ in by_former_pool_uid(revision))
+def by_former_pool(revision: ControllerRevision) -> Iterable[str]:
+    """Return the beginning of the key of `former_pool_of_revision`."""
+    return map(_beginning, former_pool_of_revision(revision))
+
+
+def _beginning(pool: ObjectKey) -> str:
+    return f"{pool.namespace}/{pool.name[:SHORTEST_CUT]}"
 
 
 REVISION_INDEXES: Final[Mapping[str, Callable[[ControllerRevision], Iterable[str]]]] = {
     OWNER_UID: by_owner_uid,
     FORMER_POOL_UID: by_former_pool_uid,
-    FORMER_POOL_NAMESPACE: by_former_pool_namespace,
+    FORMER_POOL: by_former_pool,
 }
 
 
@@ -149,6 +152,15 @@ class Snapshot(Struct, frozen=True, kw_only=True):
         return self.owner.metadata.key
 
     @property
+    def marked(self) -> Mapping[str, int]:
+        """The numbers of VMs that are busy now (P24), claimed (P33) or on standby (P32)."""
+        return {
+            "busy": len(self.members.where(lambda each: is_busy(each.vm, each.vmi, self.now))),
+            "claimed": len(self.members.where(lambda each: is_claimed(each.metadata))),
+            "standby": len(self.members.where(lambda each: is_standby(each.vm, each.vmi, self.now))),
+        }
+
+    @property
     def wrong_annotations(self) -> tuple[Wrong, ...]:
         """The wrong annotations of the pool, of its VMs and of their VMIs (P23)."""
 
@@ -156,11 +168,11 @@ class Snapshot(Struct, frozen=True, kw_only=True):
             for group in self.members.groups:
                 vm, vmi = group.traits.vm, group.traits.vmi
                 if vm.metadata.annotations:
-                    yield "VM", group, wrong_on(vm.metadata, Place.VM)
+                    yield "VM", group, (*wrong_on(vm.metadata, Place.VM), *_wrong_claim(vm.metadata))
                 if vmi is not None and vmi.metadata.annotations:
                     yield "VMI", group, wrong_on(vmi.metadata, Place.VMI_OF_VM)
 
-        misfits = [Wrong(each) for each in one_shot_problems(self.owner)]
+        misfits = [Wrong(each) for each in (*one_shot_problems(self.owner), *standby_problems(self.owner))]
         if asks_for_migrations(self.owner) and not self.limits.migrations:
             misfits.append(Wrong(f"annotation {MIGRATE} has no effect: the controller runs without --migrations"))
         return (*misfits, *self.useless_budget, *all_wrong(self.owner.metadata, Place.POOL, found()))
@@ -184,18 +196,20 @@ class Snapshot(Struct, frozen=True, kw_only=True):
         return (-1 if ordinal is None else ordinal, vm.metadata.name)
 
 
+def _wrong_claim(vm: ObjectMeta) -> tuple[Wrong, ...]:
+    if is_claimed(vm) or CLAIMED_UNTIL not in annotations_of(vm):
+        return ()
+    return (Wrong(f"annotation {CLAIMED_UNTIL} has no effect without {CLAIMED_BY}", rank=(3, False, CLAIMED_UNTIL)),)
+
+
 def strays_of(pool: ObjectMeta, stores: Stores, pools: Resource[Pool]) -> tuple[Machine, ...]:
     """Return the VMs that have left the pool and still have the pool finalizer or notes of vmherd (P2).
 
     VMs that have left an earlier pool with the same name are included.
     """
     found = stores.vms.by_index(POOL_NAME, str(pool.key))
-    strays = [vm for vm in found if _has_left(controller_of(vm.metadata), pool, pools)]
-    vmis = [stores.vmis.get(vm.metadata.key) for vm in strays]
-    return tuple(
-        Machine(vm, vmi if vmi is not None and is_controlled_by(vmi.metadata, vm.metadata.uid) else None)
-        for vm, vmi in zip(strays, vmis, strict=True)
-    )
+    strays = (vm for vm in found if _has_left(controller_of(vm.metadata), pool, pools))
+    return tuple(Machine(vm, own_vmi(vm, stores.vmis)) for vm in strays)
 
 
 def unowned_of(
@@ -212,11 +226,6 @@ def unowned_of(
     return tuple(each for each in found if controller_of(each.metadata) is None and not is_deleting(each))
 
 
-def owned_by(pool: ObjectMeta, store: StoreView[T], index: str) -> tuple[T, ...]:
-    """Return the objects of the pool's namespace that the index lists under the pool's UID."""
-    return tuple(each for each in store.by_index(index, pool.uid) if each.metadata.namespace == pool.namespace)
-
-
 def orphaned_revisions_of(pool: ObjectKey, stores: Stores) -> tuple[ControllerRevision, ...]:
     """Return the revisions of a pool that no longer exists, if no controller owns them. Their names may have only the
     beginning of the pool's name.
@@ -224,10 +233,8 @@ def orphaned_revisions_of(pool: ObjectKey, stores: Stores) -> tuple[ControllerRe
     The garbage collector does not delete such revisions. They stay if the pool was deleted with `--cascade=orphan`, and
     the cache showed the removal of the owner reference only after the pool was gone.
     """
-    former = stores.revisions.by_index(FORMER_POOL_NAMESPACE, pool.namespace)
-    named = [each for each in former if each.metadata.name.startswith(pool.name[:SHORTEST_CUT])]
-    existing = {each.metadata.uid for each in stores.pools.values()} if named else set()
-    return tuple(each for each in named if labels_of(each.metadata)[POOL_UID] not in existing)
+    former = stores.revisions.by_index(FORMER_POOL, _beginning(pool))
+    return tuple(each for each in former if not stores.pools.by_index(UID, labels_of(each.metadata)[POOL_UID]))
 
 
 def _has_left(owner: OwnerReference | None, pool: ObjectMeta, pools: Resource[Pool]) -> bool:

@@ -1,15 +1,17 @@
 """The traits of the VMs of a pool. VMs with equal traits are in one group of `Members`.
 
 The traits are a VM with its VMI and its unready period, without what differs from VM to VM: names, UIDs, the node, the
-names of disks, the numbers of generations.
+names of disks, the texts of messages, the numbers of generations. A message may have the name of the VM's own disk or
+Pod.
 
 Most VMs of a large pool are *steady*: they run, they have been ready for a while, and no work on them is pending. Their
-traits have no times, and say why the VM cannot migrate. So steady VMs with the same revision and labels have equal
+traits have no times, and say whether the VM can migrate. So steady VMs with the same revision and labels have equal
 traits. The traits of other VMs have all states and times that a decision reads. These times have whole seconds. So the
 VMs that start or fail in the same second are in one group. Two kinds of VMs are alone in their groups: VMs that are
 being deleted, and VMs with an annotation of vmherd.
 """
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -41,10 +43,9 @@ from controller.kubevirt.vms import (
 from controller.pool.members.machine import Machine
 from controller.pool.members.unready_periods import without_uid
 from controller.pool.spec.naming import parse_name
-from controller.runtime.members.groups import Texts, like, shared_meta, texts_of
+from controller.runtime.members.groups import SOME_MESSAGE, SOME_NODE, Texts, like, shared_meta, texts_of
 from informers.meta import annotations_of, labels_of
 
-SOME_NODE: Final = "(a node)"
 NOT_SEEN: Final = -1
 """The generation that KubeVirt has seen, if it is not the present one. No object has the generation -1."""
 
@@ -122,13 +123,12 @@ def _template(labels: Texts | None, nodes: Texts | None, grace_s: int | None) ->
 def _erase_status(
     status: VirtualMachineStatus, vmi: VirtualMachineInstance | None, *, seen: bool
 ) -> VirtualMachineStatus:
-    """Return the status without generations, and without the UID of the VMI."""
-    conditions = tuple([like(each, observed_generation=None) for each in status.conditions or ()])
+    """Return the status without generations and texts, and without the UID of the VMI."""
     uid = vmi.metadata.uid if vmi is not None else ""
     requests = [like(each, uid="" if each.uid == uid else OTHER) for each in status.state_change_requests or ()]
     return like(
         status,
-        conditions=conditions,
+        conditions=_erase_conditions(status.conditions),
         state_change_requests=tuple(requests) or None,
         desired_generation=None if seen else NOT_SEEN,
     )
@@ -140,18 +140,28 @@ def _erase_vmi(vmi: VirtualMachineInstance, *, steady: bool) -> VirtualMachineIn
     labels = {REVISION_NAME: revision} if revision is not None else None
     if steady:
         blocked = find_condition(status.conditions if status is not None else None, LIVE_MIGRATABLE)
-        told = _STEADY_VMI if blocked is None else _immovable(blocked.reason, blocked.message)
+        told = _STEADY_VMI if blocked is None else _immovable(blocked.reason)
         return VirtualMachineInstance(shared_meta(labels, meta.annotations), told)
     times = {"creation_timestamp": meta.creation_timestamp, "deletion_timestamp": meta.deletion_timestamp}
     node = SOME_NODE if status is not None and status.node_name else None
-    status = status and like(status, node_name=node)
+    status = status and like(
+        status, node_name=node, evacuation_node_name=None, conditions=_erase_conditions(status.conditions)
+    )
     return VirtualMachineInstance(shared_meta(labels, meta.annotations, **times), status, vmi.undecodable)
 
 
 @lru_cache(maxsize=1024)
-def _immovable(reason: str | None, message: str | None) -> VMIStatus:
-    blocked = Condition(type=LIVE_MIGRATABLE, status="False", reason=reason, message=message)
+def _immovable(reason: str | None) -> VMIStatus:
+    blocked = Condition(type=LIVE_MIGRATABLE, status="False", reason=reason)
     return like(_STEADY_VMI, conditions=(*_IS_READY, blocked))
+
+
+def _erase_conditions(conditions: Iterable[Condition] | None) -> tuple[Condition, ...]:
+    return tuple(map(_erase_condition, conditions or ()))
+
+
+def _erase_condition(condition: Condition) -> Condition:
+    return like(condition, message=SOME_MESSAGE if condition.message else None, observed_generation=None)
 
 
 def _is_annotated(vm: VirtualMachine) -> bool:

@@ -18,10 +18,11 @@ from msgspec.structs import replace
 
 from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt import vmis, vms
-from controller.kubevirt.annotations import REVISION_NAME, UNREADY
+from controller.kubevirt.annotations import REVISION_NAME, UNREADY, is_to_be_paused
+from controller.kubevirt.standby import is_resting, woken_at
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.pool.members.notes import read_note
+from controller.pool.members.notes import VALID_NUMBERS, read_note
 from informers.meta import ObjectMeta, labels_of
 
 STEADY: Final = timedelta(seconds=30)
@@ -40,15 +41,17 @@ class UnreadyNote(Struct, frozen=True, array_like=True, gc=False):
     """An entry of the annotation: the VM `uid` is not ready since `since` with the revision of its VMI, or of one that
     should exist. A recreated VM continues the time of its predecessor, so `since` may be before its creation.
 
-    `crashes` is true if the guest ended soon after its start. `silent_since` is the time since which the node of the VM
+    `crashes` is the number of times that the guest ended soon after its start, or soon after it was ready. The last
+    VMI that counts in it was created at `counted` or before. `silent_since` is the time since which the node of the VM
     does not answer, also while its Pod is terminating, or None (P28).
     """
 
     uid: str
     since: datetime
     revision: str = ""
-    crashes: bool = False
+    crashes: int = 0
     silent_since: datetime | None = None
+    counted: datetime | None = None
 
 
 class UnreadyPeriod(UnreadyNote, frozen=True, array_like=True, gc=False):
@@ -61,7 +64,7 @@ class UnreadyPeriod(UnreadyNote, frozen=True, array_like=True, gc=False):
 
     @property
     def note(self) -> UnreadyNote:
-        return UnreadyNote(self.uid, self.since, self.revision, self.crashes, self.silent_since)
+        return UnreadyNote(self.uid, self.since, self.revision, self.crashes, self.silent_since, self.counted)
 
 
 class Observation(Struct, frozen=True, gc=False):
@@ -93,15 +96,26 @@ class Observation(Struct, frozen=True, gc=False):
 
     @property
     def is_stopping(self) -> bool:
-        """Return True if the VMI is terminating before its guest has ended."""
-        return self.vmi is not None and vmis.is_deleting(self.vmi) and not vmis.is_final(self.vmi)
+        """Return True if the VMI is terminating before its guest has ended, or because an update restarts the VM."""
+        return self.vmi is not None and vmis.is_deleting(self.vmi) and (self.is_updating or not vmis.is_final(self.vmi))
 
-    def crashed_since(self, since: datetime) -> bool:
-        """Return True if the VMI is younger than this time, and its guest has run and ended."""
-        if self.vmi is None or not vmis.is_final(self.vmi):
-            return False
+    @property
+    def is_updating(self) -> bool:
+        """Return True if the VM has another revision than its VMI."""
+        return self.revision != vms.revision_of(self.vm)
+
+    def has_ended_since(self, up_since: datetime) -> bool:
+        """Return True if the guest that was ready at this time has ended. A lost node or an I/O error ends no guest."""
+        created = with_timezone(self.vmi.metadata.creation_timestamp) if self.vmi is not None else None
+        return self.vmi is None or vmis.is_final(self.vmi) or (created is not None and created > up_since)
+
+    def new_end(self, known: UnreadyNote) -> datetime | None:
+        """Return the creation time of a VMI of this period whose guest has run and ended, if it does not count yet."""
+        if self.vmi is None or not vmis.is_final(self.vmi) or (self.is_updating and vmis.is_deleting(self.vmi)):
+            return None
         created = with_timezone(self.vmi.metadata.creation_timestamp)
-        return created is not None and created >= since and vmis.entered(self.vmi, "Running") is not None
+        is_new = created is not None and created >= known.since and (known.counted is None or created > known.counted)
+        return created if is_new and vmis.entered(self.vmi, "Running") is not None else None
 
 
 def without_uid(period: UnreadyPeriod) -> UnreadyPeriod:
@@ -124,21 +138,23 @@ def read_notes(pool: ObjectMeta, now: datetime) -> Mapping[int, UnreadyNote]:
     """Return the valid entries of the pool's annotation, by ordinal."""
     notes = read_note(pool, UNREADY, UnreadyNote)
 
-    def is_valid(time: datetime | None) -> bool:
-        return time is None or (time.tzinfo is not None and time - now <= CLOCK_SKEW)
+    def is_valid(note: UnreadyNote) -> bool:
+        times = filter(None, (note.since, note.silent_since, note.counted))
+        return note.crashes in VALID_NUMBERS and all(each.tzinfo and each - now <= CLOCK_SKEW for each in times)
 
-    return {ordinal: each for ordinal, each in notes.items() if is_valid(each.since) and is_valid(each.silent_since)}
+    return {ordinal: each for ordinal, each in notes.items() if is_valid(each)}
 
 
 def shown_since(vm: VirtualMachine, vmi: VirtualMachineInstance | None, now: datetime) -> datetime | None:
     """Return the time since which the objects show that the VM is not ready, or None. A VM or a VMI that became unready
-    less than `STEADY` after its creation counts as unready since its creation.
+    less than `STEADY` after its creation counts as unready since its creation. The rest of a standby does not count.
     """
     since = vmis.unready_since(vmi) if vmi is not None else vms.unready_since(vm)
     for each in (vmi, vm) if since is not None else ():
         created = with_timezone(each.metadata.creation_timestamp) if each is not None else None
         if created is not None and since is not None and since - created < STEADY:
             since = min(since, created)
+    since = max(since, woken_at(vm.metadata) or since) if since is not None else None
     return min(since, now) if since is not None else None
 
 
@@ -156,31 +172,37 @@ def next_period(previous: UnreadyPeriod | None, seen: Observation | None, now: d
         return replace(previous, gone_since=gone) if previous and gone and now - gone < ABSENCE else None
     if vms.is_deleting(seen.vm):
         return previous or _noted(seen, now)
+    if is_resting(seen.vm.metadata) or is_to_be_paused(seen.vm.metadata):
+        return None  # the time of its rest does not count
     if not vms.is_meant_to_run(seen.vm) or (seen.vmi is not None and seen.vmi.undecodable):
         return None  # it is stopped, or its state is unknown
-    known = previous or _noted(seen, now)
+    known, woken = previous or _noted(seen, now), woken_at(seen.vm.metadata)
+    if known is not None and woken is not None and known.since < woken - timedelta(seconds=1):
+        known = None
     if known is not None:
         is_same = known.uid == seen.uid
-        known = replace(known, uid=seen.uid, crashes=known.crashes and is_same, gone_since=None)
-        known = known if is_same else replace(known, up_since=None)
+        known = replace(known, uid=seen.uid, gone_since=None)
+        known = known if is_same else replace(known, crashes=0, counted=None, up_since=None)
     if seen.is_up:
         return _recovering(known, seen, now)
     is_behind = seen.vmi is None and known is not None and known.revision not in ("", seen.revision)
     since = (None if is_behind else shown_since(seen.vm, seen.vmi, now)) or now  # the VM still tells of its last VMI
     period = UnreadyPeriod(seen.uid, since.astimezone(UTC).replace(microsecond=0), seen.revision)
     if known is not None and not has_ended(known, now) and _continues(known, seen):
-        crashes = known.crashes or known.up_since is not None
-        revision = known.revision or seen.revision
-        period = replace(known, crashes=crashes, revision=revision, up_since=None, silent_since=None)
-    silent = known.silent_since if known is not None else None
-    return _with_silence(replace(period, crashes=period.crashes or seen.crashed_since(period.since)), seen, silent)
+        period = replace(known, revision=known.revision or seen.revision, up_since=None, silent_since=None)
+        if known.up_since is not None and seen.has_ended_since(known.up_since):
+            period = replace(period, crashes=known.crashes + 1, counted=known.up_since)
+    if ended := seen.new_end(period):
+        period = replace(period, crashes=period.crashes + 1, counted=ended)
+    return _with_silence(period, seen, known.silent_since if known is not None else None)
 
 
 def _noted(seen: Observation, now: datetime) -> UnreadyPeriod | None:
     note = seen.note
     if note is None:
         return None
-    return UnreadyPeriod(note.uid, min(note.since, now), note.revision, note.crashes, note.silent_since)
+    known = (note.uid, min(note.since, now), note.revision, note.crashes, note.silent_since, note.counted)
+    return UnreadyPeriod(*known)
 
 
 def _recovering(known: UnreadyPeriod | None, seen: Observation, now: datetime) -> UnreadyPeriod | None:
@@ -204,7 +226,7 @@ def _continues(known: UnreadyPeriod, seen: Observation) -> bool:
         return not seen.is_stopping
     created = with_timezone(seen.vm.metadata.creation_timestamp)
     of_vmi = with_timezone(seen.vmi.metadata.creation_timestamp) if seen.vmi is not None else None
-    is_certain = known.crashes or known.silent_since is not None or vms.start_failures_of(seen.vm)
+    is_certain = known.crashes > 0 or known.silent_since is not None or vms.start_failures_of(seen.vm)
     has_predecessor = created is not None and known.since < created
     return bool(is_certain or has_predecessor or of_vmi is None or of_vmi - known.since <= STEADY)
 

@@ -6,7 +6,7 @@ patches the VM, and KubeVirt decides. Until KubeVirt has ended the change, the V
 A quarter of the pool may have an unfinished live change at the same time, and one VM at least.
 
 A change is *open* if only KubeVirt knows whether it needs a restart. Until its verdict, the VM takes the turn of a VM
-that restarts. So under a cap that forbids restarts, one VM shows the verdict, and the others keep their spec.
+that restarts. Under a cap that forbids restarts, one VM shows the verdict, see `scout`.
 
 Only this process knows since when a live change runs, because KubeVirt does not write the time. KubeVirt writes the
 condition `RestartRequired` again and again with a new time, and its clock may differ. So this process also knows since
@@ -21,7 +21,6 @@ from msgspec.structs import replace
 
 from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import REVISION_NAME
 from controller.kubevirt.live_updates import (
     Change,
     RolloutSettings,
@@ -32,11 +31,12 @@ from controller.kubevirt.live_updates import (
     why_unfinished,
 )
 from controller.kubevirt.vms import revision_of
-from controller.pool.members.machine import Machine, Machines
+from controller.pool.members.machine import Machine, Machines, vmi_revision_of
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import LiveUpdates
+from controller.pool.rollout.scout import why_no_scout
 from controller.pool.spec.template import Template, machine_change
-from informers.meta import ObjectKey, labels_of
+from informers.meta import ObjectKey
 
 SETTLING: Final = timedelta(seconds=3)
 """The time for which the condition `RestartRequired` must be true before a restart, because KubeVirt may take it back.
@@ -52,26 +52,27 @@ class LiveChanges:
 
     def __init__(self, rollout: Callable[[], RolloutSettings]) -> None:
         self._rollout = rollout
-        self._since: dict[ObjectKey, Mapping[tuple[str, bool], datetime]] = {}
+        self._since: dict[ObjectKey, Mapping[tuple[str, str, bool], datetime]] = {}
 
     def follow(self, key: ObjectKey, members: Machines, now: datetime, *, migrates: bool = False) -> LiveUpdates | None:
         """Return the unfinished live changes of a pool, or None if KubeVirt changes no VMI.
 
-        If a change needs a restart, its time is the one at which this was seen first. `migrates` is true if the pool
-        may start live migrations.
+        If a change needs a restart, its time is the one at which this was seen first. Each template has its own time.
+        `migrates` is true if the pool may start live migrations.
         """
         before, rollout = self._since.pop(key, {}), self._rollout()
         if not (rollout.changes or rollout.judges):
             return None
         changing = (
-            (each.metadata.uid, restart_required(each.vm) is not None) for each in members.where(_is_unfinished)
+            (each.metadata.uid, revision_of(each.vm), restart_required(each.vm) is not None)
+            for each in members.where(_is_unfinished)
         )
         since = {state: before.get(state, now) for state in changing}
         if since:
             self._since[key] = since
         starts = migrates and not (rollout.migrates or rollout.evicts)
         rollout = replace(rollout, migrates=True) if starts else rollout
-        return LiveUpdates({uid: at for (uid, _), at in since.items()}, rollout, starts)
+        return LiveUpdates({uid: at for (uid, *_), at in since.items()}, rollout, starts)
 
     def forget(self, key: ObjectKey) -> None:
         self._since.pop(key, None)
@@ -90,10 +91,16 @@ def live_change(live: LiveUpdates | None, past: Template | None, current: Templa
 
 def change_of(situation: Situation, machine: Machine, current: Template | None) -> tuple[Change, str]:
     """Return the live change of a VM to `current`, and the reason why KubeVirt does not end it, or ""."""
+    change, obstacle = _change_of(situation, machine, current)
+    return change, obstacle or (why_no_scout(situation, machine) if change is Change.OPEN else "")
+
+
+def _change_of(situation: Situation, machine: Machine, current: Template | None) -> tuple[Change, str]:
+    """Return the same whether or not KubeVirt's verdict about the change to `current` is known."""
     live, vmi = situation.snapshot.live, machine.vmi
     if live is None or vmi is None or current is None or not may_be_live(machine):
         return Change.OTHER, ""
-    past = situation.revisions.templates.get(labels_of(vmi.metadata).get(REVISION_NAME, ""))
+    past = situation.revisions.templates.get(vmi_revision_of(vmi))
     change = live_change(live, past, current)
     return change, why_not(change, live.rollout, vmi)
 
@@ -106,7 +113,7 @@ def live_verdict(situation: Situation, machine: Machine) -> tuple[Verdict | None
     change that KubeVirt will not end has not begun.
     """
     wanted = situation.revisions.templates.get(revision_of(machine.vm))
-    change, obstacle = change_of(situation, machine, wanted)
+    change, obstacle = _change_of(situation, machine, wanted)
     if change is Change.OTHER or machine.vmi is None:
         return None, False
     verdict = verdict_of(machine.vm, machine.vmi)
@@ -133,7 +140,11 @@ def late_change(machine: Machine) -> str:
     """Return the text about a live change that has exceeded the progress deadline of the pool."""
     assert machine.vmi is not None, "only a running VM has a live change"
     why = why_unfinished(machine.vm, machine.vmi)
-    return f"{machine.metadata.name}: its change while it runs has not ended: {why}; restart the VM to end it"
+    return f"{beginning_of_late_change(machine.metadata.name)} {why}; restart the VM to end it"
+
+
+def beginning_of_late_change(name: str) -> str:
+    return f"{name}: its change while it runs has not ended:"
 
 
 def may_be_live(machine: Machine) -> bool:
@@ -143,6 +154,4 @@ def may_be_live(machine: Machine) -> bool:
 
 def _is_unfinished(machine: Machine) -> bool:
     vm, vmi = machine.vm, machine.vmi
-    return (
-        vmi is not None and may_be_live(machine) and labels_of(vmi.metadata).get(REVISION_NAME, "") != revision_of(vm)
-    )
+    return vmi is not None and may_be_live(machine) and vmi_revision_of(vmi) != revision_of(vm)

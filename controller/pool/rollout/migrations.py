@@ -25,7 +25,7 @@ from controller.pool.members.situation import Situation
 from controller.pool.rollout.live import may_be_live
 from controller.pool.rollout.steps import pending_step
 from controller.replicas.notes import wake_at
-from controller.runtime.actions import Action, Cause, Create, Delete, Plan, Stage, join
+from controller.runtime.actions import Action, Cause, Create, Delete, Plan, join, stage_of
 from informers.meta import ObjectKey
 
 KEPT: Final = timedelta(minutes=5)
@@ -51,8 +51,7 @@ def plan_migrations(situation: Situation, *, may_start: bool) -> Plan:
             writes.append(_delete(each))
     if may_start and all(map(_has_ended, found)):
         writes += _first(situation, waiting, {each.metadata.name for each in found})
-    stages = (Stage(tuple(writes), essential=False),) if writes else ()
-    return join((Plan(stages=stages), wake_at(kept_until, now)))
+    return join((Plan(stages=stage_of(writes)), wake_at(kept_until, now)))
 
 
 def migration_name(machine: Machine) -> str:

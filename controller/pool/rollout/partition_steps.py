@@ -90,12 +90,13 @@ def waiting_step(situation: Situation) -> str:
     later = (each for each in _outdated(situation) if situation.is_in_steps(each))
     if target.step >= len(steps) or all(map(situation.is_above_partition, later)):
         return ""
+    above = filter(situation.is_above_partition, situation.members)
+    first = min((situation.snapshot.ordinal_of(each) or 0 for each in above), default=target.partition)
+    which = "no VM" if target.partition == ALL_ORDINALS else f"the ordinals from {first} on"
     pause_s = int(steps[target.step - 1].pause.total_seconds())
     since = f"have been ready for {pause_s} s" if pause_s else "are ready"
-    return (
-        f"step {target.step} of {len(steps)} updates the ordinals from {target.partition} on; the next step "
-        f"begins when they {since}, or after kubectl vmherd rollout resume"
-    )
+    next_step = f"the next step begins when they {since}, or after kubectl vmherd rollout resume"
+    return f"step {target.step} of {len(steps)} updates {which}; {next_step}"
 
 
 def _revision_to_keep(situation: Situation) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime
 
+from controller.kubevirt.vms import revision_of
 from controller.pool.health import late_live_change, should_be_ready
 from controller.pool.members.ledger import member_stuck_since
 from controller.pool.members.situation import Situation, usable_in
@@ -43,5 +44,5 @@ def _unready(situation: Situation) -> Iterator[tuple[datetime | None, str]]:
     for group in stuck.groups:
         yield member_stuck_since(situation.snapshot.revisions, group.traits), min(each.metadata.name for each in group)
     late = late_live_change(situation)
-    if late is not None:
+    if late is not None and situation.revisions.is_current(revision_of(late.vm)):
         yield (situation.snapshot.live or LiveUpdates()).since.get(late.metadata.uid), late.metadata.name

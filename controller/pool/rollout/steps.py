@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import REVISION_NAME
+from controller.kubevirt.annotations import MOST_DISRUPTIVE, REVISION_NAME
 from controller.kubevirt.live_updates import Change, Verdict
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import (
@@ -45,12 +45,14 @@ class Step(Enum):
     """The next action of the update of a VM and its VMI.
 
     UPDATE changes the spec of the VM. LIVE waits until KubeVirt has changed the running VMI. RELABEL patches a label of
-    the VMI. RESTART restarts the VMI. RECREATE deletes the VM, and a later reconciliation creates the VM again.
+    the VMI. BACK gives the VM the spec of its VMI back. RESTART restarts the VMI. RECREATE deletes the VM, and a later
+    reconciliation creates the VM again.
     """
 
     UPDATE = auto()
     LIVE = auto()
     RELABEL = auto()
+    BACK = auto()
     RESTART = auto()
     RECREATE = auto()
 
@@ -60,11 +62,12 @@ class PendingStep(Struct, frozen=True, kw_only=True):
 
     `costly` is true for a ready VM whose VMI must restart, or may have to. `risky` is true for a VM that should run, is
     not ready, and gets a new template. `live` is true for a VM with a live change that has not ended, or that begins
-    with the step. `obstacle` is the reason why a change that KubeVirt can make while it runs needs a restart, or "".
-    `due` is the time at which a LIVE step is judged again, or None. `begun` is true if the VM already has the spec of
-    the current template. `reason` says why the step must wait, or is "" if the step can start. `needs_user` is true if
-    the step waits until a user acts, and `remedy` is the command for it, or "". `lost_disks` are the disks that are
-    deleted with the VM. `sizes` are the old and the new sizes of the claims that are expanded before the step, by name.
+    with the step. `is_open` is true if only KubeVirt knows whether the change needs a restart. `obstacle` is the reason
+    why a change that KubeVirt can make while it runs needs a restart, or "". `due` is the time at which a LIVE step is
+    judged again, or None. `begun` is true if the VM already has the spec of the current template. `reason` says why the
+    step must wait, or is "" if the step can start. `needs_user` is true if the step waits until a user acts, and
+    `remedy` is the command for it, or "". `lost_disks` are the disks that are deleted with the VM. `sizes` are the old
+    and the new sizes of the claims that are expanded before the step, by name.
     """
 
     machine: Machine
@@ -72,6 +75,7 @@ class PendingStep(Struct, frozen=True, kw_only=True):
     costly: bool = False
     risky: bool = False
     live: bool = False
+    is_open: bool = False
     obstacle: str = ""
     due: datetime | None = None
     begun: bool = False
@@ -153,16 +157,24 @@ def _live_step(situation: Situation, machine: Machine, *, begun: bool) -> Pendin
     `begun` is true if the VM has the current spec. If it has an earlier spec, its VMI first gets the label of this
     spec. Otherwise a return to the revision of the label would leave the change in the VMI.
     """
-    (verdict, is_open), vmi, due = live_verdict(situation, machine), machine.vmi, settled_at(situation, machine)
+    (verdict, is_open), vmi = live_verdict(situation, machine), machine.vmi
     if verdict is None or vmi is None:
         return None
+    due = settled_at(situation, machine)
     waits = PendingStep(
-        machine=machine, step=Step.LIVE, live=True, begun=begun, due=due if due > situation.now else None
+        machine=machine,
+        step=Step.LIVE,
+        live=True,
+        is_open=is_open,
+        begun=begun,
+        due=due if due > situation.now else None,
     )
     if verdict is Verdict.APPLIED and not (is_open and waits.due):
         return replace(waits, step=Step.RELABEL)
     if verdict is Verdict.RESTART and not (begun and waits.due):
-        return None
+        returns = begun and is_open and situation.intent.forbids_restarts
+        back = replace(waits, step=Step.BACK, obstacle=f"KubeVirt asks for a restart, and {MOST_DISRUPTIVE} forbids it")
+        return _stopped(situation, back, Way.CHANGE) if returns else None
     return replace(waits, costly=is_open and verdict is not Verdict.CHANGING and vmis.is_ready(vmi))
 
 
@@ -180,8 +192,10 @@ def _step_of_vmi(situation: Situation, machine: Machine, vmi: VirtualMachineInst
     is_in_vain = running == template_labels_of(vm).get(REVISION_NAME, "")
     if is_in_vain or after_stop(vm) is AfterStop.STAYS or is_stop_requested(vm, vmi.metadata.uid):
         return None
-    is_live = live_verdict(situation, machine)[0] is not None
-    restart = PendingStep(machine=machine, step=step, costly=vmis.is_ready(vmi), live=is_live, begun=True)
+    verdict, is_open = live_verdict(situation, machine)
+    restart = PendingStep(
+        machine=machine, step=step, costly=vmis.is_ready(vmi), live=verdict is not None, is_open=is_open, begun=True
+    )
     return _stopped(situation, restart, Way.RESTART)
 
 
@@ -211,7 +225,9 @@ def _step_of_outdated(situation: Situation, machine: Machine) -> PendingStep:
     is_live, is_open = change is not Change.OTHER and not obstacle, change is Change.OPEN
     obstacle = NOT_KNOWN if is_live and is_open else obstacle
     costly = is_ready and (is_open or not is_live)
-    update = replace(update, live=is_live, obstacle=obstacle, costly=costly, risky=not is_ready)
+    update = replace(
+        update, live=is_live, is_open=is_live and is_open, obstacle=obstacle, costly=costly, risky=not is_ready
+    )
     return _stopped(situation, update, way if is_live else Way.TEMPLATE)
 
 
@@ -249,5 +265,6 @@ def _step_between(past: Template | None, current: Template) -> Step:
 
 
 def _claim_sizes(situation: Situation, machine: Machine, past: Template) -> Mapping[str, tuple[str, str]]:
-    ordinal, larger = situation.snapshot.ordinal_of(machine), larger_disks(past, situation.revisions.template)
+    larger = larger_disks(past, situation.revisions.template)
+    ordinal = situation.snapshot.ordinal_of(machine) if larger else None
     return {f"{name}-{ordinal}": (past.disk_sizes[name], size) for name, size in larger.items()}

@@ -5,12 +5,22 @@ remember it. So the controller writes the ordinals to the pool's annotation `vmh
 deletes the VMs. Healing writes its own records.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from msgspec import Struct
 
 from controller.apimachinery.owner_references import controller_reference
-from controller.kubevirt.annotations import HEALED, POOL_FINALIZER, RECREATED, SUBSTITUTE, is_marked
+from controller.kubevirt.annotations import (
+    HEALED,
+    IN_SERVICE,
+    POOL_FINALIZER,
+    RECREATED,
+    STANDBY_STATE,
+    SUBSTITUTE,
+    is_marked,
+)
+from controller.kubevirt.standby import Standby, has_standby_mark
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.members.machine import Machine
 from controller.pool.members.notes import MAX_ENTRIES, Record, encode_note, read_note
@@ -21,6 +31,11 @@ from controller.pool.spec.indexing import encode_vm
 from controller.pool.spec.template import Template
 from controller.replicas.notes import plan_note
 from controller.runtime.actions import Stage
+from informers.meta import NO_LABELS
+
+SUBSTITUTED: Final[Mapping[str, str]] = {SUBSTITUTE: "true"}
+STANDING: Final[Mapping[str, str]] = {STANDBY_STATE: Standby.PREPARING}
+"""The marks of a new substitute, and of a new standby."""
 
 
 class Recreation(Struct, frozen=True, array_like=True):
@@ -58,26 +73,35 @@ def note_recreations(snapshot: Snapshot, machines: Iterable[Machine]) -> tuple[S
 
 
 def body_of(
-    situation: Situation, ordinal: int, revision: str, template: Template, *, is_substitute: bool = False
+    situation: Situation, ordinal: int, revision: str, template: Template, marks: Mapping[str, str] = NO_LABELS
 ) -> bytes:
     """Return the request body that creates the VM of this ordinal with a template and the name of its revision.
 
-    A substitute for a lost VM gets a mark (P28).
+    `marks` are annotations: a substitute for a lost VM has one (P28), and so has a standby. A standby is out of service
+    (P32).
     """
     # If the pool keeps no disks, nothing has to be done after a VM's deletion. One DELETE then removes the VM.
     finalizers = {"finalizers": (POOL_FINALIZER,)} if situation.intent.scale_in.preserve else {}
     owner = controller_reference(situation.snapshot.pools, situation.pool)
-    marks = {"annotations": {**(template.annotations or {}), SUBSTITUTE: "true"}} if is_substitute else {}
-    ownership = {"ownerReferences": (owner,), **finalizers, **marks}
-    return encode_vm(template, ordinal, revision, situation.pool, ownership)
+    annotations = {"annotations": {**(template.annotations or {}), **marks}} if marks else {}
+    ownership = {"ownerReferences": (owner,), **finalizers, **annotations}
+    labels = {IN_SERVICE: "false"} if STANDBY_STATE in marks and IN_SERVICE in template.machine_labels else NO_LABELS
+    return encode_vm(template, ordinal, revision, situation.pool, ownership, machine_labels=labels)
+
+
+def template_for(situation: Situation, ordinal: int) -> tuple[str, Template]:
+    """Return the revision and the template that a new VM of this ordinal gets."""
+    if ordinal < situation.target.partition:
+        return template_below(situation)
+    return situation.revisions.current, situation.revisions.template
 
 
 def successor_of(situation: Situation, vm: VirtualMachine) -> bytes:
     """Return the body of the VM that takes the place of this VM after its deletion. The VM must have an ordinal.
 
-    The successor of a substitute is a substitute. Otherwise, a lost VM that is back could leave in its place (P28).
+    The successor of a substitute is a substitute. Otherwise, a lost VM that is back could leave in its place (P28). The
+    successor of a standby is prepared as a standby.
     """
-    ordinal, revisions = situation.snapshot.ordinal_of(vm) or 0, situation.revisions
-    newest = revisions.current, revisions.template
-    revision, template = template_below(situation) if ordinal < situation.target.partition else newest
-    return body_of(situation, ordinal, revision, template, is_substitute=is_marked(vm.metadata, SUBSTITUTE))
+    ordinal, marks = situation.snapshot.ordinal_of(vm) or 0, SUBSTITUTED if is_marked(vm.metadata, SUBSTITUTE) else {}
+    marks = STANDING if has_standby_mark(vm.metadata) else marks
+    return body_of(situation, ordinal, *template_for(situation, ordinal), marks)

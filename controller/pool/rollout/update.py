@@ -25,17 +25,20 @@ from controller.kubevirt.resources import DATA_VOLUMES, PVCS, RESTART, VM_REQUES
 from controller.kubevirt.vms import AfterStop, after_stop, is_deleting, revision_of
 from controller.pool.leaving.deletes import MAX_NOTICES, replacement_of
 from controller.pool.leaving.disks import kept_label, reusable_disks, usable_disks
+from controller.pool.leaving.gates import own_disks_of
 from controller.pool.members.ledger import member_stuck_since, outage_of
-from controller.pool.members.machine import Machine
-from controller.pool.members.revisions import plan_revision
+from controller.pool.members.machine import Machine, vmi_revision_of
+from controller.pool.members.revisions import plan_revision, revision_number
 from controller.pool.members.select import in_order
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import LiveUpdates
 from controller.pool.rollout.effects import effect_of
 from controller.pool.rollout.live import because, late_change, most_live_changes
+from controller.pool.rollout.scout import note_scout
 from controller.pool.rollout.steps import PendingStep, Step, is_updated, pending_step
 from controller.pool.rollout.successors import note_recreations, successor_of
-from controller.pool.spec.indexing import encode_shape, own_disks
+from controller.pool.spec.indexing import encode_disks, encode_shape, own_disks
+from controller.pool.spec.template import Template
 from controller.replicas.conditions import machines_wait
 from controller.replicas.kstatus import is_overdue
 from controller.replicas.notes import wake_at, watch_progress
@@ -51,6 +54,7 @@ from controller.runtime.actions import (
     Stage,
     ThreeWayMerge,
     join,
+    stage_of,
 )
 from controller.runtime.waits import Wait, Why
 from informers.meta import ObjectKey, controller_of
@@ -176,11 +180,14 @@ def _allowance(situation: Situation, pending: Iterable[PendingStep], missing: in
     outage = outage_of(present, now, min_ready_s)
     on_current = present.where(lambda each: situation.revisions.is_current(revision_of(each.vm)))
     unproven = outage_of(on_current, now, min_ready_s).number
-    begun = sum(each.begun and each.takes_turn for each in pending)
     # Another VM does the work of a lost VM, so such a lost VM does not count as unavailable (P28).
     leaving = len(situation.members) - len(present) - situation.bridged + missing
+    ready = most - outage.number - leaving
+    # A VM that has the new spec and still runs is proof soon, but only if it can restart. If it waits for a VM that is
+    # not ready, that VM must not wait for it.
+    begun = sum(each.begun and each.takes_turn for each in pending) if ready > 0 else 0
     return Allowance(
-        ready=most - outage.number - leaving,
+        ready=ready,
         is_unproven=unproven + begun >= most,
         waits_s=max((outage.ends_at - now).total_seconds(), 0.0) if outage.ends_at is not None else None,
     )
@@ -190,18 +197,18 @@ def _choose(situation: Situation, pending: list[PendingStep], allowance: Allowan
     """Return the update steps of this reconciliation: at most `burst` updates of VMs and `burst` other steps."""
     ready, waiting, burst = allowance.ready, 0, situation.snapshot.limits.burst
     # VMs that drain are out of service already. If too many VMs are, some of those that drain stay.
-    drained = sum(each.drains and each.costly for each in pending) + min(ready, 0)
+    drained = sum(each.costly and each.drains for each in pending) + min(ready, 0)
     chosen: list[PendingStep] = []
     held: list[PendingStep] = []
     left = {True: burst, False: burst}
-    live_left = most_live_changes(situation) - sum(each.live and each.step is not Step.UPDATE for each in pending)
+    live_left = _live_room(situation, pending)
     for each in in_turn(pending):
         begins_live = each.live and each.step is Step.UPDATE
         needs_ready = each.costly or (begins_live and not each.risky)
         room = drained if each.drains else ready
         may_start = room > 0 if needs_ready else not (each.risky and allowance.is_unproven)
         ready -= each.takes_turn
-        drained -= each.drains and each.costly and not each.reason
+        drained -= each.costly and not each.reason and each.drains
         if each.reason:
             held.append(each)
         elif each.step is Step.LIVE:
@@ -215,20 +222,32 @@ def _choose(situation: Situation, pending: list[PendingStep], allowance: Allowan
     return Choice(chosen, waiting, held, [each for each in pending if each.step is Step.LIVE])
 
 
+def _live_room(situation: Situation, pending: list[PendingStep]) -> int:
+    """Return the number of live changes that may begin. If restarts are forbidden, there is one scout at a time."""
+    begun = [each for each in pending if each.step is not Step.UPDATE]
+    if situation.intent.forbids_restarts and any(each.is_open for each in pending):
+        return 1 - sum(each.is_open for each in begun)
+    return most_live_changes(situation) - sum(each.live for each in begun)
+
+
 def _stages(situation: Situation, steps: list[PendingStep]) -> tuple[Stage, ...]:
-    """Return the stages of these steps. No stage is essential but the note of the recreations: a VM that cannot be
-    patched or deleted must not delay other VMs.
+    """Return the stages of these steps. No stage is essential but the notes of the recreations and of the scout: a VM
+    that cannot be patched or deleted must not delay other VMs.
     """
     merges = tuple(_spec_update(situation, each) for each in steps if each.step is Step.UPDATE)
-    expansions = tuple(expansion for each in steps for expansion in _expansions(situation, each))
-    changes = tuple(_change_of_vmi(each) for each in steps if each.step in (Step.RELABEL, Step.RESTART))
+    scouts = [each for each in steps if each.step is Step.BACK]
+    expansions = (expansion for each in steps for expansion in _expansions(situation, each))
+    changes = (_change_of_vmi(situation, each) for each in steps if each.step in (Step.RELABEL, Step.RESTART))
     recreated = [each for each in steps if each.step is Step.RECREATE]
-    deletes = tuple(_recreation(situation, each) for each in recreated)
     return (
         *(plan_revision(situation.snapshot, situation.revisions) if merges else ()),
-        *(Stage(actions, essential=False) for actions in (expansions, merges, changes) if actions),
+        *stage_of(expansions),
+        *stage_of(merges),
+        *stage_of(changes),
         *(note_recreations(situation.snapshot, [each.machine for each in recreated]) if recreated else ()),
-        *((Stage(deletes, essential=False),) if deletes else ()),
+        *stage_of(_recreation(situation, each) for each in recreated),
+        *(note_scout(situation, scouts[0].machine) if scouts else ()),
+        *stage_of(_spec_update(situation, each) for each in scouts),
     )
 
 
@@ -295,25 +314,37 @@ def _held_notices(held: list[PendingStep]) -> tuple[Notice, ...]:
 
 def _spec_update(situation: Situation, pending: PendingStep) -> ThreeWayMerge:
     vm, revisions = pending.machine.vm, situation.revisions
-    ordinal, name = situation.snapshot.ordinal_of(vm) or 0, revision_of(vm)
+    ordinal, name, wanted = situation.snapshot.ordinal_of(vm) or 0, revision_of(vm), revisions.current
+    if pending.step is Step.BACK and pending.machine.vmi is not None:
+        wanted = vmi_revision_of(pending.machine.vmi)
+    template = revisions.templates[wanted]
     past = revisions.templates.get(name)
-    known, disks = (own_disks(each, ordinal) for each in (past or revisions.template, revisions.template))
+    known, disks = (own_disks(each, ordinal) for each in (past or template, template))
     return ThreeWayMerge(
         resource=VMS,
         key=vm.metadata.key,
         uid=vm.metadata.uid,
-        # If the VM's revision is unknown, the merge sets every field of the new template.
-        old=encode_shape(past, ordinal, name) if past is not None else b"{}",
-        new=encode_shape(revisions.template, ordinal, revisions.current),
-        why=f"{effect_of(pending)}{because(pending.obstacle)}, "
-        f"from revision {name or '(not known)'} to {revisions.current}",
+        old=_known_shape(pending.machine, past or template, ordinal, name if past is not None else ""),
+        new=encode_shape(template, ordinal, wanted),
+        why=f"{effect_of(pending)}{because(pending.obstacle)}, from revision {name or '(not known)'} to {wanted}",
         owner_uid=situation.pool.uid,
+        is_exact=pending.is_open and situation.intent.forbids_restarts,
         reusable_disks=reusable_disks(vm.metadata, [each for each in disks if each not in known]),
         usable=usable_disks(situation.intent, situation.pool.name),
     )
 
 
-def _change_of_vmi(pending: PendingStep) -> Delete | Patch | Restart:
+def _known_shape(machine: Machine, template: Template, ordinal: int, revision: str) -> bytes:
+    """Return what the VM has of its template. If its revision is unknown, the merge sets every field of the new
+    template, but it leaves disks with other names as they are (P2).
+    """
+    if revision:
+        return encode_shape(template, ordinal, revision)
+    own = own_disks_of(machine)
+    return encode_disks(template, ordinal) if own and {*own} != {*own_disks(template, ordinal)} else b"{}"
+
+
+def _change_of_vmi(situation: Situation, pending: PendingStep) -> Delete | Patch | Restart:
     machine = pending.machine
     vm, revision = machine.metadata, revision_of(machine.vm)
     assert machine.vmi is not None, "only a VM with a VMI needs such a step"
@@ -322,7 +353,8 @@ def _change_of_vmi(pending: PendingStep) -> Delete | Patch | Restart:
         body = msgspec.json.encode({"metadata": {"uid": vmi.uid, "labels": {REVISION_NAME: revision}}})
         why = "KubeVirt has changed the running VMI" if pending.live else "the VMI template did not change"
         return Patch(resource=VMIS, key=vmi.key, body=body, type=PatchType.MERGE, why=why, judged=pending.live)
-    why = f"its template is older than revision {revision}"
+    number = revision_number(situation.snapshot, revision, revision)
+    why = f"its template is older than the pool's template (revision {number})"
     owner = controller_of(vm)
     owner_uid = owner.uid if owner is not None else ""
     member = Member(resource=VMS, key=vm.key, uid=vm.uid, owner_uid=owner_uid, must_ask=pending.live)

@@ -20,12 +20,12 @@ from controller.apimachinery.raw_json import (
     text_of,
 )
 from controller.kubevirt.annotations import REVISION_NAME
-from controller.kubevirt.normal_form import Path
+from controller.kubevirt.normal_form import Path, value_at
 from controller.kubevirt.resources import VMS
 from controller.pool.spec.naming import name_of
 from controller.pool.spec.references import CONFIG_MAPS, DISKS, SECRETS, SYSPREP_CONFIG_MAPS, SYSPREP_SECRETS
 from controller.pool.spec.template import Template
-from informers.meta import ObjectMeta
+from informers.meta import NO_LABELS, ObjectMeta
 
 Change: TypeAlias = Callable[[bytes], bytes]
 
@@ -43,11 +43,29 @@ def encode_shape(template: Template, ordinal: int, revision: str) -> bytes:
     return msgspec.json.encode(shape_of(template, ordinal, revision))
 
 
+def encode_disks(template: Template, ordinal: int) -> bytes:
+    """Return only the disks of the shape, and the volumes with these disks. A merge from them to the shape leaves the
+    disks of the VM as they are, for example those of a VirtualMachineRestore, whose names are others.
+    """
+    spec, own = msgspec.json.decode(_indexed_spec(template, ordinal, "")), own_disks(template, ordinal)
+    found = value_at(spec, ("template", "spec", "volumes"))
+    volumes = found if isinstance(found, list) else []
+    kept = [each for each in volumes if any(value_at(each, path) in own for path in DISKS)]
+    disks = {"dataVolumeTemplates": spec.get("dataVolumeTemplates"), "template": {"spec": {"volumes": kept}}}
+    return msgspec.json.encode({"spec": disks})
+
+
 def encode_vm(
-    template: Template, ordinal: int, revision: str, pool: ObjectMeta, ownership: Mapping[str, object]
+    template: Template,
+    ordinal: int,
+    revision: str,
+    pool: ObjectMeta,
+    ownership: Mapping[str, object],
+    *,
+    machine_labels: Mapping[str, str] = NO_LABELS,
 ) -> bytes:
     """Return the request body that creates a VM of this pool. `ownership` are its ownerReferences and finalizers, and
-    the annotations of a marked VM.
+    the annotations of a marked VM. `machine_labels` are other labels of its VMI template.
     """
     metadata: dict[str, object] = {
         "name": name_of(pool.name, ordinal),
@@ -56,7 +74,7 @@ def encode_vm(
         "annotations": template.annotations,
         **ownership,
     }
-    spec = Raw(_indexed_spec(template, ordinal, revision))
+    spec = Raw(_indexed_spec(template, ordinal, revision, machine_labels))
     body = {"apiVersion": VMS.api_version, "kind": VMS.kind, "metadata": metadata, "spec": spec}
     return msgspec.json.encode(body)
 
@@ -66,7 +84,9 @@ def own_disks(template: Template, ordinal: int) -> tuple[str, ...]:
     return tuple(f"{name}-{ordinal}" for name in template.disks if name)
 
 
-def _indexed_spec(template: Template, ordinal: int, revision: str) -> bytes:
+def _indexed_spec(
+    template: Template, ordinal: int, revision: str, machine_labels: Mapping[str, str] = NO_LABELS
+) -> bytes:
     own = template.disks.keys()
     indexed = partial(_with_ordinal, ordinal=ordinal)
     changes: list[tuple[Path, Change]] = [(path, partial(_if_own, own, indexed)) for path in DISKS]
@@ -85,9 +105,10 @@ def _indexed_spec(template: Template, ordinal: int, revision: str) -> bytes:
             volume = _change_in(volume, path, change)
         return volume
 
+    labels = {REVISION_NAME: revision, **machine_labels}
     spec = change_at(template.spec, ("dataVolumeTemplates",), lambda disks: change_each(disks, disk_of_ordinal))
     spec = change_at(spec, ("template", "spec", "volumes"), lambda volumes: change_each(volumes, volume_of_ordinal))
-    return change_at(spec, ("template",), lambda vmi_template: _with_label(vmi_template, revision))
+    return change_at(spec, ("template",), lambda vmi_template: _with_labels(vmi_template, labels))
 
 
 def _change_in(fields: Fields, path: Path, change: Change) -> Fields:
@@ -104,8 +125,8 @@ def _with_ordinal(name: bytes, *, ordinal: int) -> bytes:
     return msgspec.json.encode(f"{text}-{ordinal}") if text else name
 
 
-def _with_label(vmi_template: bytes, revision: str) -> bytes:
-    """Return the VMI template with the label of the revision.
+def _with_labels(vmi_template: bytes, added: Mapping[str, str]) -> bytes:
+    """Return the VMI template with these labels.
 
     A template whose metadata or labels have a wrong type is not changed.
     """
@@ -114,7 +135,7 @@ def _with_label(vmi_template: bytes, revision: str) -> bytes:
     labels = _object_at(metadata, "labels")
     if fields is None or metadata is None or labels is None:
         return vmi_template
-    labelled = {**labels, REVISION_NAME: Raw(msgspec.json.encode(revision))}
+    labelled = {**labels, **added}
     return msgspec.json.encode({**fields, "metadata": {**metadata, "labels": labelled}})
 
 

@@ -9,16 +9,23 @@ from msgspec import Struct
 from controller.apimachinery.field_error import FieldError, quoted
 from controller.apimachinery.label_selectors import Selector
 from controller.apimachinery.quantities import Amount, parse_amount
-from controller.apimachinery.raw_json import text_of, value_at
+from controller.apimachinery.raw_json import NULL, text_of, value_at
 from controller.kubevirt.annotations import (
     ADOPT_DISKS,
+    IN_SERVICE,
     INDEX_SYSPREP,
+    MAX_CLAIMED,
     MAX_UNHEALTHY,
     MIGRATE,
     MIN_READY,
     MOST_DISRUPTIVE,
+    RECREATE,
     REPLACE_FINISHED,
+    RESTART,
+    REUSE,
     SCALE_IN,
+    STANDBY,
+    STANDBY_MODE,
     SUBSTITUTE_LOST_AFTER,
     TAKEOVER,
     is_marked,
@@ -61,6 +68,48 @@ def one_shot_problems(owner: Pool) -> Iterator[str]:
         yield f"annotation {SCALE_IN} keeps every VM: {_unfit(strategy)}"
 
 
+def standby_problems(owner: Pool) -> Iterator[str]:
+    """Yield why the pool cannot have the standby VMs that it asks for, or not in the way that it asks for."""
+    if STANDBY not in annotations_of(owner.metadata):
+        return
+    if obstacle := _obstacle_to_pauses(owner):
+        yield f"annotation {STANDBY_MODE} counts as stopped: {obstacle}"
+    if not _has_standbys(owner):
+        strategy = quoted(_strategy_of(owner.spec))
+        why = f"VMs with the run strategy {strategy} do not start again by themselves"
+        yield f"annotation {STANDBY} has no effect: {why}"
+    elif pauses_standbys(owner) and is_marked(owner.metadata, REUSE):
+        yield f"annotation {REUSE} has no effect: {STANDBY_MODE} is paused, and a VM that has served is not paused"
+
+
+def pauses_standbys(owner: Pool) -> bool:
+    return annotations_of(owner.metadata).get(STANDBY_MODE) == "paused" and not _obstacle_to_pauses(owner)
+
+
+def _obstacle_to_pauses(owner: Pool) -> str:
+    """Return why no standby can rest paused. Its Pod exists, so autoscalers must know it by a label."""
+    template = owner.spec.virtual_machine_template
+    if annotations_of(owner.metadata).get(STANDBY_MODE) != "paused" or template is None:
+        return ""
+    if value_at(template.spec, "template", "metadata", "labels", IN_SERVICE) == NULL:
+        return f"the VMI template has no label {IN_SERVICE}"
+    probe = value_at(template.spec, "template", "spec", "livenessProbe")
+    is_of_agent = probe == NULL or value_at(probe, "guestAgentPing") != NULL
+    return "" if is_of_agent else "KubeVirt pauses no VM with a livenessProbe without guestAgentPing"
+
+
+def _has_standbys(owner: Pool) -> bool:
+    """A VM with Once that was stopped has finished. But it can be paused."""
+    return starts_by_itself(owner.spec) or (pauses_standbys(owner) and _strategy_of(owner.spec) == ONCE)
+
+
+def starts_by_itself(spec: PoolSpec) -> bool:
+    """Return True if a VM of the template starts whenever it was stopped. A VM with Once does not run two times."""
+    template = spec.virtual_machine_template
+    is_on = template is not None and value_at(template.spec, "running") == b"true"
+    return is_on or _strategy_of(spec) in ("Always", "RerunOnFailure")
+
+
 def _obstacle(spec: PoolSpec) -> str:
     strategy = _strategy_of(spec)
     if strategy != ONCE:
@@ -92,6 +141,9 @@ class Intent(Struct, frozen=True, kw_only=True):
     - `max_unhealthy`: the number of VMs that may fail, or be lost, at the same time.
     - `substitute_lost_after`: the time after which a lost VM gets a substitute, or None.
     - `takeover`: the annotation `TAKEOVER`, or "".
+    - `max_claimed`: the number of claimed VMs that others replace (P33).
+    - `standbys`: the number of standby VMs. `pauses`: True if they rest paused. `reuses`: True if a scale-in may make
+      some (P32).
     """
 
     replicas: int
@@ -110,12 +162,20 @@ class Intent(Struct, frozen=True, kw_only=True):
     max_unhealthy: Amount = MAX_UNHEALTHY_DEFAULT
     substitute_lost_after: timedelta | None = None
     takeover: str = ""
+    max_claimed: int = 0
+    standbys: int = 0
+    pauses: bool = False
+    reuses: bool = False
 
     @property
     def heals(self) -> bool:
         """Return True if the controller replaces VMs that fail (P15)."""
         replaces_unready = self.settings.replace_unready_after is not None
         return self.healing is not None or replaces_unready or self.replaces_finished
+
+    @property
+    def forbids_restarts(self) -> bool:
+        return self.most_disruptive not in (None, RESTART, RECREATE)
 
     @property
     def rolls_out(self) -> bool:
@@ -170,7 +230,16 @@ def _with_policies(
         max_unhealthy=parse_amount(setting(owner.metadata, MAX_UNHEALTHY) or "") or MAX_UNHEALTHY_DEFAULT,
         substitute_lost_after=time_limit(owner.metadata, SUBSTITUTE_LOST_AFTER),
         takeover=annotations_of(owner.metadata).get(TAKEOVER, ""),
+        max_claimed=int(setting(owner.metadata, MAX_CLAIMED) or max(10 * replicas, 10)),
+        standbys=_parse_standbys(owner, replicas),
+        pauses=pauses_standbys(owner),
+        reuses=is_marked(owner.metadata, REUSE) and not pauses_standbys(owner),
     )
+
+
+def _parse_standbys(owner: Pool, replicas: int) -> int:
+    amount = parse_amount(setting(owner.metadata, STANDBY) or "")
+    return amount.ceiling(replicas) if amount is not None and _has_standbys(owner) else 0
 
 
 def _parse_max_unavailable(value: int | str | None) -> Amount | FieldError:

@@ -32,9 +32,11 @@ class PartitionStep(Struct, frozen=True):
     is_percent: bool = False
     pause: timedelta = timedelta()
 
-    def partition_of(self, ordinals: Sequence[int], outdated: Sequence[int], missing: int = 0) -> int:
-        """Return the partition in a pool with these ordinals, of which some are outdated, both in ascending order, and
-        with the lowest `missing` free ordinals.
+    def partition_of(
+        self, ordinals: Sequence[int], outdated: Sequence[int], missing: int = 0, beside: Sequence[int] = ()
+    ) -> int:
+        """Return the partition in a pool with these ordinals, of which some are outdated, and with the lowest `missing`
+        free ordinals. VMs that do not count have the ordinals in `beside`. All are in ascending order.
 
         A percentage is the share of all VMs that keep their revision, and VMs that are updated already do not keep it.
         It is rounded up, but one VM at least is updated, except with 100%.
@@ -47,7 +49,7 @@ class PartitionStep(Struct, frozen=True):
         kept = min(-(-number * self.number // 100), number - 1, len(outdated) + missing)
 
         def kept_below(partition: int) -> int:
-            free = partition - bisect_left(ordinals, partition)
+            free = partition - bisect_left(ordinals, partition) - bisect_left(beside, partition)
             return min(free, missing) + bisect_left(outdated, partition)
 
         return bisect_left(range(ALL_ORDINALS), kept, key=kept_below) if kept > 0 else 0

@@ -39,8 +39,8 @@ class Strategy(StrEnum):
 class Sort(StrEnum):
     """A value of `sortPolicy`.
 
-    UNSTATED means that the spec has no `sortPolicy`. Then VMs that are not ready come first. VMs with the same
-    readiness come in a random order (P8).
+    UNSTATED means that the spec has no `sortPolicy`. Then VMs that are not ready come first. In a scale-in, equal VMs
+    on the node with the most VMs come next. All others come in a random order (P8).
     """
 
     ASCENDING = "AscendingOrder"

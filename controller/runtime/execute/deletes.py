@@ -1,9 +1,8 @@
 """Deletes an object only if the reason to delete it still holds on the server (G3, P20).
 
-The plan is made from the cache. In the meantime, a user may have detached or protected the object, or its snapshot may
-have begun. So a delete request has the resourceVersion in the cache as a precondition. If the object has changed, the
-executor reads it from the server. The executor deletes the new version only if the object still has its owner, and if
-the judge of the kind finds no obstacle.
+The plan is made from the cache, but a user may have just detached or protected the object. So the request has the
+cached resourceVersion as a precondition. An object that has changed is read again, and deleted only if it still has its
+owner, and if the judge of the kind finds no obstacle.
 """
 
 import re
@@ -18,6 +17,7 @@ from controller.runtime.actions import (
     Missing,
     Outcome,
     Patch,
+    Pause,
     Rejected,
     Restart,
     SuccessorRefused,
@@ -28,40 +28,34 @@ from informers.meta import ObjectKey, ObjectMeta, is_controlled_by
 from informers.objects import ObjectClient, read_meta, read_version
 
 ATTEMPTS: Final = 4
-"""The attempts to delete one object, one more after each change by another writer in between."""
-
 _UID_PRECONDITION: Final = re.compile(r"\bUID in (the )?precondition\b", re.IGNORECASE)
 
 Found: TypeAlias = Mapping[AnyResource, bytes]
 """Objects of the same name as the server has them now. A resource without such an object is absent."""
 
 
-class Judge(NamedTuple):
-    """Judges a delete, a restart or a patch again, from the objects that the server has now.
+Judged: TypeAlias = Delete | Restart | Patch | Pause
 
-    `resources` are the resources whose objects the function `obstacle` reads. They have the key of the action's object.
-    The function `obstacle` returns the reason why the action must not happen, or "". The function is pure. The function
-    `now` returns the time of the wall clock.
-    """
+
+class Judge(NamedTuple):
+    """`obstacle` returns why not to act on the objects of `resources` on the server, or "". `now` is the wall clock."""
 
     resources: tuple[AnyResource, ...] = ()
-    obstacle: Callable[[Delete | Restart | Patch, Found, datetime], str] = lambda _action, _found, _now: ""
+    obstacle: Callable[[Judged, Found, datetime], str] = lambda _action, _found, _now: ""
     now: Callable[[], datetime] = lambda: datetime.min.replace(tzinfo=UTC)
 
-    def reason(self, action: Delete | Restart | Patch, found: Found) -> str:
+    def reason(self, action: Judged, found: Found) -> str:
         return self.obstacle(action, found, self.now())
 
 
 NO_JUDGE: Final = Judge()
-"""A judge that finds no obstacle."""
 
 
 async def perform_delete(client: ObjectClient, action: Delete, judge: Judge = NO_JUDGE) -> Outcome:
-    """Delete the object. Return `Missing` if the object is gone or does not belong to its owner any more.
+    """Delete the object, again after a harmless change. Return `Missing` if it is gone or has another owner.
 
-    Return `SuccessorRefused` if the server would refuse the successor. Return `Rejected` if the object has lost the
-    finalizer of the action, or if the judge finds an obstacle. If the object has changed in another way, the delete
-    request is sent again. Raise ApiError if a delete request fails for another reason, or if the last attempt fails.
+    Return `SuccessorRefused`, or `Rejected` if the object has lost the finalizer or the judge finds an obstacle. Raise
+    ApiError.
     """
     if action.member is not None and (problem := await member_error(client, action, {}, judge)) is not None:
         return Rejected(action, problem)
@@ -96,11 +90,7 @@ async def perform_delete(client: ObjectClient, action: Delete, judge: Judge = NO
 
 
 async def member_error(client: ObjectClient, action: Delete | Restart, found: Found, judge: Judge) -> ApiError | None:
-    """Return a Conflict if the VM of the action has left its pool or is terminating, or if the judge finds an obstacle
-    in the VM and in the objects `found`. Return the error if the VM cannot be read. Otherwise return None.
-
-    A user may have just detached the VM, to keep its VMI running.
-    """
+    """Return why the VM, which a user may just have detached, must not be touched, or the error of a read, or None."""
     member = action.member
     if member is None:
         return None
@@ -120,26 +110,27 @@ async def member_error(client: ObjectClient, action: Delete | Restart, found: Fo
     return None
 
 
-async def judged_error(client: ObjectClient, action: Patch, judge: Judge) -> ApiError | None:
-    """Return a Conflict if the judge finds an obstacle to the patch in the objects on the server, or a read's error."""
+async def judged_error(client: ObjectClient, action: Patch | Pause, judge: Judge) -> ApiError | None:
+    """Return a Conflict if the judge finds an obstacle to the action in the objects on the server, or a read error."""
     try:
         obstacle = judge.reason(action, await _read(client, action.key, {*judge.resources}))
     except ApiError as error:
         return error
-    return Conflict(f"{action.key} is not patched now: {obstacle}", code=409) if obstacle else None
+    done = "patched" if isinstance(action, Patch) else "paused"
+    return Conflict(f"{action.key} is not {done} now: {obstacle}", code=409) if obstacle else None
 
 
 async def _neighbour_error(client: ObjectClient, action: Delete, judge: Judge) -> ApiError | None:
-    """Return a Conflict if the judge finds an obstacle in the other objects of the same name, or the error of a read.
-
-    The precondition of the delete covers only the object itself. For example, a VMI may be paused without a change of
-    its VM.
+    """Return the judge's obstacle in the other objects of this name, which no precondition covers, or an error. The
+    object itself may have a mark that takes the obstacle away.
     """
     try:
         found = await _read(client, action.key, {*judge.resources} - {action.resource})
+        obstacle = judge.reason(action, found) if found else ""
+        if obstacle:
+            obstacle = judge.reason(action, {**found, **await _read(client, action.key, {action.resource})})
     except ApiError as error:
         return error
-    obstacle = judge.reason(action, found) if found else ""
     return Conflict(f"{action.key} is not deleted now: {obstacle}", code=409) if obstacle else None
 
 

@@ -1,16 +1,12 @@
 """The disks of other objects: a create waits until they are gone, or may be used (P3, P10, P21).
 
-A new VM uses its disks by name. An earlier VM of the same name may have left such a disk. If the disk still belongs to
-the earlier VM, the garbage collector will delete the disk. So the new VM must wait. The disk can also belong to another
-VM, for example if two pools have dataVolumeTemplates of the same name. Two VMs must never use one disk, so the new VM
-must wait, too. A disk without an owner may be one that a user made, or that was kept for a pool. KubeVirt gives such a
-disk to the new VM, and it is deleted with the VM. So the VM may use it only if the pool says so. No cache contains
-disks, so the server is asked before each create.
+A new VM uses its disks by name. A disk may still belong to an earlier VM, until the garbage collector deletes it, or to
+a VM of another pool with the same dataVolumeTemplate. Two VMs must never use one disk, so the new VM waits. A disk
+without an owner may be a user's, or one that was kept for a pool. KubeVirt would give it to the new VM and delete it
+with the VM, so the pool must allow it. No cache contains disks, so the server is asked before each create.
 
-The first create of a stage reads its disks one by one. A full quota rejects this create, and then no further request is
-needed. The later creates share one list for each kind of disk, if the list is cheaper than single reads. A list has
-only the metadata. If a namespace has many more disks than the creates need, or if the list fails, the disks are read
-one by one.
+The first create of a stage reads its disks one by one: a full quota would reject it, and the others. These share one
+list of metadata for each kind of disk, if it is not too long and does not fail.
 """
 
 import asyncio
@@ -73,10 +69,7 @@ class DiskCheck:
         self._listed: dict[Place, Mapping[str, ObjectMeta] | None] = {}
 
     async def obstacle(self, create: Create | ThreeWayMerge) -> str:
-        """Return the reason why the create or change must wait, or "". Raise ApiError if a disk cannot be read.
-
-        A disk belongs to another object of the same kind, is being deleted, or has no owner and may not be used.
-        """
+        """Return which disk is not free, so that the action must wait, or "". Raise ApiError."""
         uid = create.uid if isinstance(create, ThreeWayMerge) else None
         lists, self._is_first = not self._is_first, False
         for resource, key in create.reusable_disks:

@@ -1,24 +1,20 @@
-"""The executor carries out plans. No other code writes the VMs and VMIs of a set or pool. The executor makes no
-decisions.
+"""The executor carries out plans. No other code writes the VMs and VMIs of a set or pool. It makes no decisions.
 
-The stages of a plan run in order. If an action of an essential stage fails, the executor skips all later stages. The
-create requests of a stage start slowly (R4): at first 1 request runs, then 2, 4, 8 ... requests run in parallel. After
-the first failed create request, the executor sends no further one. So a full quota causes only one rejected request.
-The other actions of a stage do not depend on each other. If one of these actions fails, the executor still tries the
-rest. But if the API server is down or overloaded, the executor starts no further action.
+Stages run in order. After a failure in an essential stage, the later ones are skipped. The creates of a stage start
+slowly (R4): 1, 2, 4, 8 ... at once, and none after the first failure, so a full quota rejects one request. The other
+actions do not depend on each other, but none starts while the API server is down or overloaded.
 
-A failed action raises no exception. Its outcome is a failure. A write whose answer is lost has the outcome `Unknown`.
-Before the next plan for the key, `resolve` asks the server whether such a write happened.
+A failure is an outcome, not an exception. A lost answer is `Unknown`: before the next plan, `resolve` asks the server
+whether the write happened.
 
-If the executor is cancelled, it aborts the running requests and sends no more requests. The executor is cancelled when
-the process loses the lease, or at the end of the shutdown time. The next leader chooses the same names for new objects,
-and so finds the objects that were already created.
+If the executor is cancelled, at the loss of the lease or the end of the shutdown time, it aborts the running requests.
+The next leader chooses the same names, and so finds what was already created.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Protocol, TypeAlias, assert_never
 
 from msgspec.structs import replace
@@ -35,6 +31,7 @@ from controller.runtime.actions import (
     Missing,
     Outcome,
     Patch,
+    Pause,
     Plan,
     Postponed,
     Rejected,
@@ -50,7 +47,7 @@ from controller.runtime.actions import (
 )
 from controller.runtime.execute.deletes import NO_JUDGE, Judge, judged_error, perform_delete
 from controller.runtime.execute.disk_check import DiskCheck
-from controller.runtime.execute.patches import Merge, outcome_of_patch, without_content
+from controller.runtime.execute.patches import Merge, error_of_mark, outcome_of_patch, without_content
 from controller.runtime.execute.read_and_patch import read_and_patch
 from controller.runtime.execute.refusals import Owner, Refusals
 from controller.runtime.execute.restarts import Restarts
@@ -97,17 +94,16 @@ class Executor:
         refusals: Refusals | None = None,
         thread: SideThread | None = None,
     ) -> None:
-        """Create an executor that calls `report` after each plan, and `merge` for each `ThreeWayMerge`.
+        """`report` is called after each plan, and `merge` for each `ThreeWayMerge`, in `thread` if it is large.
 
-        `judge` judges deletes and restarts of changed objects again. `check` receives all outcomes. `refusals`
-        remembers refused writes. Large objects are merged in `thread`.
+        `judge` judges changed objects again, `check` gets all outcomes, and `refusals` remembers refused writes.
         """
         self.thread = thread or SideThread()
         self._client = client
         self._judge = judge
         self._restarts = Restarts(client, judge)
         self._postponed: dict[ObjectKey, tuple[float, float]] = {}
-        """For each postponed create: the times of the first and of the last try."""
+        """For each postponed create: the times of the first and of the last try. The oldest last try is the first."""
         self._expectations = expectations
         self._controller = controller
         self._instruments = instruments
@@ -119,10 +115,7 @@ class Executor:
     async def carry_out(
         self, key: ObjectKey, owner_uid: str, plan: Plan, *, generation: int | None = 0, members: int = 0
     ) -> tuple[Outcome, ...]:
-        """Carry out the plan in order, record the writes as expectations, and return one outcome for each action.
-
-        `generation` is that of the owner, and `members` the number of its members (see `refusals`).
-        """
+        """Carry out the plan, record the writes, and return one outcome for each action."""
         owner = Owner(key, owner_uid, generation, members)
         outcomes: list[Outcome] = []
         proceed = True
@@ -143,10 +136,7 @@ class Executor:
         return tuple(outcomes)
 
     async def resolve(self, key: ObjectKey, owner_uid: str) -> ApiError | None:
-        """Ask the server about each write whose answer was lost, and record the result in the expectations.
-
-        Return None, or the first error if a request to the server fails.
-        """
+        """Ask the server about each write whose answer was lost, record it, and return the first error, or None."""
         todo = iter(self._expectations.unresolved(key, owner_uid))
         errors: list[ApiError] = []
 
@@ -169,10 +159,7 @@ class Executor:
         return errors[0] if errors else None
 
     async def _look_up(self, write: Write) -> Outcome | None:
-        """Read the object of an earlier write from the server, and return the outcome of that write.
-
-        Return None if the write did not happen.
-        """
+        """Read the object of an earlier write, and return the outcome of that write, or None if it did not happen."""
         try:
             found = read_meta(await self._client.get(write.resource, write.key))
         except NotFound:
@@ -186,17 +173,15 @@ class Executor:
                 # It is not known whether the write happened. In both cases the cache must reach this version before the
                 # next plan is made. The finalizer may still be there, so its removal is not awaited.
                 return Done(replace(write, finalizer=""), found.resource_version)
-            case ThreeWayMerge() | Restart():
+            case ThreeWayMerge() | Restart() | Pause():
                 return Done(write, found.resource_version)
             case _:
                 assert_never(write)
 
     async def _run_stage(self, stage: Stage, owner: Owner, *, blocked: frozenset[str]) -> list[Outcome]:
-        """Send the create requests after all other actions of the stage. Return the outcomes in the order of the
-        actions.
+        """Send the creates after all other actions. Return the outcomes in the order of the actions.
 
-        `blocked` contains UIDs of owners (see `_blocked_owners`). A patch with such a UID as `after_owner` is skipped.
-        A refused write whose wait is not over is not sent.
+        Patches after the owners `blocked` are skipped, and so are refused writes whose wait is not over.
         """
         numbered = [(number, action) for number, action in enumerate(stage.actions) if not _waits(action, blocked)]
         answers = {number: self._refusals.answer(owner, action) for number, action in numbered}
@@ -209,11 +194,10 @@ class Executor:
         return [outcomes.get(number, Skipped(action)) for number, action in enumerate(stage.actions)]
 
     async def _run_together(self, actions: Numbered) -> dict[int, Outcome]:
-        """Perform the actions, at most PARALLEL at once, and return the outcome of each action by index.
+        """Perform at most PARALLEL actions at once. Return the outcomes by index, without those that were not tried.
 
-        An action that was not tried has no outcome. The first action runs alone, so an outage costs one request instead
-        of PARALLEL. After the first error that shows an outage or overload of the server, no further action is started.
-        The same is true if the server would refuse a successor, because it will probably refuse the others too.
+        The first runs alone. After the first sign of an outage or overload, or a refused successor, no more are
+        started.
         """
         outcomes: dict[int, Outcome] = {}
         todo = iter(actions)
@@ -235,11 +219,9 @@ class Executor:
         return outcomes
 
     async def _run_slow_start(self, creates: Numbered) -> dict[int, Outcome]:
-        """Perform the create actions with a slow start, and return the outcome of each action by index.
+        """Perform the creates with a slow start. Return the outcomes by index, without those that were not tried.
 
-        The first action runs alone. Each success allows one more parallel action. So the number of parallel actions
-        doubles with each round trip, up to PARALLEL. After the first failure, no further action is started, but the
-        running actions finish. An action that was not tried has no outcome.
+        Each success allows one more at once, up to PARALLEL. After the first failure, no more are started.
         """
         outcomes: dict[int, Outcome] = {}
         disks = DiskCheck(self._client, (create for _, create in creates if isinstance(create, Create)))
@@ -293,6 +275,8 @@ class Executor:
                     return await self._confirm(action)
                 case Restart():
                     return await self._restarts.request(action)
+                case Pause():
+                    return await self._restarts.pause(action)
                 case _:
                     assert_never(action)
         except ApiError as error:
@@ -309,23 +293,23 @@ class Executor:
             return await self._resolve_name_conflict(action, error)
         version = read_version(answer)
         self._check.created(action, version, before=before)
-        return Done(action, version)
+        lost = error_of_mark(action, answer)
+        return Done(action, version) if lost is None else Rejected(action, lost)
 
     def _postpone(self, action: Create, reason: str) -> Postponed:
-        now = asyncio.get_running_loop().time()
-        recent = {key: times for key, times in self._postponed.items() if now - times[1] < FORGOTTEN_AFTER_S}
-        since, _ = recent.get(action.key, (now, now))
-        self._postponed = {**recent, action.key: (since, now)}
+        now, postponed = asyncio.get_running_loop().time(), self._postponed
+        forgotten = takewhile(lambda key: now - postponed[key][1] >= FORGOTTEN_AFTER_S, postponed)
+        for key in tuple(forgotten):
+            del postponed[key]
+        since, _ = postponed.pop(action.key, (now, now))
+        postponed[action.key] = since, now
         return Postponed(action, reason, now - since)
 
     async def _resolve_name_conflict(self, action: Create, error: AlreadyExists) -> Outcome:
-        """Return the outcome of a create request whose name is already in use.
+        """Return `AlreadyThere` if the object has the same owner: the answer to an earlier create was lost. Else
+        `Rejected`.
 
-        If the existing object has the same owner, return `AlreadyThere`: an earlier attempt created the object, but its
-        answer was lost. Otherwise return `Rejected`.
-
-        The result is `AlreadyThere` even if the existing object is being deleted. In this case, the next plan waits
-        until the cache shows the deletion.
+        This is so even if it is being deleted. Then the next plan waits until the cache shows the deletion.
         """
         try:
             found = read_meta(await self._client.get(action.resource, action.key))
@@ -345,7 +329,6 @@ class Executor:
 
 
 def failed(outcome: Outcome) -> bool:
-    """Return True if the outcome is a failure. After a failure in an essential stage, later stages do not run."""
     return isinstance(outcome, Rejected | Unknown | Unserved | Skipped)
 
 
@@ -356,7 +339,7 @@ def _shows_outage(outcome: Outcome) -> bool:
 def _outcome_of(action: Action, error: ApiError) -> Outcome:
     match action, error:
         case (
-            Delete() | Patch() | RemoveOwnerReference() | ExpandClaim() | ThreeWayMerge() | Restart()
+            Delete() | Patch() | RemoveOwnerReference() | ExpandClaim() | ThreeWayMerge() | Restart() | Pause()
         ) as write, NotFound():
             return Missing(write)
         case (Confirm(), _):
@@ -370,10 +353,7 @@ def _outcome_of(action: Action, error: ApiError) -> Outcome:
 
 
 def _blocked_owners(outcomes: Sequence[Outcome]) -> frozenset[str]:
-    """Return the UIDs of the VMs whose disks could not be kept (P10) or expanded (P21).
-
-    A patch with one of these UIDs as `after_owner` is skipped, and so is a `ThreeWayMerge` of such a VM.
-    """
+    """Return the UIDs of the VMs whose disks could not be kept (P10) or expanded (P21)."""
     return frozenset(
         outcome.action.owner_uid
         for outcome in outcomes

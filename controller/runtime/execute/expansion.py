@@ -17,10 +17,7 @@ MOST_SHARE: Final = Fraction(5, 4)
 
 
 def expansion(action: ExpandClaim, meta: ObjectMeta, claim: bytes) -> bytes | Outcome:
-    """Return the patch that gives the claim its new size, or `Done` if it has the size, or `Rejected`.
-
-    `claim` is the claim as the server has it, and `meta` is its metadata. A claim that is being deleted is rejected.
-    """
+    """Return the patch with the new size, `Done` if the claim has it, or `Rejected` if it is being deleted."""
     if meta.deletion_timestamp is not None:
         return Rejected(action, ApiError(f"the claim {action.key} is being deleted"))
     requested = text_of(value_at(claim, "spec", "resources", "requests", "storage"))

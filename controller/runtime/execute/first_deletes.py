@@ -1,12 +1,11 @@
 """Before its first delete in a namespace, a process compares its cache with the server (R9).
 
-A new leader does not know the writes of its predecessor, so `Expectations` has no record of them. If its cache lags, a
-VM that the predecessor deleted still counts. The readiness of the VMs may have changed since. Then a scale-in would
-choose another VM, and delete one too many. The precondition of this delete holds: the other VM has not changed.
+`Expectations` has no record of an earlier leader's writes. If the cache lags, a VM that it deleted still counts, and a
+scale-in might choose another VM, which has not changed, and delete one too many.
 
 The comparison is one list of metadata for each resource and namespace in the life of the process. It begins after the
-election, and the predecessor has sent nothing since then. So the list shows all its deletes. An object that the cache
-still shows then is a doubt: perhaps the watch has lost its deletion (see `cache_check`).
+election, so it shows all deletes of the predecessor. An object that the cache still has then is a doubt (see
+`cache_check`).
 """
 
 from collections.abc import Callable, Mapping
@@ -27,9 +26,9 @@ LATE: Final = "the cache does not show all deletes of an earlier leader yet"
 
 
 class FirstDeletes:
-    """Tells whether deletes must wait until the cache shows what an earlier process has deleted.
+    """Tells whether deletes wait until the cache shows those of an earlier process.
 
-    Each of the stores has the index `NAMESPACE`, unless plans only prune its objects.
+    Each store has the index `NAMESPACE`, unless plans only prune its objects.
     """
 
     def __init__(

@@ -8,7 +8,8 @@ from msgspec import Struct
 
 from controller.apimachinery.owner_references import release_patch
 from controller.apimachinery.redaction import redacted
-from controller.kubevirt.annotations import KEPT_FOR
+from controller.kubevirt.annotations import KEPT_FOR, STANDBY_STATE
+from controller.kubevirt.standby import mark_in
 from controller.runtime.actions import (
     Action,
     Create,
@@ -42,8 +43,6 @@ class _Wanted(Struct, frozen=True):
 
 
 class _Step(Struct, frozen=True):
-    """A step of a JSON patch."""
-
     op: str
     path: str
     value: object = None
@@ -57,18 +56,20 @@ def owner_removal(action: RemoveOwnerReference, meta: ObjectMeta) -> bytes | Out
 
 
 def template_change(merge: Merge, action: ThreeWayMerge, meta: ObjectMeta, current: bytes) -> bytes | Outcome:
-    """Return the patch that applies the template change to the current object, or an outcome if no patch is sent.
-
-    The outcome is `Missing` if the object was replaced, is being deleted or has left its owner. It is `Rejected` if the
-    object or one of the templates cannot be read. It is `Done` if the object needs no change.
+    """Return the patch of the template change, or an outcome if none is sent: `Done` without a difference, `Missing` if
+    the object is gone or has left its owner, `Rejected` if it or a template cannot be read.
     """
     has_left = action.owner_uid != "" and not is_controlled_by(meta, action.owner_uid)
     if meta.uid != action.uid or meta.deletion_timestamp is not None or has_left:
         return Missing(action)
     try:
         patch = merge(current, action.old, action.new)
+        has_others = action.is_exact and patch is not None and merge(current, action.new, action.old) is not None
     except Exception as error:  # also one that only this object causes: the other VMs are merged
         return Rejected(action, ApiError(f"{action.key} cannot be read: {str(error) or type(error).__name__}"))
+    if has_others:
+        text = "has own values in fields that the change of the template has too, so it does not get this change"
+        return Rejected(action, Invalid(f"{action.key.name} {text}", code=422))
     return Done(action, meta.resource_version) if patch is None else patch
 
 
@@ -79,10 +80,16 @@ def outcome_of_patch(action: Patch | ReadAndPatch, patch: bytes, answer: bytes) 
     return Rejected(action, _taken_back(lost, action.key.name)) if lost else Done(action, found.resource_version)
 
 
-def error_of_labels(action: Delete, answer: bytes) -> ApiError | None:
-    """Return an error if a policy takes back a label that the successor must keep. Without the label, the successor
-    would not take the place of the deleted object, and one after the other would go.
+def error_of_mark(action: Create, answer: bytes) -> ApiError | None:
+    """Return an error if a policy takes back the mark of a new standby. Without the mark, the VM would be surplus, and
+    one after the other would be created and deleted.
     """
+    is_lost = bool(mark_in(action.body)) and STANDBY_STATE not in annotations_of(read_meta(answer))
+    return _taken_back([STANDBY_STATE], action.key.name) if is_lost else None
+
+
+def error_of_labels(action: Delete, answer: bytes) -> ApiError | None:
+    """Return an error if a policy takes back a label that the successor needs, without which it would not count."""
     asked = {name: value for name, value in labels_of(read_meta(action.successor)).items() if name in action.kept}
     lost = _lost(asked, labels_of(read_meta(answer)))
     return _taken_back(lost, "the new object") if lost else None

@@ -20,14 +20,10 @@ from informers.meta import ObjectMeta
 from informers.objects import ObjectClient, PatchType, read_meta
 
 ATTEMPTS: Final = 4
-"""The maximum number of attempts to read and patch an object. Another writer may change the object after each read."""
 
 
 async def read_and_patch(client: ObjectClient, action: ReadAndPatch, merge: Merge, thread: SideThread) -> Outcome:
-    """Read the object and patch it, again after a change in between. After ATTEMPTS conflicts, raise Conflict.
-
-    Large objects are merged in `thread`.
-    """
+    """Read the object and patch it, in `thread` if it is large. After ATTEMPTS conflicts, raise Conflict."""
     for _ in range(ATTEMPTS - 1):
         try:
             return await _read_and_patch_once(client, action, merge, thread)

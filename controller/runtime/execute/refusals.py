@@ -1,16 +1,13 @@
 """The one clock of refused writes: a write that the server refused is not sent again before its wait is over (P22).
 
-The wait doubles with each refusal in a row. Until then, a plan that contains the write gets the last answer of the
-server again, without a request. So the status keeps the server's words, and no change of another member causes a
-request. A change of the spec ends the wait. A create is tried again at once if the set or pool has fewer members than
-at the refusal, because a quota may have room; this can happen once for each member.
+The wait doubles with each refusal in a row. Until then, a plan with the write gets the server's last answer without a
+request, also for the status. A change of the spec ends the wait. So does the loss of a member for a create, once for
+each member, because a quota may have room.
 
-The clock is for one write, not for one object: a refused annotation does not delay another annotation of the same
-object. All creates of one resource have one clock. Only the memory of this process has the waits. After a restart, each
-write is tried again at once.
+The clock is for one write, such as one annotation, and for all creates of one resource. It is only in memory.
 
-An object other than a VM or VMI may be gone soon after its create, because the garbage collector knows of a deletion
-that the cache does not show yet. Then its creates have a clock of their own: the second one is sent at once.
+An object other than a VM or VMI may be collected soon after its create, because of a deletion that the cache does not
+show yet. Then its creates have a clock of their own: the second one is sent at once.
 """
 
 import asyncio
@@ -35,6 +32,7 @@ from controller.runtime.actions import (
     Missing,
     Outcome,
     Patch,
+    Pause,
     Rejected,
     Unknown,
     label_of,
@@ -95,7 +93,6 @@ class Refusals:
         self._prune_at = float("-inf")
 
     def answer(self, owner: Owner, action: Action) -> Rejected | None:
-        """Return the last answer of the server if the action must not be tried yet."""
         refused = self._refused.get(owner[:2])
         if not refused or isinstance(action, Confirm):
             return None
@@ -115,10 +112,7 @@ class Refusals:
         return replace(series.last, action=action, wait_s=series.due - self._now(), is_repeated=True)
 
     def timed(self, owner: Owner, outcome: Outcome) -> Outcome:
-        """Return the outcome of a write that was tried, with its wait if it was refused.
-
-        A conflict or an outage says nothing about the write, so a series does not begin or end with it.
-        """
+        """Return the outcome with its wait if the write was refused, not by a conflict or an outage."""
         action = outcome.action
         if isinstance(outcome, Done | AlreadyThere | Missing):
             self._forget(owner, action)
@@ -185,7 +179,6 @@ class Refusals:
 
 
 def _waits_of(error: ApiError) -> tuple[float, float]:
-    """Return the first and the longest wait in seconds."""
     if isinstance(error, ServerError):
         return FIRST_WAIT_OF_ERROR_S, LONGEST_WAIT_OF_ERROR_S
     return FIRST_WAIT_S, LONGEST_WAIT_S
@@ -194,11 +187,11 @@ def _waits_of(error: ApiError) -> tuple[float, float]:
 def _write_of(action: Action) -> _Write:
     key = ObjectKey(action.key.namespace, "") if isinstance(action, Create) else action.key
     fields = tuple(sorted(set(_fields(action)))) if isinstance(action, Patch) else ()
+    fields = (action.subresource,) if isinstance(action, Pause) else fields
     return _Write(label_of(type(action)), action.resource, key, fields)
 
 
 def _fields(patch: Patch) -> Iterator[str]:
-    """Yield the names of the annotations, labels and other fields that the patch writes."""
     body: Any = msgspec.json.decode(patch.body)
     if patch.type is PatchType.JSON:
         yield from (step["path"] for step in body if step["op"] != "test")

@@ -17,5 +17,6 @@ class Requests(Protocol):
         params: Mapping[str, str] | None = None,
         body: bytes | None = None,
         content_type: str = "application/json",
+        accept: str = "application/json",
         timeout_s: float | None = None,
     ) -> bytes: ...

@@ -1,8 +1,7 @@
 """Asks the server whether it would accept the successor of an object, before the object is deleted (P20).
 
-The question is a create request with `dryRun=All`. Admission policies, webhooks and quotas judge such a request like a
-real one, but nothing is stored. The name of the successor is still in use, so the expected answer is AlreadyExists: the
-server compares the names after admission. If the name is free, the answer shows what policies change.
+Admission policies, webhooks and quotas judge a create with `dryRun=All` like a real one. The name is still in use, and
+names are compared after admission, so AlreadyExists is expected. Otherwise the answer shows what policies change.
 """
 
 import re
@@ -31,15 +30,11 @@ async def successor_error(client: ObjectClient, action: Delete) -> ApiError | No
 
 
 def is_full_quota(message: str) -> bool:
-    """Return True if the server refused an object with this message because a quota is full."""
     return _FULL in message
 
 
 def is_freed_by_delete(message: str) -> bool:
-    """Return True if only a full quota refuses the successor, and the quota has room after the delete.
-
-    In the dry run, the quota counts both objects, which need the same. So it has room if it is not exceeded now.
-    """
+    """Return True if only a full quota, which counts both objects in the dry run, refuses the successor."""
     match = _QUOTA.search(message)
     if match is None:
         return False

@@ -25,6 +25,10 @@ class Member(Protocol):
     def metadata(self) -> ObjectMeta: ...
 
 
+SOME_NODE: Final = "(a node)"
+SOME_MESSAGE: Final = "(a message)"
+"""What traits have in place of a text that differs from member to member."""
+
 T = TypeVar("T", bound=Member)
 S = TypeVar("S", bound=Struct)
 
@@ -72,14 +76,10 @@ _TAKING: Final = Lock()
 
 
 class Group(Generic[T]):
-    """Members with equal traits. A group is never empty, and its members never change.
+    """Members with equal traits, at least one, which never change.
 
-    Most decisions need only the size of a group and its traits. So a group of a roster copies the members of the roster
-    only if a reader iterates the group, or before the roster changes. From then on, the group has its own tuple.
-
-    Two threads may use a group: a plan in the side thread iterates it, and the event loop changes the roster. The
-    roster calls `take` before each change. `take` copies under a lock. So either the plan has copied the members before
-    the change, or the roster has, and the plan gets this copy. No other code reads the roster during its change.
+    A group of a roster copies its members only if a reader iterates it, or before the roster changes (`take`), under a
+    lock: a plan in the side thread may do so at the same time.
     """
 
     __slots__ = ("__weakref__", "_members", "_size", "traits")
@@ -121,11 +121,9 @@ class Members(Struct, Generic[T], frozen=True):
         return Members(self.groups + other.groups) if other.groups else self
 
     def traits(self) -> list[T]:
-        """Return what the members of each group have in common."""
         return [group.traits for group in self.groups]
 
     def where(self, holds: Callable[[T], bool]) -> "Members[T]":
-        """Return the members of the groups for whose traits `holds` is true."""
         return Members(tuple([group for group in self.groups if holds(group.traits)]))
 
     def without(self, uids: Collection[str]) -> "Members[T]":
@@ -135,7 +133,6 @@ class Members(Struct, Generic[T], frozen=True):
         return Members(tuple([Group(members, group.traits) for members, group in kept if members]))
 
     def some(self, holds: Callable[[T], bool]) -> bool:
-        """Return True if `holds` is true for the traits of a group."""
         return any(map(holds, self.traits()))
 
     def firsts(self) -> list[T]:
@@ -144,9 +141,7 @@ class Members(Struct, Generic[T], frozen=True):
 
 
 def traits_and_key(member: T, erase: Callable[[T], T | None]) -> tuple[T, object]:
-    """Return the traits of a member, and the key of its group. `erase` returns the member without the facts that are no
-    traits, or None if the member is alone in its group. Then its traits are all that is known about it.
-    """
+    """Return the traits of a member, and the key of its group. If `erase` returns None, it is alone in its group."""
     traits = erase(member)
     if traits is None:
         return member, member.metadata.name
@@ -154,7 +149,6 @@ def traits_and_key(member: T, erase: Callable[[T], T | None]) -> tuple[T, object
 
 
 def grouped(members: Iterable[T], erase: Callable[[T], T | None]) -> Members[T]:
-    """Return the members in groups with equal traits."""
     groups: dict[object, tuple[T, list[T]]] = {}
     for member in members:
         traits, key = traits_and_key(member, erase)
@@ -163,5 +157,4 @@ def grouped(members: Iterable[T], erase: Callable[[T], T | None]) -> Members[T]:
 
 
 def one_by_one(members: Iterable[T]) -> Members[T]:
-    """Return the members with each of them alone in its group."""
     return Members(tuple([Group((each,), each) for each in members]))

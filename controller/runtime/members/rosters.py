@@ -132,16 +132,12 @@ class Rosters(Generic[T]):
         return uid in self._rosters
 
     def prepare(self, owner: ObjectMeta, reader: Reader[T]) -> Iterator[None]:
-        """Read the changed members of a very large set or pool, or all of them if it has no roster yet.
-
-        Other tasks may run after each slice. At the end, at most one slice is left for `read`.
-        """
+        """Read the changed members of a very large set or pool in slices, at first all. One may be left for `read`."""
         while (roster := self._rosters.get(owner.uid) or self._begin(owner, reader)) and len(roster.changed) > SLICE:
             roster.read([roster.changed.pop() for _ in range(SLICE)], reader)
             yield
 
     def read(self, owner: ObjectMeta, reader: Reader[T]) -> Members[T]:
-        """Return the members of a set or pool, as the store shows them now."""
         roster = self._rosters.get(owner.uid)
         if roster is None:
             return self._load(owner, reader)

@@ -1,20 +1,16 @@
 """Finds contradictions between the caches and the API server. After a contradiction, the resource is listed again.
 
-A watch that loses an event leaves a wrong object in the cache. Without a new list, the cache would keep this object
-until the object changes again.
-
-If an answer does not fit the cache, one cached object may be wrong. This suspicion is called a *doubt*. An example is a
-404 for a cached object. Usually the event of a change is late, and the cache soon shows a new state. If the cache shows
-the same state after `DOUBT_S` seconds, the check reads the object from the server. Two answers are a contradiction:
+A watch that loses an event leaves a wrong object in the cache, until the object changes again. An answer that does not
+fit the cache, such as a 404 for a cached object, is a *doubt*. If the cache shows the same state after `DOUBT_S`
+seconds, the check reads the object from the server. Two answers are a contradiction:
 
 - The object differs from the cache, and the cache claims to show all changes up to the version of the object.
 - The object is in the cache, but the server answers 404 to two reads.
 
-An object that is being deleted for `LEAVING_S` seconds without a change is a doubt, too. If the watch has lost its end,
-nothing else contradicts it: no program writes to such an object.
+An object that is being deleted for `LEAVING_S` seconds without a change is a doubt, too: no program writes to it.
 
-A restore of etcd from a backup is another contradiction. Two signs prove a restore: the version of the lease decreases,
-or a new object has an older version than the cache. After a restore, all resources are listed again.
+A restore of etcd from a backup is another contradiction, shown by a lease whose version decreases, or a new object that
+is older than the cache. After a restore, all resources are listed again.
 """
 
 import asyncio
@@ -35,11 +31,7 @@ from informers.store import Change, Removed
 log = structlog.get_logger()
 
 DOUBT_S: Final = 10.0
-"""The time, in seconds, from an answer that does not fit a cached object to the check of this object."""
-
 LEAVING_S: Final = 60.0
-"""The time, in seconds, between two checks of an object that is being deleted."""
-
 PERIOD_S: Final = 5.0
 READS: Final = 5
 MAX_DOUBTS: Final = 200
@@ -115,10 +107,7 @@ class CacheCheck:
         return informer.store.version(create.key.namespace) if informer is not None else ""
 
     def created(self, create: Create, version: str, *, before: str) -> None:
-        """List all resources again if a new object is older than `before`, the newest version in the cache before.
-
-        This proves that the server was restored from a backup.
-        """
+        """List all resources again if a new object is older than the cache was `before`: the server was restored."""
         if is_older(version, before):
             self.restored(f"the new object {create.key} has version {version}, but the cache already had {before}")
 
@@ -181,7 +170,6 @@ class CacheCheck:
             return None
 
     def _may_list(self, resource: AnyResource | None) -> bool:
-        """Return True if the last list of this check is long enough ago."""
         now = _now()
         if now < self._not_before.get(resource, now):
             return False

@@ -1,21 +1,18 @@
 """Expectations (R9) record the writes for each key, and tell whether the cache already shows all of these writes.
 
-Expectations count no events, and event handlers do not update expectations. Each write adds a record:
+Each write adds a record:
 
 - for a create request or a patch, the resourceVersion in the answer
-- for a restart, the resourceVersion of the object after the request
+- for a restart or a pause, the resourceVersion of the object after the request
 - for a delete request, the UID of the object
 - for a patch that removes a finalizer, also the UID of the object and the finalizer
 - for a write whose answer was lost, the write itself
 
-`settled` compares the records with the current contents of the stores, like the ConsistencyStore of Kubernetes 1.36. A
-resourceVersion that cannot be parsed is ignored. If no store has the resource, no cache can show the write. Such a
-write is recorded only if its answer was lost.
+`settled` compares the records with the stores, like the ConsistencyStore of Kubernetes 1.36, without event handlers. It
+ignores a resourceVersion that cannot be parsed. A write without a store is recorded only if its answer was lost.
 
-A key is settled if the cache shows all of its writes. Five minutes after its last write, a key always counts as
-settled. If the cache does not show all writes after this time, a warning is logged. Without this limit, an object might
-never be reconciled again. If the cache does not show a deletion or the removal of a finalizer after 20 seconds, the
-cached object is compared with the server (see `cache_check`).
+Five minutes after its last write, a key always counts as settled, with a warning: it must not wait for ever. If a
+deletion or the removal of a finalizer is not shown after 20 seconds, the object is compared (see `cache_check`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -32,30 +29,23 @@ from controller.runtime.actions import (
     Missing,
     Outcome,
     Patch,
+    Pause,
     Restart,
     ThreeWayMerge,
     Unknown,
 )
-from informers.meta import ObjectKey, controller_of, version_number
+from informers.meta import ObjectKey, controller_of, is_controlled_by, version_number
 from informers.store import StoreView
 
 log = structlog.get_logger()
 
 GIVE_UP_AFTER_S = 300.0
-"""The longest time, in seconds, to wait until the cache shows the writes of a key."""
-
 LATE_S = 20.0
-"""If the cache does not show a deletion after this time, in seconds, the cached object is compared with the server."""
-
-Write: TypeAlias = Create | Delete | Patch | ThreeWayMerge | Restart
+Write: TypeAlias = Create | Delete | Patch | ThreeWayMerge | Restart | Pause
 
 
 class _Awaited:
-    """The writes of one key. The cache does not show these writes yet.
-
-    The writes belong to the set or pool with the UID `owner_uid`. A new set or pool of the same name has another UID.
-    The field `since` is the time of the last write.
-    """
+    """The writes of one key, the last at `since`, that the cache does not show, for the owner `owner_uid`."""
 
     __slots__ = ("deletions", "owner_uid", "removals", "rewinds", "since", "unresolved", "versions")
 
@@ -74,11 +64,9 @@ class _Awaited:
 
 
 class Expectations:
-    """For each key, the writes that the cache does not show yet. The function `now` returns the time of a monotonic
-    clock, in seconds.
+    """For each key, the writes that the cache does not show yet. `now` returns seconds of a monotonic clock.
 
-    A `RemoveOwnerReference` is not recorded, because no cache contains the changed objects. This action can be repeated
-    without harm.
+    A `RemoveOwnerReference` is not recorded: no cache shows it, and it can be repeated without harm.
     """
 
     def __init__(
@@ -104,10 +92,7 @@ class Expectations:
             self._awaited[key] = awaited
 
     def settled(self, key: ObjectKey, owner_uid: str) -> bool:
-        """Return True if the cache shows all writes for this set or pool.
-
-        Return True also if the last write is at least five minutes old.
-        """
+        """Return True if the cache shows all writes for this set or pool, or the last is five minutes old."""
         awaited = self._of(key, owner_uid)
         if awaited is not None:
             self._remove_confirmed(awaited)
@@ -120,10 +105,7 @@ class Expectations:
         return True
 
     def unresolved(self, key: ObjectKey, owner_uid: str) -> tuple[Write, ...]:
-        """Return the writes whose answer was lost, if the cache does not show them yet.
-
-        The result is empty if the last write is at least five minutes old.
-        """
+        """Return the writes of the last five minutes whose answer was lost, if the cache does not show them yet."""
         awaited = self._of(key, owner_uid)
         if awaited is None or self._is_overdue(awaited):
             return ()
@@ -149,19 +131,14 @@ class Expectations:
         self._awaited.pop(key, None)
 
     def oldest_s(self) -> float:
-        """Return the longest time, in seconds, that a key has waited for the cache.
-
-        The time starts at the last write of the key. Return 0 if no key has expectations.
-        """
+        """Return the seconds since the last write of the key that has waited longest for the cache, or 0."""
         now = self._now()
         return max((now - awaited.since for awaited in self._awaited.values()), default=0.0)
 
     def _of(self, key: ObjectKey, owner_uid: str) -> _Awaited | None:
-        """Return the expectations of this set or pool, or None if there are none.
+        """Return the expectations of this set or pool, or None.
 
-        Expectations of a deleted set or pool of the same name are ignored. If the server was restored from a backup
-        after the writes, the expectations are dropped. The restore may have undone the writes, and their
-        resourceVersions are not valid any more.
+        A restore of the server from a backup drops them: it may have undone the writes.
         """
         awaited = self._awaited.get(key)
         if awaited is not None and awaited.rewinds != self._rewinds():
@@ -180,11 +157,11 @@ class Expectations:
                 awaited.removals[action.uid] = action, version_number(version) or 0
                 self._watermark(awaited, action, version)
             case (
-                Done(action=(Create() | Patch() | ThreeWayMerge() | Restart()) as action, version=version)
+                Done(action=(Create() | Patch() | ThreeWayMerge() | Restart() | Pause()) as action, version=version)
                 | AlreadyThere(action=action, version=version)
             ):
                 self._watermark(awaited, action, version)
-            case Unknown(action=(Create() | Delete() | Patch() | ThreeWayMerge() | Restart()) as action):
+            case Unknown(action=(Create() | Delete() | Patch() | ThreeWayMerge() | Restart() | Pause()) as action):
                 awaited.unresolved.append(action)
             case _:
                 pass
@@ -225,20 +202,14 @@ class Expectations:
         return is_newer or patch.finalizer not in (cached.metadata.finalizers or ())
 
     def _shows(self, write: Write, owner_uid: str) -> bool:
-        """Return True if the cache shows that the write happened.
-
-        The answer to the write is unknown, so its resourceVersion is unknown too. A cached object with a newer version
-        does not prove that a patch or a restart happened. So the result for a patch or a restart is always False. The
-        result is also False for a resource that no cache contains.
-        """
+        """Return True if the cache shows that the write happened. Nothing in it can prove a patch or a restart."""
         store = self._stores.get(write.resource)
         match write:
             case Delete():
                 return store is not None and self._shows_deletion(write)
             case Create():
                 cached = store.get(write.key) if store is not None else None
-                owner = controller_of(cached.metadata) if cached is not None else None
-                return owner is not None and owner.uid == owner_uid
+                return cached is not None and is_controlled_by(cached.metadata, owner_uid)
             case _:
                 return False
 

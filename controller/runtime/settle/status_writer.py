@@ -20,26 +20,22 @@ from informers.ratelimit import ItemBackoff
 ABSENT_S: Final = 30.0
 """After a 404, the set or pool is left alone for this time in seconds.
 
-Before its end, the cache shows the deletion, or the cache check lists again. So it ends only if the set or pool exists,
-for example if its definition was missing for a while.
+Before its end, the cache shows the deletion or lists again, so it ends only if the definition was missing for a while.
 """
 
 SHORTEST_CONFLICT_S: Final = 1.0
 LONGEST_CONFLICT_S: Final = 30.0
-"""After the server has answered 409, no status is written from the same cached version for a time in seconds. After it
-has refused a status, none of the same generation is written.
+"""After a 409, no status is written from the same cached version for a time in seconds, and after a refusal none of the
+same generation.
 
-After a 409, the cached version is probably old. The cache soon shows a newer version, or the cache check lists again.
-With each further answer of this kind, the time doubles, up to `LONGEST_CONFLICT_S`.
+The cache soon shows a newer version, or lists again. The time doubles each time.
 """
 
 
 class StatusWriter:
-    """Writes the statuses of one kind, such as pools.
+    """Writes the statuses of one kind. After a refusal, `check` later compares the cached object with the server.
 
-    `expectations` contains only status writes. The executor has separate expectations. So a pending status write does
-    not delay create and delete requests. If a status write is rejected, `check` later compares the cached object with
-    the server.
+    `expectations` has only status writes, so that a pending one does not delay creates and deletes.
     """
 
     def __init__(
@@ -54,21 +50,13 @@ class StatusWriter:
         self._expectations = expectations
         self._check = check or CacheCheck(client)
         self._absent: dict[ObjectKey, tuple[str, str, float]] = {}
-        """The UID and the cached version of each set or pool that the server does not have or is deleting, and the time
-        at which this knowledge expires.
-        """
+        """UID and cached version of what the server does not have or deletes, and the end of this knowledge."""
         self._conflicts: dict[ObjectKey, tuple[str, float]] = {}
-        """The cached version (409) or the generation (refused) whose status the server did not take, and the end of the
-        time without a status of it.
-        """
+        """The version (409) or generation (refused) whose status the server did not take, and the end of the wait."""
         self._backoff = ItemBackoff[ObjectKey](initial_s=SHORTEST_CONFLICT_S, maximum_s=LONGEST_CONFLICT_S)
 
     def may_write(self, key: ObjectKey, owner: ObjectMeta) -> bool:
-        """Return True if the cache shows the last status write of this set or pool, and the cached version is not old.
-
-        Return True also if that write is at least five minutes old. Return False for a time after the server has
-        answered 409 to a status of this cached version, or has refused one of this generation.
-        """
+        """Return True if the cache shows the last status write, or after five minutes, and no refusal waits."""
         mark, until = self._conflicts.get(key, ("", 0.0))
         if mark not in (owner.resource_version, _generation(owner)):
             self._forget_conflict(key)
@@ -77,11 +65,7 @@ class StatusWriter:
         return self._expectations.settled(key, owner.uid)
 
     def absent_s(self, key: ObjectKey, owner: ObjectMeta) -> float:
-        """Return for how many seconds the set or pool is left alone, because the server does not have it or deletes it.
-
-        Until the cache shows it as deleted, the controller would create members that the garbage collector deletes at
-        once.
-        """
+        """Return for how many seconds this owner, which the server lacks or deletes, gets no new members."""
         uid, version, until = self._absent.get(key, ("", "", 0.0))
         left_s = until - asyncio.get_running_loop().time()
         if (uid, version) == (owner.uid, owner.resource_version) and left_s > 0:
@@ -89,15 +73,12 @@ class StatusWriter:
         self._absent.pop(key, None)
         return 0.0
 
-    async def write(self, key: ObjectKey, owner: ObjectMeta, body: bytes) -> bool:
-        """Send a merge patch of the status, and return True if the server accepted the patch.
+    async def write(self, key: ObjectKey, owner: ObjectMeta, body: bytes) -> bytes:
+        """Send a merge patch of the status, and return the server's answer, or nothing if the set or pool has changed
+        or is gone. Raise ApiError.
 
-        Return False if the set or pool has changed or was deleted. Return False also if another object has its name
-        now. Raise ApiError for any other error.
-
-        `owner` is the cached set or pool from which the status was computed. `body` must contain its resourceVersion.
-        The API server ignores the UID in a patch of a status. Without the resourceVersion, another object of the same
-        name could get this status.
+        `body` must contain the resourceVersion of the cached `owner`: the API server ignores the UID in a patch of a
+        status.
         """
         patch = Patch(resource=self._resource, key=key, body=body, type=PatchType.MERGE, why="status")
         try:
@@ -114,11 +95,11 @@ class StatusWriter:
                 mark = owner.resource_version if is_stale else _generation(owner)
                 self._conflicts[key] = mark, now + self._backoff.delay(key, now)
             if is_stale:
-                return False
+                return b""
             raise
         self._forget_conflict(key)
         self._expectations.record(key, owner.uid, [Done(patch, read_version(answer))])
-        return True
+        return answer
 
     async def _is_ending(self, key: ObjectKey) -> bool:
         """Return True if the server is deleting the set or pool, and the cache does not show it."""

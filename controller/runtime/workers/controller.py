@@ -1,13 +1,11 @@
-"""The workers of a kind. A worker takes a key from the queue, reconciles its object, and decides when the key is
-reconciled again.
+"""The workers of a kind. A worker takes a key from the queue, reconciles its object, and decides when it does so again.
 
-The queue ensures that no key is reconciled twice at the same time. If a reconciliation raises an unexpected exception,
-the exception is logged and counted. The key is retried with backoff, and the process continues. After a failure of the
-API server, the key is retried, but the backoff of the key does not grow (see `Outage`).
+An unexpected exception is logged and counted, and the key is retried with backoff. After a failure of the API server,
+the backoff of the key does not grow (see `Outage`).
 
-Each reconciliation writes one log line. Its level is warning after a failure, info if there were actions, and debug
-otherwise. A conflict with another writer is not a failure. If a key fails in the same way again within a minute, the
-level is debug. An unexpected exception has its traceback in the log if the last pass of the key failed in another way.
+Each reconciliation writes one log line: warning after a failure, info if there were actions, and debug otherwise, also
+for a conflict with another writer, and for the same failure within a minute. An unexpected exception has its traceback
+if the last pass of the key failed in another way.
 """
 
 import asyncio
@@ -29,8 +27,8 @@ from informers.workqueue import QueueKeys, WorkQueue
 log = structlog.get_logger()
 
 SHORTEST_DELAY_S = 0.05
+RECENT = 5
 SAME_FAILURE_S = 60.0
-"""The time, in seconds, in which the same failure of a key has one line in the log."""
 
 
 class ReconcileInstruments(Protocol):
@@ -44,8 +42,6 @@ class ReconcileInstruments(Protocol):
 
 
 class Controller:
-    """A controller of one kind: it owns the queue, the workers and the reconciler of this kind."""
-
     def __init__(
         self,
         name: str,
@@ -66,6 +62,9 @@ class Controller:
         self._publish = publish
         self._workers = workers
         self._instruments = instruments
+        self.recent: dict[ObjectKey, None] = {}
+        """The keys that were reconciled last, the newest at the end."""
+
         self._passes = 0
         self._failed: dict[ObjectKey, tuple[Mapping[str, object], float]] = {}
         """For each key whose last pass failed: the facts of the pass, and when they were last in the log."""
@@ -96,6 +95,10 @@ class Controller:
 
     async def _attempt(self, key: ObjectKey, usage: Usage) -> None:
         self._passes += 1
+        self.recent.pop(key, None)
+        self.recent[key] = None
+        if len(self.recent) > RECENT:
+            del self.recent[next(iter(self.recent))]
         self._instruments.worker_busy(self.name, change=+1)
         started = asyncio.get_running_loop().time()
         FLOW.set((key.namespace, f"{self.name}/{key.name}"))

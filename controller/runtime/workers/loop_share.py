@@ -1,13 +1,12 @@
 """The share of the event loop's time that each namespace may use, and the quarantine of keys that keep the loop busy.
 
-All namespaces share one event loop. A plan for a very large object takes a part of a second, and a user can cause such
-plans again and again. If a namespace has used too much time, its reconciliations wait. The reconciliations of other
-namespaces continue.
+A plan for a very large object takes a part of a second, and a user can cause such plans again and again. So the
+reconciliations of a namespace that has used too much time wait.
 
-A *stretch* is the work of one reconciliation between two waits. Nothing else runs on the loop meanwhile. A key with a
-stretch of more than `SLOW_S` is in quarantine: it takes no worker's place, one such key is reconciled at a time, and it
-waits before each reconciliation. Each further slow reconciliation doubles the wait, and each quick one halves it. A key
-with a wait of less than `FIRST_S` has left. The lease names the keys, so the next leader has the same quarantine.
+A *stretch* is the work of one reconciliation between two waits, in which nothing else runs. A key with a stretch of
+more than `SLOW_S` is in quarantine: it takes no worker's place, one such key is reconciled at a time, and it waits
+before each. Each further slow reconciliation doubles the wait, and each quick one halves it, down to `FIRST_S`. The
+lease names the keys, so the next leader has the same quarantine.
 """
 
 import time
@@ -37,13 +36,12 @@ BUSY_S: Final = 1.0
 """The wait, in seconds, while another key in quarantine is reconciled."""
 
 LISTED: Final = 10
-"""The largest number of keys that the lease names."""
 
 
 class LoopShare:
     """The used time of each namespace, and the keys in quarantine.
 
-    `now` returns seconds of a monotonic clock, and `cpu` the seconds of CPU time of the thread of the loop.
+    `now` returns seconds of a monotonic clock, and `cpu` the CPU seconds of the thread of the loop.
     """
 
     def __init__(self, now: Callable[[], float], cpu: Callable[[], float] = time.thread_time) -> None:
@@ -52,9 +50,7 @@ class LoopShare:
         self._used: dict[str, tuple[float, float]] = {}
         """The used seconds of each namespace, and their time. They shrink by SHARE each second."""
         self._quarantine: Mapping[str, tuple[float, float]] = {}
-        """For each `Usage.name`: the wait and its end, in seconds. Each change replaces the mapping, because the thread
-        of the lease reads it.
-        """
+        """For each `Usage.name`: the wait and its end, in seconds. Other threads read it, so it is only replaced."""
         self._in_lane = ""
         self.at_work = ""
         """The name of the key whose stretch runs now, or "". Any thread may read it."""
@@ -96,10 +92,7 @@ class LoopShare:
         return True
 
     def note(self, inherited: str, away_s: float) -> str:
-        """Return the keys of which the lease warns the next leader. Any thread may call it.
-
-        `inherited` is the text of the last leader, or "". `away_s` is how long the loop has not answered, in seconds.
-        """
+        """Return the keys of which the lease warns the next leader, after those `inherited`. Any thread may call it."""
         if inherited:
             wait = (FIRST_S, self._now() + FIRST_S)
             names = [each for each in inherited.split(",") if each][:LISTED]
@@ -157,10 +150,7 @@ USAGE: Final[ContextVar[Usage | None]] = ContextVar("usage", default=None)
 
 
 async def measured_part(work: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T:
-    """Run a task of a reconciliation, such as a request. Only its longest stretch counts.
-
-    A task that is cancelled before its first step calls nothing.
-    """
+    """Run a task of a reconciliation. Only its longest stretch counts. One that is cancelled early calls nothing."""
     usage = USAGE.get()
     running = work(*arguments)
     return await (running if usage is None else usage.measured(running, counts=False))

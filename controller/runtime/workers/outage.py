@@ -1,20 +1,15 @@
-"""Retries while the API server fails. `Outage` chooses the delay for each key after a server-side failure.
+"""Retries while the API server fails: it does not answer, or answers 429, 503 or 504 (a server-side failure).
 
-A failure is server-side if the server does not answer, or if it answers 429, 503 or 504.
+The backoff of a key, which doubles up to 15 minutes, would go on after the end of such an outage. Instead:
 
-An outage concerns all keys, so the usual backoff of a key is not used. The usual backoff doubles up to 15 minutes. With
-this backoff, a key could wait for 15 more minutes after the server has recovered. During an outage, these rules apply
-instead:
-
-- Only a few keys, called probes, are retried in a second. So the request rate does not grow with the number of keys.
-- The next probe is the key with the fewest failures. So a key that failed once does not wait for keys that always fail.
+- Only a few keys, called probes, are retried in a second, also if thousands of keys wait.
+- The next probe is the key with the fewest failures: it does not wait for keys that always fail.
 - If only one key waits, the key is retried after at most a few seconds.
 - The outage ends when a waiting key is reconciled without a server-side failure. All other waiting keys are then
   retried within `LONGEST_S`, one after the other.
 
-If the server has served another key within `RECENT_S`, the outage is partial, or it concerns only the failed key. Then
-the key is retried alone, after at most `LONGEST_SINGLE_S`, or later if hundreds of keys fail. So the failures of one
-object do not delay the retries of other objects.
+If the server has served another key within `RECENT_S`, a failed key is retried alone, after at most `LONGEST_SINGLE_S`,
+or later if hundreds of keys fail. So one object does not delay the others.
 """
 
 import asyncio
@@ -27,13 +22,7 @@ LONGEST_S = 3.0
 """The maximum delay, in seconds, if only one key waits. If many keys wait, the delays are longer."""
 
 PROBES_PER_S, PROBES_AT_ONCE = 2.0, 10
-"""`PROBES_PER_S` limits the number of probes in a second. `PROBES_AT_ONCE` limits the number of probes that start at
-once.
-"""
-
 RECENT_S = 5.0
-"""If the server has served another key within this time, in seconds, a failure concerns only its key."""
-
 SINGLE_FAILURE_S, LONGEST_SINGLE_S = 1.0, 30.0
 """The shortest and the longest delay of a key, in seconds, if the server serves other keys."""
 
@@ -56,10 +45,7 @@ class Outage:
         self._probes = TokenBucket(rate_per_s=PROBES_PER_S, burst=PROBES_AT_ONCE)
         self._served_at = float("-inf")
         self._waiting: dict[ObjectKey, float] = {}
-        """The earliest time of the next probe, by key.
-
-        A key with a Retry-After is not here: it is retried then, even if the outage ends earlier.
-        """
+        """The earliest time of the next probe, by key. A key with a Retry-After is not here: it is retried then."""
 
         self._timer: asyncio.TimerHandle | None = None
         self._probe_from = 0.0
@@ -83,11 +69,7 @@ class Outage:
         return {key: max(0.0, at - now) for key, at in self._waiting.items() if at != PROBED}
 
     def end(self, key: ObjectKey, *, served: bool) -> None:
-        """Report a reconciliation without a server-side failure.
-
-        If the server answered (`served`) and the key was waiting, the outage ends, and all other waiting keys are
-        queued.
-        """
+        """Report a reconciliation without a server-side failure: a waiting key that was `served` ends the outage."""
         is_waiting = key in self._waiting
         if served or is_waiting:
             self._served_at = asyncio.get_running_loop().time()

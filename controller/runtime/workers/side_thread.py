@@ -1,14 +1,8 @@
 """Work on large sets and pools is done in another thread, so that the event loop does not wait for it.
 
-Plans, statuses and merges are pure functions of immutable values. So another thread can compute them. They use the
-cache only to ask whether a name is in use. That is one look-up in a dictionary, which is safe in every thread.
-
-The number of members and the bytes of the templates decide. It does not matter how much of them a plan reads, because
-that is hard to predict: a change of one line in a rule can make a cheap plan expensive. A plan in the other thread is
-late by at most a few milliseconds.
-
-Python runs one thread at a time, and changes the thread every few milliseconds. So the event loop continues with short
-delays. There is only one such thread for each kind, because each further thread would delay the event loop more.
+Plans, statuses and merges are pure functions of immutable values. They only look up names in the cache, which is safe
+in every thread. The number of members and the bytes of the templates decide, because the cost of a plan is hard to
+predict. There is one thread for each kind: each further one would delay the event loop by some milliseconds more.
 """
 
 import asyncio
@@ -29,7 +23,6 @@ LARGE_BYTES: Final = 64 * 1024
 
 
 def is_large(*, members: int = 0, size: int = 0) -> bool:
-    """Return True if work on so many members, or on templates of `size` bytes, needs the thread."""
     return members >= LARGE or size >= LARGE_BYTES
 
 

@@ -211,7 +211,6 @@ NEEDS_PORT = "needs --port as well, because it describes that port; try 'kubectl
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ("vmirs web", "Missing option '--name'; try 'kubectl vmherd expose --help'"),
         (
             "vmirs web --name S",
             "--name: 'S' is invalid; expected the name of a Service: lowercase letters, digits and dashes",

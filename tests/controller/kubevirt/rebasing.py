@@ -35,6 +35,12 @@ def rebased_spec(current: Json, old: Json, new: Json) -> Json:
     return rebased(vm(current), shape(old), shape(new))["spec"]
 
 
+def without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
+    return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
+
+
 def canonical(value: object) -> bytes:
     """JSON with sorted fields, for the comparison of values. In Python, true equals 1. In this JSON, true differs from
     1.

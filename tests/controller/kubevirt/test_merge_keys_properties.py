@@ -7,15 +7,18 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.controller.kubevirt.rebasing import Json, canonical, meaning, patch_of, rebased, rebased_spec, shape, vm
+from tests.controller.kubevirt.rebasing import (
+    Json,
+    canonical,
+    meaning,
+    patch_of,
+    rebased,
+    rebased_spec,
+    shape,
+    vm,
+    without_nulls,
+)
 from tests.strategies import json_values
-
-
-def without_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
-    return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
-
 
 names = st.sampled_from("abcdef")
 labels = st.dictionaries(st.sampled_from(["app", "tier", "zone", "disks"]), st.sampled_from(["1", "2"]), max_size=3)

@@ -1,11 +1,10 @@
 """Decoding and encoding of pools: a decoded spec can be encoded again, and no field of a template is lost."""
 
-from typing import Any
-
 import msgspec
 
 from controller import kinds
 from controller.kubevirt.pool_types import PoolSpec
+from tests.controller.kubevirt.rebasing import without_nulls
 
 POOLS = kinds.POOLS.resource()
 
@@ -29,12 +28,6 @@ SPEC = (
     % TEMPLATE_SPEC
 )
 WIRE = b'{"metadata":{"name":"web"},"spec":%s,"status":{"replicas":3,"conditions":null}}' % SPEC
-
-
-def without_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
-    return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
 def test_p11_a_decoded_and_encoded_spec_is_the_same():

@@ -235,16 +235,16 @@ class Quarantine:
         self.text = text
         self.inherited: list[str] = []
 
-    def __call__(self, inherited: str) -> str:
+    def __call__(self, inherited: str) -> dict[str, str]:
         if inherited:
             self.inherited.append(inherited)
             self.text = inherited
-        return self.text
+        return {QUARANTINE: self.text}
 
 
 async def test_the_lease_has_the_note_of_its_leader_within_a_renewal_and_not_for_longer():
     server, note = LeaseServer(), Quarantine()
-    leader = Process(server, "a", note=note)
+    leader = Process(server, "a", notes=note)
     task = leader.start()
     await asyncio.sleep(10)
     assert "annotations" not in server.lease["metadata"]
@@ -262,13 +262,13 @@ async def test_the_lease_has_the_note_of_its_leader_within_a_renewal_and_not_for
 @pytest.mark.parametrize("is_released", [True, False])
 async def test_the_next_leader_inherits_the_note_and_keeps_it(is_released):
     server, first, second = LeaseServer(), Quarantine("pool/tenant/web"), Quarantine()
-    leader = Process(server, "a", note=first)
+    leader = Process(server, "a", notes=first)
     task = leader.start()
     await asyncio.sleep(5)
     if is_released:
         leader.stop.set()
     await settle(task)
-    successor = Process(server, "b", note=second)
+    successor = Process(server, "b", notes=second)
     other = successor.start()
     await asyncio.sleep(20)
     assert successor.elector.is_leader

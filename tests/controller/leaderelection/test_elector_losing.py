@@ -4,14 +4,7 @@ import pytest
 
 from controller.leaderelection.elector import LeaseLost, NotLeader
 from controller.leaderelection.lease import LEASES
-from tests.controller.leaderelection.electorate import (
-    LEASE,
-    LeaseServer,
-    Process,
-    leader_and_standby,
-    one_leader,
-    settle,
-)
+from tests.controller.leaderelection import electorate
 from tests.fakes.requests import Request
 from tests.fakes.virtual_time import now
 
@@ -23,7 +16,7 @@ pytestmark = pytest.mark.looptime
 
 @pytest.mark.parametrize("trouble", ["refused", "hangs"])
 async def test_a_leader_that_cannot_renew_is_cancelled_at_the_renew_deadline(trouble):
-    _, (leader, first), (standby, second) = await leader_and_standby()
+    _, (leader, first), (standby, second) = await electorate.leader_and_standby()
     await asyncio.sleep(30)
     (last_renewal, _) = leader.connection.log[-1]
     leader.connection.trouble = trouble
@@ -32,13 +25,13 @@ async def test_a_leader_that_cannot_renew_is_cancelled_at_the_renew_deadline(tro
     assert leader.led_to == pytest.approx(last_renewal + 10)
     await asyncio.sleep(10)
     assert standby.led_from - leader.led_to > 4.9
-    await settle(second)
+    await electorate.settle(second)
 
 
 # Without a holder, another process may have led before the next renewal.
 @pytest.mark.parametrize(("holder", "message"), [("b", "is held by b"), ("", "the lease here/vmherd")])
 async def test_a_leader_stops_at_its_next_renewal_if_it_is_not_the_holder_any_more(holder, message):
-    server, _, task = await one_leader()
+    server, _, task = await electorate.one_leader()
     server.edit(spec={"holderIdentity": holder})
     with pytest.raises(LeaseLost, match=message):
         await task
@@ -49,7 +42,7 @@ async def test_a_leader_stops_at_its_next_renewal_if_it_is_not_the_holder_any_mo
 async def test_a_leader_whose_machine_slept_beyond_the_deadline_writes_nothing_and_ends():
     """The timers of the loop stand still during the sleep."""
     slept_s = 0.0
-    leader = Process(LeaseServer(), "a", clock=lambda: now() + slept_s)
+    leader = electorate.Process(electorate.LeaseServer(), "a", clock=lambda: now() + slept_s)
     task = leader.start()
     await asyncio.sleep(5)
     slept_s = 60.0
@@ -61,19 +54,19 @@ async def test_a_leader_whose_machine_slept_beyond_the_deadline_writes_nothing_a
 
 
 async def test_a_leader_creates_a_deleted_lease_again_and_no_standby_takes_over():
-    server, (leader, first), (standby, second) = await leader_and_standby(chance=lambda: 0.0)
+    server, (leader, first), (standby, second) = await electorate.leader_and_standby(chance=lambda: 0.0)
     await asyncio.sleep(10.1)
-    server.remove(LEASES, LEASE)
+    server.remove(LEASES, electorate.LEASE)
     await asyncio.sleep(100)
     assert leader.elector.is_leader
     assert leader.led_to == standby.led_from == -1
     assert server.record["holderIdentity"] == "a"
-    await settle(first, second)
+    await electorate.settle(first, second)
 
 
 async def test_a_leader_stops_if_a_new_process_creates_the_deleted_lease_first():
-    server, _, task = await one_leader()
-    server.remove(LEASES, LEASE)
+    server, _, task = await electorate.one_leader()
+    server.remove(LEASES, electorate.LEASE)
 
     def race(request: Request) -> None:
         if request.verb == "create":
@@ -90,7 +83,7 @@ async def test_a_leader_stops_if_a_new_process_creates_the_deleted_lease_first()
 
 
 async def test_the_gate_closes_at_the_deadline_even_if_the_work_ignores_its_cancellation():
-    process = Process(LeaseServer(), "a")
+    process = electorate.Process(electorate.LeaseServer(), "a")
     last_open = 0.0
 
     async def stubborn() -> None:
@@ -115,7 +108,7 @@ async def test_the_gate_closes_at_the_deadline_even_if_the_work_ignores_its_canc
 
 
 async def test_the_deadline_counts_from_the_start_of_the_request():
-    process = Process(LeaseServer(), "a")
+    process = electorate.Process(electorate.LeaseServer(), "a")
     process.connection.latency_s = 1.2
     task = process.start()
     await asyncio.sleep(4.9)
@@ -127,7 +120,7 @@ async def test_the_deadline_counts_from_the_start_of_the_request():
 
 
 async def test_the_gauge_is_zero_from_the_start_and_one_while_leading():
-    process = Process(LeaseServer(), "a")
+    process = electorate.Process(electorate.LeaseServer(), "a")
     assert process.reports == [False]
     async with process.elector.elected(process.stop):
         assert process.reports[1:] == [True]

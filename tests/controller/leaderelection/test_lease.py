@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from controller.leaderelection.lease import (
+    SECOND_WRITER,
     SETTINGS,
     Create,
     Lease,
@@ -133,8 +134,8 @@ def test_a_patch_has_the_uid_the_version_and_only_the_fields_that_it_sets():
     }
 
 
-def test_a_patch_has_the_settings_only_if_they_change():
-    patch = json.loads(change_body(lease(version=7), LeaseSpec(), "", "{}"))
+def test_a_patch_has_only_the_notes_that_change():
+    patch = json.loads(change_body(lease(version=7), LeaseSpec(), {SETTINGS: "{}", SECOND_WRITER: ""}))
     assert patch["metadata"]["annotations"] == {SETTINGS: "{}"}
     known = structs.replace(lease(version=7), metadata=ObjectMeta(annotations={SETTINGS: "{}"}))
-    assert "annotations" not in json.loads(change_body(known, LeaseSpec(), "", "{}"))["metadata"]
+    assert "annotations" not in json.loads(change_body(known, LeaseSpec(), {SETTINGS: "{}"}))["metadata"]

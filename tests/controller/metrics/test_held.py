@@ -18,6 +18,7 @@ from tests.pool_builders import pool
 
 POOL = "VirtualMachinePool"
 SET = "VirtualMachineInstanceReplicaSet"
+BUSY = "vmherd_replicas_busy"
 WEB = ObjectKey("shop", "web")
 
 
@@ -55,19 +56,31 @@ def notices(*reasons: str) -> list[Notice]:
 
 def test_a_pool_is_held_until_a_plan_has_no_such_notice():
     metrics = showing(figures(), figures("other"))
-    metrics.planned(POOL, WEB, notices("HealingHeld", "HealingHeld", "FieldIgnored"))
+    metrics.planned(POOL, WEB, notices("HealingHeld", "HealingHeld", "FieldIgnored"), {})
     assert held(metrics) == {("web", "HealingHeld")}
-    metrics.planned(POOL, WEB, notices("RolloutStalled", "UpdateHeld"))
+    metrics.planned(POOL, WEB, notices("RolloutStalled", "UpdateHeld"), {})
     assert held(metrics) == {("web", "RolloutStalled"), ("web", "UpdateHeld")}
-    metrics.planned(POOL, WEB, [])
+    metrics.planned(POOL, WEB, [], {})
     assert held(metrics) == set()
 
 
 def test_a_deleted_object_is_held_no_longer():
     metrics = showing(figures())
-    metrics.planned(POOL, WEB, notices("HealingHeld"))
+    metrics.planned(POOL, WEB, notices("HealingHeld"), {})
     metrics.owner_gone(POOL, WEB)
     assert held(metrics) == set()
+
+
+def test_p24_an_object_has_busy_replicas_since_its_first_plan():
+    metrics = showing(figures(), figures("not yet planned"))
+    assert values(metrics, BUSY) == {}
+    for number in (3, 0):
+        metrics.planned(POOL, WEB, [], {"busy": number, "claimed": number + 1})
+        assert values(metrics, BUSY) == {"web": number}
+        assert values(metrics, "vmherd_replicas_claimed") == {"web": number + 1}
+        assert values(metrics, "vmherd_replicas_standby") == {}
+    metrics.owner_gone(POOL, WEB)
+    assert values(metrics, BUSY) == {}
 
 
 def test_a_process_that_waits_for_the_lease_measures_no_readiness():

@@ -62,6 +62,11 @@ class MetricsSetup:
         return sum(sample.value for sample in samples if sample.name.endswith("_total"))
 
 
+@pytest.fixture
+def setup() -> MetricsSetup:
+    return MetricsSetup()
+
+
 @pytest.mark.parametrize(
     ("outcome", "verb", "kind", "result"),
     [
@@ -76,8 +81,7 @@ class MetricsSetup:
         (Rejected(three_way_merge(), NO), "updated", "VirtualMachine", "error"),
     ],
 )
-def test_a_write_is_counted_by_its_outcome(outcome: Outcome, verb: str, kind: str, result: str):
-    setup = MetricsSetup()
+def test_a_write_is_counted_by_its_outcome(outcome: Outcome, verb: str, kind: str, result: str, setup: MetricsSetup):
     setup.count(outcome)
     assert setup.value(f"vmherd_vms_{verb}_total", kind=kind, result=result) == 1
     assert setup.all == 1
@@ -92,30 +96,26 @@ def test_a_write_is_counted_by_its_outcome(outcome: Outcome, verb: str, kind: st
         Done(Patch(resource=VMS, key=KEY, body=b"", type=PatchType.MERGE, why="adopt")),
     ],
 )
-def test_a_write_that_creates_or_deletes_no_vm_is_not_counted(outcome: Outcome):
-    setup = MetricsSetup()
+def test_a_write_that_creates_or_deletes_no_vm_is_not_counted(outcome: Outcome, setup: MetricsSetup):
     setup.count(outcome)
     assert setup.all == 0
     assert setup.counts.tallies() == {}
 
 
-def test_a_vm_that_is_deleted_because_it_fails_is_a_healing():
-    setup = MetricsSetup()
+def test_a_vm_that_is_deleted_because_it_fails_is_a_healing(setup: MetricsSetup):
     setup.count(Done(delete(cause=Cause.HEALING)), Rejected(delete(cause=Cause.HEALING), NO))
     assert setup.value("vmherd_healings_total") == 1
     assert setup.value("vmherd_vms_deleted_total", kind="VirtualMachine", result="success") == 1
     assert setup.counts.tallies() == {TALLY: MachineTally(started=0, stopped=1, healed=1)}
 
 
-def test_a_pool_has_a_tally_of_the_successful_actions_on_its_vms():
-    setup = MetricsSetup()
+def test_a_pool_has_a_tally_of_the_successful_actions_on_its_vms(setup: MetricsSetup):
     setup.count(Done(create()), Done(create()), Rejected(create(), NO), Done(delete()), Done(delete(VMIS)))
     setup.count(Done(create()))
     assert setup.counts.tallies() == {TALLY: MachineTally(started=3, stopped=1)}
 
 
-def test_the_tally_of_a_deleted_pool_is_removed():
-    setup = MetricsSetup()
+def test_the_tally_of_a_deleted_pool_is_removed(setup: MetricsSetup):
     setup.count(Done(create()))
     before = setup.counts.tallies()
     setup.counts.forget(SET, KEY)
@@ -126,14 +126,12 @@ def test_the_tally_of_a_deleted_pool_is_removed():
     assert TALLY in before, "and a page that was taken before still has it"
 
 
-def test_a_kind_without_counters_has_no_tally():
-    setup = MetricsSetup()
+def test_a_kind_without_counters_has_no_tally(setup: MetricsSetup):
     setup.count(Done(create(VMIS)), kind="VirtualMachineFlock")
     assert setup.counts.tallies() == {}
 
 
-def test_the_counters_of_possible_actions_start_at_zero():
-    setup = MetricsSetup()
+def test_the_counters_of_possible_actions_start_at_zero(setup: MetricsSetup):
     setup.counts.start("pool")
     setup.counts.start("replicaset")
     assert setup.value("vmherd_vms_created_total", kind="VirtualMachine", result="error") == 0

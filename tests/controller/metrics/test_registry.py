@@ -1,3 +1,4 @@
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +11,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from controller.events.recorder import DROP_REASONS
 from controller.kinds import KINDS
 from controller.metrics.registry import ACTION_OUTCOMES, RESULTS, Metrics
-from controller.runtime.actions import Action, Outcome, label_of
+from controller.runtime.actions import Action, Outcome, SuccessorRefused, label_of
 from tests.fakes.virtual_time import Clock
 from tests.metrics_page import VMIS, HangingQueue, exercise, talkative
 from tests.promtool import find_or_skip
+from tools.release.project import ROOT
 
 
 class RegistrySetup:
@@ -29,6 +31,11 @@ class RegistrySetup:
                 labels = ",".join(f'{key}="{value}"' for key, value in sorted(sample.labels.items()))
                 samples[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
         return samples
+
+
+@pytest.fixture
+def setup() -> RegistrySetup:
+    return RegistrySetup()
 
 
 def requests(metrics: Metrics) -> None:
@@ -91,8 +98,9 @@ REPORTS: dict[Callable[[Metrics], None], dict[str, float]] = {
 
 
 @pytest.mark.parametrize("report", REPORTS, ids=lambda report: report.__name__)
-def test_a_report_has_the_names_of_client_go_and_controller_runtime_and_counters_start_at_zero(report):
-    setup = RegistrySetup()
+def test_a_report_has_the_names_of_client_go_and_controller_runtime_and_counters_start_at_zero(
+    report, setup: RegistrySetup
+):
     report(setup.metrics)
     setup.clock.now = 150
     page = setup.scrape()
@@ -100,8 +108,7 @@ def test_a_report_has_the_names_of_client_go_and_controller_runtime_and_counters
 
 
 @pytest.mark.parametrize(("result", "errors"), [("success", 0), ("requeue_after", 0), ("error", 1)])
-def test_a_pass_is_counted_by_its_result(result: str, errors: int):
-    setup = RegistrySetup()
+def test_a_pass_is_counted_by_its_result(result: str, errors: int, setup: RegistrySetup):
     setup.metrics.workers("replicaset", most=10)
     setup.metrics.reconciled("replicaset", result=result, seconds=0.2)
     page = setup.scrape()
@@ -111,8 +118,7 @@ def test_a_pass_is_counted_by_its_result(result: str, errors: int):
     assert page['controller_runtime_reconcile_time_seconds_sum{controller="replicaset"}'] == 0.2
 
 
-def test_every_action_and_outcome_of_the_planning_vocabulary_has_a_label():
-    setup = RegistrySetup()
+def test_every_action_and_outcome_of_the_planning_vocabulary_has_a_label(setup: RegistrySetup):
     for action in get_args(Action):
         for outcome in get_args(Outcome):
             setup.metrics.acted("replicaset", action=label_of(action), outcome=label_of(outcome))
@@ -121,26 +127,31 @@ def test_every_action_and_outcome_of_the_planning_vocabulary_has_a_label():
     for action, outcomes in ACTION_OUTCOMES.items():
         for outcome in outcomes:
             assert f'vmherd_actions_total{{action="{action}",controller="replicaset",outcome="{outcome}"}}' in counted
+    assert ACTION_OUTCOMES.keys() == set(map(label_of, get_args(Action)))
+    [row] = [
+        each
+        for each in (ROOT / "docs" / "metrics.md").read_text().splitlines()
+        if each.startswith("| `vmherd_actions_total`")
+    ]
+    named = map(label_of, (*get_args(Action), *get_args(Outcome), SuccessorRefused))
+    assert [each for each in (*named, "waiting", "would") if each not in re.split(r"[ ,.;]+", row)] == []
 
 
-def test_the_age_of_unsettled_writes_is_asked_for_at_each_scrape():
-    setup = RegistrySetup()
+def test_the_age_of_unsettled_writes_is_asked_for_at_each_scrape(setup: RegistrySetup):
     ages = iter([5.0, 7.0])
     setup.metrics.show_unsettled("replicaset", lambda: next(ages))
     name = 'vmherd_unsettled_seconds{controller="replicaset"}'
     assert [setup.scrape()[name], setup.scrape()[name]] == [5, 7]
 
 
-def test_the_lease_is_one_for_its_holder_and_zero_for_a_standby():
-    setup = RegistrySetup()
+def test_the_lease_is_one_for_its_holder_and_zero_for_a_standby(setup: RegistrySetup):
     setup.metrics.leading("vmherd", master=False)
     assert setup.scrape()['leader_election_master_status{name="vmherd"}'] == 0
     setup.metrics.leading("vmherd", master=True)
     assert setup.scrape()['leader_election_master_status{name="vmherd"}'] == 1
 
 
-def test_the_worst_lag_counts_from_the_last_scrape():
-    setup = RegistrySetup()
+def test_the_worst_lag_counts_from_the_last_scrape(setup: RegistrySetup):
     for lag in (0.002, 0.3, 0.01):
         setup.metrics.loop_lagged(lag)
     page = setup.scrape()
@@ -149,8 +160,7 @@ def test_the_worst_lag_counts_from_the_last_scrape():
     assert setup.scrape()["vmherd_event_loop_lag_max_seconds"] == 0
 
 
-def test_no_counter_has_a_created_series():
-    setup = RegistrySetup()
+def test_no_counter_has_a_created_series(setup: RegistrySetup):
     exercise(setup.metrics)
     assert not [name for name in setup.scrape() if name.partition("{")[0].endswith("_created")]
 
@@ -160,8 +170,7 @@ def promtool() -> Path:
     return find_or_skip()
 
 
-def test_promtool_reports_no_problem(promtool: Path):
-    setup = RegistrySetup()
+def test_promtool_reports_no_problem(promtool: Path, setup: RegistrySetup):
     exercise(setup.metrics, figures=lambda: tuple(talkative(kind.kind) for kind in KINDS))
     page, _ = setup.metrics.page().render()
     verdict = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True, check=False, timeout=60)

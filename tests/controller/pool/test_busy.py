@@ -6,12 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.kubevirt.annotations import (
-    BUSY_UNTIL,
-    HEALED,
-    REPLACE_FINISHED,
-    REPLACE_UNREADY_AFTER,
-)
+from controller.kubevirt import annotations as names
 from controller.kubevirt.busy import busy_reason
 from controller.pool.plan import plan
 from controller.pool.rules import JUDGE
@@ -25,10 +20,11 @@ from tests.pool_scenes import FAILING, deleted, deleted_vms, entry, heal, healed
 
 PAST, SOON, FAR = "2026-08-01T11:59:59Z", "2026-08-01T14:00:30+02:00", "2999-01-01T00:00:00Z"
 DESCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
+ONCE = vm_spec(run_strategy="Once")
 
 
 def until(time: str) -> dict[str, Any]:
-    return {"annotations": {BUSY_UNTIL: time}}
+    return {"annotations": {names.BUSY_UNTIL: time}}
 
 
 def outdated(owner: Any, *ordinals: int, **marks: Any) -> Any:
@@ -55,14 +51,14 @@ def outdated(owner: Any, *ordinals: int, **marks: Any) -> Any:
                 PAST.replace("Z", ",5Z"),
                 PAST.replace(":59Z", "Z"),
             ),
-            f"it is busy: its {BUSY_UNTIL} is not a time",
+            f"it is busy: its {names.BUSY_UNTIL} is not a time",
         ),
     }.items(),
 )
 def test_p24_a_mark_counts_until_its_time_and_a_wrong_value_until_it_is_corrected(mark: str, reason: str):
     """What decides and what reports a wrong value agree."""
     assert busy_reason(vm(**until(mark)), NOW) == reason
-    assert ("counts as busy" in message_of(BUSY_UNTIL, mark, Place.VM)) == ("not a time" in reason)
+    assert ("counts as busy" in message_of(names.BUSY_UNTIL, mark, Place.VM)) == ("not a time" in reason)
 
 
 def test_p24_a_busy_vm_leaves_last_and_only_after_its_time():
@@ -78,11 +74,30 @@ def test_p24_a_busy_vm_leaves_last_and_only_after_its_time():
     assert deleted(plan(snapshot(smaller, machines[2:], now=NOW + timedelta(seconds=30)))) == ["web-2"]
 
 
+@pytest.mark.parametrize(
+    ("of_vm", "of_vmi", "busy"),
+    [
+        ({}, {}, 0),
+        (until(SOON), {}, 1),
+        ({}, until(SOON), 1),
+        (until(SOON), until(FAR), 1),
+        (until(PAST), until("2h"), 1),
+        (until(PAST), until(PAST), 0),
+        (until(SOON), until(SOON) | {"phase": "Succeeded", "ready": False}, 0),
+    ],
+)
+def test_p24_the_busy_vms_of_a_pool_are_counted_until_their_marks_end(of_vm: Json, of_vmi: Json, busy: int):
+    for owner in (pool(spec=ONCE), pool(spec=ONCE, paused=True)):
+        idle, marked = *vms(owner, 0, spec=ONCE), *vms(owner, 1, spec=ONCE, **of_vm)
+        seen = snapshot(owner, (idle, marked), vmis=[vmi(idle), vmi(marked, **of_vmi)])
+        assert (seen.marked["busy"], plan(seen).requeue_after_s == 30) == (busy, SOON in str((of_vm, of_vmi)))
+
+
 def test_p24_a_busy_vm_is_neither_healed_nor_restarted_nor_deleted_with_its_pool():
     failing = healing_pool()
     machines = (*vms(failing, 0, **FAILING, **until(SOON)), *vms(failing, *range(1, 10)))
     assert healed(heal(failing, *machines)) == []
-    owner = pool(generation=2, annotations={REPLACE_UNREADY_AFTER: "1"})
+    owner = pool(generation=2, annotations={names.REPLACE_UNREADY_AFTER: "1"})
     assert plan(outdated(owner, 0, 1, 2, **until(SOON))).actions[1:] == ()
     assert len(plan(outdated(owner, 0, 1, 2, **until(PAST))).actions) > 1, "VMs that are not busy are updated"
     deleted_vms = pool(deleting=True, scaleInStrategy={"proactive": {"statePreservation": "Offline"}})
@@ -98,8 +113,7 @@ def test_p24_a_vm_that_becomes_busy_after_the_plan_is_not_deleted():
     assert JUDGE._replace(now=lambda: NOW + timedelta(minutes=1)).reason(delete, found) == ""
 
 
-ONCE = vm_spec(run_strategy="Once")
-REPLACE = {REPLACE_FINISHED: "true"}
+REPLACE = {names.REPLACE_FINISHED: "true"}
 OFFLINE = {"proactive": {"statePreservation": "Offline"}}
 
 
@@ -124,7 +138,7 @@ def test_p25_a_finished_vm_is_deleted_with_its_disks_if_its_successor_would_be_a
     assert (delete.foreground, delete.cause, bool(delete.successor)) == (True, Cause.FINISHED, True)
     [notice] = outcome_notices([Done(delete)])
     assert not notice.warning, "it is the everyday work of the pool"
-    assert deleted_vms(planned(one_shot({REPLACE_FINISHED: "false"}), finished=1, running=2)) == []
+    assert deleted_vms(planned(one_shot({names.REPLACE_FINISHED: "false"}), finished=1, running=2)) == []
 
 
 def test_p25_surplus_finished_vms_leave_and_have_no_successor():
@@ -145,7 +159,7 @@ def test_p25_a_pool_that_cannot_replace_finished_vms_says_why(changes: Json, pro
     todo = planned(owner, finished=1, running=2)
     assert deleted_vms(todo) == []
     [wrong] = snapshot(owner, ()).wrong_annotations
-    assert wrong.text.startswith(f"annotation {REPLACE_FINISHED} has no effect: {problem}")
+    assert wrong.text.startswith(f"annotation {names.REPLACE_FINISHED} has no effect: {problem}")
     assert "InvalidAnnotation" in [each.reason for each in todo.notices]
 
 
@@ -155,7 +169,7 @@ def test_p25_a_pool_that_cannot_replace_finished_vms_says_why(changes: Json, pro
 def test_p25_an_early_failure_is_noted_before_the_delete_and_the_next_one_waits(phase: str, ran_s: float, early: bool):
     todo = planned(one_shot(), finished=1, running=2, phase=phase, ran_s=ran_s)
     assert [type(each).__name__ for each in todo.actions] == [*(["Patch"] if early else []), "Delete"]
-    again = one_shot({HEALED: json.dumps({"0": entry(count=3, seconds=15)})})
+    again = one_shot({names.HEALED: json.dumps({"0": entry(count=3, seconds=15)})})
     later = planned(again, finished=1, running=2, phase=phase, ran_s=ran_s)
     assert deleted_vms(later) == ([] if early else ["web-0"])
     assert (later.requeue_after_s or 0) == (25 if early else 0)

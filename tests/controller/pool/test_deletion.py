@@ -1,15 +1,18 @@
 """P2, P6, P9 and P10: finalizers of pools and VMs, and VMs that leave their pool with or without their disks."""
 
 import json
+from datetime import timedelta
 
 import pytest
 from msgspec.structs import replace
 
-from controller.kubevirt.annotations import POOL_FINALIZER, POOL_UID
+from controller.apimachinery.conditions import time_text
+from controller.kubevirt.annotations import POOL_FINALIZER, POOL_UID, RELEASED, STANDBY, STANDBY_STATE
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, PVCS, VMS
 from controller.pool.plan import plan
 from controller.runtime.actions import Create, Delete, Patch, RemoveOwnerReference
 from informers.objects import PatchType
+from tests.builders import NOW
 from tests.pool_builders import ANOTHER_CONTROLLER, OTHER_FINALIZER, POOLS, pool, revision, snapshot, vm, vm_spec, vms
 from tests.pool_scenes import FAILING, announced_for
 from tests.pool_simulation import PoolSimulation
@@ -189,6 +192,15 @@ def test_p2_at_most_burst_members_are_released_and_a_vm_of_another_controller_lo
         {"op": "test", "path": "/metadata/finalizers/0", "value": POOL_FINALIZER},
         {"op": "remove", "path": "/metadata/finalizers/0"},
     ]
+
+
+def test_p2_in_a_row_a_standby_is_no_surplus_and_one_that_keeps_its_labels_ends_the_row():
+    row, standby = {RELEASED: f"1 {time_text(NOW - timedelta(seconds=300))}"}, {STANDBY_STATE: "preparing"}
+    owner = pool(replicas=1, annotations={**row, STANDBY: "1"})
+    strange = (*vms(owner, 0, labels={}), *vms(owner, 1, labels={}, annotations=standby))
+    assert patched(plan(snapshot(owner, strange))) == {}
+    kept = vms(owner, 2, annotations=standby, age_s=100)
+    assert patched(plan(snapshot(owner, (*strange, *kept)))).keys() >= {"web-0", "web-1"}
 
 
 def test_p10_disks_lose_their_owner_before_the_vm_loses_the_finalizer():

@@ -15,8 +15,9 @@ from controller.pool.plan import plan
 from controller.replicas.draining import HEALING, SCALE_IN, UPDATE, Mark, guest_of_vm, mark_of, must_drain
 from controller.runtime.actions import Action, Delete, Patch, Restart
 from tests.builders import NOW, seconds_ago
+from tests.plans import reasons
 from tests.pool_builders import LABELS, pool, snapshot, vm, vm_spec, vmi, vms
-from tests.pool_scenes import deleted, reasons
+from tests.pool_scenes import deleted
 from tests.pool_simulation import PoolSimulation
 
 DRAIN = {names.DRAIN_SECONDS: "900"}
@@ -267,3 +268,13 @@ def test_p2_a_vm_that_leaves_during_a_drain_loses_its_notes_and_returns_to_servi
     kept = {names.DRAINING, names.DRAINED, names.SUBSTITUTE, names.IN_SERVICE} if not vmi_has_mark else set()
     wanted = {each.replace("/", "~1") for each in kept} | ({"0"} if left == "released" else set())
     assert set(steps) == wanted, "the VM keeps its notes until its VMI has lost the mark"
+
+
+@pytest.mark.parametrize("pool_exists", [True, False])
+def test_p6_a_stray_that_is_being_deleted_without_the_finalizer_is_left_alone(pool_exists: bool):
+    owner, earlier = pool(replicas=1), pool(uid="earlier")
+    found = vm("web-1", owner=earlier, finalizers=(), deleting=True, **marked("web-1"))
+    seen = snapshot(owner, (found,), vmis=[vmi(found)])
+    assert [each.metadata.name for each in seen.strays] == ["web-1"]
+    todo = plan(seen) if pool_exists else plan_strays(seen.strays, burst=9)
+    assert "web-1" not in patches(todo)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from controller.apimachinery.conditions import Condition
 from controller.kubevirt import annotations as names
 from controller.pool.members.machine import Machine
 from controller.pool.members.revisions import ready_revisions
@@ -27,6 +28,7 @@ from tests.pool_builders import pool, revision, rules_of, snapshot, stores, vm, 
 
 BOTH = st.booleans()
 FAILURE = {"type": "Failure", "status": "True", "reason": "FailedCreate", "message": "no such instancetype"}
+OTHER_FAILURE = {**FAILURE, "message": "its Pod exceeds a quota"}
 
 
 def restart_required(seconds: float) -> dict[str, Any]:
@@ -49,7 +51,7 @@ VM_FACTS: Mapping[str, st.SearchStrategy[Any]] = {
     "deleting": st.sampled_from([False, False, True]),
     "revision": st.sampled_from(["web-1", "web-2", None]),
     "snapshot": st.sampled_from([None, "backup"]),
-    "conditions": st.sampled_from([(), (FAILURE,), (restart_required(1),), (restart_required(60),)]),
+    "conditions": st.sampled_from([(), (FAILURE,), (OTHER_FAILURE,), (restart_required(1),), (restart_required(60),)]),
     "labels": st.sampled_from([LABELS, {"app": "other"}]),
     "annotations": st.sampled_from(
         [None, {names.PROTECT: "true"}, {names.REMOVE: "true"}, {names.DELETION_COST: "-1"}]
@@ -76,6 +78,7 @@ VMI_FACTS: Mapping[str, st.SearchStrategy[Any]] = {
     "entered_s": st.sampled_from([None, {"Running": 20}, {"Running": 3000}]),
     "revision": st.sampled_from(["", "web-1", "web-2"]),
     "node": st.sampled_from(["node-1", "node-2"]),
+    "blocked_by": st.sampled_from([None, "disk-1", "disk-2"]),
 }
 PERIOD_FACTS: Mapping[str, st.SearchStrategy[Any]] = {
     "uid": st.sampled_from(["", "", "", "uid-of-an-earlier-vm"]),
@@ -116,6 +119,16 @@ def facts(draw: st.DrawFn) -> list[Facts]:
     return found
 
 
+def instance_of(machine, *, blocked_by=None, **facts):
+    """The VMI of a VM. It cannot migrate because of this disk, unless there is none."""
+    found = vmi(machine, **facts)
+    if blocked_by is None:
+        return found
+    message = f"cannot migrate VMI: PVC {blocked_by} is not shared"
+    blocked = Condition(type="LiveMigratable", status="False", reason="DisksNotLiveMigratable", message=message)
+    return replace(found, status=replace(found.status, conditions=(*(found.status.conditions or ()), blocked)))
+
+
 def period_of(machine, *, uid="", ready_at=None, crashes=False, **facts):
     """The unready period of a VM. Without `ready_at`, the VM is not ready."""
     known = {"since": seconds_ago(900), "revision": "web-2", **facts}
@@ -145,7 +158,7 @@ def situations(draw: st.DrawFn) -> Snapshot:
         machine = vm(f"web-{ordinal}", owner=owner, **of_vm)
         machines.append(machine)
         if has_vmi:
-            instances.append(vmi(machine, **of_vmi))
+            instances.append(instance_of(machine, **of_vmi))
         if has_period:
             unready[machine.metadata.name] = period_of(machine, **of_period)
     old = revision(pool(spec=vm_spec(disks=["data"])), "web-1", number=1)
@@ -180,6 +193,21 @@ def test_a_vm_that_crashed_a_moment_ago_is_not_in_the_group_of_steady_vms():
     crashed = replace(machines[1], downtime=period_of(machines[1], ready_at=seconds_ago(5), crashes=True))
     seen = replace(snapshot(pool()), members=grouped([machines[0], crashed], erase))
     assert list(ready_revisions(seen)) == list(ready_revisions(alone(seen))) == [("web-1", 1)]
+
+
+def of_own_disk(machine, **facts):
+    """A VM and its VMI. Their messages name a disk of the VM."""
+    disk = f"{machine.metadata.name}-disk"
+    failure = Condition(type="Failure", status="True", reason="FailedCreate", message=f"{disk} is not found")
+    status = replace(machine.status, conditions=(*machine.status.conditions, failure))
+    return Machine(replace(machine, status=status), instance_of(machine, blocked_by=disk, **facts))
+
+
+@pytest.mark.parametrize("facts", [{}, {"ready": False}], ids=["ready", "not ready"])
+def test_vms_whose_messages_name_their_own_disks_are_one_group(facts):
+    members = [of_own_disk(each, **facts) for each in vms(pool(), 0, 1, 2, **facts)]
+    others = [Machine(each, vmi(each, **facts)) for each in vms(pool(), 3, 4, **facts)]
+    assert [len(each) for each in grouped([*members, *others], erase).groups] == [3, 2]
 
 
 STARTING = {"ready": False, "ready_for_s": 4, "age_s": 5, "printable": "Starting"}

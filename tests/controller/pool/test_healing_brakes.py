@@ -6,8 +6,9 @@ from controller.kubevirt.annotations import MAX_UNHEALTHY, REMOVE
 from controller.pool.plan import plan
 from controller.runtime.actions import Delete
 from controller.runtime.waits import Why
+from tests.plans import reasons
 from tests.pool_builders import pool, snapshot, vm_spec, vms
-from tests.pool_scenes import FAILING, STUCK, deleted_vms, entry, heal, healed, healing_pool, reasons
+from tests.pool_scenes import FAILING, STUCK, deleted_vms, entry, heal, healed, healing_pool
 
 
 def test_p15_no_more_than_max_unavailable_are_healed_at_once():

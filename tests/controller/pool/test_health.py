@@ -6,20 +6,19 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller.apimachinery.conditions import Condition
-from controller.kubevirt.annotations import PARTITION, POOL_FINALIZER
+from controller.apimachinery.conditions import Condition, time_text
+from controller.kubevirt.annotations import PARTITION, POOL_FINALIZER, PROTECT
 from controller.kubevirt.resources import PVCS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.failures import LONGEST_CAUSE
 from controller.pool.plan import plan
 from controller.pool.status import next_status, transition_notices
-from controller.pool.triggers import pools_of_vmi
+from controller.replicas.kstatus import dated
 from controller.runtime.actions import Rejected
-from informers.store import Updated
 from tests.builders import NOW, seconds_ago
 from tests.fakes.requests import Request
 from tests.kstatus import kstatus_of
-from tests.pool_builders import pool, revision, snapshot, stores, vm, vm_spec, vmi, vms
+from tests.pool_builders import pool, revision, snapshot, vm, vm_spec, vmi, vms
 from tests.pool_scenes import CREATE, QUOTA, changed_pool, status_of
 from tests.pool_simulation import PoolSimulation
 
@@ -38,20 +37,13 @@ def seen(owner, status) -> tuple[str, str]:
     return kstatus_of(item)
 
 
-def with_obstacle(of, message="Back-off pulling image", reason="ImagePullBackOff"):
-    """The VMI of this VM, which cannot start."""
-    built = vmi(of, ready=False, phase="Scheduling", ready_for_s=60, age_s=60)
-    condition = msgspec.convert(
-        {"type": "Synchronized", "status": "False", "reason": reason, "message": message},
-        type(built.status.conditions[0]),
-    )
-    return replace(built, status=replace(built.status, conditions=(*built.status.conditions, condition)))
-
-
 def test_p10_p17_a_pool_is_reconciling_until_its_vms_have_the_finalizer_that_keeps_their_disks():
     owner = pool(scaleInStrategy={"proactive": {"statePreservation": "Offline"}})
     waiting = status_of(owner, *vms(owner, 0, 1), *vms(owner, 2, finalizers=()))
-    assert [(each.type, each.reason) for each in waiting.conditions] == [("Reconciling", "Updating")]
+    assert [(each.type, each.reason) for each in waiting.conditions[1:]] == [
+        ("Reconciling", "Updating"),
+        ("Progressing", "Updating"),
+    ]
     assert seen(owner, waiting).status == "InProgress"
     assert seen(owner, status_of(owner, *vms(owner, 0, 1, 2))).status == "Current"
     unprotected = pool()
@@ -66,7 +58,7 @@ LAST_VM = {
     "it boots": ({"printableStatus": "Updating"}, 58, 60, ("Updating", None)),
     # KubeVirt's CRD has no field for the word.
     "it boots, and the status has only conditions": ({"conditions": [RECONCILING]}, 58, 60, ("Updating", None)),
-    "it lost its readiness": (None, 60, 300, ("Degraded", "web-2: Running, not ready")),
+    "it lost its readiness": (None, 60, 300, ("Degraded", "web-2: Running, GuestNotRunning")),
 }
 
 
@@ -94,9 +86,7 @@ def test_p17_a_stalled_pool_with_a_new_template_is_in_progress_unless_the_vm_kee
 
 def test_p17_a_vm_that_is_paused_after_failed_starts_is_paused_and_in_no_crash_loop():
     machine = vm(owner=OWNER, ready=False, printable="Paused", failures=2)
-    running = vmi(machine, ready=False)
-    conditions = (*running.status.conditions, Condition(type="Paused", status="True"))
-    paused = replace(running, status=replace(running.status, conditions=conditions))
+    paused = vmi(machine, ready=False, conditions=[Condition(type="Paused", status="True")])
     assert status_of(OWNER, machine, vmis=[paused]).problem.startswith("web-0: Paused")
 
 
@@ -106,19 +96,17 @@ def unready_for(seconds, **fields):
 
 
 def test_p17_a_pool_is_stalled_if_a_vm_is_not_ready_at_the_progress_deadline():
-    owner, machines = unready_for(600)
-    status = status_of(owner, *machines)
-    assert [each.type for each in status.conditions] == ["Stalled"]
-    assert status.conditions[0].reason == "ProgressDeadlineExceeded"
-    assert seen(owner, status) == ("Failed", "web-2: ImagePullBackOff")
-    assert status.printable_status == "Degraded"
-
-
-def test_p17_the_pool_is_reconciled_again_at_the_progress_deadline():
     owner, machines = unready_for(560)
     assert plan(snapshot(owner, machines)).requeue_after_s == 40
     owner, machines = unready_for(600)
     assert plan(snapshot(owner, machines)).requeue_after_s is None
+    status = status_of(owner, *machines)
+    assert [(each.type, each.status, each.reason) for each in status.conditions[1:]] == [
+        ("Stalled", "True", "ProgressDeadlineExceeded"),
+        ("Progressing", "False", "ProgressDeadlineExceeded"),
+    ]
+    assert seen(owner, status) == ("Failed", "web-2: ImagePullBackOff, GuestNotRunning")
+    assert status.printable_status == "Degraded"
 
 
 def test_p17_refused_writes_stall_the_pool_after_the_progress_deadline():
@@ -141,18 +129,9 @@ def test_p17_a_pool_is_current_if_its_outdated_vms_wait_for_a_user(fields, revis
     owner, kept = changed_pool(**fields)
     machines = vms(owner, 0, 1, 2, revision=revision_of_vms)
     status = status_of(owner, *machines, vmis=[vmi(each, revision="web-1") for each in machines], revisions=kept)
-    assert (status.updated_replicas, status.printable_status, status.conditions) == (0, "Running", None)
+    assert (status.updated_replicas, status.printable_status) == (0, "Running")
+    assert [each.type for each in status.conditions] == ["Available", "Progressing"]
     assert status.current_revision == "web-1"
-
-
-def test_p19_an_obstacle_of_a_vmi_triggers_its_pool():
-    owner = pool()
-    [machine] = vms(owner, 0, **STARTING)
-    before = vmi(machine, ready=False, phase="Scheduling", ready_for_s=60, age_s=60)
-    change = Updated(before, with_obstacle(machine))
-    assert [key.name for key, _ in pools_of_vmi(change, stores(owner, [machine]).vms)] == ["web"]
-    same = Updated(with_obstacle(machine, "try 1"), with_obstacle(machine, "try 2"))
-    assert list(pools_of_vmi(same, stores(owner, [machine]).vms)) == []
 
 
 MESSAGE = 'VirtualMachineInstancetype.instancetype.kubevirt.io "u1.huge" not found'
@@ -178,12 +157,6 @@ def failure_of(*machines, owner=OWNER, **more):
     return next((each for each in status.conditions or () if each.type == "VirtualMachineFailure"), None)
 
 
-def test_p17_the_status_of_a_pool_says_why_its_vms_cannot_start():
-    failure = failure_of(*vms(OWNER, 0), *vms(OWNER, 1, 2, **NOT_STARTED))
-    assert (failure.status, failure.reason, failure.last_transition_time) == ("True", "FailedCreate", NOW)
-    assert failure.message == f"2 of 3 virtual machines cannot start; web-1: {MESSAGE}"
-
-
 def test_p17_a_long_cause_is_cut():
     message = failure_of(*vms(OWNER, 0, **{**NOT_STARTED, "conditions": [failing(message="x" * 9000)]})).message
     assert len(message) < LONGEST_CAUSE + 60
@@ -203,13 +176,16 @@ def test_p17_other_vms_give_no_condition(changes):
     assert failure_of(*vms(OWNER, 0, **changes)) is None
 
 
-def test_p17_vms_that_cannot_start_give_one_event():
+def test_p17_vms_that_cannot_start_give_a_condition_and_one_event():
     told = status_of(OWNER, *vms(OWNER, 0, **NOT_STARTED), vmis=())
     more = status_of(replace(OWNER, status=told), *vms(OWNER, 0, 1, **NOT_STARTED), vmis=())
     late, notice = transition_notices(None, told)
     assert (notice.reason, notice.warning) == ("VirtualMachineFailure", True)
     assert (late.reason, late.warning) == ("ProgressDeadlineExceeded", True)
     assert notice.message == f"1 of 1 virtual machines cannot start; web-0: {MESSAGE}"
+    failure = failure_of(*vms(OWNER, 0), *vms(OWNER, 1, 2, **NOT_STARTED))
+    assert (failure.status, failure.reason, failure.last_transition_time) == ("True", "FailedCreate", NOW)
+    assert failure.message == f"2 of 3 virtual machines cannot start; web-1: {MESSAGE}"
     assert transition_notices(told, more) == ()
     assert transition_notices(more, status_of(OWNER, *vms(OWNER, 0))) == ()
 
@@ -281,4 +257,62 @@ def test_p22_a_create_that_waits_for_a_disk_has_a_reason_and_a_deadline():
     assert "Stalled" in {each["type"] for each in simulation.pool["status"]["conditions"]}
     simulation.server.finalize(PVCS, simulation.key("data-1"))
     simulation.come_to_rest()
-    assert "conditions" not in simulation.pool["status"]
+    assert [each["type"] for each in simulation.pool["status"]["conditions"]] == ["Available", "Progressing"]
+
+
+def scene(what):
+    """A pool, its VMs with their VMIs, and its revisions."""
+    if what == "paused":
+        return pool(replicas=1, paused=True), [], []
+    if what == "selector":
+        return pool(replicas=0, spec=vm_spec(labels={})), [], []
+    if what == "held":
+        owner = pool(replicas=1)
+        return owner, [(each, {}) for each in vms(owner, 0, 1, annotations={PROTECT: "true"})], []
+    if what in ("starting", "terminating"):
+        owner = pool(replicas=1)
+        changes = STARTING if what == "starting" else {"deleting": True, "finalizers": ("example.com/hold",)}
+        running = {"ready": False, "phase": "Scheduling", "ready_for_s": 60, "age_s": 60}
+        return owner, [(vm("web-0", owner=owner, **changes), running if what == "starting" else {})], []
+    strategies = {"opportunistic": {"opportunistic": {}}, "unmanaged": {"unmanaged": {}}}
+    fields = {"annotations": {PARTITION: "1"}} if what == "partition" else {"updateStrategy": strategies[what]}
+    owner, kept = changed_pool(replicas=1, **fields)
+    template = "web-2" if what == "opportunistic" else "web-1"
+    return owner, [(vm("web-0", owner=owner, revision=template), {"revision": "web-1"})], kept
+
+
+@pytest.mark.parametrize(
+    ("text", "is_same"),
+    [
+        ("2 surplus virtual machines may not be deleted: they have not finished", True),
+        ("1 surplus virtual machine may not be deleted: it is protected", False),
+    ],
+)
+def test_p17_a_wait_keeps_its_age_while_only_numbers_change(text, is_same):
+    earlier = time_text(seconds_ago(90))
+    said = f"1 surplus virtual machine may not be deleted: they have not finished, since {earlier}"
+    assert dated(text, said, NOW) == f"{text}, since {earlier if is_same else time_text(NOW)}"
+
+
+WAITS = {
+    "paused": "paused since {}",
+    "partition": "update: 1 outdated VM stays outdated, because vmherd.dev/partition leaves it out, since {}",
+    "opportunistic": "1 VM is outdated until a user restarts it: spec.updateStrategy is opportunistic, since {}",
+    "unmanaged": "1 VM is outdated, and spec.updateStrategy unmanaged leaves it so, since {}",
+    "held": "1 surplus virtual machine may not be deleted, since {}",
+    "starting": "web-0: Starting, GuestNotRunning",
+    "terminating": "web-0: Terminating, held by finalizers: example.com/hold",
+    "selector": "an autoscaler of this pool finds no Pod: app=web of spec.selector does not match "
+    "spec.virtualMachineTemplate.spec.template.metadata.labels, since {}",
+}
+
+
+@pytest.mark.parametrize(("what", "expected"), WAITS.items(), ids=WAITS)
+def test_p17_the_problem_has_a_word_for_everything_and_its_age(what, expected):
+    owner, found, kept = scene(what)
+    machines, running = [each for each, _ in found], [vmi(each, **changes) for each, changes in found]
+    for at in (NOW, NOW + timedelta(seconds=59)):
+        seen_now = snapshot(owner, machines, vmis=running, revisions=kept, now=at)
+        status = next_status(seen_now, (), plan(seen_now).waits)
+        assert status.problem == expected.format(time_text(NOW))
+        owner = replace(owner, status=status)

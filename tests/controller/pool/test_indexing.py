@@ -1,6 +1,7 @@
 """P4 and P5: the VM that is created for an ordinal."""
 
 import json
+from copy import deepcopy
 
 import msgspec
 import pytest
@@ -9,13 +10,15 @@ from hypothesis import strategies as st
 
 from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import INDEX_SYSPREP, POOL_FINALIZER, REVISION_NAME
+from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.resources import VMS
 from controller.pool.plan import plan
-from controller.pool.spec.indexing import encode_shape, encode_vm
+from controller.pool.spec.indexing import encode_disks, encode_shape, encode_vm
 from controller.pool.spec.template import Template, parse_template
 from controller.runtime.actions import Create
 from tests.pool_builders import POOLS, intent_of, pool, snapshot, vm_spec
 from tests.pool_strategies import wild_specs
+from tests.sandbox.replay import RECORDINGS
 
 BOTH = {"appendIndexToConfigMapRefs": True, "appendIndexToSecretRefs": True}
 
@@ -205,3 +208,21 @@ def test_p1_values_of_an_unexpected_type_are_sent_unchanged(spec):
     expected = {**spec, "template": {key: value for key, value in spec["template"].items() if key != "metadata"}}
     assert shape == expected
     assert metadata == spec["template"].get("metadata", {"labels": {REVISION_NAME: "web-1"}})
+
+
+@pytest.mark.parametrize("adopted", [False, True], ids=["member", "adopted, so its revision is not known"])
+def test_p12_the_disk_of_a_virtual_machine_restore_stays_in_its_vm(adopted: bool):
+    """The real restore gave the disk another name, also in dataVolumeTemplates. The template changes other fields."""
+    recording = json.loads((RECORDINGS / "pool-vm-restored.json").read_text())
+    spec, restored = recording["pool"]["virtualMachineTemplate"]["spec"], recording["after"]
+    new = deepcopy(spec)
+    new["dataVolumeTemplates"][0]["spec"]["storage"]["resources"]["requests"]["storage"] = "2Gi"
+    new["template"]["spec"]["volumes"][1]["cloudInitNoCloud"]["userData"] = "#cloud-config new"
+    before, after = (template_of(pool("res", spec=each)) for each in (spec, new))
+    old = encode_disks(after, 0) if adopted else encode_shape(before, 0, "res-1")
+    patch = json.loads(VM_RULES.merge(json.dumps(restored).encode(), old, encode_shape(after, 0, "res-2")) or b"")
+    [root, seed] = patch["spec"]["template"]["spec"]["volumes"]
+    assert root == restored["spec"]["template"]["spec"]["volumes"][0]
+    assert root["dataVolume"]["name"].startswith("restore-")
+    assert seed["cloudInitNoCloud"]["userData"] == "#cloud-config new"
+    assert "dataVolumeTemplates" not in patch["spec"]

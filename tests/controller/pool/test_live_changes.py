@@ -9,17 +9,19 @@ import pytest
 from msgspec.structs import replace
 
 from controller.apimachinery.conditions import Condition, find_true
-from controller.kubevirt.annotations import MOST_DISRUPTIVE, REVISION_NAME
+from controller.kubevirt.annotations import MOST_DISRUPTIVE, REVISION_NAME, SCOUTED
 from controller.kubevirt.live_updates import NO_METHOD, RolloutSettings
 from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.members.snapshot import LiveUpdates, Snapshot
 from controller.pool.plan import plan
 from controller.pool.rollout.live import LiveChanges
 from controller.pool.status import next_status
-from controller.runtime.actions import Action, Delete, Patch, Plan, ThreeWayMerge
+from controller.runtime.actions import Delete, Patch, Plan, ThreeWayMerge
+from controller.runtime.members.groups import one_by_one
 from informers.meta import annotations_of
 from tests.builders import NOW, seconds_ago
-from tests.pool_builders import POOLS, pool, revision, snapshot, vm_spec, vmi, vms
+from tests.plans import reasons
+from tests.pool_builders import POOLS, intent_of, pool, revision, snapshot, vm_spec, vmi, vms
 
 Json = dict[str, Any]
 
@@ -107,6 +109,12 @@ class Facts:
         rollout = RolloutSettings(**{"changes": True, "migrates": True, "judges": True, **settings})
         return replace(found, live=LiveUpdates(since, rollout) if live else None)
 
+    def scouted(self, template: Json) -> "Facts":
+        digest = intent_of(pool(spec=template)).template.digest
+        notes = {**annotations_of(self.owner.metadata), SCOUTED: f"{digest} web-0"}
+        self.owner = replace(self.owner, metadata=replace(self.owner.metadata, annotations=notes))
+        return self
+
     def todo(self, **how: Any) -> Plan:
         return plan(self.seen(**how))
 
@@ -114,11 +122,8 @@ class Facts:
 def changes(todo: Plan) -> list[str]:
     """What the plan does to VMs and VMIs, without the order of the VMs."""
     kinds = {ThreeWayMerge: "update", Delete: "restart", Patch: "relabel"}
-
-    def text(action: Action) -> str:
-        return f"{kinds[type(action)]} {action.key.name}"
-
-    return sorted(text(each) for each in todo.actions if type(each) in kinds and each.resource is not POOLS)
+    of_members = [each for each in todo.actions if type(each) in kinds and each.resource is not POOLS]
+    return sorted(f"{kinds[type(each)]} {each.key.name}" for each in of_members)
 
 
 LIVE_CHANGES = {
@@ -211,7 +216,9 @@ def test_p13_a_live_change_without_an_end_stalls_the_pool_and_restarts_nothing(f
     assert (stalled.message or "").startswith("web-0: ")
     assert all(each in (stalled.message or "") for each in said)
     assert changes(plan(late)) == todo
-    assert [each.reason for each in plan(late).notices] == ["RolloutStalled"]
+    assert reasons(plan(late)) == ["RolloutStalled"]
+    restarted = replace(facts.seen(since_s=0), owner=replace(facts.owner, status=next_status(late, ())))
+    assert find_true(next_status(restarted, ()).conditions, "Stalled") == stalled, "the status tells a new process"
 
 
 NO_END: dict[str, tuple[Callable[..., Facts], bool, str]] = {
@@ -262,6 +269,12 @@ def test_p13_a_change_whose_verdict_only_kubevirt_knows_takes_the_turn_of_a_rest
     assert changes(Facts(OTHER_IMAGE, begun=1, maxUnavailable=1).todo()) == ["restart web-0"], "a restart is certain"
 
 
+def capped(**how: Any) -> Facts:
+    """All VMs may be unavailable. KubeVirt's verdict tells if they need a restart for this volume."""
+    return Facts(PLUGGED, cap="live", **how)
+
+
+WAITS = {"migrates": False}
 MIGRATES = Condition(type="MigrationRequired", status="True")
 OPEN_VERDICTS: dict[str, tuple[Facts, dict[str, Any], list[str]]] = {
     "none": (plugged().unseen(0), {}, []),
@@ -270,25 +283,40 @@ OPEN_VERDICTS: dict[str, tuple[Facts, dict[str, Any], list[str]]] = {
     "a migration": (plugged().of_vmi(0, MIGRATES), {}, ["update"]),
     "a migration that waits": (
         plugged().of_vmi(0, Condition(type="MigrationRequired", status="False")),
-        {"migrates": False},
+        WAITS,
         ["update"],
     ),
-    "a migration that nothing starts": (plugged().of_vmi(0, MIGRATES), {"migrates": False}, ["restart web-0"]),
+    "a migration that nothing starts": (plugged().of_vmi(0, MIGRATES), WAITS, ["restart web-0"]),
     "a migration of a VM that cannot migrate": (plugged().of_vmi(0, MIGRATES).immovable(), {}, ["restart web-0"]),
     "a restart since a moment": (plugged().restart_required(0, for_s=1, seen_s=1), {}, []),
     "a restart": (plugged().restart_required(0), {}, ["restart web-0"]),
-    "a restart under the cap": (plugged(cap="live").restart_required(0), {}, []),
+    "a restart under the cap": (plugged(cap="live").restart_required(0), {}, ["update web-0"]),
+    "scout: the first": (capped(), {}, ["update"]),
+    "scout: no verdict": (capped(begun=1).unseen(0), {}, []),
+    "scout: a migration that nothing starts": (capped(begun=1).of_vmi(0, MIGRATES), WAITS, []),
+    "scout: it is live": (capped(begun=1), {}, ["relabel web-0"]),
+    "scout: a restart": (capped(begun=1).restart_required(0), {}, ["update web-0"]),
+    "scout: a restart, noted before a crash": (
+        capped(begun=1).restart_required(0).scouted(PLUGGED),
+        {},
+        ["update web-0"],
+    ),
+    "scout: noted": (capped().scouted(PLUGGED), {}, []),
+    "scout: noted for another template": (capped().scouted(NEW), {}, ["update"]),
+    "scout: another VM needed a restart before": (capped().restart_required(2), {}, ["update"]),
 }
 
 
 @pytest.mark.parametrize(("facts", "how", "expected"), OPEN_VERDICTS.values(), ids=OPEN_VERDICTS)
-def test_p13_the_turn_of_an_open_change_ends_with_kubevirts_verdict(
+def test_p13_p21_an_open_change_ends_with_kubevirts_verdict_and_a_capped_vm_gets_its_spec_back_for_a_restart(
     facts: Facts, how: dict[str, Any], expected: list[str]
 ) -> None:
-    """The pool waits for the verdict about web-0. So under the cap `live`, no other VM gets a spec with a restart."""
+    """The pool waits for the verdict about web-0. With the cap, web-0 is a scout: the others wait for its end."""
     todo = facts.todo(**how)
     assert [each if "web-0" in each else each.split()[0] for each in changes(todo)] == expected
     assert how.get("since_s") is None or todo.requeue_after_s == 1
+    is_capped = MOST_DISRUPTIVE in annotations_of(facts.owner.metadata)
+    assert all(each.is_exact is is_capped for each in todo.actions if isinstance(each, ThreeWayMerge))
 
 
 CAPPED: dict[str, tuple[Facts, list[str]]] = {
@@ -312,8 +340,21 @@ def test_p21_the_cap_live_restarts_no_vm(facts: Facts, expected: list[str]) -> N
         assert stalled.reason == "UpdateHeld"
         cap = annotations_of(facts.owner.metadata)[MOST_DISRUPTIVE]
         assert f"{MOST_DISRUPTIVE}={cap} forbids it" in (status.problem or "")
-        assert "UpdateHeld" in [each.reason for each in todo.notices]
+        assert "UpdateHeld" in reasons(todo)
         assert status.updated_replicas == 0, "the VMs stay outdated"
+
+
+def test_p21_the_verdict_is_noted_before_the_scout_gets_its_spec_back_and_holds_all_vms() -> None:
+    note, back = capped(begun=1).restart_required(0).todo().actions
+    assert isinstance(note, Patch)
+    assert isinstance(back, ThreeWayMerge)
+    digest = intent_of(pool(spec=PLUGGED)).template.digest
+    assert f'"{SCOUTED}":"{digest} web-0"'.encode() in note.body
+    assert (b"web-1" in back.new, b'"more"' in back.old, b'"more"' in back.new) == (True, True, False)
+    held = capped().scouted(PLUGGED).seen()
+    assert "KubeVirt asked for it when web-0 had the change" in (next_status(held, (), plan(held).waits).problem or "")
+    assert len(plan(held).notices) == len(held.members)
+    assert changes(Facts(PLUGGED, cap="restart").scouted(PLUGGED).todo())
 
 
 def test_p13_the_start_of_a_live_change_is_remembered_until_it_ends() -> None:
@@ -331,6 +372,10 @@ def test_p13_the_start_of_a_live_change_is_remembered_until_it_ends() -> None:
     asked, later = Facts(NEW, begun=1).restart_required(0).seen().members, NOW + timedelta(seconds=20)
     assert since(asked, later) == {"uid-web-0": later}, "a restart has a time of its own"
     assert since(asked, later + timedelta(seconds=2)) == {"uid-web-0": later}
+    next_template = {REVISION_NAME: "web-9"}
+    vms_of = [replace(each.vm, metadata=replace(each.metadata, labels=next_template)) for each in asked]
+    restarted = one_by_one(replace(each, vm=vm) for each, vm in zip(asked, vms_of, strict=True))
+    assert since(restarted, later + timedelta(seconds=9))["uid-web-0"] == later + timedelta(seconds=9)
     assert since(Facts(OLD).seen().members, NOW) == {}
     live[0] = False
     assert known.follow(key, members, NOW) is None

@@ -25,6 +25,7 @@ from tests.builders import NOW, seconds_ago
 from tests.controller.pool.test_live_changes import MIGRATES, NEW, OTHER_IMAGE, PLUGGED, Facts, changes, sized
 
 RUNNING, SUCCEEDED, FAILED = "Running", "Succeeded", "Failed"
+MIGRATING = MigrationState()
 
 
 def migration(name: str = "web-0-web-2", phase: str | None = None, *, ago_s: float = 0, **meta: Any) -> Migration:
@@ -56,23 +57,17 @@ def waiting(*ordinals: int, **how: Any) -> Facts:
     return facts
 
 
-def migrating(facts: Facts, ordinal: int) -> Facts:
+def showing(facts: Facts, ordinal: int, **status: Any) -> Facts:
+    """The status of the VMI with this ordinal has these fields."""
     old = facts.vmis[ordinal]
     assert old.status is not None
-    facts.vmis[ordinal] = replace(old, status=replace(old.status, migration_state=MigrationState()))
+    facts.vmis[ordinal] = replace(old, status=replace(old.status, **status))
     return facts
 
 
 def relabelled(facts: Facts, ordinal: int, revision: str = "web-2") -> Facts:
     old = facts.vmis[ordinal].metadata
     facts.vmis[ordinal] = replace(facts.vmis[ordinal], metadata=replace(old, labels={REVISION_NAME: revision}))
-    return facts
-
-
-def scheduling(facts: Facts, ordinal: int) -> Facts:
-    old = facts.vmis[ordinal]
-    assert old.status is not None
-    facts.vmis[ordinal] = replace(old, status=replace(old.status, phase="Scheduling"))
     return facts
 
 
@@ -89,18 +84,18 @@ CASES: dict[str, tuple[Snapshot, list[str]]] = {
     "another template, and nothing has begun": (seen(Facts(NEW)), []),
     "an open change": (seen(Facts(PLUGGED, replicas=8, begun=1).of_vmi(0, MIGRATES)), ["+web-0-web-2"]),
     "a VM that needs a restart": (seen(waiting(0).restart_required(0)), []),
-    "a VM that its user migrates": (seen(migrating(waiting(0), 0)), []),
+    "a VM that its user migrates": (seen(showing(waiting(0), 0, migration_state=MIGRATING)), []),
     "a VM that cannot migrate": (seen(waiting(0).immovable()), []),
     "KubeVirt asks for it after the VMI has its label": (seen(relabelled(waiting(0), 0)), ["+web-0-web-2"]),
     "the same, and the VM cannot migrate": (seen(relabelled(waiting(0).immovable(), 0)), []),
-    "the same, and the VMI does not run": (seen(relabelled(scheduling(waiting(0), 0), 0)), []),
+    "the same, and the VMI does not run": (seen(relabelled(showing(waiting(0), 0, phase="Scheduling"), 0)), []),
     "the same, and the VM is being deleted": (seen(relabelled(leaving(waiting(0), 0), 0)), []),
     "the pool restarts no VM": (seen(waiting(0, updateStrategy={"opportunistic": {}})), ["+web-0-web-2"]),
     "the template is a third one": (seen(relabelled(Facts(OTHER_IMAGE).hot_plug(0), 0, "web-1")), []),
     "KubeVirt starts migrations": (seen(waiting(0), starts=False), []),
     "migrations are not read": (seen(waiting(0), read=False), []),
     "a new one": (seen(waiting(0, 1), migration()), []),
-    "one that runs": (seen(migrating(waiting(0, 1), 0), migration(phase=RUNNING)), []),
+    "one that runs": (seen(showing(waiting(0, 1), 0, migration_state=MIGRATING), migration(phase=RUNNING)), []),
     "one that runs, and nothing else starts": (seen(waiting(0), migration("db-1", RUNNING)), []),
     "one that has succeeded": (seen(Facts(NEW, begun=1), migration(phase=SUCCEEDED)), ["-web-0-web-2"]),
     "the same, and the next VM": (

@@ -44,7 +44,7 @@ def creates_a_vm(request: Request) -> bool:
 
 
 def conditions(simulation: PoolSimulation) -> dict[str, str]:
-    return {each["type"]: each["message"] for each in simulation.pool["status"].get("conditions", [])}
+    return {each["type"]: each.get("message", "") for each in simulation.pool["status"].get("conditions", [])}
 
 
 @pytest.mark.parametrize("error", [refusal(403, "Forbidden", "denied by policy"), WEBHOOK_DOWN])

@@ -13,22 +13,7 @@ from controller.kubevirt.pool_types import PoolStatus
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, VM_REQUESTS, VMIS, VMS
 from controller.kubevirt.vms import BROKEN_STATES
 from controller.pool.status import outcome_notices, transition_notices
-from controller.runtime.actions import (
-    AlreadyThere,
-    Create,
-    Delete,
-    Done,
-    Missing,
-    Patch,
-    Postponed,
-    Rejected,
-    RemoveOwnerReference,
-    Restart,
-    Skipped,
-    ThreeWayMerge,
-    Unknown,
-    Unserved,
-)
+from controller.runtime import actions
 from controller.runtime.reconciler import API_WARNING
 from controller.runtime.status import status_patch
 from informers.errors import Conflict, Forbidden, NotFound, ServerError, TransportError
@@ -39,19 +24,22 @@ from tests.pool_builders import POOLS, pool, vm_spec, vmi, vms
 from tests.pool_scenes import CREATE, KEY, QUOTA, changed_pool, status_of
 from tests.pool_simulation import PoolSimulation
 
-DELETE = Delete(resource=VMS, key=KEY, uid="uid", why="surplus: 4 VMs exist, 3 are wanted")
-MERGE = ThreeWayMerge(
+DELETE = actions.Delete(resource=VMS, key=KEY, uid="uid", why="surplus: 4 VMs exist, 3 are wanted")
+MERGE = actions.ThreeWayMerge(
     resource=VMS, key=KEY, uid="uid", old=b"{}", new=b"{}", why="restart, from revision web-1 to web-2"
 )
-RESTART = Delete(resource=VMIS, key=KEY, uid="uid", why="its template is older than revision web-2")
+OLDER = "its template is older than the pool's template (revision 2)"
+RESTART = actions.Delete(resource=VMIS, key=KEY, uid="uid", why=OLDER)
 _OF_VMI = {"instance": VMIS, "instance_uid": "vmi", "requests": VM_REQUESTS, "subresource": "restart"}
-REQUESTED_RESTART = Restart(resource=VMS, key=KEY, uid="uid", why=RESTART.why, **_OF_VMI)
-RELABEL = Patch(resource=VMIS, key=KEY, body=b"{}", type=PatchType.MERGE, why="")
-REMOVE_FINALIZER = Patch(resource=VMS, key=KEY, body=b"{}", type=PatchType.JSON, why="")
-NOTE = Patch(resource=POOLS, key=KEY, body=b"{}", type=PatchType.MERGE, why="", is_note=True)
-REMOVE_OWNER = RemoveOwnerReference(resource=DATA_VOLUMES, key=KEY, owner_uid="uid", why="")
-CREATE_REVISION = Create(resource=CONTROLLER_REVISIONS, key=KEY, body=b"{}", owner_uid="uid-of-the-pool", why="")
-DELETE_REVISION = Delete(resource=CONTROLLER_REVISIONS, key=KEY, uid="uid", why="")
+REQUESTED_RESTART = actions.Restart(resource=VMS, key=KEY, uid="uid", why=RESTART.why, **_OF_VMI)
+RELABEL = actions.Patch(resource=VMIS, key=KEY, body=b"{}", type=PatchType.MERGE, why="")
+REMOVE_FINALIZER = actions.Patch(resource=VMS, key=KEY, body=b"{}", type=PatchType.JSON, why="")
+NOTE = actions.Patch(resource=POOLS, key=KEY, body=b"{}", type=PatchType.MERGE, why="", is_note=True)
+REMOVE_OWNER = actions.RemoveOwnerReference(resource=DATA_VOLUMES, key=KEY, owner_uid="uid", why="")
+CREATE_REVISION = actions.Create(
+    resource=CONTROLLER_REVISIONS, key=KEY, body=b"{}", owner_uid="uid-of-the-pool", why=""
+)
+DELETE_REVISION = actions.Delete(resource=CONTROLLER_REVISIONS, key=KEY, uid="uid", why="")
 LOST = TransportError("connection reset", sent=True)
 WEBHOOK = ServerError("failed calling webhook", code=500)
 FAILURE = {
@@ -110,53 +98,58 @@ def test_p1_the_status_of_an_invalid_pool_keeps_selector_and_revisions():
 
 
 def test_p17_the_paused_condition_gets_a_date_and_keeps_it_until_a_resume():
-    (paused,) = status_of(pool(paused=True)).conditions
+    paused, *others = status_of(pool(paused=True)).conditions
     assert paused == replace(condition(PAUSED), last_probe_time=NOW, last_transition_time=NOW)
-    assert status_of(pool(paused=True, status={"conditions": [PAUSED]})).conditions == (condition(PAUSED),)
-    assert status_of(pool(replicas=0, status={"conditions": [PAUSED]})).conditions is None
+    assert [(each.type, each.status, each.reason) for each in others] == [
+        ("Available", "False", "MinimumReplicasUnavailable"),
+        ("Progressing", "Unknown", "Paused"),
+    ]
+    assert status_of(pool(paused=True, status={"conditions": [PAUSED]})).conditions[0] == condition(PAUSED)
+    left = status_of(pool(replicas=0, status={"conditions": [PAUSED]})).conditions
+    assert [each.type for each in left] == ["Available", "Progressing"]
 
 
 def test_p17_foreign_conditions_stay_and_the_controller_sets_two_types():
     owner = pool(paused=True, status={"conditions": [FOREIGN, FAILURE]})
-    conditions = status_of(owner, outcomes=[Rejected(CREATE, QUOTA)]).conditions
+    conditions = status_of(owner, outcomes=[actions.Rejected(CREATE, QUOTA)]).conditions
     assert conditions[0] == condition(FOREIGN)
-    assert [each.type for each in conditions[1:]] == ["ReplicaFailure", "ReplicaPaused"]
+    assert [each.type for each in conditions[1:]] == ["ReplicaFailure", "ReplicaPaused", "Available", "Progressing"]
 
 
 ABSENT = NotFound("the server could not find the requested resource", code=404)
 OUT, IN, UPDATE = "during scale out", "during scale in", "FailedUpdate"
 REASONS = [
-    ([Done(CREATE), Rejected(CREATE, QUOTA), Skipped(CREATE)], "FailedScaleOut", OUT),
-    ([Unknown(CREATE, WEBHOOK)], "FailedScaleOut", OUT),
-    ([Rejected(CREATE_REVISION, QUOTA), Skipped(CREATE)], "FailedScaleOut", OUT),
-    ([Rejected(DELETE, QUOTA)], "FailedScaleIn", IN),
-    ([Rejected(DELETE, QUOTA), Rejected(CREATE, WEBHOOK)], "FailedScaleIn", IN),
-    ([Rejected(REMOVE_OWNER, QUOTA), Skipped(REMOVE_FINALIZER)], "FailedScaleIn", IN),
-    ([Rejected(MERGE, QUOTA)], UPDATE, "during VM update"),
-    ([Rejected(CREATE_REVISION, QUOTA), Skipped(MERGE)], UPDATE, "during VM update"),
-    ([Rejected(RESTART, QUOTA)], UPDATE, "during VMI update"),
-    ([Rejected(RELABEL, QUOTA)], UPDATE, "during VMI update"),
-    ([Unserved(REQUESTED_RESTART, ABSENT)], UPDATE, "during VMI update"),
-    ([Rejected(DELETE_REVISION, QUOTA)], "FailedRevisionPruning", "while pruning vmpool revisions"),
+    ([actions.Done(CREATE), actions.Rejected(CREATE, QUOTA), actions.Skipped(CREATE)], "FailedScaleOut", OUT),
+    ([actions.Unknown(CREATE, WEBHOOK)], "FailedScaleOut", OUT),
+    ([actions.Rejected(CREATE_REVISION, QUOTA), actions.Skipped(CREATE)], "FailedScaleOut", OUT),
+    ([actions.Rejected(DELETE, QUOTA)], "FailedScaleIn", IN),
+    ([actions.Rejected(DELETE, QUOTA), actions.Rejected(CREATE, WEBHOOK)], "FailedScaleIn", IN),
+    ([actions.Rejected(REMOVE_OWNER, QUOTA), actions.Skipped(REMOVE_FINALIZER)], "FailedScaleIn", IN),
+    ([actions.Rejected(MERGE, QUOTA)], UPDATE, "during VM update"),
+    ([actions.Rejected(CREATE_REVISION, QUOTA), actions.Skipped(MERGE)], UPDATE, "during VM update"),
+    ([actions.Rejected(RESTART, QUOTA)], UPDATE, "during VMI update"),
+    ([actions.Rejected(RELABEL, QUOTA)], UPDATE, "during VMI update"),
+    ([actions.Unserved(REQUESTED_RESTART, ABSENT)], UPDATE, "during VMI update"),
+    ([actions.Rejected(DELETE_REVISION, QUOTA)], "FailedRevisionPruning", "while pruning vmpool revisions"),
 ]
 
 
 @pytest.mark.parametrize(("outcomes", "reason", "doing"), REASONS)
 def test_p17_a_failed_write_sets_the_condition_with_reason_and_message(outcomes, reason, doing):
     failure = failure_of(outcomes)
-    failed = next(each for each in outcomes if isinstance(each, Rejected | Unknown | Unserved))
+    failed = next(each for each in outcomes if isinstance(each, actions.Rejected | actions.Unknown | actions.Unserved))
     assert (failure.reason, failure.message, failure.status) == (reason, f"error {doing}: {failed.message}", "True")
     assert failure.last_transition_time == failure.last_probe_time == NOW
 
 
 def test_p17_a_repeated_failure_keeps_its_date_and_gets_the_new_message():
-    failure = failure_of([Rejected(CREATE, Forbidden("exceeded quota: 4 of 4", code=403))], before=FAILURE)
+    failure = failure_of([actions.Rejected(CREATE, Forbidden("exceeded quota: 4 of 4", code=403))], before=FAILURE)
     assert failure == replace(condition(FAILURE), message="error during scale out: exceeded quota: 4 of 4")
 
 
 SUCCESSFUL = {
-    "all done": [Done(CREATE), AlreadyThere(CREATE), Done(DELETE), Done(MERGE)],
-    "the object is gone already": [Missing(DELETE), Missing(REMOVE_FINALIZER)],
+    "all done": [actions.Done(CREATE), actions.AlreadyThere(CREATE), actions.Done(DELETE), actions.Done(MERGE)],
+    "the object is gone already": [actions.Missing(DELETE), actions.Missing(REMOVE_FINALIZER)],
     "no writes": [],
 }
 
@@ -171,10 +164,11 @@ WITHOUT_SUCCESS = {
     "paused": ([], {"paused": True}),
     "being deleted": ([], {"deleting": True}),
     "invalid": ([], {"selector": {}}),
-    "skipped": ([Done(CREATE), Skipped(CREATE)], {}),
-    "postponed": ([Postponed(CREATE, "a disk")], {}),
-    "a lost connection": ([Unknown(CREATE, LOST)], {}),
-    "a user changed the VM before its delete": ([Rejected(DELETE, Conflict("changed", code=409))], {}),
+    "skipped": ([actions.Done(CREATE), actions.Skipped(CREATE)], {}),
+    "postponed": ([actions.Postponed(CREATE, "a disk")], {}),
+    "a lost connection": ([actions.Unknown(CREATE, LOST)], {}),
+    "a user changed the VM before its delete": ([actions.Rejected(DELETE, Conflict("changed", code=409))], {}),
+    "a user paused the pool before a patch": ([actions.Rejected(NOTE, Conflict("changed", code=409))], {}),
 }
 
 
@@ -225,7 +219,7 @@ def test_the_printable_status(fields, machines, expected):
     if expected == "Healing" and not members:
         members = list(vms(owner, 1, 2))
     assert status_of(owner, *members).printable_status == expected
-    assert status_of(pool(), outcomes=[Rejected(CREATE, QUOTA)]).printable_status == "Degraded"
+    assert status_of(pool(), outcomes=[actions.Rejected(CREATE, QUOTA)]).printable_status == "Degraded"
 
 
 def test_a_warning_of_the_api_server_about_new_vms_is_one_event(monkeypatch: pytest.MonkeyPatch):
@@ -257,26 +251,34 @@ def test_p17_a_change_of_any_field_is_written(field):
 
 NAME = "default/vm-pool-cirros-0"
 EVENTS = [
-    (Done(CREATE), "SuccessfulCreate", f"Created VM {NAME}"),
-    (AlreadyThere(CREATE), "SuccessfulCreate", f"Created VM {NAME}"),
-    (Done(DELETE), "SuccessfulDelete", f"Deleted VM {NAME}: surplus: 4 VMs exist, 3 are wanted"),
-    (Done(MERGE), "SuccessfulUpdate", f"Updated VM {NAME}: restart, from revision web-1 to web-2"),
-    (Done(RESTART), "SuccessfulDelete", f"Deleted VMI {NAME}: its template is older than revision web-2"),
-    (Done(REQUESTED_RESTART), "SuccessfulUpdate", f"Restarted VM {NAME}: its template is older than revision web-2"),
-    (Rejected(CREATE, QUOTA), "FailedCreate", f"Error creating VM {NAME}: exceeded quota: 3 of 3"),
-    (Rejected(DELETE, QUOTA), "FailedDelete", f"Error deleting VM {NAME}: exceeded quota: 3 of 3"),
-    (Rejected(MERGE, QUOTA), "FailedUpdate", f"Error updating VM {NAME}: exceeded quota: 3 of 3"),
-    (Rejected(RELABEL, QUOTA), "FailedUpdate", f"Error updating VMI {NAME}: exceeded quota: 3 of 3"),
-    (Rejected(REQUESTED_RESTART, QUOTA), "FailedUpdate", f"Error restarting VM {NAME}: exceeded quota: 3 of 3"),
-    (Unknown(CREATE, WEBHOOK), "FailedCreate", f"Error creating VM {NAME}: failed calling webhook"),
+    (actions.Done(CREATE), "SuccessfulCreate", f"Created VM {NAME}"),
+    (actions.AlreadyThere(CREATE), "SuccessfulCreate", f"Created VM {NAME}"),
+    (actions.Done(DELETE), "SuccessfulDelete", f"Deleted VM {NAME}: surplus: 4 VMs exist, 3 are wanted"),
+    (actions.Done(MERGE), "SuccessfulUpdate", f"Updated VM {NAME}: restart, from revision web-1 to web-2"),
+    (
+        actions.Done(RESTART),
+        "SuccessfulDelete",
+        f"Deleted VMI {NAME}: its template is older than the pool's template (revision 2)",
+    ),
+    (
+        actions.Done(REQUESTED_RESTART),
+        "SuccessfulUpdate",
+        f"Restarted VM {NAME}: its template is older than the pool's template (revision 2)",
+    ),
+    (actions.Rejected(CREATE, QUOTA), "FailedCreate", f"Error creating VM {NAME}: exceeded quota: 3 of 3"),
+    (actions.Rejected(DELETE, QUOTA), "FailedDelete", f"Error deleting VM {NAME}: exceeded quota: 3 of 3"),
+    (actions.Rejected(MERGE, QUOTA), "FailedUpdate", f"Error updating VM {NAME}: exceeded quota: 3 of 3"),
+    (actions.Rejected(RELABEL, QUOTA), "FailedUpdate", f"Error updating VMI {NAME}: exceeded quota: 3 of 3"),
+    (actions.Rejected(REQUESTED_RESTART, QUOTA), "FailedUpdate", f"Error restarting VM {NAME}: exceeded quota: 3 of 3"),
+    (actions.Unknown(CREATE, WEBHOOK), "FailedCreate", f"Error creating VM {NAME}: failed calling webhook"),
 ]
 UNTOLD = (REMOVE_FINALIZER, RELABEL, CREATE_REVISION, DELETE_REVISION, REMOVE_OWNER, NOTE)
 WITHOUT_EVENT = (
-    Unknown(CREATE, LOST),
-    Missing(DELETE),
-    Skipped(CREATE),
-    Postponed(CREATE, "a disk"),
-    *map(Done, UNTOLD),
+    actions.Unknown(CREATE, LOST),
+    actions.Missing(DELETE),
+    actions.Skipped(CREATE),
+    actions.Postponed(CREATE, "a disk"),
+    *map(actions.Done, UNTOLD),
 )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from controller.apimachinery.conditions import time_text
 from controller.kubevirt.annotations import (
     BUSY_UNTIL,
     MAX_UNHEALTHY,
@@ -26,11 +27,13 @@ from controller.kubevirt.annotations import (
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.pool.plan import plan
 from controller.pool.status import next_status
+from controller.pool.substitutes import WAITS_FOR_POD
 from controller.runtime.actions import Create, Patch, Plan
-from tests.builders import NOW
+from tests.builders import NOW, seconds_ago
+from tests.plans import reasons
 from tests.pool_builders import POOLS, intent_of, pool, revision, snapshot, vm, vm_spec, vmi
 from tests.pool_replay import Replay, moments
-from tests.pool_scenes import deleted, during_update, limited_pool, merged, new_vms, old_vms, reasons
+from tests.pool_scenes import deleted, during_update, limited_pool, merged, new_vms, old_vms
 
 ASKED = {ROLLBACK: "stalled", PROGRESS_DEADLINE: "300"}
 LATE_S, IN_TIME_S = 400, 200
@@ -341,7 +344,9 @@ def test_p28_a_pool_whose_lost_vms_have_substitutes_is_as_its_spec_asks_and_name
     owner = pool(annotations=AFTER)
     sign = {**SILENT, "ready_for_s": 4000 if len(ordinals) == 4 else 400}
     status = next_status(seen(owner, {1: sign}, *ordinals, marked={3: MARK}), ())
-    assert (status.printable_status, status.problem) == (word, "web-1: NodeLost, its node node-1 does not answer")
+    since = time_text(seconds_ago(sign["ready_for_s"]))
+    told = f"web-1: NodeLost, its node node-1 does not answer since {since}; {WAITS_FOR_POD}"
+    assert (status.printable_status, status.problem) == (word, told)
     assert (status.replicas, status.ready_replicas) == (len(ordinals), len(ordinals) - 1)
     assert any(each.type == "Stalled" for each in status.conditions or ()) is stalled
 

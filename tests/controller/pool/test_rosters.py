@@ -3,7 +3,7 @@
 import json
 import sys
 import tracemalloc
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from datetime import timedelta
 from itertools import count, islice
 from typing import Any
@@ -29,7 +29,6 @@ from controller.pool.status import next_status
 from controller.replicaset import plan as set_plan
 from controller.replicaset import status as set_status
 from controller.runtime.actions import Create
-from controller.runtime.members import rosters
 from controller.runtime.members.groups import grouped
 from informers.meta import ObjectKey, ObjectMeta
 from informers.store import Store
@@ -47,13 +46,7 @@ NOTED = pool("one", uid="uid-1", annotations={UNREADY: json.dumps({each: ["uid-0
 OWNER_WITH_NOTES = st.sampled_from([*OWNERS, OWNERS[0], NOTED, NOTED])
 
 
-@pytest.fixture(autouse=True, scope="module")
-def small_rosters() -> Iterator[None]:
-    """Pools with two VMs have a roster, and slices have two members."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rosters, "SMALL", 2)
-        patch.setattr(rosters, "SLICE", 2)
-        yield
+pytestmark = pytest.mark.usefixtures("small_rosters")
 
 
 def contents(found: Machines) -> object:
@@ -263,14 +256,16 @@ def test_r4_plan_and_status_of_a_set_agree_on_the_wanted_vmis() -> None:
 
 @given(
     st.dictionaries(st.integers(0, 30), st.booleans(), max_size=12),
+    st.sets(st.integers(0, 30), max_size=8),
     st.integers(0, 25),
     st.integers(0, 99),
 )
 def test_p14_a_percentage_of_missing_and_present_ordinals_needs_no_list_of_them(
-    present: dict[int, bool], missing: int, percent: int
+    present: dict[int, bool], others: set[int], missing: int, percent: int
 ) -> None:
     outdated = sorted(each for each, is_outdated in present.items() if is_outdated)
-    free = [*islice((each for each in count() if each not in present), missing)]
+    beside = sorted(others - present.keys())
+    free = [*islice((each for each in count() if each not in present and each not in beside), missing)]
     step = PartitionStep(percent, is_percent=True)
     of_all = step.partition_of(sorted((*present, *free)), sorted((*outdated, *free)))
-    assert step.partition_of(sorted(present), outdated, missing) == of_all
+    assert step.partition_of(sorted(present), outdated, missing, beside) == of_all

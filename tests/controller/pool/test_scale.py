@@ -9,7 +9,7 @@ from controller.pool.plan import plan
 from controller.pool.spec.policies import Selection, Sort
 from controller.runtime.actions import Confirm, Create, Delete
 from tests.fakes.virtual_time import run
-from tests.pool_builders import LABELS, intent_of, pool, snapshot, vm, vm_spec, vms
+from tests.pool_builders import LABELS, intent_of, pool, snapshot, vm, vm_spec, vmi, vms
 from tests.pool_simulation import PoolSimulation
 
 SPARE = {"selectors": {"labelSelector": {"matchLabels": {"tier": "spare"}}}, "sortPolicy": "AscendingOrder"}
@@ -192,6 +192,28 @@ def test_p8_without_a_policy_readiness_outweighs_the_cost_and_with_a_policy_only
     machines = three(ready=[True, True, False], annotations=[{DELETION_COST: "-5"}, None, {DELETION_COST: "9"}])
     assert order(machines) == ["web-2", "web-0", "web-1"]
     assert order(machines, sort=Sort.ASCENDING) == ["web-0", "web-1", "web-2"]
+
+
+def test_p8_without_a_policy_equal_vms_on_the_most_crowded_node_leave_first():
+    """A protected VM counts on its node. A VM without a node comes after those with one."""
+    nodes = ["a", "b", "b", "c", "c", "c", "d", "d"]
+    machines = [
+        *vms(OWNER, *range(6)),
+        vm("web-6", owner=OWNER, annotations={PROTECT: "true"}),
+        vm("web-7", owner=OWNER, annotations={DELETION_COST: "9"}),
+        vm("web-8", owner=OWNER),
+    ]
+    running = [vmi(each, node=node) for each, node in zip(machines, nodes, strict=False)]
+    seen = snapshot(OWNER, machines, vmis=running)
+    ranked = choose_for_removal(seen, Selection(), seen.members).ranked
+    node_of = {each.metadata.name: each.status.node_name for each in running}
+    left = [node_of.get(each.metadata.name, "") for each in ranked]
+    assert left[0] == "c"
+    assert sorted(left[1:3]) == ["b", "c"], "c and b have two each"
+    assert sorted(left[3:6]) == ["a", "b", "c"]
+    assert left[6:] == ["", "d"], "the cost outweighs the node"
+    of_oldest = choose_for_removal(seen, Selection(Sort.ASCENDING), seen.members).ranked
+    assert [each.metadata.name for each in of_oldest[:3]] == ["web-0", "web-1", "web-2"]
 
 
 def test_the_random_order_is_the_same_for_a_retry_and_another_for_a_new_generation():

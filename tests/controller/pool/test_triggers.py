@@ -91,10 +91,13 @@ SERVES = {"app": "web", names.IN_SERVICE: "true"}
 
 
 def with_condition(type_: str, status: str) -> VirtualMachineInstance:
-    made = vmi(VM)
-    assert made.status is not None
-    conditions = (*(made.status.conditions or ()), Condition(type=type_, status=status))
-    return replace(made, status=replace(made.status, conditions=conditions))
+    return vmi(VM, conditions=[Condition(type=type_, status=status)])
+
+
+def obstructed(message: str) -> VirtualMachineInstance:
+    """The VMI of the VM, which cannot start."""
+    condition = Condition(type="Synchronized", status="False", reason="ImagePullBackOff", message=message)
+    return vmi(VM, phase="Scheduling", ready=False, conditions=[condition])
 
 
 VMI_CHANGES = {
@@ -117,6 +120,8 @@ VMI_CHANGES = {
         Updated(with_condition("MigrationRequired", "False"), with_condition("MigrationRequired", "True")),
         SOON,
     ),
+    "it cannot start": (Updated(vmi(VM, phase="Scheduling", ready=False), obstructed("try 1")), SOON),
+    "it still cannot start": (Updated(obstructed("try 1"), obstructed("try 2")), NEVER),
     "it cannot migrate any more": (Updated(vmi(VM), with_condition("LiveMigratable", "False")), SOON),
     "its migration ends": (Updated(vmi(VM, migrating=True), vmi(VM)), SOON),
     "it leaves its Services": (

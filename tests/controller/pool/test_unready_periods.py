@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.apimachinery.conditions import Condition
 from controller.kubevirt.annotations import UNREADY
 from controller.kubevirt.vms import unready_since
 from controller.pool.healing.downtime_note import plan_unready_note
@@ -52,8 +53,10 @@ def health_of(seen):
     return status.printable_status, status.problem
 
 
+LOOP = ("Degraded", "web-0: CrashLoopBackOff, its guest ends soon after it starts")
 UNREADY_VM = {"ready": False}
 STOPPED = {"ready": False, "spec": vm_spec(run_strategy="Halted")}
+UPDATED = {"revision": "web-2", "running": {"deleting": True, "phase": "Succeeded", "revision": "web-1"}}
 CRASHES = {"running": {"deleting": True, "phase": "Failed"}}
 
 HISTORIES = {
@@ -65,6 +68,7 @@ HISTORIES = {
     "stopped by its user": [(0, UNREADY_VM, 0), (10, STOPPED, None), (100, UNREADY_VM, 0)],
     "terminating": [(0, UNREADY_VM, 0), (10, {"ready": False, "deleting": True}, None)],
     "a restart of a ready VM": [(0, UNREADY_VM, 0), (20, {}, None), (25, {"running": {"deleting": True}}, 0)],
+    "an update that restarts a ready VM": [(0, UNREADY_VM, 0), (20, {}, None), (25, UPDATED, 0)],
     "a guest that ends while its VMI is deleted": [(0, UNREADY_VM, 0), (20, {}, None), (25, CRASHES, 25)],
     "a finished VMI with a ready condition": [(0, {"running": {"phase": "Failed"}}, 0)],
 }
@@ -110,17 +114,34 @@ def test_p29_the_time_of_a_new_template_begins_when_the_vmi_of_the_old_one_is_go
 
 def test_p14_a_vm_that_crashed_is_available_after_thirty_seconds():
     history = History()
-    for seconds, ready in ((0, False), (10, True), (12, False), (15, True)):
-        history.see(seconds, ready=ready)
+    for seconds, seen in ((0, UNREADY_VM), (10, {}), (12, {**UNREADY_VM, **CRASHES}), (15, {})):
+        history.see(seconds, **seen)
     for seconds, unavailable in ((44, 1), (45, 0)):
         history.see(seconds, running={"ready_for_s": -15})
         found = outage_of(one_by_one([history.machine]), history.seen.now)
         assert found.number == unavailable
         assert found.ends_at == (NOW + timedelta(seconds=45) if unavailable else None)
+        assert health_of(history.seen)[1] == (LOOP[1] if unavailable else None), "one state between two crashes"
+
+
+ALIVE = {
+    "it starts for the first time": (),
+    "its readiness probe fails": ({},),
+    "its node does not answer": ({"running": {"reason": None}},),
+    "it has an I/O error": ({"running": {"conditions": [Condition(type="Paused", status="True")]}},),
+}
+
+
+@pytest.mark.parametrize("signs", ALIVE.values(), ids=ALIVE)
+def test_p14_a_vm_whose_guest_has_not_ended_is_in_no_crash_loop(signs):
     history = History()
     history.see(0, ready=False)
     history.see(10)
-    assert outage_of(one_by_one([history.machine]), history.seen.now).number == 0, "it started for the first time"
+    for sign in signs:
+        history.see(12, ready=False, **sign)
+        assert "CrashLoopBackOff" not in health_of(history.seen)[1]
+        history.see(15)
+    assert outage_of(one_by_one([history.machine]), history.seen.now).number == 0
 
 
 def test_p14_a_recreated_vm_of_the_same_template_continues_the_time_of_the_rollout():
@@ -194,7 +215,7 @@ def test_p15_a_period_of_thirty_seconds_that_the_objects_do_not_show_is_noted():
     assert (early.actions, early.requeue_after_s) == ((), 1)
     assert note_plan(owner, (*down, *up), periods(down, 30), ready_for_s=30) == Plan(), "its conditions show it"
     todo = note_plan(owner, (*down, *up), periods(down, 30))
-    assert written(todo) == {"0": ["uid-web-0", at(30), "web-1", False, None]}
+    assert written(todo) == {"0": ["uid-web-0", at(30), "web-1", 0, None, None]}
     [patch] = todo.actions
     assert isinstance(patch, Patch)
     assert (patch.resource, patch.key, patch.type, patch.is_note) == (POOLS, owner.metadata.key, PatchType.MERGE, True)
@@ -217,12 +238,29 @@ def test_p15_a_crash_loop_is_noted_and_the_next_leader_and_the_plugin_know_it():
     owner = annotated(owner, UNREADY, written(plan_unready_note(situation_of(history.seen))))
     later, restarted = History(owner), {"age_s": -600, **RUNS}
     assert later.see(600, ready=False, running=restarted) == 600
-    assert later.machine.downtime.crashes
-    assert health_of(later.seen) == ("Degraded", "web-0: CrashLoopBackOff")
+    assert later.machine.downtime.crashes == 1
+    assert health_of(later.seen) == LOOP
     assert plan_unready_note(situation_of(later.seen)) == Plan()
     later.see(640)
     later.see(670, running={"ready_for_s": -640})
     assert written(plan_unready_note(situation_of(later.seen))) is None, "it has been ready for 30 seconds"
+
+
+def test_p15_each_end_of_a_guest_counts_once_and_the_count_is_noted_once_a_minute():
+    """Each guest ends 10 s after the start of its VMI. Its VMI is seen twice after the end."""
+    owner, history, written_at = pool(), History(), []
+    for start in range(0, 120, 20):
+        ended = {"age_s": -start, "phase": "Failed", "entered_s": {"Running": -start - 5}}
+        for seconds in (start + 10, start + 12):
+            history.see(seconds, ready=False, owner=owner, running=ended)
+            assert history.machine.downtime.crashes == start / 20 + 1
+            if (todo := plan_unready_note(situation_of(history.seen))).actions:
+                owner, _ = annotated(owner, UNREADY, written(todo)), written_at.append(seconds)
+    assert written_at == [10, 70]
+    next_leader = History(owner)
+    for seconds in (110, 112):
+        next_leader.see(seconds, ready=False, running=ended)
+        assert next_leader.machine.downtime.crashes == 5, "4 are noted, and the last VMI shows one more"
 
 
 def test_p15_the_objects_show_since_when_a_new_vm_is_not_ready():

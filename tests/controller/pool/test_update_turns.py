@@ -80,6 +80,16 @@ def test_p14_a_vm_that_crashes_keeps_its_template_while_the_new_template_does_no
     assert lost.actions == ()
 
 
+def test_p14_a_vm_that_is_not_ready_gets_the_template_if_those_with_the_template_wait_for_it():
+    owner = limited_pool(1, replicas=3)
+    down, waiting = old_vms(owner, 0, ready=False), new_vms(owner, 1, 2)
+    running = [vmi(down[0], ready=False), *(vmi(each, revision="web-1") for each in waiting)]
+    todo = plan(during_update(owner, (*down, *waiting), vmis=running))
+    assert (merged(todo), restarted(todo)) == (["web-0"], [])
+    ready = plan(during_update(owner, (*old_vms(owner, 0), *waiting), vmis=[vmi(old_vms(owner, 0)[0]), *running[1:]]))
+    assert (merged(ready), len(restarted(ready))) == ([], 1)
+
+
 def test_p13_a_ready_vm_that_needs_new_disks_is_deleted_in_its_turn_and_its_spec_is_not_changed():
     before = pool(spec=vm_spec(image="v1", disks=["data"]))
     owner = limited_pool(spec=vm_spec(image="v1", disks=["other"]))

@@ -146,6 +146,15 @@ def test_p14_if_no_vm_is_left_below_the_partition_a_new_vm_gets_the_noted_revisi
     assert plan(during_update(owner, machines)).actions == ()
 
 
+@pytest.mark.parametrize("mark", [{names.CLAIMED_BY: "job"}, {names.STANDBY_STATE: "resting"}])
+def test_p14_a_new_vm_of_a_step_gets_the_earlier_revision_although_others_have_the_low_ordinals(mark):
+    notes = {names.PARTITION: "50%:60s,0", names.STANDBY: "1"}
+    owner = updated_pool(replicas=3, annotations=notes, status={"currentRevision": "web-1"})
+    beside = vms(owner, 2, annotations=mark, revision="web-1", spec=vm_spec(run_strategy="Halted"))
+    machines = (*vms(owner, 0), *new_vms(owner, 1), *beside)
+    assert created(plan(during_update(owner, machines)))["web-3"] == ("web-1", "v1")
+
+
 HEALING = {"startUpFailureThreshold": 1}
 
 
@@ -179,7 +188,7 @@ BESIDE = {
     "a VM that is not ready takes a turn": ({}, {"ready": False}, {"most": 2}, ["web-1"], None),
     "a VM without a VMI takes a turn": ({}, None, {}, [], None),
     "a VM with a terminating VMI takes a turn": ({}, {"revision": "web-1", "deleting": True}, {}, [], 30),
-    "a terminating VM with a ready VMI takes a turn": (LEAVING, {}, {}, [], 599),
+    "a terminating VM with a ready VMI takes a turn": (LEAVING, {}, {}, [], 59),
     "a VM that its user stopped takes no turn": (STOPPED, None, {}, ["web-1"], None),
     "a VM takes a turn before minReadySeconds": ({}, {"ready_for_s": 20}, MIN_READY_60, [], 40),
     "a VM takes no turn after minReadySeconds": ({}, {"ready_for_s": 60}, MIN_READY_60, ["web-1"], None),
@@ -233,7 +242,8 @@ def test_p14_a_stalled_rollout_gives_one_event_at_its_deadline():
         return plan(during_update(noted(owner, machines[0], seconds), machines, vmis=running))
 
     assert after(50).notices == ()
-    assert after(50).requeue_after_s == pytest.approx(70)
+    assert after(50).requeue_after_s == pytest.approx(10), "then the status names the VM"
+    assert after(70).requeue_after_s == pytest.approx(50)
     [notice] = after(121).notices
     assert notice.reason == "RolloutStalled"
     assert "web-0" in notice.message
@@ -302,6 +312,15 @@ def test_p14_the_next_step_is_noted_when_the_vms_of_the_step_are_ready_and_begin
     [note] = todo.actions
     assert step_of(stepped(), 2)[names.PARTITION_STEP].encode() in note.body
     assert merged(plan(seen_in(stepped(**step_of(stepped(), 2)), range(3, 4)))) == ["web-2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("50%:10m,0", "step 1 of 2 updates the ordinals from 7 on;"), ("100%:10m,0", "step 1 of 2 updates no VM;")],
+)
+def test_p14_the_text_of_a_step_names_ordinals_that_exist(text: str, says: str):
+    owner = stepped(text)
+    assert says in plan(during_update(owner, old_vms(owner, 0, 3, 7, 9))).held
 
 
 def test_p14_a_pause_ends_when_all_vms_of_the_step_have_been_ready_for_its_time():

@@ -34,6 +34,7 @@ def test_the_list_has_the_needed_permissions_and_no_others():
         *(("", "persistentvolumeclaims", "", verb) for verb in ("get", "list", "patch")),
         *(("cdi.kubevirt.io", "datavolumes", "", verb) for verb in ("get", "list", "patch")),
         ("subresources.kubevirt.io", "virtualmachines", "restart", "update"),
+        *(("subresources.kubevirt.io", "virtualmachineinstances", each, "update") for each in ("pause", "unpause")),
         *(("", "events", "", verb) for verb in ("create", "patch")),
         *((*lease, verb) for verb in ("create", "get", "patch")),
     }
@@ -87,6 +88,18 @@ def test_observe_needs_permission_to_read_the_cached_resources_only():
     needed = permissions_needed(Config(observe=True))
     assert {permission.verb for permission in needed} == {"list", "watch"}
     assert len({permission.resource for permission in needed}) == 5
+
+
+@pytest.mark.parametrize(
+    ("flag", "resource", "writes"),
+    [
+        ("disruption_budgets", "poddisruptionbudgets", ["get", "list", "watch", "create", "patch", "delete"]),
+        ("migrations", "virtualmachineinstancemigrations", ["get", "list", "watch", "create", "delete"]),
+    ],
+)
+def test_only_with_its_flag_may_the_controller_write_a_kind(flag: str, resource: str, writes: list[str]):
+    for flags, verbs in (({}, []), ({flag: True}, writes), ({flag: True, "observe": True}, ["list", "watch"])):
+        assert [each.verb for each in permissions_needed(Config(**flags)) if each.resource == resource] == verbs
 
 
 REVIEWS = {

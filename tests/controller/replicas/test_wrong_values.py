@@ -257,7 +257,7 @@ def test_p23_an_event_and_the_status_of_a_set_name_its_wrong_annotations_and_tho
         'VMI web-1 and 1 more: annotation vmherd.dev/protect is "no": it must be "true" or "false", so it is protected',
     ]
     status = set_status(seen, ())
-    assert status.problem == f"{unknown} (and 1 more wrong annotations)"
+    assert status.problem == f"{unknown} (and 1 more wrong annotation)"
     assert status.printable_status == ("Paused" if paused else "Running")
     assert events(plan_set(set_with({}, {}))) == []
     assert set_status(set_with({}, {}), ()).problem is None

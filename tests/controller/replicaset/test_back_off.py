@@ -5,12 +5,12 @@ from datetime import timedelta
 import pytest
 
 from controller.kubevirt.annotations import EARLY_FAILURES, PROTECT, TEMPLATE_HASH
-from controller.kubevirt.resources import VMIS
 from controller.replicaset.back_off import MAX_EVIDENCE, Trial, annotation_of, delay_after, trial_of
 from controller.replicaset.plan import plan
 from controller.replicaset.status import next_status
-from controller.runtime.actions import Create, Delete
+from controller.runtime.actions import Create
 from tests.builders import LABELS, replicaset, seconds_ago, snapshot, vmi
+from tests.plans import deleted, histories
 from tests.strategies import template_of
 
 TEMPLATE = template_of(replicaset())
@@ -37,15 +37,6 @@ def planned(*vmis, replicas=1, **changes):
 
 def created(todo) -> int:
     return sum(isinstance(action, Create) for action in todo.actions)
-
-
-def deleted(todo) -> list[str]:
-    return [action.key.name for action in todo.actions if isinstance(action, Delete)]
-
-
-def histories(todo) -> list[int]:
-    """The number of consecutive failures before each VMI that the plan creates."""
-    return [trial_of(VMIS.decode(action.body)).failures for action in todo.actions if isinstance(action, Create)]
 
 
 def condition(*vmis, replicas=1, **changes):

@@ -4,9 +4,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller.apimachinery.conditions import Condition, find_true
+from controller.apimachinery.conditions import Condition, find_true, time_text
 from controller.kubevirt.annotations import PROGRESS_DEADLINE, PROTECT, ROLLING_UPDATE, TEMPLATE_HASH
 from controller.kubevirt.replicaset_types import ReplicaSetStatus
+from controller.replicaset.health import WAITS_FOR_POD
 from controller.replicaset.plan import plan
 from controller.replicaset.status import next_status
 from tests import builders
@@ -20,11 +21,9 @@ ROLLS = {ROLLING_UPDATE: "maxUnavailable=1"}
 def vmi(name, owner, *, hashed=None, annotations=None, obstacle=None, **changes):
     """A VMI of the set, with the hash of its template. `obstacle` is the message of the condition `Synchronized`."""
     labels = {**LABELS, TEMPLATE_HASH: hashed or template_hash_of(owner)}
-    built = builders.vmi(name, owner=owner, labels=labels, annotations=annotations, **changes)
-    if obstacle is None:
-        return built
-    condition = Condition(type="Synchronized", status="False", reason="ErrImagePull", message=obstacle)
-    return replace(built, status=replace(built.status, conditions=(*(built.status.conditions or ()), condition)))
+    conditions = [Condition(type="Synchronized", status="False", reason="ErrImagePull", message=obstacle)]
+    more = {} if obstacle is None else {"conditions": conditions}
+    return builders.vmi(name, owner=owner, labels=labels, annotations=annotations, **more, **changes)
 
 
 STARTING = {"phase": "Scheduling", "ready": None, "age_s": 60}
@@ -130,3 +129,22 @@ def test_r11_a_set_that_wants_more_vmis_than_the_limit_is_stalled():
     owner = replicaset(replicas=2)
     limited = replace(snapshot(owner, [vmi("web-a", owner)]), max_replicas=1)
     assert find_true(next_status(limited, (), plan(limited).waits).conditions, "Stalled").reason == "ReplicasLimited"
+
+
+IO_ERROR = Condition(type="Paused", status="True", reason="PausedIOError", message="low-level IO error detected")
+CAUSES = {
+    "its disk has an I/O error": (
+        {"ready": False, "conditions": [IO_ERROR]},
+        "PausedIOError, low-level IO error detected",
+    ),
+    "its node does not answer": (
+        {"ready": False, "reason": None, "ready_for_s": 60},
+        f"NodeLost, its node node-1 does not answer since {time_text(seconds_ago(60))}; {WAITS_FOR_POD}",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "expected"), CAUSES.values(), ids=CAUSES)
+def test_r11_the_problem_has_the_words_of_kubevirt_or_names_the_node(changes, expected):
+    owner = replicaset(replicas=1)
+    assert status_of(owner, vmi("vm-0", owner, **changes)).problem == f"vm-0: {expected}"

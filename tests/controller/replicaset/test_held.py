@@ -29,6 +29,7 @@ from tests import builders
 from tests.builders import LABELS, NOW, REPLICASETS, replicaset, seconds_ago, snapshot
 from tests.controller.replicaset.simulation import ReplicaSetSimulation
 from tests.fakes.requests import Fault, Request, refusal
+from tests.plans import deleted, reasons
 from tests.strategies import template_hash_of
 
 OLD = {**LABELS, TEMPLATE_HASH: "older"}
@@ -37,24 +38,13 @@ REPLACES = {ROLLING_UPDATE: "maxUnavailable=1", REPLACE_UNREADY_AFTER: "60"}
 
 
 def vmi(name: str, *, paused: bool = False, **changes: Any) -> VirtualMachineInstance:
-    built = builders.vmi(name, **{"owner": replicaset(), **changes})
-    if not paused:
-        return built
     condition = Condition(type="Paused", status="True", last_transition_time=seconds_ago(60))
-    return replace(built, status=replace(built.status, conditions=(*(built.status.conditions or ()), condition)))
+    return builders.vmi(name, **{"owner": replicaset(), "conditions": [condition] if paused else (), **changes})
 
 
 def planned(*vmis: VirtualMachineInstance, replicas: int, max_replicas: int = 0) -> Plan:
     owner = replicaset(replicas=replicas, annotations=REPLACES)
     return plan(replace(snapshot(owner, vmis), max_replicas=max_replicas))
-
-
-def deleted(todo: Plan) -> list[str]:
-    return [action.key.name for action in todo.actions if isinstance(action, Delete)]
-
-
-def reasons(todo: Plan) -> list[str]:
-    return [notice.reason for notice in todo.notices]
 
 
 DELETIONS: dict[str, tuple[int, dict[str, Any]]] = {
@@ -125,6 +115,12 @@ def test_p24_a_busy_vmi_stays_until_its_work_ends(way):
     assert deleted(planned(vmi("a", annotations={BUSY_UNTIL: NOW.isoformat()}, **changes), replicas=replicas)) == ["a"]
     finished = vmi("b", annotations={BUSY_UNTIL: until}, phase="Succeeded", ready_for_s=9000)
     assert deleted(planned(finished, replicas=0)) == ["b"]
+
+
+def test_p24_the_busy_vmis_of_a_set_are_counted():
+    owner, marked = replicaset(replicas=3), {"annotations": {BUSY_UNTIL: "2999-01-01T00:00:00Z"}}
+    members = [vmi("a", **marked), vmi("b", **marked), vmi("c", **marked, phase="Failed"), vmi("d")]
+    assert snapshot(owner, members).marked == {"busy": 2}
 
 
 def test_p25_a_set_that_spares_running_vmis_deletes_only_finished_ones():

@@ -7,16 +7,8 @@ from controller.apimachinery.label_selectors import SelectorRequirement
 from controller.kubevirt.vmi_types import TemplateMeta, VMITemplate
 from controller.replicaset.plan import plan
 from controller.runtime.actions import Confirm, Create, Delete, Patch
-from tests.builders import replicaset, snapshot, vmi
-
-
-def members(owner, number, **changes):
-    return [vmi(f"vm-{n}", owner=owner, **changes) for n in range(number)]
-
-
-def names(todo, kind):
-    return [action.key.name for action in todo.actions if isinstance(action, kind)]
-
+from tests.builders import members, replicaset, snapshot, vmi
+from tests.plans import names
 
 INVALID = {
     "no template": (replicaset(template=None), "spec.template is missing"),
@@ -104,6 +96,7 @@ def test_r3_r7_spent_members_are_replaced_first_and_then_deleted():
     todo = plan(snapshot(owner, [*members(owner, 1), *spent]))
     assert [[type(action) for action in stage.actions] for stage in todo.stages] == [[Create] * 2, [Delete] * 3]
     assert names(todo, Delete) == ["failed", "a-unknown", "lost"]
+    assert not any(each.owner_uid for each in todo.actions if isinstance(each, Delete)), "one that changes is spared"
 
 
 def test_r7_cleaning_up_and_scaling_in_share_the_burst():

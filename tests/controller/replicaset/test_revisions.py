@@ -9,13 +9,13 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from controller.apimachinery.conditions import find_true
-from controller.kubevirt.annotations import TEMPLATE_HASH
+from controller.kubevirt.annotations import READY_REVISION, TEMPLATE_HASH
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicas.conditions import REPLICA_FAILURE
-from controller.replicas.revisions import former_set_of, kept_revision
+from controller.replicas.revisions import former_set_of, hash_of_set_revision, kept_revision
 from controller.replicaset.history import REVISION_INDEXES, RevisionCache
 from controller.replicaset.plan import plan
 from controller.replicaset.revisions import SPREAD_S, spread_s
@@ -170,6 +170,9 @@ def test_r17_the_newest_unused_revisions_stay_and_those_that_vmis_use():
     kept = [revision(template(number)) for number in (1, 2, 3, 4, 9)]
     todo = plan(snapshot(owner, vmis, history=history(*kept, keep=1)))
     assert names(todo.actions) == [revision(template(number)).metadata.name for number in (3, 2)]
+    worked = {READY_REVISION: revision(template(2)).metadata.name}
+    kept[-1] = replace(kept[-1], metadata=replace(kept[-1].metadata, annotations=worked))
+    assert names(plan(snapshot(owner, vmis, history=history(*kept, keep=1))).actions) == [kept[2].metadata.name]
     [delete, _] = todo.actions
     assert isinstance(delete, Delete)
     assert (delete.uid, delete.version, delete.owner_uid) == (f"uid-{delete.key.name}", "1", owner.metadata.uid)
@@ -201,6 +204,12 @@ def test_r17_a_revision_that_cannot_be_written_is_a_failure_of_the_set_after_all
 
 
 # The cache
+
+
+def test_r17_a_set_knows_its_revision_by_name_if_a_policy_removes_the_label():
+    made = revision(template(3)).metadata
+    assert hash_of_set_revision(replace(made, labels=None)) == template_hash_of(template(3))
+    assert hash_of_set_revision(replace(made, name="web-other", labels=None)) == ""
 
 
 def test_r17_the_cache_keeps_the_revisions_of_sets_and_no_data_of_those_that_no_set_controls():

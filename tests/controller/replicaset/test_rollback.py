@@ -97,6 +97,22 @@ def test_p29_a_vmi_on_a_lost_node_hides_no_other_vmi(order: tuple[int, int]):
     assert ROLLED_BACK in notes(plan(seen_with(READY, *members(OLD_HASH, "a"), *stalled)))
 
 
+@pytest.mark.parametrize(
+    ("running_s", "unready_s", "returns"),
+    [(None, 402, True), (401, 402, True), (500, 400, True), (500, 402, False), (410, 410, False)],
+    ids=["never runs", "never ready", "crashes", "evicted", "evicted as soon as it is ready"],
+)
+def test_p29_a_guest_that_ends_tells_of_its_template_and_an_eviction_does_not(
+    running_s: float | None, unready_s: float, returns: bool
+):
+    """As recorded from KubeVirt: the Pod of each VMI that has failed is terminating."""
+    entered_s = {"Scheduling": 550.0, **({"Running": running_s} if running_s else {}), "Failed": 400.0}
+    ended: Any = {"phase": "Failed", "ready": False, "reason": "PodTerminating", "ready_for_s": unready_s}
+    labels = {**LABELS, TEMPLATE_HASH: NEW_HASH}
+    failed = vmi("c", owner=NEW, labels=labels, age_s=560, entered_s=entered_s, **ended)
+    assert (ROLLED_BACK in notes(plan(seen_with(READY, *members(OLD_HASH, "a", "b"), failed)))) == returns
+
+
 def test_p29_the_way_back_is_a_rolling_update_and_new_vmis_get_the_earlier_template():
     [delete] = plan(seen_with(RETURNED, *halfway())).actions
     assert (type(delete), delete.key.name) == (Delete, "c")

@@ -4,34 +4,26 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller.kubevirt.annotations import (
-    ADOPTED_TEMPLATE,
-    BUSY_UNTIL,
-    EARLY_FAILURES,
-    PROGRESS_DEADLINE,
-    PROTECT,
-    ROLLING_UPDATE,
-    SCALE_IN,
-    TEMPLATE_HASH,
-)
+from controller.kubevirt import annotations as names
 from controller.kubevirt.resources import VMIS
 from controller.replicaset.back_off import annotation_of
 from controller.replicaset.plan import plan
-from controller.runtime.actions import Create, Delete
+from controller.runtime.actions import Create
 from controller.runtime.execute.refusals import FIRST_WAIT_S, LONGEST_WAIT_S
 from tests.builders import LABELS, limits_of, replicaset, seconds_ago, snapshot, vmi
 from tests.controller.replicaset.simulation import ReplicaSetSimulation
+from tests.plans import deleted
 from tests.strategies import template_hash_of
 
 
 def rolling(allowance="maxUnavailable=25%", *, replicas=8, deadline=None, annotations=None, **changes):
-    annotations = {ROLLING_UPDATE: allowance, **(annotations or {})}
+    annotations = {names.ROLLING_UPDATE: allowance, **(annotations or {})}
     if deadline is not None:
-        annotations[PROGRESS_DEADLINE] = deadline
+        annotations[names.PROGRESS_DEADLINE] = deadline
     return replicaset(replicas=replicas, annotations=annotations, **changes)
 
 
-OLD = {**LABELS, TEMPLATE_HASH: "older"}
+OLD = {**LABELS, names.TEMPLATE_HASH: "older"}
 
 
 def outdated(owner, number, **changes):
@@ -39,13 +31,12 @@ def outdated(owner, number, **changes):
 
 
 def updated(owner, number, **changes):
-    labels = {**LABELS, TEMPLATE_HASH: template_hash_of(owner)}
+    labels = {**LABELS, names.TEMPLATE_HASH: template_hash_of(owner)}
     return [vmi(f"new-{n}", owner=owner, labels=labels, **changes) for n in range(number)]
 
 
 def deletes(owner, *vmis, **circumstances) -> list[str]:
-    actions = plan(snapshot(owner, vmis, **circumstances)).actions
-    return [action.key.name for action in actions if isinstance(action, Delete)]
+    return deleted(plan(snapshot(owner, vmis, **circumstances)))
 
 
 @pytest.mark.parametrize("allowance", ["", "25%", "maxUnavailable=", "maxUnavailable=0", "maxUnavailable=101%", "x=1"])
@@ -55,7 +46,7 @@ def test_r14_with_a_malformed_limit_nothing_is_replaced_and_one_notice_reports_i
     assert todo.actions == ()
     (notice,) = todo.notices
     assert (notice.reason, notice.warning) == ("InvalidAnnotation", True)
-    assert f'{ROLLING_UPDATE} is "{allowance}"' in notice.message
+    assert f'{names.ROLLING_UPDATE} is "{allowance}"' in notice.message
 
 
 def test_r14_a_vmi_without_a_hash_belongs_to_the_template_of_the_takeover():
@@ -63,7 +54,7 @@ def test_r14_a_vmi_without_a_hash_belongs_to_the_template_of_the_takeover():
     members = [vmi(name, owner=owner, labels=LABELS) for name in ("a", "b")]
     (note,) = plan(snapshot(owner, members)).actions
     noted = msgspec.json.decode(note.body)["metadata"]["annotations"]
-    assert noted == {ADOPTED_TEMPLATE: template_hash_of(owner)}
+    assert noted == {names.ADOPTED_TEMPLATE: template_hash_of(owner)}
     assert plan(snapshot(rolling("maxUnavailable=1", replicas=2, annotations=noted), members)).actions == ()
     changed = rolling("maxUnavailable=1", replicas=2, annotations=noted, spec=b'{"domain":{"devices":{"rng":{}}}}')
     assert deletes(changed, *updated(changed, 1), vmi("unlabelled", owner=changed, labels=LABELS)) == ["unlabelled"]
@@ -87,7 +78,7 @@ WAITS = {
 @pytest.mark.parametrize(("states", "wait_s"), WAITS.values(), ids=WAITS)
 def test_r14_a_waiting_rollout_gives_a_reason_and_is_requeued_at_its_deadline(states, wait_s):
     owner = rolling("maxUnavailable=1", replicas=len(states) + 1)
-    labels = {**LABELS, TEMPLATE_HASH: template_hash_of(owner)}
+    labels = {**LABELS, names.TEMPLATE_HASH: template_hash_of(owner)}
     new = [vmi(f"new-{n}", owner=owner, labels=labels, **{"ready": False, **each}) for n, each in enumerate(states)]
     todo = plan(snapshot(owner, [*outdated(owner, 1), *new]))
     assert (todo.actions, todo.notices, todo.requeue_after_s) == ((), (), wait_s)
@@ -107,7 +98,7 @@ def test_r14_a_template_whose_vmis_stay_unready_is_reported_once(deadline, waits
 
 def test_r14_a_template_whose_vmis_are_replaced_stalls_although_each_vmi_is_young():
     owner = rolling("maxUnavailable=1", replicas=2)
-    record = {EARLY_FAILURES: annotation_of(3, seconds_ago(601), seconds_ago(2))}
+    record = {names.EARLY_FAILURES: annotation_of(3, seconds_ago(601), seconds_ago(2))}
     young = {"ready": False, "age_s": 2, "ready_for_s": 1, "phase": "Scheduling", "entered_s": {}}
     trying = plan(snapshot(owner, [*outdated(owner, 1), *updated(owner, 1, annotations=record, **young)]))
     assert [notice.reason for notice in trying.notices] == ["RolloutStalled"]
@@ -119,7 +110,7 @@ def test_r14_a_template_whose_vmis_are_replaced_stalls_although_each_vmi_is_youn
 
 def test_r14_a_vmi_that_replaces_an_early_failure_counts_as_ready_after_ten_minutes():
     owner = rolling("maxUnavailable=1", replicas=2)
-    record = {EARLY_FAILURES: annotation_of(1, seconds_ago(599), seconds_ago(598))}
+    record = {names.EARLY_FAILURES: annotation_of(1, seconds_ago(599), seconds_ago(598))}
     todo = plan(
         snapshot(owner, [*outdated(owner, 1), *updated(owner, 1, annotations=record, age_s=598, ready_for_s=590)])
     )
@@ -132,14 +123,13 @@ ONE_MORE = "maxSurge=1,maxUnavailable=0"
 
 
 def surging(limits: str = ONE_MORE, *, replicas: int = 3, **annotations: str):
-    return replicaset(replicas=replicas, annotations={ROLLING_UPDATE: limits, **annotations})
+    return replicaset(replicas=replicas, annotations={names.ROLLING_UPDATE: limits, **annotations})
 
 
 def planned(owner, *vmis) -> tuple[int, list[str]]:
     """The number of creates, and the names of the deleted VMIs."""
-    actions = plan(snapshot(owner, vmis)).actions
-    deleted = [each.key.name for each in actions if isinstance(each, Delete)]
-    return sum(isinstance(each, Create) for each in actions), deleted
+    todo = plan(snapshot(owner, vmis))
+    return sum(isinstance(each, Create) for each in todo.actions), deleted(todo)
 
 
 @pytest.mark.parametrize(
@@ -186,8 +176,8 @@ def test_r14_an_old_vmi_stays_until_the_new_one_is_ready_but_not_if_it_is_itself
 
 
 def test_r14_p24_a_vmi_that_stays_gets_no_surge_and_one_that_became_busy_keeps_it():
-    owner, busy = surging(), {BUSY_UNTIL: "2999-01-01T00:00:00Z"}
-    for annotations in (busy, {PROTECT: "true"}):
+    owner, busy = surging(), {names.BUSY_UNTIL: "2999-01-01T00:00:00Z"}
+    for annotations in (busy, {names.PROTECT: "true"}):
         assert planned(owner, *outdated(owner, 3, annotations=annotations)) == (0, [])
     assert planned(owner, *outdated(owner, 1, annotations=busy), *updated(owner, 3)) == (0, [])
 
@@ -221,9 +211,9 @@ def test_r14_while_a_quota_refuses_the_surge_only_max_unavailable_goes_on(limits
     for _ in range(20):
         simulation.run_pass()
         simulation.live_on()
-    assert [each.metadata.labels[TEMPLATE_HASH] for each in simulation.active] == [template_hash_of(owner)] * 3
+    assert [each.metadata.labels[names.TEMPLATE_HASH] for each in simulation.active] == [template_hash_of(owner)] * 3
 
 
 def test_r14_p25_a_set_that_keeps_its_running_vmis_creates_no_surge_beside_a_surplus():
-    owner = surging(**{SCALE_IN: "finished"})
+    owner = surging(**{names.SCALE_IN: "finished"})
     assert planned(owner, *outdated(owner, 5))[0] == 0

@@ -7,7 +7,7 @@ from controller.apimachinery.names import SAFE_ALPHABET
 from controller.kubevirt.annotations import DELETION_COST, PROTECT, TEMPLATE_HASH
 from controller.replicaset.plan import plan
 from controller.runtime.actions import Create, Delete
-from tests.builders import LABELS, OWNER_REFERENCE, replicaset, snapshot, vmi
+from tests.builders import LABELS, OWNER_REFERENCE, members, replicaset, snapshot, vmi
 from tests.strategies import template_hash_of
 
 
@@ -17,10 +17,6 @@ def creates(owner, *vmis, **circumstances) -> list[Create]:
 
 def created_for(owner, **circumstances) -> dict:
     return msgspec.json.decode(creates(owner, **circumstances)[0].body)
-
-
-def members(owner, number, **changes):
-    return [vmi(f"vm-{n}", owner=owner, **changes) for n in range(number)]
 
 
 def test_r4_no_more_than_the_burst_is_created_in_a_pass_and_the_plan_says_so():

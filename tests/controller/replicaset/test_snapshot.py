@@ -1,6 +1,7 @@
 from datetime import timedelta
 
 from controller.apimachinery.indexes import NAMESPACE
+from controller.kubevirt.annotations import DRAINED
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vmi_types import VirtualMachineInstance
@@ -59,10 +60,13 @@ def test_r2_members_are_vmis_whose_controller_has_the_uid_of_the_set():
     assert names(seen.members) == {"ours"}
 
 
-def test_r2_orphans_are_vmis_of_the_namespace_without_a_controller():
+def test_r2_orphans_are_vmis_without_a_controller_that_the_set_may_adopt_or_has_created():
     owner, other = replicaset(), replicaset("other", uid="other")
-    seen = taken_from(owner, other, vmi("orphan"), vmi("ours", owner=owner), vmi("theirs", owner=other))
-    assert names(seen.orphans) == {"orphan"}
+    strange = {"labels": {"app": "strange"}}
+    noted = vmi("testreplicasetabcde", annotations={DRAINED: "1"}, **strange)
+    members = vmi("ours", owner=owner), vmi("theirs", owner=other)
+    seen = taken_from(owner, other, vmi("orphan"), noted, vmi("strange", **strange), *members)
+    assert names(seen.orphans) == {"orphan", "testreplicasetabcde"}
     assert taken_from(owner, vmi("orphan", namespace="elsewhere")).orphans == ()
 
 

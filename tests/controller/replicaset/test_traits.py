@@ -1,5 +1,6 @@
 """VMIs with equal traits are in one group, and a decision asks one VMI of each group."""
 
+from collections.abc import Iterator
 from itertools import permutations, product
 from typing import Any
 
@@ -7,34 +8,24 @@ import pytest
 from msgspec.structs import replace
 
 from controller.apimachinery.conditions import Condition
-from controller.kubevirt.annotations import (
-    BUSY_UNTIL,
-    DELETION_COST,
-    EARLY_FAILURES,
-    PROGRESS_DEADLINE,
-    PROTECT,
-    REMOVE,
-    REPLACE_UNREADY_AFTER,
-    TEMPLATE_HASH,
-)
+from controller.kubevirt import annotations as names
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.back_off import annotation_of
 from controller.replicaset.plan import plan
 from controller.replicaset.ranking import first_for_removal, rank_for_removal
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.status import next_status
-from controller.replicaset.traits import VMIs, group_vmis
+from controller.replicaset.traits import group_vmis
 from controller.runtime.actions import Delete
-from controller.runtime.members.groups import one_by_one
+from controller.runtime.members.groups import Group, Members, one_by_one
 from tests.builders import LABELS, NOW, replicaset, seconds_ago, snapshot, vmi
-from tests.counted import Counter, counted
 from tests.strategies import template_hash_of
 
 HASH = template_hash_of(replicaset())
 
 
 def replacement(failures: int, *, seconds: float) -> dict[str, str]:
-    return {EARLY_FAILURES: annotation_of(failures, seconds_ago(seconds), seconds_ago(seconds - 5))}
+    return {names.EARLY_FAILURES: annotation_of(failures, seconds_ago(seconds), seconds_ago(seconds - 5))}
 
 
 FACTS: dict[str, list[Any]] = {
@@ -47,11 +38,11 @@ FACTS: dict[str, list[Any]] = {
     "entered_s": [None, {}, {"Running": 45}, {"Running": 645}, {"Running": 5}],
     "migrating": [False, True],
     "deleting": [False, False, True],
-    "labels": [{**LABELS, TEMPLATE_HASH: HASH}, {**LABELS, TEMPLATE_HASH: "older"}],
+    "labels": [{**LABELS, names.TEMPLATE_HASH: HASH}, {**LABELS, names.TEMPLATE_HASH: "older"}],
     "annotations": [
         None,
-        *({name: "true"} for name in (PROTECT, REMOVE)),
-        *({DELETION_COST: cost} for cost in ("-1", "5", "cheap")),
+        *({name: "true"} for name in (names.PROTECT, names.REMOVE)),
+        *({names.DELETION_COST: cost} for cost in ("-1", "5", "cheap")),
         *(replacement(failures, seconds=100 * failures) for failures in (1, 2, 3)),
         replacement(2, seconds=300),
     ],
@@ -62,11 +53,8 @@ FACTS: dict[str, list[Any]] = {
 
 def unready_vmi(name: str, *, obstacle: str | None, **facts: Any) -> VirtualMachineInstance:
     """A VMI with these facts. `obstacle` is the message of the condition `Synchronized`."""
-    built = vmi(name, owner=replicaset(), **facts)
-    if obstacle is None:
-        return built
     condition = Condition(type="Synchronized", status="False", reason="FailedCreate", message=obstacle)
-    return replace(built, status=replace(built.status, conditions=(*(built.status.conditions or ()), condition)))
+    return vmi(name, owner=replicaset(), conditions=() if obstacle is None else (condition,), **facts)
 
 
 CREATED: dict[str, Any] = {**{fact: values[0] for fact, values in FACTS.items()}, "reason": None, "entered_s": {}}
@@ -82,12 +70,12 @@ USUAL = [CREATED, SCHEDULED, RUNNING, UNTIMED, {**RUNNING, "ready_for_s": 3500},
 WAITING_FACTS: dict[str, list[Any]] = {
     "annotations": [
         None,
-        {REMOVE: "true"},
-        {REMOVE: "no"},
-        {PROTECT: "true"},
-        {DELETION_COST: "5"},
-        {DELETION_COST: "-1"},
-        {BUSY_UNTIL: "2999-01-01T00:00:00Z"},
+        {names.REMOVE: "true"},
+        {names.REMOVE: "no"},
+        {names.PROTECT: "true"},
+        {names.DELETION_COST: "5"},
+        {names.DELETION_COST: "-1"},
+        {names.BUSY_UNTIL: "2999-01-01T00:00:00Z"},
     ],
     "node": [None, "node-1"],
     "migrating": [False, True],
@@ -97,20 +85,15 @@ WAITING_FACTS: dict[str, list[Any]] = {
 """The facts that decide which VMIs without a node are deleted first, except the age."""
 
 
-def alone(members: VMIs) -> VMIs:
-    """Each VMI in its own group."""
-    return one_by_one(members)
-
-
 @pytest.mark.parametrize("fact", FACTS)
 def test_vmis_with_a_difference_that_counts_are_in_different_groups(fact):
-    deadline = {PROGRESS_DEADLINE: "7200"}
-    for usual, more in product(USUAL, ({}, {REPLACE_UNREADY_AFTER: "900"})):
+    deadline = {names.PROGRESS_DEADLINE: "7200"}
+    for usual, more in product(USUAL, ({}, {names.REPLACE_UNREADY_AFTER: "900"})):
         owner = replicaset(replicas=2, annotations=deadline | more)
         for values in permutations(FACTS[fact], 2):
             vmis = [unready_vmi(f"vm-{number}", **usual | {fact: value}) for number, value in enumerate(values)]
             seen = snapshot(owner, vmis)
-            single = replace(seen, members=alone(seen.members))
+            single = replace(seen, members=one_by_one(seen.members))
             assert plan(single) == plan(seen)
             assert next_status(single, ()) == next_status(seen, ())
 
@@ -123,7 +106,7 @@ def test_r6_the_first_vmis_for_removal_are_the_first_of_all_in_order(fact, usual
         vmis = [unready_vmi(f"vm-{age_s}-{value}", **usual | {"age_s": age_s, fact: value}) for age_s, value in ages]
         for arranged in permutations(vmis):
             members = group_vmis(arranged)
-            in_order = rank_for_removal(alone(members), NOW)
+            in_order = rank_for_removal(one_by_one(members), NOW)
             assert rank_for_removal(members, NOW) == in_order
             assert [first_for_removal(members, number, NOW) for number in (1, 2, 3)] == [
                 in_order[:1],
@@ -132,16 +115,28 @@ def test_r6_the_first_vmis_for_removal_are_the_first_of_all_in_order(fact, usual
             ]
 
 
-def large_set(number: int, *, wanted: int | None = None, **facts: Any) -> tuple[Snapshot, Counter]:
+class CountedGroup(Group[VirtualMachineInstance]):
+    """A group that counts the VMIs that are read one by one. `read` is the number of all such groups."""
+
+    read = 0
+
+    def __iter__(self) -> Iterator[VirtualMachineInstance]:
+        for each in super().__iter__():
+            CountedGroup.read += 1
+            yield each
+
+
+def large_set(number: int, *, wanted: int | None = None, **facts: Any) -> Snapshot:
     """A set with VMIs of a burst: 300 VMIs were created in each second."""
     owner = replicaset(replicas=number if wanted is None else wanted)
-    labels = {**LABELS, TEMPLATE_HASH: HASH}
+    labels = {**LABELS, names.TEMPLATE_HASH: HASH}
     vmis = [
         vmi(f"vm-{each}", owner=owner, labels=labels, **{"age_s": 1 + each // 300, **facts}) for each in range(number)
     ]
     seen = snapshot(owner, vmis)
-    members, counter = counted(seen.members)
-    return replace(seen, members=members), counter
+    groups = [CountedGroup(tuple(group), group.traits) for group in seen.members.groups]
+    CountedGroup.read = 0
+    return replace(seen, members=Members(tuple(groups)))
 
 
 STARTING: dict[str, Any] = {"phase": "Scheduling", "ready": None, "node": None}
@@ -149,20 +144,20 @@ LOST: dict[str, Any] = {"ready": False, "ready_for_s": 60, "entered_s": {"Runnin
 
 
 def test_a_pass_over_a_burst_of_starting_vmis_reads_no_vmi_one_by_one():
-    seen, counter = large_set(3000, **STARTING)
-    assert plan(seen).requeue_after_s == 590
+    seen = large_set(3000, **STARTING)
+    assert plan(seen).requeue_after_s == 50
     assert next_status(seen, ()).printable_status == "Scaling"
-    assert counter.read == 0
+    assert CountedGroup.read == 0
 
 
 def test_the_scale_in_of_a_burst_reads_only_the_groups_that_lose_vmis():
-    seen, counter = large_set(3000, wanted=0, **STARTING)
+    seen = large_set(3000, wanted=0, **STARTING)
     chosen = [action for action in plan(seen).actions if isinstance(action, Delete)]
     assert {int(action.key.name.removeprefix("vm-")) // 300 for action in chosen} == {0}
-    assert counter.read == 300
+    assert CountedGroup.read == 300
 
 
 def test_the_status_reads_the_vmis_with_problems_once():
-    seen, counter = large_set(1200, **{**LOST, "age_s": 5000})
-    assert next_status(seen, ()).problem == "vm-0: Running, not ready"
-    assert counter.read == 1200
+    seen = large_set(1200, **{**LOST, "age_s": 5000})
+    assert next_status(seen, ()).problem == "vm-0: Running, GuestNotRunning"
+    assert CountedGroup.read == 1200

@@ -8,12 +8,12 @@ from controller.kubevirt.annotations import (
     REPLACE_UNREADY_AFTER,
     TEMPLATE_HASH,
 )
-from controller.kubevirt.resources import VMIS
-from controller.replicaset.back_off import annotation_of, trial_of
+from controller.replicaset.back_off import annotation_of
 from controller.replicaset.plan import plan
 from controller.replicaset.status import outcome_notices
 from controller.runtime.actions import Create, Delete, Done
 from tests.builders import LABELS, replicaset, seconds_ago, snapshot, vmi
+from tests.plans import deleted, histories
 from tests.strategies import template_hash_of
 
 CURRENT = {**LABELS, TEMPLATE_HASH: template_hash_of(replicaset())}
@@ -35,14 +35,6 @@ def ready(name="ready", **changes):
 def planned(*vmis, after="300", replicas=1, annotations=None, **circumstances):
     owner = replicaset(replicas=replicas, annotations={REPLACE_UNREADY_AFTER: after, **(annotations or {})})
     return plan(snapshot(owner, vmis, **circumstances))
-
-
-def deleted(todo) -> list[str]:
-    return [action.key.name for action in todo.actions if isinstance(action, Delete)]
-
-
-def histories(todo) -> list[int]:
-    return [trial_of(VMIS.decode(action.body)).failures for action in todo.actions if isinstance(action, Create)]
 
 
 def test_r4a_a_vmi_that_runs_unready_for_too_long_is_replaced_and_counts_as_an_early_failure():

@@ -11,6 +11,7 @@ from controller.runtime.actions import Action, AlreadyThere, Missing, Rejected
 from controller.runtime.execute.executor import LOOKUPS
 from controller.runtime.execute.refusals import FIRST_WAIT_S, LONGEST_WAIT_S
 from informers.errors import AlreadyExists, ApiError
+from tests.controller.runtime import refusals
 from tests.controller.runtime.executor_setup import (
     OWNER_UID,
     ExecutorSetup,
@@ -21,17 +22,6 @@ from tests.controller.runtime.executor_setup import (
     kinds,
     patch,
 )
-from tests.controller.runtime.refusals import (
-    ANOTHER,
-    ANOTHER_IN_STORAGE,
-    BUSY,
-    GONE,
-    IN_DOUBT,
-    INVALID,
-    MODIFIED,
-    QUOTA_FULL,
-    UNREACHABLE,
-)
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.caches import LaggingCache
 from tests.fakes.requests import Fault, Lost, refusal
@@ -39,7 +29,7 @@ from tests.fakes.requests import Fault, Lost, refusal
 pytestmark = pytest.mark.looptime
 
 
-@pytest.mark.parametrize("fault", IN_DOUBT)
+@pytest.mark.parametrize("fault", refusals.IN_DOUBT)
 @pytest.mark.parametrize("verb", ["create", "delete", "patch"])
 async def test_r9_a_write_with_an_inconclusive_answer_is_unknown(setup, verb: str, fault: Fault):
     uid = setup.add("vm")
@@ -65,7 +55,7 @@ async def test_a_create_in_a_terminating_namespace_is_rejected_finally(setup):
     assert kinds([await setup.outcome_of(create("other"))]) == ["Done"], "a restore can bring the namespace back"
 
 
-@pytest.mark.parametrize("fault", [GONE, ANOTHER, ANOTHER_IN_STORAGE])
+@pytest.mark.parametrize("fault", [refusals.GONE, refusals.ANOTHER, refusals.ANOTHER_IN_STORAGE])
 async def test_r10_a_delete_of_an_object_that_does_not_exist_is_missing(setup, fault: Fault):
     uid = setup.add("vm")
     setup.fail(fault)
@@ -80,10 +70,13 @@ async def test_r6_a_delete_does_not_change_another_object_of_the_same_name(setup
     assert setup.settled
 
 
-REFUSED = product((create(), delete(), patch()), (MODIFIED, INVALID, BUSY, UNREACHABLE, QUOTA_FULL))
+REFUSED = product(
+    (create(), delete(), patch()),
+    (refusals.MODIFIED, refusals.INVALID, refusals.BUSY, refusals.UNREACHABLE, refusals.QUOTA_FULL),
+)
 
 
-@pytest.mark.parametrize(("action", "fault"), [*REFUSED, (create(), GONE)])
+@pytest.mark.parametrize(("action", "fault"), [*REFUSED, (create(), refusals.GONE)])
 async def test_r10_a_rejected_write_has_the_message_of_the_server(setup, action: Action, fault: ApiError):
     setup.fail(fault)
     outcome = await setup.outcome_of(action)
@@ -108,7 +101,7 @@ async def test_a_create_is_rejected_if_the_name_was_taken_and_is_free_again(setu
     assert setup.settled
 
 
-@pytest.mark.parametrize("fault", IN_DOUBT)
+@pytest.mark.parametrize("fault", refusals.IN_DOUBT)
 async def test_r9_a_create_is_unknown_if_the_owner_of_the_taken_name_cannot_be_read(setup, fault: Fault):
     setup.add("vm")
     setup.fail(fault, verb="get")
@@ -180,7 +173,7 @@ async def test_r9_after_a_lost_removal_of_a_finalizer_the_finalizer_may_be_remov
     assert setup.settled
 
 
-@pytest.mark.parametrize("fault", [UNREACHABLE, INVALID, BUSY, *IN_DOUBT])
+@pytest.mark.parametrize("fault", [refusals.UNREACHABLE, refusals.INVALID, refusals.BUSY, *refusals.IN_DOUBT])
 async def test_r9_a_write_stays_unresolved_while_the_server_does_not_answer(fault: Fault):
     setup = await lost(create(), happened=True)
     setup.fail(fault)
@@ -213,7 +206,7 @@ async def test_r9_many_lost_writes_are_looked_up_in_parallel():
 
 async def test_r9_the_look_up_of_lost_writes_ends_at_the_first_failure():
     setup = await with_lost_creates(4 * LOOKUPS)
-    setup.fail(BUSY)
+    setup.fail(refusals.BUSY)
     assert await setup.resolve() is not None
     assert len(setup.sent) == 1
     assert len(setup.unresolved) == 4 * LOOKUPS

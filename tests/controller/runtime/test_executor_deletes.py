@@ -195,7 +195,7 @@ async def test_p20_a_replacement_is_judged_by_the_other_objects_of_the_same_name
     outcome = await setup.outcome_of(delete)
     assert isinstance(outcome, Rejected)
     assert outcome.message == "default/vm is not deleted now: it is paused"
-    assert setup.sent == ["create vm", "get vm"]
+    assert setup.sent == ["create vm", "get vm", "get vm"]
 
 
 async def test_p20_after_one_refused_successor_no_other_is_tried():

@@ -84,6 +84,14 @@ async def test_p12_only_the_differences_between_the_templates_are_written(setup)
     assert setup.settled
 
 
+@pytest.mark.parametrize(("says", "result", "after"), [(1, "Done", 2), (2, "Done", 2), (3, "Rejected", 3)])
+async def test_p21_an_exact_change_leaves_the_value_of_a_user(setup, says: int, result: str, after: int):
+    """A change that was made already is done."""
+    uid = put_vm(setup, says=says)
+    assert kinds([await setup.outcome_of(replace(three_way_merge(uid), is_exact=True))]) == [result]
+    assert spec_of(setup)["template"] == after
+
+
 @pytest.mark.parametrize("moment", ["get", "patch"])
 @pytest.mark.parametrize("change", ["deleted", "being deleted", "replaced"])
 async def test_p12_a_vm_that_is_gone_or_being_deleted_is_missing_and_another_of_its_name_is_not_changed(

@@ -59,28 +59,26 @@ def refused(*actions: Action, owner: Owner = POOL, error: ApiError = DENIAL) -> 
     return refusals
 
 
-async def test_the_wait_of_a_refused_write_doubles_up_to_a_limit():
-    assert waits(*[DENIED] * 3) == [FIRST_WAIT_S, 2 * FIRST_WAIT_S, 4 * FIRST_WAIT_S]
-    assert waits(*[DENIED] * 30)[-1] == LONGEST_WAIT_S
+CHANGED = Rejected(MERGE, Conflict("changed", code=409))
+UNREACHABLE = Rejected(MERGE, TransportError("lost", sent=False))
+LOST_RACE = Rejected(MERGE, Invalid("the server rejected our request due to an error in our request", code=422))
+POLICY = Rejected(MERGE, Invalid("denied request: too many labels", code=422))
+WAITS: dict[str, tuple[list[Outcome], list[float]]] = {
+    # name: (outcomes, the last waits)
+    "the wait doubles": ([DENIED] * 3, [FIRST_WAIT_S, 2 * FIRST_WAIT_S, 4 * FIRST_WAIT_S]),
+    "the wait has a limit": ([DENIED] * 30, [LONGEST_WAIT_S]),
+    "a success ends the series": ([DENIED, DENIED, Done(MERGE), DENIED], [0, FIRST_WAIT_S]),
+    "a conflict does not end it": ([DENIED, CHANGED, DENIED], [0, 2 * FIRST_WAIT_S]),
+    "a conflict is no refusal": ([CHANGED], [0]),
+    "an outage is no refusal": ([UNREACHABLE], [0]),
+    "a lost race is no refusal": ([LOST_RACE], [0]),
+    "a policy may answer with 422": ([POLICY], [FIRST_WAIT_S]),
+}
 
 
-async def test_a_success_ends_the_series_and_a_conflict_does_not():
-    assert waits(DENIED, DENIED, Done(MERGE), DENIED)[2:] == [0, FIRST_WAIT_S]
-    assert waits(DENIED, Rejected(MERGE, Conflict("changed", code=409)), DENIED)[1:] == [0, 2 * FIRST_WAIT_S]
-
-
-LOST_RACE = Invalid("the server rejected our request due to an error in our request", code=422)
-
-
-@pytest.mark.parametrize(
-    "error", [Conflict("changed", code=409), TransportError("lost", sent=False), LOST_RACE], ids=str
-)
-async def test_a_conflict_or_an_outage_is_no_refusal(error):
-    assert waits(Rejected(MERGE, error)) == [0]
-
-
-async def test_a_policy_that_answers_with_422_is_a_refusal():
-    assert waits(Rejected(MERGE, Invalid("denied request: too many labels", code=422))) == [FIRST_WAIT_S]
+@pytest.mark.parametrize(("outcomes", "expected"), WAITS.values(), ids=WAITS)
+async def test_the_wait_of_a_refused_write(outcomes: list[Outcome], expected: list[float]):
+    assert waits(*outcomes)[-len(expected) :] == expected
 
 
 @pytest.mark.parametrize("last", [DENIED, Unknown(MERGE, DENIAL), SuccessorRefused(MERGE, DENIAL)])
@@ -95,18 +93,20 @@ async def test_the_answer_until_the_next_try_is_the_last_one(last: Rejected | Un
     assert refusals.answer(POOL, MERGE) is None
 
 
-async def test_a_refused_note_delays_no_other_note_and_no_other_verb():
-    refusals = refused(note(mark="until 10:00"))
-    assert refusals.answer(POOL, note(mark="until 10:05")) is not None, "another value is the same note"
-    assert refusals.answer(POOL, note(other="x")) is None
-    assert refusals.answer(POOL, DELETE) is None
-
-
-async def test_all_creates_of_a_resource_have_one_clock():
-    refusals = refused(CREATE)
-    other = msgspec.structs.replace(CREATE, key=ObjectKey("default", "web-b"))
-    assert refusals.answer(POOL, other) is not None
-    assert refusals.answer(POOL, msgspec.structs.replace(CREATE, resource=CONTROLLER_REVISIONS)) is None
+@pytest.mark.parametrize(
+    ("first", "other", "is_delayed"),
+    [
+        pytest.param(note(mark="until 10:00"), note(mark="until 10:05"), True, id="the same note with another value"),
+        pytest.param(note(mark="x"), note(other="x"), False, id="another note"),
+        pytest.param(note(mark="x"), DELETE, False, id="another verb"),
+        pytest.param(CREATE, replace(CREATE, key=ObjectKey("default", "web-b")), True, id="a create of the resource"),
+        pytest.param(CREATE, replace(CREATE, resource=CONTROLLER_REVISIONS), False, id="a create of another resource"),
+    ],
+)
+async def test_a_refused_write_delays_the_same_note_and_all_creates_of_its_resource(
+    first: Action, other: Action, is_delayed: bool
+):
+    assert (refused(first).answer(POOL, other) is not None) is is_delayed
 
 
 async def test_a_change_of_the_spec_ends_the_wait():

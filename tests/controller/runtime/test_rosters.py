@@ -1,7 +1,6 @@
 """What the rosters of sets read from the store. The test of a pool's rosters shows that they equal a full count."""
 
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -10,7 +9,6 @@ from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_ready
 from controller.replicaset.rosters import VMIRosters
 from controller.replicaset.snapshot import VMI_INDEXES
-from controller.runtime.members import rosters
 from controller.runtime.members.groups import Group
 from informers.store import Store
 from tests.builders import replicaset, vmi
@@ -19,13 +17,7 @@ from tests.fakes import stores
 OWNER = replicaset("one", uid="uid-1")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def small_rosters() -> Iterator[None]:
-    """Sets with two members have a roster, and slices have two members."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rosters, "SMALL", 2)
-        patch.setattr(rosters, "SLICE", 2)
-        yield
+pytestmark = pytest.mark.usefixtures("small_rosters")
 
 
 def full_store(number: int) -> tuple[Store[VirtualMachineInstance], VMIRosters]:

@@ -6,18 +6,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from controller.server.authorization import (
-    ALLOWED_AT_MOST_S,
-    ALLOWED_FOR_S,
-    BAD_TOKEN,
-    CACHED_ANSWERS,
-    DENIED_FOR_S,
-    MAX_REVIEWS_IN_FLIGHT,
-    NO_ANSWER,
-    NO_TOKEN,
-    Denial,
-    Reviewer,
-)
+from controller.server import authorization
 from informers.errors import Forbidden, TransportError
 from tests.fakes.answers import Answering, Call
 from tests.fakes.virtual_time import Clock
@@ -72,9 +61,9 @@ class ReviewerSetup:
     def __init__(self) -> None:
         self.api = Api()
         self.clock = Clock()
-        self.reviewer = Reviewer(self.api, clock=self.clock)
+        self.reviewer = authorization.Reviewer(self.api, clock=self.clock)
 
-    async def check(self, token: str) -> Denial | None:
+    async def check(self, token: str) -> authorization.Denial | None:
         return await self.reviewer.check(f"Bearer {token}")
 
 
@@ -83,7 +72,7 @@ def setup() -> ReviewerSetup:
     return ReviewerSetup()
 
 
-MAY_NOT = Denial(403, "bob may not get /metrics; a ClusterRole must allow this nonResourceURL")
+MAY_NOT = authorization.Denial(403, "bob may not get /metrics; a ClusterRole must allow this nonResourceURL")
 
 
 @pytest.mark.parametrize(
@@ -93,13 +82,13 @@ MAY_NOT = Denial(403, "bob may not get /metrics; a ClusterRole must allow this n
         ("bearer good", None),
         ("BEARER good", None),
         ("Bearer   good  ", None),
-        ("Bearer made-up", BAD_TOKEN),
+        ("Bearer made-up", authorization.BAD_TOKEN),
         ("Bearer weak", MAY_NOT),
     ],
 )
-async def test_the_user_of_the_token_needs_the_permission(setup, header: str, expected: Denial | None):
+async def test_the_user_of_the_token_needs_the_permission(setup, header: str, expected: authorization.Denial | None):
     assert await setup.reviewer.check(header) == expected
-    assert BAD_TOKEN.status == 401
+    assert authorization.BAD_TOKEN.status == 401
 
 
 async def test_the_access_review_has_the_user_the_path_and_the_verb(setup):
@@ -111,16 +100,16 @@ async def test_the_access_review_has_the_user_the_path_and_the_verb(setup):
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic Z29vZDo=", "good"])
 async def test_without_a_bearer_token_no_review_is_sent(setup, header: str):
-    assert await setup.reviewer.check(header) == NO_TOKEN
-    assert (NO_TOKEN.status, setup.api.sent) == (401, Counter())
+    assert await setup.reviewer.check(header) == authorization.NO_TOKEN
+    assert (authorization.NO_TOKEN.status, setup.api.sent) == (401, Counter())
 
 
 @pytest.mark.parametrize(
     ("token", "reviews", "valid_s"),
     [
-        ("good", {"TokenReview": 1, "SubjectAccessReview": 1}, ALLOWED_FOR_S),
-        ("weak", {"TokenReview": 1, "SubjectAccessReview": 1}, DENIED_FOR_S),
-        ("made-up", {"TokenReview": 1}, DENIED_FOR_S),
+        ("good", {"TokenReview": 1, "SubjectAccessReview": 1}, authorization.ALLOWED_FOR_S),
+        ("weak", {"TokenReview": 1, "SubjectAccessReview": 1}, authorization.DENIED_FOR_S),
+        ("made-up", {"TokenReview": 1}, authorization.DENIED_FOR_S),
     ],
 )
 async def test_an_answer_is_cached_for_its_time_and_no_longer(
@@ -137,42 +126,42 @@ async def test_an_answer_is_cached_for_its_time_and_no_longer(
 
 async def test_the_cached_answer_for_one_token_is_not_used_for_another(setup):
     assert await setup.check("good") is None
-    assert await setup.check("made-up") == BAD_TOKEN
+    assert await setup.check("made-up") == authorization.BAD_TOKEN
     assert await setup.check("good") is None
 
 
 async def test_a_revoked_permission_ends_when_its_cached_answer_expires(setup):
     await setup.check("good")
     setup.api.allowed.clear()
-    setup.clock.now += ALLOWED_FOR_S
+    setup.clock.now += authorization.ALLOWED_FOR_S
     denial = await setup.check("good")
     assert denial is not None
     assert denial.status == 403
     setup.api.error = TransportError("down", sent=False)
-    setup.clock.now += DENIED_FOR_S
-    assert await setup.check("good") == NO_ANSWER, "the earlier permission is no longer cached"
+    setup.clock.now += authorization.DENIED_FOR_S
+    assert await setup.check("good") == authorization.NO_ANSWER, "the earlier permission is no longer cached"
 
 
 async def test_a_new_permission_takes_effect_when_the_cached_denial_expires(setup):
     await setup.check("weak")
     setup.api.allowed.add("bob")
-    setup.clock.now += DENIED_FOR_S
+    setup.clock.now += authorization.DENIED_FOR_S
     assert await setup.check("weak") is None
 
 
 async def test_without_the_api_server_a_permission_stays_valid_for_a_limited_time(setup):
     await setup.check("good")
     setup.api.error = TransportError("connection refused", sent=False)
-    setup.clock.now += ALLOWED_AT_MOST_S - 1
+    setup.clock.now += authorization.ALLOWED_AT_MOST_S - 1
     assert await setup.check("good") is None
     setup.clock.now += 1
-    assert await setup.check("good") == NO_ANSWER
-    assert NO_ANSWER.status == 503
+    assert await setup.check("good") == authorization.NO_ANSWER
+    assert authorization.NO_ANSWER.status == 503
 
 
 async def test_without_the_api_server_a_new_token_is_not_accepted(setup):
     setup.api.error = TransportError("connection refused", sent=False)
-    assert await setup.check("good") == NO_ANSWER
+    assert await setup.check("good") == authorization.NO_ANSWER
     setup.api.error = None
     assert await setup.check("good") is None, "the failure is not cached"
 
@@ -180,7 +169,7 @@ async def test_without_the_api_server_a_new_token_is_not_accepted(setup):
 async def test_a_missing_permission_for_reviews_is_only_in_the_log(setup):
     setup.api.error = Forbidden('User "vmherd" cannot create tokenreviews', code=403)
     with capture_logs() as lines:
-        assert await setup.check("good") == NO_ANSWER
+        assert await setup.check("good") == authorization.NO_ANSWER
     assert [line["event"] for line in lines] == ["cannot check the token of a metrics request"]
     assert "tokenreviews" in lines[0]["why"]
 
@@ -205,13 +194,13 @@ async def test_no_token_is_stored(setup):
 
 async def test_invented_tokens_do_not_evict_a_real_token(setup):
     await setup.check("good")
-    for number in range(CACHED_ANSWERS + 10):
+    for number in range(authorization.CACHED_ANSWERS + 10):
         await setup.check(f"made-up-{number}")
     sent = setup.api.sent["SubjectAccessReview"]
     assert await setup.check("good") is None
     assert setup.api.sent["SubjectAccessReview"] == sent
     kept = [answers for answers in vars(setup.reviewer).values() if isinstance(answers, dict)]
-    assert sorted(map(len, kept)) == [1, CACHED_ANSWERS]
+    assert sorted(map(len, kept)) == [1, authorization.CACHED_ANSWERS]
 
 
 async def test_the_number_of_reviews_in_flight_is_limited(setup):
@@ -220,10 +209,10 @@ async def test_the_number_of_reviews_in_flight_is_limited(setup):
         checks = [group.create_task(setup.check(f"made-up-{number}")) for number in range(20)]
         for _ in range(10):
             await asyncio.sleep(0)
-        assert setup.api.in_flight == MAX_REVIEWS_IN_FLIGHT
+        assert setup.api.in_flight == authorization.MAX_REVIEWS_IN_FLIGHT
         setup.api.hold.set()
-    assert [check.result() for check in checks] == [BAD_TOKEN] * 20
-    assert setup.api.max_in_flight == MAX_REVIEWS_IN_FLIGHT
+    assert [check.result() for check in checks] == [authorization.BAD_TOKEN] * 20
+    assert setup.api.max_in_flight == authorization.MAX_REVIEWS_IN_FLIGHT
 
 
 async def test_a_waiting_check_uses_the_answer_of_an_earlier_check_of_the_same_token(setup):
@@ -234,22 +223,25 @@ async def test_a_waiting_check_uses_the_answer_of_an_earlier_check_of_the_same_t
             await asyncio.sleep(0)
         setup.api.hold.set()
     assert [check.result() for check in checks] == [None] * 20
-    assert setup.api.sent["TokenReview"] == MAX_REVIEWS_IN_FLIGHT
+    assert setup.api.sent["TokenReview"] == authorization.MAX_REVIEWS_IN_FLIGHT
 
 
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (b"<html>", NO_ANSWER),
-        (b"{}", BAD_TOKEN),
-        (b'{"status": null}', BAD_TOKEN),
-        (b'{"status": {"authenticated": true}}', BAD_TOKEN),
-        (b'{"status": {"authenticated": false, "allowed": true, "user": {"username": "bob"}}}', BAD_TOKEN),
+        (b"<html>", authorization.NO_ANSWER),
+        (b"{}", authorization.BAD_TOKEN),
+        (b'{"status": null}', authorization.BAD_TOKEN),
+        (b'{"status": {"authenticated": true}}', authorization.BAD_TOKEN),
+        (
+            b'{"status": {"authenticated": false, "allowed": true, "user": {"username": "bob"}}}',
+            authorization.BAD_TOKEN,
+        ),
     ],
 )
-async def test_an_answer_without_an_explicit_permission_denies_access(answer: bytes, expected: Denial):
+async def test_an_answer_without_an_explicit_permission_denies_access(answer: bytes, expected: authorization.Denial):
     class NoPermission:
         async def request(self, *_: object, **__: object) -> bytes:
             return answer
 
-    assert await Reviewer(NoPermission(), clock=Clock()).check("Bearer good") == expected
+    assert await authorization.Reviewer(NoPermission(), clock=Clock()).check("Bearer good") == expected

@@ -1,7 +1,6 @@
 import os
 import socket
 import ssl
-import subprocess
 import sys
 import threading
 from datetime import UTC, datetime, timedelta
@@ -21,6 +20,7 @@ from controller.server.certificates import (
     SelfSignedCertificate,
     ServerTls,
 )
+from tests.programs import finished
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -173,14 +173,11 @@ def test_a_key_with_a_password_is_rejected_without_a_prompt(files: Files):
     names = f"{str(files.certificate)!r}, {str(files.key)!r}"
     serve = f"from controller.server.certificates import *; ServerTls(FileCertificate({names}))"
     ours, theirs = os.openpty()
-    done = subprocess.run(
+    done = finished(
         [sys.executable, "-c", f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY); {serve}"],
         stdin=theirs,
-        capture_output=True,
-        text=True,
         start_new_session=True,
-        timeout=30,
-        check=False,
+        within_s=30,
     )
     os.close(ours)
     os.close(theirs)

@@ -75,19 +75,28 @@ async def probe(server: HttpServer) -> bytes:
         return await connection.answer()
 
 
+BEGINNING = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
+
+
 @pytest.mark.parametrize(
-    "beginning",
-    [b"", b"GET /healthz HTTP/1.1\r\n", b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: ", b"\r\n"],
-    ids=["silent", "request line", "half a header", "empty line"],
+    ("limit", "sent", "is_answered"),
+    [
+        pytest.param("keepalive_timeout", b"", False, id="silent"),
+        pytest.param("keepalive_timeout", b"GET /healthz HTTP/1.1\r\n", False, id="request line"),
+        pytest.param("keepalive_timeout", BEGINNING + b"X-Slow: ", False, id="half a header"),
+        pytest.param("keepalive_timeout", b"\r\n", False, id="empty line"),
+        pytest.param("keepalive_timeout", PROBE.replace(b"close", b"keep-alive"), True, id="idle after an answer"),
+        pytest.param("lingering_time", BEGINNING + b"Content-Length: 1000000000\r\n\r\nabc", True, id="a long body"),
+    ],
 )
-async def test_a_connection_without_a_complete_request_is_closed(
-    monkeypatch: pytest.MonkeyPatch, beginning: bytes
+async def test_a_connection_that_sends_nothing_more_is_closed(
+    monkeypatch: pytest.MonkeyPatch, limit: str, sent: bytes, is_answered: bool
 ) -> None:
-    monkeypatch.setitem(connections.LIMITS, "keepalive_timeout", 0.3)
+    monkeypatch.setitem(connections.LIMITS, limit, 0.3)
     async with serving() as server, connected(server.health.bound) as [connection]:
-        if beginning:
-            await connection.send(beginning)
-        assert await connection.answer(within_s=5) == b""
+        await connection.send(sent)
+        answer = await connection.answer(within_s=5)
+    assert answer.endswith(b"ok") if is_answered else answer == b""
 
 
 async def test_a_client_that_sends_one_byte_at_a_time_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,20 +106,6 @@ async def test_a_client_that_sends_one_byte_at_a_time_is_closed(monkeypatch: pyt
         with pytest.raises(ConnectionError):
             await connection.send_slowly(PROBE * 10)
         assert asyncio.get_running_loop().time() - started < 5
-
-
-async def test_an_idle_connection_is_closed_after_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(connections.LIMITS, "keepalive_timeout", 0.3)
-    async with serving() as server, connected(server.health.bound) as [connection]:
-        await connection.send(PROBE.replace(b"close", b"keep-alive"))
-        assert (await connection.answer(within_s=5)).endswith(b"ok")
-
-
-async def test_a_body_is_not_read_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(connections.LIMITS, "lingering_time", 0.3)
-    async with serving() as server, connected(server.health.bound) as [connection]:
-        await connection.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\nabc")
-        assert (await connection.answer(within_s=5)).endswith(b"ok")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from controller.config.types import Address
 from controller.server.debug import describe_tasks
-from controller.server.http import BindError, Check, Checks, HttpServer, run_checks
+from controller.server.http import BindError, Check, Checks, HttpServer
 from tests.controller.server.serving import make_server, serving
 
 
@@ -74,25 +74,16 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0"
         ("/readyz/ping", {}, {"lease": NOT_YET}, (200, "ok")),
         ("/readyz/lease", {}, {"lease": NOT_YET}, (500, "[-]lease failed: not yet\nreadyz check failed\n")),
         ("/readyz/nonsense", {}, {}, (404, "this check does not exist\n")),
+        ("/livez", {"loop": raising}, {},
+         (500, "[+]ping ok\n[-]loop failed: the check raised RuntimeError('no idea')\nlivez check failed\n")),
+        ("/readyz?exclude=cashes&verbose", {}, {"caches": passing},
+         (200, "[+]ping ok\n[+]caches ok\nwarn: some health checks cannot be excluded: no matches for \"cashes\"\n"
+               "readyz check passed\n")),
     ],
 )  # fmt: skip
 async def test_a_probe_answers_with_its_checks(path: str, live: Checks, ready: Checks, expected: tuple[int, str]):
     async with probing(live=live, ready=ready) as client:
         assert await client.get(path) == expected
-
-
-def test_a_check_that_raises_has_failed():
-    assert run_checks("livez", {"loop": raising}) == (
-        False,
-        "[-]loop failed: the check raised RuntimeError('no idea')\nlivez check failed\n",
-    )
-
-
-def test_excluding_an_unknown_check_only_adds_a_warning():
-    _, text = run_checks("readyz", {"caches": passing}, excluded=["cashes"], verbose=True)
-    assert text == (
-        '[+]caches ok\nwarn: some health checks cannot be excluded: no matches for "cashes"\nreadyz check passed\n'
-    )
 
 
 @pytest.mark.parametrize(

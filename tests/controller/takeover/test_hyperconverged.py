@@ -8,15 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.takeover.hyperconverged import (
-    ANNOTATION,
-    Unclear,
-    hyperconvergeds,
-    manager_of,
-    step_to_add,
-    take_over,
-    undo_takeover,
-)
+from controller.takeover import hyperconverged
 from controller.takeover.virt_controller import KUBEVIRTS, stop_patch
 from tests.controller.takeover.test_virt_controller import patched
 
@@ -43,21 +35,21 @@ ANNOTATIONS: list[list[dict[str, Any]]] = [
 def manager(steps: list[dict[str, Any]] | str | None, **others: str) -> Any:
     annotations = dict(others)
     if steps is not None:
-        annotations[ANNOTATION] = steps if isinstance(steps, str) else json.dumps(steps)
+        annotations[hyperconverged.ANNOTATION] = steps if isinstance(steps, str) else json.dumps(steps)
     metadata = {
         "name": "kubevirt-hyperconverged",
         "namespace": "kubevirt",
         "resourceVersion": "7",
         "annotations": annotations,
     }
-    return hyperconvergeds("v1").decode(json.dumps({"metadata": metadata}).encode())
+    return hyperconverged.hyperconvergeds("v1").decode(json.dumps({"metadata": metadata}).encode())
 
 
 def steps_after(before: Any, patch: bytes | None) -> list[dict[str, Any]] | None:
     """The steps in the annotation after the merge patch, or None if the annotation is gone."""
     if patch is None:
-        return json.loads((before.metadata.annotations or {}).get(ANNOTATION, "null"))
-    text = json.loads(patch)["metadata"]["annotations"][ANNOTATION]
+        return json.loads((before.metadata.annotations or {}).get(hyperconverged.ANNOTATION, "null"))
+    text = json.loads(patch)["metadata"]["annotations"][hyperconverged.ANNOTATION]
     return None if text is None else json.loads(text)
 
 
@@ -75,44 +67,44 @@ def component_patches(spec: dict[str, Any]) -> list[dict[str, str]]:
 @pytest.mark.parametrize("steps", ANNOTATIONS)
 def test_a_takeover_adds_one_component_patch_and_keeps_all_other_steps(steps: list[dict[str, Any]]) -> None:
     before = manager(steps)
-    after = steps_after(before, take_over(before)) or []
+    after = steps_after(before, hyperconverged.take_over(before)) or []
     assert after[:-1] == steps
     kept, (*others, ours) = operated(steps), component_patches(operated(after))
     assert others == component_patches(kept)
     assert ours["patch"] == stop_patch().patch
-    assert take_over(manager(after)) is None
+    assert hyperconverged.take_over(manager(after)) is None
 
 
 @pytest.mark.parametrize("steps", ANNOTATIONS)
 def test_an_undo_restores_the_spec_that_the_operator_writes(steps: list[dict[str, Any]]) -> None:
     before = manager(steps)
-    taken = manager(steps_after(before, take_over(before)) or [])
-    left = steps_after(taken, undo_takeover(taken))
+    taken = manager(steps_after(before, hyperconverged.take_over(before)) or [])
+    left = steps_after(taken, hyperconverged.undo_takeover(taken))
     assert (left or []) == steps
-    assert undo_takeover(manager(left)) is None
+    assert hyperconverged.undo_takeover(manager(left)) is None
 
 
 def test_an_undo_removes_the_annotation_if_nothing_else_is_in_it() -> None:
-    taken = manager([json.loads(step_to_add())])
-    assert steps_after(taken, undo_takeover(taken)) is None
+    taken = manager([json.loads(hyperconverged.step_to_add())])
+    assert steps_after(taken, hyperconverged.undo_takeover(taken)) is None
 
 
 def test_an_undo_keeps_the_list_that_later_steps_append_to() -> None:
-    taken = manager([json.loads(step_to_add()), APPENDED])
-    assert component_patches(operated(steps_after(taken, undo_takeover(taken)))) == [OTHER]
+    taken = manager([json.loads(hyperconverged.step_to_add()), APPENDED])
+    assert component_patches(operated(steps_after(taken, hyperconverged.undo_takeover(taken)))) == [OTHER]
 
 
 def test_an_undo_keeps_the_other_patches_in_the_same_list() -> None:
-    taken = manager([{**LIST, "value": [OTHER, json.loads(step_to_add())["value"][0]]}])
-    assert steps_after(taken, undo_takeover(taken)) == [LIST]
+    taken = manager([{**LIST, "value": [OTHER, json.loads(hyperconverged.step_to_add())["value"][0]]}])
+    assert steps_after(taken, hyperconverged.undo_takeover(taken)) == [LIST]
 
 
 def test_a_patch_applies_only_to_the_version_that_was_read_and_changes_only_the_annotation() -> None:
-    patch = json.loads(take_over(manager(None, other="kept")) or b"")
+    patch = json.loads(hyperconverged.take_over(manager(None, other="kept")) or b"")
     assert patch.keys() == {"metadata"}
     assert patch["metadata"].keys() == {"resourceVersion", "annotations"}
     assert patch["metadata"]["resourceVersion"] == "7"
-    assert patch["metadata"]["annotations"].keys() == {ANNOTATION}
+    assert patch["metadata"]["annotations"].keys() == {hyperconverged.ANNOTATION}
 
 
 @pytest.mark.parametrize(
@@ -126,8 +118,8 @@ def test_a_patch_applies_only_to_the_version_that_was_read_and_changes_only_the_
     ],
 )
 def test_an_annotation_in_an_unknown_form_is_not_changed(annotation: str, why: str) -> None:
-    with pytest.raises(Unclear, match=why):
-        take_over(manager(annotation))
+    with pytest.raises(hyperconverged.Unclear, match=why):
+        hyperconverged.take_over(manager(annotation))
 
 
 @pytest.mark.parametrize(
@@ -142,4 +134,4 @@ def test_an_annotation_in_an_unknown_form_is_not_changed(annotation: str, why: s
 )
 def test_the_owner_of_the_kubevirt_object_manages_it(owner: dict[str, str] | None, name: str) -> None:
     metadata = {"name": "kubevirt", "ownerReferences": [owner] if owner else None}
-    assert manager_of(KUBEVIRTS.decode(json.dumps({"metadata": metadata}).encode())) == name
+    assert hyperconverged.manager_of(KUBEVIRTS.decode(json.dumps({"metadata": metadata}).encode())) == name

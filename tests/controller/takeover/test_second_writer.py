@@ -3,6 +3,7 @@ answers, and the time is virtual.
 """
 
 import asyncio
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -30,7 +31,7 @@ EMPTY: dict[str, Any] = {"items": []}
 
 
 class Cluster(AnswersByPath):
-    def __init__(self, **paths: Any) -> None:
+    def __init__(self, answers: Mapping[str, list[Any]] = {}) -> None:
         super().__init__(
             {
                 GROUP: [{"resources": [{"name": "kubevirts"}]}],
@@ -38,6 +39,7 @@ class Cluster(AnswersByPath):
                 DEPLOYMENT: [deployment()],
                 SETS: [EMPTY],
                 POOLS: [EMPTY],
+                **answers,
             }
         )
 
@@ -71,8 +73,7 @@ async def objection(cluster: Cluster, *argv: str) -> str:
 
 @pytest.mark.parametrize("absent", [{GROUP: [{"resources": []}]}, {GROUP: [NONE]}, {KUBEVIRTS: [EMPTY]}])
 async def test_without_a_kubevirt_there_is_no_second_writer(absent):
-    cluster = Cluster()
-    cluster.by_path |= absent
+    cluster = Cluster(absent)
     assert await objections(cluster) == ()
     assert DEPLOYMENT not in cluster.asked
 
@@ -97,9 +98,7 @@ ALONE: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 @pytest.mark.parametrize(("answers", "argv"), ALONE.values(), ids=ALONE)
 async def test_there_is_no_second_writer(answers, argv):
-    cluster = Cluster()
-    cluster.by_path |= answers
-    assert await objections(cluster, *argv) == ()
+    assert await objections(Cluster(answers), *argv) == ()
 
 
 @pytest.mark.parametrize("argv", [["--mode", "alongside"], ["--mode", "takeover", "--no-second-writer-check"]])
@@ -118,16 +117,14 @@ async def test_a_rollout_is_waited_for():
 
 
 async def test_a_rollout_that_takes_too_long_is_reported():
-    cluster = Cluster()
-    cluster.by_path[DEPLOYMENT] = [deployment(*RESTING, generation=2, seen=1)]
-    assert "Deployment kubevirt/virt-controller is rolling out" in await objection(cluster, "--mode", "takeover")
+    assert "Deployment kubevirt/virt-controller is rolling out" in await objection(
+        Cluster({DEPLOYMENT: [deployment(*RESTING, generation=2, seen=1)]}), "--mode", "takeover"
+    )
 
 
 @pytest.mark.parametrize("hidden", [{KUBEVIRTS: [DENIED]}, {DEPLOYMENT: [DENIED]}])
 async def test_without_permission_to_read_kubevirt_the_start_fails_and_names_the_permission(hidden):
-    cluster = Cluster()
-    cluster.by_path |= hidden
-    [found] = await objections(cluster)
+    [found] = await objections(Cluster(hidden))
     assert isinstance(found, Undetermined)
     assert "you may not" in str(found)
     assert all(way in str(found) for way in ("with a role", "--mode alongside", "--no-second-writer-check"))
@@ -136,9 +133,7 @@ async def test_without_permission_to_read_kubevirt_the_start_fails_and_names_the
 @pytest.mark.parametrize("place", [SETS, POOLS])
 @pytest.mark.parametrize("hidden", [{KUBEVIRTS: [DENIED]}, {DEPLOYMENT: [DENIED]}, {DEPLOYMENT: [NONE]}])
 async def test_without_permission_to_read_kubevirt_a_recent_write_shows_the_second_writer(place, hidden):
-    cluster = Cluster()
-    cluster.by_path |= {**hidden, place: [written(ago=timedelta(seconds=90))]}
-    assert "blue/herd 90s ago" in await objection(cluster)
+    assert "blue/herd 90s ago" in await objection(Cluster({**hidden, place: [written(ago=timedelta(seconds=90))]}))
 
 
 async def test_every_page_of_a_list_is_read():
@@ -149,9 +144,9 @@ async def test_every_page_of_a_list_is_read():
 
 
 async def test_a_clock_that_is_behind_the_servers_does_not_hide_a_write():
-    cluster = Cluster()
-    cluster.by_path |= {DEPLOYMENT: [NONE], SETS: [written(ago=timedelta(minutes=-3))]}
-    assert "blue/herd 0s ago" in await objection(cluster)
+    assert "blue/herd 0s ago" in await objection(
+        Cluster({DEPLOYMENT: [NONE], SETS: [written(ago=timedelta(minutes=-3))]})
+    )
 
 
 @pytest.mark.parametrize(
@@ -165,9 +160,7 @@ async def test_a_clock_that_is_behind_the_servers_does_not_hide_a_write():
     ],
 )
 async def test_auto_is_alongside_if_a_kubevirt_is_or_may_be_installed(answers, mode, groups):
-    cluster = Cluster()
-    cluster.by_path |= answers
-    decided = await decide_mode(cluster, Config())
+    decided = await decide_mode(Cluster(answers), Config())
     assert (decided.mode, decided.groups) == (mode, groups)
 
 

@@ -1,6 +1,6 @@
 """A second writer is another controller that writes the same objects.
 
-While a second writer runs, vmherd writes nothing.
+While KubeVirt's loops run or another process leads, vmherd writes nothing.
 """
 
 import asyncio
@@ -74,9 +74,7 @@ async def watching(
 
 
 def resting() -> Cluster:
-    cluster = Cluster()
-    cluster.by_path |= {DEPLOYMENT: [deployment(*RESTING)]}
-    return cluster
+    return Cluster({DEPLOYMENT: [deployment(*RESTING)]})
 
 
 async def test_the_writes_stop_within_a_minute_after_the_loops_come_back_and_begin_again():

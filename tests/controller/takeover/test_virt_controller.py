@@ -5,21 +5,11 @@ from typing import Any
 
 import pytest
 
-from controller.takeover.virt_controller import (
-    DEPLOYMENTS,
-    KUBEVIRTS,
-    LOOPS,
-    active_loops,
-    is_rolled_out,
-    is_stopped,
-    stop_patch,
-    take_over,
-    undo_takeover,
-)
+from controller.takeover import virt_controller
 from tests.fakes.patches import json_patch
 
 FLAG = "--rs-controller-threads"
-SETS, POOLS = LOOPS
+SETS, POOLS = virt_controller.LOOPS
 OTHERS = [
     {"resourceType": "Deployment", "resourceName": "virt-controller", "patch": '[{"op":"x"}]', "type": "json"},
     {"resourceType": "DaemonSet", "resourceName": "*", "patch": "{}", "type": "strategic"},
@@ -50,7 +40,7 @@ def patched(document: Any, patch: bytes | None) -> Any:
 
 
 def read(document: Any) -> Any:
-    return KUBEVIRTS.decode(json.dumps(document).encode())
+    return virt_controller.KUBEVIRTS.decode(json.dumps(document).encode())
 
 
 @pytest.mark.parametrize(
@@ -69,7 +59,7 @@ def read(document: Any) -> Any:
     ],
 )
 def test_a_loop_is_stopped_if_its_last_flag_sets_no_workers(arguments, stopped):
-    assert is_stopped(["-v", "2", *arguments], FLAG) is stopped
+    assert virt_controller.is_stopped(["-v", "2", *arguments], FLAG) is stopped
 
 
 @pytest.mark.parametrize(
@@ -84,7 +74,7 @@ def test_a_loop_is_stopped_if_its_last_flag_sets_no_workers(arguments, stopped):
     ],
 )
 def test_running_loops_are_read_from_command_and_arguments_of_the_container(wire, working):
-    assert active_loops(DEPLOYMENTS.decode(wire), LOOPS) == working
+    assert virt_controller.active_loops(virt_controller.DEPLOYMENTS.decode(wire), virt_controller.LOOPS) == working
 
 
 @pytest.mark.parametrize(
@@ -99,13 +89,13 @@ def test_running_loops_are_read_from_command_and_arguments_of_the_container(wire
 )
 def test_a_rollout_is_complete_when_no_old_pod_is_left(status, done):
     wire = json.dumps({"metadata": {"generation": 2}, "status": status}).encode()
-    assert is_rolled_out(DEPLOYMENTS.decode(wire)) is done
+    assert virt_controller.is_rolled_out(virt_controller.DEPLOYMENTS.decode(wire)) is done
 
 
 @pytest.mark.parametrize("spec", CUSTOMIZATIONS)
 def test_a_takeover_appends_one_patch(spec):
     before = kubevirt(spec)
-    after = patched(before, take_over(read(before)))
+    after = patched(before, virt_controller.take_over(read(before)))
     held = ((spec or {}).get("customizeComponents") or {}).get("patches", [])
     *kept, ours = after["spec"]["customizeComponents"]["patches"]
     assert kept == held
@@ -113,30 +103,32 @@ def test_a_takeover_appends_one_patch(spec):
     args = {"spec": {"template": {"spec": {"containers": [{"args": ["-v", "2"]}]}}}}
     rested = patched(args, ours["patch"].encode())["spec"]["template"]["spec"]["containers"][0]["args"]
     assert rested == ["-v", "2", "--rs-controller-threads=0", "--pool-controller-threads=0"]
-    assert take_over(read(after)) is None, "a second takeover changes nothing"
+    assert virt_controller.take_over(read(after)) is None, "a second takeover changes nothing"
 
 
 @pytest.mark.parametrize("spec", CUSTOMIZATIONS)
 def test_an_undo_removes_exactly_our_patch(spec):
     before = kubevirt(spec)
-    after = patched(before, take_over(read(before)))
-    restored = patched(after, undo_takeover(read(after)))
+    after = patched(before, virt_controller.take_over(read(before)))
+    restored = patched(after, virt_controller.undo_takeover(read(after)))
     patches = restored["spec"]["customizeComponents"].pop("patches", None)
     held = ((spec or {}).get("customizeComponents") or {}).get("patches", [])
     flags = {name: value for name, value in ((spec or {}).get("customizeComponents") or {}).items() if name == "flags"}
     assert patches == (held or None)
     assert restored["spec"]["customizeComponents"] == flags
-    assert undo_takeover(read(restored)) is None
+    assert virt_controller.undo_takeover(read(restored)) is None
 
 
 def test_our_patch_is_recognized_in_another_spelling_and_position():
-    spelled = json.dumps(json.loads(stop_patch().patch), indent=2)
+    spelled = json.dumps(json.loads(virt_controller.stop_patch().patch), indent=2)
     respelled = {"resourceType": "deployment", "resourceName": "virt-controller", "patch": spelled, "type": "json"}
     before = kubevirt({"customizeComponents": {"patches": [respelled, *OTHERS, respelled]}})
-    assert take_over(read(before)) is None
-    assert patched(before, undo_takeover(read(before)))["spec"]["customizeComponents"]["patches"] == OTHERS
+    assert virt_controller.take_over(read(before)) is None
+    assert (
+        patched(before, virt_controller.undo_takeover(read(before)))["spec"]["customizeComponents"]["patches"] == OTHERS
+    )
 
 
 def test_a_patch_that_is_not_json_is_not_ours():
     broken = {"resourceType": "Deployment", "resourceName": "virt-controller", "patch": "- op: add", "type": "json"}
-    assert undo_takeover(read(kubevirt({"customizeComponents": {"patches": [broken]}}))) is None
+    assert virt_controller.undo_takeover(read(kubevirt({"customizeComponents": {"patches": [broken]}}))) is None

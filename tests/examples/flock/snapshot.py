@@ -28,6 +28,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     settled: bool
     flocks: Resource[Flock]
     revisions: tuple[ControllerRevision, ...] = ()
+    marked: Mapping[str, int] = {}
 
 
 def take_snapshot(

@@ -24,18 +24,7 @@ import yaml
 from msgspec import Struct
 from yarl import URL
 
-from tests.faults.proxy import answers
-from tests.faults.proxy.actions import (
-    CrashAfter,
-    CrashBefore,
-    CutAnswer,
-    Hang,
-    LoseAnswer,
-    Mark,
-    Refuse,
-    ReplayWatch,
-    Reset,
-)
+from tests.faults.proxy import actions, answers
 from tests.faults.proxy.authority import other_authority, shared_authority
 from tests.faults.proxy.listener import Listener
 from tests.faults.proxy.requests import ApiRequest, parse_request
@@ -82,7 +71,7 @@ class FaultProxy:
         self.on_crash: Callable[[], None] = lambda: None
         """The proxy calls this function after it has set `dark`."""
 
-        self.on_mark: Callable[[ApiRequest, Mark], Awaitable[None]]
+        self.on_mark: Callable[[ApiRequest, actions.Mark], Awaitable[None]]
         """The proxy calls this function before it forwards a request with the action `Mark`."""
 
         self._authority = shared_authority() if tls else None
@@ -184,13 +173,13 @@ class FaultProxy:
     ) -> None:
         action = taken.action if taken else None
         match action:
-            case Refuse():
+            case actions.Refuse():
                 await self._send(wire, answers.refusal_answer(action), received, number)
-            case Reset():
+            case actions.Reset():
                 wire.reset()
-            case Hang():
+            case actions.Hang():
                 await wire.gone.wait()
-            case CrashBefore():
+            case actions.CrashBefore():
                 self._crash()
             case _ if request.watch:
                 await self._watch(wire, received, request, action, number)
@@ -199,7 +188,7 @@ class FaultProxy:
 
     async def _ask(self, wire: Wire, received: Received, request: ApiRequest, action: Any, number: int) -> None:
         """Forward a request that is not a watch, and send its answer as the action says."""
-        if isinstance(action, Mark):
+        if isinstance(action, actions.Mark):
             await self.on_mark(request, action)
         answer = await self._forwarded(received)
         if answer is None:
@@ -208,12 +197,12 @@ class FaultProxy:
         if self.dark:
             return None
         match action:
-            case LoseAnswer(hang=hang):
+            case actions.LoseAnswer(hang=hang):
                 await (wire.gone.wait() if hang else asyncio.sleep(0))
                 wire.reset()
-            case CrashAfter():
+            case actions.CrashAfter():
                 self._crash()
-            case CutAnswer():
+            case actions.CutAnswer():
                 await wire.send(answers.cut(answer, received.method))
                 await asyncio.sleep(0.01)  # a reset discards data that the client has not read
                 wire.reset()
@@ -222,12 +211,12 @@ class FaultProxy:
 
     async def _watch(self, wire: Wire, received: Received, request: ApiRequest, action: Any, number: int) -> None:
         target = received.target
-        if isinstance(action, ReplayWatch):
+        if isinstance(action, actions.ReplayWatch):
             older = f"resourceVersion={action.resource_version}"
             target = target.replace(f"resourceVersion={request.resource_version}", older)
         try:
             async with self._request(msgspec.structs.replace(received, target=target)) as answer:
-                if isinstance(action, LoseAnswer):
+                if isinstance(action, actions.LoseAnswer):
                     return wire.reset()
                 self._answered(number, code=answer.status, server_code=answer.status)
                 if answer.status != 200:

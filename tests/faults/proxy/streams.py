@@ -9,18 +9,7 @@ from collections.abc import Callable
 
 import aiohttp
 
-from tests.faults.proxy.actions import (
-    Action,
-    Coalesce,
-    Corrupt,
-    CutWatch,
-    EndWatch,
-    FailWatch,
-    HoldWatch,
-    LagWatch,
-    OmitEvents,
-    RepeatEvent,
-)
+from tests.faults.proxy import actions
 from tests.faults.proxy.answers import EXPIRED, corrupted_event, error_event
 from tests.faults.proxy.requests import ApiRequest, WatchEvent, parse_event
 from tests.faults.proxy.rules import Script, Taken
@@ -50,7 +39,7 @@ class WatchRelay:
         self._over = self._broken = False
         self._woken = asyncio.Event()
         self._decided: set[int] = set()
-        self._modes: dict[int, Action] = {}
+        self._modes: dict[int, actions.Action] = {}
         self._omitting: dict[int, int] = {}
 
     def wake(self) -> None:
@@ -109,9 +98,9 @@ class WatchRelay:
         while taken := self._script.on_stream(self._request, self._decided):
             self._note(self._request, taken)
             match taken.action:
-                case EndWatch(clean=clean):
+                case actions.EndWatch(clean=clean):
                     await (self._complete() if clean else self._break_off())
-                case FailWatch() as failure:
+                case actions.FailWatch() as failure:
                     await self._fail(failure)
                 case _:
                     self._modes[taken.rule] = taken.action
@@ -120,17 +109,19 @@ class WatchRelay:
 
     def _waiting_time(self) -> float | None:
         """Return the seconds until the next line may be sent. None means that a change must come first."""
-        if any(isinstance(action, HoldWatch) for action in self._modes.values()):
+        if any(isinstance(action, actions.HoldWatch) for action in self._modes.values()):
             return None
         if not self._lines:
             return 0 if self._over and not self._coalescing() else self._until_flush()
         if self._coalescing():
             return self._until_flush()
-        lag = max((action.seconds for action in self._modes.values() if isinstance(action, LagWatch)), default=0.0)
+        lag = max(
+            (action.seconds for action in self._modes.values() if isinstance(action, actions.LagWatch)), default=0.0
+        )
         return max(0.0, self._lines[0][0] + lag - asyncio.get_running_loop().time()) if lag else 0
 
     def _coalescing(self) -> bool:
-        return any(isinstance(action, Coalesce) for action in self._modes.values())
+        return any(isinstance(action, actions.Coalesce) for action in self._modes.values())
 
     def _until_flush(self) -> float | None:
         if not self._coalescing():
@@ -155,19 +146,19 @@ class WatchRelay:
             return await self._send(line)
         self._note(self._request, taken)
         match taken.action:
-            case CutWatch(at_byte=at):
+            case actions.CutWatch(at_byte=at):
                 cut = line[: len(line) // 2 if at is None else at]
                 await self._break_off(cut)
-            case RepeatEvent():
+            case actions.RepeatEvent():
                 await self._send(line + line)
-            case Corrupt(how=how):
+            case actions.Corrupt(how=how):
                 await self._wire.send(corrupted_event(line, how))
                 self._wire.close()
                 raise Ended
-            case OmitEvents(count=count):
+            case actions.OmitEvents(count=count):
                 self._omitting[taken.rule] = count
                 await self._omits(event)
-            case Coalesce(seconds=seconds):
+            case actions.Coalesce(seconds=seconds):
                 self._lines.appendleft((0.0, line))
                 self._modes[taken.rule] = taken.action
                 self._flush_at = asyncio.get_running_loop().time() + seconds
@@ -183,7 +174,7 @@ class WatchRelay:
         return False
 
     async def _flush_coalesced(self) -> None:
-        self._modes = {n: action for n, action in self._modes.items() if not isinstance(action, Coalesce)}
+        self._modes = {n: action for n, action in self._modes.items() if not isinstance(action, actions.Coalesce)}
         lines = coalesced([line for _, line in self._lines])
         self._lines.clear()
         for line in lines:
@@ -192,7 +183,7 @@ class WatchRelay:
     async def _send(self, line: bytes) -> None:
         await self._wire.send(chunk(line))
 
-    async def _fail(self, failure: FailWatch) -> None:
+    async def _fail(self, failure: actions.FailWatch) -> None:
         await self._send(error_event(failure))
         await self._complete()
 

@@ -1,10 +1,12 @@
 """Watches through the fault proxy, against a tiny server."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from aiohttp import ClientPayloadError, ClientSession, StreamReader
 
 from tests.faults.proxy.actions import (
     Coalesce,
@@ -19,8 +21,7 @@ from tests.faults.proxy.actions import (
 from tests.faults.proxy.answers import EXPIRED, error_event
 from tests.faults.proxy.proxy import FaultProxy
 from tests.faults.proxy.rules import Match, Rule
-from tests.faults.proxy.tiny_server import Client, TinyServer, connected, proxied
-from tests.faults.proxy.wire import chunk
+from tests.faults.proxy.tiny_server import TinyServer, proxied
 
 THINGS = "/apis/example.org/v1/namespaces/n/things"
 WATCH = Match("watch", "things")
@@ -34,23 +35,23 @@ def event(type_: str, name: str, version: int = 1) -> bytes:
 
 
 @asynccontextmanager
-async def watching() -> AsyncIterator[tuple[TinyServer, FaultProxy, Client]]:
-    """A watch through the proxy. The client has already received the headers of the answer and one event."""
-    async with proxied() as (server, proxy), connected(proxy) as client:
-        client.ask(f"{THINGS}?watch=1")
-        assert b" 200 OK\r\n" in await client.until(b"\r\n\r\n")
+async def watching() -> AsyncIterator[tuple[TinyServer, FaultProxy, ClientSession, StreamReader]]:
+    """A watch through the proxy. The client has already received one event."""
+    async with proxied() as (server, proxy, client), client.get(f"{THINGS}?watch=1") as answer:
+        assert answer.status == 200
         await server.send(GUARD)
-        assert await client.read(len(chunk(GUARD))) == chunk(GUARD)
-        yield server, proxy, client
+        assert await answer.content.readline() == GUARD
+        yield server, proxy, client, answer.content
 
 
-async def lines(client: Client, count: int) -> list[bytes]:
-    return [await line(client) for _ in range(count)]
-
-
-async def line(client: Client) -> bytes:
-    size = int(await client.until(b"\r\n"), 16)
-    return (await client.read(size + 2))[:-2]
+async def is_silent(watch: StreamReader) -> bool:
+    """True if no byte comes for a moment, and the connection stays open."""
+    try:
+        async with asyncio.timeout(0.05):
+            await watch.readany()
+    except TimeoutError:
+        return True
+    return False
 
 
 A, B, BOOKMARK, CHANGED = event("ADDED", "a"), event("ADDED", "b"), event("BOOKMARK", ""), event("MODIFIED", "c")
@@ -75,38 +76,41 @@ OPEN, HELD, COMPLETE, RESET = "open", "held", "complete", "reset"
 async def test_a_rule_decides_what_the_client_sees_of_a_watch_and_how_it_ends(
     rule: Rule, seen: list[bytes], end: str
 ) -> None:
-    async with watching() as (server, proxy, client):
+    async with watching() as (server, proxy, client, watch):
         number = proxy.add(rule)
         await server.send(A, BOOKMARK, CHANGED, B)
-        assert await lines(client, len(seen)) == seen
+        for each in seen:
+            assert await watch.readexactly(len(each)) == each
         if end == HELD:
-            await server.end()
+            server.end()
         if end in (OPEN, HELD):
-            assert await client.silent()
+            assert await is_silent(watch)
         elif end == COMPLETE:
-            assert await client.read(5) == b"0\r\n\r\n"
-            client.ask(THINGS)
-            assert (await client.answer())[0] == 200
+            assert await watch.read() == b""
+            connections = set(proxy._listener.wires)
+            async with client.get(THINGS) as answer:
+                assert answer.status == 200
+            assert proxy._listener.wires == connections, "no new connection"
         else:
-            with pytest.raises(ConnectionResetError):
-                await client.rest()
+            with pytest.raises(ClientPayloadError, match="Connection reset by peer"):
+                await watch.read()
         assert len(proxy.decisions(number)) == (rule.match.resource != "others")
 
 
 async def test_coalesced_events_are_the_last_state_of_each_object() -> None:
-    async with watching() as (server, proxy, client):
+    async with watching() as (server, proxy, _, watch):
         proxy.add(Rule(WATCH, Coalesce(0.1)))
         await server.send(event("ADDED", "new", 2), event("ADDED", "gone", 3), event("MODIFIED", "old", 4))
         await server.send(event("MODIFIED", "new", 5), event("DELETED", "gone", 6), event("MODIFIED", "old", 7))
-        assert await client.silent()
-        assert await lines(client, 2) == [event("ADDED", "new", 5), event("MODIFIED", "old", 7)]
+        assert await is_silent(watch)
+        for expected in (event("ADDED", "new", 5), event("MODIFIED", "old", 7)):
+            assert await watch.readline() == expected
         await server.send(event("DELETED", "new", 8))
-        assert await line(client) == event("DELETED", "new", 8)
+        assert await watch.readline() == event("DELETED", "new", 8)
 
 
 async def test_a_watch_is_replayed_from_an_older_version() -> None:
-    async with proxied() as (server, proxy), connected(proxy) as client:
+    async with proxied() as (server, proxy, client):
         proxy.add(Rule(WATCH, ReplayWatch("7")))
-        client.ask(f"{THINGS}?watch=1&resourceVersion=11&a=b")
-        await client.until(b"\r\n\r\n")
-        assert server.requests[-1].startswith(f"GET {THINGS}?watch=1&resourceVersion=7&a=b ".encode())
+        async with client.get(f"{THINGS}?watch=1&resourceVersion=11&a=b"):
+            assert server.requests == [f"{THINGS}?watch=1&resourceVersion=7&a=b"]

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from controller.kubevirt.annotations import REVISION_NAME, TEMPLATE_HASH
+from controller.kubevirt.annotations import HISTORY, REVISION_NAME, TEMPLATE_HASH
+from tests.controlplane.documents import owner_uid
 from tests.faults.resources import KIND_OF, REVISIONS, SETS, VMIS
 
 Json: TypeAlias = dict[str, Any]
@@ -38,29 +39,12 @@ def annotations_of(item: Json) -> dict[str, str]:
     return item["metadata"].get("annotations") or {}
 
 
-def finalizers_of(item: Json) -> list[str]:
-    return item["metadata"].get("finalizers") or []
-
-
 def references_of(item: Json) -> list[Json]:
     return item["metadata"].get("ownerReferences") or []
 
 
-def controller_uid(item: Json) -> str:
-    """The UID of the owner that controls the object, or ""."""
-    return next((str(each["uid"]) for each in references_of(item) if each.get("controller")), "")
-
-
 def status_of(item: Json) -> Json:
     return item.get("status") or {}
-
-
-def condition(item: Json, type_: str) -> Json | None:
-    return next((each for each in status_of(item).get("conditions") or () if each["type"] == type_), None)
-
-
-def is_ready(item: Json) -> bool:
-    return (condition(item, "Ready") or {}).get("status") == "True"
 
 
 class Objects:
@@ -77,7 +61,7 @@ class Objects:
         return {name: item for name, item in self[plural].items() if "deletionTimestamp" not in item["metadata"]}
 
     def owned(self, plural: str, owner: Json) -> dict[str, Json]:
-        return {name: item for name, item in self[plural].items() if controller_uid(item) == owner["metadata"]["uid"]}
+        return {name: item for name, item in self[plural].items() if owner_uid(item) == owner["metadata"]["uid"]}
 
 
 def end_state(objects: Objects) -> dict[str, list[str]]:
@@ -138,8 +122,14 @@ def _masked_line(plural: str, item: Json) -> str:
 def _masked(value: Any) -> Any:
     match value:
         case dict():
-            return {key: MASK if MASKED.fullmatch(key) else _masked(inner) for key, inner in value.items()}
+            notes = {key: inner for key, inner in value.items() if key != HISTORY and not _is_history(inner)}
+            return {key: MASK if MASKED.fullmatch(key) else _masked(inner) for key, inner in notes.items()}
         case list():
             return [_masked(inner) for inner in value]
         case _:
             return value
+
+
+def _is_history(value: Any) -> bool:
+    """True for annotations with nothing but the history, which has the times of a run."""
+    return isinstance(value, dict) and value.keys() == {HISTORY}

@@ -4,13 +4,7 @@ from typing import Any
 
 from tests.controlplane import documents
 from tests.faults.resources import CLAIMS, POOLS, VMIS, VMS, VOLUMES
-from tests.faults.samples.objects import (
-    Json,
-    Objects,
-    controller_uid,
-    is_ready,
-    status_of,
-)
+from tests.faults.samples.objects import Json, Objects, status_of
 from tests.faults.samples.scenarios import BEHAVIOR, QUICK, Condition
 from tests.faults.samples.steps import Owner, memory_of
 from tests.faults.samples.view import User
@@ -61,7 +55,7 @@ def disks(*names: str, free: tuple[str, ...] = ()) -> Condition:
     """Exactly these DataVolumes and PVCs exist. The disks in `free` have no VM as an owner."""
 
     def holds(objects: Objects) -> bool:
-        loose = {name for name, volume in objects[VOLUMES].items() if not controller_uid(volume)}
+        loose = {name for name, volume in objects[VOLUMES].items() if not documents.owner_uid(volume)}
         return set(objects[VOLUMES]) == set(objects[CLAIMS]) == set(names) and loose == set(free)
 
     return holds
@@ -96,7 +90,7 @@ def memory_is(memory: str, *names: str) -> Condition:
 def running_with(memory: str, *names: str) -> Condition:
     def holds(objects: Objects) -> bool:
         found = [objects[VMIS][name] for name in names if name in objects[VMIS]]
-        return len(found) == len(names) and all(memory_of(vmi) == memory and is_ready(vmi) for vmi in found)
+        return len(found) == len(names) and all(memory_of(vmi) == memory and documents.is_ready(vmi) for vmi in found)
 
     return holds
 

@@ -3,11 +3,12 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import structlog
 from msgspec import Struct
 
-from tests.faults.proxy.actions import Mark
+from tests.faults.proxy.actions import CrashAfter, CrashBefore, CutAnswer, Hang, LoseAnswer, Mark, Refuse, Reset
 from tests.faults.proxy.proxy import Decision
 from tests.faults.proxy.requests import WRITES
 from tests.faults.samples.bench import Bench, new_namespace
@@ -158,10 +159,18 @@ class Run:
             await self._herd.disarm(rules)
 
 
+REACHES: Final = LoseAnswer | CutAnswer | CrashAfter
+STOPS: Final = Refuse | Reset | Hang | CrashBefore
+
+
 def wrong_with_the_fault(sample: Sample, result: Result) -> str:
-    """Say whether the fault did not happen, or whether a delete hit an object that a user marked before it arrived."""
+    """Say whether the fault did not happen, whether it let the server have a request or kept a request from the server
+    against its kind, or whether a delete hit an object that a user marked before it arrived.
+    """
     if not result.fired:
         return "the fault did not happen"
-    first = FAULTS[sample.fault].actions[0]
-    is_hit = isinstance(first, Mark) and result.fired[0].code != 409
-    return f"the delete of an object that was marked before was answered with {result.fired[0].code}" if is_hit else ""
+    first, acted = FAULTS[sample.fault].actions[0], result.fired[0]
+    if isinstance(first, STOPS if acted.server_code else REACHES):
+        return f"the status of the server's answer to the request with the fault is {acted.server_code}"
+    is_hit = isinstance(first, Mark) and acted.code != 409
+    return f"the delete of an object that was marked before was answered with {acted.code}" if is_hit else ""

@@ -4,21 +4,12 @@ from typing import Any
 
 from tests.controlplane.documents import memory_of_vmis, set_document, vmi_document
 from tests.faults.resources import SETS, VMIS
+from tests.faults.samples import steps
 from tests.faults.samples.objects import Json
 from tests.faults.samples.scenarios import BEHAVIOR, QUICK, Condition, Step, scenario
-from tests.faults.samples.steps import (
-    BUDGET,
-    READY_NOTE,
-    RETURN_NOTE,
-    RETURNS,
-    Owner,
-    both,
-    created,
-    keeps_budget,
-)
 from tests.faults.samples.view import User
 
-HERD = Owner(SETS, VMIS, "herd")
+HERD = steps.Owner(SETS, VMIS, "herd")
 at, change = HERD.at, HERD.change
 ROLLING = "vmherd.dev/rolling-update"
 
@@ -48,10 +39,10 @@ def total(count: int) -> Condition:
 
 
 SET_SCENARIOS = (
-    scenario("set-create", None, None, Step(created(herd(3)), at(3))),
-    scenario("set-adopt", None, None, Step(created((VMIS, STRAY), herd(3)), both(at(3), total(3)))),
+    scenario("set-create", None, None, Step(steps.created(herd(3)), at(3))),
+    scenario("set-adopt", None, None, Step(steps.created((VMIS, STRAY), herd(3)), steps.both(at(3), total(3)))),
     scenario("set-scale-down", herd(4), at(4), Step(change(replicas=1), at(1))),
-    keeps_budget(HERD, "set-scale-budget", herd(2, annotations=BUDGET)),
+    steps.keeps_budget(HERD, "set-scale-budget", herd(2, annotations=steps.BUDGET)),
     scenario(
         "set-rolling-update",
         herd(3, annotations={ROLLING: "maxUnavailable=1"}),
@@ -60,8 +51,8 @@ SET_SCENARIOS = (
     ),
     scenario(
         "set-rollback",
-        herd(3, annotations={ROLLING: "maxUnavailable=1", **RETURNS}),
-        both(at(3), HERD.noted(READY_NOTE)),
-        Step(break_template, both(at(3, updated=0), HERD.noted(RETURN_NOTE))),
+        herd(3, annotations={ROLLING: "maxUnavailable=1", **steps.RETURNS}),
+        steps.both(at(3), HERD.noted(steps.READY_NOTE)),
+        Step(break_template, steps.both(at(3, updated=0), HERD.noted(steps.RETURN_NOTE))),
     ),
 )

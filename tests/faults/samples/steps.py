@@ -6,17 +6,9 @@ from typing import Any, Final
 from msgspec import Struct
 
 from controller.kubevirt.annotations import DRAINED, DRAINING, POOL_FINALIZER
+from tests.controlplane.documents import condition_of, finalizers_of, is_ready
 from tests.faults.resources import BUDGETS, VMIS, VMS
-from tests.faults.samples.objects import (
-    Json,
-    Objects,
-    annotations_of,
-    condition,
-    finalizers_of,
-    is_ready,
-    references_of,
-    status_of,
-)
+from tests.faults.samples.objects import Json, Objects, annotations_of, references_of, status_of
 from tests.faults.samples.scenarios import Act, Condition, Scenario, Step, scenario
 from tests.faults.samples.view import User
 
@@ -46,7 +38,7 @@ class Owner(Struct, frozen=True):
             return (
                 counts == (replicas,) * 4
                 and objects.alive(self.members).keys() >= mine.keys()
-                and condition(owner, "ReplicaFailure") is None
+                and condition_of(owner, "ReplicaFailure") is None
                 and status.get("observedGeneration") == owner["metadata"]["generation"]
                 and status.get("updatedReplicas", 0) == (replicas if updated is None else updated)
             )

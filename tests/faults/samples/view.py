@@ -6,6 +6,7 @@ it shows the truth while the controller sees something else.
 
 import asyncio
 import json
+import ssl
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -13,13 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import yaml
 
-from tests.faults.admin import MERGE, STEPS, Api, admin_api
 from tests.faults.proxy.upstream import abandon
 from tests.faults.resources import KIND_OF, path_of
 from tests.faults.samples.objects import Json, Objects
 
 SHOWN_WITHIN_S = 60.0
+MERGE, STEPS = "application/merge-patch+json", "application/json-patch+json"
+LINE_LIMIT = 2**26
+"""The longest line of a watch, in bytes."""
 
 
 class Refused(Exception):
@@ -29,8 +33,8 @@ class Refused(Exception):
 class View:
     """The current objects of all namespaces."""
 
-    def __init__(self, api: Api) -> None:
-        self.api = api
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self.session = session
         self.removed: set[str] = set()
         """The UIDs of the objects whose removal was seen."""
 
@@ -60,7 +64,7 @@ class View:
         """Watch a resource of all namespaces. The control plane of the samples is new and never fails itself."""
         timeout = aiohttp.ClientTimeout(total=None)
         query = "watch=1&resourceVersion=0&timeoutSeconds=3600"
-        async with self.api.session.get(f"{self.api.url}{path_of(plural)}?{query}", timeout=timeout) as answer:
+        async with self.session.get(f"{path_of(plural)}?{query}", timeout=timeout) as answer:
             answer.raise_for_status()
             try:
                 async for line in answer.content:
@@ -85,8 +89,16 @@ class View:
 @asynccontextmanager
 async def viewing(kubeconfig: Path) -> AsyncIterator[View]:
     """Watch a control plane while the block runs. `kubeconfig` has the administrator's permissions."""
-    async with admin_api(kubeconfig) as api:
-        view = View(api)
+    config = yaml.safe_load(kubeconfig.read_text())
+    cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+    context = ssl.create_default_context(cafile=cluster["certificate-authority"])
+    context.load_cert_chain(user["client-certificate"], user["client-key"])
+    connector = aiohttp.TCPConnector(ssl=context, limit=0)
+    timeout = aiohttp.ClientTimeout(total=60.0)
+    async with aiohttp.ClientSession(
+        cluster["server"], connector=connector, timeout=timeout, read_bufsize=LINE_LIMIT
+    ) as session:
+        view = View(session)
         watches = [asyncio.create_task(view.follow(plural), name=f"view-{plural}") for plural in KIND_OF]
         try:
             yield view
@@ -153,7 +165,9 @@ class User:
             raise TimeoutError("the view does not show a user's change")
 
     async def _send(self, method: str, path: str, body: Any, *, content_type: str = "application/json") -> Json:
-        answer = await self.view.api.send(method, path, body, content_type)
-        if not answer.ok:
-            raise Refused(f"{answer.code}: {answer.message}")
-        return answer.document
+        data, headers = json.dumps(body).encode(), {"Content-Type": content_type}
+        async with self.view.session.request(method, path, data=data, headers=headers) as answer:
+            text = await answer.text(errors="replace")
+        if answer.status >= 400:
+            raise Refused(f"{answer.status}: {text}")
+        return dict(json.loads(text))

@@ -5,20 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from informers.errors import (
-    AlreadyExists,
-    Conflict,
-    Forbidden,
-    Gone,
-    Invalid,
-    NotFound,
-    ServerError,
-    ServerTimeout,
-    StatusError,
-    TooManyRequests,
-    TransportError,
-    Unauthorized,
-)
+from informers import errors
 from informers.http.client import ApiClient, open_client
 from informers.http.configuration import load_credentials
 from informers.objects import PatchType
@@ -82,24 +69,24 @@ async def test_a_delete_sends_uid_and_version_as_preconditions(tmp_path: Path):
 @pytest.mark.parametrize(
     ("code", "reason", "kind"),
     [
-        (400, "BadRequest", StatusError),
-        (403, "Forbidden", Forbidden),
-        (404, "NotFound", NotFound),
-        (409, "Conflict", Conflict),
-        (409, "AlreadyExists", AlreadyExists),
-        (410, "Expired", Gone),
-        (422, "Invalid", Invalid),
-        (429, "TooManyRequests", TooManyRequests),
-        (500, "InternalError", ServerError),
-        (503, "ServiceUnavailable", ServerError),
-        (504, "Timeout", ServerTimeout),
+        (400, "BadRequest", errors.StatusError),
+        (403, "Forbidden", errors.Forbidden),
+        (404, "NotFound", errors.NotFound),
+        (409, "Conflict", errors.Conflict),
+        (409, "AlreadyExists", errors.AlreadyExists),
+        (410, "Expired", errors.Gone),
+        (422, "Invalid", errors.Invalid),
+        (429, "TooManyRequests", errors.TooManyRequests),
+        (500, "InternalError", errors.ServerError),
+        (503, "ServiceUnavailable", errors.ServerError),
+        (504, "Timeout", errors.ServerTimeout),
     ],
 )
 async def test_each_error_code_has_its_exception_with_the_servers_message(
-    tmp_path: Path, code: int, reason: str, kind: type[StatusError]
+    tmp_path: Path, code: int, reason: str, kind: type[errors.StatusError]
 ):
     async with client_of(FaultServer(answer(code, failure(code, reason, "because"))), tmp_path) as client:
-        with pytest.raises(StatusError) as caught:
+        with pytest.raises(errors.StatusError) as caught:
             await client.get(CONFIGMAPS, key("a"))
     assert type(caught.value) is kind
     assert (caught.value.code, caught.value.reason, str(caught.value)) == (code, reason, "because")
@@ -124,7 +111,7 @@ async def test_the_client_waits_for_retry_after(tmp_path: Path):
 async def test_the_fourth_429_is_raised(tmp_path: Path):
     server = FaultServer(answer(429, failure(429, "TooManyRequests", "busy"), retry_after="0"))
     async with client_of(server, tmp_path) as client:
-        with pytest.raises(TooManyRequests) as caught:
+        with pytest.raises(errors.TooManyRequests) as caught:
             await client.get(CONFIGMAPS, key("a"))
     assert caught.value.retry_after_s == 0
     assert len(server.requests) == 4
@@ -143,7 +130,7 @@ async def test_the_fourth_429_is_raised(tmp_path: Path):
 async def test_other_errors_are_not_retried(tmp_path: Path, refusal: bytes):
     server = FaultServer(refusal)
     async with client_of(server, tmp_path) as client:
-        with pytest.raises(StatusError):
+        with pytest.raises(errors.StatusError):
             await client.create(CONFIGMAPS, "ns", b"{}")
     assert len(server.requests) == 1
 
@@ -154,7 +141,7 @@ async def test_a_401_that_a_reload_does_not_help_is_raised(tmp_path: Path, has_k
     async with client_of(server, tmp_path) as client:
         if not has_kubeconfig:
             (tmp_path / "kubeconfig").unlink()
-        with pytest.raises(Unauthorized):
+        with pytest.raises(errors.Unauthorized):
             await client.get(CONFIGMAPS, key("a"))
     assert len(server.requests) == tries
 
@@ -167,22 +154,23 @@ async def test_without_a_connection_sent_is_false(tmp_path: Path, host: str, why
         port = taken.getsockname()[1]
     credentials = await load_credentials(str(write_kubeconfig(tmp_path / "kubeconfig", f"http://{host}:{port}")))
     async with open_client(credentials, user_agent="tests") as client:
-        with pytest.raises(TransportError, match=why) as caught:
+        with pytest.raises(errors.TransportError, match=why) as caught:
             await client.create(CONFIGMAPS, "ns", b"{}")
     assert caught.value.sent is False
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("after", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf of it"])
-async def test_after_a_lost_connection_sent_is_true(tmp_path: Path, after: bytes):
-    async def cut_after(writer: asyncio.StreamWriter) -> None:
-        writer.write(after)
-        await writer.drain()
-        await cut(writer)
+async def half(writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf of it")
+    await writer.drain()
+    await cut(writer)
 
-    async with client_of(FaultServer(cut_after), tmp_path) as client:
-        with pytest.raises(TransportError) as caught:
-            await client.create(CONFIGMAPS, "ns", b"{}")
+
+@pytest.mark.parametrize(("reply", "why"), [(cut, "lost"), (half, "lost"), (hang, "in time")])
+async def test_after_a_lost_connection_and_after_a_timeout_sent_is_true(tmp_path: Path, reply: Answer, why: str):
+    async with client_of(FaultServer(reply), tmp_path) as client:
+        with pytest.raises(errors.TransportError, match=why) as caught:
+            await client.request("POST", PATH, body=b"{}", timeout_s=0.5)
     assert caught.value.sent is True
 
 
@@ -192,7 +180,7 @@ async def test_no_request_is_repeated_after_a_lost_connection(tmp_path: Path, me
     server = FaultServer(answer(), cut)
     async with client_of(server, tmp_path) as client:
         await client.get(CONFIGMAPS, key("a"))
-        with pytest.raises(TransportError):
+        with pytest.raises(errors.TransportError):
             await client.request(method, PATH, body=None if method == "GET" else b"{}")
     assert [request.method for request in server.requests] == ["GET", method]
 
@@ -204,16 +192,9 @@ async def test_a_write_that_a_proxy_did_not_pass_on_was_not_sent(tmp_path: Path,
     async with listening(FaultServer(reply)) as proxy:
         kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", "https://k8s.example:6443", **{"proxy-url": proxy})
         async with open_client(await load_credentials(str(kubeconfig)), user_agent="tests") as client:
-            with pytest.raises(TransportError, match=why) as caught:
+            with pytest.raises(errors.TransportError, match=why) as caught:
                 await client.request("POST", PATH, body=b"{}", timeout_s=0.2)
     assert caught.value.sent is False
-
-
-async def test_after_a_timeout_sent_is_true(tmp_path: Path):
-    async with client_of(FaultServer(hang), tmp_path) as client:
-        with pytest.raises(TransportError, match="in time") as caught:
-            await client.request("POST", PATH, body=b"{}", timeout_s=0.5)
-    assert caught.value.sent is True
 
 
 async def test_max_inflight_limits_the_requests_in_flight(tmp_path: Path):
@@ -272,7 +253,7 @@ async def test_each_sent_request_is_reported_with_its_code(tmp_path: Path):
     async with client_of(server, tmp_path, instruments=counted) as client:
         await write(client)
         for request in (client.get(CONFIGMAPS, key("a")), write(client)):
-            with pytest.raises((NotFound, TransportError)):
+            with pytest.raises((errors.NotFound, errors.TransportError)):
                 await request
     assert counted.requests == [("POST", "429"), ("POST", "201"), ("GET", "404"), ("POST", "<error>")]
     assert counted.retries == [("POST", "429")], "a 404 and a lost connection are not repeated"

@@ -35,7 +35,8 @@ async def write(client: ApiClient) -> None:
 async def test_a_closed_gate_forbids_writes_and_allows_reads(tmp_path: Path):
     gate, server = Gate(), FaultServer()
     gate.closed = True
-    async with client_of(server, tmp_path, gate=gate) as client:
+    async with client_of(server, tmp_path) as client:
+        client.gate = gate
         for request in (
             write(client),
             client.delete(CONFIGMAPS, key("a"), uid="1"),
@@ -51,7 +52,8 @@ async def test_a_closed_gate_forbids_writes_and_allows_reads(tmp_path: Path):
 async def test_a_write_is_not_sent_if_the_gate_closes_while_it_waits_for_the_limit(tmp_path: Path):
     may_answer, gate = asyncio.Event(), Gate()
     server = FaultServer(when(may_answer, answer()))
-    async with client_of(server, tmp_path, gate=gate, max_inflight=1) as client, asyncio.TaskGroup() as group:
+    async with client_of(server, tmp_path, max_inflight=1) as client, asyncio.TaskGroup() as group:
+        client.gate = gate
         first = group.create_task(write(client))
         while not server.busy:
             await asyncio.sleep(0.001)
@@ -81,7 +83,8 @@ async def test_a_gate_that_is_set_later_also_forbids_retries(tmp_path: Path):
 async def test_a_write_is_not_sent_if_the_gate_closes_after_the_connection_is_made(tmp_path: Path):
     gate, server = Gate(), FaultServer()
     gate.closes_at = 2
-    async with client_of(server, tmp_path, gate=gate) as client:
+    async with client_of(server, tmp_path) as client:
+        client.gate = gate
         with pytest.raises(TransportError) as caught:
             await write(client)
         assert caught.value.sent is False

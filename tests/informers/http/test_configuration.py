@@ -10,19 +10,11 @@ import yaml
 
 from informers.errors import TransportError, Unauthorized
 from informers.http import configuration
+from informers.http import pod as pod_module
 from informers.http.client import open_client
 from informers.http.configuration import load_credentials
 from informers.http.kubeconfig import ConfigurationError
-from tests.informers.faultserver import (
-    FaultServer,
-    answer,
-    client_of,
-    credential,
-    listening,
-    script,
-    tls_of,
-    write_kubeconfig,
-)  # fmt: skip
+from tests.informers import faultserver
 from tests.informers.subjects import CONFIGMAPS, key
 
 SERVER = "http://127.0.0.1:8001"
@@ -37,7 +29,7 @@ def empty_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 
 def write_contexts(path: Path, **namespaces: Any) -> Path:
     """Write a kubeconfig with these contexts. The first context is the current context."""
-    write_kubeconfig(path, SERVER)
+    faultserver.write_kubeconfig(path, SERVER)
     config = yaml.safe_load(path.read_text())
     [context] = config["contexts"]
     config["contexts"] = [
@@ -88,8 +80,10 @@ async def test_an_invalid_kubeconfig_is_an_error_of_one_line(tmp_path: Path, tex
 
 
 async def test_simultaneous_rejections_reload_the_credentials_once(tmp_path: Path):
-    user = script(f"printf x >> {tmp_path}/runs; printf '%s' '{credential('same')}'")
-    async with client_of(FaultServer(answer(401)), tmp_path, user=user, tls=True) as client:
+    user = faultserver.script(f"printf x >> {tmp_path}/runs; printf '%s' '{faultserver.credential('same')}'")
+    async with faultserver.client_of(
+        faultserver.FaultServer(faultserver.answer(401)), tmp_path, user=user, tls=True
+    ) as client:
         answers = await asyncio.gather(*[client.get(CONFIGMAPS, key("a")) for _ in range(10)], return_exceptions=True)
     assert all(isinstance(error, Unauthorized) for error in answers)
     assert (tmp_path / "runs").read_text() == "xx"
@@ -111,8 +105,8 @@ async def test_a_pod_uses_its_service_account_and_reloads_its_token(tmp_path: Pa
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(pod.ca))
     pod.token.write_text("first\n")
-    server = FaultServer(answer(), answer(401), answer())
-    async with listening(server, tls=tls_of(authority)) as url:
+    server = faultserver.FaultServer(faultserver.answer(), faultserver.answer(401), faultserver.answer())
+    async with faultserver.listening(server, tls=faultserver.tls_of(authority)) as url:
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", url.rpartition(":")[2])
         credentials = await load_credentials()
         async with open_client(credentials, user_agent="tests") as client:
@@ -128,7 +122,7 @@ async def test_the_pod_sets_the_default_namespace(tmp_path: Path, monkeypatch: p
     trustme.CA().cert_pem.write_to_path(str(pod.ca))
     pod.token.write_text("token")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    monkeypatch.setattr(configuration, "POD_NAMESPACE", tmp_path / "namespace")
+    monkeypatch.setattr(pod_module, "NAMESPACE_FILE", tmp_path / "namespace")
     assert (await load_credentials()).namespace == "default"
     (tmp_path / "namespace").write_text("team-a\n")
     assert (await load_credentials()).namespace == "team-a"
@@ -142,11 +136,11 @@ async def test_a_pod_without_a_token_is_an_error_of_one_line(tmp_path: Path, mon
 
 
 async def test_an_untrusted_server_receives_no_request(tmp_path: Path):
-    server = FaultServer()
+    server = faultserver.FaultServer()
     trustme.CA().cert_pem.write_to_path(str(tmp_path / "other-ca"))
-    async with listening(server, tls=tls_of(trustme.CA())) as url:
+    async with faultserver.listening(server, tls=faultserver.tls_of(trustme.CA())) as url:
         ca = {"certificate-authority": str(tmp_path / "other-ca")}
-        credentials = await load_credentials(str(write_kubeconfig(tmp_path / "kubeconfig", url, **ca)))
+        credentials = await load_credentials(str(faultserver.write_kubeconfig(tmp_path / "kubeconfig", url, **ca)))
         async with open_client(credentials, user_agent="tests") as client:
             with pytest.raises(TransportError, match="cannot trust the certificate") as caught:
                 await client.create(CONFIGMAPS, "ns", b"{}")

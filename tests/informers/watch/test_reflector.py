@@ -8,6 +8,7 @@ from informers.errors import TransportError
 from informers.store import Added, Removed, Updated
 from tests.informers.scripted import (
     END,
+    REFUSED,
     RecordedInstruments,
     ScriptedClient,
     error,
@@ -18,12 +19,10 @@ from tests.informers.scripted import (
     recorded_informer,
     stream,
 )
-from tests.informers.subjects import bookmark, broken, config_map, failure, key, line, page
+from tests.informers.subjects import A1, B2, bookmark, broken, config_map, failure, key, line, page
 
 pytestmark = pytest.mark.looptime
 
-A1, B2 = config_map("a", 1), config_map("b", 2)
-REFUSED = TransportError("cannot connect to host:6443: Connection refused", sent=False)
 LOST = TransportError("cannot connect to host:6443: Connection refused", sent=True)
 
 TOO_LARGE = error(504, failure(504, "Timeout", "Too large resource version", "ResourceVersionTooLarge"))

@@ -19,6 +19,7 @@ from informers.watch.watch_state import Listing
 from sandbox.audit import read_records
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
+from tests.controlplane.documents import open_definition
 from tests.informers.scripted import following
 from tests.informers.subjects import COLOR, CONFIGMAPS, ConfigMap, by_color, key
 
@@ -28,24 +29,7 @@ MANY = 1100
 """A list needs three pages."""
 WITHIN_S = 60
 WIDGETS = Resource(ConfigMap, group="tests.vmherd.dev", version="v1", plural="widgets", kind="Widget")
-WIDGET_CRD = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "widgets.tests.vmherd.dev"},
-    "spec": {
-        "group": "tests.vmherd.dev",
-        "scope": "Namespaced",
-        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
-    },
-}
+WIDGET_CRD = open_definition("Widget", "widgets.tests.vmherd.dev", "v1")
 
 
 @asynccontextmanager

@@ -5,20 +5,7 @@ from typing import NamedTuple, get_args, get_origin
 
 import pytest
 
-from informers.errors import (
-    ApiError,
-    Conflict,
-    Forbidden,
-    Gone,
-    Invalid,
-    NotFound,
-    ServerError,
-    ServerTimeout,
-    StatusError,
-    TooManyRequests,
-    TransportError,
-    Unauthorized,
-)
+from informers import errors
 from informers.meta import ObjectMeta
 from informers.watch.effects import (
     Advance,
@@ -62,30 +49,32 @@ META9 = ObjectMeta(name="bad", namespace="ns", resource_version="9")
 PARTIAL9 = config_map("bad", 9)
 META5 = ObjectMeta(name="bad", namespace="ns", resource_version="5")
 
-REFUSED = TransportError("cannot connect", sent=False)
-LOST = TransportError("broke", sent=True)
-EXPIRED = Gone("too old", code=410)
-NOT_SERVED = NotFound("not served", code=404)
-FORBIDDEN = Forbidden("may not list", code=403)
-UNAUTHORIZED = Unauthorized("who?", code=401)
-BUSY = TooManyRequests("busy", code=429, retry_after_s=7)
-DOWN = ServerError("down", code=503, retry_after_s=3)
-CRASHED = ServerError("crashed", code=500)
-BAD_REQUEST = StatusError("bad request", code=400)
-TOO_NEW = ServerTimeout("too large", code=504, retry_after_s=2, causes=("ResourceVersionTooLarge",))
-SLOW = ServerTimeout("slow", code=504)
-NOT_SUPPORTED = Invalid("sendInitialEvents is forbidden", code=422)
-LONG_RETRY_AFTER = ServerError("tomorrow", code=503, retry_after_s=86_400)
+REFUSED = errors.TransportError("cannot connect", sent=False)
+LOST = errors.TransportError("broke", sent=True)
+EXPIRED = errors.Gone("too old", code=410)
+NOT_SERVED = errors.NotFound("not served", code=404)
+FORBIDDEN = errors.Forbidden("may not list", code=403)
+UNAUTHORIZED = errors.Unauthorized("who?", code=401)
+BUSY = errors.TooManyRequests("busy", code=429, retry_after_s=7)
+DOWN = errors.ServerError("down", code=503, retry_after_s=3)
+CRASHED = errors.ServerError("crashed", code=500)
+BAD_REQUEST = errors.StatusError("bad request", code=400)
+TOO_NEW = errors.ServerTimeout("too large", code=504, retry_after_s=2, causes=("ResourceVersionTooLarge",))
+SLOW = errors.ServerTimeout("slow", code=504)
+NOT_SUPPORTED = errors.Invalid("sendInitialEvents is forbidden", code=422)
+LONG_RETRY_AFTER = errors.ServerError("tomorrow", code=503, retry_after_s=86_400)
 
 GIVE_UP = (GiveUpStreaming(),)
 
 
-def after(error: ApiError, then: Listing | Streaming | Watching | Checking, *, at_least_s: float = 0.0) -> Waiting:
+def after(
+    error: errors.ApiError, then: Listing | Streaming | Watching | Checking, *, at_least_s: float = 0.0
+) -> Waiting:
     return Waiting(then, why=str(error), at_least_s=at_least_s)
 
 
 def cheap_after(
-    error: ApiError, then: Listing | Streaming | Watching | Checking, *, at_least_s: float = 0.0
+    error: errors.ApiError, then: Listing | Streaming | Watching | Checking, *, at_least_s: float = 0.0
 ) -> Waiting:
     return Waiting(then, why=str(error), at_least_s=at_least_s, cheap=True)
 
@@ -223,7 +212,7 @@ ROWS = {
     "version too large": Row(W8, Failed(TOO_NEW), too_large(2)),
     "version too large, in the stream": Row(W8, WatchError(TOO_NEW), too_large(2)),
     "version too large, without a hint": Row(
-        W8, Failed(ServerTimeout("too large", code=504, causes=("ResourceVersionTooLarge",))), too_large(1)
+        W8, Failed(errors.ServerTimeout("too large", code=504, causes=("ResourceVersionTooLarge",))), too_large(1)
     ),
     "connection lost": Row(W8, Failed(LOST), cheap_after(LOST, W8)),
     "connection refused": Row(W8, Failed(REFUSED), cheap_after(REFUSED, STREAM)),
@@ -233,7 +222,9 @@ ROWS = {
     "crashed": Row(W8, Failed(CRASHED), cheap_after(CRASHED, W8)),
     "down, in the stream": Row(W8, WatchError(DOWN), cheap_after(DOWN, W8, at_least_s=3)),
     "crashed, in the stream": Row(W8, WatchError(CRASHED), after(CRASHED, STREAM)),
-    "some other error, in the stream": Row(W8, WatchError(Conflict("odd", code=409)), Waiting(STREAM, why="odd")),
+    "some other error, in the stream": Row(
+        W8, WatchError(errors.Conflict("odd", code=409)), Waiting(STREAM, why="odd")
+    ),
     "permission removed": Row(W8, Failed(FORBIDDEN), after(FORBIDDEN, W8)),
     "token rejected": Row(W8, Failed(UNAUTHORIZED), after(UNAUTHORIZED, W8)),
     "version rejected": Row(W8, Failed(BAD_REQUEST), after(BAD_REQUEST, STREAM)),

@@ -9,13 +9,16 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from sandbox.demo.experiments import SET_NAME
 from sandbox.kubectl import kubectl_path
-from tests.sandbox.patience import processes_about, wait_for
+from tests.controlplane.waits import eventually
+from tests.programs import finished
+from tests.sandbox.patience import processes_about
 
 DEMO = [sys.executable, "-m", "controller", "demo"]
 ON_A_TERMINAL = "import os, sys; os.login_tty(int(sys.argv[1])); {}; os.execv(sys.argv[2], sys.argv[2:])"
@@ -32,13 +35,13 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 class Terminal:
     """A demo on a terminal of the test. The demo keeps its temporary files in a directory of the test."""
 
-    def __init__(self, directory: Path, *, before: str = "pass") -> None:
+    def __init__(self, directory: Path, *, before: str = "pass", kind: str = "xterm") -> None:
         self._ours, theirs = os.openpty()
         self.resize(50, 120)
         command = [sys.executable, "-c", ON_A_TERMINAL.format(before), str(theirs), *DEMO]
         # Under nohup, the demo would inherit an ignored SIGHUP.
         handler = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-        environment = {**os.environ, "TMPDIR": str(directory), "TERM": "xterm"}
+        environment = {**os.environ, "TMPDIR": str(directory), "TERM": kind}
         for size in ("COLUMNS", "LINES"):  # pytest-xdist sets them, and rich prefers them to the size of the terminal
             environment.pop(size, None)
         self.process = subprocess.Popen(command, pass_fds=[theirs], env=environment)
@@ -112,14 +115,7 @@ def test_without_keys_the_error_says_at_once_what_to_do(terminal_without_keys: T
 def once(control_plane_binaries: object, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The output of a successful `vmherd demo --once`. The command must leave no files behind."""
     directory = tmp_path_factory.mktemp("once")
-    done = subprocess.run(
-        [*DEMO, "--once"],
-        env={**os.environ, "TMPDIR": str(directory)},
-        capture_output=True,
-        text=True,
-        timeout=2.5 * WITHIN_S,
-        check=False,
-    )
+    done = finished([*DEMO, "--once"], env={**os.environ, "TMPDIR": str(directory)}, within_s=2.5 * WITHIN_S)
     assert done.returncode == 0, done.stdout + done.stderr
     assert list(directory.iterdir()) == []
     assert processes_about(directory) == []
@@ -131,16 +127,16 @@ def once(control_plane_binaries: object, tmp_path_factory: pytest.TempPathFactor
     ("pattern", "found"),
     [
         (r'^vmirs "testreplicaset" (successfully rolled out)$', ["successfully rolled out"] * 3),
-        (r"^=== Step (\d) of 9: ", list("123456789")),
+        (r"^=== Step (\d+) of 10: ", [*"123456789", "10"]),
         (
-            r"^=== Step \d of 9: ([a-z]+)",
-            ["create", "scale", "create", "update", "break", "detach", "a", "undo", "what"],
+            r"^=== Step \d+ of 10: ([a-z]+)",
+            ["create", "scale", "create", "update", "break", "detach", "a", "undo", "a", "what"],
         ),
         (r"Deleted VM default/vm-pool-web-1: healing: it failed to start 3 times in a row, the limit is 3; ", None),
         (r"^\$ (kubectl get vmpool,vm)$", ["kubectl get vmpool,vm"] * 2),
         (r"^(virtualmachinepool\S*/vm-pool-web) +4 ", None),
         (r"^\$ (kubectl describe vmpool vm-pool-web)$", None),
-        (r"^`- (vm/vm-pool-web-4) +2 +Running +True ", None),
+        (r"^[`|]- (vm/vm-pool-web-4) +2 +Running +True ", None),
         (r"^\$ (kubectl vmherd tree vmpool/vm-pool-web vmirs/testreplicaset)$", None),
     ],
 )
@@ -171,6 +167,15 @@ def test_once_stops_at_a_bad_image_and_the_plugin_says_why(once: str) -> None:
 
 
 @pytest.mark.cluster
+def test_once_wakes_a_standby_in_the_place_of_a_claimed_vm(once: str) -> None:
+    [step] = re.findall(r"a claim: .*?=== Step", once, re.DOTALL)
+    assert re.search(r"^virtualmachine.kubevirt.io/vm-pool-web-0 claimed by job-1, ", step, re.MULTILINE)
+    assert "virtualmachine.kubevirt.io/vm-pool-web-5 condition met\n" in step
+    assert re.search(r"^\|- vm/vm-pool-web-0 .* claimed by job-1$", step, re.MULTILINE)
+    assert re.search(r"^[`|]- vm/vm-pool-web-5 +\d +Running +True ", step, re.MULTILINE)
+
+
+@pytest.mark.cluster
 def test_once_ends_with_why_of_the_plugin(once: str) -> None:
     end = once.partition("what the plugin shows")[2]
     assert end.partition("$ kubectl vmherd why ")[2].count(" leader ") == 2
@@ -187,7 +192,10 @@ def test_on_a_terminal_keys_make_experiments_and_q_ends_with_tree_and_why(termin
         (b"6", "6: detach vm-pool-web-2", r"vm-pool-web-2 \(detached\) +Running +True"),
         (b"4", "4: give the pool a template with a bad image", "ImagePullBackOff"),
         (b"7", "7: return the pool to the template before", "vm-pool-web-0 +Running +True +2"),
+        (b"8", "8: let the pool prepare one VM more", r"vm-pool-web-\d +Stopped +False"),
+        (b"9", "9: take a VM out of the pool", r"vm-pool-web-6 +Stopped +False"),
         (b"w", "kubectl vmherd why vmpool/vm-pool-web vmirs/testreplicaset", "vmpool/vm-pool-web wants 4", "Press any"),
+        (b"q", "1 scale +scale the set"),
         (b"0", "0: back to the start", ALL_WELL, "vm-pool-web-0 +Running +True +1"),
     ):
         terminal.press(key)
@@ -203,8 +211,20 @@ def test_on_a_terminal_keys_make_experiments_and_q_ends_with_tree_and_why(termin
         "kubectl vmherd tree vmpool", "vm/vm-pool-web-0 ", "kubectl vmherd why vmpool", "stopping everything"
     )
     assert terminal.end() == 0
-    wait_for(lambda: not processes_about(tmp_path))
+    eventually(lambda: not processes_about(tmp_path))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("control_plane_binaries")
+def test_a_terminal_that_cannot_move_its_cursor_gets_keys_and_state_as_text(tmp_path: Path) -> None:
+    with closing(Terminal(tmp_path, kind="dumb")) as terminal:
+        terminal.reads("vmirs/testreplicaset", "1 scale  2 update", "export KUBECONFIG=", "Press a key; any other key")
+        terminal.press(b"1")
+        terminal.reads("1: ", "export KUBECONFIG=", "Press a key; any other key")
+        terminal.press(b"q")
+        terminal.reads("stopping everything")
+        assert terminal.end() == 0
 
 
 @pytest.mark.cluster
@@ -220,7 +240,7 @@ def test_pressing_ctrl_c_repeatedly_during_experiments_leaves_nothing_behind(
         terminal.read(within_s=0.0)
         return terminal.process.poll() is not None
 
-    wait_for(ends)
+    eventually(ends)
     assert terminal.end() == 0
-    wait_for(lambda: not processes_about(tmp_path))
+    eventually(lambda: not processes_about(tmp_path))
     assert list(tmp_path.iterdir()) == []

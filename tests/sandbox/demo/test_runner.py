@@ -11,7 +11,7 @@ from sandbox.demo import runner as module
 from sandbox.demo.experiments import Command, Experiment
 from sandbox.demo.hints import Report
 from sandbox.demo.runner import Runner, environment, one_line
-from tests.sandbox.patience import wait_for
+from tests.controlplane.waits import eventually
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def running(directory: Path) -> Iterator[Runner]:
 
 
 def finished(runner: Runner, line: str) -> Report:
-    wait_for(lambda: runner.report.line == line and not runner.report.running)
+    eventually(lambda: runner.report.line == line and not runner.report.running)
     return runner.report
 
 
@@ -51,7 +51,7 @@ def test_experiments_wait_for_the_one_that_runs_and_each_waits_once(tmp_path: Pa
     held = tmp_path / "held"
     with running(tmp_path) as runner:
         runner.press(experiment("1", f"while ! test -e {held}; do sleep 0.05; done"))
-        wait_for(lambda: runner.report.commands)
+        eventually(lambda: runner.report.commands)
         second = experiment("2", f"echo two >> {tmp_path}/out")
         for _ in range(3):
             runner.press(second)
@@ -64,7 +64,7 @@ def test_experiments_wait_for_the_one_that_runs_and_each_waits_once(tmp_path: Pa
 def test_the_end_of_the_demo_ends_the_command_that_runs(tmp_path: Path) -> None:
     with running(tmp_path) as runner:
         runner.press(experiment("1", "exec sleep 600", f"touch {tmp_path}/later"))
-        wait_for(lambda: runner._process is not None)
+        eventually(lambda: runner._process is not None)
         process = runner._process
     assert process is not None
     assert process.poll() is not None

@@ -1,7 +1,6 @@
 """The simulated virt-launcher Pods, nodes, migrations and evictions, without a server."""
 
-import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -9,77 +8,12 @@ import pytest
 
 from controller.apimachinery.conditions import Condition
 from sandbox.launchers import nodes, pods
-from sandbox.launchers.pods import PODS, Migration, Node, NodeSpec, Pod
-from sandbox.step import Change, Create, Delete, Patch, Step
+from sandbox.launchers.pods import PODS, NodeSpec
+from sandbox.step import Change, Delete, Step
 from sandbox.virt_api.admission import Verdict, judge_eviction
 from sandbox.vmis import VMIS, SimulatedVMI
-
-NOW = datetime(2026, 11, 22, 1, 0, tzinfo=UTC)
-UID = "0b5f6d1e"
-LAUNCHER = "virt-launcher-web"
-UNPAUSED = "kubevirt.io/virtual-machine-unpaused"
-READY = {"type": "Ready", "status": "True"}
-OWNER = {
-    "apiVersion": "kubevirt.io/v1",
-    "kind": "VirtualMachineInstance",
-    "name": "web",
-    "uid": UID,
-    "controller": True,
-}
-
-
-def vmi(
-    phase: str = "Running",
-    *,
-    node: str = "node01",
-    deleted: bool = False,
-    domain: dict[str, Any] | None = None,
-    **status: Any,
-) -> SimulatedVMI:
-    meta: dict[str, Any] = {
-        "name": "web",
-        "namespace": "ns",
-        "uid": UID,
-        "resourceVersion": "7",
-        "labels": {"app": "web"},
-    }
-    if deleted:
-        meta["deletionTimestamp"] = NOW
-    conditions = [READY, {"type": "LiveMigratable", "status": "True"}] if phase == "Running" else []
-    interfaces = [{"name": "default", "ipAddress": "10.0.0.7"}]
-    known = {"phase": phase, "nodeName": node or None, "conditions": conditions, "interfaces": interfaces}
-    document = {"metadata": meta, "spec": {"domain": domain or {}}, "status": {**known, **status}}
-    return VMIS.decode(msgspec.json.encode(document))
-
-
-def pod(
-    name: str = LAUNCHER, *, node: str = "node01", phase: str = "Pending", deleted: bool = False, **labels: str
-) -> Pod:
-    meta: dict[str, Any] = {"name": name, "namespace": "ns", "uid": f"{name}-uid", "ownerReferences": [OWNER]}
-    meta["labels"] = {f"kubevirt.io/{label}": value for label, value in labels.items()}
-    if deleted:
-        meta["deletionTimestamp"] = NOW
-    return msgspec.convert({"metadata": meta, "spec": {"nodeName": node or None}, "status": {"phase": phase}}, Pod)
-
-
-def node(name: str, *, ready: str = "True", cordoned: bool = False) -> Node:
-    status = {"conditions": [{"type": "Ready", "status": ready}]}
-    return msgspec.convert({"metadata": {"name": name}, "spec": {"unschedulable": cordoned}, "status": status}, Node)
-
-
-def named(*all_nodes: Node) -> dict[str, Node]:
-    return {each.metadata.name: each for each in all_nodes}
-
-
-def body(patch: Patch | None) -> dict[str, Any]:
-    assert patch is not None
-    return json.loads(patch.body)
-
-
-def created(step: Step) -> dict[str, Any]:
-    [effect] = step.effects
-    assert isinstance(effect, Create)
-    return json.loads(effect.body)
+from tests.sandbox.launchers.builders import LAUNCHER, MOVED, NOW, UID, UNPAUSED, body, created, named, node, pod, vmi
+from tests.sandbox.replay import Recording
 
 
 @pytest.mark.parametrize("phase", ["", "Pending", "Succeeded", "Failed"])
@@ -135,7 +69,6 @@ def test_a_pod_that_waits_for_a_node_is_bound_to_the_node_of_its_vmi() -> None:
 
 
 PAUSED = {"type": "Paused", "status": "True"}
-MOVED = vmi(node="node02", migrationState={"migrationUid": "m1", "completed": True, "targetPod": "target"})
 
 
 @pytest.mark.parametrize(
@@ -199,9 +132,24 @@ def test_a_vmi_on_a_node_that_does_not_answer_runs_unready_until_its_pod_is_gone
     for gone in (fenced, named(node("node02"))):
         end = nodes.vmi_step(unready, gone, [pod(deleted=True)], NOW)
         assert end is not None
-        assert body(end.write)["status"]["phase"] == "Failed"
+        status = body(end.write)["status"]
+        [ready] = [each for each in status["conditions"] if each["type"] == "Ready"]
+        assert (status["phase"], ready["reason"], status.get("reason")) == fenced_state()
         assert nodes.pod_waits(pod(deleted=True), gone), "the VMI fails first"
     assert not nodes.pod_waits(pod(deleted=True), named(node("node01")))
+
+
+def fenced_state() -> tuple[str, str, str | None]:
+    """The end of a VMI on a lost node in the recordings: its phase, and the reasons of Ready and of the phase."""
+    [end] = {fenced_in(name) for name in ("vm-node-lost", "real-vm-node-fenced")}
+    return end
+
+
+def fenced_in(recording: str) -> tuple[str, str, str | None]:
+    story = Recording(recording).story(VMIS)
+    [deleted] = (number for number, (type_, _) in enumerate(story) if type_ == "DELETED")
+    status = story[deleted - 1][1]["status"]
+    return status["phase"], status["conditions"]["Ready"]["reason"], status.get("reason")
 
 
 def with_ready(subject: SimulatedVMI, ready: dict[str, Any]) -> SimulatedVMI:
@@ -225,100 +173,6 @@ def test_a_new_vmi_is_placed_on_a_schedulable_node() -> None:
     cluster = named(node("node01", cordoned=True), node("node02", ready="Unknown"), node("node03"))
     assert nodes.node_for(vmi().metadata, cluster) == "node03"
     assert nodes.node_for(vmi().metadata, named(node("node01", cordoned=True))) == ""
-
-
-def migration(phase: str = "") -> Migration:
-    meta = {"name": "move", "namespace": "ns", "uid": "m1"}
-    return msgspec.convert({"metadata": meta, "spec": {"vmiName": "web"}, "status": {"phase": phase}}, Migration)
-
-
-def migrate(subject: SimulatedVMI | None, *launchers: Pod, phase: str = "", now: datetime = NOW) -> Step:
-    both = named(node("node01"), node("node02"))
-    return nodes.migration_step(migration(phase), subject, launchers, both, now)
-
-
-def test_a_vmi_that_must_leave_its_node_gets_a_migration() -> None:
-    step = nodes.evacuation_step(vmi(evacuationNodeName="node01"))
-    assert step is not None
-    assert created(step)["spec"] == {"vmiName": "web"}
-    assert nodes.evacuation_step(vmi()) is None
-    assert nodes.evacuation_step(vmi(evacuationNodeName="node01", migrationState={"migrationUid": "m"})) is None
-
-
-def test_a_migration_creates_a_pod_on_another_node() -> None:
-    step = migrate(vmi(), pod(phase="Running"))
-    target = created(step)
-    assert target["spec"]["nodeName"] == "node02"
-    assert target["metadata"]["labels"]["kubevirt.io/migrationJobUID"] == "m1"
-    assert body(step.write)["status"]["phase"] == "Scheduling"
-
-
-def test_a_migration_begins_when_the_target_pod_runs() -> None:
-    target = pod("target", node="node02", phase="Running", migrationJobUID="m1")
-    [change] = migrate(vmi(), pod(phase="Running"), target, phase="Scheduling").effects
-    assert isinstance(change, Change)
-    state = body(change.patch)["status"]["migrationState"]
-    assert (state["sourceNode"], state["targetNode"], state["endTimestamp"]) == ("node01", "node02", None)
-    assert (state["sourcePod"], state["targetPod"]) == (LAUNCHER, "target")
-
-
-def test_a_migration_ends_on_the_target_node() -> None:
-    state = {"migrationUid": "m1", "startTimestamp": NOW.isoformat(), "targetNode": "node02", "targetPod": "target"}
-    moving = vmi(migrationState=state, evacuationNodeName="node01")
-    assert migrate(moving, phase="Running").after_s == nodes.DURATION_S
-    step = migrate(moving, phase="Running", now=NOW + timedelta(seconds=nodes.DURATION_S))
-    [change] = step.effects
-    assert isinstance(change, Change)
-    changed = body(change.patch)
-    assert changed["metadata"]["labels"] == {"kubevirt.io/nodeName": "node02"}
-    assert (changed["status"]["nodeName"], changed["status"]["evacuationNodeName"]) == ("node02", None)
-    assert changed["status"]["migrationState"]["completed"] is True
-    assert body(step.write)["status"]["phase"] == "Succeeded"
-
-
-def finished(domain: dict[str, Any], *conditions: dict[str, str]) -> dict[str, Any]:
-    """The patch of a SimulatedVMI when its migration has ended."""
-    state = {"migrationUid": "m1", "startTimestamp": NOW.isoformat(), "targetNode": "node02", "targetPod": "target"}
-    moving = vmi(domain=domain, migrationState=state, conditions=[READY, *conditions])
-    [change] = migrate(moving, phase="Running", now=NOW + timedelta(seconds=nodes.DURATION_S)).effects
-    assert isinstance(change, Change)
-    return body(change.patch)
-
-
-CPU_CHANGE = {"type": "HotVCPUChange", "status": "True"}
-MEMORY_CHANGE = {"type": "HotMemoryChange", "status": "True"}
-
-
-def test_a_migration_ends_a_hotplug_of_cpus_and_memory() -> None:
-    domain = {"cpu": {"sockets": 4, "cores": 2}, "memory": {"guest": "2Gi"}}
-    changed = finished(domain, CPU_CHANGE, MEMORY_CHANGE)
-    assert changed["metadata"]["resourceVersion"] == "7"
-    assert changed["status"]["conditions"] == [READY]
-    assert changed["status"]["currentCPUTopology"] == {"cores": 2, "sockets": 4, "threads": 1}
-    assert changed["status"]["memory"] == {"guestCurrent": "2Gi", "guestRequested": "2Gi"}
-
-
-def test_a_migration_without_a_hotplug_changes_neither_conditions_nor_sizes() -> None:
-    changed = finished({"cpu": {"sockets": 4}, "memory": {"guest": "2Gi"}})
-    assert not {"conditions", "currentCPUTopology", "memory"} & changed["status"].keys()
-    assert "resourceVersion" not in changed["metadata"]
-
-
-def test_a_migration_changes_only_the_size_that_was_plugged_in() -> None:
-    domain = {"cpu": {"sockets": 4}, "memory": {"guest": "2Gi"}}
-    assert "memory" not in finished(domain, CPU_CHANGE)["status"]
-    assert "currentCPUTopology" not in finished(domain, MEMORY_CHANGE)["status"]
-
-
-def test_the_deletion_of_the_pod_that_a_vmi_has_left_does_not_end_the_vmi() -> None:
-    [deletion] = pods.pod_step(pod(deleted=True), MOVED, NOW).effects
-    assert isinstance(deletion, Delete)
-
-
-def test_a_migration_of_a_vmi_that_has_ended_or_cannot_migrate_fails() -> None:
-    fixed = vmi(conditions=[READY, {"type": "LiveMigratable", "status": "False"}])
-    for subject in (None, vmi("Failed"), fixed):
-        assert body(migrate(subject).write)["status"]["phase"] == "Failed"
 
 
 def evicted(strategy: str | None, *, migratable: bool = True, **status: Any) -> Verdict:

@@ -60,10 +60,6 @@ def patched(
     return {operation["path"]: operation["value"] for operation in operations}
 
 
-def test_a_complete_vm_is_allowed() -> None:
-    assert rejection("virtualmachines", vm()) == []
-
-
 @pytest.mark.parametrize(
     ("wrong", "cause"),
     [
@@ -88,6 +84,11 @@ def test_a_complete_vm_is_allowed() -> None:
         (
             vm(dataVolumeTemplates=[{"metadata": {"name": "data"}, "spec": {}}]),
             "spec.dataVolumeTemplate[0].PVC.Storage: Missing Data volume PVC or Storage",
+        ),
+        (
+            vm(instancetype={"name": "small"}, template={"spec": {"domain": {"cpu": {"cores": 2}}}}),
+            "spec.template.spec.domain.cpu.cores: VM field(s) spec.template.spec.domain.cpu.cores conflicts with "
+            "selected instance type",
         ),
         (
             vm(template={"metadata": {"labels": {"kubevirt.io/nodeName": "n1"}}, "spec": {}}),
@@ -148,14 +149,6 @@ def test_only_kubevirt_changes_the_reserved_labels_of_a_vmi() -> None:
 def test_the_status_of_a_vmi_is_reverted_unless_kubevirt_writes_it() -> None:
     assert patched("virtualmachineinstances", vmi(phase="Failed"), vmi()) == {"/status": {"phase": "Running"}}
     assert patched("virtualmachineinstances", vmi(phase="Failed"), vmi(), user=USER) == {}
-
-
-def test_a_new_vmi_gets_a_status_and_the_finalizer() -> None:
-    new = vmi()
-    del new["status"]
-    fields = patched("virtualmachineinstances", new)
-    assert fields["/status"]["phase"] == "Pending"
-    assert fields["/metadata"]["finalizers"] == ["kubevirt.io/foregroundDeleteVirtualMachine"]
 
 
 def test_an_object_with_all_defaults_gets_no_patch() -> None:

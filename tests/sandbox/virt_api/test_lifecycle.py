@@ -1,10 +1,10 @@
-"""virt-api's answers to the subresources start, stop and restart: the patches that it sends, or its error."""
+"""virt-api's answers to the subresources of VMs and VMIs: the patches that it sends, or its error."""
 
 from typing import Any, TypeAlias
 
 import pytest
 
-from sandbox.virt_api.lifecycle import Answer, Failure, Request, decide
+from sandbox.virt_api.lifecycle import Answer, Failure, Request, decide, decide_pause
 
 UID = "0b5f6d1e"
 CHANGES = "/status/stateChangeRequests"
@@ -131,3 +131,39 @@ def test_a_request_removes_the_counted_start_failures() -> None:
     failing = vm("Manual", startFailure={"consecutiveFailCount": 2})
     [(_, operations)] = patches(decide("start", Request(), failing, None))
     assert operations[-1] == {"op": "remove", "path": "/status/startFailure"}
+
+
+IS_PAUSED = [{"type": "Paused", "status": "True"}]
+PROBED = {"livenessProbe": {"tcpSocket": {"port": 22}}}
+
+
+@pytest.mark.parametrize(
+    ("subresource", "subject", "spec", "status", "code", "why"),
+    [
+        ("pause", None, {}, {"conditions": IS_PAUSED}, 409, "VMI is already paused"),
+        ("pause", None, {}, {"phase": "Scheduled"}, 409, "VM is not running"),
+        ("pause", None, PROBED, {}, 403, "Pausing VMIs with a non-GuestAgentPing LivenessProbe is not supported"),
+        ("unpause", None, {}, {}, 409, "VMI is not paused"),
+        ("unpause", None, {}, {"phase": "Failed"}, 409, "VMI is not running"),
+        ("unpause", vm(snapshotInProgress="x"), {}, {"conditions": IS_PAUSED}, 409, "VM snapshot is in progress"),
+    ],
+)
+def test_a_pause_that_virt_api_refuses(
+    subresource: str, subject: dict[str, Any] | None, spec: dict[str, Any], status: dict[str, Any], code: int, why: str
+) -> None:
+    running = vmi()
+    running["spec"] |= spec
+    running["status"] |= status
+    answer = decide_pause(subresource, subject, running)
+    assert isinstance(answer, Failure)
+    assert (answer.code, answer.kind) == (code, "virtualmachineinstance")
+    assert answer.message.endswith(why)
+
+
+@pytest.mark.parametrize(("subresource", "conditions"), [("pause", []), ("unpause", IS_PAUSED)])
+def test_a_pause_changes_the_behavior_of_the_guest(subresource: str, conditions: list[dict[str, Any]]) -> None:
+    running = vmi()
+    running["status"]["conditions"] = conditions
+    [(target, [operation])] = patches(decide_pause(subresource, None, running))
+    assert (target, operation["path"]) == ("vmi", "/metadata/annotations/sim.vmherd.dev~1behavior")
+    assert operation["value"] == {"pause": "paused", "unpause": "normal"}[subresource]

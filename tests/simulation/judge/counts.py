@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from controller.kubevirt import annotations as names
-from controller.kubevirt.resources import VMIS, VMS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from informers.meta import ObjectKey
 from tests.fakes.requests import Document
 from tests.simulation.judge.harm import SEEN_S, most_unavailable, recent, stop_mark
@@ -19,7 +19,7 @@ from tests.simulation.judge.replay import (
 )
 from tests.simulation.judge.sentence import Found, sentence
 from tests.simulation.life import Life
-from tests.simulation.objects import controller_uid, is_ready
+from tests.simulation.objects import controller_uid, is_on_standby, is_ready
 from tests.simulation.server import Change
 from tests.simulation.world import POOLS, SETS
 
@@ -28,14 +28,18 @@ FINAL: Final = ("Failed", "Succeeded")
 
 @sentence
 def no_more_is_made_than_is_missing(life: Life) -> Iterator[Found | None]:
-    """No VM is created while as many exist as the spec, the surge and the substitutes for lost VMs allow."""
+    """No VM is created while as many exist as the spec, the surge, the standbys and the substitutes for lost VMs
+    allow.
+    """
     known: dict[str, dict[ObjectKey, float]] = {}
     most: dict[str, list[tuple[float, int]]] = {}
+    asked: dict[str, list[tuple[float, int]]] = {}
     unready: dict[ObjectKey, float] = {}
     for state, change in replay(life):
         if change.resource in (POOLS, SETS) and change.after is not None:
             wanted = min(_wanted(change.after), life.story.options.max_replicas)
             most.setdefault(change.last["metadata"]["uid"], []).append((change.at, wanted))
+            asked.setdefault(change.last["metadata"]["uid"], []).append((change.at, standbys_of(change.after)))
         if change.resource is VMIS and not (is_ready(change.before) and is_ready(change.after)):
             unready[change.key] = change.at
         if change.resource not in (VMS, VMIS):
@@ -51,9 +55,41 @@ def no_more_is_made_than_is_missing(life: Life) -> Iterator[Found | None]:
             count = 1 + sum(at < change.at - SEEN_S for at in seen.values())
             limit = max(value for _, value in recent(most[uid], change.at - SEEN_S))
             limit += _lost(state, owner, unready, change.at)
+            limit += sum(_is_claimed(state, key, change.at) for key in state.of(VMS) if key in seen)
+            marked = [state.get(VMS, key) for key in seen]
+            standbys = sum(is_on_standby(each) and names.CLAIMED_BY not in annotations(each) for each in marked)
+            limit += standbys
+            if is_on_standby(change.after):
+                count, limit = 1 + standbys, max(value for _, value in recent(asked[uid], change.at - SEEN_S))
             if count > limit and not is_disturbed(life, change.at):
                 yield change.at, name_of(owner), f"{change.key.name} was created as number {count} of {limit}"
         _note(seen, change, owner)
+
+
+@sentence
+def nothing_is_made_beside_restored_vms(life: Life) -> Iterator[Found | None]:
+    """A pool that has never had a revision creates no VM while VMs without an owner have its first names."""
+    begun: set[str] = set()
+    for state, change in replay(life):
+        owner = state.owner_of(change.last) if change.resource is VMS and change.after is not None else None
+        if owner is None or owner["metadata"]["uid"] in begun:
+            continue
+        begun.add(owner["metadata"]["uid"])
+        first = {f"{name_of(owner)}-{ordinal}" for ordinal in range(owner["spec"]["replicas"])}
+        others = [each for key, each in state.of(VMS).items() if key.name in first and key != change.key]
+        unowned = [each for each in others if not controller_uid(each) and not is_leaving(each)]
+        revisions = state.of(CONTROLLER_REVISIONS).values()
+        own = [each for each in revisions if controller_uid(each) == owner["metadata"]["uid"]]
+        first_at = min(map(_made_at, own), default="")
+        if restored := [name_of(each) for each in unowned if _made_at(each) < first_at]:
+            is_wrong = change.is_ours and change.before is None and not is_disturbed(life, change.at)
+            text = f"{change.key.name} was created beside {', '.join(restored)}"
+            yield (change.at, name_of(owner), text) if is_wrong else None
+
+
+def _made_at(document: Document) -> str:
+    made_at: str = document["metadata"]["creationTimestamp"]
+    return made_at
 
 
 def _wanted(owner: Document) -> int:
@@ -65,6 +101,21 @@ def _wanted(owner: Document) -> int:
     if not number.isdigit():
         return wanted
     return wanted + (int(number) if number == surge else -(-wanted * int(number) // 100))
+
+
+def standbys_of(owner: Document) -> int:
+    text, wanted = annotations(owner).get(names.STANDBY, "0"), owner["spec"]["replicas"]
+    share = text.removesuffix("%")
+    if not share.isdigit() or len(share) > 3:
+        return 0
+    return -(-wanted * int(share) // 100) if text.endswith("%") else int(share)
+
+
+def _is_claimed(state: State, key: ObjectKey, now: float) -> bool:
+    """True if the VM is claimed, or was a moment ago."""
+    changed = state.marked.get((VMS, key, names.CLAIMED_BY))
+    is_claimed = names.CLAIMED_BY in annotations(state.get(VMS, key))
+    return is_claimed or (changed is not None and now - changed < SEEN_S)
 
 
 def _lost(state: State, owner: Document, unready: dict[ObjectKey, float], now: float) -> int:

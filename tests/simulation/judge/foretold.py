@@ -44,7 +44,7 @@ class _Quiet:
             self._changes[owner] = [
                 each
                 for each in self._life.changes
-                if each.key.name.startswith((owner, "orphan-")) and each.resource not in (EVENTS, LEASES)
+                if each.key.name.startswith(owner) and each.resource not in (EVENTS, LEASES)
             ]
         return self._changes[owner]
 
@@ -106,7 +106,9 @@ def _writes(life: Life, told: Foretold) -> Iterator[Asked]:
         # `plan` prints no notes.
         is_of_owner = each.verb == "patch" and each.resource in (POOLS, SETS)
         is_note = is_of_owner and f"{each.resource.plural}/{each.key.name}" not in told.names
-        if each.key.name.startswith((told.owner, "orphan-")) and not is_note:
+        # A member that was adopted has the name of another set.
+        is_told = each.key.name in told.names or f"{each.resource.plural}/{each.key.name}" in told.names
+        if (is_told or each.key.name.startswith(told.owner)) and not is_note:
             yield each
 
 

@@ -23,7 +23,7 @@ from tests.simulation.judge.replay import (
 )
 from tests.simulation.judge.sentence import Found, sentence
 from tests.simulation.life import Life
-from tests.simulation.objects import controller_uid, is_ready
+from tests.simulation.objects import controller_uid, is_on_standby, is_ready
 from tests.simulation.server import Change
 from tests.simulation.story import BUSY_UNTIL_S
 from tests.simulation.world import BEGIN, POOLS, SETS
@@ -64,6 +64,12 @@ def stop_mark(state: State, change: Change) -> str:
         age = now - state.marked.get((resource, change.key, names.BUSY_UNTIL), now)
         if until is not None and age > SEEN_S and not ended and _lasts(until, now):
             return f"it is busy until {until}"
+    until, age = (
+        annotations(vm).get(names.CLAIMED_UNTIL),
+        now - state.marked.get((VMS, change.key, names.CLAIMED_BY), now),
+    )
+    if names.CLAIMED_BY in annotations(vm) and age > SEEN_S and not ended and (until is None or _lasts(until, now)):
+        return "it is claimed"
     if (vm or {}).get("status", {}).get("snapshotInProgress") and not is_final:
         return "a snapshot is in progress"
     owner = state.owner_of(before)
@@ -146,13 +152,16 @@ def _circumstances(state: State, out: dict[str, float], owner: Document) -> str:
 
 
 def _takes_out(state: State, change: Change, owner: Document) -> bool:
-    """True if this change of ours takes a VM in service out of service, and no scale-in does it."""
+    """True if this change of ours takes a VM in service out of service, and no scale-in does it. A standby is in no
+    service.
+    """
     if change.before is None or scales_in(state, owner, change.at):
         return False
     mark = annotations(change.last).get(names.DRAINING, "")
     vm, vmi = state.get(VMS, change.key), state.get(VMIS, change.key)
     serves = is_ready(vmi) and not is_leaving(vmi) and not is_leaving(vm)
-    if not serves or (names.REMOVE in annotations(vm or vmi)):
+    is_standby = not annotations(vm).get(names.STANDBY_STATE, "woken").startswith("woken")
+    if not serves or is_standby or (names.REMOVE in annotations(vm or vmi)):
         return False
     if begins_to_leave(change) or asks_for_restart(change):
         return True
@@ -181,8 +190,9 @@ def _note_return(state: State, change: Change, owner: Document, out: dict[str, f
     if is_pool:
         vm, vmi = state.get(VMS, change.key), state.get(VMIS, change.key)
         vm, vmi = (after, vmi) if change.resource is VMS else (vm, after)
-        if vm is not None and (vm["spec"].get("runStrategy") == "Halted" or _has_ended(vm)):
-            out.pop(change.key.name, None)  # its user has stopped it, or its guest has ended
+        is_claimed = names.CLAIMED_BY in annotations(vm)
+        if vm is not None and (is_claimed or vm["spec"].get("runStrategy") == "Halted" or _has_ended(vm)):
+            out.pop(change.key.name, None)  # it does not count, its user has stopped it, or its guest has ended
         serves = (
             is_ready(vmi) and not is_leaving(vmi) and not is_leaving(vm) and not _out_by_label(vmi or {"metadata": {}})
         )
@@ -212,6 +222,8 @@ def a_guest_drains_before_it_goes(life: Life) -> Iterator[Found | None]:
         owner = state.owner_of(change.before or {"metadata": {}})
         if owner is None or is_leaving(owner) or not (begins_to_leave(change) or asks_for_restart(change)):
             continue
+        if is_on_standby(change.before):
+            continue
         seconds = annotations(owner).get(names.DRAIN_SECONDS, "0")
         key = ObjectKey(change.key.namespace, name_of(owner))
         is_young = change.at - state.owner_changed.get(key, change.at) < SEEN_S
@@ -239,15 +251,17 @@ def _runs_for_s(vmi: Document, now: float) -> float:
 
 @sentence
 def a_successor_can_be_created(life: Life) -> Iterator[Found | None]:
-    """Nothing is deleted whose successor would be refused."""
+    """Nothing is deleted whose successor would be refused, without a request of a user."""
     for state, change in replay(life):
         is_deletion = change.is_ours and change.resource in (VMS, VMIS) and begins_to_leave(change)
         if not is_deletion or change.at > BUSY_UNTIL_S:
             continue
         owner = state.owner_of(change.last)
-        if owner is None or is_leaving(owner) or scales_in(state, owner, change.at):
+        is_standby = is_on_standby(change.before)
+        if owner is None or is_leaving(owner) or is_standby or scales_in(state, owner, change.at):
             continue
-        if controller_uid(change.last) != owner["metadata"]["uid"] or names.REMOVE in annotations(change.before):
+        asks = {names.REMOVE, names.CLAIMED_BY} & annotations(change.before).keys()  # also the end of a claim
+        if controller_uid(change.last) != owner["metadata"]["uid"] or asks:
             continue
         kinds = ("quota", f"refuse create {change.resource.plural}")
         for fault in life.faults.all:
@@ -301,7 +315,7 @@ def a_disk_of_a_user_stays(life: Life) -> Iterator[Found | None]:
 
 @sentence
 def who_serves_is_in_service(life: Life) -> Iterator[Found | None]:
-    """A VM that does not drain is in its Service."""
+    """A VM that does not drain and is no standby is in its Service."""
     out: dict[ObjectKey, float] = {}
     for state, change in replay(life):
         for key, since in list(out.items()):
@@ -314,7 +328,7 @@ def who_serves_is_in_service(life: Life) -> Iterator[Found | None]:
         if change.resource not in (VMS, VMIS):
             continue
         vm, vmi = (change.after if change.resource is each else state.get(each, change.key) for each in (VMS, VMIS))
-        drains = any(names.DRAINING in annotations(each) for each in (vm, vmi))
+        drains = is_on_standby(vm) or any(names.DRAINING in annotations(each) for each in (vm, vmi))
         is_out = vmi is not None and _out_by_label(vmi) and is_ready(vmi) and not is_leaving(vmi) and not drains
         if not is_out or is_leaving(vm):
             out.pop(change.key, None)

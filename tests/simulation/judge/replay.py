@@ -7,7 +7,7 @@ from controller.kubevirt.resources import VMIS, VMS
 from informers.meta import ObjectKey
 from tests.fakes.requests import AnyResource, Document
 from tests.simulation.life import Life
-from tests.simulation.objects import controller_uid
+from tests.simulation.objects import controller_uid, is_beside
 from tests.simulation.server import Change
 from tests.simulation.world import POOLS, SETS
 
@@ -67,10 +67,15 @@ class State:
         return None
 
     def members(self, owner: Document) -> list[Document]:
-        """The VMs of a pool or the VMIs of a set that are not being deleted."""
+        """The VMs of a pool that are neither claimed nor on standby, or the VMIs of a set. Those that are being deleted
+        are left out.
+        """
         resource, uid = VMS if "virtualMachineTemplate" in owner["spec"] else VMIS, owner["metadata"]["uid"]
         found = self.of(resource).values()
-        return [each for each in found if controller_uid(each) == uid and "deletionTimestamp" not in each["metadata"]]
+        staying = [
+            each for each in found if controller_uid(each) == uid and "deletionTimestamp" not in each["metadata"]
+        ]
+        return [each for each in staying if not is_beside(each)]
 
 
 def replay(life: Life) -> Iterator[tuple[State, Change]]:

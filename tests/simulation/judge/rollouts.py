@@ -1,10 +1,11 @@
 """Sentences about templates: which are rolled back, how quickly, and in which steps."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
 from controller.kubevirt import annotations as names
-from controller.kubevirt.resources import CONTROLLER_REVISIONS, MIGRATIONS, VMS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, MIGRATIONS, VMIS, VMS
 from informers.meta import ObjectKey
 from tests.fakes.requests import Document
 from tests.simulation.guests import GOOD
@@ -12,7 +13,7 @@ from tests.simulation.judge.replay import State, annotations, is_leaving, name_o
 from tests.simulation.judge.sentence import Found, sentence
 from tests.simulation.kubevirt import image_of
 from tests.simulation.life import Life
-from tests.simulation.objects import controller_uid
+from tests.simulation.objects import controller_uid, is_ready
 from tests.simulation.server import Change
 from tests.simulation.story import BUSY_UNTIL_S
 from tests.simulation.users import LAST_IMAGE
@@ -31,6 +32,25 @@ def one_vm_of_a_pool_migrates_at_a_time(life: Life) -> Iterator[Found | None]:
             yield (change.at, owner_by_name(life, change.key.name), "two VMs migrate at a time") if others else None
         has_ended = change.after is None or (change.after.get("status") or {}).get("phase") is not None
         running[controller_uid(change.last)] = others if has_ended else others | {change.key}
+
+
+@sentence
+def a_vm_gets_a_template_once(life: Life) -> Iterator[Found | None]:
+    """A VM that got its earlier template back does not get the same template again before its user acts."""
+    given: dict[str, set[str]] = {}
+    for change in life.changes:
+        if change.resource is POOLS and change.actor == "user":
+            given.clear()
+        if change.resource is not VMS or not change.is_ours or change.before is None or change.after is None:
+            continue
+        was, now = (
+            (each["metadata"].get("labels") or {}).get(names.REVISION_NAME) for each in (change.before, change.after)
+        )
+        had = given.setdefault(change.after["metadata"]["uid"], set())
+        if now is not None and now != was:
+            again = f"{change.key.name} gets {now} again" if now in had else ""
+            yield (change.at, owner_by_name(life, change.key.name), again) if again else None
+            had.add(now)
 
 
 @sentence
@@ -71,7 +91,9 @@ RETURN_S: Final = 100.0
 
 @sentence
 def a_template_that_worked_stays(life: Life) -> Iterator[Found | None]:
-    """The newest template with which all VMs were ready and stayed so is kept in the history."""
+    """The newest template with which all VMs were ready and stayed so is kept in the history, until most ready VMs have
+    another one when a revision is written (R17).
+    """
     worked: dict[str, str] = {}
     ready: dict[str, tuple[str, float]] = {}
     for state, change in replay(life):
@@ -88,7 +110,12 @@ def a_template_that_worked_stays(life: Life) -> Iterator[Found | None]:
                 ready.pop(uid, None)
             elif image != before:
                 ready[uid] = image, change.at
-        if change.resource is not CONTROLLER_REVISIONS or not change.is_ours or change.after is not None:
+        if change.resource is not CONTROLLER_REVISIONS or not change.is_ours:
+            continue
+        if change.after is not None:
+            uid = controller_uid(change.last)
+            if worked.get(uid) not in _images_of_most_ready(state, state.owner_of(change.last)):
+                worked.pop(uid, None)
             continue
         yield None
         uid, image = controller_uid(change.last), image_of(_template({"spec": change.last["data"]}))
@@ -100,6 +127,14 @@ def a_template_that_worked_stays(life: Life) -> Iterator[Found | None]:
         if worked.get(uid) == image and image not in kept and not _is_about_to_work(life, uid, change.at):
             text = f"{change.key.name} with {image}, the last image with which all VMs were ready, was deleted"
             yield change.at, owner_by_name(life, change.key.name), text
+
+
+def _images_of_most_ready(state: State, owner: Document | None) -> set[str]:
+    """The image that most ready VMIs of the owner have. There are several if no image has more than each other one."""
+    keys = {ObjectKey(each["metadata"]["namespace"], name_of(each)) for each in state.members(owner)} if owner else ()
+    vmis = filter(is_ready, (state.get(VMIS, key) for key in keys))
+    counts = Counter(image_of(each["spec"]) for each in vmis if each is not None)
+    return {image for image, count in counts.items() if count == max(counts.values())}
 
 
 def _has_stopped_vm(state: State, uid: str) -> bool:
@@ -136,7 +171,7 @@ ACCIDENTS: Final = (
     "delete_member",
     "delete_vmi",
     "delete_claim",
-    "stop_vm",
+    "switch_vm",
     "pause_vm",
     "change_field",
     "change_disks",
@@ -170,21 +205,29 @@ def a_good_template_is_not_rolled_back(life: Life) -> Iterator[Found | None]:
         image = image_of(template)
         since = template_since(life, change)
         is_good = image in (*GOOD[:4], LAST_IMAGE)
-        if is_good and not _may_fail(life, change.key.name, since, change.at):
+        if (
+            is_good
+            and not _is_about_another_template(life, change)
+            and not _may_fail(life, change.key.name, since, change.at)
+        ):
             yield change.at, change.key.name, f"{image}, written at {since:.0f} s, was rolled back"
 
 
+def _is_about_another_template(life: Life, noted: Change) -> bool:
+    """True if the template changed just before the note, so that the next pass of ours removed the note."""
+    later = (each for each in life.changes if each.key == noted.key and noted.at < each.at < noted.at + 1.0)
+    own = (each for each in later if each.is_ours and each.resource is noted.resource)
+    return any(names.ROLLED_BACK not in annotations(each.after) for each in own)
+
+
 def template_since(life: Life, until: Change) -> float:
-    """When the present template of this set or pool was written."""
-    since, template = 0.0, None
-    for each in life.changes:
-        if each.at > until.at:
-            break
-        if each.resource is until.resource and each.key == until.key and each.after is not None:
-            new = _template(each.after)
-            if new != template:
-                since, template = each.at, new
-    return since
+    """When the present template of this set or pool was written first: VMIs of its first rollout may still exist."""
+    template = _template(until.last)
+    return next(
+        each.at
+        for each in life.changes
+        if (each.resource, each.key) == (until.resource, until.key) and _template(each.last) == template
+    )
 
 
 def _template(owner: Document) -> Document:
@@ -210,7 +253,8 @@ def steps_are_not_skipped(life: Life) -> Iterator[Found | None]:
             is_new = image not in had  # an older revision may have the same image
             had.add(image)
             begun = _note_update(begun, change)
-            if not is_new and begun.get(change.key, (0.0, ""))[0] == change.at:
+            is_old = not is_new or not state.members(change.after)  # without VMs, nothing is updated
+            if is_old and begun.get(change.key, (0.0, ""))[0] == change.at:
                 del begun[change.key]
         if change.resource is not VMS or not change.is_ours or change.after is None:
             continue
@@ -226,7 +270,10 @@ def steps_are_not_skipped(life: Life) -> Iterator[Found | None]:
             continue  # a scale-in may delete the VMs with the old template first
         got.setdefault((key, at), set()).add(change.key.name)
         members = [*state.members(owner), *([change.after] if change.before is None else [])]
-        updated = [each for each in members if name_of(each) in got.get((key, at), ())]
+        named = [each for each in members if name_of(each) in got.get((key, at), ())]
+        updated = [
+            each for each in named if image_of(_template_of_vm(each)) == new
+        ]  # a standby may have been made again
         most = -(-len(members) * (100 - share) // 100)
         if change.at - at < pause_s and len(updated) > most + 1:
             yield (
@@ -237,8 +284,13 @@ def steps_are_not_skipped(life: Life) -> Iterator[Found | None]:
 
 
 def _has_drifted(life: Life, owner: str, at: float) -> bool:
-    """True if another program took VMs out of the pool. They keep the low ordinals, so new VMs are above the step."""
-    return any(act.what == "drift" and act.args[1] == owner and act.at <= at for act in life.story.acts)
+    """True if another program took VMs out of the pool, or the label of the selector from new VMs. They keep their
+    ordinals, so new VMs are above the step.
+    """
+    loses_label = any(
+        fault.kind == "strip" and fault.target == "app" and fault.start <= at for fault in life.faults.all
+    )
+    return loses_label or any(act.what == "drift" and act.args[1] == owner and act.at <= at for act in life.story.acts)
 
 
 def _template_of_vm(vm: Document | None) -> Document:
@@ -256,7 +308,7 @@ def _note_update(begun: dict[ObjectKey, tuple[float, str]], change: Change) -> d
         return rest
     if image_of(_template(change.before)) != image_of(_template(change.after)):
         return {**rest, change.key: (change.at, steps)}
-    return begun
+    return begun if _template(change.before) == _template(change.after) else rest
 
 
 def first_step(steps: str) -> tuple[int, float]:

@@ -9,6 +9,7 @@ from controller.leaderelection.lease import LEASES
 from tests.simulation.judge.replay import DISTURBED_S, HIDING, annotations, owner_by_name
 from tests.simulation.judge.sentence import Found, sentence
 from tests.simulation.life import Life
+from tests.simulation.moments import Moment
 from tests.simulation.world import POOLS, SETS
 
 LATE_S: Final = 5.0
@@ -58,8 +59,19 @@ def a_refusal_is_told(life: Life) -> Iterator[Found | None]:
     """A refused write on which progress depends is in the status, with the server's words."""
     yield from (None for each in life.asked if each.code == 403)
     for moment in life.moments:
-        if moment.refusal:
+        if moment.refusal and not _is_silent(life, moment):
             yield moment.at, moment.owner, moment.refusal
+
+
+def _is_silent(life: Life, moment: Moment) -> bool:
+    """True if the watch of the sets or pools may show nothing. A status is written only when the cache shows the last
+    one.
+    """
+    plural = (POOLS if moment.kind == "pool" else SETS).plural
+    silences = (
+        act.at for act in life.story.acts if act.what == "fault" and (act.args[0], act.args[-1]) == ("silent", plural)
+    )
+    return any(moment.at - DISTURBED_S <= at <= moment.at for at in silences)
 
 
 @sentence

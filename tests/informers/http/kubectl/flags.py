@@ -5,6 +5,7 @@ from typing import Final
 from tests.informers.http.kubectl.cases import (
     BASIC,
     CERTIFICATE,
+    CERTIFICATE_DATA,
     REFUSED,
     RUN,
     SECRET,
@@ -15,6 +16,11 @@ from tests.informers.http.kubectl.cases import (
     plugin,
 )
 
+AUTHORITY: Final = {"--certificate-authority": "$PKI/ca.pem"}
+CA: Final = {"certificate-authority": "$PKI/ca.pem"}
+SKIP: Final = {"--insecure-skip-tls-verify": "true"}
+SNI: Final = {"--tls-server-name": "localhost"}
+PAIR: Final = {"--client-certificate": "$PKI/client.pem", "--client-key": "$PKI/client.key"}
 TOKEN: Final = {"--token": f"{SECRET}-flag"}
 SENT: Final = "https GET /version auth=Bearer s3cr3t-flag cn=None sni=None as=[]"
 FLAGS: Final = (
@@ -45,6 +51,26 @@ FLAGS: Final = (
     ),
     case("--cluster that is missing", TWO, flags={"--cluster": "c"}),
     case("--user that is missing", TWO, flags={"--user": "c"}),
+    *(
+        case(f"{' and '.join(flags)} beside {name}", document(*parts, trusted=False), flags=flags)
+        for name, parts, flags in (
+            ("an authority that is no file", (None, {"certificate-authority": "no"}), AUTHORITY),
+            ("the right one", (None, CA), {"--certificate-authority": "$PKI/other.pem"}),
+            ("skipped verification", (None, {"insecure-skip-tls-verify": True}), AUTHORITY),
+            ("an authority", (None, {"certificate-authority-data": "$CA64"}), SKIP),
+            ("nothing", (None,), {**AUTHORITY, **SKIP}),
+            ("nothing", (None,), AUTHORITY),
+            ("a name in the kubeconfig", (None, {"tls-server-name": "no"}), {**AUTHORITY, **SNI}),
+            ("a server", (None, {"tls-server-name": "no"}), {**AUTHORITY, "--server": "$HTTPS"}),
+            ("a server", (None, {"tls-server-name": "no"}), {**AUTHORITY, **SNI, "--server": "$HTTPS"}),
+            ("nothing", ({}, CA), PAIR),
+            ("a pair as data", ({"client-certificate-data": "%", "client-key-data": "%"}, CA), PAIR),
+            ("a pair as other data", (CERTIFICATE_DATA, CA), {"--client-key": "$PKI/client.key"}),
+            ("no key", ({}, CA), {"--client-certificate": "$PKI/client.pem"}),
+            ("a token", (None, CA), {"--as-uid": "7", "--as": "jane"}),
+            ("no user", (None, CA), {"--as-uid": "7"}),
+        )
+    ),
     case("--kubeconfig with a list", flags={"--kubeconfig": "$DIR/config:$DIR/config"}),
     case("--kubeconfig that is missing", flags={"--kubeconfig": "$DIR/none"}),
     case("--kubeconfig that is a folder", flags={"--kubeconfig": "$DIR"}),

@@ -18,7 +18,7 @@ import pytest
 from informers.errors import ApiError
 from informers.http.client import open_client
 from informers.http.configuration import load_credentials
-from informers.http.kubeconfig import ConfigurationError
+from informers.http.kubeconfig import ConfigurationError, Overrides
 from tests.informers.http.kubectl.cases import REFUSED, SECRET, Case
 from tests.informers.http.kubectl.connections import ADDRESSES, PLAIN, TLS
 from tests.informers.http.kubectl.files import FILES
@@ -31,8 +31,8 @@ BIN = Path(sys.executable).parent
 AT_ONCE = 4
 AT_MOST_S = 30.0
 ARGUMENTS = {
-    "--kubeconfig": "kubeconfig", "--context": "context", "--cluster": "cluster", "--user": "user",
-    "--server": "server", "--token": "token", "--as": "as_user", "--as-group": "as_groups",
+    "--as": "as_user", "--as-group": "as_groups",
+    **{f"--{name.replace('_', '-')}": name for name in ("kubeconfig", *Overrides._fields)},
 }  # fmt: skip
 GROUPS = {
     "addresses": ADDRESSES, "http": PLAIN, "tls": TLS, "users": USERS, "flags": FLAGS, "plugins": EXEC, "files": FILES,
@@ -97,6 +97,8 @@ async def ask_with_kubectl(place: Place, turns: asyncio.Semaphore) -> Outcome:
 
 async def ask_with_our_client(place: Place) -> Outcome:
     arguments: dict[str, Any] = {ARGUMENTS[flag]: value for flag, value in place.flags.items()}
+    if "insecure_skip_tls_verify" in arguments:
+        arguments["insecure_skip_tls_verify"] = arguments["insecure_skip_tls_verify"] == "true"
     if "as_groups" in arguments:
         arguments["as_groups"] = (arguments["as_groups"],)
     with mock.patch.dict(os.environ, place.env, clear=True):

@@ -1,0 +1,108 @@
+"""Standby VMs: a pool keeps some VMs beside its wanted ones. They have been ready once, and then they rest (P32).
+
+The annotation `STANDBY_STATE` is the mark of such a VM. A VM that a user has started or unpaused, or that is busy
+before its rest, is an ordinary VM again, although it still has the mark. So is a claimed VM, until its claim ends. A
+woken VM keeps the time until it is ready, because its objects show only since when it is not ready: since it rests.
+
+A VM that rests paused has the UID of its VMI in the mark. If its VMI is another one, the memory is lost. A request to
+pause it may come late, if its answer was lost. So the mark comes first, and a VM that was paused keeps the time of its
+wake for `LATE`: in this time it is unpaused again.
+"""
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from controller.apimachinery.conditions import with_timezone
+from controller.apimachinery.raw_json import text_of, value_at
+from controller.kubevirt.annotations import PAUSED, PAUSING, STANDBY_STATE, is_to_be_paused
+from controller.kubevirt.busy import is_claimed, time_of
+from controller.kubevirt.delicate import is_busy
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.kubevirt.vmis import is_active, is_paused
+from controller.kubevirt.vms import is_deleting, is_meant_to_run
+from informers.meta import ObjectMeta, annotations_of
+
+
+class Standby(StrEnum):
+    """The values of the mark, beside `PAUSED` with a UID. A VM that is being prepared starts. As soon as it is ready,
+    it rests: it is stopped, or it is paused.
+    """
+
+    PREPARING = "preparing"
+    RESTING = "resting"
+    PAUSING = PAUSING
+
+
+WOKEN: Final = "woken "
+"""The beginning of the mark of a VM that was woken. The time follows."""
+
+LATE: Final = timedelta(seconds=30)
+"""The longest time after which a request to pause a VM may still come."""
+
+
+def has_standby_mark(meta: ObjectMeta) -> bool:
+    return not annotations_of(meta).get(STANDBY_STATE, WOKEN).startswith(WOKEN)
+
+
+def is_woken(meta: ObjectMeta) -> bool:
+    return annotations_of(meta).get(STANDBY_STATE, "").startswith(WOKEN)
+
+
+def woken_at(meta: ObjectMeta) -> datetime | None:
+    """Return the time at which a standby was woken, or None if it was not, or is ready since then."""
+    return time_of(annotations_of(meta).get(STANDBY_STATE, "").removeprefix(WOKEN)) if is_woken(meta) else None
+
+
+def mark_in(body: bytes) -> str:
+    """Return the mark that this body of a request writes, or "". A template may have the same words elsewhere."""
+    if STANDBY_STATE.encode() not in body:
+        return ""
+    return text_of(value_at(body, "metadata", "annotations", STANDBY_STATE)) or ""
+
+
+def is_resting(meta: ObjectMeta) -> bool:
+    mark = annotations_of(meta).get(STANDBY_STATE, "")
+    return mark == Standby.RESTING or mark.startswith(PAUSED)
+
+
+def standby_word(meta: ObjectMeta) -> str:
+    """Return the first word of the mark, for the views."""
+    return annotations_of(meta).get(STANDBY_STATE, "").partition(" ")[0]
+
+
+def rests_with(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> bool:
+    """Return True if the VMI is the one that was paused, and still runs or is paused."""
+    is_same = vmi is not None and annotations_of(vm.metadata).get(STANDBY_STATE) == f"{PAUSED}{vmi.metadata.uid}"
+    return is_same and vmi is not None and is_active(vmi)
+
+
+def is_to_unpause(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> bool:
+    """Return True if the VMI of an ordinary VM is paused because the VM was a standby."""
+    if vmi is None or not is_active(vmi) or not is_paused(vmi):
+        return False
+    return is_to_be_paused(vm.metadata) or was_paused(vm, vmi)
+
+
+def was_paused(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> bool:
+    """Return True if the woken VM has the VMI with which it rested."""
+    woken, created = woken_at(vm.metadata), with_timezone(vmi.metadata.creation_timestamp) if vmi is not None else None
+    return woken is not None and created is not None and created < woken
+
+
+def is_standby(vm: VirtualMachine, vmi: VirtualMachineInstance | None, now: datetime) -> bool:
+    """Return True if the VM is a standby now. Any other value of the mark counts as `preparing`."""
+    if not has_standby_mark(vm.metadata) or is_claimed(vm.metadata):
+        return False
+    if is_deleting(vm):
+        return True
+    if annotations_of(vm.metadata).get(STANDBY_STATE) == Standby.RESTING:
+        return not is_meant_to_run(vm)
+    is_unpaused = rests_with(vm, vmi) and vmi is not None and not is_paused(vmi)
+    return not is_unpaused and not is_busy(vm, vmi, now)
+
+
+def is_beside(vm: VirtualMachine, vmi: VirtualMachineInstance | None, now: datetime) -> bool:
+    """Return True if the VM does not count as one of the wanted ones: it is claimed (P33) or a standby."""
+    return is_claimed(vm.metadata) or is_standby(vm, vmi, now)
