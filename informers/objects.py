@@ -30,8 +30,12 @@ class ObjectClient(Protocol):
 
     async def get(self, resource: Resource[Any], key: ObjectKey) -> bytes: ...
 
-    async def list_metadata(self, resource: Resource[Any], namespace: str, *, limit: int, continue_: str = "") -> bytes:
-        """Return one page of a list of the metadata in the namespace. `continue_` is the last page's token or ""."""
+    async def list_metadata(
+        self, resource: Resource[Any], namespace: str, *, limit: int, continue_: str = "", selector: str = ""
+    ) -> bytes:
+        """Return one page of a list of the metadata in the namespace. `continue_` is the last page's token or "".
+        `selector` is a label selector, or "" for all objects.
+        """
 
     async def create(self, resource: Resource[Any], namespace: str, body: bytes, *, dry_run: bool = False) -> bytes: ...
 

@@ -28,7 +28,7 @@ from controller.kinds import KINDS
 from controller.metrics.machines import MachineCounts
 from controller.metrics.objects import FigureSource, Held, Marked, SetFigures, Tallies, families_of, render
 from controller.metrics.series import ControllerSeries, ProcessSeries, QueueSeries, ResourceSeries
-from controller.runtime.actions import Action, Notice, Outcome, label_of
+from controller.runtime.actions import Action, Check, Notice, Outcome, label_of
 from informers.http.fairness import FairSlots
 from informers.instruments import Instruments
 from informers.meta import ObjectKey
@@ -112,7 +112,7 @@ WATCH_END_REASONS = ("end", "expired", "silent", "contradiction")
 ACTION_OUTCOMES: Final[Mapping[str, Sequence[str]]] = {
     **dict.fromkeys(map(label_of, get_args(Action)), ("done", "missing", "rejected", "unknown", "skipped")),
     "create": ("done", "already_there", "rejected", "unknown", "postponed", "skipped"),
-    "confirm": ("done", "rejected", "skipped"),
+    **dict.fromkeys(map(label_of, get_args(Check)), ("done", "rejected", "skipped")),
 }
 HELD_REASONS: Final = frozenset({"HealingHeld", "RolloutStalled", "ScaleInHeld", "UpdateHeld"})
 """The reasons of notices about writes that must wait. Each plan repeats the notice until the write may start."""

@@ -73,6 +73,7 @@ def _removal(resource: AnyResource, meta: ObjectMeta) -> Patch:
     return Patch(
         resource=resource,
         key=meta.key,
+        uid=meta.uid,
         body=removal_patch(meta, POOL_FINALIZER),
         type=PatchType.JSON,
         why=f"removes {POOL_FINALIZER}",

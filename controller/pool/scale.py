@@ -21,7 +21,7 @@ from controller.pool.members.machine import Machines
 from controller.pool.members.revisions import plan_revision
 from controller.pool.members.select import Candidates, choose_for_removal
 from controller.pool.members.situation import Situation
-from controller.pool.members.snapshot import Snapshot
+from controller.pool.members.snapshot import Snapshot, first_names
 from controller.pool.rollout.successors import STANDING, SUBSTITUTED, body_of, template_for
 from controller.pool.spec.indexing import own_disks
 from controller.pool.spec.intent import Intent
@@ -29,7 +29,7 @@ from controller.pool.spec.naming import free_ordinals, name_of
 from controller.pool.spec.policies import Strategy
 from controller.pool.standby import missing_standbys, plan_wakes, to_wake
 from controller.pool.substitutes import choose_leavers, is_substitute
-from controller.runtime.actions import Confirm, Create, Notice, Plan, Stage, join, stage_of, waiting
+from controller.runtime.actions import Confirm, ConfirmFree, Create, Notice, Plan, Stage, join, stage_of, waiting
 from controller.runtime.waits import Why
 from informers.meta import NO_LABELS, ObjectKey, labels_of
 
@@ -127,6 +127,8 @@ def _creation(situation: Situation, marks: list[Mapping[str, str]], why: str, *,
         create = Create(resource=VMS, key=key, body=body, owner_uid=owner.uid, why=why, reusable_disks=disks)
         creates.append(replace(create, usable=usable_disks(situation.intent, owner.name)))
     confirmation = (_confirmation(snapshot),) if has_strangers else ()
+    if creates and not snapshot.revisions:
+        confirmation = (*confirmation, *_names_are_free(situation))
     revision_first = plan_revision(snapshot, situation.revisions) if creates else ()
     return (*confirmation, *revision_first, *stage_of(creates, essential=essential))
 
@@ -159,6 +161,19 @@ def _confirmation(snapshot: Snapshot) -> Stage:
     owner = snapshot.owner.metadata
     why = "confirm the pool before new VMs replace those that left it"
     return Stage((Confirm(resource=snapshot.pools, key=owner.key, uid=owner.uid, why=why),))
+
+
+def _names_are_free(situation: Situation) -> tuple[Stage, ...]:
+    """Return a stage that looks on the server for VMs that a backup has restored (see `unowned_vms`).
+
+    The cache of VMs may show them later than the cache of pools shows their new pool. With the pool's first revision,
+    they would count as VMs that a user has detached.
+    """
+    snapshot, intent = situation.snapshot, situation.intent
+    names = frozenset(first_names(snapshot.owner, snapshot.limits.burst))
+    why = "no VM without an owner has a name of this new pool"
+    confirm = ConfirmFree(resource=VMS, key=snapshot.key, names=names, selector=intent.selector, why=why)
+    return stage_of([confirm] if names else [], essential=True)
 
 
 def _scale_in(situation: Situation, staying: Machines, surplus: int) -> Plan:

@@ -78,9 +78,10 @@ def _ordinary(situation: Situation, machine: Machine, substitutes: bool) -> Patc
         return patch_of(machine, {}, label, why)
     if vmi is None or not _is_hidden(machine):
         return patch_of(machine, {STANDBY_STATE: None}, {}, why)
-    meta = {"uid": vmi.metadata.uid, "resourceVersion": vmi.metadata.resource_version, "labels": {IN_SERVICE: "true"}}
-    body = msgspec.json.encode({"metadata": meta})
-    return Patch(resource=VMIS, key=vmi.metadata.key, body=body, type=PatchType.MERGE, why=why)
+    meta = vmi.metadata
+    changed = {"uid": meta.uid, "resourceVersion": meta.resource_version, "labels": {IN_SERVICE: "true"}}
+    body = msgspec.json.encode({"metadata": changed})
+    return Patch(resource=VMIS, key=meta.key, uid=meta.uid, body=body, type=PatchType.MERGE, why=why)
 
 
 def _is_hidden(machine: Machine) -> bool:
@@ -103,7 +104,7 @@ def patch_of(machine: Machine, marks: dict[str, str | None], spec: dict[str, Any
     meta = machine.metadata
     changed = {"uid": meta.uid, "resourceVersion": meta.resource_version, "annotations": marks}
     body = msgspec.json.encode({"metadata": changed, **({"spec": spec} if spec else {})})
-    return Patch(resource=VMS, key=meta.key, body=body, type=PatchType.MERGE, why=why)
+    return Patch(resource=VMS, key=meta.key, uid=meta.uid, body=body, type=PatchType.MERGE, why=why)
 
 
 def request(vmi: VirtualMachineInstance, subresource: str, why: str) -> Pause:

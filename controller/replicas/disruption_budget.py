@@ -324,7 +324,7 @@ def _patch(own: DisruptionBudget, selector: LabelSelector, least: int, labels: M
     if own.spec.max_unavailable is not None:
         steps.append({"op": "remove", "path": "/spec/maxUnavailable"})
     body = msgspec.json.encode(steps)
-    return Patch(resource=DISRUPTION_BUDGETS, key=meta.key, body=body, type=PatchType.JSON, why=why)
+    return Patch(resource=DISRUPTION_BUDGETS, key=meta.key, uid=meta.uid, body=body, type=PatchType.JSON, why=why)
 
 
 def _delete(own: DisruptionBudget, useless: tuple[Wrong, ...]) -> Delete:

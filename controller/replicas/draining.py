@@ -252,7 +252,9 @@ def _patch(guest: Guest, mark: Mark | None, why: str) -> Patch:
         holder = body.setdefault("spec", {"template": {"metadata": {}}})["template"] if guest.resource is VMS else body
         holder["metadata"]["labels"] = {IN_SERVICE: "true" if mark is None else "false"}
     encoded = msgspec.json.encode(body)
-    return Patch(resource=guest.resource, key=guest.meta.key, body=encoded, type=PatchType.MERGE, why=why)
+    return Patch(
+        resource=guest.resource, key=guest.meta.key, uid=guest.meta.uid, body=encoded, type=PatchType.MERGE, why=why
+    )
 
 
 def unmark_vmi(vmi: VirtualMachineInstance) -> Patch:

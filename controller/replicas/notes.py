@@ -26,7 +26,7 @@ from informers.objects import PatchType
 def note_patch(resource: AnyResource, meta: ObjectMeta, changes: Mapping[str, str | None], why: str) -> Patch:
     """Return a patch that writes these annotations. An annotation without a value is removed."""
     body = msgspec.json.encode({"metadata": {"uid": meta.uid, "annotations": changes}})
-    return Patch(resource=resource, key=meta.key, body=body, type=PatchType.MERGE, why=why, is_note=True)
+    return Patch(resource=resource, key=meta.key, uid=meta.uid, body=body, type=PatchType.MERGE, why=why, is_note=True)
 
 
 def plan_note(

@@ -193,6 +193,7 @@ def roll_out_again(
     patch = Patch(
         resource=CONTROLLER_REVISIONS,
         key=found.metadata.key,
+        uid=found.metadata.uid,
         body=msgspec.json.encode({"metadata": meta, "revision": generation}),
         type=PatchType.MERGE,
         why="its template is rolled out again",

@@ -87,4 +87,6 @@ def release(
 
 
 def _patch(resource: AnyResource, vmi: VirtualMachineInstance, body: bytes, why: str) -> Patch:
-    return Patch(resource=resource, key=vmi.metadata.key, body=body, type=PatchType.MERGE, why=why)
+    return Patch(
+        resource=resource, key=vmi.metadata.key, uid=vmi.metadata.uid, body=body, type=PatchType.MERGE, why=why
+    )

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from controller.apimachinery.label_selectors import Selector
 from controller.runtime.waits import Wait, Why
 from informers.errors import ApiError
 from informers.meta import ObjectKey
@@ -99,9 +100,9 @@ class Patch(Struct, frozen=True, kw_only=True):
 
     It is skipped if an earlier stage failed to remove the ownerReference with the UID `after_owner` (P10). If `judged`,
     the judge of the kind must find no obstacle. If it prepares the delete `before`, the server must accept the
-    successor (P20). For `is_note`, see `Create`.
+    successor (P20). For `is_note`, see `Create`. If the object with the `uid` is missing, the cache is awaited.
 
-    A patch that removes the `finalizer` has the `uid`: the API server answers with the old resourceVersion if the
+    A patch that removes the `finalizer` needs the `uid`: the API server answers with the old resourceVersion if the
     object is gone after that.
     """
 
@@ -213,8 +214,23 @@ class Confirm(Struct, frozen=True, kw_only=True):
     why: str
 
 
+class ConfirmFree(Struct, frozen=True, kw_only=True):
+    """An action that lists the metadata of the objects with these labels. It succeeds only if none of those without a
+    controller has one of the `names`. `key` is that of the owner for which objects with these names will be created.
+    """
+
+    resource: AnyResource
+    key: ObjectKey
+    names: frozenset[str]
+    selector: Selector
+    why: str
+
+
+Check: TypeAlias = Confirm | ConfirmFree
+"""The actions that write nothing."""
+
 Action: TypeAlias = (
-    Create | Delete | Patch | Confirm | RemoveOwnerReference | ExpandClaim | ThreeWayMerge | Restart | Pause
+    Create | Delete | Patch | Check | RemoveOwnerReference | ExpandClaim | ThreeWayMerge | Restart | Pause
 )
 
 

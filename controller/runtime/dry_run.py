@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Final, Generic, NamedTuple
 
 from controller.kinds import Kind
-from controller.runtime.actions import Action, Create, Patch, Pause, Plan, label_of
+from controller.runtime.actions import Action, Check, Create, Patch, Pause, Plan, label_of
 from controller.runtime.execute.executor import ActionInstruments
 from controller.runtime.reconciler import Rules, S, is_large_object, prepare
 from controller.runtime.result import LISTED, After, AwaitChange, Report
@@ -94,8 +94,9 @@ def dry_run_report(plan: Plan, *, status: bool) -> DryRunReport:
 
 
 def reported_actions(plan: Plan) -> tuple[Action, ...]:
-    """Return the actions of a plan, without those that only store data for later reconciliations (`is_note`)."""
-    return tuple(action for action in plan.actions if not (isinstance(action, Create | Patch) and action.is_note))
+    """Return the writes of a plan, without those that only store data for later reconciliations (`is_note`)."""
+    writes = (action for action in plan.actions if not isinstance(action, Check))
+    return tuple(action for action in writes if not (isinstance(action, Create | Patch) and action.is_note))
 
 
 def facts_of(plan: Plan, report: DryRunReport) -> dict[str, object]:

@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias
 from msgspec import Struct, structs
 
 from controller.runtime.actions import (
-    Confirm,
+    Check,
     Done,
     Notice,
     Outcome,
@@ -198,7 +198,7 @@ def facts_of(plan: Plan, outcomes: Iterable[Outcome], *, other_error: ApiError |
     wrote = [
         f"{label_of(type(each.action))} {each.action.resource.plural}/{each.action.key.name}"
         for each in outcomes
-        if isinstance(each, Done) and not isinstance(each.action, Confirm)
+        if isinstance(each, Done) and not isinstance(each.action, Check)
     ]
     if wrote:
         facts["wrote"] = wrote[:LISTED]

@@ -136,8 +136,11 @@ class ApiClient:
     async def get(self, resource: Resource[Any], key: ObjectKey, *, subresource: str = "") -> bytes:
         return await self.request("GET", resource.path(key.namespace, key.name, subresource))
 
-    async def list_metadata(self, resource: Resource[Any], namespace: str, *, limit: int, continue_: str = "") -> bytes:
-        params = {"limit": str(limit), **({"continue": continue_} if continue_ else {})}
+    async def list_metadata(
+        self, resource: Resource[Any], namespace: str, *, limit: int, continue_: str = "", selector: str = ""
+    ) -> bytes:
+        wanted = {"limit": str(limit), "continue": continue_, "labelSelector": selector}
+        params = {name: value for name, value in wanted.items() if value}
         return await self.request("GET", resource.path(namespace), params=params, accept=METADATA_LIST)
 
     async def create(self, resource: Resource[Any], namespace: str, body: bytes, *, dry_run: bool = False) -> bytes:

@@ -119,7 +119,10 @@ class FakeApiServer(Answering):
             Request("list", resource, ObjectKey(namespace, "")), lambda: self._list(resource, namespace)
         )
 
-    async def list_metadata(self, resource: AnyResource, namespace: str, *, limit: int, continue_: str = "") -> bytes:
+    async def list_metadata(
+        self, resource: AnyResource, namespace: str, *, limit: int, continue_: str = "", selector: str = ""
+    ) -> bytes:
+        """The fake ignores the selector: its pages have all objects."""
         return await self._serve(
             Request("list", resource, ObjectKey(namespace, "")),
             lambda: self._list_metadata(resource, namespace, limit, int(continue_ or 0)),

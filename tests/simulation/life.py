@@ -70,7 +70,7 @@ def run_life(story: Story) -> Life:
             users.carry_out(act)
         await until(world, BUSY_UNTIL_S)
         users.end_faults()
-        has_stalls = any(act.what == "fault" and act.args[0] == "stall-list" for act in story.acts)
+        has_stalls = any(act.what == "fault" and act.args[0] in ("stall-list", "silent") for act in story.acts)
         rested = await _rest(world, CALM_S + STALL_S * has_stalls)
         moments += take_moment(world)
         await asyncio.sleep(WATCHED_S)
@@ -101,7 +101,7 @@ async def until(world: World, at: float) -> None:
 
 
 STALL_S: Final = 120.0
-"""The time after which a cache goes on whose list stalled."""
+"""The time after which a cache goes on whose list stalled, or whose watch sends nothing more."""
 
 
 async def _rest(world: World, calm_s: float) -> float | None:

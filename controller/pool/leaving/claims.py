@@ -131,7 +131,8 @@ def _departures(
                 del marked[vm.metadata.uid]
         if owner_uid or changes or finalizer in (vm.metadata.finalizers or ()):
             body = owner_and_finalizer_removal_patch(vm.metadata, finalizer, owner_uid, changes)
-            patches.append(Patch(resource=VMS, key=vm.metadata.key, body=body, type=PatchType.JSON, why=why))
+            meta = vm.metadata
+            patches.append(Patch(resource=VMS, key=meta.key, uid=meta.uid, body=body, type=PatchType.JSON, why=why))
     return (*stage_of(map(unmark_vmi, marked.values())), *stage_of(patches))
 
 

@@ -51,7 +51,7 @@ def plan_own_finalizer(snapshot: Snapshot) -> Plan:
     meta = snapshot.owner.metadata
     body = addition_patch(meta, POOL_FINALIZER)
     why = "the pool needs its finalizer before its first VM"
-    patch = Patch(resource=snapshot.pools, key=meta.key, body=body, type=PatchType.MERGE, why=why)
+    patch = Patch(resource=snapshot.pools, key=meta.key, uid=meta.uid, body=body, type=PatchType.MERGE, why=why)
     return Plan(stages=(Stage((patch,)),))
 
 

@@ -96,8 +96,8 @@ def _finalizer_patches(
     vms: Iterable[VirtualMachine], body: Callable[[ObjectMeta, str], bytes], why: str
 ) -> tuple[Stage, ...]:
     return stage_of(
-        Patch(resource=VMS, key=vm.metadata.key, body=body(vm.metadata, POOL_FINALIZER), type=PatchType.MERGE, why=why)
-        for vm in vms
+        Patch(resource=VMS, key=meta.key, uid=meta.uid, body=body(meta, POOL_FINALIZER), type=PatchType.MERGE, why=why)
+        for meta in (vm.metadata for vm in vms)
     )
 
 

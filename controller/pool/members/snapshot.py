@@ -212,6 +212,12 @@ def strays_of(pool: ObjectMeta, stores: Stores, pools: Resource[Pool]) -> tuple[
     return tuple(Machine(vm, own_vmi(vm, stores.vmis)) for vm in strays)
 
 
+def first_names(pool: Pool, most: int) -> Iterable[str]:
+    """Yield the first names of the pool's VMs, at most `most`."""
+    wanted = 1 if pool.spec.replicas is None else pool.spec.replicas
+    return (name_of(pool.metadata.name, each) for each in range(min(wanted, most)))
+
+
 def unowned_of(
     pool: Pool, revisions: Collection[ControllerRevision], vms: StoreView[VirtualMachine], most: int
 ) -> tuple[VirtualMachine, ...]:
@@ -220,9 +226,7 @@ def unowned_of(
     """
     if revisions:
         return ()
-    meta, wanted = pool.metadata, 1 if pool.spec.replicas is None else pool.spec.replicas
-    keys = (ObjectKey(meta.namespace, name_of(meta.name, each)) for each in range(min(wanted, most)))
-    found = filter(None, map(vms.get, keys))
+    found = filter(None, (vms.get(ObjectKey(pool.metadata.namespace, name)) for name in first_names(pool, most)))
     return tuple(each for each in found if controller_of(each.metadata) is None and not is_deleting(each))
 
 

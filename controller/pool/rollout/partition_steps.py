@@ -122,7 +122,8 @@ def _oldest_below(situation: Situation) -> str:
     known = sorted(situation.revisions.templates.keys() & numbers.keys(), key=lambda name: (numbers[name], name))
 
     def has_vm_below(name: str) -> bool:
-        machines = snapshot.members.where(lambda each: revision_of(each.vm) == name)
+        # A standby gets the new template before its step, and a user keeps a claimed VM with any template.
+        machines = situation.members.where(lambda each: revision_of(each.vm) == name)
         return any((ordinal := snapshot.ordinal_of(each)) is not None and ordinal < partition for each in machines)
 
     return next((name for name in known if has_vm_below(name) and not situation.is_rejected(name)), "")

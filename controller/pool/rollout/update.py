@@ -352,7 +352,15 @@ def _change_of_vmi(situation: Situation, pending: PendingStep) -> Delete | Patch
     if pending.step is Step.RELABEL:
         body = msgspec.json.encode({"metadata": {"uid": vmi.uid, "labels": {REVISION_NAME: revision}}})
         why = "KubeVirt has changed the running VMI" if pending.live else "the VMI template did not change"
-        return Patch(resource=VMIS, key=vmi.key, body=body, type=PatchType.MERGE, why=why, judged=pending.live)
+        return Patch(
+            resource=VMIS,
+            key=vmi.key,
+            uid=vmi.uid,
+            body=body,
+            type=PatchType.MERGE,
+            why=why,
+            judged=pending.live,
+        )
     number = revision_number(situation.snapshot, revision, revision)
     why = f"its template is older than the pool's template (revision {number})"
     owner = controller_of(vm)

@@ -39,11 +39,13 @@ Place: TypeAlias = tuple[AnyResource, str]
 _decode_page: Final = msgspec.json.Decoder(Page[PartialObject]).decode
 
 
-async def metadata_pages(client: ObjectClient, place: Place) -> AsyncIterator[Page[PartialObject]]:
+async def metadata_pages(
+    client: ObjectClient, place: Place, *, selector: str = ""
+) -> AsyncIterator[Page[PartialObject]]:
     """Yield the pages of a list with only the metadata. Raise ApiError, or one of UNDECODABLE if it is no list."""
     token = ""
     while True:
-        page = _decode_page(await client.list_metadata(*place, limit=PAGE, continue_=token))
+        page = _decode_page(await client.list_metadata(*place, limit=PAGE, continue_=token, selector=selector))
         yield page
         token = page.metadata.continue_ or ""
         if not token:

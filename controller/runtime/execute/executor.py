@@ -24,6 +24,7 @@ from controller.runtime.actions import (
     Action,
     AlreadyThere,
     Confirm,
+    ConfirmFree,
     Create,
     Delete,
     Done,
@@ -46,7 +47,7 @@ from controller.runtime.actions import (
     label_of,
 )
 from controller.runtime.execute.deletes import NO_JUDGE, Judge, judged_error, perform_delete
-from controller.runtime.execute.disk_check import DiskCheck
+from controller.runtime.execute.disk_check import DiskCheck, metadata_pages
 from controller.runtime.execute.patches import Merge, error_of_mark, outcome_of_patch, without_content
 from controller.runtime.execute.read_and_patch import read_and_patch
 from controller.runtime.execute.refusals import Owner, Refusals
@@ -59,8 +60,9 @@ from controller.runtime.workers.loop_share import measured_part
 from controller.runtime.workers.side_thread import SideThread
 from informers.errors import AlreadyExists, ApiError, Conflict, NotFound, ServerError, TransportError
 from informers.http.warnings import rewritten_warnings
-from informers.meta import ObjectKey, is_controlled_by
+from informers.meta import ObjectKey, controller_of, is_controlled_by, labels_of
 from informers.objects import ObjectClient, read_meta, read_version
+from informers.resource import UNDECODABLE
 
 PARALLEL = 50
 """The maximum number of parallel tasks for one stage. The API client has a limit too, so more tasks would only wait."""
@@ -273,6 +275,8 @@ class Executor:
                     return await read_and_patch(self._client, action, self._merge, self.thread)
                 case Confirm():
                     return await self._confirm(action)
+                case ConfirmFree():
+                    return await self._confirm_free(action)
                 case Restart():
                     return await self._restarts.request(action)
                 case Pause():
@@ -327,6 +331,19 @@ class Executor:
             return Rejected(action, Conflict(f"{action.key} is being deleted", code=409))
         return Done(action)
 
+    async def _confirm_free(self, action: ConfirmFree) -> Outcome:
+        place = action.resource, action.key.namespace
+        try:
+            async for page in metadata_pages(self._client, place, selector=str(action.selector)):
+                for each in page.items or ():
+                    meta = each.metadata
+                    is_free = controller_of(meta) is not None or not action.selector.matches(labels_of(meta))
+                    if meta.name in action.names and not is_free:
+                        return Rejected(action, Conflict(f"{meta.name} exists and has no owner", code=409))
+        except UNDECODABLE as error:
+            return Rejected(action, TransportError(f"the answer is no list: {error}", sent=True))
+        return Done(action)
+
 
 def failed(outcome: Outcome) -> bool:
     return isinstance(outcome, Rejected | Unknown | Unserved | Skipped)
@@ -342,7 +359,7 @@ def _outcome_of(action: Action, error: ApiError) -> Outcome:
             Delete() | Patch() | RemoveOwnerReference() | ExpandClaim() | ThreeWayMerge() | Restart() | Pause()
         ) as write, NotFound():
             return Missing(write)
-        case (Confirm(), _):
+        case (Confirm() | ConfirmFree(), _):
             return Rejected(action, error)
         case (_, TransportError(sent=True) | ServerError()):
             # After an answer with a 5xx status the write may have happened. The server answers 500 or 504 after a

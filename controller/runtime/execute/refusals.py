@@ -24,7 +24,7 @@ from controller.runtime.actions import (
     Action,
     AlreadyThere,
     AnyResource,
-    Confirm,
+    Check,
     Create,
     Delete,
     Done,
@@ -94,7 +94,7 @@ class Refusals:
 
     def answer(self, owner: Owner, action: Action) -> Rejected | None:
         refused = self._refused.get(owner[:2])
-        if not refused or isinstance(action, Confirm):
+        if not refused or isinstance(action, Check):
             return None
         write = _write_of(action)
         found, gone = refused.get(write), refused.get(write._replace(key=action.key))
@@ -121,7 +121,7 @@ class Refusals:
             self._lengthen(
                 owner, _write_of(action)._replace(key=action.key), Rejected(action, error), unless_first=True
             )
-        if isinstance(action, Confirm) or not isinstance(outcome, Rejected | Unknown) or not _is_refusal(outcome):
+        if isinstance(action, Check) or not isinstance(outcome, Rejected | Unknown) or not _is_refusal(outcome):
             return outcome
         last = outcome if isinstance(outcome, Rejected) else Rejected(action, outcome.error)
         return replace(outcome, wait_s=self._lengthen(owner, _write_of(action), last))

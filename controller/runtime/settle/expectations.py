@@ -153,6 +153,11 @@ class Expectations:
         match outcome:
             case Done(action=Delete() as action) | Missing(action=Delete() as action):
                 awaited.deletions[action.uid] = action
+            case Missing(
+                action=Patch(uid=uid) | ThreeWayMerge(uid=uid) | Restart(uid=uid) | Pause(uid=uid) as action
+            ) if uid:
+                # Someone else has deleted the object.
+                awaited.deletions[uid] = Delete(resource=action.resource, key=action.key, uid=uid, why=action.why)
             case Done(action=Patch(finalizer=finalizer) as action, version=version) if finalizer:
                 awaited.removals[action.uid] = action, version_number(version) or 0
                 self._watermark(awaited, action, version)

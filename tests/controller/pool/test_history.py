@@ -44,7 +44,7 @@ def history(*numbers):
 
 
 def test_p11_a_revision_is_named_after_the_generation_and_belongs_to_the_pool():
-    create = plan(snapshot(pool(replicas=1, generation=7), revisions=())).actions[0]
+    _, create, *_ = plan(snapshot(pool(replicas=1, generation=7), revisions=())).actions
     body = json.loads(create.body)
     assert create.key == ("default", "web-7")
     assert create.owner_uid == "uid-of-the-pool"

@@ -3,11 +3,11 @@
 import pytest
 
 from controller.kubevirt.annotations import DELETION_COST, PROTECT, REMOVE
-from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, PVCS, VMS
 from controller.pool.members.select import allows, choose_for_removal
 from controller.pool.plan import plan
 from controller.pool.spec.policies import Selection, Sort
-from controller.runtime.actions import Confirm, Create, Delete
+from controller.runtime.actions import Confirm, ConfirmFree, Create, Delete
 from tests.fakes.virtual_time import run
 from tests.pool_builders import LABELS, intent_of, pool, snapshot, vm, vm_spec, vmi, vms
 from tests.pool_simulation import PoolSimulation
@@ -68,6 +68,14 @@ def test_p3_a_pool_that_never_created_a_vm_creates_none_beside_vms_with_its_name
     assert [wait.stall for wait in found.waits] == (["NamesTaken"] if is_held else [])
     created = [each.key.name for each in found.actions if isinstance(each, Create) and each.resource is VMS]
     assert created == ([] if is_held else ["web-0", "web-2", "web-3"])
+
+
+def test_p3_a_new_pool_looks_on_the_server_for_vms_with_its_names_before_its_first_revision():
+    first, *others = plan(snapshot(pool(replicas=2), revisions=())).stages
+    [confirm] = first.actions
+    assert isinstance(confirm, ConfirmFree)
+    assert (confirm.names, str(confirm.selector), first.essential) == ({"web-0", "web-1"}, "app=web", True)
+    assert [each.resource for each in others[0].actions] == [CONTROLLER_REVISIONS]
 
 
 def test_p3_a_create_names_the_disks_that_an_earlier_vm_may_have_left():

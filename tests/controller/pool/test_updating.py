@@ -133,6 +133,16 @@ def test_p14_a_vm_that_is_created_below_the_partition_gets_the_revision_of_the_s
     assert created(plan(during_update(owner, ()))) == expected
 
 
+@pytest.mark.parametrize(
+    "mark", [{names.STANDBY_STATE: "preparing"}, {names.CLAIMED_BY: "job"}], ids=["standby", "claimed"]
+)
+def test_p14_only_vms_of_the_update_tell_the_revision_below_the_partition(mark):
+    owner = updated_pool(replicas=2, annotations={names.PARTITION: "75%:60s,0", names.STANDBY: "1"})
+    unknown = vms(owner, 1, 2, labels={names.REVISION_NAME: "of-a-backup"})
+    patches = plan(during_update(owner, (*new_vms(owner, 0, annotations=mark), *unknown))).actions
+    assert not any(names.PARTITION_REVISION in each.body.decode() for each in patches if isinstance(each, Patch))
+
+
 def test_p14_if_no_vm_is_left_below_the_partition_a_new_vm_gets_the_noted_revision():
     owner = updated_pool(replicas=3, annotations={names.PARTITION: "1"})
     machines = (*vms(owner, 0), *new_vms(owner, 1, 2))

@@ -6,11 +6,15 @@ from itertools import pairwise
 
 import pytest
 
+from controller.apimachinery.label_selectors import LabelSelector, parse_selector
 from controller.kubevirt.resources import VMIS
+from controller.runtime.actions import ConfirmFree
 from controller.runtime.execute.executor import PARALLEL
-from tests.controller.runtime.executor_setup import confirm, creates, delete, document, key, kinds, patch
+from tests.controller.runtime.executor_setup import OWNER, confirm, creates, delete, document, key, kinds, patch
 from tests.controller.runtime.refusals import BUSY, GONE, IN_DOUBT, INVALID, UNREACHABLE
 from tests.fakes.requests import Fault, Lost, refusal
+
+OWNED = document("web-0")["metadata"]["ownerReferences"]
 
 pytestmark = pytest.mark.looptime
 
@@ -92,6 +96,20 @@ async def test_r2_nothing_is_done_if_the_server_has_another_owner_than_the_cache
     assert kinds(outcomes) == ["Rejected", "Skipped", "Skipped"]
     assert outcomes[0].message == "default/web was replaced by another object of the same name"
     assert setup.sent == ["get web"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_free"),
+    [({}, False), ({"labels": {"app": "other"}}, True), ({"ownerReferences": OWNED}, True), ({"name": "web-9"}, True)],
+    ids=["restored", "other labels", "owned", "another name"],
+)
+async def test_p3_nothing_is_created_beside_an_object_without_an_owner_that_the_server_has(setup, changes, is_free):
+    setup.server.put(VMIS, {"metadata": {"name": "web-0", "namespace": "default", "labels": {"app": "web"}} | changes})
+    selector = parse_selector(LabelSelector(match_labels={"app": "web"}), field="spec.selector")
+    names = frozenset({"web-0", "web-1"})
+    confirm_free = ConfirmFree(resource=VMIS, key=OWNER, names=names, selector=selector, why="new")
+    outcomes = await setup.carry_out([confirm_free], creates(1))
+    assert kinds(outcomes) == (["Done", "Done"] if is_free else ["Rejected", "Skipped"])
 
 
 @pytest.mark.parametrize("fault", [GONE, BUSY, INVALID, UNREACHABLE, *IN_DOUBT])

@@ -89,6 +89,18 @@ def test_a_version_that_is_not_a_number_is_not_awaited(setup, version: str):
     assert setup.settled()
 
 
+@pytest.mark.parametrize("write", [replace(patched(), uid="old"), rebased()])
+def test_r9_an_object_that_the_server_does_not_have_is_awaited_until_the_cache_loses_it(setup, write):
+    here = an_object("vm", version="9", uid="old")
+    setup.store.apply(here, scope="a")
+    setup.record(Missing(replace(write, uid="another")), Missing(disowned()))
+    assert setup.settled()
+    setup.record(Missing(write))
+    assert not setup.settled()
+    setup.store.remove(here, scope="a")
+    assert setup.settled()
+
+
 @pytest.mark.parametrize("outcome", [Done(deleted()), Missing(deleted())])
 @pytest.mark.parametrize("shown_as", ["gone", "being deleted", "another"])
 def test_r9_a_deletion_is_awaited_until_the_store_shows_it(setup, outcome: Outcome, shown_as: str):
@@ -112,10 +124,7 @@ def test_r9_a_deletion_is_awaited_until_the_store_shows_it(setup, outcome: Outco
         Rejected(created(), NO),
         Rejected(deleted(), NO),
         Skipped(created()),
-        Missing(patched()),
-        Missing(rebased()),
         Done(disowned(), "12"),
-        Missing(disowned()),
         Unknown(disowned(), LOST),
         Done(Confirm(resource=VMIS, key=OWNER, uid=UID, why="")),
     ],

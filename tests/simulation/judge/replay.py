@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
+from controller.kubevirt import annotations as names
 from controller.kubevirt.resources import VMIS, VMS
 from informers.meta import ObjectKey
 from tests.fakes.requests import AnyResource, Document
 from tests.simulation.life import Life
-from tests.simulation.objects import controller_uid, is_beside
+from tests.simulation.objects import controller_uid, is_beside, is_on_standby
 from tests.simulation.server import Change
 from tests.simulation.world import POOLS, SETS
 
@@ -124,9 +125,15 @@ def is_disturbed(life: Life, at: float) -> bool:
 
 
 def scales_in(state: State, owner: Document, at: float) -> bool:
-    """True if the set or pool has more members than it wants, or got another spec a moment ago."""
+    """True if the set or pool has more members than it wants, or got another spec a moment ago. A busy standby is a
+    member.
+    """
     changed = state.owner_changed.get(ObjectKey(owner["metadata"]["namespace"], owner["metadata"]["name"]), 0.0)
-    return len(state.members(owner)) > owner["spec"]["replicas"] or at - changed < 2.0
+    uid, vms = owner["metadata"]["uid"], state.of(VMS).values()
+    busy = sum(
+        is_on_standby(each) and names.BUSY_UNTIL in annotations(each) for each in vms if controller_uid(each) == uid
+    )
+    return len(state.members(owner)) + busy > owner["spec"]["replicas"] or at - changed < 2.0
 
 
 def amount(value: Any, whole: int, default: int) -> int:
