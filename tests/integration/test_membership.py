@@ -49,7 +49,7 @@ def test_p4_orphans_are_not_replaced_while_the_cache_still_shows_their_pool(
     reacts(lambda: pools.requests("get", resource=POOLS), what="the controller reads the pool before it creates")
     assert proxied.working
     proxy.remove(held)
-    reacts(lambda: not pools.exists(), what="the pool is gone")
+    eventually(lambda: not pools.exists(), what="the garbage collector removes the pool")
     pools.settle()
     assert pools.created() == {"pool-0": 1, "pool-1": 1}
 
