@@ -139,6 +139,10 @@ OWN_NOTES: Final = (DRAINING, DRAINED, SUBSTITUTE, STANDBY_STATE, EARLY_FAILURES
 """What vmherd writes on a member, with the answer to its mark. A member that leaves loses it (R2, P2)."""
 
 
+MEMBER_MARKS: Final = frozenset({CLAIMED_BY, CLAIMED_UNTIL, *OWN_NOTES})
+"""What says something about one member. A template has it by mistake, as part of a member: no new member gets it."""
+
+
 def own_notes(meta: ObjectMeta) -> tuple[str, ...]:
     return tuple(each for each in OWN_NOTES if meta.annotations is not None and each in meta.annotations)
 

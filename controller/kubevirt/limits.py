@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from controller.apimachinery.field_error import FieldError, quoted
 from controller.apimachinery.label_selectors import LabelSelector, Selector, is_label_key, parse_selector
 from controller.apimachinery.quantities import parse_quantity
+from controller.kubevirt.annotations import MEMBER_MARKS
 from controller.kubevirt.merge_keys import NAMED_LISTS
 from controller.kubevirt.normal_form import Fields, GoType, Json
 from controller.kubevirt.pool_types import PoolSpec
@@ -96,7 +97,8 @@ def read_template(wire: VMITemplate | None, path: str, parse: Memo[T | FieldErro
     found = parse(wire, *flags)
     if isinstance(found, FieldError):
         return found
-    return replace(found, labels=meta.labels, annotations=meta.annotations or {}, spec=found.spec or spec)
+    annotations = {name: text for name, text in (meta.annotations or {}).items() if name not in MEMBER_MARKS}
+    return replace(found, labels=meta.labels, annotations=annotations, spec=found.spec or spec)
 
 
 def decode_spec(

@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt.annotations import CLAIMED_BY, MAX_CLAIMED
 from controller.kubevirt.busy import claim_ends_at
 from controller.kubevirt.delicate import delicate_reason
@@ -41,6 +42,7 @@ def plan_claimed(situation: Situation) -> Plan:
         if not stop
     ]
     held = [(each.vm, stop) for each, _, stop in stops if stop]
+    held += [(each.vm, why) for each in by_name(situation.claimed) if (why := _why_restored(each))]
     pattern = Notice(reason=CLAIM_HELD, message="is not claimed any more, but is not deleted", once="claim held")
     own = Plan(stages=stage_of(deletes[: situation.snapshot.limits.burst]), notices=held_notices(pattern, held))
     wake = wake_at(ends_of_work(situation.claimed, situation.now), situation.now)
@@ -52,10 +54,19 @@ def _why_ended(situation: Situation, machine: Machine) -> str:
     if is_deleting(machine.vm):
         return ""
     by, until = annotations_of(machine.metadata)[CLAIMED_BY], claim_ends_at(machine.metadata)
-    if until is not None and until <= situation.now:
+    if until is not None and until <= situation.now and not _why_restored(machine):
         return f"its claim by {by} has ended"
     has_ended = situation.intent.replaces_finished and has_finished(machine.vm, machine.vmi)
     return f"its guest has ended, which was claimed by {by}" if has_ended else ""
+
+
+def _why_restored(machine: Machine) -> str:
+    """Return why the claim is older than its VM, or "". A backup has restored the VM, and nobody may have its data."""
+    until, created = claim_ends_at(machine.metadata), with_timezone(machine.metadata.creation_timestamp)
+    if until is None or created is None or until >= created or is_deleting(machine.vm):
+        return ""
+    by = annotations_of(machine.metadata)[CLAIMED_BY]
+    return f"its claim by {by} ended before the VM was created, as in a backup: release it, or release it with --keep"
 
 
 def _missing(situation: Situation) -> str:

@@ -21,7 +21,7 @@ from controller.pool.members.machine import Machines
 from controller.pool.members.revisions import plan_revision
 from controller.pool.members.select import Candidates, choose_for_removal
 from controller.pool.members.situation import Situation
-from controller.pool.members.snapshot import Snapshot, first_names
+from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.successors import STANDING, SUBSTITUTED, body_of, template_for
 from controller.pool.spec.indexing import own_disks
 from controller.pool.spec.intent import Intent
@@ -43,7 +43,7 @@ def plan_scale(situation: Situation) -> Plan:
     """Plan the creation of missing VMs or the deletion of surplus VMs."""
     intent = situation.intent
     missing = situation.target.wanted - len(situation.members)
-    if unowned := unowned_vms(situation):
+    if missing > 0 and (unowned := unowned_vms(situation)):
         return _wait_for_adoption(situation, unowned)
     if missing > 0:
         return _scale_out(situation, missing)
@@ -128,7 +128,7 @@ def _creation(situation: Situation, marks: list[Mapping[str, str]], why: str, *,
         creates.append(replace(create, usable=usable_disks(situation.intent, owner.name)))
     confirmation = (_confirmation(snapshot),) if has_strangers else ()
     if creates and not snapshot.revisions:
-        confirmation = (*confirmation, *_names_are_free(situation))
+        confirmation = (*confirmation, _names_are_free(situation))
     revision_first = plan_revision(snapshot, situation.revisions) if creates else ()
     return (*confirmation, *revision_first, *stage_of(creates, essential=essential))
 
@@ -163,17 +163,15 @@ def _confirmation(snapshot: Snapshot) -> Stage:
     return Stage((Confirm(resource=snapshot.pools, key=owner.key, uid=owner.uid, why=why),))
 
 
-def _names_are_free(situation: Situation) -> tuple[Stage, ...]:
+def _names_are_free(situation: Situation) -> Stage:
     """Return a stage that looks on the server for VMs that a backup has restored (see `unowned_vms`).
 
     The cache of VMs may show them later than the cache of pools shows their new pool. With the pool's first revision,
     they would count as VMs that a user has detached.
     """
-    snapshot, intent = situation.snapshot, situation.intent
-    names = frozenset(first_names(snapshot.owner, snapshot.limits.burst))
+    key, selector = situation.snapshot.key, situation.intent.selector
     why = "no VM without an owner has a name of this new pool"
-    confirm = ConfirmFree(resource=VMS, key=snapshot.key, names=names, selector=intent.selector, why=why)
-    return stage_of([confirm] if names else [], essential=True)
+    return Stage((ConfirmFree(resource=VMS, key=key, selector=selector, why=why),))
 
 
 def _scale_in(situation: Situation, staying: Machines, surplus: int) -> Plan:

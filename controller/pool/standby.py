@@ -55,7 +55,7 @@ from controller.pool.leaving.deletes import MAX_NOTICES, delete_of, held_notices
 from controller.pool.leaving.disks import is_safe_to_delete
 from controller.pool.leaving.gates import Way, stop_of
 from controller.pool.members.ledger import State, should_run, state_of
-from controller.pool.members.machine import Machine, Machines
+from controller.pool.members.machine import Machine, Machines, vmi_revision_of
 from controller.pool.members.situation import Situation
 from controller.pool.rollout.successors import successor_of, template_for
 from controller.pool.spec.template import DiskChange, Template, disk_change
@@ -175,7 +175,7 @@ def lay_to_rest(situation: Situation, whole: Plan, scaling: Plan) -> Plan:
 
 
 def _may_serve_again(situation: Situation, machine: Machine) -> bool:
-    is_fit = is_fully_ready(machine) and _is_current(situation, machine)
+    is_fit = is_fully_ready(machine) and _runs_current(situation, machine)
     return is_fit and not delicate_reason(machine.vm, machine.vmi, situation.now)
 
 
@@ -204,6 +204,14 @@ def _is_current(situation: Situation, machine: Machine) -> bool:
     return past is not None and past.digest == _template_of(situation, machine).digest
 
 
+def _runs_current(situation: Situation, machine: Machine) -> bool:
+    """Return True if the VM is current and its guest runs with this template. An update gives it to the VM first."""
+    name = vmi_revision_of(machine.vmi) if machine.vmi is not None else ""
+    past = situation.revisions.templates.get(name)
+    is_same = past is not None and past.digest == _template_of(situation, machine).digest
+    return _is_current(situation, machine) and (not name or is_same)
+
+
 def is_fresh(situation: Situation, machine: Machine) -> bool:
     """Return True if the VM is current, and does not rest in the other mode."""
     rests = is_resting(machine.metadata)
@@ -218,7 +226,7 @@ def _template_of(situation: Situation, machine: Machine) -> Template:
 
 def _may_rest(situation: Situation, machine: Machine) -> bool:
     state, _ = state_of(machine, situation.now, situation.intent.min_ready_s)
-    is_due = state is State.AVAILABLE and not is_resting(machine.metadata) and _is_current(situation, machine)
+    is_due = state is State.AVAILABLE and not is_resting(machine.metadata) and _runs_current(situation, machine)
     return is_due and not delicate_reason(machine.vm, machine.vmi, situation.now)
 
 

@@ -7,7 +7,7 @@ an Event, in the status, and in `kubectl vmherd why`.
 import difflib
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any, Final
 
@@ -15,8 +15,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.apimachinery.field_error import quoted
-from controller.kubevirt.annotations import PREFIX
+from controller.kubevirt.annotations import MEMBER_MARKS, PREFIX
 from controller.kubevirt.problems import one_line
+from controller.kubevirt.vmi_types import VMITemplate
 from controller.replicas.catalogue import BY_NAME, HIGHEST, REST, Place, Value, own_annotations, rank_of_unknown
 from controller.runtime.actions import Notice, Plan
 from controller.runtime.members.groups import Group
@@ -128,6 +129,13 @@ def all_wrong(
         of_members.append((first, wrong.rank, noun, f"{noun} {first}{f' and {more} more' if more else ''}", wrong))
     of_members.sort(key=lambda each: each[:3])
     return with_hints((*wrong_on(owner, place), *(replace(wrong, where=where) for *_, where, wrong in of_members)))
+
+
+def wrong_in_template(template: VMITemplate | None) -> Iterator[Wrong]:
+    """Yield the annotations of the template that no new member gets, because each is about one member."""
+    meta = template.metadata if template is not None else None
+    for name in sorted(MEMBER_MARKS & ((meta.annotations if meta is not None else None) or {}).keys()):
+        yield Wrong(f"annotation {name} has no effect in the template: it is about one VM", rank=(3, False, name))
 
 
 def with_wrong_annotations(plan: Plan, found: tuple[Wrong, ...]) -> Plan:

@@ -25,7 +25,7 @@ from controller.replicas.disruption_budget import (
     useless_budget,
 )
 from controller.replicas.settings import asks_for_budget
-from controller.replicas.wrong_annotations import Wrong, all_wrong
+from controller.replicas.wrong_annotations import Wrong, all_wrong, wrong_in_template
 from controller.replicaset.history import History
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.traits import VMIs, wrong_on_vmi
@@ -136,7 +136,8 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     def wrong_annotations(self) -> tuple[Wrong, ...]:
         """The wrong annotations of the set and of its VMIs (P23)."""
         members = (("VMI", group, wrong_on_vmi(group.traits)) for group in self.members.groups)
-        return (*self.useless_budget, *all_wrong(self.owner.metadata, Place.SET, members))
+        of_template = wrong_in_template(self.owner.spec.template)
+        return (*of_template, *self.useless_budget, *all_wrong(self.owner.metadata, Place.SET, members))
 
     @property
     def useless_budget(self) -> tuple[Wrong, ...]:

@@ -215,13 +215,12 @@ class Confirm(Struct, frozen=True, kw_only=True):
 
 
 class ConfirmFree(Struct, frozen=True, kw_only=True):
-    """An action that lists the metadata of the objects with these labels. It succeeds only if none of those without a
-    controller has one of the `names`. `key` is that of the owner for which objects with these names will be created.
+    """An action that lists the metadata of the objects with these labels. It succeeds only if each of them without a
+    controller has another name than that of the owner `key` with a number, such as `web-7`.
     """
 
     resource: AnyResource
     key: ObjectKey
-    names: frozenset[str]
     selector: Selector
     why: str
 

@@ -30,6 +30,7 @@ from informers.objects import PatchType
 from plugin import clock
 from plugin.claim_secrets import check_secret, give_secret, read_files
 from plugin.command import Subjects, on_members, on_objects
+from plugin.commands.membership import note_about_surplus, owner_of_member
 from plugin.connection import Failed, Session
 from plugin.flags import FOR_PROGRAMS, NAME
 from plugin.members import Item
@@ -191,6 +192,10 @@ async def _print(session: Session, machine: Machine, secret: str) -> None:
 
 @on_members("release")
 async def release(session: Session, item: Item, keep: bool) -> None:
-    """End claims. The VMs are deleted with their disks, and others take their place."""
+    """End claims. The VMs are deleted with their disks, and others take their place. With --keep they stay, and others
+    leave if the pool has too many.
+    """
     done = "given back" if keep else "released"
     await write(session, item, release_edits(item.document, None if keep else clock.now()), done)
+    if keep:
+        note_about_surplus(session, await owner_of_member(session, item), 1)

@@ -6,6 +6,7 @@ import click
 
 from controller.apimachinery.field_error import FieldError
 from controller.kinds import POOLS, REPLICA_SETS
+from controller.kubevirt.annotations import CLAIMED_BY
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import RESTART_REQUIRED
 from controller.pool.members.situation import Situation, situation_of
@@ -17,6 +18,7 @@ from plugin.reading import Reader, Target
 from plugin.subjects import Subject, parse_subjects
 from plugin.views.edits import ABSENT, Edit, field
 from plugin.views.membership import (
+    ANNOTATIONS,
     REVISION,
     adopt_edits,
     adopt_vm_edits,
@@ -34,16 +36,20 @@ async def detach(session: Session, item: Item) -> None:
     """Take VMs out of their pool or set. They keep running, and others are created in their place. A VMI of a set also
     loses the labels of the selector, so Services of the set leave it out.
     """
-    kind, reference = owner_kind(item.document), controller(item.document) or {}
-    owner = None
-    if kind is REPLICA_SETS:
-        group = reference["apiVersion"].partition("/")[0]
-        [target] = await Reader(session, session.namespace).targets([Subject(kind, group, reference["name"])])
-        owner = target.owner
+    kind = owner_kind(item.document)
+    owner = (await owner_of_member(session, item)).owner if kind is REPLICA_SETS else None
     edits = detach_edits(item.document, owner)
     await write(session, item, edits, "detached")
     if not session.flags.output:
-        note(after_detach(kind, reference["name"]))
+        note(after_detach(kind, (controller(item.document) or {})["name"]))
+
+
+async def owner_of_member(session: Session, item: Item) -> Target:
+    """Read the set or pool that controls a member. Raise Refused, Failed."""
+    kind, reference = owner_kind(item.document), controller(item.document) or {}
+    group = reference["apiVersion"].partition("/")[0]
+    [target] = await Reader(session, session.namespace).targets([Subject(kind, group, reference["name"])])
+    return target
 
 
 @on_objects("adopt", metavar="VM...", parse=parse_members)
@@ -69,7 +75,7 @@ async def adopt(session: Session, members: tuple[MemberName, ...], to: str) -> N
                 edits = await _prepare_vm(session, situation, item)
             await write(session, item, edits, done)
             number += 1
-    _note_about_surplus(session, target, number)
+    note_about_surplus(session, target, number)
 
 
 async def _situation(reader: Reader, target: Target) -> Situation:
@@ -87,6 +93,9 @@ async def _prepare_vm(session: Session, situation: Situation, vm: Item) -> tuple
     the revision first, so the pool does not restart it.
     """
     edits, revision = adopt_vm_edits(vm.document, situation)
+    by = field(vm.document, (*ANNOTATIONS, CLAIMED_BY))
+    if by is not ABSENT and not session.flags.output:
+        note(f"Note: vm/{vm.key.name} stays claimed by {by}: release it, or give it to the pool with release --keep.")
     if revision:
         await _label_vmi(session, vm, revision)
     elif not session.flags.output:
@@ -105,7 +114,8 @@ async def _label_vmi(session: Session, vm: Item, revision: str) -> None:
             await changed(session, vmi, (Edit(REVISION, revision),))
 
 
-def _note_about_surplus(session: Session, target: Target, number: int) -> None:
+def note_about_surplus(session: Session, target: Target, number: int) -> None:
+    """Say that the set or pool has too many members with this number of new ones."""
     wanted, status = target.wanted, target.owner.status
     has = (status.replicas if status is not None else None) or 0
     if has + number > wanted and not session.flags.output:

@@ -13,9 +13,8 @@ from msgspec.structs import replace
 
 from controller.kinds import KINDS, POOLS
 from controller.kubevirt.oddities import oddities_in
-from controller.pool.spec.intent import Intent, one_shot_problems, parse_intent, standby_problems
-from controller.replicas.catalogue import Place
-from controller.replicas.wrong_annotations import wrong_on
+from controller.pool.members.situation import Situation, situation_of
+from controller.pool.scale import NAMES_TAKEN, plan_scale
 from controller.runtime.dry_run import DryRunReport, dry_run_report
 from informers.errors import Forbidden, NotFound
 from informers.meta import ObjectKey
@@ -126,22 +125,22 @@ async def _forecast(session: Session, manifest: Document, place: str) -> dict[st
         if " cannot " not in str(error):  # a policy or a quota refuses the manifest
             raise
         note(f"Note: the API server has not checked the manifest: {error}")
+    placed = edited(document, [Edit(("metadata", "namespace"), namespace)])
     try:
-        owner = resource.decode(msgspec.json.encode(document))
+        owner = resource.decode(raw := msgspec.json.encode(placed))
     except msgspec.DecodeError as error:
         raise Failed(f"error: the new spec is invalid: {error}") from error
+    snapshot = await reader.snapshot(target or Target(subject.kind, resource, owner, raw))
+    if snapshot is None:
+        raise reader.refusal("there is no plan: ")
+    future = with_owner(snapshot, owner)
     if target is None:
-        lines, more = _forecast_of_new(subject, owner, f"{path} does not exist in the namespace {namespace}")
-        wrong = [each.text for each in wrong_on(owner.metadata, Place.POOL if subject.kind is POOLS else Place.SET)]
-        wrong += [*one_shot_problems(owner), *standby_problems(owner)] if subject.kind is POOLS else []
+        beginning = f"{path} does not exist in the namespace {namespace}"
+        lines, more = _forecast_of_new(subject, future, beginning)
     else:
-        snapshot = await reader.snapshot(target)
-        if snapshot is None:
-            raise reader.refusal("there is no plan: ")
-        future = with_owner(snapshot, owner)
         forecast = forecast_of(future)
         lines, more = [f"{path}:", *forecast_lines(forecast, width=width(session.flags))], msgspec.to_builtins(forecast)
-        wrong = [each.text for each in future.wrong_annotations if not each.where]
+    wrong = [each.text for each in future.wrong_annotations if not each.where]
     warnings = [*oddities_in(manifest), *wrong]
     if session.flags.is_text:
         print_lines(lines)
@@ -152,14 +151,19 @@ async def _forecast(session: Session, manifest: Document, place: str) -> dict[st
     return {"name": path, "namespace": namespace, "warnings": warnings, "exists": target is not None, **more}
 
 
-def _forecast_of_new(subject: Subject, owner: Any, beginning: str) -> tuple[list[str], dict[str, object]]:
+def _forecast_of_new(subject: Subject, snapshot: Any, beginning: str) -> tuple[list[str], dict[str, object]]:
     """Return the lines and the JSON about a set or pool that does not exist."""
-    creates = 1 if owner.spec.replicas is None else owner.spec.replicas
+    replicas = snapshot.owner.spec.replicas
+    creates = 1 if replicas is None else replicas
     members = f"{creates} {'VM' if subject.kind is POOLS else 'VMI'}{'' if creates == 1 else 's'}"
-    intent = parse_intent(owner) if subject.kind is POOLS else None
-    standby = {"standby": intent.standbys} if isinstance(intent, Intent) and intent.standbys else {}
-    members += f", and {standby['standby']} on standby" if standby else ""
-    return [f"{beginning}: it would be created with {members}"], {"creates": creates, **standby}
+    text, more = "", dict[str, object](creates=creates)
+    situation = situation_of(snapshot) if subject.kind is POOLS else None
+    if isinstance(situation, Situation):
+        standby = situation.target.standbys
+        text = "".join(each.text for each in plan_scale(situation).waits if each.stall == NAMES_TAKEN)
+        members += f", and {standby} on standby" if standby else ""
+        more |= ({"standby": standby} if standby else {}) | ({"held": text} if text else {})
+    return [f"{beginning}: it would be created with {members}{f', and wait: {text}' if text else ''}"], more
 
 
 MANIFESTS: Final = (".yaml", ".yml", ".json")

@@ -14,16 +14,20 @@ from controller.kubevirt.annotations import (
     BUSY_UNTIL,
     CLAIMED_BY,
     CLAIMED_UNTIL,
+    DELETION_COST,
     DRAINING,
     IN_SERVICE,
     OWN_NOTES,
     PROTECT,
     REMOVE,
     REVISION_NAME,
+    STANDBY_STATE,
 )
+from controller.kubevirt.busy import time_of
 from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.replicaset_types import ReplicaSet
+from controller.kubevirt.standby import WOKEN
 from controller.pool.members.situation import Situation
 from controller.pool.spec.indexing import encode_disks, encode_shape
 from controller.pool.spec.naming import ordinal_of
@@ -34,6 +38,9 @@ OWNERS: Final = ("metadata", "ownerReferences")
 LABELS: Final = ("metadata", "labels")
 ANNOTATIONS: Final = ("metadata", "annotations")
 REVISION: Final = (*LABELS, REVISION_NAME)
+KEPT_COST: Final = "1000"
+"""The deletion cost of a VM that its user gives back with its data."""
+
 MACHINE_LABELS: Final = ("spec", "template", "metadata", "labels")
 
 
@@ -54,16 +61,22 @@ def remove_edits(member: Document, *, on: bool) -> tuple[Edit, ...]:
 def busy_edits(member: Document, until: datetime | None) -> tuple[Edit, ...]:
     """Return the change that marks a member as busy until this time. None removes the mark. Raise Refused."""
     owner_kind(member)
+    mark = field(member, (*ANNOTATIONS, STANDBY_STATE))
+    if until is not None and mark is not ABSENT and not mark.startswith(WOKEN):
+        raise Refused(f"{_path(member)} is on standby, and does no work yet: claim a VM of the pool, or scale it out")
     return _mark(member, BUSY_UNTIL, _time_text(until) if until is not None else ABSENT)
 
 
 def release_edits(member: Document, at: datetime | None) -> tuple[Edit, ...]:
-    """Return the change that ends the claim of a VM at this time. None takes the claim away. Raise Refused."""
+    """Return the change that ends the claim of a VM at this time. None takes the claim away, and lets other VMs leave
+    first: the pool has replaced the VM. Raise Refused.
+    """
     if field(member, (*ANNOTATIONS, CLAIMED_BY)) is ABSENT:
         raise Refused(f"{_path(member)} is not claimed")
     if at is not None:
         return _mark(member, CLAIMED_UNTIL, _time_text(at))
-    return (*_mark(member, CLAIMED_BY, ABSENT), *_mark(member, CLAIMED_UNTIL, ABSENT))
+    stays = _mark(member, DELETION_COST, KEPT_COST) if field(member, (*ANNOTATIONS, DELETION_COST)) is ABSENT else ()
+    return (*_mark(member, CLAIMED_BY, ABSENT), *_mark(member, CLAIMED_UNTIL, ABSENT), *stays)
 
 
 def _time_text(at: datetime) -> str:
@@ -141,7 +154,8 @@ def adopt_edits(member: Document, owner: ReplicaSet | Pool) -> tuple[Edit, ...]:
 def adopt_vm_edits(vm: Document, situation: Situation) -> tuple[tuple[Edit, ...], str]:
     """Return the change that makes a VM a member of a pool, and the revision that the VM has, or "".
 
-    The VM gets the owner reference, and the labels of the selector. If the pool's template would change nothing in the
+    The VM gets the owner reference, and the labels of the selector. A claim that has ended would end with the VM, so it
+    gets no end. If the pool's template would change nothing in the
     VM, the VM gets the label of the present revision, so no update restarts it. Raise Refused.
     """
     snapshot, revisions = situation.snapshot, situation.revisions
@@ -154,6 +168,9 @@ def adopt_vm_edits(vm: Document, situation: Situation) -> tuple[tuple[Edit, ...]
     own = msgspec.to_builtins(controller_reference(snapshot.pools, pool))
     others = field(vm, OWNERS)
     edits = (*edits, Edit(OWNERS, [*(() if others is ABSENT else others), own]))
+    until = time_of(str(field(vm, (*ANNOTATIONS, CLAIMED_UNTIL))))
+    if until is not None and until <= situation.now:
+        edits = (*edits, Edit((*ANNOTATIONS, CLAIMED_UNTIL), ABSENT))
     marked = (*edits, Edit(REVISION, revisions.current), Edit((*MACHINE_LABELS, REVISION_NAME), revisions.current))
     shape, disks = (
         encode_shape(revisions.template, ordinal, revisions.current),

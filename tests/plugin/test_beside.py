@@ -8,6 +8,7 @@ import pytest
 
 from controller.apimachinery.conditions import Condition
 from controller.kubevirt import annotations as names
+from controller.kubevirt.resources import VMS
 from controller.pool.members.snapshot import Snapshot
 from plugin.views.forecast import forecast_lines, forecast_of
 from plugin.views.pools import situation_of_pool
@@ -15,7 +16,7 @@ from plugin.views.reasons import reasons_of
 from plugin.views.scaling import with_owner
 from tests.builders import NOW
 from tests.plugin.cluster import POOL, Cluster, Shell
-from tests.pool_builders import LABELS, pool, revision, snapshot, vm_spec, vmi, vms
+from tests.pool_builders import LABELS, pool, revision, snapshot, vm, vm_spec, vmi, vms
 
 CLAIMED = "2 VMs claimed, and left alone; others take the place of at most"
 
@@ -130,3 +131,6 @@ def test_p32_a_new_pool_says_how_many_standbys_it_has_and_why_not_paused(
     code, out, err = shell(f"plan -f {file}")
     assert (code, out.endswith("it would be created with 20 VMs, and 2 on standby\n")) == (0, True)
     assert err.startswith("Warning: annotation vmherd.dev/standby-mode counts as stopped: ")
+    cluster.put(VMS, vm("new-7", finalizers=()))
+    code, out, _ = shell(f"plan -f {file}")
+    assert "it would be created with 20 VMs, and 2 on standby, and wait: new-7 has a name of this pool" in out

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from controller.kubevirt.annotations import CLAIMED_BY, CLAIMED_UNTIL
+from controller.kubevirt.annotations import BUSY_UNTIL, CLAIMED_BY, CLAIMED_UNTIL, DELETION_COST, STANDBY_STATE
 from controller.kubevirt.resources import VMS
 from tests.plugin import herds
 from tests.plugin.cluster import Cluster, Shell
@@ -68,3 +68,36 @@ def test_claimed_vms_are_shown_beside_the_wanted_ones(cluster: Cluster, shell: S
     shell.output("claim vmpool/web --for a")
     assert shell.output("why vmpool/web").startswith("vmpool/web wants 3, has 2 + 1 claimed, ")
     assert "vmpool/web 2 Scaling 2/3 + 1 claimed" in " ".join(shell.output("tree vmpool/web").split())
+
+
+def test_a_vm_that_is_given_back_leaves_after_others_and_the_surplus_is_told(cluster: Cluster, shell: Shell) -> None:
+    herds.pool_at_rest(cluster, 2, status={"replicas": 2})
+    shell.output("claim vmpool/web --for a")
+    code, _, told = shell("release vm/web-0 --keep")
+    assert (code, "so surplus VMs leave. Protect those that must stay." in told) == (0, True)
+    marks = cluster.document(VMS, "web-0")["metadata"]["annotations"]
+    assert (marks.get(DELETION_COST), CLAIMED_BY in marks) == ("1000", False)
+
+
+@pytest.mark.parametrize(("until", "stays"), [("2020-01-01T00:00:00Z", None), ("2099-01-01T00:00:00Z", True)])
+def test_an_adopted_vm_stays_claimed_and_a_claim_that_has_ended_gets_no_end(
+    cluster: Cluster, shell: Shell, until: str, stays: bool | None
+) -> None:
+    herds.pool_at_rest(cluster, 1)
+    vm = cluster.document(VMS, "web-0")
+    del vm["metadata"]["ownerReferences"]
+    vm["metadata"]["annotations"] = {CLAIMED_BY: "job", CLAIMED_UNTIL: until}
+    cluster.put(VMS, vm)
+    code, _, told = shell("adopt vm/web-0 --to vmpool/web")
+    assert (code, "vm/web-0 stays claimed by job: release it" in told) == (0, True)
+    marks = cluster.document(VMS, "web-0")["metadata"]["annotations"]
+    assert marks == {CLAIMED_BY: "job", **({CLAIMED_UNTIL: until} if stays else {})}
+
+
+def test_a_standby_is_not_marked_as_busy(cluster: Cluster, shell: Shell) -> None:
+    herds.pool_at_rest(cluster, 1)
+    vm = cluster.document(VMS, "web-0")
+    vm["metadata"]["annotations"] = {STANDBY_STATE: "resting"}
+    cluster.put(VMS, vm)
+    assert "vm/web-0 is on standby, and does no work yet" in shell.error("busy vm/web-0 --for 1h")
+    assert BUSY_UNTIL not in cluster.document(VMS, "web-0")["metadata"]["annotations"]

@@ -21,13 +21,19 @@ from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import Migration, VirtualMachineInstance
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
 from controller.pool.members.machine import Machine, Machines, own_vmi
-from controller.pool.spec.intent import Intent, asks_for_migrations, one_shot_problems, parse_intent, standby_problems
-from controller.pool.spec.naming import name_of, ordinal_of, parse_name
+from controller.pool.spec.intent import (
+    Intent,
+    asks_for_migrations,
+    one_shot_problems,
+    parse_intent,
+    standby_problems,
+)
+from controller.pool.spec.naming import ordinal_of, parse_name
 from controller.replicas.catalogue import Place
 from controller.replicas.disruption_budget import Budgets, useless_budget
 from controller.replicas.revisions import by_former_pool_uid, former_pool_of_revision
 from controller.replicas.settings import asks_for_budget
-from controller.replicas.wrong_annotations import Wrong, all_wrong, wrong_on
+from controller.replicas.wrong_annotations import Wrong, all_wrong, wrong_in_template, wrong_on
 from controller.runtime.execute.refusals import Refusal
 from controller.runtime.members.groups import Group, Member
 from informers.meta import ObjectKey, ObjectMeta, OwnerReference, annotations_of, controller_of, labels_of
@@ -35,6 +41,7 @@ from informers.resource import Resource
 from informers.store import StoreView
 
 POOL_NAME: Final = "pool-name"
+UNOWNED: Final = "unowned"
 FORMER_POOL_UID: Final = "former-pool-uid"
 FORMER_POOL: Final = "former-pool"
 
@@ -57,9 +64,16 @@ def former_pool_of(vm: VirtualMachine) -> tuple[ObjectKey, ...]:
     return () if parsed is None else (ObjectKey(vm.metadata.namespace, parsed[0]),)
 
 
+def by_unowned_name(vm: VirtualMachine) -> Iterable[str]:
+    """Return `namespace/name` of the pool that would give a VM without a controller its name."""
+    parsed = parse_name(vm.metadata.name) if controller_of(vm.metadata) is None else None
+    return () if parsed is None else (f"{vm.metadata.namespace}/{parsed[0]}",)
+
+
 VM_INDEXES: Final[Mapping[str, Callable[[VirtualMachine], Iterable[str]]]] = {
     OWNER_UID: by_owner_uid,
     POOL_NAME: by_pool_name,
+    UNOWNED: by_unowned_name,
     NAMESPACE: by_namespace,
 }
 
@@ -173,6 +187,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
                     yield "VMI", group, wrong_on(vmi.metadata, Place.VMI_OF_VM)
 
         misfits = [Wrong(each) for each in (*one_shot_problems(self.owner), *standby_problems(self.owner))]
+        misfits += wrong_in_template(self.owner.spec.virtual_machine_template)
         if asks_for_migrations(self.owner) and not self.limits.migrations:
             misfits.append(Wrong(f"annotation {MIGRATE} has no effect: the controller runs without --migrations"))
         return (*misfits, *self.useless_budget, *all_wrong(self.owner.metadata, Place.POOL, found()))
@@ -212,22 +227,16 @@ def strays_of(pool: ObjectMeta, stores: Stores, pools: Resource[Pool]) -> tuple[
     return tuple(Machine(vm, own_vmi(vm, stores.vmis)) for vm in strays)
 
 
-def first_names(pool: Pool, most: int) -> Iterable[str]:
-    """Yield the first names of the pool's VMs, at most `most`."""
-    wanted = 1 if pool.spec.replicas is None else pool.spec.replicas
-    return (name_of(pool.metadata.name, each) for each in range(min(wanted, most)))
-
-
 def unowned_of(
-    pool: Pool, revisions: Collection[ControllerRevision], vms: StoreView[VirtualMachine], most: int
+    pool: Pool, revisions: Collection[ControllerRevision], vms: StoreView[VirtualMachine]
 ) -> tuple[VirtualMachine, ...]:
-    """Return the VMs without a controller whose names are the first names of the pool, `most` of them at most. If the
-    pool has a revision, it has created VMs already, and the result is empty: its user may have detached such a VM.
+    """Return the VMs without a controller that have names of the pool, by ordinal. If the pool has a revision, it has
+    created VMs already, and the result is empty: its user may have detached such a VM.
     """
-    if revisions:
-        return ()
-    found = filter(None, (vms.get(ObjectKey(pool.metadata.namespace, name)) for name in first_names(pool, most)))
-    return tuple(each for each in found if controller_of(each.metadata) is None and not is_deleting(each))
+    meta = pool.metadata
+    found = () if revisions else vms.by_index(UNOWNED, str(meta.key))
+    staying = (each for each in found if not is_deleting(each))
+    return tuple(sorted(staying, key=lambda each: ordinal_of(each.metadata.name, meta.name) or 0))
 
 
 def orphaned_revisions_of(pool: ObjectKey, stores: Stores) -> tuple[ControllerRevision, ...]:

@@ -336,9 +336,9 @@ class Executor:
         try:
             async for page in metadata_pages(self._client, place, selector=str(action.selector)):
                 for each in page.items or ():
-                    meta = each.metadata
-                    is_free = controller_of(meta) is not None or not action.selector.matches(labels_of(meta))
-                    if meta.name in action.names and not is_free:
+                    meta, (stem, _, number) = each.metadata, each.metadata.name.rpartition("-")
+                    has_name = stem == action.key.name and number.isdecimal() and controller_of(meta) is None
+                    if has_name and action.selector.matches(labels_of(meta)):
                         return Rejected(action, Conflict(f"{meta.name} exists and has no owner", code=409))
         except UNDECODABLE as error:
             return Rejected(action, TransportError(f"the answer is no list: {error}", sent=True))

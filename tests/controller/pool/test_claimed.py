@@ -103,6 +103,14 @@ def test_p33_a_vm_whose_claim_has_ended_is_deleted_with_its_disks_and_no_other(o
     assert plan(scene(owner, 1, 1, marks={**CLAIM, names.CLAIMED_UNTIL: SOON})).requeue_after_s == 30
 
 
+def test_p33_a_vm_whose_claim_ended_before_it_was_created_stays_and_is_told():
+    """A backup has restored it. The command `release` sets a time after the creation."""
+    owner = pool(replicas=0)
+    found = plan(scene(owner, 1, 0, marks={**CLAIM, names.CLAIMED_UNTIL: "2020-01-01T00:00:00Z"}))
+    assert found.actions == ()
+    assert "ended before the VM was created" in found.held
+
+
 def test_p33_a_vm_whose_claim_has_ended_drains_first_and_stays_if_the_claim_gets_a_new_end():
     owner = pool(replicas=1, annotations={names.DRAIN_SECONDS: "60"})
     [mark] = plan(scene(owner, 1, 1, marks=ENDED)).actions

@@ -27,6 +27,17 @@ MODE = {names.STANDBY: "1", names.STANDBY_MODE: "paused"}
 BUSY = {names.BUSY_UNTIL: "2026-08-01T13:00:00Z"}
 
 
+def test_p32_a_vm_whose_guest_runs_an_earlier_template_is_not_laid_to_rest():
+    marks = {names.STANDBY: "1", names.REUSE: "true"}
+    new = pool(replicas=1, generation=2, spec=vm_spec(image="v2"), annotations=marks)
+    first, second = vms(new, 0, 1, spec=vm_spec(image="v2"), revision="web-2")
+    for runs, rests in (("web-1", False), ("web-2", True)):
+        vmis = [vmi(first, revision=runs), vmi(second, revision=runs)]
+        revisions = [revision(pool(spec=vm_spec(image="v1")), number=1), revision(new, "web-2", number=2)]
+        todo = plan(snapshot(new, (first, second), vmis=vmis, revisions=revisions)).actions
+        assert any(isinstance(each, Patch) and b"resting" in each.body for each in todo) == rests
+
+
 def pausing_pool(marks: Json | None = None, **changes: Any) -> Any:
     return pool(**{"replicas": 1, "annotations": {**MODE, **(marks or {})}, "spec": IN, **changes})
 

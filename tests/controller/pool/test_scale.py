@@ -70,11 +70,18 @@ def test_p3_a_pool_that_never_created_a_vm_creates_none_beside_vms_with_its_name
     assert created == ([] if is_held else ["web-0", "web-2", "web-3"])
 
 
+@pytest.mark.parametrize(("replicas", "is_held"), [(1, True), (0, False)])
+def test_p3_a_restored_vm_holds_a_new_pool_that_lacks_vms_with_any_number(replicas, is_held):
+    """Standbys and claims lead to numbers above the number of replicas."""
+    found = plan(snapshot(pool(replicas=replicas), (vm("web-7", finalizers=()),), revisions=()))
+    assert [wait.stall for wait in found.waits] == ["NamesTaken"] * is_held
+
+
 def test_p3_a_new_pool_looks_on_the_server_for_vms_with_its_names_before_its_first_revision():
     first, *others = plan(snapshot(pool(replicas=2), revisions=())).stages
     [confirm] = first.actions
     assert isinstance(confirm, ConfirmFree)
-    assert (confirm.names, str(confirm.selector), first.essential) == ({"web-0", "web-1"}, "app=web", True)
+    assert (confirm.key.name, str(confirm.selector), first.essential) == ("web", "app=web", True)
     assert [each.resource for each in others[0].actions] == [CONTROLLER_REVISIONS]
 
 

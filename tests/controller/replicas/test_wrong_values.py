@@ -56,6 +56,19 @@ def told(todo: Plan) -> list[str]:
     return [notice.message for notice in todo.notices if notice.reason == UNDECODABLE]
 
 
+def test_p33_a_mark_in_the_template_of_a_pool_gets_on_no_vm_and_is_told():
+    spec = vm_spec()
+    marks = {names.CLAIMED_BY: "job", names.CLAIMED_UNTIL: "2020-01-01T00:00:00Z", names.STANDBY_STATE: "resting"}
+    owner = pool(replicas=1, spec=spec)
+    template = owner.spec.virtual_machine_template
+    marked = replace(template, metadata=replace(template.metadata, annotations={**marks, "own": "x"}))
+    found = pool_snapshot(replace(owner, spec=replace(owner.spec, virtual_machine_template=marked)))
+    [body] = [msgspec.json.decode(each.body) for each in plan_pool(found).actions if each.resource is VMS]
+    assert body["metadata"]["annotations"] == {"own": "x"}
+    told = [each.text for each in found.wrong_annotations]
+    assert told == [f"annotation {name} has no effect in the template: it is about one VM" for name in sorted(marks)]
+
+
 def test_r3_a_vmi_with_an_unreadable_status_counts_and_its_set_stays_complete():
     owner = replicaset(replicas=3)
     members = [vmi("a", owner=owner), vmi("b", owner=owner), with_bad_status(vmi("c", owner=owner))]

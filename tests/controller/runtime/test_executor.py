@@ -100,14 +100,18 @@ async def test_r2_nothing_is_done_if_the_server_has_another_owner_than_the_cache
 
 @pytest.mark.parametrize(
     ("changes", "is_free"),
-    [({}, False), ({"labels": {"app": "other"}}, True), ({"ownerReferences": OWNED}, True), ({"name": "web-9"}, True)],
+    [
+        ({}, False),
+        ({"labels": {"app": "other"}}, True),
+        ({"ownerReferences": OWNED}, True),
+        ({"name": "website-0"}, True),
+    ],
     ids=["restored", "other labels", "owned", "another name"],
 )
 async def test_p3_nothing_is_created_beside_an_object_without_an_owner_that_the_server_has(setup, changes, is_free):
     setup.server.put(VMIS, {"metadata": {"name": "web-0", "namespace": "default", "labels": {"app": "web"}} | changes})
     selector = parse_selector(LabelSelector(match_labels={"app": "web"}), field="spec.selector")
-    names = frozenset({"web-0", "web-1"})
-    confirm_free = ConfirmFree(resource=VMIS, key=OWNER, names=names, selector=selector, why="new")
+    confirm_free = ConfirmFree(resource=VMIS, key=OWNER, selector=selector, why="new")
     outcomes = await setup.carry_out([confirm_free], creates(1))
     assert kinds(outcomes) == (["Done", "Done"] if is_free else ["Rejected", "Skipped"])
 
