@@ -4,7 +4,7 @@ from conformance.api import owners_of, require, uids_by_name
 from conformance.case import Cases, Document, Kind, Origin, Requirement
 from conformance.cases.pool_healing import until_failing
 from conformance.cases.pool_scaling import proactive
-from conformance.cases.shared_scaling import annotate
+from conformance.cases.shared_scaling import annotate, made_at
 from conformance.namespace import BOOT_S
 from conformance.pools import Pools
 from conformance.templates import FAILING, FAILING_DISK, data_volume_template
@@ -90,7 +90,7 @@ async def disk_reused(pools: Pools) -> None:
 async def claim_disk(pools: Pools) -> None:
     """When a claim ends, the disk of the VM is deleted, also with statePreservation Offline."""
     before = await with_disks(pools, 1, scaleInStrategy=kept("Offline"))
-    ended = {"vmherd.dev/claimed-by": "job", "vmherd.dev/claimed-until": "2020-01-01T00:00:00Z"}
+    ended = {"vmherd.dev/claimed-by": "job", "vmherd.dev/claimed-until": await made_at(pools, "pool-0")}
     await annotate(pools, "pool-0", ended)
     await pools.until(
         "a new disk data-0 or another disk in its place",

@@ -4,7 +4,7 @@ import asyncio
 
 from conformance.api import labels_of, owners_of, require, uids_by_name, uids_of
 from conformance.case import Cases, Document, Kind, Origin
-from conformance.cases.shared_scaling import annotate
+from conformance.cases.shared_scaling import annotate, made_at
 from conformance.namespace import SEEN_S, STOPPED_S
 from conformance.pools import Pools
 
@@ -182,7 +182,7 @@ async def claim(pools: Pools) -> None:
     await pools.scale(0)
     await pools.until("only pool-0", pools.vms, lambda seen: seen.keys() == {"pool-0"}, within_s=STOPPED_S)
     await pools.stays("pool-0", pools.vms, lambda seen: seen.keys() == {"pool-0"})
-    await annotate(pools, "pool-0", {"vmherd.dev/claimed-until": "2020-01-01T00:00:00Z"})
+    await annotate(pools, "pool-0", {"vmherd.dev/claimed-until": await made_at(pools, "pool-0")})
     await pools.until_names()
 
 

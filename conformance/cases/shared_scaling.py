@@ -141,6 +141,12 @@ async def annotate(space: CaseNamespace, member: str, annotations: dict[str, str
     await asyncio.sleep(SEEN_S)
 
 
+async def made_at(space: CaseNamespace, member: str) -> str:
+    """Return when the member was created. By the clock of the server, this time is in the past."""
+    found = await space.api.get(f"{space.member_path}/{member}")
+    return str(found["metadata"]["creationTimestamp"])
+
+
 async def check_stays(space: CaseNamespace, marks: dict[str, str], end: dict[str, str], reason: str) -> None:
     """Check that a member with these marks leaves last, not before `end`, and that Events say why."""
     kept = max(await space.made(3))

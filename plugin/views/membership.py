@@ -74,7 +74,8 @@ def release_edits(member: Document, at: datetime | None) -> tuple[Edit, ...]:
     if field(member, (*ANNOTATIONS, CLAIMED_BY)) is ABSENT:
         raise Refused(f"{_path(member)} is not claimed")
     if at is not None:
-        return _mark(member, CLAIMED_UNTIL, _time_text(at))
+        created = time_of(str(field(member, ("metadata", "creationTimestamp"))))  # by the clock of the server
+        return _mark(member, CLAIMED_UNTIL, _time_text(max(at, created or at)))
     stays = _mark(member, DELETION_COST, KEPT_COST) if field(member, (*ANNOTATIONS, DELETION_COST)) is ABSENT else ()
     return (*_mark(member, CLAIMED_BY, ABSENT), *_mark(member, CLAIMED_UNTIL, ABSENT), *stays)
 

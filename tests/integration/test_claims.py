@@ -57,7 +57,7 @@ def test_p33_each_of_many_callers_has_a_vm_of_its_own_through_a_crash_of_the_con
             reacts(lambda: len(pools.vms()) == CLAIMS + 10, what="others take the place of the claimed VMs")
             pools.scale(0)
             reacts(lambda: pools.vms().keys() == {*taken.values()}, what="only the claimed VMs stay")
-            ended = {"metadata": {"annotations": {"vmherd.dev/claimed-until": "2020-01-01T00:00:00Z"}}}
+            made_at = {name: vm["metadata"]["creationTimestamp"] for name, vm in pools.vms().items()}
             for name in taken.values():
-                pools.vms.change(name, ended)
+                pools.vms.change(name, {"metadata": {"annotations": {"vmherd.dev/claimed-until": made_at[name]}}})
             eventually(lambda: not pools.vms(), within_s=60, what="VMs whose claims have ended are deleted")
