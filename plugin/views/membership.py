@@ -75,7 +75,7 @@ def release_edits(member: Document, at: datetime | None) -> tuple[Edit, ...]:
         raise Refused(f"{_path(member)} is not claimed")
     if at is not None:
         created = time_of(str(field(member, ("metadata", "creationTimestamp"))))  # by the clock of the server
-        return _mark(member, CLAIMED_UNTIL, _time_text(max(at, created or at)))
+        return _mark(member, CLAIMED_UNTIL, _time_text(created if created is not None and created > at else at))
     stays = _mark(member, DELETION_COST, KEPT_COST) if field(member, (*ANNOTATIONS, DELETION_COST)) is ABSENT else ()
     return (*_mark(member, CLAIMED_BY, ABSENT), *_mark(member, CLAIMED_UNTIL, ABSENT), *stays)
 

@@ -153,10 +153,8 @@ class Expectations:
         match outcome:
             case Done(action=Delete() as action) | Missing(action=Delete() as action):
                 awaited.deletions[action.uid] = action
-            case Missing(
-                action=Patch(uid=uid) | ThreeWayMerge(uid=uid) | Restart(uid=uid) | Pause(uid=uid) as action
-            ) if uid:
-                # Someone else has deleted the object.
+            case Missing(action=Patch(uid=uid) as action) if uid:
+                # The server has answered 404. Other actions are `Missing` too if the object has left its owner.
                 awaited.deletions[uid] = Delete(resource=action.resource, key=action.key, uid=uid, why=action.why)
             case Done(action=Patch(finalizer=finalizer) as action, version=version) if finalizer:
                 awaited.removals[action.uid] = action, version_number(version) or 0

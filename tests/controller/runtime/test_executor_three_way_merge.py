@@ -106,8 +106,6 @@ async def test_p12_a_vm_that_is_gone_or_being_deleted_is_missing_and_another_of_
 
     setup.server.fault_for = when(moment, happen)
     assert await setup.outcome_of(three_way_merge(uid)) == Missing(three_way_merge(uid))
-    assert setup.settled == (change == "replaced")
-    setup.cache.catch_up()
     assert setup.settled
     assert change == "deleted" or spec_of(setup) == {"template": 1, "own": "x"}
 
