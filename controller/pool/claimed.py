@@ -42,7 +42,7 @@ def plan_claimed(situation: Situation) -> Plan:
         if not stop
     ]
     held = [(each.vm, stop) for each, _, stop in stops if stop]
-    held += [(each.vm, why) for each in by_name(situation.claimed) if (why := _why_restored(each))]
+    held += [(each.vm, why) for each in by_name(situation.claimed) if (why := _why_kept(each))]
     pattern = Notice(reason=CLAIM_HELD, message="is not claimed any more, but is not deleted", once="claim held")
     own = Plan(stages=stage_of(deletes[: situation.snapshot.limits.burst]), notices=held_notices(pattern, held))
     wake = wake_at(ends_of_work(situation.claimed, situation.now), situation.now)
@@ -50,18 +50,20 @@ def plan_claimed(situation: Situation) -> Plan:
 
 
 def _why_ended(situation: Situation, machine: Machine) -> str:
-    """Return why the claim of a VM has ended, or "" while it lasts or the VM is being deleted."""
-    if is_deleting(machine.vm):
+    """Return why the claim of a VM has ended, or "" while it lasts, is of a backup, or the VM is being deleted."""
+    if is_deleting(machine.vm) or _why_kept(machine):
         return ""
     by, until = annotations_of(machine.metadata)[CLAIMED_BY], claim_ends_at(machine.metadata)
-    if until is not None and until <= situation.now and not _why_restored(machine):
+    if until is not None and until <= situation.now:
         return f"its claim by {by} has ended"
     has_ended = situation.intent.replaces_finished and has_finished(machine.vm, machine.vmi)
     return f"its guest has ended, which was claimed by {by}" if has_ended else ""
 
 
-def _why_restored(machine: Machine) -> str:
-    """Return why the claim is older than its VM, or "". A backup has restored the VM, and nobody may have its data."""
+def _why_kept(machine: Machine) -> str:
+    """Return why a VM stays whose claim is older than it, or "". A backup has restored it, maybe with the only copy of
+    its data.
+    """
     until, created = claim_ends_at(machine.metadata), with_timezone(machine.metadata.creation_timestamp)
     if until is None or created is None or until >= created or is_deleting(machine.vm):
         return ""

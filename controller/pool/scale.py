@@ -8,8 +8,10 @@ second VM in place of a VM that is still terminating.
 from collections.abc import Mapping
 from typing import Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from controller.apimachinery.label_selectors import Selector
 from controller.kubevirt.annotations import PROTECT, SCALE_IN
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
@@ -25,13 +27,13 @@ from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.successors import STANDING, SUBSTITUTED, body_of, template_for
 from controller.pool.spec.indexing import own_disks
 from controller.pool.spec.intent import Intent
-from controller.pool.spec.naming import free_ordinals, name_of
+from controller.pool.spec.naming import free_ordinals, name_of, ordinal_of
 from controller.pool.spec.policies import Strategy
 from controller.pool.standby import missing_standbys, plan_wakes, to_wake
 from controller.pool.substitutes import choose_leavers, is_substitute
 from controller.runtime.actions import Confirm, ConfirmFree, Create, Notice, Plan, Stage, join, stage_of, waiting
 from controller.runtime.waits import Why
-from informers.meta import NO_LABELS, ObjectKey, labels_of
+from informers.meta import NO_LABELS, ObjectKey, ObjectMeta, controller_of, labels_of
 
 NAMES_TAKEN: Final = "NamesTaken"
 
@@ -66,10 +68,20 @@ def is_scale_out_refused(situation: Situation) -> bool:
     return len(situation.members) < situation.target.wanted and is_scale_out_failing(situation.snapshot.owner)
 
 
+class Restored(Struct, frozen=True):
+    """Tells for the metadata of a VM whether a backup may have restored it for this pool (P3)."""
+
+    pool: str
+    selector: Selector
+
+    def __call__(self, vm: ObjectMeta) -> bool:
+        is_free = controller_of(vm) is None and vm.deletion_timestamp is None
+        return is_free and ordinal_of(vm.name, self.pool) is not None and self.selector.matches(labels_of(vm))
+
+
 def unowned_vms(situation: Situation) -> list[VirtualMachine]:
-    """Return the VMs without a controller that a backup may have restored for this pool (P3)."""
-    matches = situation.intent.selector.matches
-    return [vm for vm in situation.snapshot.unowned if matches(labels_of(vm.metadata))]
+    is_restored = Restored(situation.pool.name, situation.intent.selector)
+    return [vm for vm in situation.snapshot.unowned if is_restored(vm.metadata)]
 
 
 def _wait_for_adoption(situation: Situation, unowned: list[VirtualMachine]) -> Plan:
@@ -170,8 +182,8 @@ def _names_are_free(situation: Situation) -> Stage:
     they would count as VMs that a user has detached.
     """
     key, selector = situation.snapshot.key, situation.intent.selector
-    why = "no VM without an owner has a name of this new pool"
-    return Stage((ConfirmFree(resource=VMS, key=key, selector=selector, why=why),))
+    why, taken = "no VM without an owner has a name of this new pool", Restored(key.name, selector)
+    return Stage((ConfirmFree(resource=VMS, key=key, selector=str(selector), taken=taken, why=why),))
 
 
 def _scale_in(situation: Situation, staying: Machines, surplus: int) -> Plan:

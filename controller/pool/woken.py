@@ -7,7 +7,6 @@ it is ready, and until no request to pause it can come any more. Such a request 
 from datetime import datetime
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from controller.apimachinery.conditions import time_text
@@ -31,10 +30,9 @@ from controller.pool.members.machine import Machine
 from controller.pool.members.situation import Situation
 from controller.pool.substitutes import is_substitute
 from controller.replicas.draining import is_draining
-from controller.replicas.notes import wake_at
+from controller.replicas.notes import merge_patch, wake_at
 from controller.runtime.actions import Patch, Pause, Plan, stage_of
 from informers.meta import labels_of
-from informers.objects import PatchType
 
 
 def plan_ordinary(situation: Situation) -> Plan:
@@ -79,9 +77,8 @@ def _ordinary(situation: Situation, machine: Machine, substitutes: bool) -> Patc
     if vmi is None or not _is_hidden(machine):
         return patch_of(machine, {STANDBY_STATE: None}, {}, why)
     meta = vmi.metadata
-    changed = {"uid": meta.uid, "resourceVersion": meta.resource_version, "labels": {IN_SERVICE: "true"}}
-    body = msgspec.json.encode({"metadata": changed})
-    return Patch(resource=VMIS, key=meta.key, uid=meta.uid, body=body, type=PatchType.MERGE, why=why)
+    changed = {"resourceVersion": meta.resource_version, "labels": {IN_SERVICE: "true"}}
+    return merge_patch(VMIS, meta, changed, why)
 
 
 def _is_hidden(machine: Machine) -> bool:
@@ -102,9 +99,8 @@ def woken_now(situation: Situation) -> str:
 
 def patch_of(machine: Machine, marks: dict[str, str | None], spec: dict[str, Any], why: str) -> Patch:
     meta = machine.metadata
-    changed = {"uid": meta.uid, "resourceVersion": meta.resource_version, "annotations": marks}
-    body = msgspec.json.encode({"metadata": changed, **({"spec": spec} if spec else {})})
-    return Patch(resource=VMS, key=meta.key, uid=meta.uid, body=body, type=PatchType.MERGE, why=why)
+    changed = {"resourceVersion": meta.resource_version, "annotations": marks}
+    return merge_patch(VMS, meta, changed, why, more={"spec": spec} if spec else {})
 
 
 def request(vmi: VirtualMachineInstance, subresource: str, why: str) -> Pause:

@@ -9,9 +9,8 @@ So the next plans choose the same VMs, and each of them takes its turn in the li
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -24,7 +23,7 @@ from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import template_labels_of
-from controller.replicas.notes import wake_at
+from controller.replicas.notes import merge_patch, wake_at
 from controller.runtime.actions import (
     AnyResource,
     Cause,
@@ -40,7 +39,6 @@ from controller.runtime.actions import (
 )
 from controller.runtime.members.groups import Member, Members
 from informers.meta import ObjectMeta, annotations_of, labels_of
-from informers.objects import PatchType
 
 T = TypeVar("T", bound=Member)
 
@@ -247,14 +245,11 @@ def _patch(guest: Guest, mark: Mark | None, why: str) -> Patch:
     """Return the patch that sets or removes the mark. A change of the mark removes an old answer."""
     text = str(mark) if mark is not None else None
     answer = {DRAINED: None} if text is None or text != annotations_of(guest.meta).get(DRAINING) else {}
-    body: dict[str, Any] = {"metadata": {"uid": guest.meta.uid, "annotations": {DRAINING: text, **answer}}}
-    if guest.has_label:
-        holder = body.setdefault("spec", {"template": {"metadata": {}}})["template"] if guest.resource is VMS else body
-        holder["metadata"]["labels"] = {IN_SERVICE: "true" if mark is None else "false"}
-    encoded = msgspec.json.encode(body)
-    return Patch(
-        resource=guest.resource, key=guest.meta.key, uid=guest.meta.uid, body=encoded, type=PatchType.MERGE, why=why
-    )
+    marks: dict[str, object] = {"annotations": {DRAINING: text, **answer}}
+    labels: dict[str, object] = {"labels": {IN_SERVICE: "true" if mark is None else "false"}} if guest.has_label else {}
+    if labels and guest.resource is VMS:
+        return merge_patch(VMS, guest.meta, marks, why, more={"spec": {"template": {"metadata": labels}}})
+    return merge_patch(guest.resource, guest.meta, marks | labels, why)
 
 
 def unmark_vmi(vmi: VirtualMachineInstance) -> Patch:

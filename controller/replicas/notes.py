@@ -9,7 +9,7 @@ large object would delay all other objects.
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -23,10 +23,25 @@ from informers.meta import ObjectMeta
 from informers.objects import PatchType
 
 
+def merge_patch(
+    resource: AnyResource,
+    meta: ObjectMeta,
+    changed: Mapping[str, object],
+    why: str,
+    *,
+    more: Mapping[str, object] = {},
+    **fields: Any,
+) -> Patch:
+    """Return a patch of the object with this UID. `changed` are fields of its metadata, and `more` are other fields.
+    `fields` are those of the action.
+    """
+    body = msgspec.json.encode({"metadata": {"uid": meta.uid, **changed}, **more})
+    return Patch(resource=resource, key=meta.key, uid=meta.uid, body=body, type=PatchType.MERGE, why=why, **fields)
+
+
 def note_patch(resource: AnyResource, meta: ObjectMeta, changes: Mapping[str, str | None], why: str) -> Patch:
     """Return a patch that writes these annotations. An annotation without a value is removed."""
-    body = msgspec.json.encode({"metadata": {"uid": meta.uid, "annotations": changes}})
-    return Patch(resource=resource, key=meta.key, uid=meta.uid, body=body, type=PatchType.MERGE, why=why, is_note=True)
+    return merge_patch(resource, meta, {"annotations": changes}, why, is_note=True)
 
 
 def plan_note(

@@ -21,9 +21,9 @@ from controller.kubevirt.replicaset_types import REPLICA_SET_KIND
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.replicas.catalogue import without_foreign_annotations
-from controller.runtime.actions import Cause, Create, Delete, Patch, Stage, stage_of
+from controller.replicas.notes import merge_patch
+from controller.runtime.actions import Cause, Create, Delete, Stage, stage_of
 from informers.meta import NO_LABELS, KubeObject, ObjectKey, ObjectMeta, annotations_of, controller_of, labels_of
-from informers.objects import PatchType
 from informers.resource import Resource, T
 
 HASH_LENGTH: Final = 10
@@ -187,18 +187,10 @@ def roll_out_again(
     found = next((each for each in staying if each.metadata.name == current), None)
     if found is None or found.revision in (latest, generation):
         return ()
-    worked, meta = last_ready(staying, ready), dict[str, object](uid=found.metadata.uid)
-    if worked:
-        meta["annotations"] = {READY_REVISION: worked}
-    patch = Patch(
-        resource=CONTROLLER_REVISIONS,
-        key=found.metadata.key,
-        uid=found.metadata.uid,
-        body=msgspec.json.encode({"metadata": meta, "revision": generation}),
-        type=PatchType.MERGE,
-        why="its template is rolled out again",
-        is_note=True,
-    )
+    worked, why = last_ready(staying, ready), "its template is rolled out again"
+    marks = {"annotations": {READY_REVISION: worked}} if worked else {}
+    more = {"revision": generation}
+    patch = merge_patch(CONTROLLER_REVISIONS, found.metadata, marks, why, more=more, is_note=True)
     return stage_of([patch])
 
 

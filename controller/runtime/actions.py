@@ -8,17 +8,16 @@ patch contains the expected state of the object. So a write whose answer was los
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from functools import cache
 from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from controller.apimachinery.label_selectors import Selector
 from controller.runtime.waits import Wait, Why
 from informers.errors import ApiError
-from informers.meta import ObjectKey
+from informers.meta import ObjectKey, ObjectMeta
 from informers.objects import PatchType
 from informers.resource import Resource
 
@@ -215,13 +214,14 @@ class Confirm(Struct, frozen=True, kw_only=True):
 
 
 class ConfirmFree(Struct, frozen=True, kw_only=True):
-    """An action that lists the metadata of the objects with these labels. It succeeds only if each of them without a
-    controller has another name than that of the owner `key` with a number, such as `web-7`.
+    """Lists the metadata of the objects with these labels, in the namespace of the owner `key`. It succeeds if none of
+    them is `taken`.
     """
 
     resource: AnyResource
     key: ObjectKey
-    selector: Selector
+    selector: str
+    taken: Callable[[ObjectMeta], bool]
     why: str
 
 

@@ -1,4 +1,4 @@
-"""Generates the policies that warn about what a manifest says in vain, in the words of `controller.kubevirt.oddities`.
+"""Generates the policies that warn about useless parts of a manifest, in the words of `controller.kubevirt.oddities`.
 
 CEL has no recursion, so a policy has tables of all objects whose fields are known, without those of lists in lists.
 """

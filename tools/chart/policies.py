@@ -2,7 +2,7 @@
 
 The API server denies a wrong annotation on a set or pool, and warns about one on a VM or VMI. Only keys whose value the
 request changes are checked. Every value of an annotation that the controller writes is right. Other policies warn about
-what the spec of a set or pool says in vain.
+the parts of a spec of a set or pool that have no effect.
 """
 
 from collections.abc import Mapping

@@ -19,15 +19,9 @@ from controller.kubevirt.pool_types import POOL_KIND, Pool
 from controller.kubevirt.standby import is_standby
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import Migration, VirtualMachineInstance
-from controller.kubevirt.vms import has_pool_finalizer, is_deleting
+from controller.kubevirt.vms import has_pool_finalizer
 from controller.pool.members.machine import Machine, Machines, own_vmi
-from controller.pool.spec.intent import (
-    Intent,
-    asks_for_migrations,
-    one_shot_problems,
-    parse_intent,
-    standby_problems,
-)
+from controller.pool.spec.intent import Intent, asks_for_migrations, one_shot_problems, parse_intent, standby_problems
 from controller.pool.spec.naming import ordinal_of, parse_name
 from controller.replicas.catalogue import Place
 from controller.replicas.disruption_budget import Budgets, useless_budget
@@ -60,14 +54,17 @@ def by_pool_name(vm: VirtualMachine) -> Iterable[str]:
 
 def former_pool_of(vm: VirtualMachine) -> tuple[ObjectKey, ...]:
     """Return the key of the pool that created the VM, if the VM has the pool finalizer or notes of vmherd."""
-    parsed = parse_name(vm.metadata.name) if has_pool_finalizer(vm) or own_notes(vm.metadata) else None
-    return () if parsed is None else (ObjectKey(vm.metadata.namespace, parsed[0]),)
+    return _pool_in_name(vm) if has_pool_finalizer(vm) or own_notes(vm.metadata) else ()
 
 
 def by_unowned_name(vm: VirtualMachine) -> Iterable[str]:
     """Return `namespace/name` of the pool that would give a VM without a controller its name."""
-    parsed = parse_name(vm.metadata.name) if controller_of(vm.metadata) is None else None
-    return () if parsed is None else (f"{vm.metadata.namespace}/{parsed[0]}",)
+    return map(str, _pool_in_name(vm)) if controller_of(vm.metadata) is None else ()
+
+
+def _pool_in_name(vm: VirtualMachine) -> tuple[ObjectKey, ...]:
+    parsed = parse_name(vm.metadata.name)
+    return () if parsed is None else (ObjectKey(vm.metadata.namespace, parsed[0]),)
 
 
 VM_INDEXES: Final[Mapping[str, Callable[[VirtualMachine], Iterable[str]]]] = {
@@ -235,8 +232,7 @@ def unowned_of(
     """
     meta = pool.metadata
     found = () if revisions else vms.by_index(UNOWNED, str(meta.key))
-    staying = (each for each in found if not is_deleting(each))
-    return tuple(sorted(staying, key=lambda each: ordinal_of(each.metadata.name, meta.name) or 0))
+    return tuple(sorted(found, key=lambda each: ordinal_of(each.metadata.name, meta.name) or 0))
 
 
 def orphaned_revisions_of(pool: ObjectKey, stores: Stores) -> tuple[ControllerRevision, ...]:

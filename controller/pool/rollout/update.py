@@ -12,7 +12,6 @@ from datetime import datetime
 from heapq import nsmallest
 from typing import Final
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -41,7 +40,7 @@ from controller.pool.spec.indexing import encode_disks, encode_shape, own_disks
 from controller.pool.spec.template import Template
 from controller.replicas.conditions import machines_wait
 from controller.replicas.kstatus import is_overdue
-from controller.replicas.notes import wake_at, watch_progress
+from controller.replicas.notes import merge_patch, wake_at, watch_progress
 from controller.runtime.actions import (
     Cause,
     Delete,
@@ -58,7 +57,6 @@ from controller.runtime.actions import (
 )
 from controller.runtime.waits import Wait, Why
 from informers.meta import ObjectKey, controller_of
-from informers.objects import PatchType
 
 UPDATE_HELD: Final = "UpdateHeld"
 """The reason of the Events about VMs whose update waits, and of the stall if it waits for a user."""
@@ -350,17 +348,8 @@ def _change_of_vmi(situation: Situation, pending: PendingStep) -> Delete | Patch
     assert machine.vmi is not None, "only a VM with a VMI needs such a step"
     vmi = machine.vmi.metadata
     if pending.step is Step.RELABEL:
-        body = msgspec.json.encode({"metadata": {"uid": vmi.uid, "labels": {REVISION_NAME: revision}}})
         why = "KubeVirt has changed the running VMI" if pending.live else "the VMI template did not change"
-        return Patch(
-            resource=VMIS,
-            key=vmi.key,
-            uid=vmi.uid,
-            body=body,
-            type=PatchType.MERGE,
-            why=why,
-            judged=pending.live,
-        )
+        return merge_patch(VMIS, vmi, {"labels": {REVISION_NAME: revision}}, why, judged=pending.live)
     number = revision_number(situation.snapshot, revision, revision)
     why = f"its template is older than the pool's template (revision {number})"
     owner = controller_of(vm)

@@ -60,7 +60,7 @@ from controller.runtime.workers.loop_share import measured_part
 from controller.runtime.workers.side_thread import SideThread
 from informers.errors import AlreadyExists, ApiError, Conflict, NotFound, ServerError, TransportError
 from informers.http.warnings import rewritten_warnings
-from informers.meta import ObjectKey, controller_of, is_controlled_by, labels_of
+from informers.meta import ObjectKey, is_controlled_by
 from informers.objects import ObjectClient, read_meta, read_version
 from informers.resource import UNDECODABLE
 
@@ -334,12 +334,10 @@ class Executor:
     async def _confirm_free(self, action: ConfirmFree) -> Outcome:
         place = action.resource, action.key.namespace
         try:
-            async for page in metadata_pages(self._client, place, selector=str(action.selector)):
+            async for page in metadata_pages(self._client, place, selector=action.selector):
                 for each in page.items or ():
-                    meta, (stem, _, number) = each.metadata, each.metadata.name.rpartition("-")
-                    has_name = stem == action.key.name and number.isdecimal() and controller_of(meta) is None
-                    if has_name and action.selector.matches(labels_of(meta)):
-                        return Rejected(action, Conflict(f"{meta.name} exists and has no owner", code=409))
+                    if action.taken(each.metadata):
+                        return Rejected(action, Conflict(f"{each.metadata.name} exists and has no owner", code=409))
         except UNDECODABLE as error:
             return Rejected(action, TransportError(f"the answer is no list: {error}", sent=True))
         return Done(action)

@@ -105,10 +105,15 @@ def test_p33_a_vm_whose_claim_has_ended_is_deleted_with_its_disks_and_no_other(o
 
 def test_p33_a_vm_whose_claim_ended_before_it_was_created_stays_and_is_told():
     """A backup has restored it. The command `release` sets a time after the creation."""
-    owner = pool(replicas=0)
-    found = plan(scene(owner, 1, 0, marks={**CLAIM, names.CLAIMED_UNTIL: "2020-01-01T00:00:00Z"}))
-    assert found.actions == ()
-    assert "ended before the VM was created" in found.held
+    marks = {**CLAIM, names.CLAIMED_UNTIL: "2020-01-01T00:00:00Z"}
+    found = plan(scene(pool(replicas=0), 1, 0, marks=marks))
+    assert (found.actions, "ended before the VM was created" in found.held) == ((), True)
+
+    once = vm_spec(run_strategy="Once")
+    owner = pool(replicas=0, spec=once, annotations={names.REPLACE_FINISHED: "true"})
+    taken = vms(owner, 0, spec=once, annotations=marks, ready=False, printable="Stopped")
+    ended = vmi(taken[0], phase="Succeeded", ready=False, entered_s={"Running": 60, "Succeeded": 5})
+    assert plan(snapshot(owner, taken, vmis=[ended])).actions == ()
 
 
 def test_p33_a_vm_whose_claim_has_ended_drains_first_and_stays_if_the_claim_gets_a_new_end():

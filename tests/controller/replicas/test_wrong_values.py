@@ -56,7 +56,7 @@ def told(todo: Plan) -> list[str]:
     return [notice.message for notice in todo.notices if notice.reason == UNDECODABLE]
 
 
-def test_p33_a_mark_in_the_template_of_a_pool_gets_on_no_vm_and_is_told():
+def test_p4_a_mark_in_the_template_of_a_pool_gets_on_no_vm_and_is_told():
     spec = vm_spec()
     marks = {names.CLAIMED_BY: "job", names.CLAIMED_UNTIL: "2020-01-01T00:00:00Z", names.STANDBY_STATE: "resting"}
     owner = pool(replicas=1, spec=spec)

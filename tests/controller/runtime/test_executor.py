@@ -8,6 +8,7 @@ import pytest
 
 from controller.apimachinery.label_selectors import LabelSelector, parse_selector
 from controller.kubevirt.resources import VMIS
+from controller.pool.scale import Restored
 from controller.runtime.actions import ConfirmFree
 from controller.runtime.execute.executor import PARALLEL
 from tests.controller.runtime.executor_setup import OWNER, confirm, creates, delete, document, key, kinds, patch
@@ -111,7 +112,8 @@ async def test_r2_nothing_is_done_if_the_server_has_another_owner_than_the_cache
 async def test_p3_nothing_is_created_beside_an_object_without_an_owner_that_the_server_has(setup, changes, is_free):
     setup.server.put(VMIS, {"metadata": {"name": "web-0", "namespace": "default", "labels": {"app": "web"}} | changes})
     selector = parse_selector(LabelSelector(match_labels={"app": "web"}), field="spec.selector")
-    confirm_free = ConfirmFree(resource=VMIS, key=OWNER, selector=selector, why="new")
+    taken = Restored(OWNER.name, selector)
+    confirm_free = ConfirmFree(resource=VMIS, key=OWNER, selector=str(selector), taken=taken, why="new")
     outcomes = await setup.carry_out([confirm_free], creates(1))
     assert kinds(outcomes) == (["Done", "Done"] if is_free else ["Rejected", "Skipped"])
 
