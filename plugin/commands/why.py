@@ -14,6 +14,7 @@ from informers.resource import Resource
 from plugin import clock
 from plugin.command import on_objects
 from plugin.connection import Session
+from plugin.disks import with_disk_problems
 from plugin.members import Named, named_members, owners_of, parse_shown
 from plugin.other_writer import leader_in, other_writer
 from plugin.printing import note, notes_about_missing, print_answers, print_lines, print_reasons, width
@@ -51,6 +52,7 @@ async def command(session: Session, named: Named, leader_election_id: str) -> No
         if target.resource not in writers:
             writers[target.resource] = await other_writer(session, target, reader.missing)
         situation, reasons = await explain(
+            session,
             reader,
             target,
             leader=leader,
@@ -82,11 +84,18 @@ async def command(session: Session, named: Named, leader_election_id: str) -> No
 
 
 async def explain(
-    reader: Reader, target: Target, *, leader: Leader | None, other_writer: str, warned: Sequence[str], flags: str
+    session: Session,
+    reader: Reader,
+    target: Target,
+    *,
+    leader: Leader | None,
+    other_writer: str,
+    warned: Sequence[str],
+    flags: str,
 ) -> tuple[Situation, tuple[Reason, ...]]:
     """The arguments after the target are those of `reasons_of`."""
     snapshot = await reader.snapshot(target)
-    situation = reader.situation_in(target, snapshot)
+    situation = await with_disk_problems(session, reader.situation_in(target, snapshot), snapshot)
     upcoming: tuple[Upcoming, ...] = ()
     with suppress(Exception):  # rules that fail foresee nothing, and the situation says that they fail
         upcoming = upcoming_of(snapshot) if snapshot is not None else ()

@@ -97,6 +97,7 @@ async def _object(session: Session, place: Mapping[str, str]) -> Markup:
     leader = await leader_in(reader)
     events = await _events(session, target, reader.missing)
     situation, reasons = await explain(
+        session,
         reader,
         target,
         leader=leader,
