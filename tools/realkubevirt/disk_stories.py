@@ -1,12 +1,15 @@
 """Stories of VMs whose disks CDI makes, under `python -m tools.realkubevirt --cdi CDI SOURCE`. See stories.py."""
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from pathlib import Path
 from typing import Final
 
 from sandbox.processes import free_ports
@@ -103,37 +106,19 @@ def grows(stage: Stage, *, storage_class: str) -> str:
 
 def imported(stage: Stage) -> str:
     """The VMs boot from a disk that CDI imports by HTTP."""
-    with served(stage) as url:
-        took = make(stage, disk({"http": {"url": url}}), boots=True)
+    with served(stage) as images:
+        took = make(stage, disk({"http": {"url": f"{images}/{FIRST_IMAGE}"}}), boots=True)
         first = starts(stage)
     stage.kubectl("delete", "vmi", "web-0", "--wait=false")
     until_starts(stage, [first[0] + 1, first[1]])
     return f"ready after {took:.0f} s; starts {first}, restarted {starts(stage)}"
 
 
-def cloned(stage: Stage) -> str:
-    """The VMs boot from clones of an imported disk."""
-    golden = {"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume"}
-    with served(stage) as url:
-        meta = {"name": "golden", "annotations": AT_ONCE}
-        stage.kubectl.create({**golden, "metadata": meta, "spec": disk({"http": {"url": url}})})
-        began = time.monotonic()
-        eventually(
-            lambda: stage.get("datavolume", "golden").get("status", {}).get("phase") == "Succeeded",
-            within_s=LONG_S,
-            what="the import of the disk",
-        )
-        took = time.monotonic() - began
-    ready = make(stage, disk({"pvc": {"name": "golden", "namespace": stage.kubectl.namespace}}), boots=True)
-    kinds = [stage.get("pvc", name)["metadata"]["annotations"].get("cdi.kubevirt.io/cloneType") for name in DISKS]
-    return f"imported in {took:.0f} s, ready {ready:.0f} s later; starts {starts(stage)}; clones: {kinds}"
-
-
 def standby(stage: Stage, *, mode: str) -> str:
     """The time from a scale-out to ready guests, without a standby and with one. The VMs boot from imported disks."""
     annotations = {"vmherd.dev/standby": "1", "vmherd.dev/standby-mode": mode}
-    with served(stage) as url:
-        make(stage, disk({"http": {"url": url}}), boots=True, replicas=1)
+    with served(stage) as images:
+        make(stage, disk({"http": {"url": f"{images}/{FIRST_IMAGE}"}}), boots=True, replicas=1)
         without = scaled_out(stage, 2)
         stage.change("vmpool", "web", {"metadata": {"annotations": annotations}})
         eventually(lambda: resting(stage), within_s=LONG_S, what="a standby rests")
@@ -181,6 +166,12 @@ def is_there(stage: Stage, claim: str, uid: str) -> bool:
 
 TEMPLATE: Final = "/spec/virtualMachineTemplate/spec/template/spec"
 DISKS: Final = ("data-0", "data-1")
+FIRST_IMAGE, LATER_IMAGE = "guest.img", "later.img"
+LATER_STARTS: Final = 100
+MIB: Final = 2**20
+COUNT_AT: Final = 48 * MIB
+"""Where the guest keeps the count of its starts: see guest.sh."""
+
 GROWS_WITHIN_S: Final = 120.0
 
 
@@ -211,14 +202,21 @@ def until_starts(stage: Stage, wanted: list[int]) -> None:
 
 @contextmanager
 def served(stage: Stage) -> Iterator[str]:
-    """The URL at which Pods get the guest's disk during the block."""
+    """The URL at which Pods get both images during the block. The disk of the later one counts from 100."""
     [port] = free_ports(1)
     slices = stage.kubectl.json("get", "endpointslice", "kubernetes", "--namespace=default")
     address = slices["endpoints"][0]["addresses"][0]
-    folder, _, name = os.environ[GUEST_DISK].rpartition("/")
-    command = [sys.executable, "-m", "http.server", str(port), f"--bind={address}", f"--directory={folder}"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
-        try:
-            yield f"http://{address}:{port}/{name}"
-        finally:
-            server.terminate()
+    with tempfile.TemporaryDirectory() as folder:
+        first, later = Path(folder) / FIRST_IMAGE, Path(folder) / LATER_IMAGE
+        first.symlink_to(os.environ[GUEST_DISK])
+        shutil.copy(first, later)
+        with later.open("r+b") as image:
+            image.seek(COUNT_AT)
+            image.write(b"%-8d" % LATER_STARTS)
+            image.truncate(COUNT_AT + MIB)
+        command = [sys.executable, "-m", "http.server", str(port), f"--bind={address}", f"--directory={folder}"]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+            try:
+                yield f"http://{address}:{port}"
+            finally:
+                server.terminate()

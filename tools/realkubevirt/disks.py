@@ -1,4 +1,6 @@
-"""Disks for VMs: CDI, installed by its own operator, and a CSI driver whose volumes are folders of the first node."""
+"""Disks for VMs: CDI, installed by its own operator, and a CSI driver whose volumes are folders of the first node. Its
+snapshots are archives.
+"""
 
 import subprocess
 from pathlib import Path
@@ -30,6 +32,7 @@ SOCKET: Final = "/run/csi.sock"
 
 def install(node: Node, work: Path) -> None:
     """Start the driver and CDI's operator."""
+    node.kubectl.apply(*(yaml.safe_load(each.read_text()) for each in sorted((work / "csi").glob("*.yaml"))))
     _start_driver(node, work / "csi")
     print("cdi-operator installs CDI", flush=True)
     node.kubectl.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "cdi"}})
@@ -58,5 +61,7 @@ def _start_driver(node: Node, programs: Path) -> None:
     registrar = [address, f"--kubelet-registration-path={SOCKET}", registry]
     place.start(str(programs / "csi-node-driver-registrar"), *registrar)
     place.start(str(programs / "csi-provisioner"), address, kubeconfig, "--feature-gates=Topology=true")
-    place.start(str(programs / "csi-resizer"), address, kubeconfig)
+    for sidecar in ("csi-resizer", "csi-snapshotter"):
+        place.start(str(programs / sidecar), address, kubeconfig)
+    place.start(str(programs / "snapshot-controller"), kubeconfig)
     eventually(lambda: node.kubectl.json("get", "csinode", node.name)["spec"]["drivers"], what="the driver of volumes")

@@ -8,9 +8,10 @@ root=$(go env GOROOT)
 cache=$(go env GOCACHE)
 export GOFLAGS="-mod=vendor -buildvcs=false -p=2 -tags=netgo,osusergo" CGO_ENABLED=0
 mkdir -p "$work/cdi/usr/bin" "$work/csi"
-for driver in csi-driver-host-path external-provisioner external-resizer node-driver-registrar; do
+for driver in csi-driver-host-path external-{provisioner,resizer,snapshotter} node-driver-registrar; do
   (cd "$source/../$driver" && go build -ldflags "-s -w -X main.version=1" -o "$work/csi/" ./cmd/...)
 done
+cp "$source"/../external-snapshotter/client/config/crd/snapshot.*.yaml "$work/csi/"
 cd "$source"
 go build -ldflags "-s -w" -o "$work/cdi/usr/bin/" ./cmd/cdi-{operator,controller,apiserver,uploadproxy,cloner}
 go build -ldflags "-s -w" -o "$work/" ./tools/manifest-generator

@@ -20,9 +20,10 @@ from typing import Final
 import pytest
 from msgspec import Struct
 
+from sandbox.admin import Rejected
 from tests.cluster import Kubectl
 from tests.controlplane.waits import eventually
-from tools.realkubevirt import disk_stories
+from tools.realkubevirt import disk_stories, source_stories
 from tools.realkubevirt.record import DISK_KINDS, KINDS, Recorder, recording
 from tools.realkubevirt.stage import (
     FIRST,
@@ -275,7 +276,12 @@ WITH_DISKS: Final[dict[str, Callable[[Stage], str]]] = {
     "disk grows": partial(disk_stories.grows, storage_class="local"),
     "disk cannot grow": partial(disk_stories.grows, storage_class="local-fixed"),
     "disk imported": disk_stories.imported,
-    "disk cloned": disk_stories.cloned,
+    "disk cloned": source_stories.cloned,
+    "disk from a snapshot": source_stories.from_snapshot,
+    "disk of a DataImportCron": source_stories.from_cron,
+    "disk of another source": source_stories.other_source,
+    "disk of a detached VM": source_stories.detached,
+    "disk restored": source_stories.restored,
     "standby": partial(disk_stories.standby, mode="stopped"),
     "standby, paused": partial(disk_stories.standby, mode="paused"),
     "claim": disk_stories.claimed,
@@ -324,7 +330,7 @@ def tell(kubectl: Kubectl, name: str, folder: Path) -> None:
     with opened(kubectl, name, folder) as stage:
         try:
             told = play(stage, name)
-        except pytest.fail.Exception as error:
+        except (pytest.fail.Exception, Rejected) as error:
             told = f"FAILED: {error}"
     print(f"| {name} | {time.monotonic() - began:.0f} s | {told} |", flush=True)
 
