@@ -34,6 +34,7 @@ from controller.runtime.actions import (
     Unknown,
     Unserved,
 )
+from controller.runtime.execute.deletes import Obstructed
 from informers.errors import Conflict, StatusError
 
 FAILED_SCALE_OUT: Final = "FailedScaleOut"
@@ -86,10 +87,12 @@ def is_failure(outcome: Rejected | Unknown | Unserved | Postponed) -> bool:
 
     A lost connection is not a failure of the pool, because the write may have succeeded. If a user changed the object
     since the plan was made, the server answers a delete request or a patch with 409. Such a conflict is not a failure
-    of the pool. A judged patch that comes too early is no failure either.
+    of the pool. A request that the judge of the pool has stopped is no failure either.
     """
     if isinstance(outcome, Postponed):
         return outcome.waited_s >= POSTPONED_FOR_LONG_S
+    if isinstance(outcome.error, Obstructed):
+        return False
     if isinstance(outcome.action, Delete | Patch | Pause) and isinstance(outcome.error, Conflict):
         return False
     return isinstance(outcome, Rejected | Unserved) or isinstance(outcome.error, StatusError)

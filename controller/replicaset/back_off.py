@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from controller.apimachinery.conditions import Condition, with_timezone
 from controller.kubevirt.annotations import EARLY_FAILURES
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vmis import entered, is_ready, phase_of, ready_since, unready_since
+from controller.kubevirt.vmis import entered, is_final, is_ready, phase_of, ready_since, unready_since
 from controller.replicas.conditions import REPLICA_BACK_OFF
 from controller.replicaset.template import Template, is_updated
 from controller.replicaset.traits import VMIs, replaces_failure
@@ -253,7 +253,8 @@ def _failed_early(vmi: VirtualMachineInstance, now: datetime) -> bool:
 
 
 def _ended(vmi: VirtualMachineInstance) -> datetime | None:
-    return entered(vmi, phase_of(vmi)) or unready_since(vmi)
+    """A VMI whose Pod terminates is still in the phase in which it ran."""
+    return (entered(vmi, phase_of(vmi)) if is_final(vmi) else None) or unready_since(vmi)
 
 
 def _created(vmi: VirtualMachineInstance) -> datetime:

@@ -51,6 +51,10 @@ class Judge(NamedTuple):
 NO_JUDGE: Final = Judge()
 
 
+class Obstructed(Conflict):
+    """Nothing was sent: the objects on the server forbid the request by now. The next plan sees why."""
+
+
 async def perform_delete(client: ObjectClient, action: Delete, judge: Judge = NO_JUDGE) -> Outcome:
     """Delete the object, again after a harmless change. Return `Missing` if it is gone or has another owner.
 
@@ -84,7 +88,7 @@ async def perform_delete(client: ObjectClient, action: Delete, judge: Judge = NO
         if action.finalizer and action.finalizer not in (meta.finalizers or ()):
             return Rejected(action, Conflict(f"{action.key} has no finalizer {action.finalizer} any more", code=409))
         if obstacle := judge.reason(action, found):
-            return Rejected(action, Conflict(f"{action.key} is not deleted now: {obstacle}", code=409))
+            return Rejected(action, Obstructed(f"{action.key} is not deleted now: {obstacle}", code=409))
         version = meta.resource_version
     raise AssertionError("the last attempt returns or raises")
 
@@ -98,15 +102,15 @@ async def member_error(client: ObjectClient, action: Delete | Restart, found: Fo
         answer = await client.get(member.resource, member.key)
         meta = read_meta(answer)
     except NotFound:
-        return Conflict(f"{member.key} was deleted", code=409)
+        return Obstructed(f"{member.key} was deleted", code=409)
     except ApiError as error:
         return error
     if meta.uid != member.uid or not is_controlled_by(meta, member.owner_uid):
-        return Conflict(f"{member.key} has left its pool", code=409)
+        return Obstructed(f"{member.key} has left its pool", code=409)
     if meta.deletion_timestamp is not None:
-        return Conflict(f"{member.key} is being deleted", code=409)
+        return Obstructed(f"{member.key} is being deleted", code=409)
     if obstacle := judge.reason(action, {**found, member.resource: answer}):
-        return Conflict(f"{member.key} is not restarted now: {obstacle}", code=409)
+        return Obstructed(f"{member.key} is not restarted now: {obstacle}", code=409)
     return None
 
 
@@ -117,7 +121,7 @@ async def judged_error(client: ObjectClient, action: Patch | Pause, judge: Judge
     except ApiError as error:
         return error
     done = "patched" if isinstance(action, Patch) else "paused"
-    return Conflict(f"{action.key} is not {done} now: {obstacle}", code=409) if obstacle else None
+    return Obstructed(f"{action.key} is not {done} now: {obstacle}", code=409) if obstacle else None
 
 
 async def _neighbour_error(client: ObjectClient, action: Delete, judge: Judge) -> ApiError | None:
@@ -131,7 +135,7 @@ async def _neighbour_error(client: ObjectClient, action: Delete, judge: Judge) -
             obstacle = judge.reason(action, {**found, **await _read(client, action.key, {action.resource})})
     except ApiError as error:
         return error
-    return Conflict(f"{action.key} is not deleted now: {obstacle}", code=409) if obstacle else None
+    return Obstructed(f"{action.key} is not deleted now: {obstacle}", code=409) if obstacle else None
 
 
 async def _read(client: ObjectClient, key: ObjectKey, resources: set[AnyResource]) -> Found:

@@ -14,6 +14,7 @@ from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, VM
 from controller.kubevirt.vms import BROKEN_STATES
 from controller.pool.status import outcome_notices, transition_notices
 from controller.runtime import actions
+from controller.runtime.execute.deletes import Obstructed
 from controller.runtime.reconciler import API_WARNING
 from controller.runtime.status import status_patch
 from informers.errors import Conflict, Forbidden, NotFound, ServerError, TransportError
@@ -168,6 +169,7 @@ WITHOUT_SUCCESS = {
     "postponed": ([actions.Postponed(CREATE, "a disk")], {}),
     "a lost connection": ([actions.Unknown(CREATE, LOST)], {}),
     "a user changed the VM before its delete": ([actions.Rejected(DELETE, Conflict("changed", code=409))], {}),
+    "a VM became busy before its restart": ([actions.Rejected(REQUESTED_RESTART, Obstructed("busy", code=409))], {}),
     "a user paused the pool before a patch": ([actions.Rejected(NOTE, Conflict("changed", code=409))], {}),
 }
 

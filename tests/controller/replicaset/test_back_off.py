@@ -76,6 +76,13 @@ NO_EARLY_FAILURES = {
     "it had run for ten minutes": {"started_ago_s": 601.0},
     "another template": {"labels": {**LABELS, TEMPLATE_HASH: "older"}},
     "its record is older than half an hour": {"ago_s": 1801.0},
+    "its launcher Pod terminates after a day": {
+        "phase": "Running",
+        "reason": "PodTerminating",
+        "ready_for_s": 1,
+        "entered_s": {"Running": 86400.0},
+        "age_s": 86402,
+    },
     "it is being deleted": {"deleting": True},
 }
 
@@ -89,7 +96,13 @@ EARLY_FAILURES_TOO = {
     "it never ran": {},
     "it ran for less than ten minutes": {"started_ago_s": 590.0},
     "it crashed while it was ready": {"started_ago_s": 5.0, "ready": True},
-    "its launcher Pod terminates": {"phase": "Running", "reason": "PodTerminating", "ready_for_s": 1},
+    "its launcher Pod terminates": {
+        "phase": "Running",
+        "reason": "PodTerminating",
+        "ready_for_s": 1,
+        "entered_s": {"Running": 590.0},
+        "age_s": 592,
+    },
     "KubeVirt keeps no times": {"entered_s": None, "ready_for_s": 1},
     "its guest ended at once": {"phase": "Succeeded", "started_ago_s": 59.0},
     "it was taken over": {"labels": LABELS},
