@@ -2,19 +2,17 @@
 
 from collections.abc import Iterable
 
-from controller.apimachinery.finalizers import removal_patch
 from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.pool_types import POOL_KIND, Pool
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
 from controller.pool.leaving.deletion import ORPHAN
-from controller.pool.leaving.disks import owner_removals
+from controller.pool.leaving.disks import owner_removals, remove_finalizer
 from controller.pool.spec.policies import keeps_disks
-from controller.runtime.actions import AnyResource, Patch, Plan, stage_of
+from controller.runtime.actions import Plan, stage_of
 from controller.runtime.result import Cleanup
-from informers.meta import ObjectMeta, controller_of
-from informers.objects import PatchType
+from informers.meta import controller_of
 from informers.resource import Resource
 
 
@@ -34,10 +32,11 @@ def plan_cleanup(
     to_release = [vm for vm in vms if has_pool_finalizer(vm) and _owner_uid(vm) not in skipped]
     deleting_disks = {uid for uid, pool in by_uid.items() if not keeps_disks(pool.spec)}
     disks_to_keep = [vm for vm in to_release if is_deleting(vm) and _owner_uid(vm) not in deleting_disks]
-    of_pools = (_removal(resource, pool.metadata) for uid, pool in by_uid.items() if uid not in skipped)
+    why = f"removes {POOL_FINALIZER}"
+    of_pools = (remove_finalizer(resource, pool.metadata, why) for uid, pool in by_uid.items() if uid not in skipped)
     stages = (
         *stage_of(owner_removals(disks_to_keep)),
-        *stage_of((_removal(VMS, vm.metadata) for vm in to_release), essential=True),
+        *stage_of((remove_finalizer(VMS, vm.metadata, why) for vm in to_release), essential=True),
         *stage_of(of_pools, essential=True),
     )
     return Cleanup(Plan(stages=stages), tuple(by_uid[uid].metadata.key for uid in by_uid if uid in skipped))
@@ -67,15 +66,3 @@ def _needs_controller(pool: Pool | None, vm: VirtualMachine) -> bool:
     if pool is None or pool.metadata.deletion_timestamp is None or is_deleting(vm):
         return False
     return keeps_disks(pool.spec) and ORPHAN not in (pool.metadata.finalizers or ())
-
-
-def _removal(resource: AnyResource, meta: ObjectMeta) -> Patch:
-    return Patch(
-        resource=resource,
-        key=meta.key,
-        uid=meta.uid,
-        body=removal_patch(meta, POOL_FINALIZER),
-        type=PatchType.JSON,
-        why=f"removes {POOL_FINALIZER}",
-        after_owner=meta.uid,
-    )

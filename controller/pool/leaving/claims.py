@@ -22,7 +22,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from controller.apimachinery.finalizers import Path, owner_and_finalizer_removal_patch, removal_patch
+from controller.apimachinery.finalizers import Path, owner_and_finalizer_removal_patch
 from controller.kubevirt.annotations import IN_SERVICE, POOL_FINALIZER, own_notes
 from controller.kubevirt.busy import is_claimed
 from controller.kubevirt.resources import VMS
@@ -36,6 +36,7 @@ from controller.pool.leaving.disks import (
     hides_disks,
     is_safe_to_delete,
     owner_removals,
+    remove_finalizer,
     remove_needless_finalizers,
 )
 from controller.pool.members.machine import Machine, Machines
@@ -172,7 +173,7 @@ def remove_finalizers_of_leaving(
     batch = [vm for vm in with_finalizer if not (preserve and hides_disks(vm))][: snapshot.limits.burst]
     return (
         *stage_of(owner_removals(batch, snapshot) if preserve else ()),
-        *stage_of(_removal(vm, why) for vm in batch),
+        *stage_of(remove_finalizer(VMS, vm.metadata, why) for vm in batch),
     )
 
 
@@ -201,8 +202,9 @@ def plan_strays(strays: Iterable[Machine], *, burst: int) -> Plan:
     terminating = (each.vm for each in ordered if is_deleting(each.vm) and has_pool_finalizer(each.vm))
     batch = [vm for vm in terminating if not hides_disks(vm)][:burst]
     alive = (each for each in ordered if not is_deleting(each.vm) and controller_of(each.metadata) is None)
-    removals = (*stage_of(owner_removals(batch)), *stage_of(_removal(vm, why) for vm in batch))
-    return Plan(stages=(*removals, *_departures(alive, burst, why, finalizer="")))
+    removals = stage_of(remove_finalizer(VMS, vm.metadata, why) for vm in batch)
+    departures = _departures(alive, burst, why, finalizer="")
+    return Plan(stages=(*stage_of(owner_removals(batch)), *removals, *departures))
 
 
 def plan_member_finalizers(
@@ -243,16 +245,3 @@ def lacking_finalizer(snapshot: Snapshot, members: Machines) -> Iterator[Machine
 
 def by_name(members: Iterable[T]) -> list[T]:
     return sorted(members, key=lambda each: each.metadata.name)
-
-
-def _removal(vm: VirtualMachine, why: str) -> Patch:
-    return Patch(
-        resource=VMS,
-        key=vm.metadata.key,
-        body=removal_patch(vm.metadata, POOL_FINALIZER),
-        type=PatchType.JSON,
-        why=why,
-        after_owner=vm.metadata.uid,
-        uid=vm.metadata.uid,
-        finalizer=POOL_FINALIZER,
-    )

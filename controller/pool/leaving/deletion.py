@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from controller.apimachinery.finalizers import addition_patch, removal_patch
+from controller.apimachinery.finalizers import addition_patch
 from controller.kubevirt.annotations import POOL_FINALIZER, is_protected
 from controller.kubevirt.delicate import UNREADABLE, reason_to_keep
 from controller.kubevirt.vm_types import VirtualMachine
@@ -26,7 +26,7 @@ from controller.pool.leaving.claims import (
     remove_finalizers_of_strays,
 )
 from controller.pool.leaving.deletes import delete_of, held_notices
-from controller.pool.leaving.disks import add_finalizers, hides_disks, is_safe_to_delete
+from controller.pool.leaving.disks import add_finalizers, hides_disks, is_safe_to_delete, remove_finalizer
 from controller.pool.members.revisions import delete_orphaned
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.policies import keeps_disks
@@ -90,7 +90,8 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
     )
     # Without stages, no VM has the finalizer any more, and no orphaned revision exists.
     if has_finalizer(snapshot) and not stages and not held:
-        stages = (Stage((_remove_own_finalizer(snapshot),)),)
+        why = "no VM has the pool finalizer any more"
+        stages = (Stage((remove_finalizer(snapshot.pools, snapshot.owner.metadata, why),)),)
     pattern = Notice(reason="ScaleInHeld", message="is not deleted with its pool now", once="deletion held")
     return replace(waiting("the pool is being deleted"), stages=stages, notices=held_notices(pattern, held))
 
@@ -102,17 +103,3 @@ def _deletes(vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:
     show the removal yet. Each delete names the version in the cache, so such a VM is not deleted.
     """
     return stage_of(delete_of(vm, "its pool is being deleted", keep_disks=True) for vm in vms)
-
-
-def _remove_own_finalizer(snapshot: Snapshot) -> Patch:
-    meta = snapshot.owner.metadata
-    body, why = removal_patch(meta, POOL_FINALIZER), "no VM has the pool finalizer any more"
-    return Patch(
-        resource=snapshot.pools,
-        key=meta.key,
-        body=body,
-        type=PatchType.JSON,
-        why=why,
-        uid=meta.uid,
-        finalizer=POOL_FINALIZER,
-    )

@@ -12,7 +12,7 @@ restores a removed owner reference.
 
 from collections.abc import Callable, Iterable, Sequence
 
-from controller.apimachinery.finalizers import addition_patch, exact_removal_patch
+from controller.apimachinery.finalizers import addition_patch, exact_removal_patch, removal_patch
 from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
@@ -85,6 +85,20 @@ def add_finalizers(vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:
     their disks.
     """
     return _finalizer_patches(vms, addition_patch, "its disks must be kept when it is deleted")
+
+
+def remove_finalizer(resource: AnyResource, meta: ObjectMeta, why: str) -> Patch:
+    """Return the patch that lets an object go. It is skipped if a disk of the object could not be kept (P10)."""
+    return Patch(
+        resource=resource,
+        key=meta.key,
+        uid=meta.uid,
+        body=removal_patch(meta, POOL_FINALIZER),
+        type=PatchType.JSON,
+        why=why,
+        after_owner=meta.uid,
+        finalizer=POOL_FINALIZER,
+    )
 
 
 def remove_needless_finalizers(vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:
