@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from controller.apimachinery.indexes import OWNER_UID, owned_by
 from controller.kubevirt.vm_types import VirtualMachine
@@ -21,18 +21,6 @@ from controller.pool.spec.naming import name_of
 from controller.runtime.members.rosters import Rosters
 from informers.meta import ObjectKey, ObjectMeta, controller_of, is_controlled_by
 from informers.store import StoreView
-
-
-class MemberCaches(NamedTuple):
-    vms: StoreView[VirtualMachine]
-    vmis: StoreView[VirtualMachineInstance]
-
-    def all_of(self, owner: ObjectMeta) -> tuple[VirtualMachine, ...]:
-        return owned_by(owner, self.vms)
-
-    def one_of(self, owner: ObjectMeta, name: str) -> VirtualMachine | None:
-        vm = self.vms.get(ObjectKey(owner.namespace, name))
-        return vm if vm is not None and is_controlled_by(vm.metadata, owner.uid) else None
 
 
 class Downtimes:
@@ -60,28 +48,34 @@ class Downtimes:
 class PoolReader:
     """Reads the VMs of one pool with their VMIs, and brings their unready periods up to date in `downtimes`."""
 
-    def __init__(self, caches: MemberCaches, pool: ObjectMeta, downtimes: Downtimes, now: datetime) -> None:
+    def __init__(
+        self,
+        vms: StoreView[VirtualMachine],
+        vmis: StoreView[VirtualMachineInstance],
+        pool: ObjectMeta,
+        downtimes: Downtimes,
+        now: datetime,
+    ) -> None:
         self.downtimes = downtimes
-        self._caches = caches
-        self._pool = pool
+        self._vms, self._vmis, self._pool = vms, vmis, pool
         self._notes = {name_of(pool.name, ordinal): note for ordinal, note in read_notes(pool, now).items()}
         self._now = now
 
     def size(self) -> int:
-        return len(self._caches.vms.by_index(OWNER_UID, self._pool.uid))
+        return len(self._vms.by_index(OWNER_UID, self._pool.uid))
 
     def names(self) -> Iterable[str]:
-        return {*(vm.metadata.name for vm in self._caches.all_of(self._pool)), *self.downtimes.periods}
+        return {*(vm.metadata.name for vm in owned_by(self._pool, self._vms)), *self.downtimes.periods}
 
     def load(self) -> list[Machine]:
-        machines = list(map(self._machine_of, self._caches.all_of(self._pool)))
+        machines = list(map(self._machine_of, owned_by(self._pool, self._vms)))
         for name in self.downtimes.periods.keys() - {each.metadata.name for each in machines}:
             self._observe(name, None)
         return machines
 
     def read(self, name: str) -> Machine | None:
-        vm = self._caches.one_of(self._pool, name)
-        if vm is not None:
+        vm = self._vms.get(ObjectKey(self._pool.namespace, name))
+        if vm is not None and is_controlled_by(vm.metadata, self._pool.uid):
             return self._machine_of(vm)
         self._observe(name, None)
         return None
@@ -96,7 +90,7 @@ class PoolReader:
         return names
 
     def _machine_of(self, vm: VirtualMachine) -> Machine:
-        name, vmi = vm.metadata.name, own_vmi(vm, self._caches.vmis)
+        name, vmi = vm.metadata.name, own_vmi(vm, self._vmis)
         period = self._observe(name, Observation(vm, vmi, self._notes.get(name)))
         # A VM that is being deleted keeps the period of its name. That period may belong to an earlier VM.
         is_own = period is not None and period.uid == vm.metadata.uid and period.gone_since is None
@@ -121,7 +115,7 @@ class PoolRosters:
         vmis: StoreView[VirtualMachineInstance],
         downtimes: dict[ObjectKey, Downtimes] | None = None,
     ) -> None:
-        self._caches = MemberCaches(vms, vmis)
+        self._vms, self._vmis = vms, vmis
         self._rosters: Rosters[Machine] = Rosters(erase)
         self._downtimes = {} if downtimes is None else downtimes
         vms.follow(self)
@@ -148,7 +142,7 @@ class PoolRosters:
 
     def changed(self, old: Any, new: Any) -> None:
         for each in (old, new):
-            vm = each if isinstance(each, VirtualMachine) else each and self._caches.vms.get(each.metadata.key)
+            vm = each if isinstance(each, VirtualMachine) else each and self._vms.get(each.metadata.key)
             owner = controller_of(vm.metadata) if vm is not None else None
             if vm is not None and owner is not None:
                 self._rosters.change(owner.uid, vm.metadata.name)
@@ -161,7 +155,8 @@ class PoolRosters:
         self._downtimes.pop(key, None)
 
     def _reader(self, pool: ObjectMeta, now: datetime) -> PoolReader:
-        reader = PoolReader(self._caches, pool, self._downtimes.get(pool.key) or Downtimes(), now)
+        downtimes = self._downtimes.get(pool.key) or Downtimes()
+        reader = PoolReader(self._vms, self._vmis, pool, downtimes, now)
         for name in reader.due_names():
             self._rosters.change(pool.uid, name)
         return reader

@@ -9,18 +9,16 @@ election, so it shows all deletes of the predecessor. An object that the cache s
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from controller.apimachinery.indexes import NAMESPACE
 from controller.runtime.actions import AnyResource, Cause, Delete, Plan
-from controller.runtime.execute.disk_check import metadata_pages
+from controller.runtime.execute.disk_check import Place, metadata_pages
 from informers.errors import TransportError
 from informers.meta import ObjectKey, ObjectMeta
 from informers.objects import ObjectClient
 from informers.resource import UNDECODABLE
 from informers.store import StoreView
-
-Place: TypeAlias = tuple[AnyResource, str]
 
 LATE: Final = "the cache does not show all deletes of an earlier leader yet"
 

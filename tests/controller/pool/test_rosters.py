@@ -19,7 +19,7 @@ from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.pool.members.machine import Machine, Machines
-from controller.pool.members.rosters import Downtimes, MemberCaches, PoolReader, PoolRosters
+from controller.pool.members.rosters import Downtimes, PoolReader, PoolRosters
 from controller.pool.members.snapshot import VM_INDEXES, Snapshot
 from controller.pool.members.traits import erase
 from controller.pool.members.unready_periods import UnreadyPeriod
@@ -75,7 +75,6 @@ class RosterMachine(RuleBasedStateMachine):
         self.kept: dict[ObjectKey, Downtimes] = {}
         """The unready periods that the rosters keep."""
         self.rosters = PoolRosters(self.vms, self.vmis, self.kept)
-        self.caches = MemberCaches(self.vms, self.vmis)
         self.unready: dict[ObjectKey, Mapping[str, UnreadyPeriod]] = {}
         """The unready periods of each pool at its last reading, computed from all VMs."""
         self.earlier: list[tuple[Machines, object]] = []
@@ -124,7 +123,7 @@ class RosterMachine(RuleBasedStateMachine):
         self, meta: ObjectMeta, before: Mapping[str, UnreadyPeriod]
     ) -> tuple[Machines, Mapping[str, UnreadyPeriod]]:
         """Read all members without a roster. Return them, and their unready periods."""
-        reader = PoolReader(self.caches, meta, Downtimes(before), self.now)
+        reader = PoolReader(self.vms, self.vmis, meta, Downtimes(before), self.now)
         return grouped(reader.load(), erase), reader.downtimes.periods
 
     def periods_of(self, meta: ObjectMeta) -> Mapping[str, UnreadyPeriod]:
