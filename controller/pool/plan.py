@@ -40,7 +40,6 @@ from controller.pool.leaving.claims import (
     plan_member_finalizers,
     plan_releases,
 )
-from controller.pool.leaving.deletes import MAX_NOTICES
 from controller.pool.leaving.deletion import plan_deletion, plan_own_finalizer
 from controller.pool.members.machine import Machine, Machines, ends_of_work, guest_of
 from controller.pool.members.revisions import Revisions, plan_pruning, plan_revision, read_revisions, ready_revisions
@@ -61,7 +60,7 @@ from controller.pool.standby import lay_to_rest, plan_standby, ready_standbys
 from controller.pool.substitutes import plan_lost, plan_marks
 from controller.replicas.disruption_budget import Numbers, with_budget
 from controller.replicas.draining import HEALING, UPDATE, drain_first
-from controller.replicas.notes import plan_limit, undecodable_notices, wake_at
+from controller.replicas.notes import MAX_NOTICES, plan_limit, undecodable_notices, wake_at
 from controller.replicas.releases import plan_row
 from controller.replicas.revisions import roll_out_again
 from controller.replicas.rollback import hold_return, plan_notes, plan_return

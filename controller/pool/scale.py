@@ -17,7 +17,7 @@ from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_finished
 from controller.pool.failures import is_scale_out_failing
-from controller.pool.leaving.deletes import MAX_NOTICES, delete_of, held_notices, wait_of
+from controller.pool.leaving.deletes import delete_of, held_notices, wait_of
 from controller.pool.leaving.disks import add_finalizers, is_safe_to_delete, reusable_disks, usable_disks
 from controller.pool.members.machine import Machines
 from controller.pool.members.revisions import plan_revision
@@ -31,6 +31,7 @@ from controller.pool.spec.naming import free_ordinals, name_of, ordinal_of
 from controller.pool.spec.policies import Strategy
 from controller.pool.standby import missing_standbys, plan_wakes, to_wake
 from controller.pool.substitutes import choose_leavers, is_substitute
+from controller.replicas.notes import MAX_NOTICES
 from controller.runtime.actions import Confirm, ConfirmFree, Create, Notice, Plan, Stage, join, stage_of, waiting
 from controller.runtime.waits import Why
 from informers.meta import NO_LABELS, ObjectKey, ObjectMeta, controller_of, labels_of

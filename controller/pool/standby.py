@@ -51,7 +51,7 @@ from controller.kubevirt.vms import (
 from controller.pool.failures import start_failure_of
 from controller.pool.healing.failing import LONGEST_PAUSE, failure_of
 from controller.pool.health import is_fully_ready, problem_of
-from controller.pool.leaving.deletes import MAX_NOTICES, delete_of, held_notices, replacement_of, wait_of
+from controller.pool.leaving.deletes import delete_of, held_notices, replacement_of, wait_of
 from controller.pool.leaving.disks import is_safe_to_delete
 from controller.pool.leaving.gates import Way, stop_of
 from controller.pool.members.ledger import State, should_run, state_of
@@ -61,7 +61,7 @@ from controller.pool.rollout.successors import successor_of, template_for
 from controller.pool.spec.template import DiskChange, Template, disk_change
 from controller.pool.woken import in_service, patch_of, plan_ordinary, request, woken_now
 from controller.replicas.conditions import machines_wait
-from controller.replicas.notes import wake_at
+from controller.replicas.notes import MAX_NOTICES, wake_at
 from controller.runtime.actions import Action, Cause, Delete, Notice, Patch, Pause, Plan, join, stage_of, waiting
 from controller.runtime.waits import Why
 from informers.meta import annotations_of

@@ -1,4 +1,4 @@
-"""Substitutes: additional VMs in place of lost VMs (P28). The module `members.lost` says which VMs are lost.
+"""Substitutes: additional VMs in place of lost VMs (P28). `members.ledger` says which VMs are lost.
 
 A substitute has a free ordinal and its own disks, so it shares nothing with the lost VM. The lost VM is never deleted,
 and its node is never fenced. The number of wanted VMs grows by the substitutes, so the scale-out creates them. An
@@ -13,13 +13,12 @@ from controller.kubevirt.annotations import MAX_UNHEALTHY, SUBSTITUTE, is_marked
 from controller.kubevirt.problems import Problem, lost_node_problem
 from controller.kubevirt.resources import VMS
 from controller.pool.leaving.claims import by_name
-from controller.pool.leaving.deletes import MAX_NOTICES
 from controller.pool.members.ledger import LONG_AGO, is_known_loss, lost_at, lost_members, lost_since, outage_of
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.situation import Situation
 from controller.pool.members.unready_periods import STEADY
 from controller.replicas.conditions import machines_wait
-from controller.replicas.notes import plan_note, wake_at
+from controller.replicas.notes import MAX_NOTICES, plan_note, wake_at
 from controller.runtime.actions import Notice, Plan, join, waiting
 
 SUBSTITUTES_HELD: Final = "SubstitutesHeld"

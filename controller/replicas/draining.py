@@ -23,7 +23,7 @@ from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import template_labels_of
-from controller.replicas.notes import merge_patch, wake_at
+from controller.replicas.notes import MAX_NOTICES, merge_patch, wake_at
 from controller.runtime.actions import (
     AnyResource,
     Cause,
@@ -46,8 +46,6 @@ SCALE_IN, UPDATE, HEALING = "scale-in", "update", "healing"
 """The causes in a mark."""
 
 _MARK: Final = re.compile(r"(scale-in|update|healing) until ([0-9-]{10}T[0-9:]{8}Z) of (\S+)", re.ASCII)
-
-MAX_NOTICES: Final = 10
 
 
 class Mark(Struct, frozen=True):

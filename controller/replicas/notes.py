@@ -91,6 +91,7 @@ def plan_limit(owner: ObjectMeta, wanted: int, existing: int, most: int) -> Plan
 UNDECODABLE: Final = "UndecodableVirtualMachine"
 
 MAX_NOTICES: Final = 10
+"""The maximum number of Events of one kind, about single VMs or annotations, in one reconciliation."""
 
 
 def undecodable_notices(

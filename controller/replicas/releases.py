@@ -19,7 +19,7 @@ from controller.kubevirt.annotations import RELEASED
 from controller.kubevirt.busy import time_of
 from controller.kubevirt.standby import has_standby_mark
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.replicas.notes import plan_note, wake_at
+from controller.replicas.notes import MAX_NOTICES, plan_note, wake_at
 from controller.runtime.actions import AnyResource, Notice, Plan, join, waiting
 from controller.runtime.members.groups import Member
 from controller.runtime.waits import Why
@@ -37,8 +37,6 @@ STALLED_DELAY: Final = timedelta(minutes=10)
 
 SKEW: Final = timedelta(seconds=10)
 """The clock of the API server, which dates members, may be so much behind."""
-
-MAX_NOTICES: Final = 10
 
 
 class Releases(Struct, Generic[T], frozen=True):

@@ -19,11 +19,11 @@ from controller.kubevirt.annotations import MEMBER_MARKS, PREFIX
 from controller.kubevirt.problems import one_line
 from controller.kubevirt.vmi_types import VMITemplate
 from controller.replicas.catalogue import BY_NAME, HIGHEST, REST, Place, Value, own_annotations, rank_of_unknown
+from controller.replicas.notes import MAX_NOTICES
 from controller.runtime.actions import Notice, Plan
 from controller.runtime.members.groups import Group
 from informers.meta import ObjectMeta, annotations_of
 
-MAX_NOTICES: Final = 10
 MAX_HINTS: Final = 3
 _CLOSE: Final = 0.7
 _LONGEST: Final = 63

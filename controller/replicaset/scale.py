@@ -6,7 +6,6 @@ A VMI is spent if it has finished or if its state is unknown.
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from itertools import islice
-from typing import Final
 
 from msgspec.structs import replace
 
@@ -18,6 +17,7 @@ from controller.kubevirt.busy import lasting
 from controller.kubevirt.delicate import reason_to_spare_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_final, phase_of
+from controller.replicas.notes import MAX_NOTICES
 from controller.replicaset.back_off import Creates, annotation_of, kept_as_evidence
 from controller.replicaset.ranking import first_for_removal
 from controller.replicaset.situation import Situation
@@ -27,8 +27,6 @@ from controller.replicaset.traits import VMIs, name_of
 from controller.runtime.actions import Cause, Create, Delete, Notice, Plan, join, stage_of, waiting
 from controller.runtime.waits import Wait, Why
 from informers.meta import NO_LABELS, ObjectKey, controller_of
-
-MAX_NOTICES: Final = 10
 
 
 def plan_scale(situation: Situation) -> Plan:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Final
 
 from msgspec.structs import replace
 
@@ -13,12 +12,10 @@ from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_pool_finalizer
 from controller.replicas.conditions import machines_wait
+from controller.replicas.notes import MAX_NOTICES
 from controller.runtime.actions import Cause, Delete, Notice, Plan, waiting
 from controller.runtime.waits import Why
 from informers.meta import controller_of
-
-MAX_NOTICES: Final = 10
-"""The maximum number of Events about VMs that are not deleted, in one reconciliation."""
 
 
 def delete_of(vm: VirtualMachine, why: str, *, keep_disks: bool = False) -> Delete:

@@ -22,7 +22,7 @@ from controller.kubevirt.busy import lasting
 from controller.kubevirt.delicate import PROTECTED, needs_manual_recovery
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, RESTART, VM_REQUESTS, VMIS, VMS
 from controller.kubevirt.vms import AfterStop, after_stop, is_deleting, revision_of
-from controller.pool.leaving.deletes import MAX_NOTICES, replacement_of
+from controller.pool.leaving.deletes import replacement_of
 from controller.pool.leaving.disks import kept_label, reusable_disks, usable_disks
 from controller.pool.leaving.gates import own_disks_of
 from controller.pool.members.ledger import member_stuck_since, outage_of
@@ -40,7 +40,7 @@ from controller.pool.spec.indexing import encode_disks, encode_shape, own_disks
 from controller.pool.spec.template import Template
 from controller.replicas.conditions import machines_wait
 from controller.replicas.kstatus import is_overdue
-from controller.replicas.notes import merge_patch, wake_at, watch_progress
+from controller.replicas.notes import MAX_NOTICES, merge_patch, wake_at, watch_progress
 from controller.runtime.actions import (
     Cause,
     Delete,
