@@ -14,6 +14,7 @@ Go programs encode objects again with another spelling: they add `resources: {}`
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from ipaddress import ip_address
+from itertools import islice
 from typing import Final, TypeAlias
 
 import msgspec
@@ -27,6 +28,8 @@ Json: TypeAlias = object
 
 Fields: TypeAlias = dict[str, Json]
 Path: TypeAlias = tuple[str, ...]
+
+MOST_DIFFERENCES: Final = 3
 
 
 class GoType(Struct, frozen=True):
@@ -145,6 +148,12 @@ def differences(old: Json, new: Json, type_: GoType, path: str = "") -> Iterator
     before, after, meanings = normal_form(old, type_), normal_form(new, type_), Meanings(normal_form)
     if not meanings.is_same(before, after, UNKNOWN):
         yield from _differences(before, after, path, meanings)
+
+
+def first_differences(old: Json, new: Json, type_: GoType) -> str:
+    """Return the first paths of `differences`, for a reader, or ""."""
+    paths = list(islice(differences(old, new, type_), MOST_DIFFERENCES + 1))
+    return ", ".join(paths[:MOST_DIFFERENCES]) + (" and more" if len(paths) > MOST_DIFFERENCES else "")
 
 
 def _differences(old: Json, new: Json, path: str, meanings: Meanings) -> Iterator[str]:

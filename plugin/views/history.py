@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -12,7 +11,7 @@ from msgspec import Struct
 from controller.apimachinery.field_error import FieldError
 from controller.kinds import POOLS, REPLICA_SETS
 from controller.kubevirt.annotations import INDEX_SYSPREP, ROLLING_UPDATE, TEMPLATE_HASH, is_marked
-from controller.kubevirt.normal_form import VMI_TEMPLATE, differences
+from controller.kubevirt.normal_form import VMI_TEMPLATE, first_differences
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmis import is_active
 from controller.kubevirt.vms import revision_of
@@ -45,7 +44,6 @@ REPLACE: Final = "replace"
 UNKNOWN: Final = "<unknown>"
 """kubectl's word for a value that is not known."""
 
-MOST_CHANGES: Final = 3
 TEMPLATE_FIELDS: Final = (
     "virtualMachineTemplate",
     "nameGeneration",
@@ -199,8 +197,7 @@ def _pool_edits(revision: ControllerRevision, template: Document) -> tuple[Edit,
 def _set_changes(before: Document | None, after: Document | None) -> str:
     if before is None or after is None:
         return ""
-    paths = list(islice(differences(before, after, VMI_TEMPLATE), MOST_CHANGES + 1))
-    return ", ".join(paths[:MOST_CHANGES]) + (" and more" if len(paths) > MOST_CHANGES else "")
+    return first_differences(before, after, VMI_TEMPLATE)
 
 
 def history_lines(history: History, now: datetime, *, width: int = 0) -> list[str]:

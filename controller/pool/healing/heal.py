@@ -205,16 +205,10 @@ EARLY: Final = {"Failed": timedelta(minutes=10), "Succeeded": timedelta(minutes=
 
 
 def plan_replacements(situation: Situation) -> HealingPlan:
-    """Return the plan of healing, with the deletes of finished VMs."""
-    return _with_finished(situation, plan_healing(situation))
-
-
-def _with_finished(situation: Situation, healing: HealingPlan) -> HealingPlan:
-    """Return the plan of healing, with the deletes of finished VMs. At most `burst` of them are deleted.
-
-    A record of an early failure waits while healing writes its own records.
+    """Return the plan of healing, with the deletes of at most `burst` finished VMs. A record of an early failure waits
+    while healing writes its own records.
     """
-    snapshot, now = situation.snapshot, situation.now
+    healing, snapshot, now = plan_healing(situation), situation.snapshot, situation.now
     finished = situation.members.where(lambda each: has_finished(each.vm, each.vmi)).without(healing.uids)
     if not situation.intent.replaces_finished or not finished:
         return healing
@@ -244,7 +238,7 @@ def _with_finished(situation: Situation, healing: HealingPlan) -> HealingPlan:
                 failed[ordinal] = vm
             why, successor = f"it has finished: {_ended(machine)}", successor_of(situation, vm)
             deletes.append(replacement_of(vm, why, cause=Cause.FINISHED, successor=successor))
-    pattern = Notice(reason="HealingHeld", message="has finished, but is not replaced", once="finished held")
+    pattern = Notice(reason=HEALING_HELD, message="has finished, but is not replaced", once="finished held")
     written = [record_patch(snapshot, records, failed)] if failed else []
     stages = (*stage_of(written, essential=True), *stage_of(deletes))
     waits = f"VMs that have finished and ended early wait for their replacement: {len(times)}" if times else ""

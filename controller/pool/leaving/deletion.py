@@ -9,7 +9,6 @@ If the pool keeps disks, the controller deletes the VMs itself. It then removes 
 collector deletes disks before VMs.
 """
 
-from collections.abc import Iterable
 from typing import Final
 
 from msgspec.structs import replace
@@ -17,7 +16,6 @@ from msgspec.structs import replace
 from controller.apimachinery.finalizers import addition_patch
 from controller.kubevirt.annotations import POOL_FINALIZER, is_protected
 from controller.kubevirt.delicate import UNREADABLE, reason_to_keep
-from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
 from controller.pool.leaving.claims import (
     by_name,
@@ -78,6 +76,9 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
     held += [(vm, UNREADABLE) for vm in to_release if preserve and hides_disks(vm)]
     # The revisions contain the disk names of terminating VMs, so the revisions stay until these VMs are gone.
     keeps_revisions = preserve and any(map(is_deleting, to_release))
+    # After a deletion with `--cascade=orphan`, the cache may not show yet that the VMs have no owner. Each delete names
+    # the version in the cache, so such a VM is not deleted.
+    why = "its pool is being deleted"
     stages = (
         *remove_finalizers_of_leaving(snapshot, to_release, preserve=preserve),
         *remove_finalizers_of_strays(snapshot, preserve=preserve),
@@ -85,7 +86,7 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
             snapshot, protected if deletes_vms else (), why="it is protected, and its pool is being deleted"
         ).stages,
         *add_finalizers(vm for vm in to_delete if not is_safe_to_delete(snapshot, vm)),
-        *_deletes([vm for vm in to_delete if is_safe_to_delete(snapshot, vm)]),
+        *stage_of(delete_of(vm, why, keep_disks=True) for vm in to_delete if is_safe_to_delete(snapshot, vm)),
         *(() if keeps_revisions else delete_orphaned(snapshot, orphans=orphans)),
     )
     # Without stages, no VM has the finalizer any more, and no orphaned revision exists.
@@ -94,12 +95,3 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
         stages = (Stage((remove_finalizer(snapshot.pools, snapshot.owner.metadata, why),)),)
     pattern = Notice(reason="ScaleInHeld", message="is not deleted with its pool now", once="deletion held")
     return replace(waiting("the pool is being deleted"), stages=stages, notices=held_notices(pattern, held))
-
-
-def _deletes(vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:
-    """Return a stage that deletes these VMs.
-
-    After a deletion with `--cascade=orphan`, the garbage collector removes the owner references, and the cache may not
-    show the removal yet. Each delete names the version in the cache, so such a VM is not deleted.
-    """
-    return stage_of(delete_of(vm, "its pool is being deleted", keep_disks=True) for vm in vms)

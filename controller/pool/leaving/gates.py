@@ -34,6 +34,7 @@ class Way(Enum):
 
     - SURPLUS: it is deleted, and nothing takes its place.
     - FINISHED: it has finished, and is deleted and created again.
+    - NEW_DISKS: it is a standby, and is deleted with its disks and created again.
     - HEALING: it fails, and is deleted and created again.
     - RECREATION: the update deletes it with its disks and creates it again.
     - RESTART: the update restarts its VMI.

@@ -14,7 +14,7 @@ from msgspec.structs import force_setattr
 
 from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.names import LABEL_LENGTH, cut
-from controller.kubevirt.annotations import INDEX_SYSPREP, POOL_UID, REVISION_NAME, is_marked
+from controller.kubevirt.annotations import INDEX_SYSPREP, POOL_UID, is_marked
 from controller.kubevirt.pool_types import PoolSpec
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vms import revision_of
@@ -30,7 +30,7 @@ from controller.replicas.revisions import (
     unused_revisions,
 )
 from controller.runtime.actions import Plan, Stage
-from informers.meta import NO_LABELS, labels_of
+from informers.meta import NO_LABELS
 
 _decode_spec = msgspec.json.Decoder(PoolSpec).decode
 
@@ -158,7 +158,7 @@ def oldest_in_use(snapshot: Snapshot, revisions: Revisions) -> str:
 def _revisions_in_use(snapshot: Snapshot) -> set[str]:
     shared = snapshot.members.traits()
     of_vms = {revision_of(each.vm) for each in shared}
-    return of_vms | {labels_of(each.vmi.metadata).get(REVISION_NAME, "") for each in shared if each.vmi is not None}
+    return of_vms | {vmi_revision_of(each.vmi) for each in shared if each.vmi is not None}
 
 
 def template_of(revision: ControllerRevision) -> Template | None:

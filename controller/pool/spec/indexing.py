@@ -30,17 +30,11 @@ from informers.meta import NO_LABELS, ObjectMeta
 Change: TypeAlias = Callable[[bytes], bytes]
 
 
-def shape_of(template: Template, ordinal: int, revision: str) -> Mapping[str, object]:
+def encode_shape(template: Template, ordinal: int, revision: str) -> bytes:
     """Return the labels, the annotations and the spec that the template defines for the VM of this ordinal."""
     labels = {**template.labels, REVISION_NAME: revision}
-    return {
-        "metadata": {"labels": labels, "annotations": template.annotations},
-        "spec": Raw(_indexed_spec(template, ordinal, revision)),
-    }
-
-
-def encode_shape(template: Template, ordinal: int, revision: str) -> bytes:
-    return msgspec.json.encode(shape_of(template, ordinal, revision))
+    metadata = {"labels": labels, "annotations": template.annotations}
+    return msgspec.json.encode({"metadata": metadata, "spec": Raw(_indexed_spec(template, ordinal, revision))})
 
 
 def encode_disks(template: Template, ordinal: int) -> bytes:

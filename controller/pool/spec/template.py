@@ -11,7 +11,6 @@ from enum import Enum, auto
 from fractions import Fraction
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import islice
 from typing import Final
 
 import msgspec
@@ -29,8 +28,8 @@ from controller.kubevirt.normal_form import (
     VMI_TEMPLATE,
     Fields,
     Json,
-    differences,
     encoded,
+    first_differences,
     normal_form,
     value_at,
     without,
@@ -160,12 +159,8 @@ def _parse(wire: VMITemplate, config_maps: bool, secrets: bool, index_sysprep: b
 _remembered: Final = Memo(_parse)
 
 
-def describe_difference(old: Template, new: Template, *, most: int = 3) -> str:
-    """Compare two templates. Return the paths of the fields that differ in meaning. The argument `most` is the maximum
-    number of paths.
-
-    The result is "" if all fields have the same meaning.
-    """
+def describe_difference(old: Template, new: Template) -> str:
+    """Return the first paths of the fields that differ in meaning, or ""."""
     before, after = (
         {
             "metadata": {"labels": dict(each.labels), "annotations": dict(each.annotations)},
@@ -174,8 +169,7 @@ def describe_difference(old: Template, new: Template, *, most: int = 3) -> str:
         }
         for each in (old, new)
     )
-    paths = list(islice(differences(before, after, UNKNOWN), most + 1))
-    return ", ".join(paths[:most]) + (" and more" if len(paths) > most else "")
+    return first_differences(before, after, UNKNOWN)
 
 
 def _disks_of(vm_spec: Fields) -> tuple[Mapping[str, str], Mapping[str, str]]:
