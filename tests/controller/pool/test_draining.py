@@ -91,6 +91,9 @@ def test_p26_growing_again_takes_the_mark_back():
     todo = planned(owner, vm("web-0", owner=owner), vm("web-1", owner=owner, **marked("web-1")))
     assert patches(todo)["web-1"]["metadata"]["annotations"] == {names.DRAINING: None, names.DRAINED: None}
     assert (deleted(todo), reasons(todo)) == ([], ["DrainCancelled"])
+    of_an_earlier_vmi = vm("web-1", owner=owner, **marked("another"))
+    todo = planned(owner, vm("web-0", owner=owner), of_an_earlier_vmi)
+    assert (list(patches(todo)), reasons(todo)) == (["web-1"], [])
 
 
 @pytest.mark.parametrize(
