@@ -23,17 +23,6 @@ def storage(cluster: Cluster) -> dict[str, object]:
     return found
 
 
-def test_without_a_terminal_an_undo_that_deletes_disks_needs_yes(cluster: Cluster, shell: Shell):
-    pool_with_other_disks_before(cluster, storage_class="slow")
-    before = storage(cluster)
-    line = "rollout undo vmpool/web"
-    assert shell.error(line) == f"error: {LOST}; --yes allows this"
-    assert storage(cluster) == before
-    code, out, err = shell(f"{line} --yes")
-    assert (code, out, err) == (0, f"{WEB} rolled back\n", f"Warning: {LOST}\n")
-    assert storage(cluster) != before
-
-
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 1), ("\n", 1)])
 def test_on_a_terminal_an_undo_that_deletes_disks_asks(
     cluster: Cluster, shell: Shell, monkeypatch: pytest.MonkeyPatch, answer: str, code: int

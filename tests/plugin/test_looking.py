@@ -61,11 +61,6 @@ def test_why_has_a_command_for_members_whose_labels_are_changed_again_and_again(
     assert "try      kubectl label --overwrite vm web-1 app=web\n" in answer
 
 
-def test_a_plan_leaves_out_the_events_that_were_sent(cluster: Cluster, shell: Shell):
-    states.POOLS["keeps-disks"](cluster)
-    assert "event UpdateHeld" not in shell.output("plan vmpool/web")
-
-
 BUDGET_CASES = {
     "none": (False, "", "next     create poddisruptionbudgets default/virtualmachinepool-web"),
     "foreign": (True, "", "PodDisruptionBudget other covers the same Pods"),
@@ -145,15 +140,6 @@ def test_without_a_controller_each_view_warns_since_when_the_status_is_old(clust
     assert re.fullmatch(told, shell(line)[2].splitlines()[0])
     cluster.install_kubevirt()
     assert "no controller" not in shell(line)[2]
-
-
-def test_without_a_controller_why_says_so_first_and_foretells_nothing(cluster: Cluster, shell: Shell):
-    states.pool_rollout(cluster)
-    assert "is replaced in 4m" in shell.output("why")
-    states.lease(cluster, renewed_s=600)
-    answer = shell.output("why")
-    assert answer.startswith("leader: no controller renews the lease: the last one was vmherd-7c9f ")
-    assert "  next " not in answer
 
 
 def test_without_the_right_to_read_leases_no_mode_is_guessed(cluster: Cluster, shell: Shell):

@@ -133,7 +133,9 @@ def test_p30_a_path_of_a_user_is_cut_in_the_message() -> None:
     assert len(message) < 300
 
 
-def test_p30_sets_have_the_same_limits() -> None:
+def test_p30_sets_have_the_same_limits_and_a_template_that_is_too_large_is_not_read() -> None:
+    no_json = builders.replicaset(spec=b"{" + b" " * TEMPLATE_LIMIT)
+    assert f"has 131073 bytes: at most {TEMPLATE_LIMIT} are allowed" in message_of(sets.parse_intent(no_json))
     for spec, message in (
         ({"domain": {"devices": {"gpus": [{"name": f"g{n}"} for n in range(257)]}}}, "devices.gpus has 257 elements"),
         ({"domain": {"resources": {"requests": {"memory": "2 gb"}}}}, 'requests.memory is "2 gb"'),

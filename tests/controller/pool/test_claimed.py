@@ -1,12 +1,9 @@
 """P33: claimed VMs stay members, no rule touches them, and others take their place until a claim ends."""
 
 import json
-from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from controller.kubevirt import annotations as names
@@ -150,31 +147,6 @@ def test_p33_a_claimed_vm_is_not_healed_updated_or_told_as_a_problem():
     status = next_status(scene(pool(replicas=1), 1, 1, **BROKEN), ())
     assert (status.replicas, status.ready_replicas) == (1, 1)
     assert [each.reason for each in status.conditions or () if each.type == "Stalled"] == []
-
-
-@given(
-    replicas=st.integers(0, 4),
-    most=st.none() | st.integers(0, 3),
-    ends=st.lists(st.sampled_from([None, PAST, SOON]), max_size=5),
-    free=st.integers(0, 5),
-    limit=st.sampled_from([0, 4, 20]),
-)
-def test_p33_no_vm_is_deleted_while_it_is_claimed(replicas: int, most: Any, ends: Any, free: int, limit: int):
-    owner = pool(replicas=replicas, annotations={names.MAX_CLAIMED: str(most)} if most is not None else {})
-    marks = [{**CLAIM, **({names.CLAIMED_UNTIL: end} if end else {})} for end in ends]
-    machines = [each for ordinal, mark in enumerate(marks) for each in vms(owner, ordinal, annotations=mark)]
-    seen = snapshot(owner, (*machines, *vms(owner, *range(len(ends), len(ends) + free))))
-    todo = plan(replace(seen, limits=replace(seen.limits, max_replicas=limit)))
-    deletes = {each.key.name for each in todo.actions if isinstance(each, Delete)}
-    creates = [each for each in todo.actions if isinstance(each, Create) and each.key.name.startswith("web-")]
-    claimed = {f"web-{ordinal}" for ordinal, end in enumerate(ends)}
-    assert deletes & claimed == {f"web-{ordinal}" for ordinal, end in enumerate(ends) if end == PAST}
-    assert len(deletes - claimed) == max(free - replicas, 0)
-    assert len(machines) + free + len(creates) <= max(limit, len(machines) + free) or not limit
-    later = plan(replace(seen, now=NOW + timedelta(minutes=1)))
-    assert {each.key.name for each in later.actions if isinstance(each, Delete)} >= {
-        f"web-{ordinal}" for ordinal, end in enumerate(ends) if end is not None
-    }
 
 
 def test_p33_a_time_without_a_claim_is_told_as_wrong():

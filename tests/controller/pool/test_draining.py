@@ -5,20 +5,17 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from controller.kubevirt import annotations as names
 from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.leaving.claims import plan_strays
 from controller.pool.plan import plan
-from controller.replicas.draining import HEALING, SCALE_IN, UPDATE, Mark, guest_of_vm, mark_of, must_drain
-from controller.runtime.actions import Action, Delete, Patch, Restart
+from controller.replicas.draining import HEALING, SCALE_IN, UPDATE, Mark, guest_of_vm, must_drain
+from controller.runtime.actions import Action, Delete, Patch
 from tests.builders import NOW, seconds_ago
 from tests.plans import reasons
 from tests.pool_builders import LABELS, pool, snapshot, vm, vm_spec, vmi, vms
-from tests.pool_scenes import deleted
-from tests.pool_simulation import PoolSimulation
+from tests.pool_scenes import deleted, during_update, limited_pool, new_vms, old_vmis, restarted
 
 DRAIN = {names.DRAIN_SECONDS: "900"}
 DRAIN_TIME = timedelta(seconds=900)
@@ -76,11 +73,27 @@ def test_p26_healing_drains_before_it_announces_the_deletion():
     assert reasons(todo) == ["Draining"]
 
 
+@pytest.mark.parametrize("strategy", ["Always", "Manual"])
+def test_p26_a_vm_drains_before_an_update_restarts_it(strategy: str):
+    owner = limited_pool(replicas=1, spec=vm_spec(image="v2", run_strategy=strategy), annotations=DRAIN)
+    [plain] = new_vms(owner, 0, strategy=strategy)
+    todo = plan(during_update(owner, [plain], vmis=old_vmis([plain])))
+    assert (restarted(todo), reasons(todo)) == ([], ["Draining"])
+    mark = patches(todo)["web-0"]["metadata"]["annotations"][names.DRAINING]
+    assert mark == str(Mark(UPDATE, END, "uid-web-0"))
+    [drains] = new_vms(owner, 0, strategy=strategy, annotations={names.DRAINING: mark})
+    assert plan(during_update(owner, [drains], vmis=old_vmis([drains]))).actions == ()
+    assert restarted(plan(during_update(owner, [drains], vmis=old_vmis([drains]), now=END))) == ["web-0"]
+
+
 def test_p26_growing_again_takes_the_mark_back():
     owner = pool(replicas=2, annotations=DRAIN)
     todo = planned(owner, vm("web-0", owner=owner), vm("web-1", owner=owner, **marked("web-1")))
     assert patches(todo)["web-1"]["metadata"]["annotations"] == {names.DRAINING: None, names.DRAINED: None}
     assert (deleted(todo), reasons(todo)) == ([], ["DrainCancelled"])
+    of_an_earlier_vmi = vm("web-1", owner=owner, **marked("another"))
+    todo = planned(owner, vm("web-0", owner=owner), of_an_earlier_vmi)
+    assert (list(patches(todo)), reasons(todo)) == (["web-1"], [])
 
 
 @pytest.mark.parametrize(
@@ -184,62 +197,6 @@ def test_p26_a_vm_that_does_not_run_leaves_at_once_unless_it_has_changed():
     [delete] = plan(snapshot(owner, vms(owner, 0), vmis=[])).actions
     assert isinstance(delete, Delete)
     assert (delete.owner_uid, delete.version) == ("", "1")
-
-
-def draining(simulation: PoolSimulation) -> set[str]:
-    return {name for name, each in simulation.vms.items() if names.DRAINING in each["metadata"].get("annotations", {})}
-
-
-CHANGES = ("scale", "template", "drained", "remove", "delete", "wait", "crash")
-
-
-@settings(max_examples=25)
-@given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from(CHANGES)), max_size=8))
-def test_p26_no_vm_that_runs_is_deleted_or_restarted_before_its_mark_and_its_answer_or_deadline(
-    changes: list[tuple[int, str]],
-):
-    simulation = PoolSimulation(pool(replicas=4, maxUnavailable=2, annotations=DRAIN))
-    simulation.come_to_rest()
-    for number, change in changes:
-        name = f"web-{number}"
-        if change == "scale":
-            simulation.change(replicas=number)
-        elif change == "template":
-            simulation.change_template(vm_spec(image=f"v{number}"))
-        elif change == "wait":
-            simulation.live_on(number * 250)
-        elif change == "crash":
-            simulation.crash_in_a_pass(writes=number)
-        elif change == "delete":
-            simulation.delete_by_user(name) if name in simulation.vms else None
-        elif name in simulation.vms:
-            simulation.edit_vm(
-                name, metadata={"annotations": {names.DRAINED if change == "drained" else names.REMOVE: "true"}}
-            )
-        for _ in range(3):
-            _pass_that_keeps_the_promise(simulation)
-    simulation.live_on(1000)
-    simulation.run_passes(60, seconds=100)
-    assert len(simulation.running()) == simulation.pool["spec"]["replicas"], "no VM waits for ever"
-    assert draining(simulation) == set()
-
-
-def _pass_that_keeps_the_promise(simulation: PoolSimulation) -> None:
-    before, running = simulation.vms, simulation.vmis
-    for action in simulation.run_pass():
-        name = action.key.name
-        vmi_before = running.get(name, {"status": {}})
-        if not isinstance(action, Delete | Restart) or action.resource not in (VMS, VMIS) or name not in before:
-            continue
-        if vmi_before["status"].get("phase") != "Running" or "deletionTimestamp" in vmi_before["metadata"]:
-            continue
-        machine = VMS.decode(json.dumps(before[name]).encode())
-        mark = mark_of(machine.metadata)
-        assert mark is not None, f"{name} has no mark"
-        assert mark.instance == vmi_before["metadata"]["uid"]
-        answered = (machine.metadata.annotations or {}).get(names.DRAINED) == "true"
-        assert answered or mark.until <= simulation.now
-    simulation.live_on()
 
 
 @pytest.mark.parametrize("left", ["released", "detached", "without its pool"])
