@@ -215,11 +215,6 @@ def _new_volume(claim: SimulatedClaim) -> Create:
     )
 
 
-def is_growing(claim: SimulatedClaim) -> bool:
-    wanted, present = _parsed(claim.wanted.size), _size(claim.told.capacity)
-    return claim.is_bound and wanted is not None and present is not None and wanted > present
-
-
 def _growth(
     claim: SimulatedClaim,
     volume: PersistentVolume | None,
@@ -228,11 +223,12 @@ def _growth(
     now: datetime,
 ) -> Step:
     size = claim.wanted.size
-    if size is None or not is_growing(claim):
+    wanted, present = _parsed(size), _size(claim.told.capacity)
+    if wanted is None or present is None or wanted <= present:
         return Step()
     conditions = claim.told.conditions or ()
     began = find_condition(conditions, RESIZING)
-    if began is None or _size(claim.told.allocated_resources) != _parsed(size):
+    if began is None or _size(claim.told.allocated_resources) != wanted:
         status = _status((*without(conditions, *_CONDITIONS), _condition(RESIZING, now)), "ControllerResizeInProgress")
         return Step(write=_status_patch(claim, status | {"allocatedResources": {"storage": size}}))
     if settings.resize == "hang":
@@ -243,7 +239,7 @@ def _growth(
     if settings.resize == "fail":
         return Step(write=_refusal(claim, conditions, now))
     grown: tuple[Change, ...] = ()
-    if volume is not None and _size(volume.spec.capacity) != _parsed(size):
+    if volume is not None and _size(volume.spec.capacity) != wanted:
         patch = patch_of(volume.metadata, spec={"capacity": {"storage": size}})
         grown = (Change(PERSISTENT_VOLUMES, volume.metadata.name, patch),)
     if claim.wanted.volume_mode != BLOCK and not any(vmi.phase == "Running" for vmi in users):

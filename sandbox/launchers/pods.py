@@ -10,7 +10,7 @@ from controller.apimachinery.conditions import Condition, find_condition
 from controller.apimachinery.owner_references import controller_reference
 from informers.meta import ObjectMeta, annotations_of, controller_of, labels_of
 from informers.resource import Resource
-from sandbox.step import Change, Create, Delete, Effect, Patch, Step, creation, patch_of
+from sandbox.step import Change, Create, Delete, Effect, Step, creation, patch_of
 from sandbox.vmi_status import state_patch
 from sandbox.vmis import (
     FINAL_PHASES,
@@ -133,17 +133,14 @@ def pod_step(pod: Pod, vmi: SimulatedVMI | None, now: datetime) -> Step:
     if vmi is None or meta.deletion_timestamp is not None:
         ended: tuple[Effect, ...] = ()
         if vmi is not None and vmi.is_active and not _is_target(pod, vmi) and not _is_source_of_past(pod, vmi):
-            ended = (Change(VMIS, vmi.metadata.name, end_of(vmi, final_phase(vmi.phase), now)),)
+            state = VMIState(final_phase(vmi.phase), Reason.POD_TERMINATING, vmi.problem)
+            ended = (Change(VMIS, vmi.metadata.name, state_patch(state, vmi, now=now)),)
         # The Pod is deleted without a grace period, because no kubelet reports the end of the containers.
         return Step(effects=(*ended, Delete(PODS, meta.name, meta.uid, grace_s=0)))
     if vmi.node and not pod.spec.node_name and not _is_target(pod, vmi):
         return Step(effects=(_binding(pod, vmi.node),))
     wanted = _status(pod, vmi, now)
     return Step(write=patch_of(meta, "status", status=wanted)) if wanted is not None else Step()
-
-
-def end_of(vmi: SimulatedVMI, phase: str, now: datetime) -> Patch:
-    return state_patch(VMIState(phase, Reason.POD_TERMINATING, vmi.problem), vmi, now=now)
 
 
 def new_pod(vmi: SimulatedVMI, *, node: str, migration_uid: str = "") -> Create:
