@@ -56,7 +56,7 @@ def next_step(
 
     `obstacle` is None, or the reason why the VMI waits for a node: "" if all PVCs exist and one of them is not bound.
     """
-    grace_s = vmi.wanted.termination_grace_period_seconds or 0
+    grace_s = vmi.spec.termination_grace_period_seconds or 0
     settings = read_settings(annotations_of(vmi.metadata), grace_s=grace_s, defaults=defaults)
     if vmi.metadata.deletion_timestamp is not None:
         return _terminate(vmi, settings, now, vmi.metadata.deletion_timestamp, vm_exists=vm_exists)

@@ -189,7 +189,7 @@ class _Cluster:
 
     def _claim_step(self, claim: SimulatedClaim, now: datetime, _: datetime) -> Step:
         users = self._vmis.store.by_index(_STORAGE, str(claim.metadata.key))
-        has_class = self._classes.store.get(ObjectKey("", claim.wanted.storage_class_name or "")) is not None
+        has_class = self._classes.store.get(ObjectKey("", claim.spec.storage_class_name or "")) is not None
         return claim_step(claim, self._disks.store.get(claim.volume_key), users, now, has_class=has_class)
 
     def _disk_step(self, disk: PersistentVolume, _now: datetime, _first_seen: datetime) -> Step:
