@@ -132,7 +132,6 @@ class VMISpec(Struct, frozen=True, rename="camel"):
     termination_grace_period_seconds: int | None = None
     volumes: tuple[Volume, ...] | None = None
     domain: Raw = Raw(b"{}")
-    networks: Any = None
     node_selector: Any = None
     affinity: Any = None
     tolerations: Any = None
