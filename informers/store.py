@@ -246,17 +246,19 @@ class Store(Generic[T]):
         self.advance(obj.metadata.resource_version, scope=scope)
         return difference
 
-    def remove(self, obj: T, *, scope: str = ALL_NAMESPACES) -> tuple[Change[T], ...]:
-        """Remove a deleted object. `obj` is the object of the DELETED event. Return the changes."""
-        removed = self._drop(obj.metadata, scope)
-        if removed is None:
-            return ()
-        return (Removed(obj if obj.metadata.uid == removed.metadata.uid else removed),)
+    def remove(self, meta: ObjectMeta, last: T | None = None, *, scope: str = ALL_NAMESPACES) -> tuple[Change[T], ...]:
+        """Remove a deleted object, unless the cache has a newer version. Return the changes.
 
-    def drop(self, meta: ObjectMeta, *, scope: str = ALL_NAMESPACES) -> tuple[Change[T], ...]:
-        """Remove a deleted object whose last state cannot be decoded. Return the changes."""
-        removed = self._drop(meta, scope)
-        return () if removed is None else (Removed(removed),)
+        `last` is the object of the DELETED event, or None if it cannot be decoded: then the cached state is reported.
+        """
+        shard = self._shards[scope]
+        cached = shard.objects.get(meta.key)
+        self.advance(meta.resource_version, scope=scope)
+        if cached is None or _is_newer(cached.metadata, meta):
+            return ()
+        shard.drop(meta.key)
+        self._tell(cached, None)
+        return (Removed(cached if last is None or last.metadata.uid != cached.metadata.uid else last),)
 
     def begin_replace(self, *, scope: str = ALL_NAMESPACES) -> Replacement[T]:
         return Replacement(self._shards[scope], Shard(self._indexes))
@@ -276,17 +278,6 @@ class Store(Generic[T]):
         new, last = version_number(version), version_number(self._versions[scope])
         if new is None or last is None or new > last:
             self._versions[scope] = version
-
-    def _drop(self, meta: ObjectMeta, scope: str) -> T | None:
-        """Remove an object and return its cached state, or None if the cache has none, or a newer version."""
-        shard = self._shards[scope]
-        cached = shard.objects.get(meta.key)
-        self.advance(meta.resource_version, scope=scope)
-        if cached is None or _is_newer(cached.metadata, meta):
-            return None
-        shard.drop(meta.key)
-        self._tell(cached, None)
-        return cached
 
     def _tell(self, old: T | None, new: T | None) -> None:
         for follower in self._followers:

@@ -48,7 +48,6 @@ class AuditRecord(Struct, frozen=True, kw_only=True, rename="camel"):
 
     verb: str
     request_uri: str = field(name="requestURI")
-    stage: str = ""
     user: _User = _User()
     user_agent: str = ""
     object_ref: _ObjectRef = _ObjectRef()

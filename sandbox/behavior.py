@@ -15,7 +15,7 @@ from msgspec import Struct
 from controller.kubevirt.vmi_types import PhaseTransition
 from informers.meta import ObjectMeta, annotations_of
 from sandbox.settings import DEFAULT, SimulationSettings, read_settings
-from sandbox.step import Patch, Step
+from sandbox.step import Step
 from sandbox.vmi_status import detail_patch, hotplug_patch, state_patch, vmi_patch
 from sandbox.vmis import (
     CONTROLLER_FINALIZER,
@@ -56,11 +56,12 @@ def next_step(
 
     `obstacle` is None, or the reason why the VMI waits for a node: "" if all PVCs exist and one of them is not bound.
     """
-    grace_s = vmi.wanted.termination_grace_period_seconds or 0
+    grace_s = vmi.spec.termination_grace_period_seconds or 0
     settings = read_settings(annotations_of(vmi.metadata), grace_s=grace_s, defaults=defaults)
+    is_full = settings.detail == "full"
     if vmi.metadata.deletion_timestamp is not None:
         return _terminate(vmi, settings, now, vmi.metadata.deletion_timestamp, vm_exists=vm_exists)
-    if settings.detail == "full" and not is_observed(vmi.metadata):
+    if is_full and not is_observed(vmi.metadata):
         return Step(write=vmi_patch(vmi, annotations=OBSERVED_VERSIONS, finalizers=_with_finalizer(vmi)))
     if vmi.is_final:
         # virt-handler wrote the final phase. Then virt-controller changes the condition Ready.
@@ -69,7 +70,8 @@ def next_step(
         return Step(write=state_patch(ended, vmi, now=now) if is_still_ready else None)
     if obstacle is not None and vmi.phase in ("", "Pending"):
         waiting = VMIState("Pending", Reason.POD_NOT_EXISTS, obstacle)
-        return Step(write=None if vmi.state == waiting else _written(waiting, vmi, settings, now))
+        patch = state_patch(waiting, vmi, now=now, finalizers=_with_finalizer(vmi), detailed=is_full)
+        return Step(write=patch if vmi.state != waiting else None)
     return _follow_timeline(vmi, settings, now, _timeline_start(vmi, first_seen))
 
 
@@ -85,8 +87,9 @@ def _follow_timeline(vmi: SimulatedVMI, settings: SimulationSettings, now: datet
     next_s = states[len(due)].at_s - elapsed_s if len(due) < len(states) else None
     goes_back = bool(due) and _boot_position(due[-1].state.phase) < _boot_position(vmi.phase)
     if due and not _is_reached(vmi, due[-1].state) and not goes_back:
-        unseen = tuple(_unseen_transitions(vmi, every, due[-1], began))
-        return Step(write=_written(due[-1].state, vmi, settings, now, unseen))
+        unseen, finalizers = _unseen_transitions(vmi, every, due[-1], began), _with_finalizer(vmi)
+        state = due[-1].state
+        return Step(write=state_patch(state, vmi, now=now, unseen=unseen, finalizers=finalizers, detailed=is_full))
     if vmi.phase == "Running" and (patch := hotplug_patch(vmi)) is not None:
         return Step(write=patch)
     return Step(after_s=next_s)
@@ -107,23 +110,6 @@ def _position(states: tuple[TimedState, ...], current: VMIState | None) -> int:
     exact = (number for number, timed in enumerate(states) if timed.state == current)
     similar = (number for number, timed in enumerate(states) if timed.state.phase == current.phase)
     return next(exact, next(similar, len(states) - 1))
-
-
-def _written(
-    state: VMIState,
-    vmi: SimulatedVMI,
-    settings: SimulationSettings,
-    now: datetime,
-    unseen: tuple[PhaseTransition, ...] = (),
-) -> Patch:
-    return state_patch(
-        state,
-        vmi,
-        now=now,
-        unseen=unseen,
-        finalizers=_with_finalizer(vmi),
-        detailed=settings.detail == "full",
-    )
 
 
 def _with_finalizer(vmi: SimulatedVMI) -> tuple[str, ...]:

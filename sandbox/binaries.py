@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from msgspec import Struct
-
 from sandbox import gobuild
 from sandbox.gobuild import BuildError
 from sandbox.provide import is_program, print_line, provide
@@ -39,30 +37,22 @@ def find_binaries(*, releases: Releases = OFFICIAL) -> Binaries:
     """Find each program, and print the source of each program. Raises BinariesUnavailable."""
     assets = os.environ.get(ASSETS)
     store = cache_directory() / "control-plane" / f"v{KUBERNETES}"
-    found = _found_in(Path(assets), f"{ASSETS} ({assets})", PROGRAMS) if assets else {}
-    note = f"; {ASSETS} ({assets}) has none of these programs" if assets and not found else ""
-    found |= _found_in(store, f"the cache ({store})", _missing(found))
-    if missing := _missing(found):
-        found |= _fetch_or_build(store, missing, releases)
-    print_line(f"control plane: {_sources(found)}{note}")
-    return {name: found[name].path for name in PROGRAMS}
+    of_user, cached = f"{ASSETS} ({assets})", f"the cache ({store})"
+    sources = {name: cached for name in PROGRAMS if is_program(store / name)}
+    if assets:
+        sources |= {name: of_user for name in PROGRAMS if is_program(Path(assets) / name)}
+    note = f"; {of_user} has none of these programs" if assets and of_user not in sources.values() else ""
+    if missing := tuple(name for name in PROGRAMS if name not in sources):
+        sources |= _fetch_or_build(store, missing, cached, releases)
+    order = dict.fromkeys(sources[name] for name in PROGRAMS)
+    told = (f"{', '.join(name for name in PROGRAMS if sources[name] == each)} from {each}" for each in order)
+    print_line(f"control plane: {'; '.join(told)}{note}")
+    return {name: (Path(assets) if assets and sources[name] == of_user else store) / name for name in PROGRAMS}
 
 
-class _Found(Struct, frozen=True):
-    path: Path
-    source: str
-
-
-def _found_in(directory: Path, source: str, names: tuple[str, ...]) -> dict[str, _Found]:
-    return {name: _Found(directory / name, source) for name in names if is_program(directory / name)}
-
-
-def _missing(found: Mapping[str, _Found]) -> tuple[str, ...]:
-    return tuple(name for name in PROGRAMS if name not in found)
-
-
-def _fetch_or_build(store: Path, missing: tuple[str, ...], releases: Releases) -> dict[str, _Found]:
-    sources = dict.fromkeys(missing, f"the cache ({store})")  # another process may add a program in the meantime
+def _fetch_or_build(store: Path, missing: tuple[str, ...], cached: str, releases: Releases) -> dict[str, str]:
+    """Write the missing programs to the store, and return the source of each program."""
+    sources = dict.fromkeys(missing, cached)  # another process may add a program in the meantime
 
     def make(name: str, target: Path) -> None:
         try:
@@ -78,20 +68,15 @@ def _fetch_or_build(store: Path, missing: tuple[str, ...], releases: Releases) -
             sources[name] = "a build"
 
     try:
-        return {name: _Found(provide(store / name, partial(make, name)), sources[name]) for name in missing}
+        for name in missing:
+            provide(store / name, partial(make, name))
     except BuildError as error:
         raise BinariesUnavailable(_unavailable_message(missing, str(error))) from error
     except OSError as error:
         raise BinariesUnavailable(
             _unavailable_message(missing, f"the cache {store} cannot be used: {error}")
         ) from error
-
-
-def _sources(found: Mapping[str, _Found]) -> str:
-    names_by_source: dict[str, list[str]] = {}
-    for name in PROGRAMS:
-        names_by_source.setdefault(found[name].source, []).append(name)
-    return "; ".join(f"{', '.join(names)} from {source}" for source, names in names_by_source.items())
+    return sources
 
 
 def _unavailable_message(missing: tuple[str, ...], why: str) -> str:

@@ -64,24 +64,16 @@ class ClaimStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
 
 class SimulatedClaim(Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
-    spec: ClaimSpec | None = None
-    status: ClaimStatus | None = None
-
-    @property
-    def wanted(self) -> ClaimSpec:
-        return self.spec or ClaimSpec()
-
-    @property
-    def told(self) -> ClaimStatus:
-        return self.status or ClaimStatus()
+    spec: ClaimSpec = ClaimSpec()
+    status: ClaimStatus = ClaimStatus()
 
     @property
     def is_bound(self) -> bool:
-        return self.told.phase == "Bound"
+        return self.status.phase == "Bound"
 
     @property
     def volume_key(self) -> ObjectKey:
-        return ObjectKey("", self.wanted.volume_name or "")
+        return ObjectKey("", self.spec.volume_name or "")
 
 
 class _Driver(Struct, frozen=True):
@@ -107,7 +99,7 @@ class _VolumeStatus(Struct, frozen=True):
 class PersistentVolume(Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: _VolumeSpec = _VolumeSpec()
-    status: _VolumeStatus | None = None
+    status: _VolumeStatus = _VolumeStatus()
 
     @property
     def claim(self) -> ClaimRef:
@@ -161,7 +153,7 @@ def claim_step(
 
     `has_class` is true if the StorageClass of the PVC exists. Otherwise nothing makes a volume for it.
     """
-    meta, spec = claim.metadata, claim.wanted
+    meta, spec = claim.metadata, claim.spec
     if meta.deletion_timestamp is not None:
         finalizers = meta.finalizers or ()
         if PROTECTION not in finalizers or is_used(users):
@@ -192,13 +184,13 @@ def persistent_volume_step(volume: PersistentVolume, claim: SimulatedClaim | Non
         return Step(write=patch_of(meta, metadata={"finalizers": []}) if meta.finalizers else None)
     if claim is None or claim.metadata.uid != volume.claim.uid:
         return Step(effects=(Delete(PERSISTENT_VOLUMES, meta.name, meta.uid),))
-    if claim.is_bound and (volume.status is None or volume.status.phase != "Bound"):
+    if claim.is_bound and volume.status.phase != "Bound":
         return Step(write=patch_of(meta, "status", status={"phase": "Bound"}))
     return Step()
 
 
 def _new_volume(claim: SimulatedClaim) -> Create:
-    spec, meta = claim.wanted, claim.metadata
+    spec, meta = claim.spec, claim.metadata
     claim_of_volume = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": meta.namespace}
     return creation(
         PERSISTENT_VOLUMES,
@@ -215,11 +207,6 @@ def _new_volume(claim: SimulatedClaim) -> Create:
     )
 
 
-def is_growing(claim: SimulatedClaim) -> bool:
-    wanted, present = _parsed(claim.wanted.size), _size(claim.told.capacity)
-    return claim.is_bound and wanted is not None and present is not None and wanted > present
-
-
 def _growth(
     claim: SimulatedClaim,
     volume: PersistentVolume | None,
@@ -227,12 +214,13 @@ def _growth(
     settings: SimulationSettings,
     now: datetime,
 ) -> Step:
-    size = claim.wanted.size
-    if size is None or not is_growing(claim):
+    size = claim.spec.size
+    wanted, present = _parsed(size), _size(claim.status.capacity)
+    if wanted is None or present is None or wanted <= present:
         return Step()
-    conditions = claim.told.conditions or ()
+    conditions = claim.status.conditions or ()
     began = find_condition(conditions, RESIZING)
-    if began is None or _size(claim.told.allocated_resources) != _parsed(size):
+    if began is None or _size(claim.status.allocated_resources) != wanted:
         status = _status((*without(conditions, *_CONDITIONS), _condition(RESIZING, now)), "ControllerResizeInProgress")
         return Step(write=_status_patch(claim, status | {"allocatedResources": {"storage": size}}))
     if settings.resize == "hang":
@@ -243,10 +231,10 @@ def _growth(
     if settings.resize == "fail":
         return Step(write=_refusal(claim, conditions, now))
     grown: tuple[Change, ...] = ()
-    if volume is not None and _size(volume.spec.capacity) != _parsed(size):
+    if volume is not None and _size(volume.spec.capacity) != wanted:
         patch = patch_of(volume.metadata, spec={"capacity": {"storage": size}})
         grown = (Change(PERSISTENT_VOLUMES, volume.metadata.name, patch),)
-    if claim.wanted.volume_mode != BLOCK and not any(vmi.phase == "Running" for vmi in users):
+    if claim.spec.volume_mode != BLOCK and not any(vmi.phase == "Running" for vmi in users):
         pending = updated(without(conditions, FAILED), _condition(FILE_SYSTEM_PENDING, now, _PENDING_MESSAGE))
         write = _status_patch(claim, _status(pending, "NodeResizePending")) if pending != conditions else None
         return Step(effects=grown, write=write)

@@ -60,8 +60,8 @@ class DataVolumeStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
 class SimulatedDataVolume(Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
-    spec: DataVolumeSpec | None = None
-    status: DataVolumeStatus | None = None
+    spec: DataVolumeSpec = DataVolumeSpec()
+    status: DataVolumeStatus = DataVolumeStatus()
 
 
 DATA_VOLUMES: Final = Resource(
@@ -70,7 +70,7 @@ DATA_VOLUMES: Final = Resource(
 
 
 def phase_of_volume(volume: SimulatedDataVolume) -> str:
-    return (volume.status.phase or "") if volume.status is not None else ""
+    return volume.status.phase or ""
 
 
 def is_handed_over(claim: SimulatedClaim | None, owner: ObjectMeta) -> bool:
@@ -138,7 +138,7 @@ def _phase(settings: SimulationSettings, *, usable: bool, left_s: float) -> str:
 
 
 def _new_claim(volume: SimulatedDataVolume) -> Create:
-    spec, meta = volume.spec or DataVolumeSpec(), volume.metadata
+    spec, meta = volume.spec, volume.metadata
     requested = spec.pvc or spec.storage or ClaimSpec()
     volume_mode = requested.volume_mode or (BLOCK if spec.pvc is None else None)
     size = requested.size or DEFAULT_SIZE

@@ -71,7 +71,7 @@ def _with_live_fields(old: Fields, new: Fields, vmi: SimulatedVMI) -> Fields:
     if guest is not None:
         domain["memory"] = {**(old_domain.get("memory") or {}), "guest": guest}
     uuid = value_at(new_domain, ("firmware", "uuid"))
-    running = msgspec.json.decode(vmi.spec.domain) if vmi.spec is not None else {}
+    running = msgspec.json.decode(vmi.spec.domain)
     if uuid is not None and uuid == value_at(running, ("firmware", "uuid")):
         domain["firmware"] = {**(old_domain.get("firmware") or {}), "uuid": uuid}
     return result | {"domain": domain}
@@ -112,7 +112,7 @@ def _cpu_update(spec: Fields, vmi: SimulatedVMI) -> Update | None:
     if change is not None and change.status == "True":
         why = "Error encountered while handling CPU change request: another CPU hotplug is in progress"
         return Update(failure=("HotPlugCPUError", why))
-    topology = vmi.told.current_cpu_topology
+    topology = vmi.status.current_cpu_topology
     at_boot = topology.sockets if topology is not None else has.sockets or 1
     if wanted > (has.max_sockets or MAX_HOTPLUG_RATIO * at_boot):
         return Update(TOO_MANY_SOCKETS)
@@ -123,8 +123,6 @@ def _cpu_update(spec: Fields, vmi: SimulatedVMI) -> Update | None:
 
 def _placement_update(spec: Fields, vmi: SimulatedVMI) -> Update | None:
     has = vmi.spec
-    if has is None:
-        return None
     present = {"nodeSelector": has.node_selector, "affinity": has.affinity, "tolerations": has.tolerations}
     wanted = {name: spec.get(name) for name in _PLACEMENT}
     changes = merge_patch_for({k: v for k, v in present.items() if v}, {k: v for k, v in wanted.items() if v})
@@ -133,7 +131,7 @@ def _placement_update(spec: Fields, vmi: SimulatedVMI) -> Update | None:
 
 def _memory_update(spec: Fields, vmi: SimulatedVMI) -> Update | None:
     wanted: Any = value_at(spec, ("domain", "memory", "guest"))
-    has, told = vmi.domain.memory, vmi.told.memory
+    has, told = vmi.domain.memory, vmi.status.memory
     if wanted is None or has is None or has.guest is None or told is None or told.guest_current is None:
         return None
     new, now = parse_quantity(wanted), parse_quantity(has.guest)

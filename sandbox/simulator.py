@@ -94,10 +94,14 @@ class _Cluster:
         self._defaults = defaults
         self._namespaces = namespaces
 
+        self._informers: dict[Resource[Any], SharedInformer[Any]] = {}
+
         def informer_of(resource: Resource[Any], **indexes: Any) -> SharedInformer[Any]:
             watched = namespaces if resource.namespaced else (ALL_NAMESPACES,)
             # A single client on loopback needs no random delays of its requests.
-            return SharedInformer(resource, client, namespaces=watched, indexes=indexes, chance=lambda: 0.0)
+            informer = SharedInformer(resource, client, namespaces=watched, indexes=indexes, chance=lambda: 0.0)
+            self._informers[resource] = informer
+            return informer
 
         self._vms: SharedInformer[SimulatedVM] = informer_of(VMS, storage=_storage_keys)
         self._vmis: SharedInformer[SimulatedVMI] = informer_of(VMIS, storage=_storage_keys)
@@ -108,11 +112,6 @@ class _Cluster:
         self._classes: SharedInformer[PartialObject] = informer_of(STORAGE_CLASSES)
         kinds = chain.from_iterable(DEFINITIONS.values())
         self._definitions: dict[Any, SharedInformer[Definition]] = {each: informer_of(each) for each in kinds}
-        watched: tuple[SharedInformer[Any], ...] = (
-            *(self._vms, self._vmis, self._volumes, self._claims, self._disks, self._revisions, self._classes),
-            *self._definitions.values(),
-        )
-        self._informers: dict[Resource[Any], SharedInformer[Any]] = {each.resource: each for each in watched}
         self._simulators: list[KindSimulator[Any]] = []
 
         def simulator_of(
@@ -190,7 +189,7 @@ class _Cluster:
 
     def _claim_step(self, claim: SimulatedClaim, now: datetime, _: datetime) -> Step:
         users = self._vmis.store.by_index(_STORAGE, str(claim.metadata.key))
-        has_class = self._classes.store.get(ObjectKey("", claim.wanted.storage_class_name or "")) is not None
+        has_class = self._classes.store.get(ObjectKey("", claim.spec.storage_class_name or "")) is not None
         return claim_step(claim, self._disks.store.get(claim.volume_key), users, now, has_class=has_class)
 
     def _disk_step(self, disk: PersistentVolume, _now: datetime, _first_seen: datetime) -> Step:

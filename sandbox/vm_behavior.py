@@ -102,7 +102,7 @@ def _with_status(situation: Situation, done: Pass, effects: tuple[Effect, ...] =
     """Return the step, or None. With the result of an ended VMI in the status, it removes the VMI's finalizer."""
     vm, own_vmi = situation.vm, situation.own_vmi
     status = next_status(situation, done)
-    if status != vm.told:
+    if status != vm.status:
         # The server ignores the UID in a write of a status.
         return Step(effects=effects, write=patch_of(vm.metadata, "status", versioned=True, status=status))
     if not effects and own_vmi is not None and _is_releasable(own_vmi):
@@ -140,7 +140,7 @@ def _generation_bump(vm: SimulatedVM, own_vmi: SimulatedVMI | None, related: Rel
     """Return the patch that notes the VM's generation in a VMI with the same template, or None."""
     if own_vmi is None or annotations_of(own_vmi.metadata).get(GENERATION) == str(vm.generation):
         return None
-    revision = related.revisions.get(own_vmi.told.virtual_machine_revision_name or "")
+    revision = related.revisions.get(own_vmi.status.virtual_machine_revision_name or "")
     if revision is None:
         return None
     current = msgspec.json.decode(vm.spec)
@@ -222,7 +222,7 @@ def _provisioned(vm: SimulatedVM, related: RelatedObjects) -> bool:
 
 
 def _backoff_s(vm: SimulatedVM, now: datetime) -> float | None:
-    failure = vm.told.start_failure
+    failure = vm.status.start_failure
     if failure is None or failure.retry_after_timestamp is None:
         return None
     left_s = (failure.retry_after_timestamp - now).total_seconds()

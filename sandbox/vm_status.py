@@ -75,7 +75,7 @@ class Pass(Struct, frozen=True, kw_only=True):
 
 def next_status(situation: Situation, done: Pass) -> VMStatus:
     vm, vmi, now = situation.vm, situation.own_vmi, situation.now
-    before = vm.told
+    before = vm.status
     ready = vmi.condition("Ready") if vmi is not None else None
     requests = _requests(vm, vmi)
     started = before.run_strategy is not None or vmi is not None
@@ -94,17 +94,17 @@ def next_status(situation: Situation, done: Pass) -> VMStatus:
 
 
 def asks_for(vm: SimulatedVM, action: str, uid: str | None = None) -> bool:
-    requests = vm.told.state_change_requests or ()
+    requests = vm.status.state_change_requests or ()
     return bool(requests) and requests[0].action == action and (uid is None or requests[0].uid == uid)
 
 
 def must_rerun(vm: SimulatedVM) -> bool:
-    return asks_for(vm, START) or vm.told.run_strategy != vm.strategy
+    return asks_for(vm, START) or vm.status.run_strategy != vm.strategy
 
 
 def _requests(vm: SimulatedVM, vmi: SimulatedVMI | None) -> tuple[ChangeRequest, ...]:
     """A failed VMI with the strategy RerunOnFailure causes a new start request if no other one is left."""
-    requests = vm.told.state_change_requests or ()
+    requests = vm.status.state_change_requests or ()
     if requests and _fulfilled(requests[0], vmi):
         requests = requests[1:]
     rerun = vm.strategy == "RerunOnFailure" and vmi is not None and vmi.phase == "Failed"
@@ -122,7 +122,7 @@ def _fulfilled(request: ChangeRequest, vmi: SimulatedVMI | None) -> bool:
 def _start_failure(situation: Situation) -> StartFailure | None:
     """Return the number of consecutive starts that ended before the phase Running, and the time of the next attempt."""
     vm, vmi = situation.vm, situation.own_vmi
-    before = vm.told.start_failure
+    before = vm.status.start_failure
     if vm.strategy not in _RESTARTING or (vmi is not None and vmi.has_run):
         return None
     if vmi is None or not vmi.is_final or (before is not None and before.last_failed_vmi_uid == vmi.metadata.uid):
@@ -194,7 +194,7 @@ def _should_start(vm: SimulatedVM, vmi: SimulatedVMI | None) -> bool:
 
 def _conditions(vm: SimulatedVM, vmi: SimulatedVMI | None, now: datetime, done: Pass) -> Conditions:
     """Return the VM's own conditions, and copies of the other conditions of its VMI, which outlive the VMI."""
-    conditions = _with_restart_required(vm.told.conditions or (), now, done)
+    conditions = _with_restart_required(vm.status.conditions or (), now, done)
     conditions = updated(conditions, _ready(vmi, now))
     if done.failure is not None:
         reason, message = done.failure

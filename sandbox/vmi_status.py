@@ -99,7 +99,7 @@ def state_patch(
     """
     status: dict[str, Any] = {}
     history = vmi.history
-    if vmi.told.runtime_user is None:
+    if vmi.status.runtime_user is None:
         initial = initial_status(vmi.domain, now)
         phase_fields = ("phase", "phaseTransitionTimestamps") if vmi.phase else ()
         status |= {name: value for name, value in initial.items() if name not in phase_fields}
@@ -140,7 +140,7 @@ def vmi_patch(
 
 def detail_patch(vmi: SimulatedVMI) -> Patch | None:
     """Return KubeVirt's next patch of a VMI in phase Scheduling: first the QoS class, then the node."""
-    status = vmi.told
+    status = vmi.status
     if vmi.phase != "Scheduling":
         return None
     if status.qos_class is None:
@@ -174,19 +174,19 @@ def is_migratable(vmi: SimulatedVMI) -> bool:
 
 
 def _has_new_sockets(vmi: SimulatedVMI) -> bool:
-    cpu, topology = vmi.domain.cpu, vmi.told.current_cpu_topology
+    cpu, topology = vmi.domain.cpu, vmi.status.current_cpu_topology
     return cpu is not None and bool(cpu.sockets) and topology is not None and topology.sockets != cpu.sockets
 
 
 def _has_new_memory(vmi: SimulatedVMI) -> bool:
-    memory, told = vmi.domain.memory, vmi.told.memory
+    memory, told = vmi.domain.memory, vmi.status.memory
     if memory is None or memory.guest is None or told is None or told.guest_requested is None:
         return False
     return parse_quantity(memory.guest) != parse_quantity(told.guest_requested)
 
 
 def _launcher_fields(vmi: SimulatedVMI, *, detailed: bool, has_node: bool) -> dict[str, Any]:
-    told = vmi.told
+    told = vmi.status
     pods = told.active_pods or {}
     fields: dict[str, Any] = {}
     if not pods:
@@ -203,7 +203,7 @@ def _node_fields(vmi: SimulatedVMI, *, runs: bool) -> dict[str, Any]:
     """Return the status fields about the node, and about the address and migration if the guest runs."""
     fields: dict[str, Any] = {}
     names = _interfaces(vmi)
-    if vmi.told.node_name is None:
+    if vmi.status.node_name is None:
         fields |= {
             "nodeName": node_for(vmi),
             "migrationTransport": "Unix",

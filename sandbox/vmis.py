@@ -132,7 +132,6 @@ class VMISpec(Struct, frozen=True, rename="camel"):
     termination_grace_period_seconds: int | None = None
     volumes: tuple[Volume, ...] | None = None
     domain: Raw = Raw(b"{}")
-    networks: Any = None
     node_selector: Any = None
     affinity: Any = None
     tolerations: Any = None
@@ -154,8 +153,8 @@ class VMIState(Struct, frozen=True):
 
 class SimulatedVMI(Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
-    spec: VMISpec | None = None
-    status: VMIStatus | None = None
+    spec: VMISpec = VMISpec()
+    status: VMIStatus = VMIStatus()
     placement: str = ""
     """The node for the VMI, or "" if the simulator may choose any node. The field is not stored in the cluster."""
 
@@ -163,20 +162,12 @@ class SimulatedVMI(Struct, frozen=True):
     """True if the simulator creates a Pod for the VMI. The field is not stored in the cluster."""
 
     @property
-    def wanted(self) -> VMISpec:
-        return self.spec or VMISpec()
-
-    @property
-    def told(self) -> VMIStatus:
-        return self.status or VMIStatus()
-
-    @property
     def phase(self) -> str:
-        return self.told.phase or ""
+        return self.status.phase or ""
 
     @property
     def node(self) -> str:
-        return self.told.node_name or ""
+        return self.status.node_name or ""
 
     @property
     def is_final(self) -> bool:
@@ -192,11 +183,11 @@ class SimulatedVMI(Struct, frozen=True):
 
     @property
     def domain(self) -> Domain:
-        return decode_domain(self.wanted.domain)
+        return decode_domain(self.spec.domain)
 
     @property
     def volumes(self) -> tuple[Volume, ...]:
-        return self.wanted.volumes or ()
+        return self.spec.volumes or ()
 
     @property
     def storage(self) -> tuple[str, ...]:
@@ -208,7 +199,7 @@ class SimulatedVMI(Struct, frozen=True):
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        return self.told.conditions or ()
+        return self.status.conditions or ()
 
     def condition(self, type_: str) -> Condition | None:
         return find_condition(self.conditions, type_)
@@ -219,7 +210,7 @@ class SimulatedVMI(Struct, frozen=True):
 
     @property
     def history(self) -> tuple[PhaseTransition, ...]:
-        return self.told.phase_transition_timestamps or ()
+        return self.status.phase_transition_timestamps or ()
 
     @property
     def has_run(self) -> bool:
@@ -227,7 +218,7 @@ class SimulatedVMI(Struct, frozen=True):
 
     @property
     def migration(self) -> Mapping[str, Any]:
-        return self.told.migration_state or {}
+        return self.status.migration_state or {}
 
     @property
     def is_migrating(self) -> bool:

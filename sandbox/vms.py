@@ -101,15 +101,11 @@ class VMStatus(Struct, frozen=True, kw_only=True, rename="camel"):
 class SimulatedVM(Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: Raw = Raw(b"{}")
-    status: VMStatus | None = None
+    status: VMStatus = VMStatus()
 
     @property
     def wanted(self) -> VMSpec:
         return _decoded(bytes(self.spec))
-
-    @property
-    def told(self) -> VMStatus:
-        return self.status or VMStatus()
 
     @property
     def generation(self) -> int:

@@ -54,9 +54,6 @@ class Cluster(Admin):
     def until(self, reached: Callable[[], bool], what: str, *, within_s: float) -> None:
         wait_until(reached, what, within_s=within_s, poll_s=POLL_S)
 
-    def position(self) -> int:
-        return self.plane.audit_position()
-
     def records(self, since: int) -> list[AuditRecord]:
         return list(read_records(self.plane.audit_log, since))
 
@@ -72,10 +69,6 @@ def running_cluster(directory: Path) -> Iterator[Cluster]:
         yield Cluster(plane)
     finally:
         plane.stop()
-
-
-def wall_s(asked: AuditRecord, writes: list[AuditRecord]) -> float:
-    return (max(record.stage_timestamp for record in writes) - asked.request_received_timestamp).total_seconds()
 
 
 BareLoop: TypeAlias = dict[str, dict[str, float]]
@@ -142,7 +135,7 @@ def _wait_until_it_works(cluster: Cluster, burst: Burst) -> None:
 
 def _scale(cluster: Cluster, burst: Burst, program: Running, replicas: int, way: str, count: int) -> Round:
     """Scale until `count` children are created or deleted. Times come from the audit log of the API server."""
-    position, cpu_s = cluster.position(), program.cpu_s
+    position, cpu_s = cluster.plane.audit_position(), program.cpu_s
     cluster.patch(burst.path(BURST), {"spec": {"replicas": replicas}})
     cluster.until(_reached(cluster, burst, replicas), way, within_s=BASE_TIMEOUT_S + count * TIMEOUT_EACH_S)
     time.sleep(SETTLE_S)
@@ -152,7 +145,7 @@ def _scale(cluster: Cluster, burst: Burst, program: Running, replicas: int, way:
     verb = "create" if way == "up" else "delete"
     writes = [record for record in ours if record.verb == verb and record.resource == burst.child.plural]
     return {
-        f"{way}_s": wall_s(asked, writes),
+        f"{way}_s": (max(r.stage_timestamp for r in writes) - asked.request_received_timestamp).total_seconds(),
         f"{way}_cpu_ms": cpu_s / count * 1000,
         f"{way}_writes": len(writes) / count,
         f"{way}_requests": sum(record.resource not in ("events", "leases") for record in ours) / count,
@@ -161,7 +154,7 @@ def _scale(cluster: Cluster, burst: Burst, program: Running, replicas: int, way:
 
 def _react(cluster: Cluster, burst: Burst) -> Round:
     """Delete some children, one after the other. A reaction begins with the delete, and ends with the create."""
-    position = cluster.position()
+    position = cluster.plane.audit_position()
     for child in cluster.items(f"{burst.children_path}?limit={REACTIONS}"):
         cluster.delete(f"{burst.children_path}/{child['metadata']['name']}")
         time.sleep(REACTION_PAUSE_S)
@@ -179,7 +172,7 @@ def _reached(cluster: Cluster, burst: Burst, replicas: int) -> Callable[[], bool
 def _rest(cluster: Cluster, program: Running, seconds: float) -> Round:
     """Measure while nothing changes. Requests for the lease are not counted. A watch is counted when it ends."""
     time.sleep(SETTLE_S)
-    position, cpu_s = cluster.position(), program.cpu_s
+    position, cpu_s = cluster.plane.audit_position(), program.cpu_s
     time.sleep(seconds)
     used_s = program.cpu_s - cpu_s
     others = [r for r in cluster.of_controller(position) if r.resource != "leases" and r.verb != "watch"]

@@ -54,7 +54,7 @@ def import_loaders() -> tuple[ModuleType, ModuleType]:
             _prepare_packages()
             return import_module(f"{PACKAGE}.config"), sys.modules[CLIENT]
         except (ImportError, AttributeError):
-            for name in list(_imported()):
+            for name in [each for each in sys.modules if each == PACKAGE or each.startswith(f"{PACKAGE}.")]:
                 del sys.modules[name]
     return import_module(f"{PACKAGE}.config"), import_module(CLIENT)
 
@@ -70,10 +70,6 @@ def _prepare_packages() -> None:
     configuration = import_module(f"{CLIENT}.configuration").Configuration
     # The loaders use ApiClient only in functions that the project does not call.
     vars(client).update(Configuration=configuration, ApiClient=object)
-
-
-def _imported() -> Iterator[str]:
-    return (name for name in sys.modules if name == PACKAGE or name.startswith(f"{PACKAGE}."))
 
 
 kube_config, kube_client = import_loaders()

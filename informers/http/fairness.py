@@ -48,14 +48,15 @@ class FairSlots:
         return self._waited_s + open_s
 
     async def __aenter__(self) -> None:
-        flow = FLOW.get()
-        if self._may_take(flow):
+        group, key = flow = FLOW.get()
+        if self._free > 0 and self._group_has_room(group) and self._key_has_room(flow):
             self._take(flow)
             return
-        group, key = flow
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(group, {}).setdefault(key, deque()).append(turn)
-        self._begin_wait()
+        if not self._waiters:
+            self._waited_since = asyncio.get_running_loop().time()
+        self._waiters += 1
         try:
             await turn
         except asyncio.CancelledError:
@@ -63,23 +64,12 @@ class FairSlots:
                 self._give_back(flow)
             raise
         finally:
-            self._end_wait()
+            self._waiters -= 1
+            if not self._waiters:
+                self._waited_s += asyncio.get_running_loop().time() - self._waited_since
 
     async def __aexit__(self, *_: object) -> None:
         self._give_back(FLOW.get())
-
-    def _begin_wait(self) -> None:
-        if not self._waiters:
-            self._waited_since = asyncio.get_running_loop().time()
-        self._waiters += 1
-
-    def _end_wait(self) -> None:
-        self._waiters -= 1
-        if not self._waiters:
-            self._waited_s += asyncio.get_running_loop().time() - self._waited_since
-
-    def _may_take(self, flow: Flow) -> bool:
-        return self._free > 0 and self._group_has_room(flow[0]) and self._key_has_room(flow)
 
     def _group_has_room(self, group: str) -> bool:
         return not group or self._held_by_group[group] < max(self._size * 9 // 10, 1)

@@ -35,13 +35,10 @@ class Apply(Struct, Generic[T], frozen=True):
 
 
 class Remove(Struct, Generic[T], frozen=True):
-    object: T
-
-
-class Drop(Struct, frozen=True):
-    """Remove a deleted object from the cache. The last state of the object could not be decoded."""
+    """Remove a deleted object from the cache. `last` is its last state, or None if this could not be decoded."""
 
     meta: ObjectMeta
+    last: T | None = None
 
 
 class Advance(Struct, frozen=True):
@@ -60,7 +57,7 @@ class GiveUpStreaming(Struct, frozen=True):
     """Use only paged lists from now on, because the server does not support streaming lists."""
 
 
-WatchEffect: TypeAlias = Apply[T] | Remove[T] | Drop | Advance | Skip
+WatchEffect: TypeAlias = Apply[T] | Remove[T] | Advance | Skip
 ListEffect: TypeAlias = Collect[T] | Uncollect | Keep | Skip | GiveUpStreaming | Commit
 """Of the effects of a list, only Commit changes what readers see. So readers see only complete lists."""
 

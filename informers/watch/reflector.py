@@ -23,7 +23,6 @@ from informers.watch.effects import (
     Apply,
     Collect,
     Commit,
-    Drop,
     GiveUpStreaming,
     Keep,
     QuickEffect,
@@ -275,11 +274,14 @@ class Reflector(Generic[T]):
     def _perform(self, effect: QuickEffect[T], replacement: Replacement[T]) -> None:
         match effect:
             case Apply(object=obj):
-                self._change(obj, self._store.apply)
-            case Remove(object=obj):
-                self._change(obj, self._store.remove)
-            case Drop(meta=meta):
-                self._emit_all(self._store.drop(meta, scope=self.scope))
+                kept = self._transform(obj)
+                if kept is None:
+                    self._emit_all(self._store.remove(obj.metadata, scope=self.scope))
+                else:
+                    self._emit_all(self._store.apply(kept, scope=self.scope))
+            case Remove(meta=meta, last=last):
+                kept = None if last is None else self._transform(last)
+                self._emit_all(self._store.remove(meta, kept, scope=self.scope))
             case Advance(version=version):
                 self._store.advance(version, scope=self.scope)
             case Skip():
@@ -295,10 +297,6 @@ class Reflector(Generic[T]):
                 replacement.keep(meta)
             case _:
                 assert_never(effect)
-
-    def _change(self, obj: T, write: Callable[..., Iterable[Change[T]]]) -> None:
-        kept, scope = self._transform(obj), self.scope
-        self._emit_all(self._store.drop(obj.metadata, scope=scope) if kept is None else write(kept, scope=scope))
 
     def _collect(self, replacement: Replacement[T], obj: T) -> None:
         if (kept := self._transform(obj)) is None:

@@ -40,7 +40,6 @@ from informers.watch.effects import (
     Apply,
     Collect,
     Commit,
-    Drop,
     GiveUpStreaming,
     Keep,
     ListEffect,
@@ -213,7 +212,7 @@ def watching(state: Watching, event: StreamInput[T], *, relist: Listing | Stream
         case Applied(object=obj) | Deleted(object=obj):
             if _is_replay(obj.metadata, state):
                 return state, ()
-            effect: WatchEffect[T] = Apply(obj) if isinstance(event, Applied) else Remove(obj)
+            effect: WatchEffect[T] = Apply(obj) if isinstance(event, Applied) else Remove(obj.metadata, obj)
             return _watching_from(obj.metadata.resource_version, state), (effect,)
         case Bookmark(version=version) if version and is_older(version, state.version):
             return Waiting(relist, why="a bookmark is older than the cache", at_least_s=OLD_LIST_PAUSE_S), ()
@@ -320,7 +319,7 @@ def _skipped(event: Undecodable) -> tuple[Skip | Keep | Collect[Any], ...]:
 
 def _undecodable_change(event: Undecodable, meta: ObjectMeta) -> tuple[WatchEffect[Any], ...]:
     if event.deleted:
-        return (Drop(meta),)
+        return (Remove(meta),)
     skip = Skip(event.why, meta, event.partial is not None)
     return (skip,) if event.partial is None else (skip, Apply(event.partial))
 

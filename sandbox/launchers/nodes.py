@@ -25,7 +25,6 @@ from sandbox.launchers.pods import (
     is_schedulable,
     new_pod,
     phase_of,
-    status_of,
     suffix,
 )
 from sandbox.step import Change, Delete, Patch, Step, creation, patch_of, without
@@ -107,7 +106,7 @@ Pods = Iterable[Pod]
 
 
 def evacuation_step(vmi: SimulatedVMI) -> Step | None:
-    wanted = vmi.told.evacuation_node_name
+    wanted = vmi.status.evacuation_node_name
     if not wanted or wanted != vmi.node or vmi.is_migrating or not vmi.is_active:
         return None
     last = str(vmi.migration.get("endTimestamp") or "")
@@ -220,6 +219,6 @@ def _phase(migration: Migration, phase: str, now: datetime) -> Patch:
     transition = {"phase": phase, "phaseTransitionTimestamp": now}
     status = {
         "phase": phase,
-        "phaseTransitionTimestamps": [*(status_of(migration).phase_transition_timestamps or ()), transition],
+        "phaseTransitionTimestamps": [*(migration.status.phase_transition_timestamps or ()), transition],
     }
     return patch_of(migration.metadata, "status", status=status)

@@ -10,7 +10,7 @@ from controller.apimachinery.conditions import Condition, find_condition
 from controller.apimachinery.owner_references import controller_reference
 from informers.meta import ObjectMeta, annotations_of, controller_of, labels_of
 from informers.resource import Resource
-from sandbox.step import Change, Create, Delete, Effect, Patch, Step, creation, patch_of
+from sandbox.step import Change, Create, Delete, Effect, Step, creation, patch_of
 from sandbox.vmi_status import state_patch
 from sandbox.vmis import (
     FINAL_PHASES,
@@ -51,19 +51,19 @@ class Status(Struct, frozen=True, rename="camel"):
 class Pod(Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
-    status: Status | None = None
+    status: Status = Status()
 
 
 class Node(Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: NodeSpec = NodeSpec()
-    status: Status | None = None
+    status: Status = Status()
 
 
 class Migration(Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: MigrationSpec = MigrationSpec()
-    status: Status | None = None
+    status: Status = Status()
 
 
 PODS: Final = Resource(Pod, group="", version="v1", plural="pods", kind="Pod")
@@ -77,16 +77,12 @@ MIGRATIONS: Final = Resource(
 )
 
 
-def status_of(obj: Pod | Node | Migration) -> Status:
-    return obj.status or Status()
-
-
 def phase_of(obj: Pod | Migration) -> str:
-    return status_of(obj).phase or ""
+    return obj.status.phase or ""
 
 
 def condition_of(obj: Pod | Node, type_: str) -> str:
-    condition = find_condition(status_of(obj).conditions, type_)
+    condition = find_condition(obj.status.conditions, type_)
     return condition.status if condition is not None else ""
 
 
@@ -121,7 +117,7 @@ def vmi_step(vmi: SimulatedVMI, pods: tuple[Pod, ...]) -> Step:
         return Step()
     if not pods:
         return Step(effects=(new_pod(vmi, node=vmi.node),))
-    told = vmi.told.active_pods or {}
+    told = vmi.status.active_pods or {}
     active = {pod.metadata.uid: pod.spec.node_name or "" for pod in pods}
     # A JSON merge patch keeps the fields that it does not name, except those that are null.
     changes = {uid: active.get(uid) for uid in (*told, *active) if told.get(uid) != active.get(uid)}
@@ -133,17 +129,14 @@ def pod_step(pod: Pod, vmi: SimulatedVMI | None, now: datetime) -> Step:
     if vmi is None or meta.deletion_timestamp is not None:
         ended: tuple[Effect, ...] = ()
         if vmi is not None and vmi.is_active and not _is_target(pod, vmi) and not _is_source_of_past(pod, vmi):
-            ended = (Change(VMIS, vmi.metadata.name, end_of(vmi, final_phase(vmi.phase), now)),)
+            state = VMIState(final_phase(vmi.phase), Reason.POD_TERMINATING, vmi.problem)
+            ended = (Change(VMIS, vmi.metadata.name, state_patch(state, vmi, now=now)),)
         # The Pod is deleted without a grace period, because no kubelet reports the end of the containers.
         return Step(effects=(*ended, Delete(PODS, meta.name, meta.uid, grace_s=0)))
     if vmi.node and not pod.spec.node_name and not _is_target(pod, vmi):
         return Step(effects=(_binding(pod, vmi.node),))
     wanted = _status(pod, vmi, now)
     return Step(write=patch_of(meta, "status", status=wanted)) if wanted is not None else Step()
-
-
-def end_of(vmi: SimulatedVMI, phase: str, now: datetime) -> Patch:
-    return state_patch(VMIState(phase, Reason.POD_TERMINATING, vmi.problem), vmi, now=now)
 
 
 def new_pod(vmi: SimulatedVMI, *, node: str, migration_uid: str = "") -> Create:
@@ -159,8 +152,8 @@ def new_pod(vmi: SimulatedVMI, *, node: str, migration_uid: str = "") -> Create:
     spec: Fields = {
         "automountServiceAccountToken": False,
         "restartPolicy": "Never",
-        "hostname": vmi.wanted.hostname or meta.name,
-        "subdomain": vmi.wanted.subdomain or "",
+        "hostname": vmi.spec.hostname or meta.name,
+        "subdomain": vmi.spec.subdomain or "",
         "containers": [container],
         "readinessGates": [{"conditionType": "kubevirt.io/virtual-machine-unpaused"}],
     }
@@ -214,8 +207,8 @@ def _status(pod: Pod, vmi: SimulatedVMI, now: datetime) -> Fields | None:
         ],
     }
     if phase == "Running":
-        status["startTime"] = status_of(pod).start_time or now
-        address = next((each.get("ipAddress") for each in vmi.told.interfaces or ()), None)
+        status["startTime"] = pod.status.start_time or now
+        address = next((each.get("ipAddress") for each in vmi.status.interfaces or ()), None)
         if address:
             status |= {"podIP": address, "podIPs": [{"ip": address}]}
     return status

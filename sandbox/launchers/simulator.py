@@ -8,9 +8,8 @@ from typing import Any, TypeAlias
 from informers.http.client import ApiClient
 from informers.informer import SharedInformer
 from informers.meta import ObjectKey, ObjectMeta
-from informers.resource import Resource
 from informers.store import Change
-from sandbox.kind_simulator import KindSimulator, subject_of
+from sandbox.kind_simulator import Informers, KindSimulator, subject_of
 from sandbox.launchers import nodes, pods
 from sandbox.launchers.pods import MIGRATIONS, NODES, PODS, Migration, Node, Pod, uid_of_vmi
 from sandbox.step import Step
@@ -27,13 +26,13 @@ InformerOf: TypeAlias = Callable[..., SharedInformer[Any]]
 
 
 class LauncherSimulator:
-    """The simulators of Pods and migrations. They add their informers to the table `informers` of all."""
+    """The simulators of Pods and migrations. `informer_of` adds their informers to the table `informers` of all."""
 
     def __init__(
         self,
         client: ApiClient,
         informer_of: InformerOf,
-        informers: dict[Resource[Any], SharedInformer[Any]],
+        informers: Informers,
         vmi_simulator: KindSimulator[SimulatedVMI],
     ) -> None:
         self._client = client
@@ -44,7 +43,6 @@ class LauncherSimulator:
         self._migrations: SharedInformer[Migration] = informer_of(
             MIGRATIONS, **{_BY_NAME: lambda each: [str(ObjectKey(each.metadata.namespace, each.spec.vmi_name))]}
         )
-        informers |= {PODS: self._pods, NODES: self._nodes, MIGRATIONS: self._migrations}
         self._pod_simulator = KindSimulator(PODS, self._pod_step, client, informers)
         self._migration_simulator = KindSimulator(MIGRATIONS, self._migration_step, client, informers)
         self.simulators = (self._pod_simulator, self._migration_simulator)

@@ -101,11 +101,9 @@ def _application(client: ApiClient) -> web.Application:
     application = web.Application(middlewares=[_authenticated], client_max_size=LARGEST_REVIEW)
     application.router.add_get(f"/apis/{registration.GROUP}", _document(registration.group()))
     application.router.add_get(root, _document(registration.resources(names)))
-    pattern = "|".join(SUBRESOURCES)
-    path = f"{root}/namespaces/{{namespace}}/{VMS.plural}/{{name}}/{{subresource:{pattern}}}"
-    application.router.add_put(path, virt_api.put)
-    path = f"{root}/namespaces/{{namespace}}/{VMIS.plural}/{{name}}/{{subresource:{'|'.join(PAUSES)}}}"
-    application.router.add_put(path, virt_api.put_pause)
+    for plural, known, handler in ((VMS.plural, SUBRESOURCES, virt_api.put), (VMIS.plural, PAUSES, virt_api.put_pause)):
+        path = f"{root}/namespaces/{{namespace}}/{plural}/{{name}}/{{subresource:{'|'.join(known)}}}"
+        application.router.add_put(path, handler)
     application.router.add_post("/mutate", _mutate)
     application.router.add_post("/validate", _validate)
     application.router.add_post("/evict", virt_api.evict)
@@ -118,6 +116,9 @@ async def _authenticated(request: web.Request, handler: Any) -> web.StreamRespon
     is_ours = request.transport is not None and bool(request.transport.get_extra_info("peercert"))
     if request.method == "PUT" and not is_ours:
         return _answer(Failure(403, "the request did not come from kube-apiserver"))
+    if request.method == "PUT" and "*/*" not in request.headers.get("Accept", "*/*"):
+        # virt-api declares no media type for this answer, so it rejects clients that accept only JSON.
+        return web.Response(status=406, text="406: Not Acceptable")
     response: web.StreamResponse = await handler(request)
     return response
 
@@ -145,44 +146,37 @@ class VirtApi:
 
     async def put(self, request: web.Request) -> web.Response:
         """Patch the VM and return status code 202, or a Status object with the error."""
-        if "*/*" not in request.headers.get("Accept", "*/*"):
-            # virt-api declares no media type for this answer, so it rejects clients that accept only JSON.
-            return web.Response(status=406, text="406: Not Acceptable")
-        key = ObjectKey(request.match_info["namespace"], request.match_info["name"])
         body = await request.read()
         try:
             options = msgspec.json.decode(body, type=Request) if body.strip() else Request()
         except msgspec.DecodeError as error:
             return _answer(bad_request(f"Can not unmarshal Request body to struct, error: {error}"))
-        failure = await self._execute(request.match_info["subresource"], options, key)
+        failure = await self._execute(request.match_info["subresource"], options, _key_in(request))
         return web.Response(status=202) if failure is None else _answer(failure)
 
     async def put_pause(self, request: web.Request) -> web.Response:
         """Pause or unpause the VMI. Return status code 200 without a body, as virt-api does, or an error."""
-        if "*/*" not in request.headers.get("Accept", "*/*"):
-            return web.Response(status=406, text="406: Not Acceptable")
-        key = ObjectKey(request.match_info["namespace"], request.match_info["name"])
-        failure = await self._pause(request.match_info["subresource"], key)
+        failure = await self._pause(request.match_info["subresource"], _key_in(request))
         return web.Response() if failure is None else _answer(failure)
 
     async def _pause(self, subresource: str, key: ObjectKey) -> Failure | None:
         try:
-            vmi = await self._vmi(key)
+            vmi = await self._found(VMIS, key)
             if vmi is None:
                 return not_found(key.name, VMI)
-            return await self._carry_out(decide_pause(subresource, await self._vm(key), vmi), key)
+            return await self._carry_out(decide_pause(subresource, await self._found(VMS, key), vmi), key)
         except ApiError as error:
             return internal_error(str(error))
 
     async def _execute(self, subresource: str, options: Request, key: ObjectKey) -> Failure | None:
         try:
-            vm = await self._vm(key)
+            vm = await self._found(VMS, key)
         except ApiError as error:
             return internal_error(f"unable to retrieve vm [{key.name}]: {error}")
         if vm is None:
             return not_found(key.name)
         try:
-            decision = decide(subresource, options, vm, await self._vmi(key))
+            decision = decide(subresource, options, vm, await self._found(VMIS, key))
             return await self._carry_out(decision, key, dry_run=bool(options.dry_run))
         except (Conflict, Invalid) as error:
             # kube-apiserver answers 422 if a test of the patch failed, because the VM has just changed.
@@ -198,12 +192,6 @@ class VirtApi:
         for patch in decision:
             await self._patch(patch, key, dry_run=dry_run)
         return None
-
-    async def _vm(self, key: ObjectKey) -> dict[str, Any] | None:
-        return await self._found(VMS, key)
-
-    async def _vmi(self, key: ObjectKey) -> dict[str, Any] | None:
-        return await self._found(VMIS, key)
 
     async def _found(self, resource: Resource[Any], key: ObjectKey) -> dict[str, Any] | None:
         try:
@@ -246,6 +234,10 @@ class VirtApi:
             change = msgspec.json.encode({"metadata": {"uid": vmi["metadata"]["uid"]}, "status": status})
             await self._client.patch(VMIS, key, change, content_type=PatchType.MERGE)
         return verdict
+
+
+def _key_in(request: web.Request) -> ObjectKey:
+    return ObjectKey(request.match_info["namespace"], request.match_info["name"])
 
 
 def _answer(failure: Failure) -> web.Response:

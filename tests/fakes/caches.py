@@ -59,7 +59,7 @@ class LaggingCache(Generic[T]):
 
     def _hear(self, event: Event) -> None:
         obj = self.resource.decode(event.body)
-        self._report(self.store.remove(obj) if event.deleted else self.store.apply(obj))
+        self._report(self.store.remove(obj.metadata, obj) if event.deleted else self.store.apply(obj))
 
     def _report(self, changes: tuple[Change[T], ...]) -> None:
         for change in changes:

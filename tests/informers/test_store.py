@@ -56,7 +56,7 @@ def test_the_deletion_of_another_object_of_the_name_removes_only_an_older_object
     cached: ConfigMap, deleted: ConfigMap, changes: tuple[Change[ConfigMap], ...]
 ):
     store = make_store(cached)
-    assert store.remove(deleted) == changes
+    assert store.remove(deleted.metadata, deleted) == changes
     assert store.get(key("a")) is (None if changes else cached)
 
 
@@ -184,7 +184,7 @@ class StoreAgainstADictionary(RuleBasedStateMachine):
         held = self.model.get(obj.metadata.key)
         if held is not None and int(obj.metadata.resource_version) >= int(held.metadata.resource_version):
             del self.model[obj.metadata.key]
-        self.receive(self.store.remove(obj))
+        self.receive(self.store.remove(obj.metadata, obj))
 
     @rule(listed=st.dictionaries(NAMES, st.tuples(COLORS, st.sampled_from("xy"))), kept=st.sets(NAMES))
     def replace(self, listed: dict[str, tuple[str | None, str]], kept: set[str]) -> None:

@@ -27,16 +27,13 @@ def template() -> str:
         _text("vmherd.stopPatch", msgspec.json.encode(stop_patch()).decode()),
     ]
     definitions = "\n".join(map(_definition, KINDS))
-    parts.append(
-        "{{/* The API group and short names of each kind in the mode of the release, for `fromYaml`. */}}\n"
-        f'{{{{- define "vmherd.kinds" -}}}}\n{definitions}\n{{{{- end }}}}\n'
-    )
+    about = "{{/* The API group and short names of each kind in the mode of the release, for `fromYaml`. */}}\n"
+    parts.append(about + _text("vmherd.kinds", definitions))
     return HEADER + "\n" + "\n".join(parts)
 
 
 def _by_mode(name: str, *, own: str, other: str) -> str:
-    choice = f'{{{{- if eq (include "vmherd.mode" .) "alongside" }}}}{own}{{{{ else }}}}{other}{{{{ end }}}}'
-    return f'{{{{- define "{name}" -}}}}\n{choice}\n{{{{- end }}}}\n'
+    return _text(name, f'{{{{- if eq (include "vmherd.mode" .) "alongside" }}}}{own}{{{{ else }}}}{other}{{{{ end }}}}')
 
 
 def _text(name: str, text: str) -> str:

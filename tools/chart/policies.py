@@ -44,27 +44,26 @@ CHANGED = f"has({VALUES}) ? {VALUES}.filter(key, key.startsWith('{PREFIX}') && !
 
 def template() -> str:
     policies = {
-        f"annotations-{target.resource}": {
-            "group": target.group,
-            "resource": target.resource,
-            "action": target.action,
-            "variables": _variables(place),
-            "validations": _validations(place),
-        }
+        f"annotations-{target.resource}": _policy(
+            target, target.action, variables=_variables(place), validations=_validations(place)
+        )
         for place, target in TARGETS.items()
     }
     for place in (Place.SET, Place.POOL):
         target, of_pools = TARGETS[place], place is Place.POOL
-        policies[f"manifests-{target.resource}"] = {
-            "group": target.group,
-            "resource": target.resource,
-            "action": "Warn",
-            "conditions": oddities.conditions(of_pools=of_pools),
-            "variables": oddities.variables(of_pools=of_pools),
-            "validations": oddities.validations(of_pools=of_pools),
-        }
+        policies[f"manifests-{target.resource}"] = _policy(
+            target,
+            "Warn",
+            conditions=oddities.conditions(of_pools=of_pools),
+            variables=oddities.variables(of_pools=of_pools),
+            validations=oddities.validations(of_pools=of_pools),
+        )
     text = yaml.safe_dump(policies, sort_keys=False, width=10**6)
     return f'{HEADER}\n{{{{- define "vmherd.annotations" -}}}}\n{text}{{{{- end }}}}\n'
+
+
+def _policy(target: Target, action: str, **parts: list[dict[str, str]]) -> dict[str, object]:
+    return {"group": target.group, "resource": target.resource, "action": action, **parts}
 
 
 def _variables(place: Place) -> list[dict[str, str]]:

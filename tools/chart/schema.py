@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import yaml
 from msgspec import Struct
@@ -62,7 +62,7 @@ def _plain(node: yaml.Node) -> Default:
     return default
 
 
-Schema: TypeAlias = dict[str, object]
+Schema: TypeAlias = dict[str, Any]
 
 STRING_MAP: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
 REFINED: Mapping[str, Schema] = yaml.safe_load(Path(__file__).with_name("schema.yaml").read_text())["values"]
@@ -79,14 +79,9 @@ def document(values: Sequence[Value]) -> str:
         raise Unknown(f"not in values.yaml: {', '.join(sorted(unknown))}")
     root: Schema = {"$schema": "http://json-schema.org/draft-07/schema#", **_section(values, depth=0)}
     properties = root["properties"]
-    if isinstance(properties, dict):
-        # Helm passes the global values of a parent chart to every subchart, also those of other charts.
-        properties["global"] = {**_as_dict(properties.get("global")), "additionalProperties": True}
+    # Helm passes the global values of a parent chart to every subchart, also those of other charts.
+    properties["global"] = {**properties.get("global", {}), "additionalProperties": True}
     return json.dumps(root, indent=2) + "\n"
-
-
-def _as_dict(schema: object) -> Schema:
-    return schema if isinstance(schema, dict) else {}
 
 
 def _section(values: Iterable[Value], *, depth: int) -> Schema:

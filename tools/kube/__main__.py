@@ -3,7 +3,6 @@
 import re
 import sys
 from contextlib import redirect_stdout
-from functools import partial
 from pathlib import Path
 
 from sandbox import gobuild
@@ -19,16 +18,16 @@ def assets(version: str) -> Path:
     [pinned] = re.findall(r"\bk8s\.io/kubernetes v(\S+)", (module / "go.mod").read_text())
     store = cache_directory() / "control-plane" / f"v{pinned}"
     store.mkdir(parents=True, exist_ok=True)
+
+    def build(target: Path) -> None:
+        gobuild.build_kubernetes(gobuild.find_go(), target.name, target, version=pinned, module=module)
+
     for program in ("kube-apiserver", "kube-controller-manager"):
-        provide(store / program, partial(_build, program, pinned, module))
+        provide(store / program, build)
     etcd = find_binaries()["etcd"]
     if not (store / "etcd").exists():
         (store / "etcd").symlink_to(etcd)
     return store
-
-
-def _build(program: str, version: str, module: Path, target: Path) -> None:
-    gobuild.build_kubernetes(gobuild.find_go(), program, target, version=version, module=module)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import io
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -34,12 +35,13 @@ HOLDER: Final = re.compile(rf"\S+_{UUID.pattern}")
 DURATION: Final = re.compile(r"\b(since|in|renewed) ((?:\d+[dhms])+)\b")
 TIME: Final = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 AGE: Final = "3m"
+NAME: Final = attrgetter("name")
 
 
 def clean_objects(view: View) -> View:
-    names = {vmi.name: f"test{_hash(number)}" for number, vmi in enumerate(sorted(view.own_vmis, key=_name_of))}
-    vmis = [_placed(vmi, names, place) for place, vmi in enumerate(sorted(view.vmis, key=_name_of))]
-    vms = [_with_uid(vm, place) for place, vm in enumerate(sorted(view.vms, key=_name_of))]
+    names = {vmi.name: f"test{_hash(number)}" for number, vmi in enumerate(sorted(view.own_vmis, key=NAME))}
+    vmis = [_placed(vmi, names, place) for place, vmi in enumerate(sorted(view.vmis, key=NAME))]
+    vms = [_with_uid(vm, place) for place, vm in enumerate(sorted(view.vms, key=NAME))]
     latest_first = sorted(view.events, key=lambda event: int(event.meta["resourceVersion"]), reverse=True)
     events = [_aged(event, names, EVENT_GAP_S * place) for place, event in enumerate(latest_first, start=1)]
     return replace(view, vms=tuple(vms), vmis=tuple(vmis), events=tuple(events))
@@ -77,10 +79,6 @@ def _hash(number: int) -> str:
 
 def _node(number: int) -> str:
     return f"node{number % NODES + 1:02}"
-
-
-def _name_of(row: Row) -> str:
-    return row.name
 
 
 def _placed(vmi: Row, names: Mapping[str, str], place: int) -> Row:

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from tools.reference.markdown import code, introduction, sections, table
+from tools.reference.markdown import Undescribed, code, introduction, sections, table
 
 HEADER: Final = ("reason", "type", "on", "meaning", "what to do")
 WRITE: Final = re.compile(r"(?:Successful|Failed)[A-Z][A-Za-z]+|[A-Z][a-z]+Held|VirtualMachineFailure")
@@ -27,10 +27,6 @@ OWNERS: Final[Mapping[str, str]] = {
     "takeover": "the lease",
 }
 """For each folder of the controller, the objects that have the Events of the folder."""
-
-
-class Undescribed(ValueError):
-    """The reasons in the code and the reasons with a text differ. `str()` lists the reasons."""
 
 
 class Text(Struct, frozen=True):

@@ -3,6 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 
+class Undescribed(ValueError):
+    """The names in the code and the names with a text differ. `str()` lists the names."""
+
+
 def introduction(source: str) -> str:
     """Return the first lines of a page: a note for its editors, and the text before the sections of its source."""
     text = source.partition("\n## ")[0].strip()

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from controller.kubevirt import annotations as names
 from controller.replicas.catalogue import CATALOGUE, OPAQUE, Annotation, Place
-from tools.reference.markdown import code, introduction, sections, table
+from tools.reference.markdown import Undescribed, code, introduction, sections, table
 
 LABELS: Final = {
     "vmherd.dev/template-hash": ("VMIs and ControllerRevisions of a set", "the hash of the template"),
@@ -22,10 +22,6 @@ LABELS: Final = {
 }
 SOURCE: Final = Path(__file__).with_name("annotations.md.in")
 HEADER: Final = ("annotation", "on", "value", "meaning", "with another value")
-
-
-class Undescribed(ValueError):
-    """The names in the code and the names with a text differ. `str()` lists the names."""
 
 
 class Text(NamedTuple):

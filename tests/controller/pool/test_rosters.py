@@ -108,7 +108,7 @@ class RosterMachine(RuleBasedStateMachine):
     def remove(self, data, of_vms):
         store = self.vms if of_vms else self.vmis
         if len(store):
-            store.drop(data.draw(st.sampled_from(store.values())).metadata)
+            store.remove(data.draw(st.sampled_from(store.values())).metadata)
 
     @rule(data=st.data(), of_vms=st.booleans())
     def list_again(self, data, of_vms):

@@ -53,7 +53,7 @@ def test_r9_the_removal_of_the_last_finalizer_is_awaited_although_its_answer_has
     setup.store.apply(held_by_finalizer(), scope="a")
     setup.record(Done(REMOVAL, "9"))
     assert not setup.settled()
-    setup.store.remove(held_by_finalizer(), scope="a")
+    setup.store.remove(held_by_finalizer().metadata, scope="a")
     assert setup.settled()
 
 
@@ -96,7 +96,7 @@ def test_r9_an_object_that_the_server_does_not_have_is_awaited_until_the_cache_l
     assert setup.settled(), "a VM that has left its pool is missing too, and stays"
     setup.record(Missing(replace(patched(), uid="old")))
     assert not setup.settled()
-    setup.store.remove(here, scope="a")
+    setup.store.remove(here.metadata, scope="a")
     assert setup.settled()
 
 
@@ -109,7 +109,7 @@ def test_r9_a_deletion_is_awaited_until_the_store_shows_it(setup, outcome: Outco
     assert not setup.settled(), "a deletion has no version to wait for"
     match shown_as:
         case "gone":
-            setup.store.remove(an_object("vm", version="21"), scope="a")
+            setup.store.remove(an_object("vm", version="21").metadata, scope="a")
         case "being deleted":
             setup.store.apply(an_object("vm", version="21", deleting=True), scope="a")
         case "another":

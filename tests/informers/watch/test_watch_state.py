@@ -12,7 +12,6 @@ from informers.watch.effects import (
     Apply,
     Collect,
     Commit,
-    Drop,
     GiveUpStreaming,
     Keep,
     ListEffect,
@@ -181,7 +180,7 @@ ROWS = {
     "streaming list: silent": Row(STREAM, Silent(), INCOMPLETE),
     # A watch
     "an object was added or modified": Row(W8, Applied(A9), W9, (Apply(A9),)),
-    "an object was deleted": Row(W8, Deleted(A9), W9, (Remove(A9),)),
+    "an object was deleted": Row(W8, Deleted(A9), W9, (Remove(A9.metadata, A9),)),
     "an old event": Row(W8, Applied(A5), W8),
     "an old deletion": Row(W8, Deleted(A5), W8),
     "a repeated event": Row(W9, Deleted(A9), W9),
@@ -198,7 +197,7 @@ ROWS = {
     "a field is unreadable, in an old event": Row(W9, Undecodable("bad", META9, partial=PARTIAL9), W9),
     "undecodable and old": Row(W8, Undecodable("bad", META5), W8),
     "undecodable without an identity": Row(W8, Undecodable("bad"), W8, (Skip("bad", None),)),
-    "an undecodable object was deleted": Row(W8, Undecodable("bad", META9, deleted=True), W9, (Drop(META9),)),
+    "an undecodable object was deleted": Row(W8, Undecodable("bad", META9, deleted=True), W9, (Remove(META9),)),
     "clean end": Row(W8, Ended(400), W8),
     "ended immediately after its start": Row(
         W8, Ended(0.1), Waiting(W8, why="the watch ended immediately after its start")

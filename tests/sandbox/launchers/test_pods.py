@@ -155,7 +155,7 @@ def fenced_in(recording: str) -> tuple[str, str, str | None]:
 def with_ready(subject: SimulatedVMI, ready: dict[str, Any]) -> SimulatedVMI:
     """The VMI with this condition Ready only."""
     conditions = (msgspec.convert(ready, Condition),)
-    return msgspec.structs.replace(subject, status=msgspec.structs.replace(subject.told, conditions=conditions))
+    return msgspec.structs.replace(subject, status=msgspec.structs.replace(subject.status, conditions=conditions))
 
 
 def test_a_vmi_on_a_ready_node_or_in_a_cluster_without_nodes_goes_on() -> None:
