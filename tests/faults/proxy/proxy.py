@@ -13,7 +13,7 @@ always reaches the server. Without a rule, the proxy changes no content, but no 
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -61,30 +61,18 @@ class Decision(Struct, frozen=True, kw_only=True):
 class FaultProxy:
     """One proxy with its own port and script. `fault_proxy` starts and stops it."""
 
-    def __init__(self, upstream: Upstream, *, tls: bool = True) -> None:
+    def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
         self.script = Script()
         self.log: list[Decision] = []
-        self.dark = False
-        """True after a crash: no byte passes in either direction."""
-
-        self.on_crash: Callable[[], None] = lambda: None
-        """The proxy calls this function after it has set `dark`."""
-
-        self.on_mark: Callable[[ApiRequest, actions.Mark], Awaitable[None]]
-        """The proxy calls this function before it forwards a request with the action `Mark`."""
-
-        self._authority = shared_authority() if tls else None
-        self._token = ""
-        """Without TLS: the token that the proxy sends to the server. A client sends no token over `http`."""
+        self._authority = shared_authority()
         self._ca_files: list[Path] = []
-        self._listener = Listener(self._serve, self._authority.context if self._authority else None)
+        self._listener = Listener(self._serve, self._authority.context)
         self._relays: set[WatchRelay] = set()
-        self._forwarding: set[asyncio.Task[None]] = set()
 
     @property
     def url(self) -> str:
-        return f"{'https' if self._authority else 'http'}://127.0.0.1:{self._listener.port}"
+        return f"https://127.0.0.1:{self._listener.port}"
 
     def add(self, rule: Rule) -> int:
         """Add a rule and return its number. The rule also acts on open watches."""
@@ -103,13 +91,9 @@ class FaultProxy:
 
     def write_kubeconfig(self, path: Path, token: str) -> Path:
         """Write a kubeconfig for the proxy, and the CA certificate beside it. Return the path of the kubeconfig."""
-        cluster = {"server": self.url}
-        if self._authority:
-            self._ca_files.append(path.with_name(f"{path.name}.ca.crt"))
-            self.write_ca_files()
-            cluster["certificate-authority"] = str(self._ca_files[-1])
-        else:
-            self._token = token
+        self._ca_files.append(path.with_name(f"{path.name}.ca.crt"))
+        self.write_ca_files()
+        cluster = {"server": self.url, "certificate-authority": str(self._ca_files[-1])}
         config = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -126,18 +110,7 @@ class FaultProxy:
 
     async def close(self) -> None:
         """End all connections and free the port."""
-        self.dark = True
         await self._listener.close()
-
-    def go_dark(self) -> None:
-        """Pass no further byte, as after a crash of the client.
-
-        The server still finishes the requests that it already has.
-        """
-        self.dark = True
-        self._listener.hangs = True
-        for task in self._listener.tasks - self._forwarding - {asyncio.current_task()}:
-            task.cancel()
 
     def change_authority(self) -> None:
         """Reset all connections and use a certificate of another authority. `write_ca_files` tells the clients."""
@@ -149,7 +122,7 @@ class FaultProxy:
         """Replace the CA certificates beside the kubeconfigs with the certificate of the current authority."""
         for path in self._ca_files:
             temporary = path.with_name(f"{path.name}.new")
-            temporary.write_bytes(self._authority.pem if self._authority else b"")
+            temporary.write_bytes(self._authority.pem)
             temporary.replace(path)
 
     def _wake(self) -> None:
@@ -162,8 +135,6 @@ class FaultProxy:
             taken = self.script.on_request(request)
             number = self._note(request, taken)
             await self._carry_out(wire, received, request, taken, number)
-            if self.dark:
-                return
             if received.wants_close or not wire.open:
                 wire.close()
                 return
@@ -177,10 +148,6 @@ class FaultProxy:
                 await self._send(wire, answers.refusal_answer(action), received, number)
             case actions.Reset():
                 wire.reset()
-            case actions.Hang():
-                await wire.gone.wait()
-            case actions.CrashBefore():
-                self._crash()
             case _ if request.watch:
                 await self._watch(wire, received, request, action, number)
             case _:
@@ -188,20 +155,13 @@ class FaultProxy:
 
     async def _ask(self, wire: Wire, received: Received, request: ApiRequest, action: Any, number: int) -> None:
         """Forward a request that is not a watch, and send its answer as the action says."""
-        if isinstance(action, actions.Mark):
-            await self.on_mark(request, action)
         answer = await self._forwarded(received)
         if answer is None:
             return wire.reset()
         self._answered(number, server_code=answer.head.status)
-        if self.dark:
-            return None
         match action:
-            case actions.LoseAnswer(hang=hang):
-                await (wire.gone.wait() if hang else asyncio.sleep(0))
+            case actions.LoseAnswer():
                 wire.reset()
-            case actions.CrashAfter():
-                self._crash()
             case actions.CutAnswer():
                 await wire.send(answers.cut(answer, received.method))
                 await asyncio.sleep(0.01)  # a reset discards data that the client has not read
@@ -235,34 +195,23 @@ class FaultProxy:
 
     async def _forwarded(self, received: Received) -> Answer | None:
         """Return the server's answer, or None if the connection to the server fails."""
-        task: Any = asyncio.current_task()
-        self._forwarding.add(task)
         try:
             async with self._request(received) as answer:
                 return Answer(_head_of(answer), await answer.read())
         except (aiohttp.ClientError, ConnectionError):
             return None
-        finally:
-            self._forwarding.discard(task)
 
     def _request(self, received: Received) -> Any:
         dropped = {*HOP_BY_HOP, "host", "content-length", "accept-encoding" if "watch=" in received.target else ""}
         headers = [pair for pair in received.headers if pair[0].lower() not in dropped]
-        headers += [("Authorization", f"Bearer {self._token}")] if self._token else []
         url = URL(self._upstream.url + received.target, encoded=True)
         return self._upstream.session.request(
             received.method, url, data=received.body or None, headers=headers, allow_redirects=False
         )
 
     async def _send(self, wire: Wire, answer: Answer, received: Received, number: int) -> None:
-        if not self.dark:
-            self._answered(number, code=answer.head.status)
-            await wire.send(answer.encode(received.method))
-
-    def _crash(self) -> None:
-        if not self.dark:
-            self.go_dark()
-            self.on_crash()
+        self._answered(number, code=answer.head.status)
+        await wire.send(answer.encode(received.method))
 
     def _note(self, request: ApiRequest, taken: Taken | None) -> int:
         """Add an entry to the log, and return its index."""
@@ -279,9 +228,9 @@ class FaultProxy:
 
 
 @asynccontextmanager
-async def fault_proxy(upstream: Upstream, *, tls: bool = True) -> AsyncIterator[FaultProxy]:
+async def fault_proxy(upstream: Upstream) -> AsyncIterator[FaultProxy]:
     """Run a proxy while the block runs."""
-    proxy = FaultProxy(upstream, tls=tls)
+    proxy = FaultProxy(upstream)
     await proxy.start()
     try:
         yield proxy

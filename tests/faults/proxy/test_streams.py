@@ -9,7 +9,6 @@ import pytest
 from aiohttp import ClientPayloadError, ClientSession, StreamReader
 
 from tests.faults.proxy.actions import (
-    Coalesce,
     CutWatch,
     EndWatch,
     FailWatch,
@@ -95,18 +94,6 @@ async def test_a_rule_decides_what_the_client_sees_of_a_watch_and_how_it_ends(
             with pytest.raises(ClientPayloadError, match="Connection reset by peer"):
                 await watch.read()
         assert len(proxy.decisions(number)) == (rule.match.resource != "others")
-
-
-async def test_coalesced_events_are_the_last_state_of_each_object() -> None:
-    async with watching() as (server, proxy, _, watch):
-        proxy.add(Rule(WATCH, Coalesce(0.1)))
-        await server.send(event("ADDED", "new", 2), event("ADDED", "gone", 3), event("MODIFIED", "old", 4))
-        await server.send(event("MODIFIED", "new", 5), event("DELETED", "gone", 6), event("MODIFIED", "old", 7))
-        assert await is_silent(watch)
-        for expected in (event("ADDED", "new", 5), event("MODIFIED", "old", 7)):
-            assert await watch.readline() == expected
-        await server.send(event("DELETED", "new", 8))
-        assert await watch.readline() == event("DELETED", "new", 8)
 
 
 async def test_a_watch_is_replayed_from_an_older_version() -> None:
