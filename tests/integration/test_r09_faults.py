@@ -93,7 +93,7 @@ BROKEN_WATCHES: tuple[actions.Action, ...] = (
     actions.EndWatch(),
     actions.EndWatch(clean=False),
     actions.RepeatEvent(),
-    actions.OmitEvents(),
+    actions.OmitEvent(),
 )
 BROKEN_WRITES = (actions.LoseAnswer(), actions.CutAnswer(), actions.Reset(), actions.Refuse(500))
 

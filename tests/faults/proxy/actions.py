@@ -12,14 +12,11 @@ class Action(Struct, frozen=True):
 class Refuse(Action, frozen=True):
     """Answer with an error. The request does not reach the server.
 
-    `retry_after` is the text of the header: seconds, an HTTP date or nonsense. Without `reason`, the reason is the
-    usual one for the status.
+    `retry_after` is the text of the header.
     """
 
     status: int = 503
-    reason: str = ""
     retry_after: str = ""
-    message: str = "refused by the proxy"
 
 
 class Reset(Action, frozen=True):
@@ -53,7 +50,6 @@ class FailWatch(Action, frozen=True):
     """End a watch with an ERROR event. `cause` and `retry_after_seconds` are details of its Status object."""
 
     status: int = 500
-    reason: str = ""
     message: str = "refused by the proxy"
     cause: str = ""
     retry_after_seconds: int = 0
@@ -82,14 +78,12 @@ class RepeatEvent(Action, frozen=True):
     """Send an event twice."""
 
 
-class OmitEvents(Action, frozen=True):
-    """Drop `count` events. Then end the watch with 410, so that the reader lists again and never sees these events."""
-
-    count: int = 1
+class OmitEvent(Action, frozen=True):
+    """Drop an event, and end the watch with 410, so that the reader lists again and never sees this event."""
 
 
 ON_STREAM = (FailWatch, HoldWatch, EndWatch)
 """The actions on a watch that need no event. They also act on watches that are open already."""
 
-ON_EVENT = (CutWatch, RepeatEvent, OmitEvents, Corrupt)
+ON_EVENT = (CutWatch, RepeatEvent, OmitEvent, Corrupt)
 """The actions on one event of a watch."""

@@ -1,19 +1,21 @@
 """A watch through the fault proxy: events go from the server to the client, as the script decides.
 
-The relay sends whole lines. Until a rule concerns the watch, the relay does not parse them.
+The relay sends whole lines.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 
 import aiohttp
 
 from tests.faults.proxy import actions
 from tests.faults.proxy.answers import EXPIRED, corrupted_event, error_event
-from tests.faults.proxy.requests import ApiRequest, WatchEvent, parse_event
-from tests.faults.proxy.rules import Script, Taken
+from tests.faults.proxy.requests import ApiRequest
+from tests.faults.proxy.rules import Script
 from tests.faults.proxy.wire import END_OF_CHUNKS, Head, Wire, chunk
+
+BOOKMARK = b'{"type":"BOOKMARK"'
+"""The begin of a line that is no event of an object."""
 
 READ_WITHIN_S = 0.01
 """The pause before a reset, in seconds. In this time, the client reads the data that has arrived. A reset discards
@@ -28,19 +30,15 @@ class Ended(Exception):
 class WatchRelay:
     """One open watch."""
 
-    def __init__(
-        self, wire: Wire, request: ApiRequest, script: Script, note: Callable[[ApiRequest, Taken], None]
-    ) -> None:
+    def __init__(self, wire: Wire, request: ApiRequest, script: Script) -> None:
         self._wire = wire
         self._request = request
         self._script = script
-        self._note = note
         self._lines: deque[bytes] = deque()
         self._over = self._broken = False
         self._woken = asyncio.Event()
         self._decided: set[int] = set()
         self._held_by: set[int] = set()
-        self._omitting: dict[int, int] = {}
 
     def wake(self) -> None:
         """Look at the rules again: one was added or removed."""
@@ -95,7 +93,6 @@ class WatchRelay:
     async def _act_on_stream(self) -> None:
         self._held_by &= self._script.rules.keys()
         while taken := self._script.on_stream(self._request, self._decided):
-            self._note(self._request, taken)
             match taken.action:
                 case actions.EndWatch(clean=clean):
                     await (self._complete() if clean else self._break_off())
@@ -103,19 +100,11 @@ class WatchRelay:
                     await self._fail(failure)
                 case _:
                     self._held_by.add(taken.rule)
-        if any(number not in self._script.rules for number in self._omitting):
-            await self._fail(EXPIRED)
 
     async def _relay_line(self, line: bytes) -> None:
-        if not self._script.watches_events(self._request):
-            return await self._send(line)
-        event = parse_event(line)
-        if await self._omits(event):
-            return
-        taken = self._script.on_event(self._request, event)
+        taken = None if line.startswith(BOOKMARK) else self._script.on_event(self._request)
         if taken is None:
             return await self._send(line)
-        self._note(self._request, taken)
         match taken.action:
             case actions.CutWatch(at_byte=at):
                 cut = line[: len(line) // 2 if at is None else at]
@@ -126,19 +115,8 @@ class WatchRelay:
                 await self._wire.send(corrupted_event(line, how))
                 self._wire.close()
                 raise Ended
-            case actions.OmitEvents(count=count):
-                self._omitting[taken.rule] = count
-                await self._omits(event)
-
-    async def _omits(self, event: WatchEvent) -> bool:
-        """Return True if the event is dropped. After the last event to drop, the watch ends."""
-        for number in self._omitting:
-            if self._script.rules[number].match.covers_event(event):
-                self._omitting[number] -= 1
-                if self._omitting[number] <= 0:
-                    await self._fail(EXPIRED)
-                return True
-        return False
+            case actions.OmitEvent():
+                await self._fail(EXPIRED)
 
     async def _send(self, line: bytes) -> None:
         await self._wire.send(chunk(line))

@@ -1,7 +1,7 @@
 """A fault proxy in a separate thread, for synchronous tests that run the controller as a process.
 
 with fault_proxy_in_thread(plane.url, plane.ca) as proxy:
-    lost = proxy.add(Rule(Match("create", "virtualmachineinstances"), LoseAnswer(), after=3, times=None))
+    lost = proxy.add(Rule(Match("create", "virtualmachineinstances"), LoseAnswer(), times=None))
     run_the_controller(proxy.write_kubeconfig(path, token))
     proxy.decisions(lost)
 """
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.faults.proxy.proxy import Decision, FaultProxy, fault_proxy
+from tests.faults.proxy.proxy import FaultProxy, fault_proxy
 from tests.faults.proxy.rules import Rule
 from tests.faults.proxy.upstream import open_upstream
 
@@ -36,7 +36,7 @@ class ThreadedProxy:
     def remove(self, number: int) -> None:
         self.call(lambda proxy: proxy.remove(number))
 
-    def decisions(self, rule: int) -> list[Decision]:
+    def decisions(self, rule: int) -> int:
         return self.call(lambda proxy: proxy.decisions(rule))
 
     def write_kubeconfig(self, path: Path, token: str) -> Path:
