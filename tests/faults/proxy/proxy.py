@@ -1,7 +1,7 @@
 """A reverse proxy between a controller and a real API server. Its rules cause every kind of failure that a network can
 cause.
 
-    async with open_upstream(plane.url, plane.ca) as upstream, fault_proxy(upstream) as proxy:
+    async with fault_proxy(plane.url, plane.ca) as proxy:
         lost = proxy.add(Rule(Match("create", "virtualmachineinstances"), LoseAnswer(), times=None))
         run_the_controller(proxy.write_kubeconfig(path, token))
         proxy.decisions(lost)
@@ -28,15 +28,15 @@ from tests.faults.proxy.listener import Listener
 from tests.faults.proxy.requests import ApiRequest, parse_request
 from tests.faults.proxy.rules import Rule, Script, Taken
 from tests.faults.proxy.streams import WatchRelay
-from tests.faults.proxy.upstream import Upstream, abandon
+from tests.faults.proxy.upstream import abandon, open_upstream
 from tests.faults.proxy.wire import HOP_BY_HOP, Answer, Head, Received, Wire
 
 
 class FaultProxy:
     """One proxy with its own port and script. `fault_proxy` starts and stops it."""
 
-    def __init__(self, upstream: Upstream) -> None:
-        self._upstream = upstream
+    def __init__(self, server: str, session: aiohttp.ClientSession) -> None:
+        self._server, self._session = server, session
         self.script = Script()
         self._authority = shared_authority()
         self._ca_files: list[Path] = []
@@ -164,21 +164,22 @@ class FaultProxy:
     def _request(self, received: Received) -> Any:
         dropped = {*HOP_BY_HOP, "host", "content-length", "accept-encoding" if "watch=" in received.target else ""}
         headers = [pair for pair in received.headers if pair[0].lower() not in dropped]
-        url = URL(self._upstream.url + received.target, encoded=True)
-        return self._upstream.session.request(
+        url = URL(self._server + received.target, encoded=True)
+        return self._session.request(
             received.method, url, data=received.body or None, headers=headers, allow_redirects=False
         )
 
 
 @asynccontextmanager
-async def fault_proxy(upstream: Upstream) -> AsyncIterator[FaultProxy]:
-    """Run a proxy while the block runs."""
-    proxy = FaultProxy(upstream)
-    await proxy.listener.open()
-    try:
-        yield proxy
-    finally:
-        await proxy.listener.close()
+async def fault_proxy(server: str, ca: Path | None = None) -> AsyncIterator[FaultProxy]:
+    """Run a proxy in front of the server with this address while the block runs."""
+    async with open_upstream(ca) as session:
+        proxy = FaultProxy(server, session)
+        await proxy.listener.open()
+        try:
+            yield proxy
+        finally:
+            await proxy.listener.close()
 
 
 def _head_of(answer: aiohttp.ClientResponse) -> Head:

@@ -8,7 +8,6 @@ from aiohttp import ClientSession, ClientTimeout, TCPConnector, web
 from aiohttp.test_utils import TestServer
 
 from tests.faults.proxy.proxy import FaultProxy, fault_proxy
-from tests.faults.proxy.upstream import open_upstream
 
 
 class TinyServer:
@@ -46,8 +45,7 @@ async def proxied() -> AsyncIterator[tuple[TinyServer, FaultProxy, ClientSession
     async with (
         asyncio.timeout(20),
         TestServer(app) as listening,
-        open_upstream(str(listening.make_url("")).rstrip("/")) as upstream,
-        fault_proxy(upstream) as proxy,
+        fault_proxy(str(listening.make_url("")).rstrip("/")) as proxy,
         ClientSession(proxy.url, timeout=ClientTimeout(5), connector=TCPConnector(ssl=False)) as client,
     ):
         try:
