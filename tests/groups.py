@@ -23,7 +23,7 @@ SHARED_PLANES = {
 }
 """The fixtures of shared control planes. For each fixture: into how many groups its tests are divided."""
 
-LONGEST = ("real_node", "test_commands", "test_samples", "test_release")
+LONGEST = ("real_node", "test_commands", "test_release")
 """The beginnings of the groups that need minutes. They start first."""
 
 _running: list[pytest.FixtureDef[Any]] = []

@@ -31,9 +31,3 @@ API_OF: Final[Mapping[str, str]] = {
     BUDGETS: "/apis/policy/v1",
     "configmaps": "/api/v1",
 }
-
-
-def path_of(plural: str, namespace: str = "", name: str = "") -> str:
-    """Return the path of a resource, of one namespace's objects, or of one object."""
-    parts = (API_OF[plural], *(("namespaces", namespace) if namespace else ()), plural, *((name,) if name else ()))
-    return "/".join(parts)

@@ -1,21 +1,18 @@
 """Runs every command of three documents without changes: the lab, the guide to sets, and the guide to pools.
 
 The user has only the cluster's `edit` role in one namespace. The release adds the rules for sets and pools to that
-role, and KubeVirt adds the rules for VMs and VMIs. The replica sets and autoscalers of all guides and examples work,
-too (R13).
+role, and KubeVirt adds the rules for VMs and VMIs. The autoscalers of all guides and examples work, too (R13).
 """
 
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from msgspec import Struct
 
 from sandbox.kubectl import kubectl_path
-from tests.controlplane.namespace import Namespace, PoolNamespace, SetNamespace
+from tests.controlplane.namespace import Namespace, PoolNamespace
 from tests.controlplane.waits import eventually
 from tests.integration.metrics_api import MetricsAPI
 from tests.manifests.documents import EXAMPLES, ROOT, load
@@ -186,33 +183,6 @@ def test_the_guide_to_pools_from_top_to_bottom(student: Student) -> None:
     after = student.pools.wait_for_ordinals(*range(6), name="vm-pool-cirros")
     assert after["vm-pool-cirros-0"]["metadata"]["uid"] == before["vm-pool-cirros-0"]["metadata"]["uid"]
     assert "ownerReferences" not in after["vm-pool-cirros-0"]["metadata"]
-
-
-REPLICASETS = [path for path in EXAMPLES if path.stem.startswith("replicaset-")]
-
-
-@pytest.mark.parametrize("path", REPLICASETS, ids=lambda path: path.stem)
-def test_r13_an_example_brings_up_modern_vmis(sets: SetNamespace, path: Path) -> None:
-    wanted = yaml.safe_load(path.read_text())
-    name, replicas = wanted["metadata"]["name"], wanted["spec"]["replicas"]
-    sets.kubectl("create", "-f", str(path))
-    eventually(lambda: len(sets.alive()) == replicas, what="the VMIs of the example")
-    sets.play_all()
-    eventually(lambda: sets.status(name).get("readyReplicas") == replicas, what="all are ready")
-    for vmi in sets.alive().values():
-        assert flaws_of(vmi["spec"]) == []
-        assert vmi["metadata"]["labels"].items() >= wanted["spec"]["template"]["metadata"]["labels"].items()
-
-
-def flaws_of(spec: dict[str, Any]) -> list[str]:
-    """Return the fields of a VMI spec that current KubeVirt versions refuse."""
-    volumes = {volume["name"]: volume for volume in spec.get("volumes") or ()}
-    disks = spec["domain"]["devices"]["disks"]
-    flaws = [f"{name} is a registryDisk" for name, volume in volumes.items() if "registryDisk" in volume]
-    flaws += [f"disk {disk['name']} names no volume" for disk in disks if disk["name"] not in volumes]
-    flaws += [f"disk {disk['name']} has a volumeName" for disk in disks if "volumeName" in disk]
-    flaws += [f"disk {disk['name']} has no target" for disk in disks if disk.get("disk", {}) is None]
-    return flaws
 
 
 AUTOSCALERS = [path for path in EXAMPLES if path.stem.startswith("hpa-")]

@@ -1,15 +1,11 @@
-"""P2, P3, P4: VMs that leave their pool, and their replacements.
-
-R15, P6: deletions of sets and pools. R17, P11: ControllerRevisions of sets and pools.
-"""
+"""P4, P6: orphans of a deleted pool. R17, P11: ControllerRevisions of sets and pools."""
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from tests.controlplane import documents
-from tests.controlplane.namespace import Namespace, PoolNamespace, SetNamespace, controller_for
+from tests.controlplane.namespace import Namespace, PoolNamespace, SetNamespace
 from tests.controlplane.programs import ControllerProcess
 from tests.controlplane.waits import eventually, reacts
 from tests.faults.proxy.actions import HoldWatch
@@ -18,20 +14,8 @@ from tests.faults.proxy.threads import ThreadedProxy
 
 pytestmark = pytest.mark.cluster
 
-NOT_OURS = "kubevirt.io/virtualMachineControllerFinalize"
-KEEPS_DISKS = {"proactive": {"statePreservation": "Offline"}}
 HALTED = documents.vm_template(runStrategy="Halted")
 POOLS = "virtualmachinepools"
-
-
-def test_p2_a_vm_that_left_its_pool_can_be_deleted_after_the_pool(pools: PoolNamespace) -> None:
-    pools.make(1, scaleInStrategy=KEEPS_DISKS)
-    pools.wait_for_ordinals(0)
-    pools.vms.change("pool-0", {"metadata": {"ownerReferences": None}})
-    pools.delete()
-    pools.wait_for_ordinals(0)
-    assert documents.finalizers_of(pools.vms.get("pool-0")) == [NOT_OURS]
-    pools.kubectl("delete", "vm", "pool-0", "--timeout=60s")
 
 
 def test_p4_orphans_are_not_replaced_while_the_cache_still_shows_their_pool(
@@ -85,25 +69,6 @@ def test_r17_p11_a_revision_stores_the_template_survives_scaling_and_goes_with_i
     owner.delete()
     eventually(lambda: not owner.revisions(), within_s=20, what="the revision goes with its owner")
     assert written(owner) == {("create", 201): 1}, "it is the garbage collector that deletes"
-
-
-def test_r17_p11_a_flag_sets_the_number_of_unused_revisions(idle_namespace: SetNamespace, tmp_path: Path) -> None:
-    with controller_for(idle_namespace, tmp_path, "--revision-history=1"):
-        sets, pools = idle_namespace, idle_namespace.pools
-        sets.make(1)
-        pools.make(1, template=HALTED)
-        for number, memory in enumerate(("65M", "66M", "67M"), 2):
-            sets.change_memory(memory)
-            pools.change_memory(memory)
-            reacts(lambda number=number: number in numbers(sets) & numbers(pools), what="both templates are stored")
-        reacts(lambda: numbers(pools) == {3, 4}, what="the earlier revisions of the pool are pruned")
-        reacts(lambda: numbers(sets) == {1, 3, 4}, what="of the set, that of its VMI stays as well")
-        pools.settle()
-        assert (numbers(pools), numbers(sets)) == ({3, 4}, {1, 3, 4})
-
-
-def numbers(owner: Namespace) -> set[int]:
-    return {each["revision"] for each in owner.revisions().values()}
 
 
 KUBEVIRTS = "kubevirt.io/virtualMachineControllerFinalize"

@@ -1,15 +1,15 @@
-"""R9: after broken watches, lost races and a new authority, the controller goes on and makes no surplus.
+"""R9: after broken watches and writes, lost races and a new authority, the controller goes on and makes no surplus.
 
-All broken watches happen in turn in one test, which checks that each of them has happened.
-`tests/faults/samples` has the other faults. The barrier of the tests, `settled`, waits until a cache is up to date.
+All broken watches happen in turn in one test, which checks that each of them has happened. So do all broken writes.
 """
 
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
-from tests.controlplane.namespace import SetNamespace
+from tests.controlplane.documents import is_leaving, vm_template
+from tests.controlplane.namespace import Namespace, SetNamespace
 from tests.controlplane.programs import ControllerProcess, controller_process
 from tests.controlplane.waits import WORK_S, eventually, reacts
 from tests.faults.proxy import actions
@@ -19,6 +19,7 @@ from tests.faults.proxy.threads import ThreadedProxy
 pytestmark = pytest.mark.cluster
 
 VMIS = "virtualmachineinstances"
+DESCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
 
 
 def test_g3_a_vmi_that_its_user_has_just_detached_is_not_deleted(
@@ -42,6 +43,33 @@ def test_g3_a_vmi_that_its_user_has_just_detached_is_not_deleted(
     assert proxied.working
 
 
+MARKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "protected": ("", {"metadata": {"annotations": {"vmherd.dev/protect": "true"}}}),
+    "busy": ("", {"metadata": {"annotations": {"vmherd.dev/busy-until": "2999-01-01T00:00:00Z"}}}),
+    "snapshot": ("/status", {"status": {"snapshotInProgress": "now"}}),
+}
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_g3_a_vm_that_its_user_has_just_marked_is_not_deleted(
+    idle_namespace: SetNamespace, proxy: ThreadedProxy, proxied: ControllerProcess, mark: str
+) -> None:
+    """The cache of the controller does not show the mark yet. The request names the version of the object."""
+    pools, (subresource, change) = idle_namespace.pools, MARKS[mark]
+    pools.make(2, template=vm_template(runStrategy="Halted"), scaleInStrategy=DESCENDING)
+    pools.wait_until_updated(2)
+    pools.settle()
+    held = proxy.add(Rule(Match("watch", "virtualmachines"), actions.HoldWatch(), times=None))
+    pools.vms.change(f"pool-1{subresource}", change)
+    pools.scale(1)
+    reacts(lambda: pools.answers("delete")["pool-1", 409], what="the controller tries to delete the VM")
+    proxy.remove(held)
+    pools.settle()
+    assert "pool-1" not in pools.deleted()
+    assert not is_leaving(pools.vms.get("pool-1"))
+    assert proxied.working
+
+
 def test_a_leader_whose_pass_is_cut_off_by_the_shutdown_does_not_release_its_lease(
     idle_namespace: SetNamespace, proxy: ThreadedProxy, tmp_path: Path
 ) -> None:
@@ -59,8 +87,15 @@ BROKEN_WATCHES: tuple[actions.Action, ...] = (
     *(actions.Corrupt(how) for how in get_args(actions.Corruption)),
     actions.CutWatch(0),
     actions.CutWatch(1),
+    actions.FailWatch(410),
+    actions.FailWatch(500),
     actions.FailWatch(504, cause="ResourceVersionTooLarge", retry_after_seconds=1),
+    actions.EndWatch(),
+    actions.EndWatch(clean=False),
+    actions.RepeatEvent(),
+    actions.OmitEvent(),
 )
+BROKEN_WRITES = (actions.LoseAnswer(), actions.CutAnswer(), actions.Reset(), actions.Refuse(500))
 
 
 def replaced(sets: SetNamespace, victim: str) -> bool:
@@ -73,17 +108,38 @@ def replaced(sets: SetNamespace, victim: str) -> bool:
 def test_r9_after_each_broken_watch_a_deleted_vmi_is_replaced_once(
     idle_namespace: SetNamespace, proxy: ThreadedProxy, proxied: ControllerProcess
 ) -> None:
-    idle_namespace.make(2)
-    for number, action in enumerate(BROKEN_WATCHES, 3):
+    version = idle_namespace.make(2)["metadata"]["resourceVersion"]
+    for number, action in enumerate((actions.ReplayWatch(version), *BROKEN_WATCHES), 3):
         alive = idle_namespace.wait_for(2)
         gone = next(iter(alive))
         victim = alive[gone]["metadata"]["uid"]
         rule = proxy.add(Rule(Match("watch", VMIS), action))
+        if isinstance(action, actions.ReplayWatch):
+            proxy.add(Rule(Match("watch", VMIS), actions.EndWatch()))
         idle_namespace.vmis.delete(gone)
         eventually(lambda: replaced(idle_namespace, victim), what=f"the replacement after {action}")  # noqa: B023
         eventually(lambda: proxy.decisions(rule), what=f"the fault {action}")  # noqa: B023
         proxy.remove(rule)
         assert idle_namespace.created().total() == number, action
+    assert proxied.working
+
+
+@pytest.mark.parametrize("kind", ["set", "pool"])
+def test_r9_after_each_broken_write_each_member_was_written_once(
+    idle_namespace: SetNamespace, proxy: ThreadedProxy, proxied: ControllerProcess, kind: str
+) -> None:
+    """The server refuses the write, never gets it, or carries it out, and its answer does not arrive."""
+    owner: Namespace = idle_namespace.pools if kind == "pool" else idle_namespace
+    owner.make(1)
+    owner.wait_until_updated(1)
+    for number, action in enumerate(BROKEN_WRITES, 1):
+        for verb, replicas in (("create", 2), ("delete", 1)):
+            rule = proxy.add(Rule(Match(verb, owner.members), action))
+            owner.scale(replicas)
+            eventually(lambda: proxy.decisions(rule), what=f"the fault {action}")  # noqa: B023
+            owner.wait_until_updated(replicas)
+            owner.settle()
+        assert (owner.created().total(), owner.deleted().total()) == (number + 1, number), action
     assert proxied.working
 
 

@@ -1,27 +1,16 @@
-"""R14, P12, P13, P16, P31: the requests of an update, and what it waits for."""
+"""P16, P31: the order of the requests for a new pool, and what an update waits for."""
 
 from collections import Counter
 from typing import Any
 
 import pytest
 
-from tests.controlplane.documents import (
-    READY_AFTER,
-    data_volume_template,
-    vm_template,
-)
+from tests.controlplane.documents import data_volume_template, vm_template
 from tests.controlplane.namespace import PoolNamespace
 from tests.controlplane.waits import reacts
-from tests.controlplane.watch import watched
-from tests.integration.renewal import VMS, memories, restarts
+from tests.integration.renewal import VMS
 
 pytestmark = pytest.mark.cluster
-
-UPDATED_WITHIN_S = 60.0
-
-
-def quick(**template: Any) -> dict[str, Any]:
-    return vm_template(vmi_annotations={READY_AFTER: "50ms"}, **template)
 
 
 def plain() -> dict[str, Any]:
@@ -31,20 +20,6 @@ def plain() -> dict[str, Any]:
     machine["domain"] = {"devices": machine["domain"]["devices"], "memory": {"guest": "1024Mi"}}
     template["spec"]["dataVolumeTemplates"] = [data_volume_template("root", size="1024Mi")]
     return template
-
-
-def test_p13_vms_that_kubevirt_does_not_start_again_are_restarted_through_the_subresource(pools: PoolNamespace) -> None:
-    pools.make(2, template=quick(runStrategy="RerunOnFailure"), maxUnavailable=1)
-    pools.wait_ready(2)
-    position = pools.plane.audit_position()
-    with watched(pools, pools.vmis) as seen:
-        pools.change_memory("128M")
-        pools.wait_ready(2, within_s=UPDATED_WITHIN_S)
-    assert set(memories(pools.vmis()).values()) == {"128M"}
-    assert seen.least_ready() == {"pool": 1}
-    assert restarts(pools, since=position) == []
-    sent = [record.name for record in pools.requests("update", since=position)]
-    assert sorted(sent) == ["pool-0", "pool-1"], "one request for each VM"
 
 
 def test_p16_a_new_pool_gets_its_finalizer_first_then_revision_vms_and_status(pools: PoolNamespace) -> None:

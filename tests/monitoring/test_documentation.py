@@ -52,10 +52,3 @@ def test_the_page_has_the_time_limits_of_the_program():
     assert (ALLOWED_FOR_S, DENIED_FOR_S, ALLOWED_AT_MOST_S) == (60, 10, 300)
     assert "a permission for a minute, and a denial for ten seconds" in TEXT
     assert "up to five minutes" in TEXT
-
-
-def test_every_link_inside_the_page_has_a_heading():
-    headings = {
-        re.sub(r"[^a-z- ]", "", line[3:].lower()).replace(" ", "-") for line in TEXT.splitlines() if line[:3] == "## "
-    }
-    assert {target for target in re.findall(r"\]\(#([^)]+)\)", TEXT)} <= headings

@@ -11,7 +11,6 @@ from zlib import crc32
 
 import msgspec
 
-from controller.kubevirt.annotations import HISTORY
 from informers.errors import StatusError
 from informers.meta import ObjectKey
 from tests.fakes.apiserver import FakeApiServer
@@ -74,8 +73,7 @@ class Asked(NamedTuple):
     dry_run: bool
     message: str
     changed: bool
-    is_history: bool
-    """True if the request writes only the annotation `vmherd.dev/history`."""
+    body: Any
 
 
 class _Line(NamedTuple):
@@ -186,7 +184,7 @@ class SimulatedServer(FakeApiServer):
         is_dry = "dryRun" in call.params
         if verb == "create":
             key = ObjectKey(key.namespace, body["metadata"]["name"])
-        code, message, version = 200, "", len(self.changes)
+        code, message, version, sent = 200, "", len(self.changes), body
         try:
             if call.actor.startswith(OURS):
                 body = self.policies.admit(self.loop.time(), verb, resource, subresource, body)
@@ -197,9 +195,7 @@ class SimulatedServer(FakeApiServer):
         finally:
             if call.actor.startswith(OURS):
                 asked = (verb, resource, key, subresource, code, is_dry, message, len(self.changes) > version)
-                metadata = (body.get("metadata") or {}) if isinstance(body, dict) else {}
-                is_history = (metadata.get("annotations") or {}).keys() == {HISTORY}
-                self.asked.append(Asked(self.loop.time(), call.actor, *asked, is_history))
+                self.asked.append(Asked(self.loop.time(), call.actor, *asked, sent))
 
     def _act(
         self, verb: str, resource: AnyResource, key: ObjectKey, subresource: str, body: Any, *, is_dry: bool

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -13,6 +14,7 @@ from controller.kubevirt.resources import MIGRATIONS, VMIS, VMS
 from tests.simulation.coverage import ENOUGH, FIELDS, LONG, PAIRS, Coverage
 from tests.simulation.examples import EXAMPLES, birth
 from tests.simulation.judge import judge
+from tests.simulation.judge.end import each_write_names_its_object
 from tests.simulation.life import Life, run_life
 from tests.simulation.live import LIVE_UPDATE, NO_METHODS
 from tests.simulation.runs import batches, run_batch
@@ -34,6 +36,11 @@ def _quiet_logs() -> None:
 
 def life_of(*acts: Act) -> Life:
     return run_life(Story("made", Options(), acts))
+
+
+@pytest.fixture(scope="module")
+def calm() -> Life:
+    return life_of(birth("set"))
 
 
 def test_a_seed_makes_the_same_life_in_each_process() -> None:
@@ -136,6 +143,30 @@ def test_the_judge_sees_that_a_protected_vmi_is_deleted() -> None:
     at = next(number for number, each in enumerate(life.changes) if each.at > 50.0)
     life = replace(life, changes=[*life.changes[:at], wrong, *life.changes[at:]])
     assert "what_is_marked_stays" in {each.name for each in judge(life)}
+
+
+UID_OF_OURS = {"metadata": {"uid": "1", "annotations": {"vmherd.dev/unready": "x"}}}
+
+
+@pytest.mark.parametrize(
+    ("verb", "body", "told"),
+    [
+        ("delete", {"preconditions": {}}, "names no UID"),
+        ("delete", {"preconditions": {"uid": "1"}}, ""),
+        ("update", {}, "replaces the whole object"),
+        ("patch", [{"op": "remove", "path": "/metadata/finalizers"}], "tests no UID"),
+        ("patch", [{"op": "test", "path": "/metadata/uid", "value": "1"}], ""),
+        ("patch", {"metadata": {"annotations": {"vmherd.dev/unready": "x"}}}, "has no precondition"),
+        ("patch", {**UID_OF_OURS, "spec": {"replicas": 1}}, "has no precondition"),
+        ("patch", {"metadata": {"uid": "1", "labels": {"app": "web"}}}, "has no precondition"),
+        ("patch", UID_OF_OURS, ""),
+        ("patch", {"metadata": {"resourceVersion": "7"}, "spec": {}}, ""),
+    ],
+)
+def test_the_judge_sees_that_a_write_has_no_precondition(calm: Life, verb: str, body: Any, told: str) -> None:
+    ours = next(each for each in calm.asked if each.resource is VMIS)
+    found = list(each_write_names_its_object(replace(calm, asked=[ours._replace(verb=verb, body=body)])))
+    assert [told in each[2] if each else not told for each in found][-1]
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

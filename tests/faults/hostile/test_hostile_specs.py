@@ -254,40 +254,6 @@ def test_integers_at_their_limits_are_limited_and_reported(hostile: HostileClust
     hostile.rests(tenant)
 
 
-def test_p30_pools_that_get_a_template_over_a_limit_keep_their_vms_and_delay_nobody(
-    hostile: HostileCluster, tenant: Tenant
-) -> None:
-    over = {
-        "deep": {"deep": nested(190)},
-        "gpus": {"domain": {"devices": {"gpus": [{"name": f"n{each}"} for each in range(4_000)]}}},
-        "quantities": {"domain": {"resources": {"requests": {f"r{each}": "1Gi" for each in range(6_500)}}}},
-    }
-    for name in over:
-        tenant.make_pool(name, 5, virtualMachineTemplate=vm_template(own(name)), selector={"matchLabels": own(name)})
-    eventually(lambda: [len(tenant.children(name)) for name in over] == [5, 5, 5])
-    before = {name: item["metadata"]["uid"] for name, item in tenant.list(VM).items()}
-    for name, spec in over.items():
-        template = vm_template(own(name), template=vmi_template(own(name), **spec))
-        tenant.patch(POOL, name, {"spec": {"virtualMachineTemplate": template, "replicas": 9}})
-    eventually(lambda: all(tenant.reasons().get(name, {}).get("InvalidSpec") == 1 for name in over))
-    hostile.serve_the_neighbour()
-    hostile.rests(tenant)
-    assert {name: item["metadata"]["uid"] for name, item in tenant.list(VM).items()} == before
-    sound = {name: vm_template(own(name), template=vmi_template(own(name), note="sound")) for name in over}
-    for name, template in sound.items():
-        tenant.replace_spec(
-            POOL, name, {"replicas": 6, "selector": {"matchLabels": own(name)}, "virtualMachineTemplate": template}
-        )
-    eventually(lambda: [len(tenant.children(name)) for name in over] == [6, 6, 6], what="they recover")
-    eventually(
-        lambda: [item["spec"]["template"]["spec"].get("note") for item in tenant.list(VM).values()] == 18 * ["sound"]
-    )
-
-
-def own(name: str) -> dict[str, str]:
-    return {"app": "x", "own": name}
-
-
 def is_decodable(text: str) -> bool:
     """Python 3.14 limits the depth by the size of the stack, earlier versions by a number."""
     try:

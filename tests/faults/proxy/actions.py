@@ -4,8 +4,6 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from controller.kubevirt.annotations import PROTECT
-
 
 class Action(Struct, frozen=True):
     """The base class of all actions."""
@@ -14,18 +12,11 @@ class Action(Struct, frozen=True):
 class Refuse(Action, frozen=True):
     """Answer with an error. The request does not reach the server.
 
-    `retry_after` is the text of the header: seconds, an HTTP date or nonsense. Without `reason`, the reason is the
-    usual one for the status.
+    `retry_after` is the text of the header.
     """
 
     status: int = 503
-    reason: str = ""
     retry_after: str = ""
-    message: str = "refused by the proxy"
-
-
-class Hang(Action, frozen=True):
-    """Do not forward the request and do not answer. The connection stays open until the client gives up."""
 
 
 class Reset(Action, frozen=True):
@@ -33,24 +24,11 @@ class Reset(Action, frozen=True):
 
 
 class LoseAnswer(Action, frozen=True):
-    """Forward the request, wait for the server's answer and lose the answer.
-
-    With `hang`, the connection stays open until the client gives up. Otherwise, the connection is reset.
-    """
-
-    hang: bool = False
+    """Forward the request, wait for the server's answer, and reset the connection in its place."""
 
 
 class CutAnswer(Action, frozen=True):
     """Reset the connection in the middle of the answer's body."""
-
-
-class Mark(Action, frozen=True):
-    """Call `on_mark`, which marks the object of the request or begins its snapshot. Then forward the request."""
-
-    annotation: str = PROTECT
-    value: str = "true"
-    snapshot: bool = False
 
 
 Corruption: TypeAlias = Literal["not JSON", "chunk size"]
@@ -68,19 +46,10 @@ class ReplayWatch(Action, frozen=True):
     resource_version: str = ""
 
 
-class CrashBefore(Action, frozen=True):
-    """Crash before the request reaches the server: the proxy goes dark and calls `on_crash`."""
-
-
-class CrashAfter(Action, frozen=True):
-    """Crash after the server's answer and before the client gets that answer."""
-
-
 class FailWatch(Action, frozen=True):
     """End a watch with an ERROR event. `cause` and `retry_after_seconds` are details of its Status object."""
 
     status: int = 500
-    reason: str = ""
     message: str = "refused by the proxy"
     cause: str = ""
     retry_after_seconds: int = 0
@@ -91,12 +60,6 @@ class HoldWatch(Action, frozen=True):
 
     Without the removal, the watch stays open and silent, as after a power failure of the server.
     """
-
-
-class LagWatch(Action, frozen=True):
-    """Send each event of a watch `seconds` late, until the rule is removed."""
-
-    seconds: float
 
 
 class EndWatch(Action, frozen=True):
@@ -115,20 +78,12 @@ class RepeatEvent(Action, frozen=True):
     """Send an event twice."""
 
 
-class OmitEvents(Action, frozen=True):
-    """Drop `count` events. Then end the watch with 410, so that the reader lists again and never sees these events."""
-
-    count: int = 1
+class OmitEvent(Action, frozen=True):
+    """Drop an event, and end the watch with 410, so that the reader lists again and never sees this event."""
 
 
-class Coalesce(Action, frozen=True):
-    """At the next event of a watch, send nothing for `seconds`. Then send only the last state of each object."""
-
-    seconds: float
-
-
-ON_STREAM = (FailWatch, HoldWatch, LagWatch, EndWatch)
+ON_STREAM = (FailWatch, HoldWatch, EndWatch)
 """The actions on a watch that need no event. They also act on watches that are open already."""
 
-ON_EVENT = (CutWatch, RepeatEvent, OmitEvents, Coalesce, Corrupt)
+ON_EVENT = (CutWatch, RepeatEvent, OmitEvent, Corrupt)
 """The actions on one event of a watch."""

@@ -6,20 +6,7 @@ from typing import Any
 from tests.faults.proxy.actions import Corruption, FailWatch, Refuse
 from tests.faults.proxy.wire import Answer, chunk, head
 
-REASONS = {
-    400: "BadRequest",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "NotFound",
-    409: "Conflict",
-    410: "Expired",
-    413: "RequestEntityTooLarge",
-    422: "Invalid",
-    429: "TooManyRequests",
-    500: "InternalError",
-    503: "ServiceUnavailable",
-    504: "Timeout",
-}
+REASONS = {410: "Expired", 500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout"}
 EXPIRED = FailWatch(410, message="too old resource version: 1 (2)")
 NOT_JSON = b"<html><body><h1>502 Bad Gateway</h1></body></html>"
 
@@ -37,14 +24,14 @@ def status_object(refusal: FailWatch) -> dict[str, Any]:
         "metadata": {},
         "status": "Failure",
         "message": refusal.message,
-        "reason": refusal.reason or REASONS.get(refusal.status, "Unknown"),
+        "reason": REASONS[refusal.status],
         **({"details": details} if details else {}),
         "code": refusal.status,
     }
 
 
 def refusal_answer(refusal: Refuse) -> Answer:
-    body = json.dumps(status_object(FailWatch(refusal.status, refusal.reason, refusal.message))).encode()
+    body = json.dumps(status_object(FailWatch(refusal.status))).encode()
     named = head(refusal.status, content_type="application/json", retry_after=refusal.retry_after)
     return Answer(named.with_header("Content-Length", str(len(body))), body)
 

@@ -14,18 +14,14 @@ BACKLOG = 128
 class Listener:
     """Accepts connections on one port of loopback. `serve` handles each connection until it returns."""
 
-    def __init__(self, serve: Callable[[Wire], Awaitable[None]], tls: ssl.SSLContext | None) -> None:
+    def __init__(self, serve: Callable[[Wire], Awaitable[None]], tls: ssl.SSLContext) -> None:
         self.port = 0
-        self.hangs = False
-        """True if no new connection gets a TLS handshake or an answer."""
-
         self.tls = tls
         self.wires: set[Wire] = set()
         self.tasks: set[asyncio.Task[Any]] = set()
         self._serve = serve
         self._socket: socket.socket | None = None
         self._handshakes: dict[asyncio.Task[Any] | None, socket.socket] = {}
-        self._hanging: list[socket.socket] = []
         self._errors: list[BaseException] = []
 
     async def open(self) -> None:
@@ -56,8 +52,6 @@ class Listener:
         if self.tasks:
             await asyncio.wait(self.tasks)
         self.reset()
-        for sock in self._hanging:
-            sock.close()
         if self._errors:
             raise BaseExceptionGroup("the fault proxy failed", self._errors)
 
@@ -67,13 +61,10 @@ class Listener:
         except (BlockingIOError, ConnectionAbortedError):
             return
         sock.setblocking(False)
-        if self.hangs:
-            self._hanging.append(sock)
-        else:
-            task = asyncio.get_running_loop().create_task(self._handle(sock), name="fault proxy's connection")
-            self._handshakes[task] = sock
-            self.tasks.add(task)
-            task.add_done_callback(self._done)
+        task = asyncio.get_running_loop().create_task(self._handle(sock), name="fault proxy's connection")
+        self._handshakes[task] = sock
+        self.tasks.add(task)
+        task.add_done_callback(self._done)
 
     async def _handle(self, sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,8 +1,8 @@
 """A reverse proxy between a controller and a real API server. Its rules cause every kind of failure that a network can
 cause.
 
-    async with open_upstream(plane.url, plane.ca) as upstream, fault_proxy(upstream) as proxy:
-        lost = proxy.add(Rule(Match("create", "virtualmachineinstances"), LoseAnswer(), after=3, times=None))
+    async with fault_proxy(plane.url, plane.ca) as proxy:
+        lost = proxy.add(Rule(Match("create", "virtualmachineinstances"), LoseAnswer(), times=None))
         run_the_controller(proxy.write_kubeconfig(path, token))
         proxy.decisions(lost)
 
@@ -12,8 +12,7 @@ always reaches the server. Without a rule, the proxy changes no content, but no 
 """
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from typing import Any
 import aiohttp
 import msgspec
 import yaml
-from msgspec import Struct
 from yarl import URL
 
 from tests.faults.proxy import actions, answers
@@ -30,61 +28,24 @@ from tests.faults.proxy.listener import Listener
 from tests.faults.proxy.requests import ApiRequest, parse_request
 from tests.faults.proxy.rules import Rule, Script, Taken
 from tests.faults.proxy.streams import WatchRelay
-from tests.faults.proxy.upstream import Upstream, abandon
+from tests.faults.proxy.upstream import abandon, open_upstream
 from tests.faults.proxy.wire import HOP_BY_HOP, Answer, Head, Received, Wire
-
-
-class Decision(Struct, frozen=True, kw_only=True):
-    """A request, or an action on an open watch, and the result.
-
-    `rule` is 0 if no rule acted. `server_code` is the status of the server's answer, and `code` is the status of the
-    answer to the client. Both are 0 without an answer.
-    """
-
-    number: int
-    time: float
-    request: ApiRequest
-    rule: int = 0
-    action: str = ""
-    code: int = 0
-    server_code: int = 0
-
-    @property
-    def verb(self) -> str:
-        return self.request.verb
-
-    @property
-    def path(self) -> str:
-        return self.request.path
 
 
 class FaultProxy:
     """One proxy with its own port and script. `fault_proxy` starts and stops it."""
 
-    def __init__(self, upstream: Upstream, *, tls: bool = True) -> None:
-        self._upstream = upstream
+    def __init__(self, server: str, session: aiohttp.ClientSession) -> None:
+        self._server, self._session = server, session
         self.script = Script()
-        self.log: list[Decision] = []
-        self.dark = False
-        """True after a crash: no byte passes in either direction."""
-
-        self.on_crash: Callable[[], None] = lambda: None
-        """The proxy calls this function after it has set `dark`."""
-
-        self.on_mark: Callable[[ApiRequest, actions.Mark], Awaitable[None]]
-        """The proxy calls this function before it forwards a request with the action `Mark`."""
-
-        self._authority = shared_authority() if tls else None
-        self._token = ""
-        """Without TLS: the token that the proxy sends to the server. A client sends no token over `http`."""
+        self._authority = shared_authority()
         self._ca_files: list[Path] = []
-        self._listener = Listener(self._serve, self._authority.context if self._authority else None)
+        self.listener = Listener(self._serve, self._authority.context)
         self._relays: set[WatchRelay] = set()
-        self._forwarding: set[asyncio.Task[None]] = set()
 
     @property
     def url(self) -> str:
-        return f"{'https' if self._authority else 'http'}://127.0.0.1:{self._listener.port}"
+        return f"https://127.0.0.1:{self.listener.port}"
 
     def add(self, rule: Rule) -> int:
         """Add a rule and return its number. The rule also acts on open watches."""
@@ -97,19 +58,15 @@ class FaultProxy:
         self.script.remove(number)
         self._wake()
 
-    def decisions(self, rule: int) -> list[Decision]:
-        """Return the log entries of a rule."""
-        return [decision for decision in self.log if decision.rule == rule]
+    def decisions(self, rule: int) -> int:
+        """Return how often a rule has acted."""
+        return self.script.acted[rule]
 
     def write_kubeconfig(self, path: Path, token: str) -> Path:
         """Write a kubeconfig for the proxy, and the CA certificate beside it. Return the path of the kubeconfig."""
-        cluster = {"server": self.url}
-        if self._authority:
-            self._ca_files.append(path.with_name(f"{path.name}.ca.crt"))
-            self.write_ca_files()
-            cluster["certificate-authority"] = str(self._ca_files[-1])
-        else:
-            self._token = token
+        self._ca_files.append(path.with_name(f"{path.name}.ca.crt"))
+        self.write_ca_files()
+        cluster = {"server": self.url, "certificate-authority": str(self._ca_files[-1])}
         config = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -121,35 +78,17 @@ class FaultProxy:
         path.write_text(yaml.safe_dump(config))
         return path
 
-    async def start(self) -> None:
-        await self._listener.open()
-
-    async def close(self) -> None:
-        """End all connections and free the port."""
-        self.dark = True
-        await self._listener.close()
-
-    def go_dark(self) -> None:
-        """Pass no further byte, as after a crash of the client.
-
-        The server still finishes the requests that it already has.
-        """
-        self.dark = True
-        self._listener.hangs = True
-        for task in self._listener.tasks - self._forwarding - {asyncio.current_task()}:
-            task.cancel()
-
     def change_authority(self) -> None:
         """Reset all connections and use a certificate of another authority. `write_ca_files` tells the clients."""
         self._authority = other_authority()
-        self._listener.tls = self._authority.context
-        self._listener.reset()
+        self.listener.tls = self._authority.context
+        self.listener.reset()
 
     def write_ca_files(self) -> None:
         """Replace the CA certificates beside the kubeconfigs with the certificate of the current authority."""
         for path in self._ca_files:
             temporary = path.with_name(f"{path.name}.new")
-            temporary.write_bytes(self._authority.pem if self._authority else b"")
+            temporary.write_bytes(self._authority.pem)
             temporary.replace(path)
 
     def _wake(self) -> None:
@@ -159,57 +98,39 @@ class FaultProxy:
     async def _serve(self, wire: Wire) -> None:
         while (received := await wire.receive()) is not None:
             request = parse_request(received.method, received.target)
-            taken = self.script.on_request(request)
-            number = self._note(request, taken)
-            await self._carry_out(wire, received, request, taken, number)
-            if self.dark:
-                return
+            await self._carry_out(wire, received, request, self.script.on_request(request))
             if received.wants_close or not wire.open:
                 wire.close()
                 return
 
-    async def _carry_out(
-        self, wire: Wire, received: Received, request: ApiRequest, taken: Taken | None, number: int
-    ) -> None:
+    async def _carry_out(self, wire: Wire, received: Received, request: ApiRequest, taken: Taken | None) -> None:
         action = taken.action if taken else None
         match action:
             case actions.Refuse():
-                await self._send(wire, answers.refusal_answer(action), received, number)
+                await wire.send(answers.refusal_answer(action).encode(received.method))
             case actions.Reset():
                 wire.reset()
-            case actions.Hang():
-                await wire.gone.wait()
-            case actions.CrashBefore():
-                self._crash()
             case _ if request.watch:
-                await self._watch(wire, received, request, action, number)
+                await self._watch(wire, received, request, action)
             case _:
-                await self._ask(wire, received, request, action, number)
+                await self._ask(wire, received, action)
 
-    async def _ask(self, wire: Wire, received: Received, request: ApiRequest, action: Any, number: int) -> None:
+    async def _ask(self, wire: Wire, received: Received, action: Any) -> None:
         """Forward a request that is not a watch, and send its answer as the action says."""
-        if isinstance(action, actions.Mark):
-            await self.on_mark(request, action)
         answer = await self._forwarded(received)
         if answer is None:
             return wire.reset()
-        self._answered(number, server_code=answer.head.status)
-        if self.dark:
-            return None
         match action:
-            case actions.LoseAnswer(hang=hang):
-                await (wire.gone.wait() if hang else asyncio.sleep(0))
+            case actions.LoseAnswer():
                 wire.reset()
-            case actions.CrashAfter():
-                self._crash()
             case actions.CutAnswer():
                 await wire.send(answers.cut(answer, received.method))
                 await asyncio.sleep(0.01)  # a reset discards data that the client has not read
                 wire.reset()
             case _:
-                await self._send(wire, answer, received, number)
+                await wire.send(answer.encode(received.method))
 
-    async def _watch(self, wire: Wire, received: Received, request: ApiRequest, action: Any, number: int) -> None:
+    async def _watch(self, wire: Wire, received: Received, request: ApiRequest, action: Any) -> None:
         target = received.target
         if isinstance(action, actions.ReplayWatch):
             older = f"resourceVersion={action.resource_version}"
@@ -218,10 +139,9 @@ class FaultProxy:
             async with self._request(msgspec.structs.replace(received, target=target)) as answer:
                 if isinstance(action, actions.LoseAnswer):
                     return wire.reset()
-                self._answered(number, code=answer.status, server_code=answer.status)
                 if answer.status != 200:
                     return await wire.send(Answer(_head_of(answer), await answer.read()).encode())
-                await self._relay(WatchRelay(wire, request, self.script, self._note), answer)
+                await self._relay(WatchRelay(wire, request, self.script), answer)
         except (aiohttp.ClientError, ConnectionError):
             wire.reset()
 
@@ -235,58 +155,31 @@ class FaultProxy:
 
     async def _forwarded(self, received: Received) -> Answer | None:
         """Return the server's answer, or None if the connection to the server fails."""
-        task: Any = asyncio.current_task()
-        self._forwarding.add(task)
         try:
             async with self._request(received) as answer:
                 return Answer(_head_of(answer), await answer.read())
         except (aiohttp.ClientError, ConnectionError):
             return None
-        finally:
-            self._forwarding.discard(task)
 
     def _request(self, received: Received) -> Any:
         dropped = {*HOP_BY_HOP, "host", "content-length", "accept-encoding" if "watch=" in received.target else ""}
         headers = [pair for pair in received.headers if pair[0].lower() not in dropped]
-        headers += [("Authorization", f"Bearer {self._token}")] if self._token else []
-        url = URL(self._upstream.url + received.target, encoded=True)
-        return self._upstream.session.request(
+        url = URL(self._server + received.target, encoded=True)
+        return self._session.request(
             received.method, url, data=received.body or None, headers=headers, allow_redirects=False
         )
 
-    async def _send(self, wire: Wire, answer: Answer, received: Received, number: int) -> None:
-        if not self.dark:
-            self._answered(number, code=answer.head.status)
-            await wire.send(answer.encode(received.method))
-
-    def _crash(self) -> None:
-        if not self.dark:
-            self.go_dark()
-            self.on_crash()
-
-    def _note(self, request: ApiRequest, taken: Taken | None) -> int:
-        """Add an entry to the log, and return its index."""
-        number, now = len(self.log), time.time()
-        if taken is None:
-            self.log.append(Decision(number=number, time=now, request=request))
-        else:
-            action = type(taken.action).__name__
-            self.log.append(Decision(number=number, time=now, request=request, rule=taken.rule, action=action))
-        return number
-
-    def _answered(self, number: int, **codes: int) -> None:
-        self.log[number] = msgspec.structs.replace(self.log[number], **codes)
-
 
 @asynccontextmanager
-async def fault_proxy(upstream: Upstream, *, tls: bool = True) -> AsyncIterator[FaultProxy]:
-    """Run a proxy while the block runs."""
-    proxy = FaultProxy(upstream, tls=tls)
-    await proxy.start()
-    try:
-        yield proxy
-    finally:
-        await proxy.close()
+async def fault_proxy(server: str, ca: Path | None = None) -> AsyncIterator[FaultProxy]:
+    """Run a proxy in front of the server with this address while the block runs."""
+    async with open_upstream(ca) as session:
+        proxy = FaultProxy(server, session)
+        await proxy.listener.open()
+        try:
+            yield proxy
+        finally:
+            await proxy.listener.close()
 
 
 def _head_of(answer: aiohttp.ClientResponse) -> Head:

@@ -1,22 +1,21 @@
 """A fault proxy in a separate thread, for synchronous tests that run the controller as a process.
 
 with fault_proxy_in_thread(plane.url, plane.ca) as proxy:
-    lost = proxy.add(Rule(Match("create", "virtualmachineinstances"), LoseAnswer(), after=3, times=None))
+    lost = proxy.add(Rule(Match("create", "virtualmachineinstances"), LoseAnswer(), times=None))
     run_the_controller(proxy.write_kubeconfig(path, token))
     proxy.decisions(lost)
 """
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from tests.faults.proxy.proxy import Decision, FaultProxy, fault_proxy
+from tests.faults.proxy.proxy import FaultProxy, fault_proxy
 from tests.faults.proxy.rules import Rule
-from tests.faults.proxy.upstream import open_upstream
 
 T = TypeVar("T")
 WITHIN_S = 30.0
@@ -28,7 +27,6 @@ class ThreadedProxy:
     def __init__(self, proxy: FaultProxy, loop: asyncio.AbstractEventLoop) -> None:
         self._proxy = proxy
         self._loop = loop
-        self.url = proxy.url
 
     def add(self, rule: Rule) -> int:
         return self.call(lambda proxy: proxy.add(rule))
@@ -36,7 +34,7 @@ class ThreadedProxy:
     def remove(self, number: int) -> None:
         self.call(lambda proxy: proxy.remove(number))
 
-    def decisions(self, rule: int) -> list[Decision]:
+    def decisions(self, rule: int) -> int:
         return self.call(lambda proxy: proxy.decisions(rule))
 
     def write_kubeconfig(self, path: Path, token: str) -> Path:
@@ -48,11 +46,7 @@ class ThreadedProxy:
         async def done() -> T:
             return do(self._proxy)
 
-        return self.wait_for(done())
-
-    def wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the proxy's event loop, and return the result."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(WITHIN_S)
+        return asyncio.run_coroutine_threadsafe(done(), self._loop).result(WITHIN_S)
 
 
 @contextmanager
@@ -73,7 +67,7 @@ async def _serve(url: str, ca: Path, started: Future[tuple[ThreadedProxy, Callab
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     try:
-        async with open_upstream(url, ca) as upstream, fault_proxy(upstream) as proxy:
+        async with fault_proxy(url, ca) as proxy:
             started.set_result((ThreadedProxy(proxy, loop), lambda: loop.call_soon_threadsafe(stopped.set)))
             await stopped.wait()
     except BaseException as error:

@@ -4,11 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from aiohttp import ClientSession, ClientTimeout, web
+from aiohttp import ClientSession, ClientTimeout, TCPConnector, web
 from aiohttp.test_utils import TestServer
 
 from tests.faults.proxy.proxy import FaultProxy, fault_proxy
-from tests.faults.proxy.upstream import open_upstream
 
 
 class TinyServer:
@@ -46,9 +45,8 @@ async def proxied() -> AsyncIterator[tuple[TinyServer, FaultProxy, ClientSession
     async with (
         asyncio.timeout(20),
         TestServer(app) as listening,
-        open_upstream(str(listening.make_url("")).rstrip("/")) as upstream,
-        fault_proxy(upstream, tls=False) as proxy,
-        ClientSession(proxy.url, timeout=ClientTimeout(5)) as client,
+        fault_proxy(str(listening.make_url("")).rstrip("/")) as proxy,
+        ClientSession(proxy.url, timeout=ClientTimeout(5), connector=TCPConnector(ssl=False)) as client,
     ):
         try:
             yield server, proxy, client

@@ -1,4 +1,4 @@
-"""The API server behind the fault proxies."""
+"""The API server behind a fault proxy."""
 
 import asyncio
 import ssl
@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
-from msgspec import Struct
 
 SET_BY_THE_CLIENT = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 """Headers that the session to the server must not add."""
@@ -20,13 +19,6 @@ Without this pause, sockets stay open when the event loop ends.
 """
 
 
-class Upstream(Struct, frozen=True):
-    """An API server, with a session that any number of proxies share."""
-
-    url: str
-    session: aiohttp.ClientSession
-
-
 def abandon(answer: aiohttp.ClientResponse) -> None:
     """Close the connection of an answer at once. A TLS connection that is only closed would wait for the server."""
     if answer.connection is not None and answer.connection.transport is not None:
@@ -35,7 +27,7 @@ def abandon(answer: aiohttp.ClientResponse) -> None:
 
 
 @asynccontextmanager
-async def open_upstream(url: str, ca: Path | None = None) -> AsyncIterator[Upstream]:
+async def open_upstream(ca: Path | None) -> AsyncIterator[aiohttp.ClientSession]:
     """Open a session to an API server while the block runs."""
     trust = ssl.create_default_context(cafile=str(ca)) if ca else False
     connector = aiohttp.TCPConnector(ssl=trust, limit=0)
@@ -46,6 +38,6 @@ async def open_upstream(url: str, ca: Path | None = None) -> AsyncIterator[Upstr
         skip_auto_headers=SET_BY_THE_CLIENT,
         cookie_jar=aiohttp.DummyCookieJar(),
     ) as session:
-        yield Upstream(url, session)
+        yield session
         await connector.close(abort_ssl=True)
     await asyncio.sleep(CLOSED_AFTER_S)

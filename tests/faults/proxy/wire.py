@@ -115,14 +115,15 @@ class Wire:
         """Set when the connection is closed, by either side."""
 
     @classmethod
-    async def accept(cls, sock: socket.socket, tls: ssl.SSLContext | None) -> "Wire":
-        """Take a new connection. If `tls` is given, do the TLS handshake. Raises OSError."""
+    async def accept(cls, sock: socket.socket, tls: ssl.SSLContext) -> "Wire":
+        """Take a new connection, and do the TLS handshake. Raises OSError."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=MAX_HEAD_BYTES)
         gone = asyncio.Event()
         protocol = _Protocol(reader, gone)
-        limit = HANDSHAKE_WITHIN_S if tls else None
-        transport, _ = await loop.connect_accepted_socket(lambda: protocol, sock, ssl=tls, ssl_handshake_timeout=limit)
+        transport, _ = await loop.connect_accepted_socket(
+            lambda: protocol, sock, ssl=tls, ssl_handshake_timeout=HANDSHAKE_WITHIN_S
+        )
         return cls(reader, asyncio.StreamWriter(transport, protocol, reader, loop), gone)
 
     async def receive(self) -> Received | None:

@@ -15,6 +15,7 @@ from tests.simulation.judge.replay import annotations, is_leaving, owner_by_name
 from tests.simulation.judge.sentence import Found, sentence
 from tests.simulation.life import CALM_S, Life, unfinished
 from tests.simulation.objects import controller_uid, is_beside
+from tests.simulation.server import Asked
 from tests.simulation.story import BUSY_UNTIL_S
 from tests.simulation.world import POOLS, SETS
 
@@ -56,15 +57,24 @@ def at_rest_nothing_is_written(life: Life) -> Iterator[Found | None]:
     for asked in life.asked:
         if asked.resource is LEASES or asked.at <= life.rested_at + CALM_S:
             continue
-        if asked.is_history and asked.at <= life.restarted_at and (asked.resource, asked.key) not in told:
+        if _is_history(asked) and asked.at <= life.restarted_at and (asked.resource, asked.key) not in told:
             told.add((asked.resource, asked.key))
             continue
-        if (asked.resource is EVENTS or asked.is_history) and asked.at > life.restarted_at:
+        if (asked.resource is EVENTS or _is_history(asked)) and asked.at > life.restarted_at:
             continue  # a new process may repeat an Event, and its fact
         if asked.resource is CONTROLLER_REVISIONS and asked.at > life.restarted_at and has_missed:
             continue  # only the new process sees that a VM with the revision is gone
         yield asked.at, owner_by_name(life, asked.key.name), f"{asked.verb} {asked.resource.plural}/{asked.key.name}"
 
+
+def _is_history(asked: Asked) -> bool:
+    """True if the request writes only the annotation `vmherd.dev/history`."""
+    metadata = (asked.body.get("metadata") or {}) if isinstance(asked.body, dict) else {}
+    return bool((metadata.get("annotations") or {}).keys() == {names.HISTORY})
+
+
+SUBRESOURCES: Final = ("restart", "pause", "unpause")
+"""The requests to virt-api."""
 
 UNSEEN_S: Final = 0.5
 """A request may be on the way while another writer changes the object, for this time in seconds."""
@@ -88,6 +98,44 @@ def each_write_changes_something(life: Life) -> Iterator[Found | None]:
         if not asked.changed and not is_late and not life.faults.overlap(asked.at, asked.at, "strip"):
             text = f"patch {asked.resource.plural} {asked.key.name} {asked.subresource}"
             yield asked.at, owner_by_name(life, asked.key.name), f"{text} changed nothing"
+
+
+@sentence
+def each_write_names_its_object(life: Life) -> Iterator[Found | None]:
+    """Each delete names the UID of its object, and each patch has a precondition. So no write meets another object, and
+    no write overwrites what the controller has not seen.
+    """
+    for asked in life.asked:
+        if asked.verb == "create" or asked.subresource in SUBRESOURCES or asked.resource in (EVENTS, LEASES):
+            continue
+        yield None
+        if wrong := _without_precondition(asked):
+            text = f"{asked.verb} {asked.resource.plural} {asked.key.name} {asked.subresource} {wrong}"
+            yield asked.at, owner_by_name(life, asked.key.name), text
+
+
+def _without_precondition(write: Asked) -> str:
+    """Say how a write could hit another object, or a version that the controller has not seen."""
+    if write.verb == "update":
+        return "replaces the whole object"
+    if write.verb == "delete":
+        return "" if (write.body.get("preconditions") or {}).get("uid") else "names no UID"
+    if isinstance(write.body, list):
+        is_tested = any(step["op"] == "test" and step["path"] == "/metadata/uid" for step in write.body)
+        return "" if is_tested else "tests no UID"
+    fields = set(_leaves(write.body))
+    own = all(each.startswith(names.PREFIX) or each in OWN for each in fields)
+    return "" if "resourceVersion" in fields or ("uid" in fields and own) else "has no precondition"
+
+
+OWN: Final = ("uid", names.REVISION_NAME, "revision")
+"""With a UID, a patch may set labels and annotations of ours, and the number of a revision."""
+
+
+def _leaves(document: Document) -> Iterator[str]:
+    """The names of the fields that a patch sets."""
+    for name, value in document.items():
+        yield from _leaves(value) if isinstance(value, dict) else (name,)
 
 
 @sentence
