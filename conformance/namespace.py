@@ -284,8 +284,9 @@ class CaseNamespace(ABC):
             if (event["involvedObject"].get("kind"), event["involvedObject"].get("name")) == about
         }
 
-    async def until_told(self, *reasons: str) -> None:
-        await self.until(f"Events {', '.join(reasons)}", self.reasons, lambda seen: seen >= {*reasons})
+    async def until_told(self, *reasons: str, within_s: float = CONTROL_S) -> None:
+        expected = f"Events {', '.join(reasons)}"
+        await self.until(expected, self.reasons, lambda seen: seen >= {*reasons}, within_s=within_s)
 
     async def make_vmi(self, name: str, labels: dict[str, str], owners: Sequence[Document] = ()) -> Document:
         body = {

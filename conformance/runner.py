@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from conformance.api import Api
 from conformance.case import MISSING, Case, Document, Kind, Origin, Result, Skip, Status, Unmet
-from conformance.cluster import VMHERD, Cluster, probe
+from conformance.cluster import VERSIONS, VMHERD, Cluster, probe
 from conformance.namespace import CaseNamespace, Conditions, Subject
 from conformance.pools import Pools
 from conformance.replica_sets import ReplicaSets
@@ -71,7 +71,8 @@ class Namespaces:
     async def _remove_finalizers(self, namespace: str) -> None:
         """Remove the suite's finalizer and the pool finalizer from all objects. Then the namespace can be deleted."""
         kubevirt = f"/apis/kubevirt.io/v1/namespaces/{namespace}"
-        pools = [f"/apis/{group}/v1beta1/namespaces/{namespace}/virtualmachinepools" for group in FINALIZED]
+        served = ((group, version) for group in FINALIZED for version in VERSIONS)
+        pools = [f"/apis/{group}/{version}/namespaces/{namespace}/virtualmachinepools" for group, version in served]
         for path in (*pools, f"{kubevirt}/virtualmachines", f"{kubevirt}/virtualmachineinstances"):
             try:
                 items = await self._api.items(path)

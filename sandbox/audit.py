@@ -4,25 +4,12 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from operator import attrgetter
 from pathlib import Path
-from string import Template
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final
 
 import msgspec
-import yaml
-from msgspec import Raw, Struct, field
+from msgspec import Struct, field
 
-AuditLevel: TypeAlias = Literal["Metadata", "Request", "RequestResponse"]
-"""The content of a record. "Request" adds the body of the request, "RequestResponse" also the body of the response."""
-
-_POLICY: Final = Path(__file__).with_name("audit_policy.yaml")
-
-
-def policy(level: AuditLevel = "Metadata") -> dict[str, Any]:
-    """Return the audit policy. Write requests are recorded with the level `level`, without `managedFields`."""
-    rules: dict[str, Any] = yaml.safe_load(Template(_POLICY.read_text()).substitute(level=level))
-    return rules
-
-
+POLICY: Final = Path(__file__).with_name("audit_policy.yaml")
 _CREDENTIAL: Final = "authentication.kubernetes.io/credential-id"
 
 
@@ -56,9 +43,6 @@ class AuditRecord(Struct, frozen=True, kw_only=True, rename="camel"):
     request_received_timestamp: datetime
     stage_timestamp: datetime
     """The time of the response. For a watch, the end of the watch."""
-
-    request_object: Raw = Raw()
-    response_object: Raw = Raw()
 
     @property
     def credential(self) -> str:

@@ -4,7 +4,6 @@ Each start begins with an empty cluster. If this process ends or is killed, the 
 thread at a time may call the methods of `ControlPlane`, which are blocking calls.
 """
 
-import json
 import os
 import shutil
 import sys
@@ -20,7 +19,6 @@ from msgspec import Struct, structs
 
 from sandbox import audit
 from sandbox.admin import Admin, Rejected, Unanswered
-from sandbox.audit import AuditLevel
 from sandbox.binaries import Binaries
 from sandbox.pki import ADMIN_GROUP, Identity, Pki, kubeconfig
 from sandbox.processes import Child, Spawner, free_ports
@@ -142,7 +140,6 @@ class ControlPlane:
         *,
         crd_directories: Iterable[Path] = CRD_DIRECTORIES,
         admission_plugins: Iterable[str] = (),
-        audit_level: AuditLevel = "Metadata",
         ports: Callable[[int], list[int]] = free_ports,
     ) -> None:
         self.directory = directory.resolve()
@@ -152,7 +149,6 @@ class ControlPlane:
         self._binaries = binaries
         self._crd_directories = tuple(crd_directories)
         self._admission_plugins = tuple(admission_plugins)
-        self._audit_level = audit_level
         self._find_ports = ports
         self._children: dict[str, Child] = {}
         self._spawner = Spawner()
@@ -170,7 +166,7 @@ class ControlPlane:
         self.logs.mkdir(parents=True, exist_ok=True)
         self.audit_log.unlink(missing_ok=True)
         self._make_keys()
-        (self.directory / "audit-policy.yaml").write_text(json.dumps(audit.policy(self._audit_level)))
+        (self.directory / "audit-policy.yaml").write_text(audit.POLICY.read_text())
         for tries_left in reversed(range(PORT_TRIES)):
             try:
                 return self._start_components()

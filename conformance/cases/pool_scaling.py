@@ -5,7 +5,7 @@ import asyncio
 from conformance.api import labels_of, owners_of, require, uids_by_name, uids_of
 from conformance.case import Cases, Document, Kind, Origin
 from conformance.cases.shared_scaling import annotate, made_at
-from conformance.namespace import SEEN_S, STOPPED_S
+from conformance.namespace import BOOT_S, SEEN_S, STOPPED_S
 from conformance.pools import Pools
 
 cases: Cases[Pools] = Cases(Kind.POOLS)
@@ -190,8 +190,12 @@ async def claim(pools: Pools) -> None:
 async def standby(pools: Pools) -> None:
     """With vmherd.dev/standby, a VM that has been ready rests beside the wanted ones, and a scale-out wakes it."""
     await pools.make(1, annotations={"vmherd.dev/standby": "1"}, template=pools.template(running=True))
-    before = await pools.until("that pool-1 rests", pools.vms, lambda seen: strategy(seen, "pool-1") == "Halted")
-    await pools.until("that the guest of pool-1 has ended", pools.vmis, lambda seen: seen.keys() == {"pool-0"})
+    before = await pools.until(
+        "that pool-1 rests", pools.vms, lambda seen: strategy(seen, "pool-1") == "Halted", within_s=BOOT_S
+    )
+    await pools.until(
+        "that the guest of pool-1 has ended", pools.vmis, lambda seen: seen.keys() == {"pool-0"}, within_s=BOOT_S
+    )
     await pools.until_replicas(1)
     await pools.scale(2)
     await pools.until("that pool-1 runs", pools.vms, lambda seen: strategy(seen, "pool-1") != "Halted")

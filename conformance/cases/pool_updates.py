@@ -261,7 +261,7 @@ async def partition_steps(pools: Pools) -> None:
         return [name for name, vm in seen.items() if has_new_label(vm["spec"]["template"])]
 
     await pools.until("the new template in pool-1 only", pools.members, lambda seen: updated(seen) == ["pool-1"])
-    await pools.until_told("RolloutStep")
+    await pools.until_told("RolloutStep", within_s=BOOT_S)
     await until_vms_have_label(pools)
 
 

@@ -217,7 +217,7 @@ async def rollback(space: CaseNamespace) -> None:
         failing = {"spec": {"template": failing}}
     await space.until_ready(2)
     await space.change({"spec": {space.template_field: failing}})
-    await space.until_told("RolledBack")
+    await space.until_told("RolledBack", within_s=BOOT_S)
     await space.until(
         "2 ready VMIs with the template before",
         space.vmis,

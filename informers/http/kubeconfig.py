@@ -213,8 +213,9 @@ def _merged(files: Mapping[Path, _Document], section: str) -> Mapping[str, _Entr
         found = {each.name: each for each in entries}
         if len(found) < len(entries):
             raise ConfigurationError(f"two {section} of {path} have the same name")
-        for name in found.keys() - merged.keys():
-            merged[name] = _resolved(found[name], path.absolute().parent)
+        for name, entry in found.items():
+            if name not in merged:
+                merged[name] = _resolved(entry, path.absolute().parent)
     return merged
 
 

@@ -104,6 +104,12 @@ API = "https://api.example.org:6443"
         ("https://10.1.2.3:6443", "10.0.0.0/8", False),
         ("https://10.1.2.3:6443", "10.1.2.4", True),
         ("https://[fd00::1]:6443", "fd00::/8", False),
+        ("https://[fd00::1]:6443", "[fd00::1]:6443", False),
+        ("https://[fd00::1]:6443", "[fd00::1]:443", True),
+        ("https://10.1.2.3:6443", "2.3", True),
+        ("https://api.example.org", "api.example.org:443", False),
+        (API, "*ple.org", True),
+        (API, "10.0.0.0/99, :6443, ,", True),
         ("https://127.0.0.1:6443", "", False),
         ("https://localhost:6443", "", False),
         ("http://api.example.org", "", False),
@@ -118,6 +124,10 @@ def test_an_address_has_the_proxy_of_its_scheme_unless_no_proxy_names_it(
 
 def test_lower_case_and_a_proxy_without_a_scheme():
     assert proxy_for(API, {"https_proxy": "proxy:3128"}) == PROXY
+
+
+def test_the_port_of_http_is_80():
+    assert proxy_for("http://api.example.org", {"HTTP_PROXY": PROXY, "NO_PROXY": "api.example.org:80"}) is None
 
 
 async def test_a_plugin_for_credentials_that_fails_after_401_is_a_line_on_stderr(tmp_path: Path):

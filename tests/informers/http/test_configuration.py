@@ -64,7 +64,10 @@ async def test_a_missing_configuration_is_an_error_of_one_line(tmp_path: Path):
         ('{"users": [{"user": {"token": 7}}]}', "Expected `str`, got `int` - at `$.users[0].user.token`"),
         ("[]", "is not a valid kubeconfig"),
         ("just words", "is not a valid kubeconfig"),
-        ('{"contexts": [{"name": "a"}], "current-context": "x"}', '"x" does not exist (contexts: a)'),
+        (
+            '{"contexts": [{"name": "d"}, {"name": "a"}, {"name": "c"}, {"name": "b"}], "current-context": "x"}',
+            '"x" does not exist (contexts: d, a, c, b)',
+        ),
         ('{"clusters": [], "contexts": []}', "it names no cluster to use"),
     ],
 )
