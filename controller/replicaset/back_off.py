@@ -100,7 +100,7 @@ def find_back_off(
     active: VMIs,
     spent: VMIs,
 ) -> BackOff:
-    """`spent` are the finished and unknown VMIs of the set."""
+    """`spent` are the VMIs that are to be replaced (R3)."""
     spent = spent.where(lambda vmi: is_updated(vmi, template))
     failures = [_early_failure(vmi, now) for vmi in spent if _failed_early(vmi, now)]
     failures.sort(key=lambda each: (-each.failures, -each.due.timestamp(), each.vmi.metadata.name))

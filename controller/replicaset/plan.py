@@ -4,7 +4,7 @@ The stages run in this order:
 
 1. Adopt orphans and release members (R2). Before an adoption, check on the API server that the set still exists.
 2. Create VMIs (R4) or delete VMIs (R6).
-3. Delete spent VMIs (R7), which have finished or whose state is unknown.
+3. Delete spent VMIs (R7), which have finished, whose Pod is terminating or whose state is unknown.
 4. If the number of VMIs is right, replace outdated VMIs (R14). A surge of this update may still be missing.
 5. Replace VMIs that run but are not ready in time, if an annotation of the set contains the time limit (R4a).
 

@@ -1,6 +1,6 @@
 """Plans that create missing VMIs (R4, R5), delete surplus VMIs (R6) and delete spent VMIs (R7).
 
-A VMI is spent if it has finished or if its state is unknown.
+`kubevirt.vmis.is_spent` says which VMIs are spent.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,7 +16,7 @@ from controller.kubevirt.annotations import EARLY_FAILURES, PROTECT, SCALE_IN, T
 from controller.kubevirt.busy import lasting
 from controller.kubevirt.delicate import reason_to_spare_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vmis import is_final, phase_of
+from controller.kubevirt.vmis import has_terminating_pod, is_final, phase_of
 from controller.replicas.notes import MAX_NOTICES
 from controller.replicaset.back_off import Creates, annotation_of, kept_as_evidence
 from controller.replicaset.ranking import first_for_removal
@@ -49,12 +49,16 @@ def plan_cleanup(situation: Situation, *, limit: int) -> Plan:
     deletable = [vmi for vmi in unprotected if not reason_to_spare_vmi(vmi, now)]
     spared = [vmi for vmi in unprotected if reason_to_spare_vmi(vmi, now)]
     deletable.sort(key=lambda vmi: (not is_final(vmi), vmi.metadata.name))
-    reasons = (f"finished: {phase_of(vmi)}" if is_final(vmi) else "its state is unknown" for vmi in deletable)
     deletes = tuple(
-        replace(delete_of(situation.snapshot, vmi, why), owner_uid="")
-        for vmi, why in zip(deletable[: max(limit, 0)], reasons, strict=False)
+        replace(delete_of(situation.snapshot, vmi, _why_spent(vmi)), owner_uid="") for vmi in deletable[: max(limit, 0)]
     )
     return join((Plan(stages=stage_of(deletes)), hold_spared(spared, now)))
+
+
+def _why_spent(vmi: VirtualMachineInstance) -> str:
+    if is_final(vmi):
+        return f"finished: {phase_of(vmi)}"
+    return "its Pod is terminating" if has_terminating_pod(vmi) else "its state is unknown"
 
 
 def hold_spared(spared: Collection[VirtualMachineInstance], now: datetime, cause: Cause = Cause.UNSPECIFIED) -> Plan:

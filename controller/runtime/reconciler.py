@@ -4,8 +4,10 @@ decide.
 1. Ask the server about each write whose answer was lost.
 2. Take a snapshot of the caches. The members of a very large set or pool are read in slices.
 3. Make the plan, and carry it out. The plan of a large set or pool is made in another thread (see `side_thread`).
-4. Take a second snapshot, because the caches have changed in the meantime, and write the status if it differs.
-5. Return a report, which says when the key is reconciled again.
+4. Send the Events about the writes.
+5. Take a second snapshot, because the caches have changed in the meantime, and write the status if it differs, then the
+   history.
+6. Return a report, which says when the key is reconciled again.
 """
 
 import asyncio
@@ -259,7 +261,7 @@ class RulesReconciler(Generic[S]):
         return Report(result, facts_of(plan, outcomes, other_error=other_error))
 
     async def _resolve_lost_writes(self, key: ObjectKey) -> ApiError | None:
-        """Ask the server about each write whose answer was lost. With an error, the plan leaves such writes out."""
+        """Ask the server about each write whose answer was lost. With an error, the plan writes nothing."""
         owner = self._rules.owners.get(key)
         return await self._executor.resolve(key, GONE if owner is None else owner.metadata.uid)
 

@@ -1,9 +1,9 @@
 """Healing (P15), and the replacement of finished VMs in one-shot pools (P25).
 
 Healing a VM takes two reconciliations. The first reconciliation announces the deletion in the pool's annotation
-`vmherd.dev/healed`. A few seconds later, another reconciliation deletes the VM, if the VM still fails. So users have
-time to see the failure. If the controller crashes, the next leader reads the healings from the annotation. A later
-reconciliation creates a new VM with the same ordinal.
+`vmherd.dev/healed`. A few seconds later, another reconciliation deletes the VM, if the VM still fails. If the
+controller crashes, the next leader reads the healings from the annotation. A later reconciliation creates a new VM with
+the same ordinal.
 
 If `statePreservation` is Disabled, the VM is deleted in the foreground together with its disks. If `statePreservation`
 is Offline or Online, the disks are kept, and the new VM uses them again. Some failing VMs are not healed (see

@@ -115,7 +115,7 @@ def in_turn(pending: Iterable[PendingStep]) -> list[PendingStep]:
 def plan_update(situation: Situation, pending: list[PendingStep], *, missing: int = 0) -> Plan:
     """Plan the pending update steps that come next, within the limits of one reconciliation.
 
-    The caller checks first that no VM has to be created or deleted. `missing` is the number of VMs that the controller
+    The caller checks first that the scaling writes nothing. `missing` is the number of VMs that the controller
     has deleted and that the server does not let it create again. They count as unavailable (P20).
     """
     if not pending:

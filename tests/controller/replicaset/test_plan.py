@@ -95,7 +95,11 @@ def test_r3_r7_spent_members_are_replaced_first_and_then_deleted():
     ]
     todo = plan(snapshot(owner, [*members(owner, 1), *spent]))
     assert [[type(action) for action in stage.actions] for stage in todo.stages] == [[Create] * 2, [Delete] * 3]
-    assert names(todo, Delete) == ["failed", "a-unknown", "lost"]
+    assert [(each.key.name, each.why) for each in todo.actions if isinstance(each, Delete)] == [
+        ("failed", "finished: Failed"),
+        ("a-unknown", "its state is unknown"),
+        ("lost", "its Pod is terminating"),
+    ]
     assert not any(each.owner_uid for each in todo.actions if isinstance(each, Delete)), "one that changes is spared"
 
 
