@@ -29,7 +29,7 @@ def test_r5_the_name_of_a_vmi_that_went_is_free_after_ten_minutes() -> None:
     first = name_after(0)
     made = vmi(first, owner=owner)
     vmis.apply(made)
-    for change in vmis.drop(made.metadata):
+    for change in vmis.remove(made.metadata):
         rules.gone.handle(change)
     assert first not in {name_after(1), name_after(10)}
     assert name_after(11) == first

@@ -67,7 +67,7 @@ def test_a_snapshot_does_not_change_with_the_roster():
     shown = set(map(id, vmis.values()))
     for each in range(0, 8, 2):
         vmis.apply(vmi(f"vm-{each}", owner=OWNER, ready=False, version="9"))
-    vmis.drop(vmi("vm-1", version="9").metadata)
+    vmis.remove(vmi("vm-1", version="9").metadata)
     after = found.read(OWNER.metadata)
     assert [set(map(id, group)) for group in before.groups] == [shown]
     assert sorted(len(group) for group in after.groups) == [3, 4]
