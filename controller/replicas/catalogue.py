@@ -88,9 +88,25 @@ ROLLING: Final = Value(
     f"|{_SURGE},{_MAYBE_UNAVAILABLE}|{_MAYBE_SURGE},{_UNAVAILABLE}",
 )
 _STEP: Final = r"\s*(0|[1-9][0-9]{0,9}|[0-9]{1,2}%|100%)(:([0-9]{1,5}[hms]){1,3})?\s*"
+
+
+def _falling(steps: str) -> str | None:
+    """Return the steps, or None if one keeps more VMs from the update than a step before. Zero is also 0%."""
+    fewest: dict[bool, int] = {}
+    for step in steps.split(","):
+        number = step.partition(":")[0].strip()
+        kinds = {number.endswith("%")} if number != "0" else {True, False}
+        kept = int(number.rstrip("%"))
+        if any(kept > fewest.get(each, kept) for each in kinds):
+            return None
+        fewest.update(dict.fromkeys(kinds, kept))
+    return steps
+
+
 STEPS: Final = Value(
-    "an ordinal, a percentage, or up to ten steps with pauses such as 90%,50%:10m,0",
+    "an ordinal, a percentage, or up to ten falling steps with pauses such as 90%,50%:10m,0",
     f"{_STEP}(,{_STEP}){{0,9}}",
+    parse=_falling,
 )
 TIME: Final = Value("a time such as 2026-01-31T17:00:00Z", TIME_PATTERN, parse=time_of)
 CLAIMANT: Final = Value("1 to 253 characters without spaces, such as job-123", CLAIMANT_PATTERN)

@@ -121,6 +121,6 @@ def note_about_surplus(session: Session, target: Target, number: int) -> None:
     if has + number > wanted and not session.flags.output:
         noun, members = ("pool", "VMs") if target.kind is POOLS else ("set", "VMIs")
         note(
-            f"Note: the {noun} wants {wanted} {members} and has {has}, so surplus {members} leave. "
+            f"Note: the {noun} wants {wanted} and has {has + number} {members} now, so surplus {members} leave. "
             "Protect those that must stay."
         )

@@ -132,7 +132,8 @@ def reasons_of(
         for each in _lost_nodes(situation)
     ]
     advice = dict.fromkeys(_advice(situation, keeps_templates=not other_writer))
-    lines += [("try", f"{text}{flags}") for text in advice]
+    parts = (text.partition("  # ") for text in advice)
+    lines += [("try", f"{command}{flags}{mark}{comment}") for command, mark, comment in parts]
     if situation.is_deleting and situation.finalizers and leader is not None and not leader.is_alive:
         # Without a controller, nothing removes its finalizers.
         lines.append(("try", f"kubectl vmherd cleanup --dry-run=client -n {situation.identity.namespace}"))
@@ -206,7 +207,7 @@ def _limit(situation: Situation) -> str:
     most = situation.most_unavailable
     if most is None or not situation.unavailable:
         return ""
-    names = [each.name for each in situation.members if not each.is_ready and not each.is_deleting]
+    names = [each.name for each in situation.members if not (each.is_ready or each.is_deleting or each.beside)]
     by = f", by {listed(names)}" if names else ""
     percentage = f" (maxUnavailable {situation.percentage})" if situation.percentage else ""
     return f": {situation.unavailable} of {most} allowed are unavailable{percentage}{by}"
@@ -273,7 +274,10 @@ def _advice(situation: Situation, *, keeps_templates: bool) -> Iterable[str]:
         yield f"kubectl vmherd rollout resume {this}"
         return
     broken = any(each.is_updated and each.problem for each in situation.members)
-    held = any(each.stall == UPDATE_HELD for each in situation.plan.waits) or situation.word == Word.ROLLED_BACK
+    # After an undo, a VM may be held on its way back. Another undo would hold the others.
+    is_new = 2 * situation.updated < situation.target
+    held = is_new and any(each.stall == UPDATE_HELD for each in situation.plan.waits)
+    held = held or situation.word == Word.ROLLED_BACK
     can_return = keeps_templates or situation.identity.member == "VM"
     if can_return and situation.updated < situation.target and (broken or held) and not situation.by_hand:
         yield f"kubectl vmherd rollout undo {this}"

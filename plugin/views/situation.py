@@ -241,7 +241,7 @@ def situation_from_status(kind: Kind[Any], group: str, owner: Any, status: Any, 
         "failures": failures_of(conditions),
         "found": _problem(status),
         "stall": find_true(conditions, STALLED),
-        "blockers": tuple(each.name for each in fields.get("members", ()) if each.is_blocker),
+        "blockers": tuple(each.name for each in fields.get("members", ()) if each.is_blocker and not each.beside),
         **_wrong(with_hints(wrong_on(meta, place))),
     }
     return Situation(**{**shown, **fields})

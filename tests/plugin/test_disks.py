@@ -7,8 +7,10 @@ import sys
 import pytest
 from msgspec.structs import replace
 
-from controller.kubevirt.resources import DATA_VOLUMES
+from controller.kubevirt.resources import DATA_VOLUMES, VMIS, VMS
+from informers.meta import ObjectKey
 from tests import pool_builders
+from tests.plugin import states
 from tests.plugin.cluster import POOL, Cluster, Shell
 from tests.plugin.scenes import pool_with_other_disks_before
 
@@ -79,3 +81,19 @@ def test_why_tells_what_cdi_says_of_the_disk_that_a_vm_waits_for(
 ):
     pool_that_waits_for_a_disk(cluster, status)
     assert f"  cause    web-1: Provisioning since 2m ({told})\n" in shell.output("why vmpool/web")
+
+
+@pytest.mark.parametrize(("updated", "advice"), [((), True), (("web-1",), True), (("web-0", "web-1"), False)])
+def test_an_undo_is_advised_only_while_most_vms_have_the_template_before(
+    cluster: Cluster, shell: Shell, updated: tuple[str, ...], advice: bool
+):
+    """After an undo, one VM is held on its way back. Another undo would hold the others."""
+    states.POOLS["keeps-disks"](cluster)
+    for name in updated:
+        label = {"metadata": {"labels": {"kubevirt.io/vm-pool-revision-name": "web-2"}}}
+        for resource in (VMS, VMIS):
+            cluster.server.change(resource, ObjectKey("default", name), label)
+    told = shell.output("why vmpool/web -n default")
+    assert "  try      kubectl annotate --overwrite vmpool/web " in told
+    assert "most-disruptive-action=recreate -n default  # deletes the disks\n" in told
+    assert ("kubectl vmherd rollout undo vmpool/web -n default\n" in told) is advice

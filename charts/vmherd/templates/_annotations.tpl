@@ -68,8 +68,8 @@ annotations-virtualmachinepools:
     message: annotation vmherd.dev/min-ready-seconds must be plain seconds, such as 60, or 0
     messageExpression: '''annotation vmherd.dev/min-ready-seconds is "'' + object.metadata.annotations[''vmherd.dev/min-ready-seconds''] + ''": it must be plain seconds, such as 60, or 0'''
   - expression: '!(''vmherd.dev/partition'' in variables.changed) || object.metadata.annotations[''vmherd.dev/partition''].matches(r''^(\s*(0|[1-9][0-9]{0,9}|[0-9]{1,2}%|100%)(:([0-9]{1,5}[hms]){1,3})?\s*(,\s*(0|[1-9][0-9]{0,9}|[0-9]{1,2}%|100%)(:([0-9]{1,5}[hms]){1,3})?\s*){0,9})$'')'
-    message: annotation vmherd.dev/partition must be an ordinal, a percentage, or up to ten steps with pauses such as 90%,50%:10m,0
-    messageExpression: '''annotation vmherd.dev/partition is "'' + object.metadata.annotations[''vmherd.dev/partition''] + ''": it must be an ordinal, a percentage, or up to ten steps with pauses such as 90%,50%:10m,0'''
+    message: annotation vmherd.dev/partition must be an ordinal, a percentage, or up to ten falling steps with pauses such as 90%,50%:10m,0
+    messageExpression: '''annotation vmherd.dev/partition is "'' + object.metadata.annotations[''vmherd.dev/partition''] + ''": it must be an ordinal, a percentage, or up to ten falling steps with pauses such as 90%,50%:10m,0'''
   - expression: '!(''vmherd.dev/max-unhealthy'' in variables.changed) || object.metadata.annotations[''vmherd.dev/max-unhealthy''].matches(r''^(([1-9][0-9]{0,8}|[1-9][0-9]?%|100%))$'')'
     message: annotation vmherd.dev/max-unhealthy must be a number from 1, or "1%" to "100%"
     messageExpression: '''annotation vmherd.dev/max-unhealthy is "'' + object.metadata.annotations[''vmherd.dev/max-unhealthy''] + ''": it must be a number from 1, or "1%" to "100%"'''

@@ -69,7 +69,8 @@ def stop_of(situation: Situation, machine: Machine, way: Way) -> Stop:
         if reason := gate(situation, machine):
             allowed = _ALLOWS.get(gate)
             remedy = f"kubectl annotate --overwrite {{this}} {MOST_DISRUPTIVE}={allowed}" if allowed else ""
-            return Stop(reason, gate in _OF_USERS, remedy)
+            harm = "  # deletes the disks" if allowed == RECREATE else ""
+            return Stop(reason, gate in _OF_USERS, remedy + harm)
     return Stop()
 
 

@@ -12,6 +12,7 @@ list of metadata for each kind of disk, if it is not too long and does not fail.
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import suppress
 from typing import Final, TypeAlias
 
 import msgspec
@@ -20,7 +21,7 @@ from controller.kubevirt.annotations import ADOPT_DISKS, KEPT_FOR
 from controller.runtime.actions import AnyResource, Create, ThreeWayMerge
 from informers.errors import ApiError, NotFound
 from informers.meta import ObjectKey, ObjectMeta, labels_of
-from informers.objects import ObjectClient, read_meta
+from informers.objects import ObjectClient, PatchType, read_meta
 from informers.resource import UNDECODABLE, Page, PartialObject
 
 FEW: Final = 10
@@ -69,6 +70,7 @@ class DiskCheck:
                 self._names[resource, key.namespace].add(key.name)
         self._locks: dict[Place, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._listed: dict[Place, Mapping[str, ObjectMeta] | None] = {}
+        self._kept: dict[ObjectKey, list[tuple[AnyResource, ObjectMeta]]] = defaultdict(list)
 
     async def obstacle(self, create: Create | ThreeWayMerge) -> str:
         """Return which disk is not free, so that the action must wait, or "". Raise ApiError."""
@@ -92,7 +94,19 @@ class DiskCheck:
                 pool = labels_of(disk).get(KEPT_FOR)
                 whose = f"was kept for the pool {pool}" if pool else "has no owner"
                 return f"the disk {key.name} {whose}: delete it, or annotate the pool with {ADOPT_DISKS}=true to use it"
+            if KEPT_FOR in labels_of(disk):
+                self._kept[create.key].append((resource, disk))
         return ""
+
+    async def taken(self, create: Create) -> None:
+        """Remove the label of kept disks from those that the new VM uses: users delete kept disks by this label.
+
+        After an error the label stays until the disk is kept again.
+        """
+        for resource, disk in self._kept.pop(create.key, ()):
+            body = msgspec.json.encode({"metadata": {"uid": disk.uid, "labels": {KEPT_FOR: None}}})
+            with suppress(ApiError):
+                await self._client.patch(resource, disk.key, body, content_type=PatchType.MERGE.value)
 
     async def _find(self, resource: AnyResource, key: ObjectKey, *, lists: bool) -> ObjectMeta | None:
         place = resource, key.namespace

@@ -297,6 +297,8 @@ class Executor:
             return await self._resolve_name_conflict(action, error)
         version = read_version(answer)
         self._check.created(action, version, before=before)
+        if disks is not None:
+            await disks.taken(action)
         lost = error_of_mark(action, answer)
         return Done(action, version) if lost is None else Rejected(action, lost)
 

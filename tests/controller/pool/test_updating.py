@@ -287,7 +287,7 @@ def stepped(text: str = STEPS, replicas: int = 4, **more: Any) -> Any:
         ("half", range(9), [ALL_ORDINALS]),
         ("90%,50%:10m,0", range(10), [9, 5, 0]),
         ("90%", range(3), [2]),
-        ("99%,100%,0%", range(3), [2, ALL_ORDINALS, 0]),
+        ("100%,99%,0%", range(3), [ALL_ORDINALS, 2, 0]),
         ("50%", [0, 3, 7, 9], [4]),
         ("90%", [5], [0]),
         ("90%", [], [0]),

@@ -181,8 +181,11 @@ VALUES = {
     names.PROTECT: (("true", "false"), ("True", "no", "", "true\n")),
     names.DELETION_COST: (("0", "-12", str(HIGHEST), str(-HIGHEST - 1)), ("", "1.5", "+1", "007", "٣", "9" * 5000)),
     names.PARTITION: (
-        ("0", "3", str(HIGHEST), "50%", "90%, 50%:10m,0", "4:1h30m,0:5s"),
-        ("-1", "half", "1" * 11, "1_000", "101%", "90%,", "3:10", ",".join("1" * 11)),
+        ("0", "3", str(HIGHEST), "50%", "90%, 50%:10m,0", "4:1h30m,0:5s", "50%,50%,7,0", "0,0%"),
+        (
+            *("-1", "half", "1" * 11, "1_000", "101%", "90%,", "3:10", ",".join("1" * 11)),
+            *("10%,50%:10m,100%", "0,50%:10m,90%", "3, 5", "50%,4,60%", "0,1"),
+        ),
     ),
     names.PROGRESS_DEADLINE: (("1", "600"), ("0", "-5", "10m", "1.5")),
     names.MAX_UNHEALTHY: (("1", "1%", "100%"), ("0", "0%", "101%", "half", "%")),
@@ -282,7 +285,7 @@ def test_p23_an_event_and_the_status_of_a_pool_name_its_wrong_annotations_those_
     vmis = [pool_builders.vmi(each) for each in machines]
     vmis[2] = pool_builders.vmi(machines[2], annotations={"vmherd.dev/protect": "true"})
     seen = pool_builders.snapshot(owner, machines, vmis=vmis)
-    steps = "an ordinal, a percentage, or up to ten steps with pauses such as 90%,50%:10m,0"
+    steps = "an ordinal, a percentage, or up to ten falling steps with pauses such as 90%,50%:10m,0"
     partition = f'annotation vmherd.dev/partition is "half": it must be {steps}, so nothing is rolled out'
     assert events(plan_pool(seen)) == [
         partition,

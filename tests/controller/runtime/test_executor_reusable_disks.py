@@ -13,7 +13,7 @@ from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
 from controller.runtime.actions import Create, Done, ExpandClaim, Outcome, Postponed, Rejected
 from controller.runtime.execute.disk_check import FEW, LISTED_FOR_EACH
 from controller.runtime.result import LONGEST_POSTPONED_S, POSTPONED_S, postponed_s
-from informers.meta import ObjectKey
+from informers.meta import ObjectKey, labels_of
 from informers.resource import Resource
 from tests.controller.runtime.executor_changes import put_disk, put_vm, reference, three_way_merge
 from tests.controller.runtime.executor_setup import OWNER_UID, ExecutorSetup, document, key
@@ -87,9 +87,12 @@ def put_kept(setup: ExecutorSetup, label: str | None, resource: Resource[Any]) -
 async def test_p21_a_disk_without_an_owner_is_used_only_if_the_pool_says_so(setup, label, usable, why, resource):
     put_kept(setup, label, resource)
     outcome = await setup.outcome_of(replace(create("vm-0", "disk"), usable=usable))
+    disk = setup.server.find(resource, key("disk"))
     if not why:
         assert isinstance(outcome, Done)
+        assert KEPT_FOR not in labels_of(disk.metadata), "users delete kept disks by the label"
         return
+    assert labels_of(disk.metadata).get(KEPT_FOR) == label
     assert isinstance(outcome, Postponed)
     remedy = f"delete it, or annotate the pool with {ADOPT_DISKS}=true to use it"
     assert outcome.reason == f"the disk disk {why}: {remedy}"

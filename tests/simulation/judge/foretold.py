@@ -91,11 +91,14 @@ def _after_plan(life: Life, quiet: _Quiet, told: Foretold) -> Iterator[Found | N
 
 
 def _waiting_for_disks(life: Life, told: Foretold) -> set[str]:
-    """The VMs that wait because a user made a disk with the name of theirs. `plan` does not ask the server for disks,
-    and the pool tells of them like of a refused write.
+    """The VMs that wait because a user or another pool has a disk with the name of theirs. `plan` does not ask the
+    server for disks, and the pool tells of them like of a refused write.
     """
-    made = (each for each in life.story.acts if each.what == "static_claim" and each.at < told.at)
-    return {f"{VMS.plural}/{name}-{ordinal}" for _, name, ordinal in (each.args for each in made)}
+    acts = [each for each in life.story.acts if each.at < told.at]
+    made = [each.args for each in acts if each.what == "static_claim"]
+    if any(each.what == "create" and each.args[1] == told.owner and each.args[2]["shares_disks"] for each in acts):
+        return {each for each in told.names if each.startswith(f"{VMS.plural}/")}
+    return {f"{VMS.plural}/{name}-{ordinal}" for _, name, ordinal in made}
 
 
 def _writes(life: Life, told: Foretold) -> Iterator[Asked]:
