@@ -48,9 +48,6 @@ CONTROLLERS: Final = (
     "node-lifecycle-controller",
 )
 CGROUPS: Final = Path("/sys/fs/cgroup")
-SHARES: Final = "16384"
-"""The weight of all Pods in cgroup v1. By default they have together that of one process, and their probes time out."""
-
 CGROUP: Final = "vmherd-node-"
 LOADED_WITHIN_S: Final = 900
 """On a busy machine, a node needs minutes for an image of a gigabyte."""
@@ -194,8 +191,6 @@ class Node:
         _remove_old_cgroups()
         for hierarchy in _hierarchies():
             (hierarchy / self._cgroup).mkdir(parents=True, exist_ok=True)
-            for weight in (hierarchy / f"{CGROUP}{os.getpid()}").glob("cpu.shares"):
-                weight.write_text(SHARES)
 
 
 def _hierarchies() -> list[Path]:
