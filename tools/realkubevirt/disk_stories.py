@@ -75,6 +75,25 @@ def lives(stage: Stage, *, keeps: str) -> str:
     return f"starts of web-0 and web-1: {first}, restarted {restarted}, updated {updated}, scaled {starts(stage)}"
 
 
+def healed(stage: Stage) -> str:
+    """A VM whose guest is never ready is made again, with its disk."""
+    make(stage, disk(BLANK), scaleInStrategy=strategy("Offline"))
+    old, claim = stage.get("vm", "web-1")["metadata"]["uid"], stage.get("pvc", "data-1")["metadata"]["uid"]
+    mark = {"metadata": {"annotations": {"vmherd.dev/replace-unready-after-seconds": "60"}}}
+    stage.change("vmpool", "web", mark)
+    nobody_listens = {"spec": {"template": {"spec": {"readinessProbe": {"tcpSocket": {"port": 81}}}}}}
+    stage.change("vm", "web-1", nobody_listens)
+    stage.kubectl("delete", "vmi", "web-1", "--wait=false")
+    began = time.monotonic()
+    eventually(
+        lambda: stage.get("vm", "web-1").get("metadata", {}).get("uid", old) != old, within_s=LONG_S, what="a new web-1"
+    )
+    made = time.monotonic() - began
+    stage.wait_ready(2)
+    kept = "the same" if is_there(stage, "data-1", claim) else "another"
+    return f"made again after {made:.0f} s with {kept} disk; starts {starts(stage)}"
+
+
 def strategy(keeps: str) -> Fields:
     return {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}, "statePreservation": keeps}}
 

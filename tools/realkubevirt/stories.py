@@ -273,6 +273,7 @@ POOLS: Final = {
 WITH_DISKS: Final[dict[str, Callable[[Stage], str]]] = {
     "disk, all data kept": partial(disk_stories.lives, keeps="Offline"),
     "disk, not kept": partial(disk_stories.lives, keeps="Disabled"),
+    "disk of a healed VM": disk_stories.healed,
     "disk grows": partial(disk_stories.grows, storage_class="local"),
     "disk cannot grow": partial(disk_stories.grows, storage_class="local-fixed"),
     "disk imported": disk_stories.imported,
