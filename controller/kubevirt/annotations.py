@@ -91,6 +91,9 @@ ADOPT_DISKS: Final = "vmherd.dev/adopt-disks"
 KEPT_FOR: Final = "vmherd.dev/kept-for"
 """A label on a disk without its VM: the pool, as at most 63 characters. Other pools do not use it (P10, P21)."""
 
+USED_FOR: Final = "vmherd.dev/used-for"
+"""Takes the place of `KEPT_FOR` when a new VM uses the disk again, until the disk is kept again (P10)."""
+
 INDEX_SYSPREP: Final = "vmherd.dev/index-sysprep"
 """On a pool and its revisions: if "true", the references of `sysprep` volumes get the ordinal, too (P5)."""
 

@@ -19,6 +19,10 @@ LABELS: Final = {
         "DataVolumes and claims",
         "the name of the pool that has kept the disk of a deleted VM; other pools do not use the disk",
     ),
+    "vmherd.dev/used-for": (
+        "DataVolumes and claims",
+        "the pool that had kept the disk, which a VM of the pool uses again; other pools do not use the disk",
+    ),
 }
 SOURCE: Final = Path(__file__).with_name("annotations.md.in")
 HEADER: Final = ("annotation", "on", "value", "meaning", "with another value")

@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from controller.kubevirt.annotations import ADOPT_DISKS, KEPT_FOR
+from controller.kubevirt.annotations import ADOPT_DISKS, KEPT_FOR, USED_FOR
 from controller.runtime.actions import AnyResource, Create, ThreeWayMerge
 from informers.errors import ApiError, NotFound
 from informers.meta import ObjectKey, ObjectMeta, labels_of
@@ -55,7 +55,13 @@ async def metadata_pages(
 
 def may_use(disk: ObjectMeta, usable: tuple[str, ...] | None) -> bool:
     """Return True if a disk without an owner is one of `usable` (see `Create`)."""
-    return usable is None or labels_of(disk).get(KEPT_FOR, "") in usable
+    return usable is None or pool_of(disk) in usable
+
+
+def pool_of(disk: ObjectMeta) -> str:
+    """Return the label of the pool that has kept the disk, or ""."""
+    labels = labels_of(disk)
+    return labels.get(KEPT_FOR) or labels.get(USED_FOR, "")
 
 
 class DiskCheck:
@@ -91,7 +97,7 @@ class DiskCheck:
                     f"the disk {key.name} belongs to {owners[0]}; give the dataVolumeTemplates of each pool own names"
                 )
             if not disk.owner_references and not may_use(disk, create.usable):
-                pool = labels_of(disk).get(KEPT_FOR)
+                pool = pool_of(disk)
                 whose = f"was kept for the pool {pool}" if pool else "has no owner"
                 return f"the disk {key.name} {whose}: delete it, or annotate the pool with {ADOPT_DISKS}=true to use it"
             if KEPT_FOR in labels_of(disk):
@@ -99,12 +105,12 @@ class DiskCheck:
         return ""
 
     async def taken(self, create: Create) -> None:
-        """Remove the label of kept disks from those that the new VM uses: users delete kept disks by this label.
-
-        After an error the label stays until the disk is kept again.
+        """Change the label of kept disks that the new VM uses, because users delete kept disks by it. KubeVirt makes
+        the VM their owner later. Until then no other pool may use them. After an error the label stays as it is.
         """
         for resource, disk in self._kept.pop(create.key, ()):
-            body = msgspec.json.encode({"metadata": {"uid": disk.uid, "labels": {KEPT_FOR: None}}})
+            labels = {KEPT_FOR: None, USED_FOR: labels_of(disk)[KEPT_FOR]}
+            body = msgspec.json.encode({"metadata": {"uid": disk.uid, "labels": labels}})
             with suppress(ApiError):
                 await self._client.patch(resource, disk.key, body, content_type=PatchType.MERGE.value)
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from controller.apimachinery.owner_references import release_patch
 from controller.apimachinery.redaction import redacted
-from controller.kubevirt.annotations import KEPT_FOR, STANDBY_STATE
+from controller.kubevirt.annotations import KEPT_FOR, STANDBY_STATE, USED_FOR
 from controller.kubevirt.standby import mark_in
 from controller.runtime.actions import (
     Action,
@@ -51,7 +51,7 @@ class _Step(Struct, frozen=True):
 def owner_removal(action: RemoveOwnerReference, meta: ObjectMeta) -> bytes | Outcome:
     if all(reference.uid != action.owner_uid for reference in meta.owner_references or ()):
         return Done(action)
-    mark = {"labels": {KEPT_FOR: action.kept_for}} if action.kept_for else None
+    mark = {"labels": {KEPT_FOR: action.kept_for, USED_FOR: None}} if action.kept_for else None
     return release_patch(meta, action.owner_uid, mark)
 
 

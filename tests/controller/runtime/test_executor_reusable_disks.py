@@ -91,6 +91,8 @@ async def test_p21_a_disk_without_an_owner_is_used_only_if_the_pool_says_so(setu
     if not why:
         assert isinstance(outcome, Done)
         assert KEPT_FOR not in labels_of(disk.metadata), "users delete kept disks by the label"
+        other = await setup.outcome_of(replace(create("vm-1", "disk"), usable=("", "another")))
+        assert isinstance(other, Postponed if label else Done), "no VM owns the disk yet"
         return
     assert labels_of(disk.metadata).get(KEPT_FOR) == label
     assert isinstance(outcome, Postponed)

@@ -83,7 +83,9 @@ def a_standby_is_no_more_than_asked_for(life: Life) -> Iterator[Found | None]:
         room = life.story.options.max_replicas - owner["spec"]["replicas"]
         wanted = min(standbys_of(owner), max(room, 0))
         disks = [each for kind in (DATA_VOLUMES, PVCS) for each in life.world.everywhere(kind).values()]
-        waits = any(names.KEPT_FOR in (each["metadata"].get("labels") or {}) for each in disks)  # a user decides (P5)
+        waits = any(
+            {names.KEPT_FOR, names.USED_FOR} & {*(each["metadata"].get("labels") or {})} for each in disks
+        )  # a user decides (P5)
         if len(resting) > wanted or (len(resting) < wanted and not waits):
             text = f"{len(resting)} of {wanted} rest: {', '.join(sorted(map(name_of, resting)))}"
             yield life.ended_at, key, text
