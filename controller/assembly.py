@@ -27,7 +27,7 @@ from controller.replicas.disruption_budget import wakes_of_budget
 from controller.runtime.actions import AnyResource, Notice
 from controller.runtime.dry_run import DryRunReconciler
 from controller.runtime.execute.executor import Executor
-from controller.runtime.execute.first_deletes import FirstDeletes
+from controller.runtime.execute.late_cache import LateCache
 from controller.runtime.execute.patches import Merge
 from controller.runtime.execute.requests import Requests
 from controller.runtime.reconciler import Rules, RulesReconciler, S, Tools
@@ -277,13 +277,13 @@ def _writer(
         refusals=rules.refusals,
         thread=parts.side_thread(),
     )
-    first_deletes = FirstDeletes(parts.client, parts.stores, parts.check.doubt)
+    late_cache = LateCache(parts.client, parts.stores, parts.check.doubt)
     status_writer = StatusWriter(parts.client, rules.resource, of_status, parts.check)
     history = HistoryWriter(parts.client, rules.resource, of_status, parts.now)
     return RulesReconciler(
         kind,
         rules,
-        Tools(executor, expectations, first_deletes, status_writer, history),
+        Tools(executor, expectations, late_cache, status_writer, history),
         publish=publish,
         now=parts.now,
         instruments=parts.metrics,

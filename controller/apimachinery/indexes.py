@@ -13,7 +13,7 @@ T = TypeVar("T", bound=KubeObject)
 UID: Final = "uid"
 OWNER_UID: Final = "owner-uid"
 NAMESPACE: Final = "namespace"
-"""The index that each cache needs whose objects a plan deletes (`FirstDeletes`)."""
+"""The index that each cache needs whose objects a plan deletes (`LateCache`)."""
 
 
 def by_uid(thing: KubeObject) -> Iterable[str]:

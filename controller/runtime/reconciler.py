@@ -28,7 +28,7 @@ from controller.running import leaf_errors
 from controller.runtime.actions import AnyResource, Notice, Outcome, Plan, waiting
 from controller.runtime.execute.deletes import Judge
 from controller.runtime.execute.executor import Executor
-from controller.runtime.execute.first_deletes import LATE, FirstDeletes
+from controller.runtime.execute.late_cache import LateCache
 from controller.runtime.execute.refusals import Refusals
 from controller.runtime.result import After, Report, facts_of, not_later_than, notices_after, result_of, was_tried
 from controller.runtime.settle.expectations import Expectations
@@ -147,7 +147,7 @@ class Tools(NamedTuple):
 
     executor: Executor
     expectations: Expectations
-    first_deletes: FirstDeletes
+    late_cache: LateCache
     status_writer: StatusWriter
     history: HistoryWriter
 
@@ -171,7 +171,7 @@ class RulesReconciler(Generic[S]):
         """
         self._kind = kind
         self._rules = rules
-        self._executor, self._expectations, self._first_deletes, self._status_writer, self._history = tools
+        self._executor, self._expectations, self._late_cache, self._status_writer, self._history = tools
         self._publish = publish
         self._now = now
         self._instruments = instruments
@@ -203,7 +203,7 @@ class RulesReconciler(Generic[S]):
     async def _reconcile(self, key: ObjectKey) -> Report:
         other_error = await self._resolve_lost_writes(key)
         await prepare(self._rules, key, now=self._now())
-        snapshot = self._take_snapshot(key)
+        snapshot, shown = self._take_snapshot(key), self._late_cache.shown(key.namespace)
         if snapshot is None:
             return await self._reconcile_absent(key, other_error)
         if absent_s := self._status_writer.absent_s(key, snapshot.owner.metadata):
@@ -212,8 +212,9 @@ class RulesReconciler(Generic[S]):
         self._report_plan(snapshot, plan, marked)
         settled = snapshot.settled
         try:
-            if await self._first_deletes.must_wait(plan):
-                plan, settled = replace(waiting(LATE), notices=plan.notices), False
+            held = await self._late_cache.held(plan, snapshot.owner.metadata, shown)
+            if held is not None:
+                plan, settled = replace(held, notices=plan.notices), False
         except ApiError as error:
             plan, other_error = replace(waiting(str(error)), notices=plan.notices), other_error or error
         with collected_warnings() as warnings:
@@ -252,6 +253,7 @@ class RulesReconciler(Generic[S]):
         """Carry out the plan for a set or pool that was deleted, and remove its expectations."""
         self._status_writer.forget(key)
         self._history.forget(key)
+        self._late_cache.forget(key)
         settled = self._expectations.settled(key, GONE)
         plan = self._rules.plan_absent(key) if settled else Plan()
         if settled:

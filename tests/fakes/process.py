@@ -14,7 +14,7 @@ from controller.apimachinery.three_way_merge import PLAIN
 from controller.kinds import Kind
 from controller.runtime.actions import Action, Notice, Outcome, Plan, Postponed, Skipped, Stage
 from controller.runtime.execute.executor import Executor
-from controller.runtime.execute.first_deletes import FirstDeletes
+from controller.runtime.execute.late_cache import LateCache
 from controller.runtime.execute.patches import Merge
 from controller.runtime.execute.refusals import Refusals
 from controller.runtime.reconciler import RulesReconciler, Tools
@@ -103,14 +103,14 @@ class ReconcilerProcess:
             refusals=self.rules.refusals,
         )
         stores = {cache.resource: cache.store for cache in self._children}
-        first_deletes = FirstDeletes(self._server, stores, lambda *_: None)
+        late_cache = LateCache(self._server, stores, lambda *_: None)
         of_status = self._expectations([self._owners])
         status_writer = StatusWriter(self._server, self.rules.resource, of_status)
         history = HistoryWriter(self._server, self.rules.resource, of_status, self._now)
         self.reconciler = RulesReconciler(
             self._kind,
             self.rules,
-            Tools(self.executor, written, first_deletes, status_writer, history),
+            Tools(self.executor, written, late_cache, status_writer, history),
             publish=self.recorder.publish,
             now=self._now,
             instruments=self.counts,

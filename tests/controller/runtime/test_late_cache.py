@@ -6,8 +6,8 @@ from typing import Any
 from controller.apimachinery.indexes import NAMESPACE, by_namespace
 from controller.kubevirt.resources import VMIS
 from controller.runtime.actions import Delete, Plan, Stage
-from controller.runtime.execute.first_deletes import FirstDeletes
-from informers.meta import ObjectKey
+from controller.runtime.execute.late_cache import LateCache
+from informers.meta import ObjectKey, ObjectMeta
 from informers.store import Store
 from tests.builders import vmi
 from tests.cost.meter import Meter
@@ -27,8 +27,9 @@ def cost_beside(others: int) -> tuple[bool, int, list[ObjectKey]]:
     doubts: list[ObjectKey] = []
 
     async def ask() -> None:
-        first = FirstDeletes(FakeApiServer(), {VMIS: store}, lambda _, key: doubts.append(key))
-        answers.append(await first.must_wait(Plan(stages=(Stage((delete,)),))))
+        first = LateCache(FakeApiServer(), {VMIS: store}, lambda _, key: doubts.append(key))
+        held = await first.held(Plan(stages=(Stage((delete,)),)), ObjectMeta(), first.shown("default"))
+        answers.append(held is not None)
 
     with asyncio.Runner() as runner:
         runner.get_loop()
