@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from conformance.catalogue import CASES
+from tests.simulation import twins
 from tests.simulation.judge import SENTENCES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,10 +49,12 @@ def problems_of(page: str, tests: Collection[str]) -> list[str]:
 
 
 def existing_tests() -> set[str]:
-    """The names of the test functions and of the judge's sentences, and the IDs of the conformance cases."""
+    """The names of the test functions and of the sentences of the simulated world, and the IDs of the conformance
+    cases.
+    """
     sources = (path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     tests = {name for source in sources for name in re.findall(r"^ *(?:async )?def (test_\w+)\(", source, re.MULTILINE)}
-    return tests | SENTENCES.keys() | {case.id for case in CASES}
+    return tests | SENTENCES.keys() | {twins.NAME} | {case.id for case in CASES}
 
 
 def unknown_citations(text: str) -> set[str]:

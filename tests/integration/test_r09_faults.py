@@ -22,20 +22,40 @@ VMIS = "virtualmachineinstances"
 DESCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
 
 
+def test_r9_a_mark_just_before_a_scale_in_counts_although_the_watch_is_late(
+    idle_namespace: SetNamespace, proxy: ThreadedProxy, proxied: ControllerProcess
+) -> None:
+    idle_namespace.make(2)
+    marked, other = idle_namespace.wait_for(2)
+    idle_namespace.play(marked)
+    reacts(lambda: idle_namespace.status().get("readyReplicas") == 1, what="the cache shows which VMI runs")
+    held = proxy.add(Rule(Match("watch", VMIS), actions.HoldWatch(), times=None))
+    idle_namespace.vmis.change(marked, {"metadata": {"annotations": {"vmherd.dev/remove": "true"}}})
+    idle_namespace.scale(1)
+    reacts(lambda: idle_namespace.requests("list"), what="the controller compares its cache with the server")
+    proxy.remove(held)
+    reacts(lambda: idle_namespace.alive().keys() == {other}, what="the marked VMI is deleted")
+    assert [(each.name, each.code) for each in idle_namespace.requests("delete")] == [(marked, 200)]
+    assert proxied.working
+
+
 def test_g3_a_vmi_that_its_user_has_just_detached_is_not_deleted(
     idle_namespace: SetNamespace, proxy: ThreadedProxy, proxied: ControllerProcess
 ) -> None:
-    """The cache of the controller does not show yet that the VMI has left. The detached VMI does not run, so the
-    controller tries to delete it first.
+    """The VMI leaves after the plan was made, and the cache of the controller does not show it yet. The detached VMI
+    does not run, so the controller tries to delete it first.
     """
     idle_namespace.make(2)
     detached, running = idle_namespace.wait_for(2)
     idle_namespace.play(running)
     reacts(lambda: idle_namespace.status().get("readyReplicas") == 1, what="the cache shows which VMI runs")
     held = proxy.add(Rule(Match("watch", VMIS), actions.HoldWatch(), times=None))
-    idle_namespace.vmis.change(detached, {"metadata": {"ownerReferences": None, "labels": {"app": "other"}}})
+    refused = proxy.add(Rule(Match("delete", VMIS), actions.Refuse(503), times=None))
     idle_namespace.scale(1)
-    reacts(lambda: idle_namespace.requests("delete"), what="the controller tries to delete the VMI")
+    reacts(lambda: proxy.decisions(refused), what="the controller tries to delete the VMI")
+    idle_namespace.vmis.change(detached, {"metadata": {"ownerReferences": None, "labels": {"app": "other"}}})
+    proxy.remove(refused)
+    eventually(lambda: idle_namespace.requests("delete"), what="the controller tries again")
     proxy.remove(held)
     reacts(lambda: idle_namespace.status().get("replicas") == 1, what="the set has one VMI")
     assert idle_namespace.alive().keys() == {detached, running}
@@ -54,15 +74,20 @@ MARKS: dict[str, tuple[str, dict[str, Any]]] = {
 def test_g3_a_vm_that_its_user_has_just_marked_is_not_deleted(
     idle_namespace: SetNamespace, proxy: ThreadedProxy, proxied: ControllerProcess, mark: str
 ) -> None:
-    """The cache of the controller does not show the mark yet. The request names the version of the object."""
+    """The plan was made before the mark, and the cache of the controller does not show the mark yet. The request names
+    the version of the object.
+    """
     pools, (subresource, change) = idle_namespace.pools, MARKS[mark]
     pools.make(2, template=vm_template(runStrategy="Halted"), scaleInStrategy=DESCENDING)
     pools.wait_until_updated(2)
     pools.settle()
     held = proxy.add(Rule(Match("watch", "virtualmachines"), actions.HoldWatch(), times=None))
-    pools.vms.change(f"pool-1{subresource}", change)
+    refused = proxy.add(Rule(Match("delete", "virtualmachines"), actions.Refuse(503), times=None))
     pools.scale(1)
-    reacts(lambda: pools.answers("delete")["pool-1", 409], what="the controller tries to delete the VM")
+    reacts(lambda: proxy.decisions(refused), what="the controller tries to delete the VM")
+    pools.vms.change(f"pool-1{subresource}", change)
+    proxy.remove(refused)
+    eventually(lambda: pools.answers("delete")["pool-1", 409], what="the controller tries again")
     proxy.remove(held)
     pools.settle()
     assert "pool-1" not in pools.deleted()

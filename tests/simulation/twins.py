@@ -89,8 +89,10 @@ def _end(story: Story) -> dict[str, str] | None:
 
 
 def _depends_on_time(owner: Document) -> bool:
-    """True if the work before the last pause remains, or if all VMs that a scale-out has made stay."""
-    return bool(owner["spec"].get("paused")) or names.SCALE_IN in annotations(owner)
+    """True if the work before the last pause remains, if all VMs that a scale-out has made stay, or if a partition
+    keeps the template of those ordinals that the scale-ins have left, which depends on UIDs.
+    """
+    return bool(owner["spec"].get("paused")) or not {names.SCALE_IN, names.PARTITION}.isdisjoint(annotations(owner))
 
 
 def _facts(world: World, kind: str, owner: Document) -> str:

@@ -6,10 +6,12 @@ There are two reasons to compare the cache with the server before a plan deletes
 - The plan chooses the objects (a scale-in), and the changed set or pool is newer than their cache, because each
   resource has its own watch. A user may have marked or deleted another object just before the scale-in.
 
-The comparison is one list of metadata. Nothing is deleted before the cache shows each difference. An object that
-differs for long is a doubt (see `cache_check`).
+The comparison is one list of metadata, for all sets and pools that changed before it. Nothing is deleted before the
+cache shows each difference. An object that differs for long is a doubt (see `cache_check`).
 """
 
+import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -25,19 +27,26 @@ from informers.objects import ObjectClient
 from informers.resource import UNDECODABLE
 from informers.store import StoreView
 
+LATE: Final = "the cache does not show all changes on the server yet"
+
+LOOK_AGAIN_S: Final = 5.0
+"""A change of the cache starts a reconciliation before this time."""
+
 Shown: TypeAlias = Mapping[AnyResource, str]
 """The newest resourceVersion of each cache."""
 
-LATE: Final = "the cache does not show all changes on the server yet"
-
 
 class _Comparison(Struct, frozen=True):
-    """`deleted` are the UIDs of objects that only the cache had. `newest` are the versions of objects that are newer
-    than the cache.
+    """The list had the resourceVersion `version`, or "".
+
+    `deleted` are the UIDs of objects that only the cache had. `newest` are the versions of objects that were newer than
+    the cache. `seen` is the version of the cache that showed all that, or None as long as there is none.
     """
 
+    version: str
     deleted: Mapping[ObjectKey, str]
     newest: Mapping[ObjectKey, str]
+    seen: str | None = None
 
 
 class LateCache:
@@ -56,11 +65,12 @@ class LateCache:
         self._stores = stores
         self._doubt = doubt
         self._compared: dict[Place, _Comparison] = {}
+        self._locks: dict[Place, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._chosen: dict[ObjectKey, tuple[str, int | None]] = {}
         """The UID and generation of each set or pool whose last scale-in knew all that happened before its change."""
 
     def shown(self, namespace: str) -> Shown:
-        """Return the versions of the caches, for `must_wait`. Call it together with the read of the caches."""
+        """Return the versions of the caches, for `held`. Call it together with the read of the caches."""
         return {resource: store.version(namespace) for resource, store in self._stores.items()}
 
     async def held(self, plan: Plan, owner: ObjectMeta, shown: Shown) -> Plan | None:
@@ -72,50 +82,59 @@ class LateCache:
         places = {(each.resource, each.key.namespace) for each in deletes if each.resource in self._stores}
         chooses = owner.deletion_timestamp is None and any(each.cause is Cause.UNSPECIFIED for each in deletes)
         generation = owner.uid, owner.generation
-        is_new = chooses and self._chosen.get(owner.key) != generation
-        is_late = is_stale = False
-        for place in places:
-            resource, namespace = place
-            if place not in self._compared or (is_new and is_older(shown[resource], owner.resource_version)):
-                self._compared[place] = await self._compare(place, shown[resource])
-                # The plan does not know what has come into the cache since then, so it is made again at once.
-                is_stale |= self._stores[resource].version(namespace) != shown[resource]
-            is_late |= self._is_late(place, shown[resource])
+        since = owner.resource_version if chooses and self._chosen.get(owner.key) != generation else ""
+        waits = [await self._wait_s(place, shown[place[0]], since) for place in places]
         if chooses:
             self._chosen[owner.key] = generation
-        if is_late:
-            return waiting(LATE)
-        return replace(waiting(LATE), requeue_after_s=0) if is_stale else None
+        waits_s = max((each for each in waits if each is not None), default=None)
+        return None if waits_s is None else replace(waiting(LATE), requeue_after_s=waits_s)
 
     def forget(self, owner: ObjectKey) -> None:
         self._chosen.pop(owner, None)
 
-    def _is_late(self, place: Place, shown: str) -> bool:
-        known = self._compared[place]
-        deleted = {key: uid for key, uid in known.deleted.items() if self._has(place, key, uid)}
-        newest = {key: version for key, version in known.newest.items() if is_older(shown, version)}
-        self._compared[place] = replace(known, deleted=deleted, newest=newest)
-        different = [*deleted, *newest]
-        for key in different:
+    async def _wait_s(self, place: Place, shown: str, since: str) -> float | None:
+        """Return when to plan again, in seconds, or None if a plan from the cache with the version `shown` may delete.
+
+        It must know all changes before the version `since`, if not "".
+        """
+        async with self._locks[place]:
+            known = self._compared.get(place)
+            if known is None or (is_older(known.version, since) and is_older(shown, since)):
+                known = await self._compare(place, shown)
+            self._compared[place] = known = self._looked_up(place, known)
+        for key in (*known.deleted, *known.newest):
             self._doubt(place[0], key)
-        return bool(different)
+        if known.seen is None:
+            return LOOK_AGAIN_S
+        return 0.0 if is_older(shown, known.seen) else None
 
     async def _compare(self, place: Place, shown: str) -> _Comparison:
         cached = self._stores[place[0]].by_index(NAMESPACE, place[1])
         present = {each.metadata.key: each.metadata.uid for each in cached if _is_staying(each.metadata)}
-        staying, newest = set[str](), dict[ObjectKey, str]()
+        version, staying, newest = "", set[str](), dict[ObjectKey, str]()
         try:
             async for page in metadata_pages(self._client, place):
+                version = version or page.metadata.resource_version or ""
                 metas = [each.metadata for each in page.items or ()]
                 staying |= {meta.uid for meta in metas if _is_staying(meta)}
                 newest |= {meta.key: meta.resource_version for meta in metas if is_older(shown, meta.resource_version)}
         except UNDECODABLE as error:
             raise TransportError(f"the answer is not a list: {error}", sent=False) from error
-        return _Comparison({key: uid for key, uid in present.items() if uid not in staying}, newest)
+        return _Comparison(version, {key: uid for key, uid in present.items() if uid not in staying}, newest)
 
-    def _has(self, place: Place, key: ObjectKey, uid: str) -> bool:
-        found = self._stores[place[0]].get(key)
-        return found is not None and found.metadata.uid == uid and _is_staying(found.metadata)
+    def _looked_up(self, place: Place, known: _Comparison) -> _Comparison:
+        """Return the comparison with the differences that the cache does not show yet."""
+        if known.seen is not None:
+            return known
+        store, cached = self._stores[place[0]], self._stores[place[0]].version(place[1])
+        staying = ((key, uid, store.get(key)) for key, uid in known.deleted.items())
+        deleted = {key: uid for key, uid, found in staying if found is not None and _is(found.metadata, uid)}
+        newest = {key: version for key, version in known.newest.items() if is_older(cached, version)}
+        return replace(known, deleted=deleted, newest=newest, seen=None if deleted or newest else cached)
+
+
+def _is(meta: ObjectMeta, uid: str) -> bool:
+    return meta.uid == uid and _is_staying(meta)
 
 
 def _is_staying(meta: ObjectMeta) -> bool:
