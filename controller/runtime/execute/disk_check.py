@@ -100,9 +100,19 @@ class DiskCheck:
                 pool = pool_of(disk)
                 whose = f"was kept for the pool {pool}" if pool else "has no owner"
                 return f"the disk {key.name} {whose}: delete it, or annotate the pool with {ADOPT_DISKS}=true to use it"
-            if KEPT_FOR in labels_of(disk):
-                self._kept[create.key].append((resource, disk))
+            self._note_kept(create, resource, disk)
         return ""
+
+    def _note_kept(self, create: Create | ThreeWayMerge, resource: AnyResource, disk: ObjectMeta) -> None:
+        if KEPT_FOR in labels_of(disk):
+            self._kept[create.key].append((resource, disk))
+
+    async def taken_before(self, create: Create) -> None:
+        """Do the same as `taken`, if the answer to an earlier create was lost. Raise ApiError."""
+        for resource, key in create.reusable_disks:
+            if (disk := await self._find(resource, key, lists=False)) is not None:
+                self._note_kept(create, resource, disk)
+        await self.taken(create)
 
     async def taken(self, create: Create) -> None:
         """Change the label of kept disks that the new VM uses, because users delete kept disks by it. KubeVirt makes

@@ -168,7 +168,10 @@ class Executor:
             return None if isinstance(write, Create) else Missing(write)
         match write:
             case Create(owner_uid=owner_uid):
-                return AlreadyThere(write, found.resource_version) if is_controlled_by(found, owner_uid) else None
+                if not is_controlled_by(found, owner_uid):
+                    return None
+                await DiskCheck(self._client, ()).taken_before(write)
+                return AlreadyThere(write, found.resource_version)
             case Delete(uid=uid):
                 return None if found.uid == uid and found.deletion_timestamp is None else Missing(write)
             case Patch():
@@ -294,7 +297,10 @@ class Executor:
         try:
             answer = await self._client.create(action.resource, action.key.namespace, action.body)
         except AlreadyExists as error:
-            return await self._resolve_name_conflict(action, error)
+            outcome = await self._resolve_name_conflict(action, error)
+            if disks is not None and isinstance(outcome, AlreadyThere):
+                await disks.taken(action)
+            return outcome
         version = read_version(answer)
         self._check.created(action, version, before=before)
         if disks is not None:

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller.kubevirt.annotations import ADOPT_DISKS, KEPT_FOR
+from controller.kubevirt.annotations import ADOPT_DISKS, KEPT_FOR, USED_FOR
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
-from controller.runtime.actions import Create, Done, ExpandClaim, Outcome, Postponed, Rejected
+from controller.runtime.actions import AlreadyThere, Create, Done, ExpandClaim, Outcome, Postponed, Rejected, Unknown
 from controller.runtime.execute.disk_check import FEW, LISTED_FOR_EACH
 from controller.runtime.result import LONGEST_POSTPONED_S, POSTPONED_S, postponed_s
 from informers.meta import ObjectKey, labels_of
@@ -98,6 +98,20 @@ async def test_p21_a_disk_without_an_owner_is_used_only_if_the_pool_says_so(setu
     assert isinstance(outcome, Postponed)
     remedy = f"delete it, or annotate the pool with {ADOPT_DISKS}=true to use it"
     assert outcome.reason == f"the disk disk {why}: {remedy}"
+
+
+@pytest.mark.parametrize("knows", [True, False], ids=["the lost create is known", "a new leader"])
+async def test_p10_a_disk_whose_vm_was_made_without_an_answer_has_no_label_of_kept_disks_any_more(setup, knows):
+    put_kept(setup, "web", PVCS)
+    action = replace(create("vm-0", "disk"), usable=("", "web"))
+    setup.fail(Lost.AFTER, verb="create")
+    assert isinstance(await setup.outcome_of(action), Unknown)
+    setup.heal()
+    if knows:
+        assert await setup.resolve() is None
+    else:
+        assert isinstance(await setup.outcome_of(action), AlreadyThere)
+    assert labels_of(setup.server.find(PVCS, key("disk")).metadata) == {USED_FOR: "web"}
 
 
 @pytest.mark.parametrize(
