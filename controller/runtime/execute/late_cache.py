@@ -29,8 +29,14 @@ from informers.store import StoreView
 
 LATE: Final = "the cache does not show all changes on the server yet"
 
+USUAL_S: Final = 1.0
+"""A cache usually shows a change of the server in this time, in seconds. A pass waits so long, and looks every `LOOK_S`
+seconds.
+"""
+
+LOOK_S: Final = 0.02
 LOOK_AGAIN_S: Final = 5.0
-"""A change of the cache starts a reconciliation before this time."""
+"""The next pass begins after this time, if no change of a member starts one before."""
 
 Shown: TypeAlias = Mapping[AnyResource, str]
 """The newest resourceVersion of each cache."""
@@ -102,6 +108,10 @@ class LateCache:
             if known is None or (is_older(known.version, since) and is_older(shown, since)):
                 known = await self._compare(place, shown)
             self._compared[place] = known = self._looked_up(place, known)
+        until = asyncio.get_running_loop().time() + USUAL_S
+        while known.seen is None and asyncio.get_running_loop().time() < until:
+            await asyncio.sleep(LOOK_S)
+            self._compared[place] = known = self._looked_up(place, self._compared[place])
         for key in (*known.deleted, *known.newest):
             self._doubt(place[0], key)
         if known.seen is None:
