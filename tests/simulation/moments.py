@@ -20,7 +20,8 @@ from controller.kinds import Kind
 from controller.kubevirt import annotations as names
 from controller.kubevirt.live_updates import RolloutSettings
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DISRUPTION_BUDGETS, MIGRATIONS, VMIS, VMS
-from controller.runtime.actions import Delete, Plan, label_of
+from controller.kubevirt.standby import mark_in
+from controller.runtime.actions import Create, Delete, Plan, label_of
 from controller.runtime.members.groups import one_by_one
 from informers.meta import ObjectKey
 from informers.store import Store
@@ -285,7 +286,9 @@ def _before(changes: list[Change], kind: str, key: ObjectKey, uid: str) -> set[s
 
 def _untold_refusal(world: Any, key: ObjectKey, owner: Document, plan: Plan) -> str:
     """A write that the plan still has, and that has been refused again and again, without a word in the status."""
-    wanted = {(each.resource.plural, each.key.name) for each in plan.actions}
+    # The Events tell of a standby that is missing: the pool has its wanted VMs.
+    actions = (each for each in plan.actions if not (isinstance(each, Create) and mark_in(each.body)))
+    wanted = {(each.resource.plural, each.key.name) for each in actions}
     now, told = world.loop.time(), str(owner.get("status") or {})
     lasting = [each for kind in ("refuse", "quota", "webhook") for each in world.faults.now(kind, now)]
     if not any(each.start < now - QUIET_S for each in lasting):

@@ -132,7 +132,7 @@ class Users(Weather):
 
     def _restore(self, kind: str, name: str, pool_first: bool, renamed: bool) -> None:
         """The pool is lost with its VMs, and a backup tool makes both again."""
-        after, pool = self._world.loop.call_later, Act(0.0, "create", (kind, name, self._births[name]))
+        after, pool = self._world.loop.call_later, Act(0.0, "create", (kind, name, self._births.get(name)))
         after(25 + 5 * pool_first, put_missing, self._server, restored(self._members(kind, name), renamed=renamed))
         self._delete_owner(kind, name, "Background")
         self._restored.append(self._key_of(name))

@@ -54,26 +54,30 @@ def plan_partition_note(situation: Situation) -> Plan:
 
 
 def plan_partition_step(situation: Situation) -> Plan:
-    """Plan a patch that notes the next step if the present step is done. Otherwise the plan says what it waits for."""
-    text = waiting_step(situation)
-    if not text:
-        return Plan()
+    """Plan a patch that notes the next step if the present step is done. Otherwise the plan says what it waits for.
+
+    The pauses pass also if no VM is outdated any more: until then, new VMs get the template below the partition.
+    """
     snapshot, intent, target, now = situation.snapshot, situation.intent, situation.target, situation.now
-    waits = waiting(f"update: {text}")
-    if len(situation.members) < target.wanted or any(map(situation.is_above_partition, _outdated(situation))):
+    text, noted = waiting_step(situation), noted_step(situation.pool, situation.revisions.template.digest)
+    waits = waiting(f"update: {text}") if text else Plan()
+    is_last = target.step >= len(intent.steps)
+    if is_last or not noted.has_begun or len(situation.members) < target.wanted:
+        return waits
+    if any(map(situation.is_above_partition, _outdated(situation))):
         return waits
     pause, digest = intent.steps[target.step - 1].pause, situation.revisions.template.digest
-    noted = noted_step(situation.pool, digest)
-    if not noted.has_begun:
-        return waits
     since = noted.since if pause else now
     if since is None or since > now:
         note = step_note(situation.pool, digest, target.step, now)
         begins = plan_note(snapshot.pools, situation.pool, {PARTITION_STEP: note}, "the pause of the step begins")
         return join((begins, waits))
     present = situation.members.without(situation.replaced)
-    above = one_by_one(filter(situation.is_above_partition, present))
-    outage = outage_of(above, now, max(int(pause.total_seconds()), intent.min_ready_s))
+    # After a scale-out, VMs that are updated may be below the partition.
+    tried = one_by_one(
+        each for each in present if situation.is_above_partition(each) or is_updated(situation.revisions, each)
+    )
+    outage = outage_of(tried, now, max(int(pause.total_seconds()), intent.min_ready_s))
     if outage.number or now < since + pause:
         at = outage.ends_at if outage.number else since + pause
         return replace(waits, requeue_after_s=(at - now).total_seconds() if at is not None else None)
@@ -114,19 +118,23 @@ def _revision_to_keep(situation: Situation) -> str:
 
 
 def _oldest_below(situation: Situation) -> str:
-    """Return the oldest revision of the VMs below the partition whose template is known, or ""."""
-    snapshot, partition = situation.snapshot, situation.target.partition
-    if not partition:
-        return ""
-    numbers = {revision.metadata.name: revision.revision for revision in snapshot.revisions}
-    known = sorted(situation.revisions.templates.keys() & numbers.keys(), key=lambda name: (numbers[name], name))
+    """Return the oldest earlier revision of the VMs below the partition whose template is known, or "".
 
-    def has_vm_below(name: str) -> bool:
+    Perhaps no such VM is below the partition of an early step, because one VM at least is updated. Then it is the
+    oldest of all VMs.
+    """
+    snapshot, revisions, target = situation.snapshot, situation.revisions, situation.target
+    numbers = {revision.metadata.name: revision.revision for revision in snapshot.revisions}
+    known = sorted(revisions.templates.keys() & numbers.keys(), key=lambda name: (numbers[name], name))
+    known = [name for name in known if not (revisions.is_current(name) or situation.is_rejected(name))]
+
+    def has_vm_below(name: str, partition: int) -> bool:
         # A standby gets the new template before its step, and a user keeps a claimed VM with any template.
         machines = situation.members.where(lambda each: revision_of(each.vm) == name)
         return any((ordinal := snapshot.ordinal_of(each)) is not None and ordinal < partition for each in machines)
 
-    return next((name for name in known if has_vm_below(name) and not situation.is_rejected(name)), "")
+    partitions = [target.partition, *([ALL_ORDINALS] if target.step < len(situation.intent.steps) else [])]
+    return next((name for partition in partitions for name in known if has_vm_below(name, partition)), "")
 
 
 def _outdated(situation: Situation) -> Machines:

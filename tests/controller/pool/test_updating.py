@@ -134,11 +134,11 @@ def test_p14_a_vm_that_is_created_below_the_partition_gets_the_revision_of_the_s
 
 
 @pytest.mark.parametrize(
-    "mark", [{names.STANDBY_STATE: "preparing"}, {names.CLAIMED_BY: "job"}], ids=["standby", "claimed"]
+    "mark", [{names.STANDBY_STATE: "preparing"}, {names.CLAIMED_BY: "job"}, {}], ids=["standby", "claimed", "updated"]
 )
-def test_p14_only_vms_of_the_update_tell_the_revision_below_the_partition(mark):
-    owner = updated_pool(replicas=2, annotations={names.PARTITION: "75%:60s,0", names.STANDBY: "1"})
-    unknown = vms(owner, 1, 2, labels={names.REVISION_NAME: "of-a-backup"})
+def test_p14_only_vms_that_are_not_updated_tell_the_revision_below_the_partition(mark):
+    owner = updated_pool(replicas=2 if mark else 3, annotations={names.PARTITION: "75%:60s,0", names.STANDBY: "1"})
+    unknown = vms(owner, 1, 2, revision="of-a-backup")
     patches = plan(during_update(owner, (*new_vms(owner, 0, annotations=mark), *unknown))).actions
     assert not any(names.PARTITION_REVISION in each.body.decode() for each in patches if isinstance(each, Patch))
 
@@ -342,3 +342,27 @@ def test_p14_a_pause_ends_when_all_vms_of_the_step_have_been_ready_for_its_time(
     )
     assert "kubectl vmherd rollout resume" in todo.held
     assert [each.reason for each in plan(seen_in(owner, range(2, 4), ready_for_s=600)).notices] == ["RolloutStep"]
+
+
+def test_p14_vms_that_a_scale_out_makes_during_the_first_pause_of_the_only_vm_get_the_earlier_revision():
+    text = {names.PARTITION: "75%:60s,0"}
+    owner = updated_pool(replicas=1, annotations=text)
+    [note, *_] = plan(during_update(owner, vms(owner, 0))).actions
+    assert isinstance(note, Patch)
+    noted = json.loads(note.body)["metadata"]["annotations"]
+    assert noted[names.PARTITION_REVISION] == "web-1"
+    owner = updated_pool(replicas=4, annotations={**text, **noted})
+    assert created(plan(during_update(owner, new_vms(owner, 0)))) == dict.fromkeys(
+        ("web-1", "web-2", "web-3"), ("web-1", "v1")
+    )
+
+
+@pytest.mark.parametrize("old", [range(1, 4), range(0)], ids=["after a scale-out", "no VM is outdated"])
+@pytest.mark.parametrize("ready", [True, False])
+def test_p14_a_step_ends_when_the_vms_with_the_template_are_ready_and_not_only_those_above_the_partition(old, ready):
+    owner = stepped("75%:60s,0", **step_of(stepped("75%:60s,0"), 1, since_s=600))
+    owner = updated_pool(replicas=len(old) + 1, annotations=owner.metadata.annotations)
+    machines = (*new_vms(owner, 0, ready=ready, ready_for_s=1800), *old_vms(owner, *old))
+    seen = [vmi(each, **({"ready": False} if each.metadata.name == "web-0" and not ready else {})) for each in machines]
+    notices = plan(during_update(owner, machines, vmis=seen)).notices
+    assert [each.reason for each in notices] == (["RolloutStep"] if ready else [])
