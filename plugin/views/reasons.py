@@ -220,8 +220,11 @@ def _causes(situation: Situation, now: datetime) -> Iterable[str]:
         yield f"{each.name}: {each.status}{since} ({each.problem})"
     if len(broken) > LISTED:
         yield f"and {len(broken) - LISTED} more {situation.identity.member}s are not ready"
-    for each in [each for each in situation.members if each.finalizers][:LISTED]:
+    leaving = [each for each in situation.members if each.finalizers]
+    for each in leaving[:LISTED]:
         yield f"{each.name}: {each.status}, it waits for the finalizers {', '.join(each.finalizers)}"
+    if len(leaving) > LISTED:
+        yield f"and {len(leaving) - LISTED} more {situation.identity.member}s wait for finalizers"
     protected = [name for each in situation.plan.waits if each.why is Why.PROTECTION for name in each.names]
     if protected and not situation.is_deleting:
         yield f"{listed(protected)}: protected by {PROTECT}"
