@@ -1,4 +1,5 @@
-"""Ordinary VMs of a pool that still have the mark of a standby: they were woken, or a user has started them (P32).
+"""Ordinary VMs of a pool that still have the mark of a standby: they were woken, or a user has started them (P32). A VM
+that a backup has restored without its mark gets the one of a woken VM.
 
 A woken VM serves as soon as its template and its VMI have the label of the service. It keeps the time of its wake until
 it is ready, and until no request to pause it can come any more. Such a request may have been sent before the wake.
@@ -50,7 +51,8 @@ def plan_ordinary(situation: Situation) -> Plan:
     def has_old_mark(machine: Machine) -> bool:
         is_up = is_fully_ready(machine) or not is_meant_to_run(machine.vm)
         is_done = is_up and (late_until(machine) or now) <= now
-        return has_standby_mark(machine.metadata) or (is_woken(machine.metadata) and (is_done or _is_hidden(machine)))
+        is_over = is_woken(machine.metadata) and (is_done or _is_hidden(machine))
+        return is_over or has_standby_mark(machine.metadata) or situation.is_left_out(machine)
 
     ours = (situation.members + situation.claimed).where(lambda each: not is_deleting(each.vm))
     paused = ours.where(lambda each: is_to_unpause(each.vm, each.vmi))
@@ -68,7 +70,7 @@ def plan_ordinary(situation: Situation) -> Plan:
 
 def _ordinary(situation: Situation, machine: Machine, substitutes: bool) -> Patch:
     why, vmi, label = "it is no standby any more", machine.vmi, in_service(machine)
-    if is_resting(machine.metadata) or is_to_be_paused(machine.metadata):
+    if is_resting(machine.metadata) or is_to_be_paused(machine.metadata) or situation.is_left_out(machine):
         marks: dict[str, str | None] = {STANDBY_STATE: woken_now(situation)}
         marks |= {SUBSTITUTE: "true"} if substitutes else {}
         return patch_of(machine, marks, label, why)

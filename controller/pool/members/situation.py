@@ -8,9 +8,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from controller.apimachinery.field_error import FieldError
-from controller.kubevirt.annotations import PARTITION_REVISION
-from controller.kubevirt.standby import has_standby_mark
-from controller.kubevirt.vms import is_deleting, revision_of
+from controller.kubevirt.annotations import IN_SERVICE, PARTITION_REVISION
+from controller.kubevirt.standby import has_standby_mark, is_woken
+from controller.kubevirt.vms import is_deleting, revision_of, template_labels_of
 from controller.pool.leaving.claims import Claims, choose_claims
 from controller.pool.members.ledger import count_substitutes, known_losses, lost_members, outage_of, should_run
 from controller.pool.members.machine import Machine, Machines, vmi_revision_of
@@ -22,6 +22,7 @@ from controller.pool.spec.partition import noted_step
 from controller.pool.spec.policies import Strategy
 from controller.pool.spec.template import Template
 from controller.replicas import target
+from controller.replicas.draining import is_draining
 from controller.replicas.rollback import rolled_out, usable_template
 from informers.meta import ObjectMeta, annotations_of
 
@@ -129,9 +130,17 @@ class Situation(Struct, frozen=True):
         The result depends only on the traits of the VM. The partition is not checked (see `is_above_partition`).
         """
         update = self.intent.update
-        if update.strategy is Strategy.UNMANAGED or is_deleting(machine.vm):
+        if update.strategy is Strategy.UNMANAGED or is_deleting(machine.vm) or self.is_left_out(machine):
             return False
         return allows(update.selection, machine.vm)
+
+    def is_left_out(self, machine: Machine) -> bool:
+        """Return True if the VM is out of its Services, and no mark says why: a backup has restored a standby or a VM
+        that drained, without its annotations. It becomes a woken VM before its template changes (P32).
+        """
+        meta, wanted = machine.metadata, self.intent.template.machine_labels.get(IN_SERVICE)
+        has_reason = has_standby_mark(meta) or is_woken(meta) or is_draining(meta)
+        return wanted == "true" and not has_reason and template_labels_of(machine.vm).get(IN_SERVICE) == "false"
 
     def is_above_partition(self, machine: Machine) -> bool:
         """Return True if the ordinal of the VM is not below the partition. A VM without an ordinal is never updated."""

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from controller.apimachinery.conditions import Condition
 from controller.kubevirt import annotations as names
-from controller.kubevirt.resources import PAUSE, UNPAUSE, VMS
+from controller.kubevirt.resources import PAUSE, UNPAUSE, VMIS, VMS
 from controller.pool.plan import plan
 from controller.pool.rules import JUDGE
 from controller.pool.standby import ready_standbys
@@ -249,3 +249,15 @@ def test_p32_a_finished_standby_of_a_one_shot_pool_is_replaced():
     [ended] = vms(owner, 1, spec={**OUT, "runStrategy": "Once"}, annotations={names.STANDBY_STATE: "preparing"})
     ended = replace(ended, status=replace(ended.status, printable_status="Stopped"))
     assert "Delete web-1" in does(seen(owner, (ended, vmi(ended, phase="Succeeded", ready=False))))
+
+
+def test_p32_a_vm_that_a_backup_restores_out_of_service_without_its_mark_serves_again():
+    owner = pool(replicas=1, spec=IN)
+    [lost] = vms(owner, 0, spec=OUT, revision="of-an-earlier-pool")
+    [first] = plan(snapshot(owner, [lost])).actions
+    body = json.loads(first.body)
+    assert body["metadata"]["annotations"][names.STANDBY_STATE].startswith("woken ")
+    assert body["spec"]["template"]["metadata"]["labels"] == {names.IN_SERVICE: "true"}
+    [woken] = vms(owner, 0, spec=IN, annotations={names.STANDBY_STATE: f"woken {at(5)}"})
+    [second] = plan(snapshot(owner, [woken], vmis=[vmi(woken, labels=HIDDEN)])).actions
+    assert (second.resource, json.loads(second.body)["metadata"]["labels"]) == (VMIS, {names.IN_SERVICE: "true"})
