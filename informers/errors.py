@@ -58,6 +58,13 @@ class TransportError(ApiError):
         self.sent = sent
 
 
+class AnswerTooLarge(TransportError):
+    """The answer to a read is longer than the caller wants in memory. The rest of it was not read."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, sent=False)
+
+
 class GateClosed(TransportError):
     """The gate forbade a write, so the client did not send it."""
 

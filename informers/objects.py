@@ -24,6 +24,9 @@ class PatchType(StrEnum):
 METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
+LONGEST_PAGE: Final = 4 * 2**20
+"""The maximum number of bytes in one page of metadata. A user can give one object about a megabyte of it."""
+
 
 class ObjectClient(Protocol):
     """Requests for single objects and metadata. Each returns the body of the answer, or raises ApiError."""
@@ -34,7 +37,7 @@ class ObjectClient(Protocol):
         self, resource: Resource[Any], namespace: str, *, limit: int, continue_: str = "", selector: str = ""
     ) -> bytes:
         """Return one page of a list of the metadata in the namespace. `continue_` is the last page's token or "".
-        `selector` is a label selector, or "" for all objects.
+        `selector` is a label selector, or "" for all objects. Raise AnswerTooLarge if it is longer than `LONGEST_PAGE`.
         """
 
     async def create(self, resource: Resource[Any], namespace: str, body: bytes, *, dry_run: bool = False) -> bytes: ...

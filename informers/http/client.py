@@ -17,7 +17,7 @@ import aiohttp
 import structlog
 from aiohttp.connector import NEEDS_CLEANUP_CLOSED
 
-from informers.errors import StatusError, TransportError, Unauthorized, from_response
+from informers.errors import AnswerTooLarge, StatusError, TransportError, Unauthorized, from_response
 from informers.http.configuration import Credentials, load_credentials
 from informers.http.fairness import FairSlots
 from informers.http.gate import Gate, GatedBody, GatedConnector
@@ -26,7 +26,7 @@ from informers.http.transport import open_socket, read_chunks, report_lost_conne
 from informers.http.warnings import collect
 from informers.instruments import NO_INSTRUMENTS, Instruments
 from informers.meta import ObjectKey
-from informers.objects import METADATA_LIST
+from informers.objects import LONGEST_PAGE, METADATA_LIST
 from informers.resource import Resource
 
 __all__ = ["ApiClient", "ConfigurationError", "Credentials", "load_credentials", "open_client"]
@@ -54,6 +54,7 @@ class _Request(NamedTuple):
     content_type: str
     accept: str
     limits: aiohttp.ClientTimeout
+    longest: int | None
 
 
 class _Answer(NamedTuple):
@@ -108,17 +109,19 @@ class ApiClient:
         content_type: str = JSON,
         accept: str = JSON,
         timeout_s: float | None = None,
+        longest: int | None = None,
     ) -> bytes:
         """Send one request and return the body of the answer. Raise ApiError if the request fails.
 
-        `accept` is the media type of the answer. `timeout_s` limits one attempt; None means `REQUEST_TIMEOUT_S`.
+        `accept` is the media type of the answer. `timeout_s` limits one attempt; None means `REQUEST_TIMEOUT_S`. With
+        `longest`, raise AnswerTooLarge if the body has more bytes.
         """
         limits = DEFAULT_TIMEOUT
         if timeout_s is not None:
             limits = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(timeout_s, CONNECT_TIMEOUT_S))
         if self.field_manager and method in ("POST", "PATCH"):
             params = {**(params or {}), "fieldManager": self.field_manager}
-        request = _Request(method, path, params, body, content_type, accept, limits)
+        request = _Request(method, path, params, body, content_type, accept, limits, longest)
         tries = 0
         while True:
             tries += 1
@@ -141,7 +144,8 @@ class ApiClient:
     ) -> bytes:
         wanted = {"limit": str(limit), "continue": continue_, "labelSelector": selector}
         params = {name: value for name, value in wanted.items() if value}
-        return await self.request("GET", resource.path(namespace), params=params, accept=METADATA_LIST)
+        path = resource.path(namespace)
+        return await self.request("GET", path, params=params, accept=METADATA_LIST, longest=LONGEST_PAGE)
 
     async def create(self, resource: Resource[Any], namespace: str, body: bytes, *, dry_run: bool = False) -> bytes:
         """With `dry_run`, the server checks the request in the same way, but stores nothing."""
@@ -262,7 +266,9 @@ class ApiClient:
 
     async def _send(self, request: _Request, token: str | None, started: float) -> _Answer:
         sent = {} if request.body is None else {"Content-Type": request.content_type}
-        headers = {**_headers(token), **sent, "Accept": request.accept}
+        # A small compressed answer may be large.
+        plain = {} if request.longest is None else {"Accept-Encoding": "identity"}
+        headers = {**_headers(token), **sent, **plain, "Accept": request.accept}
         body = None if request.body is None else GatedBody(request.body, self.gate)
         code = NO_ANSWER
         try:
@@ -277,7 +283,7 @@ class ApiClient:
             ) as answer:
                 code = str(answer.status)
                 collect(answer.headers.getall("Warning", ()))
-                return _Answer(answer.status, await answer.read(), answer.headers.get("Retry-After"))
+                return _Answer(answer.status, await _body(answer, request), answer.headers.get("Retry-After"))
         except (aiohttp.ClientError, OSError) as error:
             raise transport_error(error, self._host, sent=body is None or body.is_begun) from error
         finally:
@@ -338,6 +344,19 @@ async def open_client(
     ) as session:
         session._retry_connection = False  # else aiohttp sends GET, PUT and DELETE again after a lost connection
         yield ApiClient(session, connector, credentials, instruments=instruments, max_inflight=max_inflight)
+
+
+async def _body(answer: aiohttp.ClientResponse, request: _Request) -> bytes:
+    if request.longest is None:
+        return await answer.read()
+    parts, size = list[bytes](), 0
+    async for part in answer.content.iter_any():
+        parts.append(part)
+        size += len(part)
+        if size > request.longest:
+            answer.close()
+            raise AnswerTooLarge(f"the answer to {request.path} is longer than {request.longest} bytes")
+    return b"".join(parts)
 
 
 def _headers(token: str | None) -> dict[str, str]:

@@ -179,11 +179,13 @@ def _held(situation: Situation, *, plans: bool) -> Iterable[str]:
     is_over = situation.is_deleting or bool(situation.invalid)
     by_hand = "" if is_over else situation.dated(situation.by_hand)
     yield from dict.fromkeys(filter(None, (reason_of(situation), by_hand)))
-    if not plans or is_over:
+    if not plans or situation.invalid:
         return
     # The stall of a wait has its text.
     told = {situation.by_hand, situation.stall.message if situation.stall is not None else ""}
     waits = [each for each in situation.plan.waits if each.until is None and each.text not in told]
+    if situation.is_deleting:
+        waits = [each for each in waits if each.names]  # they hold the deletion
     if waits:
         limits = (_limit(situation) if each.why is Why.OTHERS else "" for each in waits)
         yield "; ".join(f"{situation.dated(each.text)}{limit}" for each, limit in zip(waits, limits, strict=True))

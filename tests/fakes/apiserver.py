@@ -18,9 +18,9 @@ from urllib.parse import unquote
 
 import msgspec
 
-from informers.errors import ApiError, TransportError
+from informers.errors import AnswerTooLarge, ApiError, TransportError
 from informers.meta import KubeObject, ObjectKey
-from informers.objects import PatchType
+from informers.objects import LONGEST_PAGE, PatchType
 from informers.resource import Resource
 from tests.fakes import rules
 from tests.fakes.answers import Answering, Call
@@ -123,10 +123,13 @@ class FakeApiServer(Answering):
         self, resource: AnyResource, namespace: str, *, limit: int, continue_: str = "", selector: str = ""
     ) -> bytes:
         """The fake ignores the selector: its pages have all objects."""
-        return await self._serve(
+        answer = await self._serve(
             Request("list", resource, ObjectKey(namespace, "")),
             lambda: self._list_metadata(resource, namespace, limit, int(continue_ or 0)),
         )
+        if len(answer) > LONGEST_PAGE:
+            raise AnswerTooLarge("too large")
+        return answer
 
     async def create(self, resource: AnyResource, namespace: str, body: bytes, *, dry_run: bool = False) -> bytes:
         document = msgspec.json.decode(body)

@@ -189,10 +189,14 @@ class _Response:
     def __init__(self, answer: Answer) -> None:
         self.status = answer.code
         self.headers = _Headers(answer.headers)
+        self.content = self
         self._body = answer.body
 
     async def read(self) -> bytes:
         return self._body
+
+    async def iter_any(self) -> AsyncIterator[bytes]:
+        yield self._body
 
     async def __aenter__(self) -> "_Response":
         return self

@@ -313,7 +313,7 @@ class Users(Weather):
 
     def _remove_spare_disks(self) -> None:
         """Delete the disks that no VM has or wants: a pool that keeps no disks does not use them."""
-        vms = self._world.everywhere(VMS).values()
+        vms = [vm for vm in self._world.everywhere(VMS).values() if "deletionTimestamp" not in vm["metadata"]]
         wanted = {each["metadata"]["name"] for vm in vms for each in vm["spec"].get("dataVolumeTemplates") or ()}
         for resource in (DATA_VOLUMES, PVCS):
             for each in self._world.everywhere(resource).values():

@@ -5,8 +5,8 @@ finalizer first, and the pool loses its finalizer last. The garbage collector th
 the pool with `--cascade=orphan`, the VMs and their disks stay.
 
 If the pool keeps disks, the controller deletes the VMs itself. It then removes the owner references from the disks
-(P10), and after that the finalizer from the VMs. With `--cascade=foreground`, no disk can be kept, because the garbage
-collector deletes disks before VMs.
+(P10), and after that the finalizer from the VMs. It also deletes them itself while one of them must stay for a time.
+With `--cascade=foreground`, no disk and no VM can be kept, because the garbage collector deletes them at once.
 """
 
 from typing import Final
@@ -14,7 +14,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from controller.apimachinery.finalizers import addition_patch
-from controller.kubevirt.annotations import POOL_FINALIZER, is_protected
+from controller.kubevirt.annotations import CLAIMED_BY, POOL_FINALIZER, is_protected
+from controller.kubevirt.busy import is_claimed
 from controller.kubevirt.delicate import UNREADABLE, reason_to_keep
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
 from controller.pool.leaving.claims import (
@@ -23,12 +24,14 @@ from controller.pool.leaving.claims import (
     remove_finalizers_of_leaving,
     remove_finalizers_of_strays,
 )
-from controller.pool.leaving.deletes import delete_of, held_notices
+from controller.pool.leaving.deletes import delete_of, held_notices, wait_of
 from controller.pool.leaving.disks import add_finalizers, hides_disks, is_safe_to_delete, remove_finalizer
+from controller.pool.members.machine import Machine
 from controller.pool.members.revisions import delete_orphaned
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.policies import keeps_disks
 from controller.runtime.actions import Notice, Patch, Plan, Stage, stage_of, waiting
+from informers.meta import annotations_of
 from informers.objects import PatchType
 
 ORPHAN: Final = "orphan"
@@ -58,35 +61,43 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
 
     The plan removes the pool finalizer from VMs. If the pool keeps disks, the plan also deletes the VMs, at most
     `burst` in a reconciliation. A protected VM leaves the pool and stays. A delicate VM delays the deletion of the pool
-    (P20). With `--cascade=orphan`, the plan keeps the VMs and deletes the pool's revisions. The garbage collector does
-    not delete these revisions. If the plan writes nothing else, the plan removes the finalizer from the pool.
+    (P20), and the others go. With `--cascade=orphan`, the plan keeps the VMs and deletes the pool's revisions. The
+    garbage collector does not delete these revisions. If the plan writes nothing else, the plan removes the finalizer
+    from the pool.
     """
     preserve = keeps_disks(snapshot.owner.spec)
     machines = by_name(snapshot.members)
-    members = [each.vm for each in machines]
     orphans = ORPHAN in (snapshot.owner.metadata.finalizers or ())
-    deletes_vms = preserve and not orphans
+    staying = [each for each in machines if not (orphans or is_deleting(each.vm))]
+    protected = [each for each in staying if is_protected(each.metadata)]
+    unprotected = [each for each in staying if not is_protected(each.metadata)]
+    held = [(each.vm, reason) for each in unprotected if (reason := _reason_to_wait(snapshot, each))]
+    deletes_vms = bool(held) or (preserve and not orphans)
+    members = [each.vm for each in machines]
     to_release = [vm for vm in members if has_pool_finalizer(vm) and (is_deleting(vm) or not deletes_vms)]
-    staying = [vm for vm in members if deletes_vms and not is_deleting(vm)]
-    protected = [each for each in machines if is_protected(each.metadata) and not is_deleting(each.vm)]
-    reasons = {each.metadata.name: reason_to_keep(each.vm, each.vmi, snapshot.now) for each in machines if deletes_vms}
-    to_delete = [vm for vm in staying if not reasons[vm.metadata.name]][: snapshot.limits.burst]
-    unprotected = [vm for vm in staying if not is_protected(vm.metadata)]
-    held = [(vm, reasons[vm.metadata.name]) for vm in unprotected if reasons[vm.metadata.name]]
+    kept = {vm.metadata.uid for vm, _ in held}
+    free = [each.vm for each in unprotected if deletes_vms and each.metadata.uid not in kept]
+    to_delete = free[: snapshot.limits.burst]
     held += [(vm, UNREADABLE) for vm in to_release if preserve and hides_disks(vm)]
     # The revisions contain the disk names of terminating VMs, so the revisions stay until these VMs are gone.
     keeps_revisions = preserve and any(map(is_deleting, to_release))
+    keeping = [vm for vm in to_delete if preserve and not is_claimed(vm.metadata)]
+    going = [vm for vm in to_delete if not preserve or is_claimed(vm.metadata)]
     # After a deletion with `--cascade=orphan`, the cache may not show yet that the VMs have no owner. Each delete names
     # the version in the cache, so such a VM is not deleted.
     why = "its pool is being deleted"
     stages = (
         *remove_finalizers_of_leaving(snapshot, to_release, preserve=preserve),
         *remove_finalizers_of_strays(snapshot, preserve=preserve),
-        *plan_releases(
-            snapshot, protected if deletes_vms else (), why="it is protected, and its pool is being deleted"
-        ).stages,
-        *add_finalizers(vm for vm in to_delete if not is_safe_to_delete(snapshot, vm)),
-        *stage_of(delete_of(vm, why, keep_disks=True) for vm in to_delete if is_safe_to_delete(snapshot, vm)),
+        *plan_releases(snapshot, protected, why="it is protected, and its pool is being deleted").stages,
+        *add_finalizers(vm for vm in keeping if not is_safe_to_delete(snapshot, vm)),
+        *stage_of(
+            (
+                *(delete_of(vm, why, keep_disks=True) for vm in keeping if is_safe_to_delete(snapshot, vm)),
+                # The next user must not find the data of a claim, so its disks go (P33).
+                *(replace(delete_of(vm, why), owner_uid="", foreground=True) for vm in going),
+            )
+        ),
         *(() if keeps_revisions else delete_orphaned(snapshot, orphans=orphans)),
     )
     # Without stages, no VM has the finalizer any more, and no orphaned revision exists.
@@ -94,4 +105,15 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
         why = "no VM has the pool finalizer any more"
         stages = (Stage((remove_finalizer(snapshot.pools, snapshot.owner.metadata, why),)),)
     pattern = Notice(reason="ScaleInHeld", message="is not deleted with its pool now", once="deletion held")
-    return replace(waiting("the pool is being deleted"), stages=stages, notices=held_notices(pattern, held))
+    waits = wait_of("its deletion", held) if held else waiting("the pool is being deleted")
+    return replace(waits, stages=stages, notices=held_notices(pattern, held))
+
+
+def _reason_to_wait(snapshot: Snapshot, machine: Machine) -> str:
+    """Return why the VM must not be deleted now, or "". A claim is no reason, because it ends with its pool (P33)."""
+    vm = machine.vm
+    if is_claimed(machine.metadata):
+        unclaimed = dict(annotations_of(machine.metadata))
+        del unclaimed[CLAIMED_BY]
+        vm = replace(vm, metadata=replace(vm.metadata, annotations=unclaimed))
+    return reason_to_keep(vm, machine.vmi, snapshot.now)

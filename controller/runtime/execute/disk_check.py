@@ -19,7 +19,7 @@ import msgspec
 
 from controller.kubevirt.annotations import ADOPT_DISKS, KEPT_FOR, USED_FOR
 from controller.runtime.actions import AnyResource, Create, ThreeWayMerge
-from informers.errors import ApiError, NotFound
+from informers.errors import AnswerTooLarge, ApiError, NotFound
 from informers.meta import ObjectKey, ObjectMeta, labels_of
 from informers.objects import ObjectClient, PatchType, read_meta
 from informers.resource import UNDECODABLE, Page, PartialObject
@@ -43,10 +43,20 @@ _decode_page: Final = msgspec.json.Decoder(Page[PartialObject]).decode
 async def metadata_pages(
     client: ObjectClient, place: Place, *, selector: str = ""
 ) -> AsyncIterator[Page[PartialObject]]:
-    """Yield the pages of a list with only the metadata. Raise ApiError, or one of UNDECODABLE if it is no list."""
-    token = ""
+    """Yield the pages of a list with only the metadata. Raise ApiError, or one of UNDECODABLE if it is no list.
+
+    If a page is too large, because users have written much into their objects, the next ones have fewer objects.
+    """
+    token, limit = "", PAGE
     while True:
-        page = _decode_page(await client.list_metadata(*place, limit=PAGE, continue_=token, selector=selector))
+        try:
+            body = await client.list_metadata(*place, limit=limit, continue_=token, selector=selector)
+        except AnswerTooLarge:
+            if limit == 1:
+                raise
+            limit = max(limit // 8, 1)
+            continue
+        page, limit = _decode_page(body), min(2 * limit, PAGE)
         yield page
         token = page.metadata.continue_ or ""
         if not token:

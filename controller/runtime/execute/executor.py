@@ -13,6 +13,7 @@ The next leader chooses the same names, and so finds what was already created.
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice, takewhile
 from typing import Protocol, TypeAlias, assert_never
@@ -305,8 +306,12 @@ class Executor:
         self._check.created(action, version, before=before)
         if disks is not None:
             await disks.taken(action)
-        lost = error_of_mark(action, answer)
-        return Done(action, version) if lost is None else Rejected(action, lost)
+        if (lost := error_of_mark(action, answer)) is None:
+            return Done(action, version)
+        # Without its mark it is surplus, and a scale-in might choose a VM that serves in its place.
+        with suppress(ApiError):
+            await self._client.delete(action.resource, action.key, uid=read_meta(answer).uid, propagation="Background")
+        return Rejected(action, lost)
 
     def _postpone(self, action: Create, reason: str) -> Postponed:
         now, postponed = asyncio.get_running_loop().time(), self._postponed

@@ -7,7 +7,16 @@ import pytest
 from msgspec.structs import replace
 
 from controller.apimachinery.conditions import time_text
-from controller.kubevirt.annotations import POOL_FINALIZER, POOL_UID, RELEASED, STANDBY, STANDBY_STATE
+from controller.kubevirt.annotations import (
+    CLAIMED_BY,
+    CLAIMED_UNTIL,
+    POOL_FINALIZER,
+    POOL_UID,
+    PROTECT,
+    RELEASED,
+    STANDBY,
+    STANDBY_STATE,
+)
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, PVCS, VMS
 from controller.pool.plan import plan
 from controller.runtime.actions import Create, Delete, Patch, RemoveOwnerReference
@@ -86,6 +95,29 @@ def test_p6_first_the_vms_lose_our_finalizer_and_then_the_pool_does():
         {"op": "test", "path": "/metadata/finalizers/0", "value": POOL_FINALIZER},
         {"op": "remove", "path": "/metadata/finalizers/0"},
     ]
+
+
+@pytest.mark.parametrize("strategy", [None, OFFLINE])
+def test_p20_a_protected_vm_leaves_a_pool_that_is_deleted_and_the_pool_waits_for_that(strategy):
+    owner = leaving(**({} if strategy is None else {"scaleInStrategy": strategy}))
+    machines = (*vms(owner, 0, annotations={PROTECT: "true"}), *vms(owner, 1, finalizers=()))
+    [patch] = [each for each in plan(snapshot(owner, machines)).actions if each.key.name == "web-0"]
+    assert patch.why == "it is protected, and its pool is being deleted"
+    assert b"/metadata/ownerReferences" in patch.body
+    assert "ownerReferences" not in str(plan(snapshot(leaving("orphan"), machines)).actions), "each VM stays"
+
+
+@pytest.mark.parametrize("until", [{}, {CLAIMED_UNTIL: "2026-08-01T11:00:00Z"}], ids=["a claim", "a claim that ended"])
+@pytest.mark.parametrize("strategy", [None, OFFLINE])
+def test_p33_a_claim_ends_with_its_pool_and_its_disks_go(strategy, until):
+    owner = leaving(**({} if strategy is None else {"scaleInStrategy": strategy}))
+    claimed = vms(owner, 0, finalizers=MINE, annotations={CLAIMED_BY: "job", **until})
+    todo = plan(snapshot(owner, claimed)).actions
+    if strategy is None:
+        assert [type(each) for each in todo] == [Patch], "the garbage collector deletes the VM with its disks"
+        return
+    [delete] = todo
+    assert (delete.key.name, delete.foreground, delete.finalizer) == ("web-0", True, "")
 
 
 def pruned(todo):

@@ -2,14 +2,16 @@
 
 import asyncio
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from controller.kubevirt.annotations import STANDBY_STATE
 from controller.kubevirt.resources import PAUSE, UNPAUSE, VMI_REQUESTS, VMIS, VMS
 from controller.pool.rules import JUDGE
-from controller.runtime.actions import Pause, Rejected
-from tests.controller.runtime.executor_setup import ExecutorSetup, document, key, kinds
+from controller.runtime.actions import AnyResource, Pause, Rejected
+from informers.meta import ObjectKey
+from tests.controller.runtime.executor_setup import ExecutorSetup, create, document, key, kinds
 from tests.fakes.requests import Document, Fault, Lost, Request, refusal
 
 pytestmark = pytest.mark.looptime
@@ -104,3 +106,20 @@ async def test_p32_a_cluster_that_serves_no_pause_is_told_from_a_vmi_that_is_gon
     assert kinds([await setup.outcome_of(setup.action())]) == ["Unserved"]
     assert kinds([await setup.outcome_of(setup.action())]) == ["Unserved"]
     assert setup.updates == 1, "it is not asked again at once"
+
+
+async def test_p32_a_standby_that_a_policy_has_made_an_ordinary_vm_is_deleted_at_once(
+    setup: ExecutorSetup, monkeypatch: pytest.MonkeyPatch
+):
+    """As a surplus member, it could push out a VM that serves."""
+    store = setup.server._create
+
+    def admit(resource: AnyResource, key: ObjectKey, document: Document, **more: bool) -> Document:
+        del document["metadata"]["annotations"]
+        return store(resource, key, document, **more)
+
+    monkeypatch.setattr(setup.server, "_create", admit)
+    body = msgspec.json.encode(document("new", annotations={STANDBY_STATE: "preparing"}))
+    [outcome] = await setup.carry_out([replace(create("new"), resource=VMS, body=body)])
+    assert isinstance(outcome, Rejected)
+    assert setup.server.find(VMS, key("new")) is None

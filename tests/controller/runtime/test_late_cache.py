@@ -6,10 +6,12 @@ from typing import Any
 from controller.apimachinery.indexes import NAMESPACE, by_namespace
 from controller.kubevirt.resources import VMIS
 from controller.runtime.actions import Delete, Plan, Stage
+from controller.runtime.execute.disk_check import metadata_pages
 from controller.runtime.execute.late_cache import LateCache
 from informers.meta import ObjectKey, ObjectMeta
 from informers.store import Store
 from tests.builders import vmi
+from tests.controller.runtime.executor_setup import document
 from tests.cost.meter import Meter
 from tests.fakes.apiserver import FakeApiServer
 
@@ -43,3 +45,12 @@ def test_r9_the_check_before_the_first_delete_reads_only_the_objects_of_its_name
     assert few[0] is many[0] is True
     assert few[2] == many[2] == [ObjectKey("default", "deleted-by-the-predecessor")], "the watch may have lost its end"
     assert abs(many[1] - few[1]) < 2_500, "a scan executes several instructions for each object"
+
+
+async def test_r9_large_metadata_come_in_small_pages() -> None:
+    server, names = FakeApiServer(), [f"vmi-{number}" for number in range(20)]
+    for name in names:
+        server.put(VMIS, document(name, annotations={"note": "x" * 1_000_000}))
+    pages = [page async for page in metadata_pages(server, (VMIS, "default"))]
+    assert [each.metadata.name for page in pages for each in page.items or ()] == sorted(names)
+    assert max(len(page.items or ()) for page in pages) < 5

@@ -8,7 +8,7 @@ import pytest
 from informers import errors
 from informers.http.client import ApiClient, open_client
 from informers.http.configuration import load_credentials
-from informers.objects import PatchType
+from informers.objects import LONGEST_PAGE, PatchType
 from tests.informers.faultserver import (
     Answer,
     FaultServer,
@@ -64,6 +64,17 @@ async def test_a_delete_sends_uid_and_version_as_preconditions(tmp_path: Path):
         {**options, "propagationPolicy": "Background", "preconditions": {"uid": "1234", "resourceVersion": "42"}},
         {**options, "propagationPolicy": "Background", "preconditions": {}},
     ]
+
+
+async def test_a_page_of_metadata_that_is_too_long_is_not_read_to_its_end(tmp_path: Path):
+    server = FaultServer(answer(200, b" " * (2 * LONGEST_PAGE)), answer(200, b"{}"))
+    async with client_of(server, tmp_path) as client:
+        with pytest.raises(
+            errors.AnswerTooLarge, match=r"the answer to /api/v1/namespaces/ns/configmaps is longer than"
+        ):
+            await client.list_metadata(CONFIGMAPS, "ns", limit=500)
+        assert await client.list_metadata(CONFIGMAPS, "ns", limit=10) == b"{}"
+    assert {each.headers["accept-encoding"] for each in server.requests} == {"identity"}
 
 
 @pytest.mark.parametrize(

@@ -55,9 +55,12 @@ def at_rest_nothing_is_written(life: Life) -> Iterator[Found | None]:
     yield None
     told = set[tuple[AnyResource, ObjectKey]]()
     has_missed = any(act.what == "fault" and act.args[0] == "missed" for act in life.story.acts)
+    others = [each.at for each in life.changes if each.at > life.rested_at and each.actor == "kubevirt"]
     for asked in life.asked:
         if asked.resource is LEASES or asked.at <= life.rested_at + CALM_S:
             continue
+        if any(at <= asked.at < at + 1 for at in others):
+            continue  # the guest of a VM that leaves may take two minutes to end
         if _is_history(asked) and asked.at <= life.restarted_at and (asked.resource, asked.key) not in told:
             told.add((asked.resource, asked.key))
             continue
