@@ -5,8 +5,8 @@ finalizer first, and the pool loses its finalizer last. The garbage collector th
 the pool with `--cascade=orphan`, the VMs and their disks stay.
 
 If the pool keeps disks, the controller deletes the VMs itself. It then removes the owner references from the disks
-(P10), and after that the finalizer from the VMs. It also deletes them itself while one of them must stay for a time.
-With `--cascade=foreground`, no disk and no VM can be kept, because the garbage collector deletes them at once.
+(P10), and after that the finalizer from the VMs. With `--cascade=foreground`, no disk and no VM can be kept, because
+the garbage collector deletes them at once.
 """
 
 from typing import Final
@@ -60,10 +60,10 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
     """Plan the next reconciliation of a pool that is being deleted.
 
     The plan removes the pool finalizer from VMs. If the pool keeps disks, the plan also deletes the VMs, at most
-    `burst` in a reconciliation. A protected VM leaves the pool and stays. A delicate VM delays the deletion of the pool
-    (P20), and the others go. With `--cascade=orphan`, the plan keeps the VMs and deletes the pool's revisions. The
-    garbage collector does not delete these revisions. If the plan writes nothing else, the plan removes the finalizer
-    from the pool.
+    `burst` in a reconciliation. A protected VM leaves the pool and stays. A delicate VM delays the deletion of a pool
+    that keeps disks (P20), and the others go. With `--cascade=orphan`, the plan keeps the VMs and deletes the pool's
+    revisions. The garbage collector does not delete these revisions. If the plan writes nothing else, the plan removes
+    the finalizer from the pool.
     """
     preserve = keeps_disks(snapshot.owner.spec)
     machines = by_name(snapshot.members)
@@ -71,8 +71,8 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
     staying = [each for each in machines if not (orphans or is_deleting(each.vm))]
     protected = [each for each in staying if is_protected(each.metadata)]
     unprotected = [each for each in staying if not is_protected(each.metadata)]
-    held = [(each.vm, reason) for each in unprotected if (reason := _reason_to_wait(snapshot, each))]
-    deletes_vms = bool(held) or (preserve and not orphans)
+    deletes_vms = preserve and not orphans
+    held = [(each.vm, reason) for each in unprotected if deletes_vms and (reason := _reason_to_wait(snapshot, each))]
     members = [each.vm for each in machines]
     to_release = [vm for vm in members if has_pool_finalizer(vm) and (is_deleting(vm) or not deletes_vms)]
     kept = {vm.metadata.uid for vm, _ in held}
@@ -81,8 +81,8 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
     held += [(vm, UNREADABLE) for vm in to_release if preserve and hides_disks(vm)]
     # The revisions contain the disk names of terminating VMs, so the revisions stay until these VMs are gone.
     keeps_revisions = preserve and any(map(is_deleting, to_release))
-    keeping = [vm for vm in to_delete if preserve and not is_claimed(vm.metadata)]
-    going = [vm for vm in to_delete if not preserve or is_claimed(vm.metadata)]
+    keeping = [vm for vm in to_delete if not is_claimed(vm.metadata)]
+    going = [vm for vm in to_delete if is_claimed(vm.metadata)]
     # After a deletion with `--cascade=orphan`, the cache may not show yet that the VMs have no owner. Each delete names
     # the version in the cache, so such a VM is not deleted.
     why = "its pool is being deleted"
