@@ -38,6 +38,14 @@ def claim_ends_at(meta: ObjectMeta) -> datetime | None:
     return time_of(until) if until is not None else None
 
 
+def is_claim_of_backup(meta: ObjectMeta) -> bool:
+    """Return True if the claim ended before the VM was created. A backup has restored it, maybe with the only copy of
+    its data.
+    """
+    until, created = claim_ends_at(meta), with_timezone(meta.creation_timestamp)
+    return until is not None and created is not None and until < created
+
+
 def _claim_reason(meta: ObjectMeta, now: datetime) -> str:
     if meta.annotations is None or not is_claimed(meta):
         return ""

@@ -10,9 +10,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt.annotations import CLAIMED_BY, MAX_CLAIMED
-from controller.kubevirt.busy import claim_ends_at
+from controller.kubevirt.busy import claim_ends_at, is_claim_of_backup
 from controller.kubevirt.delicate import delicate_reason
 from controller.kubevirt.vms import has_finished, is_deleting
 from controller.pool.leaving.claims import by_name
@@ -61,11 +60,8 @@ def _why_ended(situation: Situation, machine: Machine) -> str:
 
 
 def _why_kept(machine: Machine) -> str:
-    """Return why a VM stays whose claim is older than it, or "". A backup has restored it, maybe with the only copy of
-    its data.
-    """
-    until, created = claim_ends_at(machine.metadata), with_timezone(machine.metadata.creation_timestamp)
-    if until is None or created is None or until >= created or is_deleting(machine.vm):
+    """Return why a VM stays whose claim is that of a backup, or ""."""
+    if is_deleting(machine.vm) or not is_claim_of_backup(machine.metadata):
         return ""
     by = annotations_of(machine.metadata)[CLAIMED_BY]
     return f"its claim by {by} ended before the VM was created, as in a backup: release it, or release it with --keep"

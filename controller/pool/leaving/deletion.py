@@ -15,8 +15,9 @@ from msgspec.structs import replace
 
 from controller.apimachinery.finalizers import addition_patch
 from controller.kubevirt.annotations import CLAIMED_BY, POOL_FINALIZER, is_protected
-from controller.kubevirt.busy import is_claimed
+from controller.kubevirt.busy import is_claim_of_backup, is_claimed
 from controller.kubevirt.delicate import UNREADABLE, reason_to_keep
+from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
 from controller.pool.leaving.claims import (
     by_name,
@@ -72,17 +73,16 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
     protected = [each for each in staying if is_protected(each.metadata)]
     unprotected = [each for each in staying if not is_protected(each.metadata)]
     deletes_vms = preserve and not orphans
-    held = [(each.vm, reason) for each in unprotected if deletes_vms and (reason := _reason_to_wait(snapshot, each))]
+    judged = [(each.vm, _reason_to_wait(snapshot, each)) for each in unprotected if deletes_vms]
+    held = [(vm, reason) for vm, reason in judged if reason]
     members = [each.vm for each in machines]
     to_release = [vm for vm in members if has_pool_finalizer(vm) and (is_deleting(vm) or not deletes_vms)]
-    kept = {vm.metadata.uid for vm, _ in held}
-    free = [each.vm for each in unprotected if deletes_vms and each.metadata.uid not in kept]
-    to_delete = free[: snapshot.limits.burst]
+    to_delete = [vm for vm, reason in judged if not reason][: snapshot.limits.burst]
     held += [(vm, UNREADABLE) for vm in to_release if preserve and hides_disks(vm)]
     # The revisions contain the disk names of terminating VMs, so the revisions stay until these VMs are gone.
     keeps_revisions = preserve and any(map(is_deleting, to_release))
-    keeping = [vm for vm in to_delete if not is_claimed(vm.metadata)]
-    going = [vm for vm in to_delete if is_claimed(vm.metadata)]
+    keeping = [vm for vm in to_delete if _keeps_disks(vm)]
+    going = [vm for vm in to_delete if not _keeps_disks(vm)]
     # After a deletion with `--cascade=orphan`, the cache may not show yet that the VMs have no owner. Each delete names
     # the version in the cache, so such a VM is not deleted.
     why = "its pool is being deleted"
@@ -107,6 +107,11 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
     pattern = Notice(reason="ScaleInHeld", message="is not deleted with its pool now", once="deletion held")
     waits = wait_of("its deletion", held) if held else waiting("the pool is being deleted")
     return replace(waits, stages=stages, notices=held_notices(pattern, held))
+
+
+def _keeps_disks(vm: VirtualMachine) -> bool:
+    """Return False for a claimed VM (P33). One that a backup has restored may have the only copy of its data."""
+    return not is_claimed(vm.metadata) or is_claim_of_backup(vm.metadata)
 
 
 def _reason_to_wait(snapshot: Snapshot, machine: Machine) -> str:

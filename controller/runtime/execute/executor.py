@@ -308,9 +308,12 @@ class Executor:
             await disks.taken(action)
         if (lost := error_of_mark(action, answer)) is None:
             return Done(action, version)
-        # Without its mark it is surplus, and a scale-in might choose a VM that serves in its place.
-        with suppress(ApiError):
-            await self._client.delete(action.resource, action.key, uid=read_meta(answer).uid, propagation="Background")
+        # Without its mark it is surplus, and a scale-in might choose a VM that serves in its place. A disk that it uses
+        # again could not come back.
+        if not action.reusable_disks:
+            uid = read_meta(answer).uid
+            with suppress(ApiError):
+                await self._client.delete(action.resource, action.key, uid=uid, propagation="Background")
         return Rejected(action, lost)
 
     def _postpone(self, action: Create, reason: str) -> Postponed:

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from controller.apimachinery.indexes import NAMESPACE
 from controller.runtime.actions import AnyResource, Cause, Delete, Plan, waiting
 from controller.runtime.execute.disk_check import Place, metadata_pages
+from controller.runtime.result import LOOK_AGAIN_S
 from informers.errors import TransportError
 from informers.meta import ObjectKey, ObjectMeta, is_older
 from informers.objects import ObjectClient
@@ -35,8 +36,6 @@ seconds.
 """
 
 LOOK_S: Final = 0.02
-LOOK_AGAIN_S: Final = 5.0
-"""The next pass begins after this time, if no change of a member starts one before."""
 
 Shown: TypeAlias = Mapping[AnyResource, str]
 """The newest resourceVersion of each cache."""

@@ -120,6 +120,13 @@ def test_p33_a_claim_ends_with_its_pool_and_its_disks_go(strategy, until):
     assert (delete.key.name, delete.foreground, delete.finalizer) == ("web-0", True, "")
 
 
+def test_p33_the_disks_of_a_claim_of_a_backup_stay_as_the_pool_says():
+    owner = leaving(scaleInStrategy=OFFLINE)
+    restored = vms(owner, 0, finalizers=MINE, annotations={CLAIMED_BY: "job", CLAIMED_UNTIL: "2020-01-01T00:00:00Z"})
+    [delete] = plan(snapshot(owner, restored)).actions
+    assert (delete.key.name, delete.foreground, delete.finalizer) == ("web-0", False, POOL_FINALIZER)
+
+
 def pruned(todo):
     return [each.key.name for each in todo.actions if each.resource is CONTROLLER_REVISIONS]
 
