@@ -14,7 +14,7 @@ from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vms import ready_condition
+from controller.kubevirt.vms import VMI_NOT_EXISTS, ready_condition
 from controller.pool.members import situation
 from controller.pool.members.machine import Machine
 from controller.pool.members.revisions import Revisions, read_revisions
@@ -154,6 +154,8 @@ def vm(
         finalizers = () if needs_none else (POOL_FINALIZER,)
     ready_now = "True" if ready else "False"
     condition = {"type": "Ready", "status": ready_now, "lastTransitionTime": seconds_ago(ready_for_s)}
+    if printable == "Stopped":
+        condition["reason"] = VMI_NOT_EXISTS
     references = (*owners, *((controller_reference(POOLS, owner.metadata),) if owner is not None else ()))
     document = {
         "metadata": {

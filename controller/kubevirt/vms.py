@@ -90,7 +90,8 @@ def start_failures_of(vm: VirtualMachine) -> int:
 def is_meant_to_run(vm: VirtualMachine) -> bool:
     """Return True if the VM should have a running VMI now (P14), also during a restart and before KubeVirt has seen it.
 
-    Return False if a user has stopped it, or if it has finished and its run strategy does not start it again.
+    Return False if a user has stopped it, or if it has finished and its run strategy does not start it again. KubeVirt
+    starts a VM with RerunOnFailure also if the strategy in its status is still another one.
     """
     spec = vm.spec
     if spec is None:
@@ -102,9 +103,22 @@ def is_meant_to_run(vm: VirtualMachine) -> bool:
             return False
         case "Manual" | "Once" | "RerunOnFailure":
             is_off = printable_status_of(vm) in ("Stopped", "Stopping") or _stays_unbound(vm)
-            return not is_off or is_start_requested(vm) or (_is_new(vm) and starts_after_creation(vm))
+            is_asked = is_start_requested(vm) or _is_switched_on(vm)
+            return not is_off or is_asked or (_is_new(vm) and starts_after_creation(vm))
         case _:
             return True
+
+
+def _is_switched_on(vm: VirtualMachine) -> bool:
+    """Return True if the run strategy has changed to RerunOnFailure, and KubeVirt has not seen that yet."""
+    seen = vm.status.run_strategy if vm.status is not None else None
+    return bool(seen) and vm.spec is not None and vm.spec.run_strategy == "RerunOnFailure" != seen
+
+
+def is_without_vmi(vm: VirtualMachine) -> bool:
+    """Return True if KubeVirt itself says that the VM has no VMI. It may see the end of a VMI later than others do."""
+    condition = ready_condition(vm)
+    return condition is not None and condition.reason == VMI_NOT_EXISTS
 
 
 def _stays_unbound(vm: VirtualMachine) -> bool:
@@ -112,8 +126,7 @@ def _stays_unbound(vm: VirtualMachine) -> bool:
     status = vm.status
     if status is None or status.run_strategy != "RerunOnFailure" or is_ready(vm):
         return False
-    ready = find_condition(status.conditions, READY)
-    return printable_status_of(vm) == "WaitingForVolumeBinding" and ready is not None and ready.reason == VMI_NOT_EXISTS
+    return printable_status_of(vm) == "WaitingForVolumeBinding" and is_without_vmi(vm)
 
 
 def _is_new(vm: VirtualMachine) -> bool:

@@ -43,7 +43,7 @@ from controller.kubevirt.vmis import is_active, is_paused, must_leave_node
 from controller.kubevirt.vms import (
     has_finished,
     is_deleting,
-    is_meant_to_run,
+    is_without_vmi,
     printable_status_of,
     revision_of,
     template_labels_of,
@@ -74,8 +74,9 @@ def to_wake(situation: Situation, missing: int) -> list[Machine]:
     """Return the standbys that take the place of missing VMs, at most `burst` of them. Those that rest come first, in
     the order of their ordinals.
 
-    A VM with RerunOnFailure whose VMI still stops would not start again. A VM that is prepared out of service would
-    stay so. A VM during a snapshot, one that fails, and one whose last change was refused, would not serve.
+    A VM with RerunOnFailure does not start if KubeVirt sees its wake before the end of its VMI. A VM that is prepared
+    out of service would stay so. A VM during a snapshot, one that fails, and one whose last change was refused, would
+    not serve.
     """
 
     def may_wake(machine: Machine) -> bool:
@@ -85,7 +86,7 @@ def to_wake(situation: Situation, missing: int) -> list[Machine]:
             return False
         if is_resting(machine.metadata):
             has_memory = vmi is not None and rests_with(vm, vmi) and not must_leave_node(vmi)
-            return has_memory or (vmi is None and not is_meant_to_run(vm))
+            return has_memory or (vmi is None and is_without_vmi(vm))
         problem = problem_of(situation, machine)
         return template_labels_of(vm).get(IN_SERVICE) != "false" and (problem is None or problem.is_slow)
 

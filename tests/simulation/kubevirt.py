@@ -135,7 +135,7 @@ class SimulatedKubeVirt(FakeKubeVirt):
             if ends and "Running" not in _phases(vmi):
                 self._count_failure(name, vm)
             if ends and strategy == "RerunOnFailure":
-                self._api.change(VMS, self._key(name), {"status": {"runStrategy": None}})  # it starts again
+                self._api.change(VMS, self._key(name), {"status": {"stateChangeRequests": [{"action": "Start"}]}})
             self._api.remove(VMIS, self._key(name))
         elif self._syncs_labels:
             wanted = (vm["spec"]["template"].get("metadata", {}).get("labels") or {}).get(IN_SERVICE)
@@ -178,9 +178,7 @@ class SimulatedKubeVirt(FakeKubeVirt):
         failures = status.get("startFailure", {}).get("consecutiveFailCount", 0)
         word = "Starting"
         if vmi is None:
-            word = "CrashLoopBackOff" if failures and self._starts(vm) else "Stopped"
-            if not failures and self._starts(vm):
-                word = "Starting"
+            word = "Stopped" if not self._starts(vm) else "CrashLoopBackOff" if failures else "Starting"
         elif "deletionTimestamp" in vmi["metadata"] and phase not in _FINAL:
             word = "Stopping"
         elif pulled is not None and pulled["status"] == "False":
@@ -190,6 +188,8 @@ class SimulatedKubeVirt(FakeKubeVirt):
         elif phase in _FINAL and not self._starts(vm):
             word = "Stopped"
         changed: Document = {"printableStatus": word}
+        if vmi is not None or status.get("runStrategy"):
+            changed["runStrategy"] = vm["spec"].get("runStrategy")
         conditions = _with_condition(status.get("conditions") or [], ready, wire(self._now()))
         if self._live.strategy:
             changed["desiredGeneration"] = vm["metadata"]["generation"]

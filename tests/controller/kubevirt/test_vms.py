@@ -100,6 +100,16 @@ def test_p14_the_run_strategy_decides_whether_a_vm_should_run(spec: Any, state: 
     assert vms.is_meant_to_run(vm(spec, seen)) is meant
 
 
+@pytest.mark.parametrize("state", ["Stopping", "Stopped"])
+def test_p14_a_vm_that_is_switched_on_should_run_before_kubevirt_says_so(state: str):
+    """KubeVirt starts a VM with RerunOnFailure if its status has another run strategy (`shouldStartRerunOnFailure`)."""
+    stopped = {"printableStatus": state, "conditions": [{"type": "Ready", "status": "False"}]}
+    spec, seen = {"runStrategy": "RerunOnFailure"}, stopped | {"runStrategy": "Halted"}
+    assert vms.is_meant_to_run(vm(spec, seen))
+    assert not vms.is_meant_to_run(vm(spec, seen | {"runStrategy": "RerunOnFailure"}))
+    assert not vms.is_meant_to_run(vm({"runStrategy": "Manual"}, seen))
+
+
 OUTAGES = {
     "it has run": (True, "VMINotExists", False),
     "it never ran": (False, "VMINotExists", True),
