@@ -13,7 +13,7 @@ from typing import Final
 
 from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt.annotations import BUSY_UNTIL, CLAIMED_BY, CLAIMED_UNTIL
-from informers.meta import KubeObject, ObjectMeta
+from informers.meta import KubeObject, ObjectMeta, annotations_of
 
 _CLOCK: Final = "([01][0-9]|2[0-3]):[0-5][0-9]"
 TIME_PATTERN: Final = (
@@ -46,29 +46,30 @@ def is_claim_of_backup(meta: ObjectMeta) -> bool:
     return until is not None and created is not None and until < created
 
 
-def _claim_reason(meta: ObjectMeta, now: datetime) -> str:
-    if meta.annotations is None or not is_claimed(meta):
-        return ""
-    by, until = meta.annotations[CLAIMED_BY], claim_ends_at(meta)
-    reason = f"it is claimed by {by}" if _CLAIMANT.fullmatch(by) else "it is claimed"
-    if until is None:
-        return reason
-    return f"{reason} until {meta.annotations[CLAIMED_UNTIL]}" if now < until else ""
-
-
 def busy_mark(meta: ObjectMeta) -> str | None:
     return meta.annotations.get(BUSY_UNTIL) if meta.annotations is not None else None
 
 
 def busy_reason(obj: KubeObject, now: datetime) -> str:
-    """Return the reason why the VM or VMI must not be deleted or restarted now, or "" if it is not busy."""
+    """Return why the mark of a VM or VMI says that it must not be deleted or restarted now, or "" if it is not busy."""
     mark = busy_mark(obj.metadata)
     if mark is None:
-        return _claim_reason(obj.metadata, now)
+        return ""
     until = time_of(mark)
     if until is None:
         return f"it is busy: its {BUSY_UNTIL} is not a time"
-    return f"it is busy until {mark}" if now < until else _claim_reason(obj.metadata, now)
+    return f"it is busy until {mark}" if now < until else ""
+
+
+def claim_reason(vm: ObjectMeta, now: datetime) -> str:
+    """Return the claim of a VM that has not ended, or "". An annotation on a VMI claims nothing."""
+    if not is_claimed(vm):
+        return ""
+    by, until = annotations_of(vm)[CLAIMED_BY], claim_ends_at(vm)
+    reason = f"it is claimed by {by}" if _CLAIMANT.fullmatch(by) else "it is claimed"
+    if until is None:
+        return reason
+    return f"{reason} until {annotations_of(vm)[CLAIMED_UNTIL]}" if now < until else ""
 
 
 def lasting(reason: str) -> str:

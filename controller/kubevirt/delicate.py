@@ -18,7 +18,7 @@ from typing import Final
 from controller.apimachinery.conditions import find_true
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import PROTECT, is_protected, is_to_be_paused
-from controller.kubevirt.busy import busy_reason
+from controller.kubevirt.busy import busy_reason, claim_reason
 from controller.kubevirt.vm_types import MANUAL_RECOVERY_REQUIRED, VOLUMES_CHANGE, VirtualMachine
 from controller.kubevirt.vmi_types import CPU_CHANGE, MEMORY_CHANGE, PAUSED, VirtualMachineInstance
 from controller.kubevirt.vms import has_finished, printable_status_of
@@ -64,17 +64,20 @@ def delicate_reason(
     wait, because a restart gives the VM the new size too. The text of a reason stays the same while the reason lasts.
     So a caller can report each reason once.
     """
-    of_vm = _reason_of_vm(vm) or ("" if has_finished(vm, vmi) else busy_reason(vm, now))
+    of_vm = _reason_of_vm(vm) or _busy_reason_of_vm(vm, vmi, now)
     if of_vm or vmi is None or vmis.is_final(vmi):
         return of_vm
     of_vmi = delicate_reason_of_vmi(vmi, may_interrupt_resizing, may_be_paused=is_to_be_paused(vm.metadata))
     return of_vmi or busy_reason(vmi, now)
 
 
+def _busy_reason_of_vm(vm: VirtualMachine, vmi: VirtualMachineInstance | None, now: datetime) -> str:
+    return "" if has_finished(vm, vmi) else busy_reason(vm, now) or claim_reason(vm.metadata, now)
+
+
 def is_busy(vm: VirtualMachine, vmi: VirtualMachineInstance | None, now: datetime) -> bool:
     """Return True if a mark of the VM or of its VMI counts now (P24). If the guest has ended, it does no work."""
-    of_vm = "" if has_finished(vm, vmi) else busy_reason(vm, now)
-    return bool(of_vm) or (vmi is not None and is_busy_vmi(vmi, now))
+    return bool(_busy_reason_of_vm(vm, vmi, now)) or (vmi is not None and is_busy_vmi(vmi, now))
 
 
 def is_busy_vmi(vmi: VirtualMachineInstance, now: datetime) -> bool:

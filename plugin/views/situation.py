@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from controller.apimachinery.conditions import Condition, find_true, time_text
 from controller.kinds import POOLS, Kind
 from controller.kubevirt.annotations import REMOVE, SUBSTITUTE, is_marked, is_protected
-from controller.kubevirt.busy import busy_reason
+from controller.kubevirt.busy import busy_reason, claim_reason
 from controller.kubevirt.problems import NODE_LOST, Problem, text_of
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.standby import has_standby_mark, standby_word
@@ -318,17 +318,19 @@ def marks_of(obj: KubeObject, kind: str, now: datetime) -> dict[str, Any]:
     of those that keep it. `kind` is vm or vmi.
     """
     meta, drain, busy = obj.metadata, mark_of(obj.metadata), busy_reason(obj, now)
+    claim = claim_reason(meta, now) if kind == "vm" else ""
     marks = (
         PROTECTED if is_protected(meta) else "",
         "removed first" if is_marked(meta, REMOVE) else "",
         "substitute" if is_marked(meta, SUBSTITUTE) else "",
         f"standby, {printable(standby_word(meta))}" if has_standby_mark(meta) else "",
-        printable(busy).removeprefix("it is "),
+        printable(busy or claim).removeprefix("it is "),
         f"drains until {time_text(drain.until)} ({printable(drain.cause)})" if drain is not None else "",
     )
     name = f"{kind}/{meta.name}"
-    unmark = f"kubectl vmherd unprotect {name}" if is_protected(meta) else f"kubectl vmherd busy {name} --clear"
-    return {"note": ", ".join(filter(None, marks)), "remedy": unmark if is_protected(meta) or busy else ""}
+    keeps = {f"unprotect {name}": is_protected(meta), f"busy {name} --clear": busy, f"release {name} --keep": claim}
+    remedy = next((f"kubectl vmherd {command}" for command, reason in keeps.items() if reason), "")
+    return {"note": ", ".join(filter(None, marks)), "remedy": remedy}
 
 
 def _wrong(found: tuple[Wrong, ...]) -> dict[str, Any]:

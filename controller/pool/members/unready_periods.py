@@ -96,8 +96,12 @@ class Observation(Struct, frozen=True, gc=False):
 
     @property
     def is_stopping(self) -> bool:
-        """Return True if the VMI is terminating before its guest has ended, or because an update restarts the VM."""
-        return self.vmi is not None and vmis.is_deleting(self.vmi) and (self.is_updating or not vmis.is_final(self.vmi))
+        """Return True if the VMI was deleted before its guest ended, or because an update restarts the VM."""
+        if self.vmi is None or not vmis.is_deleting(self.vmi):
+            return False
+        deleted, ended = vmis.terminating_since(self.vmi), vmis.entered(self.vmi, vmis.phase_of(self.vmi))
+        is_first = not vmis.is_final(self.vmi) or (deleted is not None and ended is not None and deleted < ended)
+        return self.is_updating or is_first
 
     @property
     def is_updating(self) -> bool:
@@ -111,7 +115,7 @@ class Observation(Struct, frozen=True, gc=False):
 
     def new_end(self, known: UnreadyNote) -> datetime | None:
         """Return the creation time of a VMI of this period whose guest has run and ended, if it does not count yet."""
-        if self.vmi is None or not vmis.is_final(self.vmi) or (self.is_updating and vmis.is_deleting(self.vmi)):
+        if self.vmi is None or not vmis.is_final(self.vmi) or self.is_stopping:
             return None
         created = with_timezone(self.vmi.metadata.creation_timestamp)
         is_new = created is not None and created >= known.since and (known.counted is None or created > known.counted)

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from controller.kubevirt import annotations as names
-from controller.kubevirt.busy import busy_reason
+from controller.kubevirt.delicate import delicate_reason
 from controller.kubevirt.standby import mark_in
 from controller.pool.plan import plan
 from controller.pool.status import next_status, outcome_notices
@@ -51,7 +51,9 @@ def writes(seen: Any) -> list[str]:
     ],
 )
 def test_p33_a_claim_lasts_until_its_time_and_without_a_time_for_ever(marks: Json, reason: str):
-    assert busy_reason(vm(annotations=marks), NOW) == reason
+    found = vm(annotations=marks)
+    assert delicate_reason(found, None, NOW) == reason
+    assert delicate_reason(found, vmi(found, annotations=marks), NOW) == reason
 
 
 @pytest.mark.parametrize(

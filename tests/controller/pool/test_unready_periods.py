@@ -144,6 +144,16 @@ def test_p14_a_vm_whose_guest_has_not_ended_is_in_no_crash_loop(signs):
     assert outage_of(one_by_one([history.machine]), history.seen.now).number == 0
 
 
+def test_p15_the_guest_of_a_young_vm_that_is_evicted_has_not_crashed():
+    """It ends because its VMI is deleted. A final VMI that KubeVirt deletes has ended before."""
+    for ended_s, crashes in ((0, 0), (1, 1), (2, 1)):
+        history, gone = History(), {"phase": "Succeeded", "deleting": True}  # it was deleted 1 s ago
+        history.see(-20, ready=False)
+        history.see(-15)
+        history.see(0, ready=False, running={**gone, "age_s": 20, "entered_s": {"Running": 16, "Succeeded": ended_s}})
+        assert history.machine.downtime.crashes == crashes
+
+
 def test_p14_a_recreated_vm_of_the_same_template_continues_the_time_of_the_rollout():
     """Healing recreates the VM. The rollout must still notice that the VMs of the new template never become ready."""
     history = History()

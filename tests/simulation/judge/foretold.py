@@ -22,6 +22,9 @@ SOON_S: Final = 12.0
 RETRY_S: Final = 330.0
 """A write that was refused, or taken back by a policy, is tried again after so many seconds at the latest."""
 
+PASS_S: Final = 0.2
+"""The writes of one pass follow each other so quickly, in seconds."""
+
 BEFORE_S: Final = 4.0
 """A change this long ago has been seen by the controller, in seconds."""
 
@@ -73,6 +76,9 @@ def the_plan_is_what_happens_next(life: Life) -> Iterator[Found | None]:
 
 
 def _after_plan(life: Life, quiet: _Quiet, told: Foretold) -> Iterator[Found | None]:
+    near = [each for each in _writes(life, told) if abs(each.at - told.at) < PASS_S]
+    if len({each.at > told.at for each in near}) > 1:
+        return  # it was told in the middle of a pass, whose plan is older
     asked = next((each for each in _writes(life, told) if each.at > told.at), None)
     if asked is not None and asked.at < told.due - quiet.ahead_s and quiet.between(told.owner, told.at, asked.at):
         yield None

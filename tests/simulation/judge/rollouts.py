@@ -214,10 +214,15 @@ def a_good_template_is_not_rolled_back(life: Life) -> Iterator[Found | None]:
 
 
 def _is_about_another_template(life: Life, noted: Change) -> bool:
-    """True if the template changed just before the note, so that the next pass of ours removed the note."""
-    later = (each for each in life.changes if each.key == noted.key and noted.at < each.at < noted.at + 1.0)
-    own = (each for each in later if each.is_ours and each.resource is noted.resource)
-    return any(names.ROLLED_BACK not in annotations(each.after) for each in own)
+    """True if the template had changed before the note, and we did not know: then we remove the note ourselves."""
+    for each in life.changes:
+        if each.at <= noted.at or (each.resource, each.key) != (noted.resource, noted.key):
+            continue
+        if each.after is None or _template(each.last) != _template(noted.last):
+            return False
+        if names.ROLLED_BACK not in annotations(each.after):
+            return each.is_ours
+    return False
 
 
 def template_since(life: Life, until: Change) -> float:
