@@ -30,7 +30,7 @@ from plugin.flags import (
 OBJECTS, MEMBERS = "objects", "members"
 
 MOST: Final = 2**31 - 1
-CENTURY_S: Final = 876_000 * 3600
+_TERM: Final = duration(least_s=1, most_s=876_000 * 3600, needs_unit=True)
 COLUMNS: Final = ("name", "status", "ready", "age", "problem")
 
 _CHANGES: Final = (*WRITES, output(JSON, YAML, NAME))
@@ -149,13 +149,13 @@ FLAGS: Final[Mapping[str, tuple[click.Option, ...]]] = {
     "protect": _CHANGES,
     "unprotect": _CHANGES,
     "busy": (
-        click.Option(["--for", "for_s"], type=duration(least_s=1, most_s=CENTURY_S), help="how long, such as 45m"),
+        click.Option(["--for", "for_s"], type=_TERM, help="how long, such as 45m"),
         switch("clear", "end the mark"),
         *_CHANGES,
     ),
     "claim": (
         click.Option(["--for", "claimant"], required=True, help="who takes the VM, such as job-123"),
-        click.Option(["--until", "until_s"], type=duration(least_s=1, most_s=CENTURY_S), help="how long, such as 2h"),
+        click.Option(["--until", "until_s"], type=_TERM, help="how long, such as 2h"),
         click.Option(["--wait", "wait_s"], default="0", type=duration(), help="how long to wait for a VM"),
         repeated("--secret", metavar="[KEY=]FILE", help="a file for the Secret of the VM; can be repeated"),
         output(JSON, YAML, NAME),

@@ -61,15 +61,18 @@ class Integer(click.IntRange):
 DURATION: Final = "duration"
 
 
-def duration(*, least_s: float = 0, most_s: float = inf, whole: bool = False) -> Value:
-    """A duration is in the format of Go or in seconds. With `whole`, only whole seconds are accepted."""
+def duration(*, least_s: float = 0, most_s: float = inf, whole: bool = False, needs_unit: bool = False) -> Value:
+    """A duration is in the format of Go or in seconds. With `whole`, only whole seconds are accepted, and with
+    `needs_unit` no number alone: a user may mean minutes.
+    """
     bound = f", {show_duration(least_s)} or more," if least_s else ""
     bound = f" from {show_duration(least_s)} to {show_duration(most_s)}," if most_s < inf else bound
     expected = f"a duration{' in whole seconds' if whole else ''}{bound} such as 15s or 1m30s"
 
     def read(text: str) -> float:
         seconds = seconds_in(text)
-        if seconds is None or not least_s <= seconds <= most_s or (whole and seconds % 1):
+        is_bare = needs_unit and bool(_NUMBER.fullmatch(text))
+        if seconds is None or is_bare or not least_s <= seconds <= most_s or (whole and seconds % 1):
             raise ValueError(expected)
         return seconds
 
