@@ -277,7 +277,7 @@ def _writer(
         refusals=rules.refusals,
         thread=parts.side_thread(),
     )
-    late_cache = LateCache(parts.client, parts.stores, parts.check.doubt)
+    late_cache = LateCache(parts.client, parts.stores, parts.check.doubt, kind.finalized)
     status_writer = StatusWriter(parts.client, rules.resource, of_status, parts.check)
     history = HistoryWriter(parts.client, rules.resource, of_status, parts.now)
     return RulesReconciler(

@@ -170,7 +170,7 @@ POOL_STATES: Final[dict[str, Callable[[int], Any]]] = {
     "rolled back": lambda n: outdated(n, updateStrategy=PROACTIVE, annotations={names.ROLLBACK: "stalled"}),
     "taken over": lambda n: outdated(n, annotations={names.TAKEOVER: "held 1 abc"}),
     "live changes": live,
-    "standbys wake": lambda n: standbys(n, "resting", wanted=0, ready=False),
+    "standbys wake": lambda n: standbys(n, "resting", wanted=0, ready=False, printable="Stopped"),
     "standbys rest": lambda n: standbys(n, "preparing", wanted=n),
     "standbys fail": lambda n: standbys(
         n, "preparing", wanted=n, ready=False, failures=5, printable="CrashLoopBackOff"

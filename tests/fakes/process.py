@@ -103,7 +103,7 @@ class ReconcilerProcess:
             refusals=self.rules.refusals,
         )
         stores = {cache.resource: cache.store for cache in self._children}
-        late_cache = LateCache(self._server, stores, lambda *_: None)
+        late_cache = LateCache(self._server, stores, lambda *_: None, self._kind.finalized)
         of_status = self._expectations([self._owners])
         status_writer = StatusWriter(self._server, self.rules.resource, of_status)
         history = HistoryWriter(self._server, self.rules.resource, of_status, self._now)

@@ -1,10 +1,11 @@
-"""Deletes wait for a cache that is behind the server (R9, P8).
+"""Deletes wait for a cache that is behind the server (R9, P6, P8).
 
-There are two reasons to compare the cache with the server before a plan deletes something:
+There are three reasons to compare the cache with the server before a plan deletes something:
 
 - The process has not deleted anything in this namespace. `Expectations` has no record of an earlier leader's deletes.
 - The plan chooses the objects (a scale-in), and the changed set or pool is newer than their cache, because each
   resource has its own watch. A user may have marked or deleted another object just before the scale-in.
+- The same holds for a set or pool that is being deleted. The garbage collector may delete what the plan lets go.
 
 The comparison is one list of metadata, for all sets and pools that changed before it. Nothing is deleted before the
 cache shows each difference. An object that differs for long is a doubt (see `cache_check`).
@@ -55,7 +56,7 @@ class _Comparison(Struct, frozen=True):
 
 
 class LateCache:
-    """Tells whether the deletes of a plan wait.
+    """Tells whether the deletes of a plan wait. A set or pool that is being deleted frees objects of `finalized`.
 
     Each store has the index `NAMESPACE`, unless plans only prune its objects.
     """
@@ -65,14 +66,16 @@ class LateCache:
         client: ObjectClient,
         stores: Mapping[AnyResource, StoreView[Any]],
         doubt: Callable[[AnyResource, ObjectKey], None],
+        finalized: AnyResource | None = None,
     ) -> None:
         self._client = client
+        self._finalized = finalized
         self._stores = stores
         self._doubt = doubt
         self._compared: dict[Place, _Comparison] = {}
         self._locks: dict[Place, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._chosen: dict[ObjectKey, tuple[str, int | None]] = {}
-        """The UID and generation of each set or pool whose last scale-in knew all that happened before its change."""
+        """The UID and generation of each set or pool whose last deletes knew all that happened before its change."""
 
     def shown(self, namespace: str) -> Shown:
         """Return the versions of the caches, for `held`. Call it together with the read of the caches."""
@@ -85,7 +88,10 @@ class LateCache:
         # No decision counts the revisions, so a cache that lags behind causes no wrong deletion of a revision.
         deletes = [each for each in plan.actions if isinstance(each, Delete) and each.cause is not Cause.PRUNING]
         places = {(each.resource, each.key.namespace) for each in deletes if each.resource in self._stores}
-        chooses = owner.deletion_timestamp is None and any(each.cause is Cause.UNSPECIFIED for each in deletes)
+        frees = owner.deletion_timestamp is not None and bool(plan.actions)
+        if frees and self._finalized is not None:
+            places.add((self._finalized, owner.key.namespace))
+        chooses = frees or any(each.cause is Cause.UNSPECIFIED for each in deletes)
         generation = owner.uid, owner.generation
         since = owner.resource_version if chooses and self._chosen.get(owner.key) != generation else ""
         waits = [await self._wait_s(place, shown[place[0]], since) for place in places]

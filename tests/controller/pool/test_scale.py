@@ -341,3 +341,20 @@ def test_p8_what_a_user_did_to_a_vm_before_a_scale_in_counts_even_if_its_cache_i
     lists = [each.resource for each in simulation.server.requests[asked:] if each.verb == "list"]
     assert lists == [VMS], "one comparison for each change of the pool"
     assert simulation.members() == [each for each in ("web-0", "web-1", "web-2") if each != victim]
+
+
+def test_p6_a_vm_that_is_protected_just_before_its_pool_is_deleted_stays():
+    simulation = PoolSimulation(pool(replicas=3))
+    simulation.come_to_rest()
+    simulation.server.on_write = lambda request, before: None  # the cache of VMs receives no event by itself
+    pools = simulation.caches[0]
+    simulation.server.change(VMS, simulation.key("web-1"), {"metadata": {"annotations": {PROTECT: "true"}}})
+    simulation.delete_pool()
+    for _ in range(3):
+        pools.catch_up()
+        run(simulation.process.reconcile(simulation.key("web")))
+    for _ in range(9):
+        simulation.process.catch_up()
+        run(simulation.process.reconcile(simulation.key("web")))
+        simulation.live_on()
+    assert list(simulation.vms) == ["web-1"]
