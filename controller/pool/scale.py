@@ -31,6 +31,7 @@ from controller.pool.spec.naming import free_ordinals, name_of, ordinal_of
 from controller.pool.spec.policies import Strategy
 from controller.pool.standby import missing_standbys, plan_wakes, to_wake
 from controller.pool.substitutes import choose_leavers, is_substitute
+from controller.replicas.conditions import counted
 from controller.replicas.notes import MAX_NOTICES
 from controller.runtime.actions import Confirm, ConfirmFree, Create, Notice, Plan, Stage, join, stage_of, waiting
 from controller.runtime.waits import Why
@@ -114,7 +115,8 @@ def _scale_out(situation: Situation, missing: int) -> Plan:
     number = min(left, room, snapshot.limits.burst)
     marks = [SUBSTITUTED if each >= regular - len(woken) else NO_LABELS for each in range(number)]
     creation = _creation(situation, marks, why, essential=not is_scale_out_refused(situation))
-    held = f"{left - number} more creates wait for the next pass" if number < left else ""
+    more = counted(left - number, "more create waits", "more creates wait")
+    held = f"{more} for the next pass" if number < left else ""
     return join((plan_wakes(situation, woken, regular), Plan(stages=creation), waiting(held)))
 
 

@@ -85,6 +85,11 @@ def without_failure(status: Any) -> object:
     return replace(status, conditions=others, problem=None)
 
 
+def counted(number: int, one: str, many: str) -> str:
+    """Return a number with the words after it, `one` or `many`."""
+    return f"{number} {one if number == 1 else many}"
+
+
 def machines_wait(number: int, more: str = "") -> str:
     """Return the beginning of a sentence, such as `2 virtual machines wait`. `more` comes before the noun."""
-    return f"1 {more}virtual machine waits" if number == 1 else f"{number} {more}virtual machines wait"
+    return counted(number, f"{more}virtual machine waits", f"{more}virtual machines wait")

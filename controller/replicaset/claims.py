@@ -14,6 +14,7 @@ from controller.apimachinery.owner_references import adoption_patch, controller_
 from controller.kubevirt.annotations import IN_SERVICE, own_notes
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_deleting
+from controller.replicas.conditions import counted
 from controller.replicas.draining import guest_of_vmi, is_draining
 from controller.replicas.releases import Releases, choose_releases, plan_row
 from controller.replicaset.intent import Intent
@@ -65,7 +66,9 @@ def plan_claims(snapshot: Snapshot, selector: Selector, claims: Claims) -> Plan:
     confirm = Confirm(resource=snapshot.replicasets, key=owner.key, uid=owner.uid, why=why)
     stages = (*stage_of([confirm] if claims.adopted else [], essential=True), *stage_of(patches, essential=True))
     left = len(claims.adopted) - snapshot.burst
-    claimed = replace(waiting(f"{left} more adoptions wait" if left > 0 else ""), stages=stages)
+    claimed = replace(
+        waiting(counted(left, "more adoption waits", "more adoptions wait") if left > 0 else ""), stages=stages
+    )
     return join((plan_row(snapshot.replicasets, owner, claims.releases, selector, snapshot.now), claimed))
 
 

@@ -14,6 +14,7 @@ from controller.kubevirt.annotations import ADOPTED_TEMPLATE, ROLLING_UPDATE, is
 from controller.kubevirt.delicate import reason_to_spare_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import entered, is_ready, ready_since, unready_since
+from controller.replicas.conditions import counted
 from controller.replicas.draining import is_draining
 from controller.replicas.notes import wake_at, watch_progress
 from controller.replicaset.back_off import failing_since, is_proven, next_proof, trial_of
@@ -38,7 +39,8 @@ def plan_rollout(situation: Situation, *, limit: int) -> Plan:
     if len(updated) == len(active):
         return Plan()
     protected = active.where(lambda vmi: not is_updated(vmi, template) and is_protected(vmi.metadata))
-    text = f"rollout: {len(protected)} outdated VMIs are protected, so they are not replaced"
+    one, many = "outdated VMI is protected, so it is", "outdated VMIs are protected, so they are"
+    text = f"rollout: {counted(len(protected), one, many)} not replaced"
     held = wait_for_protected(protected, text, stall="UpdateHeld")
     unprotected = active.where(lambda vmi: not is_updated(vmi, template) and not is_protected(vmi.metadata))
     outdated = unprotected.where(lambda vmi: not reason_to_spare_vmi(vmi, now))
@@ -57,17 +59,14 @@ def plan_rollout(situation: Situation, *, limit: int) -> Plan:
             for vmi in rank_for_removal(active, now)
             if not is_updated(vmi, template) and not reason_to_spare_vmi(vmi, now)
         ]
-        replaced, waiting = _choose(ranked, allowance)
+        replaced, number = _choose(ranked, allowance)
     else:
-        replaced, waiting = [], len(outdated)
-    progress = Plan(
-        stages=_stages(situation, replaced[: max(limit, 0)]),
-        waits=(Wait(text=f"rollout: {waiting} outdated VMIs wait until more VMIs are ready", why=Why.OTHERS),)
-        if waiting
-        else (),
-    )
-    progress = join((progress, spared, held, _no_room(situation, rollout, waiting)))
-    if replaced or not waiting:
+        replaced, number = [], len(outdated)
+    text = f"rollout: {counted(number, 'outdated VMI waits', 'outdated VMIs wait')} until more are ready"
+    deletes = Plan(stages=_stages(situation, replaced[: max(limit, 0)]))
+    waits = waiting(text if number else "", Why.OTHERS)
+    progress = join((deletes, waits, spared, held, _no_room(situation, rollout, number)))
+    if replaced or not number:
         return progress
     unproven_uids = {vmi.metadata.uid for vmi in unproven}
     proven = (vmi for vmi in updated.where(is_ready) if vmi.metadata.uid not in unproven_uids)
@@ -114,7 +113,8 @@ def _no_room(situation: Situation, rollout: Rollout, waiting: int) -> Plan:
     target = situation.target
     if not waiting or rollout.max_unavailable or target.surge or target.regular < most or not most:
         return Plan()
-    message = f"{waiting} outdated VMIs are not replaced: --max-replicas {most} leaves no room for maxSurge"
+    left = counted(waiting, "outdated VMI is", "outdated VMIs are")
+    message = f"{left} not replaced: --max-replicas {most} leaves no room for maxSurge"
     notice = Notice(reason="UpdateHeld", message=message, once=f"no surge {target.template.hash}")
     return Plan(waits=(Wait(text=message, why=Why.USER),), notices=(notice,))
 

@@ -17,6 +17,7 @@ from controller.kubevirt.busy import lasting
 from controller.kubevirt.delicate import reason_to_spare_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import has_terminating_pod, is_final, phase_of
+from controller.replicas.conditions import counted
 from controller.replicas.notes import MAX_NOTICES
 from controller.replicaset.back_off import Creates, annotation_of, kept_as_evidence
 from controller.replicaset.ranking import first_for_removal
@@ -76,7 +77,7 @@ def hold_spared(spared: Collection[VirtualMachineInstance], now: datetime, cause
         for vmi, reason in islice(zip(chosen, reasons, strict=True), MAX_NOTICES)
     )
     names = tuple(vmi.metadata.name for vmi in chosen[:MAX_NOTICES])
-    others = f", and {len(spared) - 1} more VMIs wait" if len(spared) > 1 else ""
+    others = f", and {counted(len(spared) - 1, 'more VMI waits', 'more VMIs wait')}" if len(spared) > 1 else ""
     return replace(waiting(f"{names[0]} waits: {reasons[0]}{others}", Why.USER, names=names), notices=tuple(notices))
 
 
@@ -146,10 +147,12 @@ def _scale_out(situation: Situation) -> Plan:
         why += f", and the rolling update adds up to {situation.target.surge}"
     actions = creates_of(situation, creates, why)
     left = situation.missing - creates.number - creates.waiting
-    held = [f"{left} more creates wait for the next pass"] if left else []
+    held = [counted(left, "more create waits", "more creates wait") + " for the next pass"] if left else []
     requeue_after_s = None
     if creates.waiting:
-        held.append(f"back-off: {creates.waiting} creates wait, because VMIs of the template fail")
+        held.append(
+            f"back-off: {counted(creates.waiting, 'create waits', 'creates wait')}, because VMIs of the template fail"
+        )
     if creates.next_at is not None:
         requeue_after_s = (creates.next_at - situation.snapshot.now).total_seconds()
     # A surge that the server refuses does not stop the deletions that `maxUnavailable` allows.

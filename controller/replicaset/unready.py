@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt.annotations import is_protected
@@ -15,14 +16,14 @@ from controller.kubevirt.busy import busy_reason
 from controller.kubevirt.delicate import delicate_reason_of_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import entered, is_ready, is_running, unready_since
+from controller.replicas.conditions import counted
 from controller.replicas.draining import HEALING, guest_of_vmi, is_draining, must_drain
 from controller.replicaset.back_off import Creates, EarlyFailure, delay_after, failing_since, trial_of
 from controller.replicaset.scale import creates_of, delete_of
 from controller.replicaset.situation import Situation
 from controller.replicaset.template import is_updated
 from controller.replicaset.traits import replaces_failure
-from controller.runtime.actions import Cause, Plan, Stage, stage_of
-from controller.runtime.waits import Wait
+from controller.runtime.actions import Cause, Plan, Stage, stage_of, waiting
 
 SHARE: Final = 4
 
@@ -41,13 +42,12 @@ def plan_unready(situation: Situation, *, limit: int) -> Plan:
     unready = _unready_vmis(situation, after)
     overdue = [each for each in unready if each.due <= now]
     chosen = overdue[: max(min(_slots(situation, overdue), limit), 0)]
-    waiting = len(overdue) - len(chosen)
+    number = len(overdue) - len(chosen)
+    waits = counted(number, "VMI that is not ready waits", "VMIs that are not ready wait")
     next_times = [(each.due - now).total_seconds() for each in unready if each.due > now]
-    return Plan(
+    return replace(
+        waiting(f"{waits} for the replacements of others" if number else ""),
         stages=_stages(situation, chosen, int(after.total_seconds())) if chosen else (),
-        waits=(Wait(text=f"{waiting} VMIs that are not ready wait until the replacements of others are ready"),)
-        if waiting
-        else (),
         requeue_after_s=min(next_times, default=None),
     )
 

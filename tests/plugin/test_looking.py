@@ -90,7 +90,7 @@ def test_the_plans_have_the_settings_of_the_leader(cluster: Cluster, shell: Shel
     line = "scale vmpool/web --replicas=9 --dry-run=client"
     assert shell.output(line).startswith("would create: web-2, web-3, web-4, web-5, web-6, web-7, web-8\n")
     states.lease(cluster, settings=Config(max_replicas=5, burst=2))
-    assert shell.output(line).startswith("would create: web-2, web-3\nheld: 1 more creates wait for the next pass")
+    assert shell.output(line).startswith("would create: web-2, web-3\nheld: 1 more create waits for the next pass")
     cluster.forbidden = {"leases"}
     assert "web-8" in shell.output(line)
     cluster.forbidden = set()

@@ -54,7 +54,7 @@ def test_r4a_the_delay_doubles_from_10_seconds_to_5_minutes(failures, seconds):
 def test_r4a_the_second_failure_in_a_row_waits_and_the_failed_vmi_stays():
     todo = planned(failed(before=1, ago_s=3))
     assert todo.actions == ()
-    assert todo.held == "back-off: 1 creates wait, because VMIs of the template fail"
+    assert todo.held == "back-off: 1 create waits, because VMIs of the template fail"
     assert todo.requeue_after_s == 7
     (notice,) = todo.notices
     assert (notice.reason, notice.warning) == ("BackOff", True)

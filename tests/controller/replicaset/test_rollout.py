@@ -82,7 +82,7 @@ def test_r14_a_waiting_rollout_gives_a_reason_and_is_requeued_at_its_deadline(st
     new = [vmi(f"new-{n}", owner=owner, labels=labels, **{"ready": False, **each}) for n, each in enumerate(states)]
     todo = plan(snapshot(owner, [*outdated(owner, 1), *new]))
     assert (todo.actions, todo.notices, todo.requeue_after_s) == ((), (), wait_s)
-    assert todo.held == "rollout: 1 outdated VMIs wait until more VMIs are ready"
+    assert todo.held == "rollout: 1 outdated VMI waits until more are ready"
 
 
 @pytest.mark.parametrize(("deadline", "waits_s"), [(None, 600), ("60", 60)])

@@ -83,7 +83,7 @@ def test_r4a_at_most_a_quarter_is_replaced_at_once_and_replacements_must_come_up
     many = [unready(f"u-{number}") for number in range(8)]
     todo = planned(*many, replicas=8)
     assert deleted(todo) == ["u-0", "u-1"]
-    assert todo.held == "6 VMIs that are not ready wait until the replacements of others are ready"
+    assert todo.held == "6 VMIs that are not ready wait for the replacements of others"
     starting = [unready(f"r-{number}", before=1, phase="Scheduling", running_s=5) for number in range(2)]
     assert deleted(planned(*many[:6], *starting, replicas=8)) == []
 
