@@ -118,6 +118,19 @@ def test_p32_a_scale_out_unpauses_first_and_then_the_mark_goes():
     assert does(seen(owner, runs, standby(owner, 2, "paused uid", paused=True))) == ["web-1 woken now in"]
 
 
+@pytest.mark.parametrize(
+    ("strategy", "seen_strategy", "does_it"),
+    [("Once", "Halted", []), ("RerunOnFailure", "Halted", []), ("RerunOnFailure", "RerunOnFailure", ["web-1 None"])],
+)
+def test_p32_a_woken_vm_keeps_its_mark_until_kubevirt_starts_it(strategy: str, seen_strategy: str, does_it: list[str]):
+    """So the time of its rest does not count. If KubeVirt does not start it, its user has stopped it."""
+    spec, marks = vm_spec(run_strategy=strategy), {names.STANDBY_STATE: f"woken {at(1)}"}
+    owner = pool(replicas=1, spec=spec)
+    [woken] = vms(owner, 1, spec=spec, annotations=marks, ready=False, printable="Stopped")
+    stopped = replace(woken, status=replace(woken.status, run_strategy=seen_strategy))
+    assert does(snapshot(owner, [stopped], vmis=[])) == does_it
+
+
 def test_p32_a_user_who_unpauses_a_standby_makes_it_an_ordinary_member():
     owner = pausing_pool()
     found = seen(owner, standby(owner, 1, "paused uid"), standby(owner, 2, "paused uid", paused=True))
