@@ -21,7 +21,7 @@ from controller.kubevirt.delicate import is_busy
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_active, is_paused
-from controller.kubevirt.vms import is_deleting, is_meant_to_run
+from controller.kubevirt.vms import is_deleting, should_run
 from informers.meta import ObjectMeta, annotations_of
 
 
@@ -98,7 +98,7 @@ def is_standby(vm: VirtualMachine, vmi: VirtualMachineInstance | None, now: date
     if is_deleting(vm):
         return True
     if annotations_of(vm.metadata).get(STANDBY_STATE) == Standby.RESTING:
-        return not is_meant_to_run(vm)
+        return not should_run(vm, vmi)
     is_unpaused = rests_with(vm, vmi) and vmi is not None and not is_paused(vmi)
     return not is_unpaused and not is_busy(vm, vmi, now)
 

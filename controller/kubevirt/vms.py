@@ -87,11 +87,12 @@ def start_failures_of(vm: VirtualMachine) -> int:
     return (failure.consecutive_fail_count or 0) if failure is not None else 0
 
 
-def is_meant_to_run(vm: VirtualMachine) -> bool:
+def should_run(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> bool:
     """Return True if the VM should have a running VMI now (P14), also during a restart and before KubeVirt has seen it.
 
     Return False if a user has stopped it, or if it has finished and its run strategy does not start it again. KubeVirt
-    starts a VM with RerunOnFailure also if the strategy in its status is still another one.
+    starts a VM with Once whenever it has no VMI, although its status says "Stopped". It starts one with RerunOnFailure
+    also if the strategy in its status is still another one.
     """
     spec = vm.spec
     if spec is None:
@@ -103,8 +104,9 @@ def is_meant_to_run(vm: VirtualMachine) -> bool:
             return False
         case "Manual" | "Once" | "RerunOnFailure":
             is_off = printable_status_of(vm) in ("Stopped", "Stopping") or _stays_unbound(vm)
-            is_asked = is_start_requested(vm) or _is_switched_on(vm)
-            return not is_off or is_asked or (_is_new(vm) and starts_after_creation(vm))
+            is_without = vmi is None or vmis.is_deleting(vmi)
+            starts = is_start_requested(vm) or _is_switched_on(vm) or (spec.run_strategy == ONCE and is_without)
+            return not is_off or starts or (_is_new(vm) and starts_after_creation(vm))
         case _:
             return True
 
@@ -133,9 +135,9 @@ def _is_new(vm: VirtualMachine) -> bool:
     return vm.status is None or not (vm.status.conditions or _requests_of(vm))
 
 
-def stopped_by(vm: VirtualMachine) -> str:
+def stopped_by(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> str:
     """Return the field that keeps the VM from running, such as `runStrategy Halted`, or "" if it should run."""
-    if is_meant_to_run(vm) or vm.undecodable or is_deleting(vm):
+    if should_run(vm, vmi) or vm.undecodable or is_deleting(vm):
         return ""
     strategy = vm.spec.run_strategy if vm.spec is not None else None
     return f"runStrategy {strategy}" if strategy else "running is false"

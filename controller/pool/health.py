@@ -30,7 +30,6 @@ from controller.kubevirt.standby import has_standby_mark
 from controller.kubevirt.vms import (
     BROKEN_STATES,
     is_deleting,
-    is_meant_to_run,
     is_ready,
     printable_status_of,
     start_failures_of,
@@ -191,7 +190,7 @@ def _start_of_outdated(situation: Situation, machine: Machine, since: datetime |
 def should_be_ready(machine: Machine) -> bool:
     """Return True if a VM is not ready that should run. The run strategy of an unreadable VM is unknown."""
     vm = machine.vm
-    return (is_meant_to_run(vm) or bool(vm.undecodable)) and not is_deleting(vm) and not is_fully_ready(machine)
+    return (machine.should_run or bool(vm.undecodable)) and not is_deleting(vm) and not is_fully_ready(machine)
 
 
 def _unready(situation: Situation) -> Machines:
@@ -277,7 +276,7 @@ def _activity(situation: Situation, *, updates: bool) -> Activity:
         scales=is_short or leaves or _has_deletable_surplus(situation),
         updates=updates or _lacks_finalizers(situation),
         starts=bool(_unready(situation)),
-        runs=members.some(lambda each: is_meant_to_run(each.vm)),
+        runs=members.some(lambda each: each.should_run),
     )
 
 

@@ -29,7 +29,7 @@ from msgspec.structs import replace
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
 from controller.kubevirt.annotations import PARTITION_REVISION
 from controller.kubevirt.live_updates import is_seen
-from controller.kubevirt.vms import is_deleting, is_meant_to_run, revision_of, stopped_by
+from controller.kubevirt.vms import is_deleting, revision_of, stopped_by
 from controller.pool.claimed import plan_claimed
 from controller.pool.healing.downtime_note import plan_unready_note
 from controller.pool.healing.heal import plan_replacements
@@ -58,6 +58,7 @@ from controller.pool.spec.intent import Intent
 from controller.pool.spec.policies import keeps_disks
 from controller.pool.standby import lay_to_rest, plan_standby, ready_standbys
 from controller.pool.substitutes import plan_lost, plan_marks
+from controller.replicas.conditions import counted
 from controller.replicas.disruption_budget import Numbers, with_budget
 from controller.replicas.draining import HEALING, UPDATE, drain_first
 from controller.replicas.notes import MAX_NOTICES, plan_limit, undecodable_notices, wake_at
@@ -157,7 +158,7 @@ def _plan_active(situation: Situation) -> Plan:
         return Numbers(
             situation.target.kept + len(situation.claimed) + ready_standbys(situation),
             len(members) + ready_standbys(situation),
-            len(members.where(lambda each: not is_meant_to_run(each.vm))),
+            len(members.where(lambda each: not each.should_run)),
         )
 
     return with_budget(whole, snapshot, intent.settings, intent.template.machine_labels, count)
@@ -246,10 +247,11 @@ def _revisions_of_spec(situation: Situation) -> Revisions:
 
 def _plan_stopped(members: Machines) -> Plan:
     """Return a plan that says which VMs do not run because their users have stopped them."""
-    stopped = by_name(members.where(lambda each: bool(stopped_by(each.vm))))
+    stopped = by_name(members.where(lambda each: bool(stopped_by(each.vm, each.vmi))))
     if not stopped:
         return Plan()
-    text = f"{len(stopped)} {'VM is' if len(stopped) == 1 else 'VMs are'} stopped ({stopped_by(stopped[0].vm)})"
+    by = stopped_by(stopped[0].vm, stopped[0].vmi)
+    text = f"{counted(len(stopped), 'VM is', 'VMs are')} stopped ({by})"
     return waiting(text, Why.START, names=tuple(each.metadata.name for each in stopped[:MAX_NOTICES]))
 
 

@@ -54,7 +54,7 @@ from controller.pool.health import is_fully_ready, problem_of
 from controller.pool.leaving.deletes import delete_of, held_notices, replacement_of, wait_of
 from controller.pool.leaving.disks import is_safe_to_delete
 from controller.pool.leaving.gates import Way, stop_of
-from controller.pool.members.ledger import State, should_run, state_of
+from controller.pool.members.ledger import State, state_of
 from controller.pool.members.machine import Machine, Machines, vmi_revision_of
 from controller.pool.members.situation import Situation
 from controller.pool.rollout.successors import successor_of, template_for
@@ -314,7 +314,7 @@ def _why_not_at_rest(machine: Machine) -> str:
         return ""
     if vmi is not None and must_leave_node(vmi):
         return "the node of the standby VM is drained"
-    is_lost = (is_resting(vm.metadata) and not rests_with(vm, vmi)) or not should_run(machine)
+    is_lost = (is_resting(vm.metadata) and not rests_with(vm, vmi)) or not machine.should_run
     return "the standby VM has lost its memory" if is_lost else ""
 
 

@@ -27,7 +27,6 @@ from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import is_deleting, template_labels_of
 from controller.pool.health import is_fully_ready
 from controller.pool.leaving.claims import by_name
-from controller.pool.members.ledger import should_run
 from controller.pool.members.machine import Machine
 from controller.pool.members.situation import Situation
 from controller.pool.substitutes import is_substitute
@@ -50,7 +49,7 @@ def plan_ordinary(situation: Situation) -> Plan:
         return woken + LATE if woken is not None and was_paused(machine.vm, machine.vmi) else None
 
     def has_old_mark(machine: Machine) -> bool:
-        is_up = is_fully_ready(machine) or not should_run(machine)
+        is_up = is_fully_ready(machine) or not machine.should_run
         is_done = is_up and (late_until(machine) or now) <= now
         is_over = is_woken(machine.metadata) and (is_done or _is_hidden(machine))
         return is_over or has_standby_mark(machine.metadata) or situation.is_left_out(machine)

@@ -18,10 +18,10 @@ from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import (
     is_deleting,
-    is_meant_to_run,
     is_ready,
     printable_status_of,
     revision_of,
+    should_run,
     start_failures_of,
     stopped_by,
 )
@@ -133,7 +133,7 @@ def _member(
 def member_of(vm: VirtualMachine, vmi: VirtualMachineInstance | None, now: datetime, **fields: Any) -> Member:
     """Return a VM of a pool with what the VM and its VMI show. `fields` has the other fields."""
     is_paused = is_standby(vm, vmi, now) and is_to_be_paused(vm.metadata) and not is_deleting(vm)
-    is_well = is_deleting(vm) or is_ready(vm) or not is_meant_to_run(vm) or is_paused
+    is_well = is_deleting(vm) or is_ready(vm) or not should_run(vm, vmi) or is_paused
     word = TERMINATING if is_deleting(vm) else printable_status_of(vm) or "Pending"
     beside = CLAIMED if is_claimed(vm.metadata) else STANDBY if is_standby(vm, vmi, now) else ""
     return Member(
@@ -146,7 +146,7 @@ def member_of(vm: VirtualMachine, vmi: VirtualMachineInstance | None, now: datet
         created=vm.metadata.creation_timestamp,
         problem="" if is_well else cause_text_of_vm(vm, vmi),
         finalizers=finalizers_of(vm.metadata),
-        stopped="" if beside == STANDBY else stopped_by(vm),
+        stopped="" if beside == STANDBY else stopped_by(vm, vmi),
         beside=beside,
         **marks_of(vm, "vm", now),
         **fields,

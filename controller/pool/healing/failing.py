@@ -25,7 +25,6 @@ from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import (
     BROKEN_STATES,
     is_deleting,
-    is_meant_to_run,
     is_ready,
     printable_status_of,
     start_failures_of,
@@ -248,7 +247,7 @@ def _is_down(machine: Machine) -> bool:
     The function also checks the VMI, because the status of the VM may be older than the status of the VMI.
     """
     is_up = is_ready(machine.vm) or (machine.vmi is not None and vmis.is_ready(machine.vmi))
-    return is_meant_to_run(machine.vm) and not is_deleting(machine.vm) and not is_up
+    return machine.should_run and not is_deleting(machine.vm) and not is_up
 
 
 def _start_failures(situation: Situation, machine: Machine) -> Iterator[Failure]:

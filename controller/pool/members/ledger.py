@@ -29,7 +29,7 @@ from controller.apimachinery.quantities import seconds
 from controller.kubevirt import vmis, vms
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vms import is_deleting, is_meant_to_run, is_stop_requested, revision_of
+from controller.kubevirt.vms import is_deleting, is_stop_requested, revision_of
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.unready_periods import STEADY, UnreadyPeriod, has_ended
 from controller.pool.spec.intent import Intent
@@ -83,7 +83,7 @@ def state_of(machine: Machine, now: datetime, min_ready_s: int = 0) -> tuple[Sta
     A VM with an unreadable field may run, because its run strategy is unknown. If the guest crashed soon after the VM
     became ready, the VM must be ready for `STEADY` at least.
     """
-    if not should_run(machine) and not machine.vm.undecodable:
+    if not machine.should_run and not machine.vm.undecodable:
         return State.IDLE, None
     if is_leaving(machine):
         return State.LEAVING, None
@@ -92,19 +92,6 @@ def state_of(machine: Machine, now: datetime, min_ready_s: int = 0) -> tuple[Sta
         return State.DOWN, None
     at = min(since, now) + _must_stay_ready(machine, now, min_ready_s)  # the clock of the node may be ahead
     return (State.AVAILABLE, None) if at <= now else (State.COMING, at)
-
-
-def should_run(machine: Machine) -> bool:
-    """Return True if the VM should have a running VMI now.
-
-    The result is also True for a VM with the run strategy Once whose VMI was deleted. Its `printableStatus` is
-    "Stopped", but KubeVirt starts the VM again.
-    """
-    vm, vmi = machine.vm, machine.vmi
-    if is_meant_to_run(vm):
-        return True
-    is_once = vm.spec is not None and vm.spec.run_strategy == "Once"
-    return is_once and (vmi is None or vmis.is_deleting(vmi))
 
 
 def is_leaving(machine: Machine) -> bool:
@@ -185,7 +172,7 @@ def known_losses(members: Machines, after: timedelta | None, now: datetime) -> M
 
 
 def is_known_loss(machine: Machine, after: timedelta, now: datetime) -> bool:
-    if machine.vmi is None or not is_meant_to_run(machine.vm) or not _may_be_lost(machine.vmi):
+    if machine.vmi is None or not machine.should_run or not _may_be_lost(machine.vmi):
         return False
     at = lost_at(machine, after)
     return _silent_since(machine) is not None or (at is not None and at <= now)

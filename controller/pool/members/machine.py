@@ -9,6 +9,7 @@ from controller.kubevirt.annotations import REVISION_NAME
 from controller.kubevirt.busy import ends_of_marks
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.kubevirt.vms import should_run
 from controller.pool.members.unready_periods import UnreadyPeriod
 from controller.replicas.draining import Guest, guest_of_vm
 from controller.runtime.members.groups import Members
@@ -29,6 +30,10 @@ class Machine(Struct, frozen=True, gc=False):
     @property
     def metadata(self) -> ObjectMeta:
         return self.vm.metadata
+
+    @property
+    def should_run(self) -> bool:
+        return should_run(self.vm, self.vmi)
 
 
 Machines = Members[Machine]

@@ -12,7 +12,7 @@ from controller.kubevirt.annotations import IN_SERVICE, PARTITION_REVISION
 from controller.kubevirt.standby import has_standby_mark, is_woken
 from controller.kubevirt.vms import is_deleting, revision_of, template_labels_of
 from controller.pool.leaving.claims import Claims, choose_claims
-from controller.pool.members.ledger import count_substitutes, known_losses, lost_members, outage_of, should_run
+from controller.pool.members.ledger import count_substitutes, known_losses, lost_members, outage_of
 from controller.pool.members.machine import Machine, Machines, vmi_revision_of
 from controller.pool.members.revisions import Revisions, read_revisions, template_of
 from controller.pool.members.select import allows
@@ -118,7 +118,7 @@ class Situation(Struct, frozen=True):
         if not names <= templates.keys() or len({templates[name].digest for name in names}) != 1:
             return "", None
         is_changing = len(members) < self.target.wanted or members.some(lambda each: is_deleting(each.vm))
-        if is_changing or not members.some(should_run):
+        if is_changing or not members.some(lambda each: each.should_run):
             return "", None
         outage = outage_of(members.without(self.replaced), self.now, self.intent.min_ready_s)
         return ("", outage.ends_at) if outage.number else (max(names), None)

@@ -178,7 +178,7 @@ def next_period(previous: UnreadyPeriod | None, seen: Observation | None, now: d
         return previous or _noted(seen, now)
     if is_resting(seen.vm.metadata) or is_to_be_paused(seen.vm.metadata):
         return None  # the time of its rest does not count
-    if not vms.is_meant_to_run(seen.vm) or (seen.vmi is not None and seen.vmi.undecodable):
+    if not vms.should_run(seen.vm, seen.vmi) or (seen.vmi is not None and seen.vmi.undecodable):
         return None  # it is stopped, or its state is unknown
     known, woken = previous or _noted(seen, now), woken_at(seen.vm.metadata)
     if known is not None and woken is not None and known.since < woken - timedelta(seconds=1):

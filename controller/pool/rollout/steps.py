@@ -29,7 +29,6 @@ from controller.kubevirt.vms import (
     template_labels_of,
 )
 from controller.pool.leaving.gates import Way, own_disks_of, stop_of
-from controller.pool.members.ledger import should_run
 from controller.pool.members.machine import Machine, vmi_revision_of
 from controller.pool.members.revisions import Revisions
 from controller.pool.members.situation import Situation
@@ -214,7 +213,7 @@ def _step_of_outdated(situation: Situation, machine: Machine) -> PendingStep:
     changes_vm = bool(sizes) or _step_between(past, current) is not Step.RELABEL
     update = PendingStep(machine=machine, step=Step.UPDATE, sizes=sizes)
     way = Way.CHANGE if changes_vm or vm.undecodable else Way.LABELS
-    if situation.intent.update.strategy is not Strategy.PROACTIVE or not should_run(machine):
+    if situation.intent.update.strategy is not Strategy.PROACTIVE or not machine.should_run:
         return _stopped(situation, update, way)
     if vmi is None or not vmis.is_active(vmi):
         return _stopped(situation, replace(update, risky=changes_vm), way)
@@ -238,7 +237,7 @@ def _needs_new_vm(situation: Situation, machine: Machine, change: DiskChange) ->
     added disks at its next start.
     """
     if change is DiskChange.NAMES:
-        return situation.intent.update.strategy is Strategy.PROACTIVE and should_run(machine)
+        return situation.intent.update.strategy is Strategy.PROACTIVE and machine.should_run
     return change is DiskChange.OTHER
 
 
@@ -247,7 +246,7 @@ def _recreation(situation: Situation, machine: Machine, *, begun: bool) -> Pendi
 
     KubeVirt creates new disks as soon as the VM's spec has new dataVolumeTemplates. So the spec stays as it is.
     """
-    if not should_run(machine):
+    if not machine.should_run:
         return None
     vmi, disks = machine.vmi, own_disks_of(machine)
     ready = vmi is not None and vmis.is_active(vmi) and vmis.is_ready(vmi)

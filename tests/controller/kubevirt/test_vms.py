@@ -11,7 +11,7 @@ from controller.kubevirt import pool_types, vm_types, vms
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import AfterStop
-from tests.builders import NOW
+from tests.builders import NOW, vmi
 
 SINCE = "2026-08-01T11:30:00Z"
 
@@ -33,7 +33,7 @@ def test_every_function_accepts_an_empty_vm(spec: Any, status: Any):
     assert not vms.is_deleting(empty)
     assert not vms.has_pool_finalizer(empty)
     assert not vms.is_ready(empty)
-    assert not vms.is_meant_to_run(empty)
+    assert not vms.should_run(empty, None)
     assert vms.unready_since(empty) is None
     assert vms.printable_status_of(empty) == ""
     assert vms.start_failures_of(empty) == 0
@@ -88,8 +88,7 @@ def test_p15_how_long_a_vm_is_unready(condition: Any, minutes: int | None):
         ({"runStrategy": "Manual"}, "Starting", True),
         ({"runStrategy": "Manual"}, "Stopped", False),
         ({"runStrategy": "Manual"}, "Stopping", False),
-        ({"runStrategy": "Once"}, "Stopped", False),
-        ({"runStrategy": "Once"}, "", True),
+        ({"runStrategy": "Once"}, "Stopped", True),  # it has no VMI
         ({"runStrategy": "RerunOnFailure"}, "Stopped", False),
         ({"runStrategy": "RerunOnFailure"}, "CrashLoopBackOff", True),
         ({"runStrategy": "WaitAsReceiver"}, "Stopped", True),
@@ -97,7 +96,13 @@ def test_p15_how_long_a_vm_is_unready(condition: Any, minutes: int | None):
 )
 def test_p14_the_run_strategy_decides_whether_a_vm_should_run(spec: Any, state: str, meant: bool):
     seen = {"printableStatus": state, "conditions": [{"type": "Ready", "status": "False"}]}
-    assert vms.is_meant_to_run(vm(spec, seen)) is meant
+    assert vms.should_run(vm(spec, seen), None) is meant
+
+
+def test_p14_a_vm_that_runs_once_starts_only_without_a_vmi():
+    stopped = {"printableStatus": "Stopped", "conditions": [{"type": "Ready", "status": "False"}]}
+    ended, seen = vmi(phase="Succeeded"), vm({"runStrategy": "Once"}, stopped)
+    assert [vms.should_run(seen, each) for each in (None, vmi(deleting=True), ended)] == [True, True, False]
 
 
 @pytest.mark.parametrize("state", ["Stopping", "Stopped"])
@@ -105,9 +110,9 @@ def test_p14_a_vm_that_is_switched_on_should_run_before_kubevirt_says_so(state: 
     """KubeVirt starts a VM with RerunOnFailure if its status has another run strategy (`shouldStartRerunOnFailure`)."""
     stopped = {"printableStatus": state, "conditions": [{"type": "Ready", "status": "False"}]}
     spec, seen = {"runStrategy": "RerunOnFailure"}, stopped | {"runStrategy": "Halted"}
-    assert vms.is_meant_to_run(vm(spec, seen))
-    assert not vms.is_meant_to_run(vm(spec, seen | {"runStrategy": "RerunOnFailure"}))
-    assert not vms.is_meant_to_run(vm({"runStrategy": "Manual"}, seen))
+    assert vms.should_run(vm(spec, seen), None)
+    assert not vms.should_run(vm(spec, seen | {"runStrategy": "RerunOnFailure"}), None)
+    assert not vms.should_run(vm({"runStrategy": "Manual"}, seen), None)
 
 
 OUTAGES = {
@@ -124,9 +129,9 @@ def test_p14_a_stopped_vm_with_an_unbound_claim_stays_stopped_in_kubevirt_1_9(ha
     told = {"printableStatus": "WaitingForVolumeBinding", "conditions": not_ready}
     seen = told | ({"runStrategy": "RerunOnFailure"} if has_run else {})
     spec = {"runStrategy": "RerunOnFailure"}
-    assert vms.is_meant_to_run(vm(spec, seen)) is meant
-    assert not vms.is_meant_to_run(vm(spec, seen | {"printableStatus": "Stopped"}))
-    assert vms.is_meant_to_run(vm(spec, seen | {"stateChangeRequests": [{"action": "Start"}]}))
+    assert vms.should_run(vm(spec, seen), None) is meant
+    assert not vms.should_run(vm(spec, seen | {"printableStatus": "Stopped"}), None)
+    assert vms.should_run(vm(spec, seen | {"stateChangeRequests": [{"action": "Start"}]}), None)
 
 
 REQUESTS = [{"action": "Stop", "uid": "uid-1"}, {"action": "Start"}]
@@ -135,9 +140,9 @@ REQUESTS = [{"action": "Stop", "uid": "uid-1"}, {"action": "Start"}]
 @pytest.mark.parametrize("strategy", ["Manual", "RerunOnFailure"])
 def test_p14_a_vm_that_is_being_restarted_should_run(strategy: str):
     between = {"printableStatus": "Stopped", "stateChangeRequests": [{"action": "Start"}]}
-    assert vms.is_meant_to_run(vm({"runStrategy": strategy}, between))
+    assert vms.should_run(vm({"runStrategy": strategy}, between), None)
     stopping = {"printableStatus": "Stopping", "stateChangeRequests": REQUESTS[:1]}
-    assert not vms.is_meant_to_run(vm({"runStrategy": strategy}, stopping))
+    assert not vms.should_run(vm({"runStrategy": strategy}, stopping), None)
 
 
 def test_p13_a_requested_stop_names_the_vmi():

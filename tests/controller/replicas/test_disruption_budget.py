@@ -275,7 +275,7 @@ def test_p27_of_two_budgets_of_vmherd_for_the_same_pods_the_older_one_stays(data
     assert [stays(number, left) for number in range(2)] == [each in left for each in mine]
 
 
-@pytest.mark.parametrize("strategy", ["Halted", "Manual", "Once"])
+@pytest.mark.parametrize("strategy", ["Halted", "Manual", "RerunOnFailure"])
 def test_p27_vms_that_should_not_run_need_no_protection(strategy: str):
     owner = pool_builders.pool(annotations=ASKS, spec=pool_builders.vm_spec(run_strategy=strategy))
     spec = pool_builders.vm_spec(run_strategy=strategy)

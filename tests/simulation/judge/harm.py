@@ -153,7 +153,7 @@ def _circumstances(state: State, out: dict[str, float], owner: Document) -> str:
 
 def _takes_out(state: State, change: Change, owner: Document) -> bool:
     """True if this change of ours takes a VM in service out of service, and no scale-in does it. A standby is in no
-    service.
+    service, and a claimed VM is its user's.
     """
     if change.before is None or scales_in(state, owner, change.at):
         return False
@@ -161,7 +161,7 @@ def _takes_out(state: State, change: Change, owner: Document) -> bool:
     vm, vmi = state.get(VMS, change.key), state.get(VMIS, change.key)
     serves = is_ready(vmi) and not is_leaving(vmi) and not is_leaving(vm)
     is_standby = not annotations(vm).get(names.STANDBY_STATE, "woken").startswith("woken")
-    if not serves or is_standby or (names.REMOVE in annotations(vm or vmi)):
+    if not serves or is_standby or {names.REMOVE, names.CLAIMED_BY} & {*annotations(vm or vmi)}:
         return False
     if begins_to_leave(change) or asks_for_restart(change):
         return True
