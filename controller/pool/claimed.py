@@ -15,7 +15,7 @@ from controller.kubevirt.busy import claim_ends_at, is_claim_of_backup
 from controller.kubevirt.delicate import delicate_reason
 from controller.kubevirt.vms import has_finished, is_deleting
 from controller.pool.leaving.claims import by_name
-from controller.pool.leaving.deletes import delete_of, held_notices, wait_of
+from controller.pool.leaving.deletes import delete_of, hold
 from controller.pool.leaving.gates import Way, stop_of
 from controller.pool.members.ledger import State, state_of
 from controller.pool.members.machine import Machine, Machines, ends_of_work
@@ -35,17 +35,16 @@ def plan_claimed(situation: Situation) -> Plan:
     ended = [(each, why) for each in by_name(situation.claimed) if (why := _why_ended(situation, each))]
     stops = [(each, why, stop_of(situation, each, Way.SURPLUS).reason) for each, why in ended]
     deletes = [
-        # Without an owner's UID, the delete gives up after a change of the VM: the claim may have a new end.
-        replace(delete_of(each.vm, why), owner_uid="", foreground=True, cause=Cause.FINISHED)
+        delete_of(each.vm, why, if_unchanged=True, foreground=True, cause=Cause.FINISHED)
         for each, why, stop in stops
         if not stop
     ]
     held = [(each.vm, stop) for each, _, stop in stops if stop]
     held += [(each.vm, why) for each in by_name(situation.claimed) if (why := _why_kept(each))]
     pattern = Notice(reason=CLAIM_HELD, message="is not claimed any more, but is not deleted", once="claim held")
-    own = Plan(stages=stage_of(deletes[: situation.snapshot.limits.burst]), notices=held_notices(pattern, held))
+    own = replace(hold("claimed", held, pattern), stages=stage_of(deletes[: situation.snapshot.limits.burst]))
     wake = wake_at(ends_of_work(situation.claimed, situation.now), situation.now)
-    return join((own, wait_of("claimed", held), wake, waiting(_missing(situation), Why.CHOICE)))
+    return join((own, wake, waiting(_missing(situation), Why.CHOICE)))
 
 
 def _why_ended(situation: Situation, machine: Machine) -> str:

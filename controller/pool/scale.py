@@ -17,7 +17,7 @@ from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_finished
 from controller.pool.failures import is_scale_out_failing
-from controller.pool.leaving.deletes import delete_of, held_notices, wait_of
+from controller.pool.leaving.deletes import delete_of, hold
 from controller.pool.leaving.disks import add_finalizers, is_safe_to_delete, reusable_disks, usable_disks
 from controller.pool.members.machine import Machines
 from controller.pool.members.revisions import plan_revision
@@ -200,28 +200,27 @@ def _scale_in(situation: Situation, staying: Machines, surplus: int) -> Plan:
     wanted = situation.target.regular
     why = f"surplus: {wanted + situation.surplus} VMs exist, {wanted} are wanted"
     keep_disks = intent.scale_in.preserve
-    deletes = tuple(delete_of(vm, why, keep_disks=keep_disks) for vm in chosen if vm not in unsafe)
-    if intent.settings.spares_running:
-        # Without an owner's UID, a delete gives up after a change of the VM: a user may have started it again.
-        deletes = tuple(replace(each, owner_uid="") for each in deletes)
+    deletes = tuple(
+        delete_of(vm, why, keep_disks=keep_disks, if_unchanged=intent.settings.spares_running)
+        for vm in chosen
+        if vm not in unsafe
+    )
     undeletable, unfinished = surplus - candidates.deletable, len(staying) - len(eligible)
     pattern = Notice(reason="ScaleInHeld", message="is surplus, but is not deleted now", once="scale-in held")
     delicate = [(vm, reason) for vm in first if (reason := candidates.delicate.get(vm.metadata.uid, ""))]
-    waits = Plan()
+    waits = kept = hold("scale-in", delicate, pattern)
     if undeletable > 0:
         held = f"{undeletable} surplus virtual machine{'' if undeletable == 1 else 's'} may not be deleted"
         held += f": {SCALE_IN} keeps {unfinished} until they have finished" if unfinished else ""
         names = sorted(each.metadata.name for each in candidates.protected)
         waits = waiting(held, Why.PROTECTION if names else Why.USER, names=tuple(names[:MAX_NOTICES]))
-    elif delicate:
-        waits = wait_of("scale-in", delicate)
-    elif len(deletes) < surplus:
+    elif not delicate and len(deletes) < surplus:
         waits = waiting(f"{surplus - len(deletes)} more deletes wait for the next pass")
     return Plan(
         stages=(*add_finalizers(unsafe), *stage_of(deletes, essential=True)),
         notices=(
             *((_surplus_notice(situation, candidates, undeletable, unfinished),) if undeletable > 0 else ()),
-            *held_notices(pattern, delicate),
+            *kept.notices,
         ),
         waits=waits.waits,
     )

@@ -51,7 +51,7 @@ from controller.kubevirt.vms import (
 from controller.pool.failures import start_failure_of
 from controller.pool.healing.failing import LONGEST_PAUSE, failure_of
 from controller.pool.health import is_fully_ready, problem_of
-from controller.pool.leaving.deletes import delete_of, held_notices, replacement_of, wait_of
+from controller.pool.leaving.deletes import delete_of, hold, replacement_of
 from controller.pool.leaving.disks import is_safe_to_delete
 from controller.pool.leaving.gates import Way, stop_of
 from controller.pool.members.ledger import State, state_of
@@ -150,9 +150,9 @@ def plan_standby(situation: Situation) -> Plan:
     pattern = Notice(reason="StandbyHeld", message="is a standby, and is not deleted now", once="standby held")
     own = Plan(
         stages=(*stage_of((*first, *rests)), *stage_of(deletes[: situation.snapshot.limits.burst])),
-        notices=(*_notices(_RESTS, rests), *held_notices(pattern, held)),
+        notices=_notices(_RESTS, rests),
     )
-    return join((returned, own, wait_of("standby", held), _progress(situation, staying)))
+    return join((returned, own, hold("standby", held, pattern), _progress(situation, staying)))
 
 
 def lay_to_rest(situation: Situation, whole: Plan, scaling: Plan) -> Plan:
@@ -269,8 +269,7 @@ def _deletes(
         elif preserve and not is_safe_to_delete(situation.snapshot, each.vm):
             continue  # it gets its finalizer first
         elif way is Way.SURPLUS:
-            # Without an owner's UID, the delete gives up after a change of the VM: a user may have started it.
-            deletes.append(replace(delete_of(each.vm, why, keep_disks=preserve), owner_uid=""))
+            deletes.append(delete_of(each.vm, why, keep_disks=preserve, if_unchanged=True))
         else:
             cause, keeps = Cause.HEALING if way is Way.HEALING else Cause.UPDATE, preserve and way is not Way.NEW_DISKS
             successor = successor_of(situation, each.vm)

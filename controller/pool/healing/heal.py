@@ -38,7 +38,7 @@ from controller.pool.healing.failing import (
     record_patch,
 )
 from controller.pool.leaving.claims import by_name
-from controller.pool.leaving.deletes import delete_of, held_notices, replacement_of, wait_of
+from controller.pool.leaving.deletes import delete_of, hold, replacement_of
 from controller.pool.leaving.disks import add_finalizers, is_safe_to_delete
 from controller.pool.leaving.gates import Way, stop_of
 from controller.pool.members.ledger import open_period
@@ -139,7 +139,7 @@ def _split_due(situation: Situation, due: list[FailingVM]) -> tuple[list[Failing
         )
     )
     pattern = Notice(reason=HEALING_HELD, message="is not replaced", once="healing held")
-    return curable, join((Plan(notices=held_notices(pattern, held)), wait_of("healing", held)))
+    return curable, hold("healing", held, pattern)
 
 
 def _heal(situation: Situation, chosen: list[FailingVM], records: Mapping[int, Record]) -> Plan:
@@ -228,8 +228,7 @@ def plan_replacements(situation: Situation) -> HealingPlan:
         if obstacle:
             held.append((vm, obstacle))
         elif leaves:
-            # Without an owner's UID, the delete gives up after a change of the VM: a user may have started it again.
-            deletes.append(replace(delete_of(vm, "it has finished, and the pool has too many VMs"), owner_uid=""))
+            deletes.append(delete_of(vm, "it has finished, and the pool has too many VMs", if_unchanged=True))
         elif ordinal is not None and _failed_early(machine) and (pause > now or healing.plan.stages):
             times += [pause] if pause > now else []
         else:
@@ -242,7 +241,7 @@ def plan_replacements(situation: Situation) -> HealingPlan:
     written = [record_patch(snapshot, records, failed)] if failed else []
     stages = (*stage_of(written, essential=True), *stage_of(deletes))
     waits = f"VMs that have finished and ended early wait for their replacement: {len(times)}" if times else ""
-    own = Plan(stages=stages, notices=held_notices(pattern, held))
+    own = replace(hold("finished", held, pattern), stages=stages)
     plan = join([healing.plan, own, waiting(waits), wake_at(times, now)])
     return HealingPlan(plan, healing.uids | {each.uid for each in deletes}, healing.due)
 

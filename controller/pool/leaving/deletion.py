@@ -25,7 +25,7 @@ from controller.pool.leaving.claims import (
     remove_finalizers_of_leaving,
     remove_finalizers_of_strays,
 )
-from controller.pool.leaving.deletes import delete_of, held_notices, wait_of
+from controller.pool.leaving.deletes import delete_of, hold
 from controller.pool.leaving.disks import add_finalizers, hides_disks, is_safe_to_delete, remove_finalizer
 from controller.pool.members.machine import Machine
 from controller.pool.members.revisions import delete_orphaned
@@ -95,7 +95,7 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
             (
                 *(delete_of(vm, why, keep_disks=True) for vm in keeping if is_safe_to_delete(snapshot, vm)),
                 # The next user must not find the data of a claim, so its disks go (P33).
-                *(replace(delete_of(vm, why), owner_uid="", foreground=True) for vm in going),
+                *(delete_of(vm, why, if_unchanged=True, foreground=True) for vm in going),
             )
         ),
         *(() if keeps_revisions else delete_orphaned(snapshot, orphans=orphans)),
@@ -105,8 +105,8 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
         why = "no VM has the pool finalizer any more"
         stages = (Stage((remove_finalizer(snapshot.pools, snapshot.owner.metadata, why),)),)
     pattern = Notice(reason="ScaleInHeld", message="is not deleted with its pool now", once="deletion held")
-    waits = wait_of("its deletion", held) if held else waiting("the pool is being deleted")
-    return replace(waits, stages=stages, notices=held_notices(pattern, held))
+    waits = hold("its deletion", held, pattern) if held else waiting("the pool is being deleted")
+    return replace(waits, stages=stages)
 
 
 def _keeps_disks(vm: VirtualMachine) -> bool:
