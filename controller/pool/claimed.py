@@ -14,16 +14,16 @@ from controller.kubevirt.annotations import CLAIMED_BY, MAX_CLAIMED
 from controller.kubevirt.busy import claim_ends_at, is_claim_of_backup
 from controller.kubevirt.delicate import delicate_reason
 from controller.kubevirt.vms import has_finished, is_deleting
-from controller.pool.leaving.claims import by_name
 from controller.pool.leaving.deletes import delete_of, hold
 from controller.pool.leaving.gates import Way, stop_of
 from controller.pool.members.ledger import State, state_of
 from controller.pool.members.machine import Machine, Machines, ends_of_work
+from controller.pool.members.revisions import is_updated
 from controller.pool.members.situation import Situation
-from controller.pool.rollout.steps import is_updated
 from controller.replicas.conditions import machines_wait
 from controller.replicas.notes import wake_at
 from controller.runtime.actions import Cause, Notice, Plan, join, stage_of, waiting
+from controller.runtime.members.groups import by_name
 from controller.runtime.waits import Why
 from informers.meta import annotations_of
 

@@ -13,7 +13,6 @@ from controller.kubevirt.resources import CONTROLLER_REVISIONS, MIGRATIONS, VMIS
 from controller.kubevirt.standby import mark_in
 from controller.kubevirt.vm_types import FAILURE, MANUAL_RECOVERY_REQUIRED, VirtualMachine
 from controller.kubevirt.vms import is_deleting
-from controller.pool.leaving.claims import by_name
 from controller.pool.members.machine import Machine
 from controller.pool.members.snapshot import Snapshot
 from controller.replicas.conditions import REPLICA_FAILURE, replica_failure, true_condition
@@ -35,6 +34,7 @@ from controller.runtime.actions import (
     Unserved,
 )
 from controller.runtime.execute.deletes import Obstructed
+from controller.runtime.members.groups import by_name
 from informers.errors import Conflict, StatusError
 
 FAILED_SCALE_OUT: Final = "FailedScaleOut"

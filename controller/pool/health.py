@@ -39,11 +39,12 @@ from controller.pool.healing.failing import count_recovering, read_records
 from controller.pool.leaving.claims import lacking_finalizer
 from controller.pool.members.ledger import flapping_since, is_flapping, member_unready_since
 from controller.pool.members.machine import Machine, Machines
+from controller.pool.members.revisions import is_updated
 from controller.pool.members.select import allows
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import LiveUpdates
 from controller.pool.rollout.live import beginning_of_late_change, late_change
-from controller.pool.rollout.steps import is_updated, pending_step
+from controller.pool.rollout.steps import pending_step
 from controller.pool.spec.policies import Strategy
 from controller.pool.substitutes import choose_leavers, first_lost_problem, lost_problem
 from controller.replicas import kstatus

@@ -34,12 +34,7 @@ from controller.pool.claimed import plan_claimed
 from controller.pool.healing.downtime_note import plan_unready_note
 from controller.pool.healing.heal import plan_replacements
 from controller.pool.health import plan_progress
-from controller.pool.leaving.claims import (
-    by_name,
-    plan_finalizer_removals,
-    plan_member_finalizers,
-    plan_releases,
-)
+from controller.pool.leaving.claims import plan_finalizer_removals, plan_member_finalizers, plan_releases
 from controller.pool.leaving.deletion import plan_deletion, plan_own_finalizer
 from controller.pool.members.machine import Machine, Machines, ends_of_work, guest_of
 from controller.pool.members.revisions import Revisions, plan_pruning, plan_revision, read_revisions, ready_revisions
@@ -67,6 +62,7 @@ from controller.replicas.revisions import roll_out_again
 from controller.replicas.rollback import hold_return, plan_notes, plan_return
 from controller.replicas.wrong_annotations import with_wrong_annotations
 from controller.runtime.actions import Notice, Plan, join, waiting
+from controller.runtime.members.groups import by_name
 from controller.runtime.waits import Why
 from informers.meta import annotations_of
 

@@ -6,6 +6,7 @@ second VM in place of a VM that is still terminating.
 """
 
 from collections.abc import Mapping
+from itertools import chain, filterfalse
 from typing import Final
 
 from msgspec import Struct
@@ -17,6 +18,7 @@ from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_finished
 from controller.pool.failures import is_scale_out_failing
+from controller.pool.healing.failing import read_records
 from controller.pool.leaving.deletes import delete_of, hold
 from controller.pool.leaving.disks import add_finalizers, is_safe_to_delete, reusable_disks, usable_disks
 from controller.pool.members.machine import Machines
@@ -128,10 +130,10 @@ def plan_new_standbys(situation: Situation) -> Plan:
 
 
 def _creation(situation: Situation, marks: list[Mapping[str, str]], why: str, *, essential: bool) -> tuple[Stage, ...]:
-    """Return the stages that create a VM with each of these marks, with the smallest free ordinals."""
+    """Return the stages that create a VM with each of these marks, with free ordinals."""
     snapshot, owner = situation.snapshot, situation.pool
     creates = []
-    ordinals, has_strangers = _free_slots(snapshot, len(marks)) if marks else ([], False)
+    ordinals, has_strangers = _free_slots(situation, len(marks)) if marks else ([], False)
     for mark, ordinal in zip(marks, ordinals, strict=False):
         revision, template = template_for(situation, ordinal)
         body = body_of(situation, ordinal, revision, template, mark)
@@ -148,14 +150,18 @@ def _creation(situation: Situation, marks: list[Mapping[str, str]], why: str, *,
     return (*confirmation, *revision_first, *stage_of(creates, essential=essential))
 
 
-def _free_slots(snapshot: Snapshot, number: int) -> tuple[list[int], bool]:
-    """Return the smallest free ordinals, and whether a VM with a smaller ordinal does not belong to the pool."""
+def _free_slots(situation: Situation, number: int) -> tuple[list[int], bool]:
+    """Return free ordinals, and whether a VM with one of them does not belong to the pool. The ordinals of healed VMs
+    come first, because their kept disks wait for a VM with this name (P10), and then the smallest.
+    """
     # The names of the members are compared first, because a look-up in the cache is slower.
+    snapshot, pool = situation.snapshot, situation.pool.name
     own = {each.vm.metadata.name for each in snapshot.members}
+    healed = sorted(each for each in read_records(situation) if name_of(pool, each) not in own)
     ordinals: list[int] = []
     has_strangers = False
-    for ordinal in free_ordinals(snapshot.owner.metadata.name, own):
-        if name_of(snapshot.owner.metadata.name, ordinal) in snapshot.taken:
+    for ordinal in chain(healed, filterfalse({*healed}.__contains__, free_ordinals(pool, own))):
+        if name_of(pool, ordinal) in snapshot.taken:
             has_strangers = True
             continue
         ordinals.append(ordinal)

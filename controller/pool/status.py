@@ -24,10 +24,9 @@ from controller.pool.failures import (
 )
 from controller.pool.health import health_of
 from controller.pool.members.machine import Machine
-from controller.pool.members.revisions import Revisions, oldest_in_use, read_revisions
+from controller.pool.members.revisions import Revisions, is_updated, oldest_in_use, read_revisions
 from controller.pool.members.situation import Situation, situation_of
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.rollout.steps import is_updated
 from controller.replicas.conditions import (
     REPLICA_FAILURE,
     REPLICA_PAUSED,

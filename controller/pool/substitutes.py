@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from controller.kubevirt.annotations import MAX_UNHEALTHY, SUBSTITUTE, is_marked
 from controller.kubevirt.problems import Problem, lost_node_problem
 from controller.kubevirt.resources import VMS
-from controller.pool.leaving.claims import by_name
 from controller.pool.members.ledger import LONG_AGO, is_known_loss, lost_at, lost_members, lost_since, outage_of
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.situation import Situation
@@ -20,6 +19,7 @@ from controller.pool.members.unready_periods import STEADY
 from controller.replicas.conditions import machines_wait
 from controller.replicas.notes import MAX_NOTICES, plan_note, wake_at
 from controller.runtime.actions import Notice, Plan, join, waiting
+from controller.runtime.members.groups import by_name
 
 SUBSTITUTES_HELD: Final = "SubstitutesHeld"
 WAITS_FOR_POD: Final = "KubeVirt starts it again when the node is back or its Pod is gone"

@@ -26,13 +26,13 @@ from controller.kubevirt.standby import (
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import is_deleting, template_labels_of
 from controller.pool.health import is_fully_ready
-from controller.pool.leaving.claims import by_name
 from controller.pool.members.machine import Machine
 from controller.pool.members.situation import Situation
 from controller.pool.substitutes import is_substitute
 from controller.replicas.draining import is_draining
 from controller.replicas.notes import merge_patch, wake_at
 from controller.runtime.actions import Patch, Pause, Plan, stage_of
+from controller.runtime.members.groups import by_name
 from informers.meta import labels_of
 
 

@@ -19,8 +19,9 @@ from controller.replicas.draining import guest_of_vmi, is_draining
 from controller.replicas.releases import Releases, choose_releases, plan_row
 from controller.replicaset.intent import Intent
 from controller.replicaset.snapshot import Snapshot, former_set_of_vmi
-from controller.replicaset.traits import VMIs, name_of, split_by_selector
+from controller.replicaset.traits import VMIs, split_by_selector
 from controller.runtime.actions import AnyResource, Confirm, Patch, Plan, join, stage_of, waiting
+from controller.runtime.members.groups import by_name
 from informers.meta import ObjectKey, labels_of
 from informers.objects import PatchType
 
@@ -49,7 +50,7 @@ def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
         for vmi in snapshot.orphans
         if vmi.metadata.deletion_timestamp is None and selector.matches(labels_of(vmi.metadata))
     ]
-    return Claims(kept, tuple(sorted(adopted, key=name_of)), releases)
+    return Claims(kept, tuple(by_name(adopted)), releases)
 
 
 def plan_claims(snapshot: Snapshot, selector: Selector, claims: Claims) -> Plan:

@@ -57,8 +57,9 @@ from controller.replicaset.back_off import trial_of
 from controller.replicaset.rollout import vmi_stuck_since
 from controller.replicaset.situation import Situation
 from controller.replicaset.template import Template, is_updated
-from controller.replicaset.traits import VMIs, name_of
+from controller.replicaset.traits import VMIs
 from controller.runtime.actions import Plan, join
+from controller.runtime.members.groups import by_name
 
 WAITS_FOR_POD: Final = "the set replaces it when Kubernetes deletes its Pod"
 
@@ -111,7 +112,7 @@ def find_troubles(situation: Situation) -> list[Trouble]:
     )
     troubles: list[Trouble] = [(each, each.since) for each in loops]
     shown = snapshot.members.where(lambda vmi: is_active(vmi) and _is_told(vmi, now, deadline))
-    for vmi in sorted(shown.firsts(), key=name_of):
+    for vmi in by_name(shown.firsts()):
         problem = problem_of(vmi, now, deadline)
         troubles.append((problem, None if is_replaced(vmi) or paused_or_unreadable(vmi) else problem.since))
     return troubles + terminating_troubles(snapshot.members, now, deadline)

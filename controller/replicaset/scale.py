@@ -24,8 +24,9 @@ from controller.replicaset.ranking import first_for_removal
 from controller.replicaset.situation import Situation
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import EncodedTemplate, encode_template
-from controller.replicaset.traits import VMIs, name_of
+from controller.replicaset.traits import VMIs
 from controller.runtime.actions import Cause, Create, Delete, Notice, Plan, join, stage_of, waiting
+from controller.runtime.members.groups import by_name
 from controller.runtime.waits import Wait, Why
 from informers.meta import NO_LABELS, ObjectKey, controller_of
 
@@ -66,7 +67,7 @@ def hold_spared(spared: Collection[VirtualMachineInstance], now: datetime, cause
     """Return a plan that says why these VMIs are not deleted now. `cause` is the cause of the deletes (`delete_of`)."""
     if not spared:
         return Plan()
-    chosen = sorted(spared, key=name_of)
+    chosen = by_name(spared)
     reasons = [reason_to_spare_vmi(vmi, now) for vmi in chosen]
     notices = (
         Notice(

@@ -103,10 +103,6 @@ def split_by_selector(vmis: VMIs, selector: Selector) -> tuple[VMIs, VMIs]:
     return group_vmis(filter(stays, vmis)), group_vmis(vmi for vmi in vmis if not stays(vmi))
 
 
-def name_of(vmi: VirtualMachineInstance) -> str:
-    return vmi.metadata.name
-
-
 def replaces_failure(vmi: VirtualMachineInstance) -> bool:
     return EARLY_FAILURES in annotations_of(vmi.metadata)
 

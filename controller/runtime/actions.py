@@ -38,7 +38,7 @@ class Cause(StrEnum):
     """An unused revision or a live migration that has ended is deleted (P11, R17, P13)."""
 
     UPDATE = "update"
-    """The VM is deleted because its template needs new disks (P13)."""
+    """The VM or VMI is deleted because its template is outdated (P13, R14)."""
 
 
 class Create(Struct, frozen=True, kw_only=True):

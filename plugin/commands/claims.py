@@ -22,8 +22,8 @@ from controller.kubevirt.vms import is_deleting
 from controller.pool.claimed import free_members
 from controller.pool.members.ledger import is_leaving
 from controller.pool.members.machine import Machine
+from controller.pool.members.revisions import is_updated
 from controller.pool.members.situation import Situation, situation_of
-from controller.pool.rollout.steps import is_updated
 from informers.errors import AlreadyExists, Conflict, Forbidden
 from informers.meta import annotations_of
 from informers.objects import PatchType

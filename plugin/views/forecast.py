@@ -16,12 +16,13 @@ from controller.kubevirt.delicate import reason_to_keep_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import is_deleting
 from controller.pool.members.machine import Machine
+from controller.pool.members.revisions import is_updated
 from controller.pool.members.situation import Situation, situation_of
 from controller.pool.members.snapshot import Snapshot as PoolSnapshot
 from controller.pool.plan import plan as plan_pool
 from controller.pool.rollout.effects import Effect, effect_of
 from controller.pool.rollout.live import most_live_changes
-from controller.pool.rollout.steps import PendingStep, is_updated, pending_step
+from controller.pool.rollout.steps import PendingStep, pending_step
 from controller.pool.rollout.update import in_turn, pending_steps
 from controller.replicaset.plan import plan as plan_set
 from controller.replicaset.ranking import rank_for_removal

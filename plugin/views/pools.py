@@ -28,14 +28,13 @@ from controller.kubevirt.vms import (
 from controller.pool.health import problem_of
 from controller.pool.members.ledger import flapping_since, outage_of
 from controller.pool.members.machine import Machine, vmi_revision_of
-from controller.pool.members.revisions import Revisions, read_revisions, revision_number, template_of
+from controller.pool.members.revisions import Revisions, is_updated, read_revisions, revision_number, template_of
 from controller.pool.members.situation import Situation as PoolSituation
 from controller.pool.members.situation import situation_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.plan import plan as plan_pool
 from controller.pool.rollout.left_out import count_excluded
 from controller.pool.rollout.partition_steps import waiting_step
-from controller.pool.rollout.steps import is_updated
 from controller.pool.rollout.successors import count_missing
 from controller.pool.spec.naming import ordinal_of
 from controller.pool.status import next_status

@@ -17,7 +17,7 @@ from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.standby import has_standby_mark
 from controller.kubevirt.vms import disk_names_of, has_finished
 from controller.pool.healing.heal import plan_replacements
-from controller.pool.leaving.claims import by_name, lacking_finalizer
+from controller.pool.leaving.claims import lacking_finalizer
 from controller.pool.members.machine import Machine
 from controller.pool.members.situation import Situation, situation_of
 from controller.pool.members.snapshot import Snapshot as PoolSnapshot
@@ -27,7 +27,7 @@ from controller.replicas.settings import deletion_cost, read_settings
 from controller.replicaset.plan import plan as plan_set
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
 from controller.runtime.actions import Cause, Create, Delete, Plan
-from controller.runtime.members.groups import one_by_one
+from controller.runtime.members.groups import by_name, one_by_one
 from controller.runtime.waits import Why
 from informers.meta import ObjectMeta, annotations_of
 from plugin.views.beside import laid_to_rest, woken_by

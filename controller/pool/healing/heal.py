@@ -37,7 +37,6 @@ from controller.pool.healing.failing import (
     read_records,
     record_patch,
 )
-from controller.pool.leaving.claims import by_name
 from controller.pool.leaving.deletes import delete_of, hold, replacement_of
 from controller.pool.leaving.disks import add_finalizers, is_safe_to_delete
 from controller.pool.leaving.gates import Way, stop_of
@@ -50,6 +49,7 @@ from controller.replicas.conditions import machines_wait
 from controller.replicas.draining import HEALING, is_draining, must_drain, whole
 from controller.replicas.notes import wake_at
 from controller.runtime.actions import Cause, Delete, Notice, Plan, join, stage_of, waiting
+from controller.runtime.members.groups import by_name
 from controller.runtime.waits import Why
 
 HEALING_HELD: Final = "HealingHeld"

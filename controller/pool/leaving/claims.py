@@ -17,7 +17,6 @@ do the VMs of a pool that vmherd takes over from KubeVirt. Each reconciliation c
 """
 
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -45,11 +44,9 @@ from controller.pool.spec.intent import Intent
 from controller.replicas.draining import is_draining, unmark_vmi
 from controller.replicas.releases import Releases, choose_releases
 from controller.runtime.actions import Create, Patch, Plan, Stage, stage_of, waiting
-from controller.runtime.members.groups import Member, one_by_one
+from controller.runtime.members.groups import by_name, one_by_one
 from informers.meta import controller_of, labels_of
 from informers.objects import PatchType
-
-T = TypeVar("T", bound=Member)
 
 
 class Claims(Struct, frozen=True):
@@ -241,7 +238,3 @@ def lacking_finalizer(snapshot: Snapshot, members: Machines) -> Iterator[Machine
     """Yield the members that need the finalizer if the pool keeps disks, and do not have it."""
     without = members.where(lambda each: not is_deleting(each.vm) and not has_pool_finalizer(each.vm))
     return (each for each in without if not is_safe_to_delete(snapshot, each.vm))
-
-
-def by_name(members: Iterable[T]) -> list[T]:
-    return sorted(members, key=lambda each: each.metadata.name)

@@ -19,12 +19,7 @@ from controller.kubevirt.busy import is_claim_of_backup, is_claimed
 from controller.kubevirt.delicate import UNREADABLE, reason_to_keep
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
-from controller.pool.leaving.claims import (
-    by_name,
-    plan_releases,
-    remove_finalizers_of_leaving,
-    remove_finalizers_of_strays,
-)
+from controller.pool.leaving.claims import plan_releases, remove_finalizers_of_leaving, remove_finalizers_of_strays
 from controller.pool.leaving.deletes import delete_of, hold
 from controller.pool.leaving.disks import add_finalizers, hides_disks, is_safe_to_delete, remove_finalizer
 from controller.pool.members.machine import Machine
@@ -32,6 +27,7 @@ from controller.pool.members.revisions import delete_orphaned
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.policies import keeps_disks
 from controller.runtime.actions import Notice, Patch, Plan, Stage, stage_of, waiting
+from controller.runtime.members.groups import by_name
 from informers.meta import annotations_of
 from informers.objects import PatchType
 

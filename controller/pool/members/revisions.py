@@ -19,7 +19,7 @@ from controller.kubevirt.pool_types import PoolSpec
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vms import revision_of
 from controller.pool.members.ledger import State, state_of
-from controller.pool.members.machine import vmi_revision_of
+from controller.pool.members.machine import Machine, vmi_revision_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.template import Template, parse_template
 from controller.replicas.revisions import (
@@ -221,3 +221,9 @@ def revision_number(snapshot: Snapshot, name: str, otherwise: str = "") -> str:
     """
     found = (str(each.revision) for each in snapshot.revisions if each.metadata.name == name)
     return next(found, otherwise or str(snapshot.owner.metadata.generation or "")) if name else ""
+
+
+def is_updated(revisions: Revisions, machine: Machine) -> bool:
+    """Return True if the VM and its VMI have the current template. If there is no VMI, only the VM is checked."""
+    on_current = revisions.is_current(revision_of(machine.vm))
+    return on_current and (machine.vmi is None or revisions.is_current(vmi_revision_of(machine.vmi)))

@@ -6,10 +6,9 @@ All views read these waits, and the status keeps since when they last.
 from controller.kubevirt.annotations import PARTITION
 from controller.kubevirt.vms import is_deleting
 from controller.pool.members.machine import Machines
-from controller.pool.members.revisions import Revisions
+from controller.pool.members.revisions import Revisions, is_updated
 from controller.pool.members.select import allows
 from controller.pool.members.situation import Situation
-from controller.pool.rollout.steps import is_updated
 from controller.pool.rollout.update import pending_steps
 from controller.pool.spec.policies import Strategy
 from controller.runtime.actions import Plan, join, waiting

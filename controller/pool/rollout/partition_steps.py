@@ -14,8 +14,8 @@ from controller.kubevirt.annotations import PARTITION_REVISION, PARTITION_STEP
 from controller.kubevirt.vms import revision_of
 from controller.pool.members.ledger import outage_of
 from controller.pool.members.machine import Machine, Machines
+from controller.pool.members.revisions import is_updated
 from controller.pool.members.situation import Situation
-from controller.pool.rollout.steps import is_updated
 from controller.pool.spec.partition import ALL_ORDINALS, noted_step, step_note
 from controller.pool.spec.template import Template
 from controller.replicas.notes import plan_note

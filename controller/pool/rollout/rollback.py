@@ -6,10 +6,10 @@ from datetime import datetime
 from controller.kubevirt.vms import revision_of
 from controller.pool.health import late_live_change, should_be_ready
 from controller.pool.members.ledger import member_stuck_since
+from controller.pool.members.revisions import is_updated
 from controller.pool.members.situation import Situation, usable_in
 from controller.pool.members.snapshot import LiveUpdates
 from controller.pool.rollout.brake import is_taken_over
-from controller.pool.rollout.steps import is_updated
 from controller.replicas.rollback import Rollout, tells_of_template
 
 

@@ -30,7 +30,6 @@ from controller.kubevirt.vms import (
 )
 from controller.pool.leaving.gates import Way, own_disks_of, stop_of
 from controller.pool.members.machine import Machine, vmi_revision_of
-from controller.pool.members.revisions import Revisions
 from controller.pool.members.situation import Situation
 from controller.pool.rollout.live import change_of, live_verdict, settled_at
 from controller.pool.spec.policies import Strategy
@@ -105,12 +104,6 @@ class PendingStep(Struct, frozen=True, kw_only=True):
     def interrupts(self) -> bool:
         """Return True if the step, or the step after it, deletes the VM or restarts its VMI, and nothing says stop."""
         return not self.reason and (self.costly or self.risky or self.step in (Step.RESTART, Step.RECREATE))
-
-
-def is_updated(revisions: Revisions, machine: Machine) -> bool:
-    """Return True if the VM and its VMI have the current template. If there is no VMI, only the VM is checked."""
-    on_current = revisions.is_current(revision_of(machine.vm))
-    return on_current and (machine.vmi is None or revisions.is_current(vmi_revision_of(machine.vmi)))
 
 
 def pending_step(situation: Situation, machine: Machine) -> PendingStep | None:

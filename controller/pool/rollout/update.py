@@ -27,14 +27,14 @@ from controller.pool.leaving.disks import kept_label, reusable_disks, usable_dis
 from controller.pool.leaving.gates import own_disks_of
 from controller.pool.members.ledger import member_stuck_since, outage_of
 from controller.pool.members.machine import Machine, vmi_revision_of
-from controller.pool.members.revisions import plan_revision, revision_number
+from controller.pool.members.revisions import is_updated, plan_revision, revision_number
 from controller.pool.members.select import in_order
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import LiveUpdates
 from controller.pool.rollout.effects import effect_of
 from controller.pool.rollout.live import because, late_change, most_live_changes
 from controller.pool.rollout.scout import note_scout
-from controller.pool.rollout.steps import PendingStep, Step, is_updated, pending_step
+from controller.pool.rollout.steps import PendingStep, Step, pending_step
 from controller.pool.rollout.successors import note_recreations, successor_of
 from controller.pool.spec.indexing import encode_disks, encode_shape, own_disks
 from controller.pool.spec.template import Template

@@ -33,6 +33,10 @@ T = TypeVar("T", bound=Member)
 S = TypeVar("S", bound=Struct)
 
 
+def by_name(members: Iterable[T]) -> list[T]:
+    return sorted(members, key=lambda each: each.metadata.name)
+
+
 class Texts(dict[str, str]):
     """A mapping that can be a part of traits, because it has a hash. It is never changed."""
 

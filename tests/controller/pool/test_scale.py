@@ -10,6 +10,7 @@ from controller.pool.spec.policies import Selection, Sort
 from controller.runtime.actions import Confirm, ConfirmFree, Create, Delete
 from tests.fakes.virtual_time import run
 from tests.pool_builders import LABELS, intent_of, pool, snapshot, vm, vm_spec, vmi, vms
+from tests.pool_scenes import entry, healing_pool
 from tests.pool_simulation import PoolSimulation
 
 SPARE = {"selectors": {"labelSelector": {"matchLabels": {"tier": "spare"}}}, "sortPolicy": "AscendingOrder"}
@@ -45,6 +46,13 @@ def test_p3_p4_missing_vms_are_created(replicas, present, expected):
     todo = plan(snapshot(owner, (*members, *elsewhere)))
     assert [(type(each), each.key.name) for each in todo.actions] == [(Create, name) for name in expected]
     assert todo.held == ("750 more creates wait for the next pass" if replicas == 1000 else "")
+
+
+def test_p3_p15_a_healed_vm_gets_its_ordinal_back_before_a_smaller_one_is_used():
+    """Its kept disks wait for a VM with its name."""
+    owner = healing_pool(replicas=4, healed={"2": entry(), "5": entry()})
+    created = [each.key.name for each in plan(snapshot(owner, vms(owner, 0, 2))).actions if isinstance(each, Create)]
+    assert created == ["web-5", "web-1"]
 
 
 def test_p4_a_pool_is_confirmed_before_new_vms_replace_a_vm_that_left_it():
