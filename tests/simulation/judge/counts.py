@@ -68,7 +68,7 @@ def no_more_is_made_than_is_missing(life: Life) -> Iterator[Found | None]:
 
 @sentence
 def nothing_is_made_beside_restored_vms(life: Life) -> Iterator[Found | None]:
-    """A pool that has never had a revision creates no VM while VMs without an owner have its first names."""
+    """A pool that has never had a revision creates no VM while VMs without an owner have its first names and labels."""
     begun: set[str] = set()
     for state, change in replay(life):
         owner = state.owner_of(change.last) if change.resource is VMS and change.after is not None else None
@@ -77,6 +77,8 @@ def nothing_is_made_beside_restored_vms(life: Life) -> Iterator[Found | None]:
         begun.add(owner["metadata"]["uid"])
         first = {f"{name_of(owner)}-{ordinal}" for ordinal in range(owner["spec"]["replicas"])}
         others = [each for key, each in state.of(VMS).items() if key.name in first and key != change.key]
+        labels = owner["spec"]["selector"]["matchLabels"].items()
+        others = [each for each in others if labels <= each["metadata"].get("labels", {}).items()]
         unowned = [each for each in others if not controller_uid(each) and not is_leaving(each)]
         revisions = state.of(CONTROLLER_REVISIONS).values()
         own = [each for each in revisions if controller_uid(each) == owner["metadata"]["uid"]]
