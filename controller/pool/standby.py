@@ -27,8 +27,10 @@ from controller.kubevirt.annotations import (
     DRAINING,
     IN_SERVICE,
     PAUSED,
+    REMOVE,
     STANDBY_STATE,
     SUBSTITUTE,
+    is_marked,
     is_to_be_paused,
 )
 from controller.kubevirt.delicate import delicate_reason
@@ -157,7 +159,7 @@ def plan_standby(situation: Situation) -> Plan:
 
 def lay_to_rest(situation: Situation, whole: Plan, scaling: Plan) -> Plan:
     """Return the whole plan. If the pool asks for it, VMs that the scale-in `scaling` deletes are laid to rest instead,
-    as many as standbys are missing. They have drained, are ready and have the current template.
+    as many as standbys are missing. They have drained, are ready and have the current template. A VM that its user has marked to go is deleted.
     """
     left = situation.target.standbys - len(situation.standby) if situation.intent.reuses else 0
     leaving = {each.uid for each in scaling.actions if isinstance(each, Delete)} if left > 0 else set()
@@ -176,7 +178,7 @@ def lay_to_rest(situation: Situation, whole: Plan, scaling: Plan) -> Plan:
 
 
 def _may_serve_again(situation: Situation, machine: Machine) -> bool:
-    is_fit = is_fully_ready(machine) and _runs_current(situation, machine)
+    is_fit = is_fully_ready(machine) and _runs_current(situation, machine) and not is_marked(machine.metadata, REMOVE)
     return is_fit and not delicate_reason(machine.vm, machine.vmi, situation.now)
 
 

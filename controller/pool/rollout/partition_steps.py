@@ -39,9 +39,14 @@ def template_below(situation: Situation) -> tuple[str, Template]:
 
 
 def plan_partition_note(situation: Situation) -> Plan:
-    """Plan a patch that notes the revision below the partition, and that the update has begun."""
+    """Plan a patch that notes the revision below the partition, and that the update has begun. Without a partition, the
+    notes are removed: VMs of a later partition must not get a revision from before.
+    """
     meta, digest, target = situation.pool, situation.revisions.template.digest, situation.target
-    if not situation.intent.steps or target.rejected is not None or target.last_partition == ALL_ORDINALS:
+    if not situation.intent.steps:
+        stale = dict.fromkeys({PARTITION_REVISION, PARTITION_STEP} & annotations_of(meta).keys())
+        return plan_note(situation.snapshot.pools, meta, stale, "no partition keeps a revision") if stale else Plan()
+    if target.rejected is not None or target.last_partition == ALL_ORDINALS:
         return Plan()
     changes: dict[str, str | None] = {}
     name = _revision_to_keep(situation)

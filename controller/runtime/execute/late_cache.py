@@ -20,6 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.apimachinery.indexes import NAMESPACE
+from controller.kubevirt.resources import VMIS, VMS
 from controller.runtime.actions import AnyResource, Cause, Delete, Plan, waiting
 from controller.runtime.execute.disk_check import Place, metadata_pages
 from controller.runtime.result import LOOK_AGAIN_S
@@ -91,6 +92,8 @@ class LateCache:
         frees = owner.deletion_timestamp is not None and bool(plan.actions)
         if frees and self._finalized is not None:
             places.add((self._finalized, owner.key.namespace))
+        if VMIS in self._stores:  # a mark may be on the VMI of a VM (P24)
+            places |= {(VMIS, namespace) for resource, namespace in places if resource is VMS}
         chooses = frees or any(each.cause is Cause.UNSPECIFIED for each in deletes)
         generation = owner.uid, owner.generation
         since = owner.resource_version if chooses and self._chosen.get(owner.key) != generation else ""

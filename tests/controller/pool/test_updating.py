@@ -156,6 +156,13 @@ def test_p14_if_no_vm_is_left_below_the_partition_a_new_vm_gets_the_noted_revisi
     assert plan(during_update(owner, machines)).actions == ()
 
 
+def test_p14_without_a_partition_no_revision_is_kept_for_a_later_one():
+    notes = {names.PARTITION_REVISION: "web-1", names.PARTITION_STEP: "an update of before"}
+    owner = updated_pool(replicas=3, annotations=notes)
+    [note] = plan(during_update(owner, new_vms(owner, 0, 1, 2))).actions
+    assert json.loads(note.body)["metadata"]["annotations"] == dict.fromkeys(notes)
+
+
 @pytest.mark.parametrize("mark", [{names.CLAIMED_BY: "job"}, {names.STANDBY_STATE: "resting"}])
 def test_p14_a_new_vm_of_a_step_gets_the_earlier_revision_although_others_have_the_low_ordinals(mark):
     notes = {names.PARTITION: "50%:60s,0", names.STANDBY: "1"}
