@@ -159,7 +159,7 @@ def plan_standby(situation: Situation) -> Plan:
 
 def lay_to_rest(situation: Situation, whole: Plan, scaling: Plan) -> Plan:
     """Return the whole plan. If the pool asks for it, VMs that the scale-in `scaling` deletes are laid to rest instead,
-    as many as standbys are missing. They have drained, are ready and have the current template. A VM that its user has marked to go is deleted.
+    as many as standbys are missing. They have drained, are ready and have the current template. A marked VM is deleted.
     """
     left = situation.target.standbys - len(situation.standby) if situation.intent.reuses else 0
     leaving = {each.uid for each in scaling.actions if isinstance(each, Delete)} if left > 0 else set()

@@ -65,7 +65,9 @@ def templates(change: str) -> tuple[Template, Template]:
 
 def _of_pool(change: str) -> str:
     past, current = templates(change)
-    return "recreate" if disk_change(past, current) is not DiskChange.NONE else OF_POOL[machine_change(past, current)]
+    if disk_change(past, current) is not DiskChange.NONE:
+        return "recreate"
+    return "stop" if current.stops else OF_POOL[machine_change(past, current)]
 
 
 def _template(changes: list[Any]) -> Template:

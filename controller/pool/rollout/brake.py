@@ -38,6 +38,7 @@ _EFFECTS: Final = {
     Effect.NO_RESTART: "updated",
     Effect.LIVE: "changed while they run",
     Effect.RESTART: "restarted",
+    Effect.STOP: "stopped",
     Effect.RECREATE: "deleted with their disks",
 }
 

@@ -15,13 +15,14 @@ from controller.pool.spec.template import DiskChange, Template, disk_change
 
 class Effect(StrEnum):
     """From the least to the most disruptive: nothing changes, only objects change, KubeVirt changes the running VM, the
-    VM is restarted, or the VM is deleted with its disks and created again.
+    VM is restarted, it is stopped, or it is deleted with its disks and created again.
     """
 
     NOTHING = "nothing"
     NO_RESTART = "no restart"
     LIVE = "live"
     RESTART = "restart"
+    STOP = "stop"
     RECREATE = "recreate"
 
 
@@ -31,6 +32,8 @@ def effect_between(past: Template, current: Template, live: LiveUpdates | None) 
         return Effect.NOTHING
     if disk_change(past, current) not in (DiskChange.NONE, DiskChange.LARGER):
         return Effect.RECREATE
+    if current.stops and not past.stops:
+        return Effect.STOP
     change = live_change(live, past, current)
     if live is not None and (change is Change.PLACEMENT or (change is Change.SIZE and live.rollout.migrates)):
         return Effect.LIVE
@@ -45,6 +48,8 @@ def effect_of(pending: PendingStep) -> Effect:
             return Effect.RECREATE
         case Step.RESTART:
             return Effect.RESTART
+        case Step.UPDATE if pending.stops:
+            return Effect.STOP
         case Step.UPDATE | Step.LIVE if pending.live:
             return Effect.RESTART if pending.obstacle else Effect.LIVE
         case Step.UPDATE if pending.costly or (pending.risky and vmi is not None and vmis.is_active(vmi)):

@@ -58,14 +58,15 @@ class Step(Enum):
 class PendingStep(Struct, frozen=True, kw_only=True):
     """A member that needs an update step.
 
-    `costly` is true for a ready VM whose VMI must restart, or may have to. `risky` is true for a VM that should run, is
-    not ready, and gets a new template. `live` is true for a VM with a live change that has not ended, or that begins
-    with the step. `is_open` is true if only KubeVirt knows whether the change needs a restart. `obstacle` is the reason
-    why a change that KubeVirt can make while it runs needs a restart, or "". `due` is the time at which a LIVE step is
-    judged again, or None. `begun` is true if the VM already has the spec of the current template. `reason` says why the
-    step must wait, or is "" if the step can start. `needs_user` is true if the step waits until a user acts, and
-    `remedy` is the command for it, or "". `lost_disks` are the disks that are deleted with the VM. `sizes` are the old
-    and the new sizes of the claims that are expanded before the step, by name.
+    `costly` is true for a ready VM whose VMI must restart, or may have to. `risky` is true for a VM that should
+    run, is not ready, and gets a new template. `live` is true for a VM with a live change that has not ended, or
+    that begins with the step. `is_open` is true if only KubeVirt knows whether the change needs a restart.
+    `obstacle` is the reason why a change that KubeVirt can make while it runs needs a restart, or "". `due` is the
+    time at which a LIVE step is judged again, or None. `stops` is true if KubeVirt stops the running VM. `begun` is
+    true if the VM already has the spec of the current template. `reason` says why the step must wait, or is "" if
+    the step can start. `needs_user` is true if the step waits until a user acts, and `remedy` is the command for
+    it, or "". `lost_disks` are the disks that are deleted with the VM. `sizes` are the old and the new sizes of the
+    claims that are expanded before the step, by name.
     """
 
     machine: Machine
@@ -76,6 +77,7 @@ class PendingStep(Struct, frozen=True, kw_only=True):
     is_open: bool = False
     obstacle: str = ""
     due: datetime | None = None
+    stops: bool = False
     begun: bool = False
     reason: str = ""
     needs_user: bool = False
@@ -206,6 +208,8 @@ def _step_of_outdated(situation: Situation, machine: Machine) -> PendingStep:
     changes_vm = bool(sizes) or _step_between(past, current) is not Step.RELABEL
     update = PendingStep(machine=machine, step=Step.UPDATE, sizes=sizes)
     way = Way.CHANGE if changes_vm or vm.undecodable else Way.LABELS
+    if current.stops and machine.should_run and vmi is not None and vmis.is_active(vmi):
+        return _stopped(situation, replace(update, stops=True, costly=vmis.is_ready(vmi)), Way.TEMPLATE)
     if situation.intent.update.strategy is not Strategy.PROACTIVE or not machine.should_run:
         return _stopped(situation, update, way)
     if vmi is None or not vmis.is_active(vmi):

@@ -31,6 +31,7 @@ from controller.kubevirt.normal_form import (
     encoded,
     first_differences,
     normal_form,
+    strategy_of,
     value_at,
     without,
 )
@@ -64,6 +65,8 @@ class Template(limits.Template, frozen=True, kw_only=True):
     machine: str
     disks: Mapping[str, str]
     disk_sizes: Mapping[str, str]
+    stops: bool
+    """True if KubeVirt stops a running VM that gets this template."""
 
 
 class DiskChange(Enum):
@@ -152,6 +155,7 @@ def _parse(wire: VMITemplate, config_maps: bool, secrets: bool, index_sysprep: b
         machine=_digest(_parts_of_vmi(fields), *rules),
         disks=disks,
         disk_sizes=sizes,
+        stops=strategy_of(fields) == "Halted",
         error=error,
     )
 

@@ -5,13 +5,13 @@ import json
 import msgspec
 import pytest
 
-from controller.kubevirt.annotations import REVISION_NAME
+from controller.kubevirt.annotations import BUSY_UNTIL, MOST_DISRUPTIVE, REVISION_NAME
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.plan import plan
 from controller.runtime.actions import Delete, Restart
 from tests.pool_builders import LABELS, pool, vm_spec, vmi, vms
-from tests.pool_scenes import deleted_vms, during_update, limited_pool, merged, new_vms, old_vms, restarted
+from tests.pool_scenes import ASCENDING, deleted_vms, during_update, limited_pool, merged, new_vms, old_vms, restarted
 
 
 def with_status(machine, **status):
@@ -135,3 +135,15 @@ def test_p13_a_resize_that_the_new_spec_started_does_not_delay_the_restart():
     todo = plan(during_update(owner, (*begun, *waiting), vmis=running))
     assert restarted(todo) == ["web-0"]
     assert "web-1 waits: a hot-plug of CPUs is in progress" in todo.held
+
+
+def test_p14_a_template_that_stops_vms_takes_turns_and_leaves_busy_ones_running():
+    halted = {"spec": vm_spec(run_strategy="Halted"), "maxUnavailable": 1, "updateStrategy": ASCENDING}
+    owner = pool(replicas=3, generation=2, **halted)
+    busy = vms(owner, 0, revision="web-1", spec=vm_spec(), annotations={BUSY_UNTIL: "2100-01-01T00:00:00Z"})
+    machines = (*busy, *vms(owner, 1, 2, revision="web-1", spec=vm_spec()))
+    todo = plan(during_update(owner, machines, before=pool()))
+    assert merged(todo) == ["web-1"]
+    assert todo.actions[-1].why == "stop, from revision web-1 to web-2"
+    owner = pool(replicas=3, generation=2, annotations={MOST_DISRUPTIVE: "live"}, **halted)
+    assert merged(plan(during_update(owner, machines, before=pool()))) == []
