@@ -29,6 +29,7 @@ from msgspec.structs import replace
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
 from controller.kubevirt.annotations import PARTITION_REVISION
 from controller.kubevirt.live_updates import is_seen
+from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from controller.kubevirt.vms import is_deleting, revision_of, stopped_by
 from controller.pool.claimed import plan_claimed
 from controller.pool.healing.downtime_note import plan_unready_note
@@ -55,13 +56,13 @@ from controller.pool.standby import lay_to_rest, plan_standby, ready_standbys
 from controller.pool.substitutes import plan_lost, plan_marks
 from controller.replicas.conditions import counted
 from controller.replicas.disruption_budget import Numbers, with_budget
-from controller.replicas.draining import HEALING, UPDATE, drain_first
+from controller.replicas.draining import HEALING, UPDATE, drain_first, is_draining
 from controller.replicas.notes import MAX_NOTICES, plan_limit, undecodable_notices, wake_at
 from controller.replicas.releases import plan_row
 from controller.replicas.revisions import roll_out_again
 from controller.replicas.rollback import hold_return, plan_notes, plan_return
 from controller.replicas.wrong_annotations import with_wrong_annotations
-from controller.runtime.actions import Notice, Plan, join, waiting
+from controller.runtime.actions import Create, Notice, Plan, join, waiting
 from controller.runtime.members.groups import by_name
 from controller.runtime.waits import Why
 from informers.meta import annotations_of
@@ -135,7 +136,7 @@ def _plan_active(situation: Situation) -> Plan:
     writes = join((departures, finalizers, *steps))
     # New standbys come last, because other VMs may need the room (P32).
     writes = writes if writes.stages else join((writes, plan_new_standbys(after_healing)))
-    revisions = _plan_revisions(situation) if may_update and not writes.stages else Plan()
+    revisions = _plan_revisions(situation, writes, prunes=may_update and not writes.stages)
     limit = plan_limit(situation.pool, intent.replicas, len(snapshot.members), snapshot.limits.max_replicas)
     # After a return, the template of the spec keeps the newest number (P29).
     is_return, current = situation.target.rejected is not None, situation.revisions.current
@@ -147,7 +148,15 @@ def _plan_active(situation: Situation) -> Plan:
         situation.members + situation.claimed,
         partial(_still_leaves, situation, healing.due, may_update),
     )
-    whole = drain_first(whole, intent.settings.drain, members, guest_of, still_leaves=still_leaves, now=snapshot.now)
+    whole = drain_first(
+        whole,
+        intent.settings.drain,
+        members,
+        guest_of,
+        still_leaves=still_leaves,
+        now=snapshot.now,
+        has_mark=lambda each: is_draining(each.metadata) or (each.vmi is not None and is_draining(each.vmi.metadata)),
+    )
     whole = lay_to_rest(situation, whole, scaling)
 
     def count() -> Numbers:
@@ -222,9 +231,9 @@ def _without_missing(situation: Situation) -> Situation:
     return replace(situation, target=target, revisions=replace(situation.revisions, current_exists=True))
 
 
-def _plan_revisions(situation: Situation) -> Plan:
-    """Plan the creation of the present revision, also before a VM gets it, so that an undo knows it. Otherwise, plan
-    the deletion of revisions that nothing uses.
+def _plan_revisions(situation: Situation, writes: Plan, *, prunes: bool) -> Plan:
+    """Plan the creation of the present revision, also before a VM gets it, so that an undo knows it. The `writes` may
+    do so already, or take long, as a scale-in that drains. With `prunes`, plan the deletion of unused revisions.
     """
     snapshot, revisions, intent = situation.snapshot, situation.revisions, situation.intent
     below = annotations_of(situation.pool).get(PARTITION_REVISION, "") if intent.steps else ""
@@ -232,7 +241,10 @@ def _plan_revisions(situation: Situation) -> Plan:
     is_wanted = situation.members.some(situation.may_update) and is_taken_over(situation, revisions.template)
     is_used = situation.members.some(lambda each: revision_of(each.vm) == revisions.current)
     creation = plan_revision(snapshot, revisions) if is_wanted or is_used else ()
-    return Plan(stages=creation) if creation else plan_pruning(snapshot, revisions, noted=noted)
+    if creation:
+        made = [each for each in writes.actions if isinstance(each, Create) and each.resource is CONTROLLER_REVISIONS]
+        return Plan() if made else Plan(stages=creation)
+    return plan_pruning(snapshot, revisions, noted=noted) if prunes else Plan()
 
 
 def _revisions_of_spec(situation: Situation) -> Revisions:

@@ -145,14 +145,15 @@ def drain_first(
     *,
     still_leaves: Callable[[T, str], bool],
     now: datetime,
+    has_mark: Callable[[T], bool] = lambda member: is_draining(member.metadata),
 ) -> Plan:
     """Return the plan without the deletes and restarts of VMs that must drain first, and with the patches of marks.
 
-    A VM with a mark that the plan does not delete or restart loses the mark, unless `still_leaves` says that the cause
-    lasts, nothing says stop, and the VM only waits for its turn.
+    A VM with a mark, or with one on its VMI, that the plan does not delete or restart loses the mark, unless
+    `still_leaves` says that the cause lasts, nothing says stop, and the VM only waits for its turn.
     """
     leaving = dict(_leaving(plan))
-    marked = members.where(lambda each: is_draining(each.metadata))
+    marked = members.where(has_mark)
     if not marked and (time is None or not leaving):
         return plan
     guests = [guest_of(each) for each in members if each.metadata.uid in leaving]

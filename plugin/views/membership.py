@@ -15,12 +15,14 @@ from controller.kubevirt.annotations import (
     CLAIMED_BY,
     CLAIMED_UNTIL,
     DELETION_COST,
+    DRAINED,
     DRAINING,
     IN_SERVICE,
     OWN_NOTES,
     PROTECT,
     REMOVE,
     REVISION_NAME,
+    STANDBY,
     STANDBY_STATE,
 )
 from controller.kubevirt.busy import time_of
@@ -51,8 +53,14 @@ def protect_edits(member: Document, *, protected: bool) -> tuple[Edit, ...]:
 
 
 def remove_edits(member: Document, *, on: bool) -> tuple[Edit, ...]:
-    """Return the change that sets or removes the mark. Raise Refused if the member is protected."""
+    """Return the change that sets or removes the mark. Raise Refused if the member is protected, or if it does not
+    count as one of the wanted VMs: another VM would leave in its place.
+    """
     owner_kind(member)
+    if on and (by := field(member, (*ANNOTATIONS, CLAIMED_BY))) is not ABSENT:
+        raise Refused(f"{_path(member)} is claimed by {by}, and no scale-in takes it: run release")
+    if on and _is_on_standby(member):
+        raise Refused(f"{_path(member)} is on standby, and no scale-in takes it: lower {STANDBY}, or delete it")
     if on and field(member, ("metadata", "annotations", PROTECT)) == "true":
         raise Refused(f"{_path(member)} is protected by {PROTECT}: run unprotect first")
     return _mark(member, REMOVE, "true" if on else ABSENT)
@@ -61,10 +69,14 @@ def remove_edits(member: Document, *, on: bool) -> tuple[Edit, ...]:
 def busy_edits(member: Document, until: datetime | None) -> tuple[Edit, ...]:
     """Return the change that marks a member as busy until this time. None removes the mark. Raise Refused."""
     owner_kind(member)
-    mark = field(member, (*ANNOTATIONS, STANDBY_STATE))
-    if until is not None and mark is not ABSENT and not mark.startswith(WOKEN):
+    if until is not None and _is_on_standby(member):
         raise Refused(f"{_path(member)} is on standby, and does no work yet: claim a VM of the pool, or scale it out")
     return _mark(member, BUSY_UNTIL, _time_text(until) if until is not None else ABSENT)
+
+
+def _is_on_standby(member: Document) -> bool:
+    mark = field(member, (*ANNOTATIONS, STANDBY_STATE))
+    return mark is not ABSENT and not mark.startswith(WOKEN)
 
 
 def release_edits(member: Document, at: datetime | None) -> tuple[Edit, ...]:
@@ -77,7 +89,9 @@ def release_edits(member: Document, at: datetime | None) -> tuple[Edit, ...]:
         created = time_of(str(field(member, ("metadata", "creationTimestamp"))))  # by the clock of the server
         return _mark(member, CLAIMED_UNTIL, _time_text(created if created is not None and created > at else at))
     stays = _mark(member, DELETION_COST, KEPT_COST) if field(member, (*ANNOTATIONS, DELETION_COST)) is ABSENT else ()
-    return (*_mark(member, CLAIMED_BY, ABSENT), *_mark(member, CLAIMED_UNTIL, ABSENT), *stays)
+    # A VM whose claim has ended may drain already. Without its mark it does not leave first.
+    drains = (*_mark(member, DRAINING, ABSENT), *_mark(member, DRAINED, ABSENT))
+    return (*_mark(member, CLAIMED_BY, ABSENT), *_mark(member, CLAIMED_UNTIL, ABSENT), *drains, *stays)
 
 
 def _time_text(at: datetime) -> str:

@@ -4,7 +4,14 @@ import json
 
 import pytest
 
-from controller.kubevirt.annotations import BUSY_UNTIL, CLAIMED_BY, CLAIMED_UNTIL, DELETION_COST, STANDBY_STATE
+from controller.kubevirt.annotations import (
+    BUSY_UNTIL,
+    CLAIMED_BY,
+    CLAIMED_UNTIL,
+    DELETION_COST,
+    DRAINING,
+    STANDBY_STATE,
+)
 from controller.kubevirt.resources import VMS
 from tests.plugin import herds
 from tests.plugin.cluster import Cluster, Shell
@@ -94,10 +101,23 @@ def test_an_adopted_vm_stays_claimed_and_a_claim_that_has_ended_gets_no_end(
     assert marks == {CLAIMED_BY: "job", **({CLAIMED_UNTIL: until} if stays else {})}
 
 
+def test_a_claimed_vm_is_not_marked_to_go_and_drains_no_longer_if_it_is_given_back(
+    cluster: Cluster, shell: Shell
+) -> None:
+    herds.pool_at_rest(cluster, 1)
+    vm = cluster.document(VMS, "web-0")
+    vm["metadata"]["annotations"] = {CLAIMED_BY: "job", DRAINING: "scale-in until 2026-08-01T12:00:00Z of uid"}
+    cluster.put(VMS, vm)
+    assert "vm/web-0 is claimed by job, and no scale-in takes it" in shell.error("remove vm/web-0 --scale-in")
+    shell.output("release vm/web-0 --keep")
+    assert cluster.document(VMS, "web-0")["metadata"]["annotations"] == {DELETION_COST: "1000"}
+
+
 def test_a_standby_is_not_marked_as_busy(cluster: Cluster, shell: Shell) -> None:
     herds.pool_at_rest(cluster, 1)
     vm = cluster.document(VMS, "web-0")
     vm["metadata"]["annotations"] = {STANDBY_STATE: "resting"}
     cluster.put(VMS, vm)
     assert "vm/web-0 is on standby, and does no work yet" in shell.error("busy vm/web-0 --for 1h")
+    assert "vm/web-0 is on standby, and no scale-in takes it" in shell.error("remove vm/web-0 --scale-in")
     assert BUSY_UNTIL not in cluster.document(VMS, "web-0")["metadata"]["annotations"]

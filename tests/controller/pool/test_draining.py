@@ -11,11 +11,11 @@ from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.leaving.claims import plan_strays
 from controller.pool.plan import plan
 from controller.replicas.draining import HEALING, SCALE_IN, UPDATE, Mark, guest_of_vm, must_drain
-from controller.runtime.actions import Action, Delete, Patch
+from controller.runtime.actions import Action, Create, Delete, Patch
 from tests.builders import NOW, seconds_ago
 from tests.plans import reasons
 from tests.pool_builders import LABELS, pool, snapshot, vm, vm_spec, vmi, vms
-from tests.pool_scenes import deleted, during_update, limited_pool, new_vms, old_vmis, restarted
+from tests.pool_scenes import deleted, during_update, limited_pool, new_vms, old_vmis, old_vms, restarted, updated_pool
 
 DRAIN = {names.DRAIN_SECONDS: "900"}
 DRAIN_TIME = timedelta(seconds=900)
@@ -61,6 +61,13 @@ def test_p26_a_vm_is_marked_before_a_scale_in_and_leaves_after_its_answer_or_its
     assert (deleted(overdue), reasons(overdue)) == (["web-1"], ["DrainDeadlineExceeded"])
     ended = plan(snapshot(owner, (first, waiting), vmis=[vmi(first), vmi(waiting, phase="Succeeded")]))
     assert deleted(ended) == ["web-1"], "its VMI has ended"
+
+
+def test_p11_p26_a_template_is_stored_for_an_undo_although_a_scale_in_drains_for_long():
+    owner = updated_pool(replicas=1, scaleInStrategy=DESCENDING, annotations=DRAIN)
+    machines = (*old_vms(owner, 0), *old_vms(owner, 1, **marked("web-1")))
+    todo = plan(during_update(owner, machines, current=False))
+    assert [(type(each), each.key.name) for each in todo.actions] == [(Create, "web-2")]
 
 
 def test_p26_healing_drains_before_it_announces_the_deletion():
@@ -174,6 +181,7 @@ def test_p26_the_label_of_a_vm_that_drains_takes_it_out_of_its_services():
     back = {"metadata": no_mark | {"labels": {names.IN_SERVICE: "true"}}}
     assert label_patches(1, marks="vm vmi", shown="false") == {"virtualmachineinstances": back}
     assert label_patches(1, marks="vm") == {"virtualmachines": {"metadata": no_mark}}, "the mark goes last"
+    assert label_patches(1, marks="vmi", shown="false") == {"virtualmachineinstances": back}, "its user took the mark"
 
 
 def test_p26_the_template_changes_if_kubevirt_copies_its_label_to_the_vmi():
