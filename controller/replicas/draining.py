@@ -161,7 +161,9 @@ def drain_first(
     drains = [each for guest in guests if (each := drain_of(time, guest, causes[guest.meta.uid], now)) is not None]
     postponed = {each.guest.meta.uid: each for each in drains if not each.is_over}
     begins = [each for each in drains if each.is_new]
-    ended = [guest_of(each) for each in marked if each.metadata.uid not in leaving and not _lasts(each, still_leaves)]
+    staying = [guest_of(each) for each in marked if each.metadata.uid not in leaving and not _lasts(each, still_leaves)]
+    # A VMI whose guest does not run may have an old mark. It goes with the VMI.
+    ended = [each for each in staying if any(is_draining(part.meta) for part in (each, each.vmi) if part is not None)]
     marks = [_mark(each, leaving[each.guest.meta.uid]) for each in begins]
     last = [each.vmi if each.vmi is not None and is_draining(each.vmi.meta) else each for each in ended]
     removals = [_patch(each, None, "it stays") for each in last]

@@ -15,7 +15,7 @@ from controller.kubevirt.annotations import IN_SERVICE, own_notes
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_deleting
 from controller.replicas.conditions import counted
-from controller.replicas.draining import guest_of_vmi, is_draining
+from controller.replicas.draining import guest_of_vmi
 from controller.replicas.releases import Releases, choose_releases, plan_row
 from controller.replicaset.intent import Intent
 from controller.replicaset.snapshot import Snapshot, former_set_of_vmi
@@ -85,7 +85,8 @@ def release(
     for vmi in vmis:
         meta = vmi.metadata
         changes: dict[str, object] = {"annotations": dict.fromkeys(notes)} if (notes := own_notes(meta)) else {}
-        if is_draining(meta) and guest_of_vmi(resource, selector, vmi).has_label:
+        # A policy may have stripped the mark of the drain, and not its label.
+        if labels_of(meta).get(IN_SERVICE) == "false" and guest_of_vmi(resource, selector, vmi).has_label:
             changes["labels"] = {IN_SERVICE: "true"}
         yield _patch(resource, vmi, release_patch(meta, owner_uid, changes), "its labels no longer match the selector")
 

@@ -20,7 +20,7 @@ from controller.runtime.execute.successors import is_full_quota
 from controller.runtime.waits import Wait, Why
 from informers.meta import annotations_of
 from plugin.views.listing import listed, reason_of, why_of_member
-from plugin.views.situation import Member, Situation
+from plugin.views.situation import PROTECTED, Member, Situation
 from plugin.views.tables import age, printable, short, wrapped
 from plugin.views.upcoming import Upcoming
 
@@ -227,7 +227,8 @@ def _causes(situation: Situation, now: datetime) -> Iterable[str]:
         yield f"{each.name}: {each.status}, it waits for the finalizers {', '.join(each.finalizers)}"
     if len(leaving) > LISTED:
         yield f"and {len(leaving) - LISTED} more {situation.identity.member}s wait for finalizers"
-    protected = [name for each in situation.plan.waits if each.why is Why.PROTECTION for name in each.names]
+    waiting = {name for each in situation.plan.waits if each.why is Why.PROTECTION for name in each.names}
+    protected = [each.name for each in situation.members if each.name in waiting and each.note.startswith(PROTECTED)]
     if protected and not situation.is_deleting:
         yield f"{listed(protected)}: protected by {PROTECT}"
 

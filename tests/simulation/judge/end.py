@@ -11,7 +11,7 @@ from controller.leaderelection.lease import LEASES
 from controller.runtime.actions import AnyResource
 from informers.meta import ObjectKey
 from tests.fakes.requests import Document
-from tests.simulation.judge.replay import annotations, is_leaving, owner_by_name
+from tests.simulation.judge.replay import annotations, begins_to_leave, is_leaving, owner_by_name
 from tests.simulation.judge.sentence import Found, sentence
 from tests.simulation.life import CALM_S, Life, unfinished
 from tests.simulation.objects import controller_uid, is_beside
@@ -177,7 +177,7 @@ def a_refusal_is_not_hammered(life: Life) -> Iterator[Found | None]:
             if change.actor == "user":
                 made[change.key.name, int(change.at / WINDOW_S)] -= wanted  # a new template is for all
         if change.is_ours and change.before is None and change.resource in (VMS, VMIS):
-            owner = change.last["metadata"].get("ownerReferences", [{"name": ""}])[0]["name"]
+            owner = (change.last["metadata"].get("ownerReferences") or [{"name": ""}])[0]["name"]
             made[owner, int(change.at / WINDOW_S)] += 1
             if made[owner, int(change.at / WINDOW_S)] == most.get(owner, 0) + MANY:
                 text = f"{MANY} VMs more than wanted were created in {WINDOW_S:.0f} s"
@@ -212,7 +212,9 @@ SPREAD_S: Final = 5.0
 
 
 def _endless_creates(life: Life) -> Iterator[Found]:
-    """While another program changes our labels, a set or pool makes new members again and again."""
+    """While another program changes our labels, a set or pool makes new members again and again. One that takes the
+    place of a member that we delete does not count.
+    """
     begun = {act.args[1]: act.at for act in reversed(life.story.acts) if act.what == "drift"}
     spans = [(start, BUSY_UNTIL_S, name) for name, start in begun.items()]
     spans += [(each.start, each.end, "") for each in life.faults.all if each.kind == "strip"]
@@ -221,8 +223,11 @@ def _endless_creates(life: Life) -> Iterator[Found]:
         for change in life.changes:
             if change.resource in (POOLS, SETS) and change.after is not None:
                 wanted[change.key.name] = max(change.last["spec"]["replicas"], wanted.get(change.key.name, 0))
-            if start < change.at < end and change.is_ours and change.before is None and change.resource in (VMS, VMIS):
-                owner = change.last["metadata"].get("ownerReferences", [{"name": ""}])[0]["name"]
+            if not (start < change.at < end and change.is_ours and change.resource in (VMS, VMIS)):
+                continue
+            owner = (change.last["metadata"].get("ownerReferences") or [{"name": ""}])[0]["name"]
+            made[owner] -= begins_to_leave(change)
+            if change.before is None:
                 made[owner] += 1
                 if made[owner] == 30 + min(wanted.get(owner, 0), 40) and name in ("", owner):
                     yield (
