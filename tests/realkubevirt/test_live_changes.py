@@ -17,9 +17,10 @@ CERTAIN = {"restart", "nothing"}
 
 FITTING = {
     Effect.NOTHING: {"nothing"},
-    Effect.NO_RESTART: {"nothing", "stop"},
+    Effect.NO_RESTART: {"nothing"},
     Effect.LIVE: {"live", "live migration", "restart"},
     Effect.RESTART: {"restart", "eviction", "no end", "live", "live migration", "nothing"},
+    Effect.STOP: {"stop"},
     Effect.RECREATE: {"restart"},
 }
 """What KubeVirt may do with a change, by what vmherd foretells. KubeVirt may ask for a restart after a live change, and

@@ -274,7 +274,10 @@ def _before(changes: list[Change], kind: str, key: ObjectKey, uid: str) -> set[s
         is_member = change.is_ours and change.resource in (VMS, VMIS) and controller_uid(change.last) == uid
         if not is_member or is_paused:
             continue
-        if image_of(change.last["spec"].get("template", change.last)["spec"]) == written[-1][0]:
+        image, before = (
+            each and image_of(each["spec"].get("template", each)["spec"]) for each in (change.last, change.before)
+        )
+        if image == written[-1][0] != before:
             written[-1] = (written[-1][0], True)
     right = {written[-1][0]}
     for image, was_used in reversed(written[:-1]):
