@@ -82,15 +82,19 @@ def _is_history(asked: Asked) -> bool:
 SUBRESOURCES: Final = ("restart", "pause", "unpause")
 """The requests to virt-api."""
 
+SILENT_S: Final = 125.0
+"""After so many seconds, a watch that has become silent is begun again. Until then, its cache is old."""
+
 UNSEEN_S: Final = 0.5
 """A request may be on the way while another writer changes the object, for this time in seconds."""
 
 
 @sentence
 def each_write_changes_something(life: Life) -> Iterator[Found | None]:
-    """No patch is sent that changes nothing, unless a policy removes what it sets, or another writer has just changed
-    the object.
+    """No patch is sent that changes nothing, unless a policy removes what it sets, another writer has just changed the
+    object, or the cache is old.
     """
+    silent = [act.at for act in life.story.acts if act.what == "fault" and act.args[0] == "silent"]
     others: dict[tuple[str, str, str], list[float]] = {}
     for change in life.changes:
         if not change.is_ours:
@@ -101,6 +105,8 @@ def each_write_changes_something(life: Life) -> Iterator[Found | None]:
         yield None
         near = others.get((asked.resource.plural, *asked.key), ())
         is_late = any(asked.at - UNSEEN_S < at <= asked.at for at in near)
+        is_late = is_late or any(asked.at - SILENT_S < at <= asked.at for at in silent)
+        is_late = is_late or life.faults.overlap(asked.at - SILENT_S, asked.at, "missed", "stall", "stall-list")
         if not asked.changed and not is_late and not life.faults.overlap(asked.at, asked.at, "strip"):
             text = f"patch {asked.resource.plural} {asked.key.name} {asked.subresource}"
             yield asked.at, owner_by_name(life, asked.key.name), f"{text} changed nothing"
