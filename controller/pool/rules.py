@@ -33,7 +33,7 @@ from controller.pool.rollout.live import LiveChanges
 from controller.pool.spec.intent import asks_for_migrations, parse_intent
 from controller.replicas.disruption_budget import BudgetCache
 from controller.replicas.revisions import delete_revisions
-from controller.runtime.actions import Delete, Patch, Pause, Plan
+from controller.runtime.actions import Delete, Patch, Pause, Plan, Restart
 from controller.runtime.execute.deletes import Found, Judge, Judged
 from controller.runtime.execute.refusals import Owner, Refusals
 from informers.meta import KubeObject, ObjectKey, ObjectMeta
@@ -59,7 +59,7 @@ def obstacle(action: Judged, found: Found, now: datetime) -> str:
         return reason_to_keep(vm or _NO_VM, vmi, now)
     if isinstance(action, Pause) and (vm is None or is_deleting(vm) or not is_to_be_paused(vm.metadata)):
         return "it is no standby any more"
-    member = None if isinstance(action, Patch | Pause) else action.member
+    member = action.member if isinstance(action, Delete | Restart) else None
     if member is not None and member.must_ask and not asks_for_restart(vm or _NO_VM):
         return "KubeVirt does not ask for its restart any more"
     return delicate_reason(vm or _NO_VM, vmi, now, may_interrupt_resizing=True)

@@ -156,7 +156,7 @@ class ThreeWayMerge(Struct, frozen=True, kw_only=True):
 
     The controller must have the UID `owner_uid`, if not "". It is skipped if a disk could not be expanded before, and
     fails if one of `reusable_disks` is not free (see `Create`). With `is_exact`, the changed values must be those of
-    `old`, so that another action can take the change back.
+    `old`, so that another action can take the change back. For `judged`, see `Patch`.
     """
 
     resource: AnyResource
@@ -167,6 +167,7 @@ class ThreeWayMerge(Struct, frozen=True, kw_only=True):
     why: str
     owner_uid: str = ""
     is_exact: bool = False
+    judged: bool = False
     reusable_disks: tuple[tuple[AnyResource, ObjectKey], ...] = ()
     usable: tuple[str, ...] | None = ("",)
 

@@ -18,14 +18,6 @@ from plugin.reading import Reader
 from plugin.views.membership import busy_edits, protect_edits, remove_edits
 from plugin.writing import write, write_replicas
 
-MARKS_SEEN_S = 1.0
-"""The pause between the marks and the smaller number of replicas, in seconds.
-
-The controller watches VMs and their owners separately. If it saw the smaller number before a mark, it would delete an
-unmarked VM. No field in the API shows that the controller has seen a mark. So a controller that is late by more than
-this pause can still do so, and the command looks afterwards whether the marked members leave.
-"""
-
 LEAVING_LOOKS, LOOK_S = 20, 0.5
 """The number of looks at the marked members after the scale-in, and the pause between two looks in seconds."""
 
@@ -70,9 +62,7 @@ async def remove(session: Session, members: tuple[MemberName, ...], scale_in: bo
     changes = [(item, remove_edits(item.document, **wanted)) for item in items]
     for item, edits in changes:
         await write(session, item, edits, done)
-    if session.flags.dry_run == NONE:
-        await sleep(MARKS_SEEN_S)
-    await _scale_in(session, items)
+    await _scale_in(session, items)  # the controller compares its cache with the marks before a scale-in (R9)
     if session.flags.dry_run == NONE:
         await _see_leaving(session, items)
 
@@ -102,8 +92,7 @@ async def _see_leaving(session: Session, items: list[Item]) -> None:
         if not staying:
             return
     names = ", ".join(item.path for item in staying)
-    note(f"Warning: not leaving yet: {names}. It is not known whether the controller saw the marks in time.")
-    note("If not, another member leaves. kubectl vmherd why shows what the pool or set waits for.")
+    note(f"Warning: not leaving yet: {names}. kubectl vmherd why shows what the pool or set waits for.")
 
 
 async def _is_leaving(session: Session, item: Item) -> bool:

@@ -140,7 +140,6 @@ def test_names_for_scripts(cluster: Cluster, shell: Shell):
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_a_scene(cluster: Cluster, shell: Shell, monkeypatch: pytest.MonkeyPatch, scene: str):
-    monkeypatch.setattr("plugin.commands.marks.MARKS_SEEN_S", 0)
+def test_a_scene(cluster: Cluster, shell: Shell, scene: str):
     SCENES[scene](cluster)
     replay(f"scene-{scene}", shell)

@@ -327,6 +327,7 @@ def _spec_update(situation: Situation, pending: PendingStep) -> ThreeWayMerge:
         why=f"{effect_of(pending)}{because(pending.obstacle)}, from revision {name or '(not known)'} to {wanted}",
         owner_uid=situation.pool.uid,
         is_exact=pending.is_open and situation.intent.forbids_restarts,
+        judged=pending.stops,
         reusable_disks=reusable_disks(vm.metadata, [each for each in disks if each not in known]),
         usable=usable_disks(situation.intent, situation.pool.name),
     )

@@ -21,6 +21,7 @@ from controller.runtime.actions import (
     Rejected,
     Restart,
     SuccessorRefused,
+    ThreeWayMerge,
 )
 from controller.runtime.execute.successors import successor_error
 from informers.errors import ApiError, Conflict, NotFound
@@ -34,7 +35,7 @@ Found: TypeAlias = Mapping[AnyResource, bytes]
 """Objects of the same name as the server has them now. A resource without such an object is absent."""
 
 
-Judged: TypeAlias = Delete | Restart | Patch | Pause
+Judged: TypeAlias = Delete | Restart | Patch | ThreeWayMerge | Pause
 
 
 class Judge(NamedTuple):
@@ -114,13 +115,17 @@ async def member_error(client: ObjectClient, action: Delete | Restart, found: Fo
     return None
 
 
-async def judged_error(client: ObjectClient, action: Patch | Pause, judge: Judge) -> ApiError | None:
-    """Return a Conflict if the judge finds an obstacle to the action in the objects on the server, or a read error."""
+async def judged_error(client: ObjectClient, action: Patch | ThreeWayMerge | Pause, judge: Judge) -> ApiError | None:
+    """Return a Conflict if the judge finds an obstacle to the action in the objects on the server, or a read error. An
+    action that is not `judged` has none.
+    """
+    if not action.judged:
+        return None
     try:
         obstacle = judge.reason(action, await _read(client, action.key, {*judge.resources}))
     except ApiError as error:
         return error
-    done = "patched" if isinstance(action, Patch) else "paused"
+    done = "paused" if isinstance(action, Pause) else "patched"
     return Obstructed(f"{action.key} is not {done} now: {obstacle}", code=409) if obstacle else None
 
 

@@ -266,9 +266,9 @@ class Executor:
                     return await self._create(action, disks)
                 case Delete():
                     return await perform_delete(self._client, action, self._judge)
+                case Patch() | ThreeWayMerge() if problem := await judged_error(self._client, action, self._judge):
+                    return Rejected(action, problem)
                 case Patch():
-                    if action.judged and (problem := await judged_error(self._client, action, self._judge)):
-                        return Rejected(action, problem)
                     if action.before and (problem := await successor_error(self._client, action.before)):
                         return SuccessorRefused(action.before, problem)
                     answer = await self._client.patch(

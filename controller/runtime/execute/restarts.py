@@ -50,7 +50,7 @@ class Restarts:
             return Missing(action)
         if is_paused(action.resource.decode(answer)) is (action.subresource == PAUSE):
             return Done(action, meta.resource_version)
-        problem = await judged_error(self._client, action, self._judge) if action.judged else None
+        problem = await judged_error(self._client, action, self._judge)
         return Rejected(action, problem) if problem is not None else await self._ask(action)
 
     async def _read(self, action: Restart | Pause, resource: AnyResource) -> tuple[ObjectMeta, bytes] | Outcome:

@@ -355,6 +355,22 @@ def test_p8_what_a_user_did_to_a_vm_before_a_scale_in_counts_even_if_its_cache_i
     assert simulation.members() == left if change != "work" else victim in simulation.members()
 
 
+def test_p14_a_vm_that_becomes_busy_just_before_a_template_would_stop_it_keeps_running():
+    simulation = PoolSimulation(pool(replicas=2))
+    simulation.come_to_rest()
+    simulation.server.on_write = lambda request, before: None  # the cache of VMs receives no event by itself
+    BEFORE["work"](simulation.server, simulation.key("web-1"))
+    simulation.change_template(vm_spec(run_strategy="Halted"))
+    for _ in range(3):
+        simulation.caches[0].catch_up()
+        run(simulation.process.reconcile(simulation.key("web")))
+    for _ in range(9):
+        simulation.process.catch_up()
+        run(simulation.process.reconcile(simulation.key("web")))
+        simulation.live_on()
+    assert [each["spec"]["runStrategy"] for each in simulation.vms.values()] == ["Halted", "Always"]
+
+
 def test_p6_a_vm_that_is_protected_just_before_its_pool_is_deleted_stays():
     simulation = PoolSimulation(pool(replicas=3))
     simulation.come_to_rest()
