@@ -6,7 +6,7 @@ up to 5 minutes, as for containers.
 
 The state is in the objects. A failed VMI stays until its replacement is created; if a user deletes it, the delay ends.
 A replacement has an annotation with the number of failures before it. The number is 0 again after a VMI has run for ten
-minutes, and for a new template.
+minutes, and for a new template. If a policy takes the annotation off, this process still knows it (see `rosters.py`).
 
 If no VMI of the template is ready, the template is probably the cause. After two failures in a row, such a set starts
 only one VMI at a time, and keeps only a few failed VMIs.

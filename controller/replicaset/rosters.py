@@ -1,22 +1,29 @@
 """The rosters of large replica sets, with their VMIs in groups."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from controller.apimachinery.indexes import owned_by
+from controller.kubevirt.annotations import EARLY_FAILURES
 from controller.kubevirt.replicaset_types import REPLICA_SET_KIND
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.snapshot import SET_UID, by_set_uid
-from controller.replicaset.traits import VMIs, erase
+from controller.replicaset.traits import VMIs, erase, replaces_failure
 from controller.runtime.members.rosters import Rosters
-from informers.meta import ObjectKey, ObjectMeta, controller_of
+from informers.meta import ObjectKey, ObjectMeta, annotations_of, controller_of
 from informers.store import StoreView
+
+NoteOf = Callable[[ObjectKey], str]
 
 
 class _Reader(Struct, frozen=True):
+    """Reads a VMI with the history of its failures that `note_of` remembers, if a policy has taken it off (R4a)."""
+
     vmis: StoreView[VirtualMachineInstance]
     owner: ObjectMeta
+    note_of: NoteOf
 
     def size(self) -> int:
         return len(self.vmis.by_index(SET_UID, self.owner.uid))
@@ -25,11 +32,17 @@ class _Reader(Struct, frozen=True):
         return (vmi.metadata.name for vmi in self.load())
 
     def load(self) -> Iterable[VirtualMachineInstance]:
-        return owned_by(self.owner, self.vmis, SET_UID)
+        return map(self._with_note, owned_by(self.owner, self.vmis, SET_UID))
 
     def read(self, name: str) -> VirtualMachineInstance | None:
         vmi = self.vmis.get(ObjectKey(self.owner.namespace, name))
-        return vmi if vmi is not None and self.owner.uid in by_set_uid(vmi) else None
+        return self._with_note(vmi) if vmi is not None and self.owner.uid in by_set_uid(vmi) else None
+
+    def _with_note(self, vmi: VirtualMachineInstance) -> VirtualMachineInstance:
+        note, meta = self.note_of(vmi.metadata.key), vmi.metadata
+        if not note or replaces_failure(vmi):
+            return vmi
+        return replace(vmi, metadata=replace(meta, annotations={**annotations_of(meta), EARLY_FAILURES: note}))
 
 
 class VMIRosters:
@@ -38,11 +51,11 @@ class VMIRosters:
         self._rosters: Rosters[VirtualMachineInstance] = Rosters(erase)
         vmis.follow(self)
 
-    def prepare(self, owner: ObjectMeta) -> Iterator[object]:
-        return self._rosters.prepare(owner, _Reader(self._vmis, owner))
+    def prepare(self, owner: ObjectMeta, note_of: NoteOf) -> Iterator[object]:
+        return self._rosters.prepare(owner, _Reader(self._vmis, owner, note_of))
 
-    def read(self, owner: ObjectMeta) -> VMIs:
-        return self._rosters.read(owner, _Reader(self._vmis, owner))
+    def read(self, owner: ObjectMeta, note_of: NoteOf) -> VMIs:
+        return self._rosters.read(owner, _Reader(self._vmis, owner, note_of))
 
     def changed(self, old: VirtualMachineInstance | None, new: VirtualMachineInstance | None) -> None:
         for vmi in (old, new):

@@ -122,10 +122,10 @@ def creates_of(situation: Situation, creates: Creates, why: str) -> tuple[Create
     reference = controller_reference(snapshot.replicasets, owner)
     free = free_suffixes(template.base, owner.uid, taken=snapshot.taken)
 
-    def create(encoded: EncodedTemplate, reason: str) -> Create:
+    def create(encoded: EncodedTemplate, reason: str, note: str = "") -> Create:
         suffix = next(free)
-        key = ObjectKey(owner.namespace, encoded.base + suffix)
-        return Create(resource=snapshot.vmis, key=key, body=encoded.body(suffix), owner_uid=owner.uid, why=reason)
+        key, body = ObjectKey(owner.namespace, encoded.base + suffix), encoded.body(suffix)
+        return Create(resource=snapshot.vmis, key=key, body=body, owner_uid=owner.uid, why=reason, note=note)
 
     def encode(annotations: Mapping[str, str] = NO_LABELS) -> EncodedTemplate:
         return encode_template(template, snapshot.vmis, owner.namespace, reference, annotations=annotations)
@@ -134,7 +134,7 @@ def creates_of(situation: Situation, creates: Creates, why: str) -> tuple[Create
     for failure in creates.replaced:
         annotation = annotation_of(failure.failures, failure.since, snapshot.now)
         reason = f"replaces {failure.vmi.metadata.name}; failures in a row: {failure.failures}"
-        actions.append(create(encode({EARLY_FAILURES: annotation}), reason))
+        actions.append(create(encode({EARLY_FAILURES: annotation}), reason, annotation))
     if creates.fresh:
         encoded = encode()
         actions += [create(encoded, why) for _ in range(creates.fresh)]

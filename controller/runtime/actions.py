@@ -46,7 +46,7 @@ class Create(Struct, frozen=True, kw_only=True):
 
     It waits until no disk of `reusable_disks` belongs to another object or is being deleted. One without an owner needs
     the label `KEPT_FOR`, or "", in `usable`; None allows all. A dry run does not report one that `is_note`, for later
-    reconciliations.
+    reconciliations. `note` is an annotation of the body that is remembered, because a policy may take it off.
     """
 
     resource: AnyResource
@@ -57,6 +57,7 @@ class Create(Struct, frozen=True, kw_only=True):
     is_note: bool = False
     reusable_disks: tuple[tuple[AnyResource, ObjectKey], ...] = ()
     usable: tuple[str, ...] | None = ("",)
+    note: str = ""
 
 
 class Member(Struct, frozen=True, kw_only=True):

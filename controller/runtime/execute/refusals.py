@@ -6,11 +6,15 @@ each member, because a quota may have room.
 
 The clock is for one write, such as one annotation, and for all creates of one resource. It is only in memory.
 
+A policy refuses an annotation in silence: it takes it off. So the annotation that a new object must keep is remembered
+for half an hour, in memory too.
+
 An object other than a VM or VMI may be collected soon after its create, because of a deletion that the cache does not
 show yet. Then its creates have a clock of their own: the second one is sent at once.
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -47,6 +51,8 @@ LONGEST_WAIT_S: Final = 300.0
 
 FIRST_WAIT_OF_ERROR_S: Final = 1.0
 """The first wait after an error of the server (see `LONGEST_WAIT_OF_ERROR_S`)."""
+
+NOTED_S: Final = 1800.0
 
 _FAILED_TEST: Final = "the server rejected our request due to an error in our request"
 """The API server's message if a test in a JSON patch fails. A policy answers with its own words."""
@@ -90,6 +96,7 @@ class Refusals:
     def __init__(self, clock: Callable[[], float] = lambda: asyncio.get_running_loop().time()) -> None:
         self._now = clock
         self._refused: dict[tuple[ObjectKey, str], dict[_Write, _Series]] = {}
+        self._notes: OrderedDict[ObjectKey, tuple[str, float]] = OrderedDict()
         self._prune_at = float("-inf")
 
     def answer(self, owner: Owner, action: Action) -> Rejected | None:
@@ -116,6 +123,8 @@ class Refusals:
         action = outcome.action
         if isinstance(outcome, Done | AlreadyThere | Missing):
             self._forget(owner, action)
+        if isinstance(action, Create) and isinstance(outcome, Done | AlreadyThere | Unknown):
+            self._note(action)
         if isinstance(outcome, Done) and isinstance(action, Create) and action.resource not in (VMS, VMIS):
             error = StatusError(f"{action.resource.kind} {action.key.name} was created and is gone again", code=404)
             self._lengthen(
@@ -125,6 +134,17 @@ class Refusals:
             return outcome
         last = outcome if isinstance(outcome, Rejected) else Rejected(action, outcome.error)
         return replace(outcome, wait_s=self._lengthen(owner, _write_of(action), last))
+
+    def note_of(self, key: ObjectKey) -> str:
+        """Return the annotation that the object was created with in the last half hour, or ""."""
+        return self._notes.get(key, ("", 0.0))[0]
+
+    def _note(self, create: Create) -> None:
+        self._notes.pop(create.key, None)
+        if create.note:
+            self._notes[create.key] = create.note, self._now()
+            while next(iter(self._notes.values()))[1] + NOTED_S <= self._now():
+                self._notes.popitem(last=False)
 
     def _lengthen(self, owner: Owner, write: _Write, last: Rejected, *, unless_first: bool = False) -> float:
         """Begin or continue the series of a write, and return the wait in seconds."""

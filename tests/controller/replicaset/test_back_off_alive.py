@@ -2,6 +2,7 @@
 
 import pytest
 
+from controller.kubevirt.annotations import EARLY_FAILURES
 from controller.kubevirt.resources import VMIS
 from controller.runtime.result import After
 from informers.meta import ObjectKey
@@ -15,9 +16,13 @@ STEP_S = 1.0
 
 
 class FailingLauncher:
-    """Acts as virt-controller and the nodes: each VMI fails one second after its creation."""
+    """Acts as virt-controller and the nodes: each VMI fails one second after its creation.
 
-    def __init__(self, replicas: int) -> None:
+    With `strips`, a policy takes the number of failures off each VMI.
+    """
+
+    def __init__(self, replicas: int, *, strips: bool = False) -> None:
+        self.strips = strips
         self.simulation = ReplicaSetSimulation(latency_s=0)
         self.simulation.server.put(REPLICASETS, replicaset_document(replicas=replicas))
         self._born: dict[str, float] = {}
@@ -49,7 +54,8 @@ class FailingLauncher:
             if times.get("phase") != phase:
                 entered = {"phase": phase, "phaseTransitionTimestamp": wire(self.simulation.now)}
                 status = {"phase": phase, "phaseTransitionTimestamps": [entered]}
-                self.simulation.server.change(VMIS, ObjectKey("default", name), {"status": status})
+                notes = {"metadata": {"annotations": {EARLY_FAILURES: None}}} if self.strips else {}
+                self.simulation.server.change(VMIS, ObjectKey("default", name), {"status": status, **notes})
         return soon
 
     def reported(self, reason: str) -> int:
@@ -58,10 +64,10 @@ class FailingLauncher:
 
 
 @pytest.mark.no_cover  # hours of the same few lines
-@pytest.mark.parametrize("replicas", [1, 3, 20])
-def test_r4a_a_template_that_always_fails_makes_few_vmis_in_an_hour(replicas):
+@pytest.mark.parametrize(("replicas", "strips"), [(1, False), (3, False), (20, False), (3, True)])
+def test_r4a_a_template_that_always_fails_makes_few_vmis_in_an_hour(replicas, strips):
     """Each VMI is replaced once without a delay. Then one VMI is tried at a time, with delays from 10 s to 300 s."""
-    launcher = FailingLauncher(replicas)
+    launcher = FailingLauncher(replicas, strips=strips)
     run(launcher.live(HOUR_S))
     assert 2 * replicas + 14 <= launcher.created <= 2 * replicas + 18
     assert len(launcher.simulation.members) <= replicas

@@ -155,6 +155,8 @@ def a_refusal_is_not_hammered(life: Life) -> Iterator[Found | None]:
     """Under any lasting refusal or stripping, there is a bounded number of writes."""
     counts: Counter[tuple[str, str, str, str, int]] = Counter()
     yield from (None for each in life.asked if each.code == 403)
+    of_users = (each for each in life.changes if each.actor == "user" and each.resource in (POOLS, SETS))
+    changed = Counter((each.key.name, int(each.at / WINDOW_S)) for each in of_users)
     for asked in life.asked:
         if asked.resource is LEASES or asked.dry_run or (asked.code < 300 and asked.resource in FOLLOWING):
             continue
@@ -167,7 +169,7 @@ def a_refusal_is_not_hammered(life: Life) -> Iterator[Found | None]:
             continue
         owner = owner_by_name(life, name)
         acts = sum(owner in act.args for act in life.story.acts if int(act.at / WINDOW_S) == what[-1])
-        if counts[what] == MANY + NEW * acts:
+        if counts[what] == MANY + NEW * max(acts, changed[owner, what[-1]]):
             text = (
                 f"{asked.verb} {asked.resource.plural} {name} {counts[what]} times in {WINDOW_S:.0f} s: {asked.message}"
             )
