@@ -7,12 +7,23 @@ at least `LOOK_AGAIN_S` seconds.
 """
 
 from collections import Counter
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from datetime import datetime
 from typing import Any, Final, Generic, NamedTuple
 
 from controller.kinds import Kind
-from controller.runtime.actions import Action, Check, Create, Patch, Pause, Plan, label_of
+from controller.runtime.actions import (
+    Action,
+    Check,
+    Create,
+    ExpandClaim,
+    Patch,
+    Pause,
+    Plan,
+    RemoveOwnerReference,
+    ThreeWayMerge,
+    label_of,
+)
 from controller.runtime.execute.executor import ActionInstruments
 from controller.runtime.reconciler import Rules, S, is_large_object, prepare
 from controller.runtime.result import LISTED, After, AwaitChange, Report
@@ -20,6 +31,9 @@ from controller.runtime.status import status_patch
 from controller.runtime.workers.side_thread import SideThread
 from informers.errors import GateClosed
 from informers.meta import ObjectKey
+
+_VERBS: Final[Mapping[type, str]] = {ThreeWayMerge: "update", RemoveOwnerReference: "keep", ExpandClaim: "expand"}
+"""The verbs of actions whose names are not words of users."""
 
 LOOK_AGAIN_S: Final = 60.0
 
@@ -121,5 +135,5 @@ def forbid_writes() -> None:
 
 
 def action_text(action: Action) -> str:
-    verb = action.subresource if isinstance(action, Pause) else label_of(type(action))
+    verb = action.subresource if isinstance(action, Pause) else _VERBS.get(type(action)) or label_of(type(action))
     return f"{verb} {action.resource.plural} {action.key}: {action.why}"
