@@ -68,7 +68,8 @@ def _without(body: Any, name: str) -> Any:
     """The request body without one annotation or label of the object's own metadata."""
     escaped = name.replace("/", "~1")
     if isinstance(body, list):
-        kept = [step for step in body if step["op"] == "test" or not step["path"].endswith(f"/{escaped}")]
+        own = (f"/metadata/annotations/{escaped}", f"/metadata/labels/{escaped}")
+        kept = [step for step in body if step["op"] == "test" or step["path"] not in own]
         return [
             {**step, "value": {key: value for key, value in step["value"].items() if key != name}}
             if step["path"] in ("/metadata/annotations", "/metadata/labels") and isinstance(step.get("value"), dict)

@@ -371,6 +371,16 @@ STRIPPABLE: Final = (
     "vmherd.dev/recreated",
     "vmherd.dev/early-failures",
     "vmherd.dev/pool-uid",
+    "vmherd.dev/adopted-template",
+    "vmherd.dev/drained",
+    "vmherd.dev/in-service",
+    "vmherd.dev/kept-for",
+    "vmherd.dev/released",
+    "vmherd.dev/scouted",
+    "vmherd.dev/standby-state",
+    "vmherd.dev/substitute",
+    "vmherd.dev/unready",
+    "vmherd.dev/used-for",
     "app",
 )
 _FAULTS: Final[dict[str, tuple[float, float, tuple[str, ...]]]] = {

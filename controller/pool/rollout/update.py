@@ -204,7 +204,9 @@ def _choose(situation: Situation, pending: list[PendingStep], allowance: Allowan
         begins_live = each.live and each.step is Step.UPDATE
         needs_ready = each.costly or (begins_live and not each.risky)
         room = drained if each.drains else ready
-        may_start = room > 0 if needs_ready else not (each.risky and allowance.is_unproven)
+        # A broken VM with the rejected template has nothing to lose by the way back (P29).
+        is_risky = each.risky and not situation.is_rejected(revision_of(each.machine.vm))
+        may_start = room > 0 if needs_ready else not (is_risky and allowance.is_unproven)
         ready -= each.takes_turn
         drained -= each.costly and not each.reason and each.drains
         if each.reason:

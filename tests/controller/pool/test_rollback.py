@@ -191,6 +191,16 @@ def test_p29_a_return_that_stalls_too_waits_and_says_so():
     assert (status.problem or "").startswith("revision web-2 was not ready in time; its VMs return to revision web-1")
 
 
+def test_p29_broken_vms_return_also_if_vms_with_the_earlier_template_are_not_ready():
+    owner = asking(most=1, annotations=returned(asking()))
+    late = {"ready": False, "ready_for_s": LATE_S}
+    vms = [*old_vms(owner, 0, 3, printable="Starting", **late), *new_vms(owner, 1, 2, printable="Starting", **late)]
+    assert merged(plan(during_update(owner, vms, vmis=[vmi(each, age_s=LATE_S, **late) for each in vms]))) == [
+        "web-1",
+        "web-2",
+    ]
+
+
 def test_p29_a_new_template_or_the_end_of_the_wish_removes_the_notes():
     owner = asking(annotations={ROLLED_BACK: "f00 to web-1"})
     todo = plan(halfway(owner, 0, ready=True))
