@@ -51,7 +51,7 @@ from controller.kubevirt.vms import (
     template_labels_of,
 )
 from controller.pool.failures import start_failure_of
-from controller.pool.healing.failing import LONGEST_PAUSE, failure_of
+from controller.pool.healing.failing import failure_of
 from controller.pool.health import is_fully_ready, problem_of
 from controller.pool.leaving.deletes import delete_of, hold, replacement_of
 from controller.pool.leaving.disks import is_safe_to_delete
@@ -65,7 +65,7 @@ from controller.pool.woken import in_service, patch_of, plan_ordinary, request, 
 from controller.replicas.conditions import machines_wait
 from controller.replicas.notes import MAX_NOTICES, wake_at
 from controller.runtime.actions import Action, Cause, Delete, Notice, Patch, Pause, Plan, join, stage_of, waiting
-from controller.runtime.waits import Why
+from controller.runtime.waits import LONGEST_DELAY, Why
 from informers.meta import annotations_of
 
 _HALTED: Final = {"runStrategy": "Halted", "running": None}
@@ -325,13 +325,13 @@ def _known_until(situation: Situation, machine: Machine) -> datetime:
     """
     if revision_of(machine.vm) in situation.revisions.templates:
         return situation.now
-    return (with_timezone(machine.metadata.creation_timestamp) or situation.now) + LONGEST_PAUSE
+    return (with_timezone(machine.metadata.creation_timestamp) or situation.now) + LONGEST_DELAY
 
 
 def _failure(situation: Situation, machine: Machine) -> tuple[datetime, str] | None:
     """Return the time at which a failing standby is replaced, and why. So a broken template makes few VMs."""
     failure, created = failure_of(situation, machine), with_timezone(machine.metadata.creation_timestamp)
-    return (max(failure.at, (created or failure.at) + LONGEST_PAUSE), failure.why) if failure is not None else None
+    return (max(failure.at, (created or failure.at) + LONGEST_DELAY), failure.why) if failure is not None else None
 
 
 def _progress(situation: Situation, staying: list[Machine]) -> Plan:

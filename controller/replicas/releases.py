@@ -22,7 +22,7 @@ from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicas.notes import MAX_NOTICES, plan_note, wake_at
 from controller.runtime.actions import AnyResource, Notice, Plan, join, waiting
 from controller.runtime.members.groups import Member
-from controller.runtime.waits import Why
+from controller.runtime.waits import LONGEST_DELAY, Why, growing_delay
 from informers.meta import ObjectMeta, annotations_of, labels_of
 
 T = TypeVar("T", bound=Member)
@@ -31,7 +31,6 @@ RELEASE_HELD: Final = "ReleaseHeld"
 RELEASE_DELAY: Final = timedelta(seconds=30)
 """The age at which a member whose labels do not match is released, and the first wait after a release."""
 
-LONGEST_DELAY: Final = timedelta(minutes=5)
 STALLED_DELAY: Final = timedelta(minutes=10)
 """The wait if as many members as the owner wants were released in a row."""
 
@@ -86,7 +85,7 @@ def choose_releases(
 def _delay_after(number: int, wanted: int) -> timedelta:
     if number >= max(wanted, 1):
         return STALLED_DELAY
-    return min(RELEASE_DELAY * 2.0 ** min(number - 1, 10), LONGEST_DELAY)
+    return growing_delay(number, RELEASE_DELAY, LONGEST_DELAY)
 
 
 def is_young(meta: ObjectMeta, now: datetime) -> bool:

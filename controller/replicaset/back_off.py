@@ -27,10 +27,9 @@ from controller.kubevirt.vmis import entered, is_final, is_ready, phase_of, read
 from controller.replicas.conditions import REPLICA_BACK_OFF
 from controller.replicaset.template import Template, is_updated
 from controller.replicaset.traits import VMIs, replaces_failure
+from controller.runtime.waits import FIRST_DELAY, LONGEST_DELAY, growing_delay
 from informers.meta import annotations_of
 
-FIRST_DELAY: Final = timedelta(seconds=10)
-LONGEST_DELAY: Final = timedelta(minutes=5)
 PROVEN_AFTER: Final = timedelta(minutes=10)
 DONE_AFTER: Final = timedelta(minutes=1)
 FORGOTTEN_AFTER: Final = timedelta(minutes=30)
@@ -150,10 +149,7 @@ def kept_as_evidence(back_off: BackOff, creates: Creates, missing: int) -> froze
 
 def delay_after(failures: int) -> timedelta:
     """Return the delay of the next replacement after so many failures in a row. The first failure causes none."""
-    if failures < 2:
-        return timedelta()
-    doublings: int = 2 ** min(failures - 2, 16)
-    return min(FIRST_DELAY * doublings, LONGEST_DELAY)
+    return growing_delay(failures - 1, FIRST_DELAY, LONGEST_DELAY) if failures > 1 else timedelta()
 
 
 def trial_of(vmi: VirtualMachineInstance) -> Trial:

@@ -1,9 +1,20 @@
 """Waits: what a plan leaves out, and why. Status, Events, metrics and the plugin read them, and parse no text (P31)."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum, auto
+from typing import Final, TypeVar
 
 from msgspec import Struct
+
+Duration = TypeVar("Duration", float, timedelta)
+
+FIRST_DELAY: Final = timedelta(seconds=10)
+LONGEST_DELAY: Final = timedelta(minutes=5)
+
+
+def growing_delay(number: int, first: Duration, longest: Duration) -> Duration:
+    """Return the delay after so many failures in a row, at least one: `first`, and then each time twice as long."""
+    return min(first * 2.0 ** min(number - 1, 16), longest)
 
 
 class Why(Enum):

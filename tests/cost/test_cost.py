@@ -46,7 +46,6 @@ UNMEASURED = {
     "controller/replicaset/snapshot.py": {"by_required_label", "orphans_of"},
     "controller/pool/rollout/live.py": {"settled_at"},
     "controller/pool/status.py": {"_failure_notices"},
-    "controller/pool/healing/failing.py": {"pause_after"},
     "controller/events/correlator.py": {"SpamFilter.admit", "SpamFilter._evict"},
     # A manifest on the user's own machine.
     "controller/kubevirt/oddities.py": {"_partition", "_unknown", "_volumes"},

@@ -37,9 +37,8 @@ from controller.pool.members.snapshot import Snapshot
 from controller.replicas.draining import whole
 from controller.replicas.notes import note_patch
 from controller.runtime.actions import Patch
+from controller.runtime.waits import FIRST_DELAY, LONGEST_DELAY, growing_delay
 
-FIRST_PAUSE: Final = timedelta(seconds=10)
-LONGEST_PAUSE: Final = timedelta(minutes=5)
 RECORD_LIFETIME: Final = timedelta(minutes=30)
 START_TIMEOUT: Final = timedelta(minutes=5)
 """The time limit for a recreated VM to become available. After this time, the VM no longer delays other healings."""
@@ -80,7 +79,7 @@ def read_records(situation: Situation) -> Mapping[int, Record]:
         for ordinal, record in read_note(situation.pool, HEALED, Record).items()
         if record.count in VALID_NUMBERS
         and record.at.tzinfo is not None
-        and -LONGEST_PAUSE <= situation.now - record.at < lifetime
+        and -LONGEST_DELAY <= situation.now - record.at < lifetime
     }
 
 
@@ -131,13 +130,7 @@ def pause_end(vm: VirtualMachine, record: Record | None) -> datetime | None:
     """
     if record is None or record.uid == vm.metadata.uid:
         return None
-    return record.at + pause_after(record.count)
-
-
-def pause_after(count: int) -> timedelta:
-    """The pause is 10 seconds after the first healing. Each further healing doubles the pause, up to 5 minutes."""
-    doublings: int = 2 ** min(count - 1, 16)
-    return min(FIRST_PAUSE * doublings, LONGEST_PAUSE)
+    return record.at + growing_delay(record.count, FIRST_DELAY, LONGEST_DELAY)
 
 
 def announced_deletion(vm: VirtualMachine, record: Record | None, now: datetime) -> datetime | None:

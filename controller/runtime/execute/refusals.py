@@ -42,12 +42,13 @@ from controller.runtime.actions import (
     label_of,
 )
 from controller.runtime.result import LONGEST_WAIT_OF_ERROR_S, is_final, is_outage
+from controller.runtime.waits import FIRST_DELAY, LONGEST_DELAY, growing_delay
 from informers.errors import AlreadyExists, ApiError, Conflict, Invalid, ServerError, StatusError, Unauthorized
 from informers.meta import ObjectKey
 from informers.objects import PatchType
 
-FIRST_WAIT_S: Final = 10.0
-LONGEST_WAIT_S: Final = 300.0
+FIRST_WAIT_S: Final = FIRST_DELAY.total_seconds()
+LONGEST_WAIT_S: Final = LONGEST_DELAY.total_seconds()
 
 FIRST_WAIT_OF_ERROR_S: Final = 1.0
 """The first wait after an error of the server (see `LONGEST_WAIT_OF_ERROR_S`)."""
@@ -153,7 +154,7 @@ class Refusals:
         before = refused.get(write)
         number = before.number + 1 if before is not None and before.owner.generation == owner.generation else 0
         first_s, longest_s = _waits_of(last.error)
-        wait_s = LONGEST_WAIT_S if is_final(last) else min(first_s * 2.0 ** min(number, 10), longest_s)
+        wait_s = LONGEST_WAIT_S if is_final(last) else growing_delay(number + 1, first_s, longest_s)
         wait_s = 0.0 if unless_first and number == 0 else wait_s
         refused[write] = _Series(owner, number, self._now() + wait_s, last)
         return wait_s
