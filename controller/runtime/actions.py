@@ -61,13 +61,17 @@ class Create(Struct, frozen=True, kw_only=True):
 
 
 class Member(Struct, frozen=True, kw_only=True):
-    """A VM that must belong to the pool `owner_uid` for a restart, and, if `must_ask`, ask for it in its status."""
+    """A VM that must belong to the pool `owner_uid` for a restart, and, if `must_ask`, ask for it in its status.
+
+    None of its `disks` may be being deleted: it would go with the restart.
+    """
 
     resource: AnyResource
     key: ObjectKey
     uid: str
     owner_uid: str
     must_ask: bool = False
+    disks: tuple[tuple[AnyResource, ObjectKey], ...] = ()
 
 
 class Delete(Struct, frozen=True, kw_only=True):
@@ -95,12 +99,31 @@ class Delete(Struct, frozen=True, kw_only=True):
     kept: tuple[str, ...] = ()
 
 
+class Restart(Struct, frozen=True, kw_only=True):
+    """Requests a restart by a PUT of the subresource `subresource` of `requests`.
+
+    `instance_uid` is that of the running `instance` with the same key. If it was replaced, is being deleted or has left
+    the object, no restart is requested, so the action can be repeated. It fails if `member` has left its owner.
+    """
+
+    resource: AnyResource
+    key: ObjectKey
+    uid: str
+    requests: AnyResource
+    subresource: str
+    instance: AnyResource
+    instance_uid: str
+    why: str
+    member: Member | None = None
+
+
 class Patch(Struct, frozen=True, kw_only=True):
     """Patches the object `key`. `body` contains the preconditions: a UID, a resourceVersion or JSON patch tests.
 
     It is skipped if an earlier stage failed to remove the ownerReference with the UID `after_owner` (P10). If `judged`,
-    the judge of the kind must find no obstacle. If it prepares the delete `before`, the server must accept the
-    successor (P20). For `is_note`, see `Create`. If the object with the `uid` is missing, the cache is awaited.
+    the judge of the kind must find no obstacle. If it prepares `before`, the server must accept the
+    successor, and no disk may be lost (P20). For `is_note`, see `Create`. If the object with the `uid` is missing, the
+    cache is awaited.
 
     A patch that removes the `finalizer` needs the `uid`: the API server answers with the old resourceVersion if the
     object is gone after that.
@@ -114,7 +137,7 @@ class Patch(Struct, frozen=True, kw_only=True):
     after_owner: str = ""
     is_note: bool = False
     judged: bool = False
-    before: Delete | None = None
+    before: Delete | Restart | None = None
     uid: str = ""
     finalizer: str = ""
 
@@ -171,24 +194,6 @@ class ThreeWayMerge(Struct, frozen=True, kw_only=True):
     judged: bool = False
     reusable_disks: tuple[tuple[AnyResource, ObjectKey], ...] = ()
     usable: tuple[str, ...] | None = ("",)
-
-
-class Restart(Struct, frozen=True, kw_only=True):
-    """Requests a restart by a PUT of the subresource `subresource` of `requests`.
-
-    `instance_uid` is that of the running `instance` with the same key. If it was replaced, is being deleted or has left
-    the object, no restart is requested, so the action can be repeated. It fails if `member` has left its owner.
-    """
-
-    resource: AnyResource
-    key: ObjectKey
-    uid: str
-    requests: AnyResource
-    subresource: str
-    instance: AnyResource
-    instance_uid: str
-    why: str
-    member: Member | None = None
 
 
 class Pause(Struct, frozen=True, kw_only=True):

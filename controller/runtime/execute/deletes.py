@@ -14,6 +14,7 @@ from controller.runtime.actions import (
     AnyResource,
     Delete,
     Done,
+    Member,
     Missing,
     Outcome,
     Patch,
@@ -24,7 +25,7 @@ from controller.runtime.actions import (
     ThreeWayMerge,
 )
 from controller.runtime.execute.successors import successor_error
-from informers.errors import ApiError, Conflict, NotFound
+from informers.errors import ApiError, Conflict, Invalid, NotFound
 from informers.meta import ObjectKey, ObjectMeta, is_controlled_by
 from informers.objects import ObjectClient, read_meta, read_version
 
@@ -112,7 +113,32 @@ async def member_error(client: ObjectClient, action: Delete | Restart, found: Fo
         return Obstructed(f"{member.key} is being deleted", code=409)
     if obstacle := judge.reason(action, {**found, member.resource: answer}):
         return Obstructed(f"{member.key} is not restarted now: {obstacle}", code=409)
+    return await _disk_error(client, member)
+
+
+async def _disk_error(client: ObjectClient, member: Member) -> ApiError | None:
+    """Return an error if a disk of the VM is being deleted. A claim that a running VM uses stays until the VM stops."""
+    for resource, key in member.disks:
+        try:
+            disk = read_meta(await client.get(resource, key))
+        except NotFound:
+            continue
+        except ApiError as error:
+            return error
+        if disk.deletion_timestamp is not None:
+            text = f"its disk {key.name} is being deleted, and goes with a restart: copy its data, then restart it"
+            return Invalid(f"{member.key.name} is not restarted: {text}", code=422)
     return None
+
+
+async def error_before(client: ObjectClient, mark: Patch) -> Outcome | None:
+    """Return why the VM must not begin to leave: the server would refuse its successor, or it would lose a disk."""
+    action = mark.before
+    if isinstance(action, Delete) and action.successor and (problem := await successor_error(client, action)):
+        return SuccessorRefused(action, problem)
+    member = action.member if action is not None else None
+    problem = await _disk_error(client, member) if member is not None else None
+    return Rejected(mark, problem) if problem is not None else None
 
 
 async def judged_error(client: ObjectClient, action: Patch | ThreeWayMerge | Pause, judge: Judge) -> ApiError | None:
