@@ -30,6 +30,7 @@ from controller.kubevirt.resources import (
 from controller.leaderelection.lease import LEASES
 from controller.takeover.virt_controller import KUBEVIRTS
 from tests.fakes.requests import AnyResource, Document
+from tests.simulation.claims import PROTECTION, ClaimProtection
 from tests.simulation.faults import Faults
 from tests.simulation.foretold import Foretold
 from tests.simulation.kubevirt import GUEST_FINALIZER, SimulatedKubeVirt
@@ -111,9 +112,10 @@ class World:
             serves=SERVED,
             has_status=(POOLS, SETS, VMS),
             default_status={VMS: {"printableStatus": "Stopped"}},
-            finalizers={VMIS: [GUEST_FINALIZER]},
+            finalizers={VMIS: [GUEST_FINALIZER], PVCS: [PROTECTION]},
             now=self.now,
         )
+        ClaimProtection(self.server)
         self.network = Network(self.server, self.faults, Random(chance.random()))
         self.kubevirts = {
             each: SimulatedKubeVirt(

@@ -8,6 +8,7 @@ from controller.kubevirt import annotations as names
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS, VMS
 from informers.meta import ObjectKey
 from tests.fakes.requests import AnyResource, Document
+from tests.simulation.claims import claims_of, is_terminating
 from tests.simulation.judge.replay import (
     State,
     amount,
@@ -279,14 +280,17 @@ def no_disk_goes_that_could_stay(life: Life) -> Iterator[Found | None]:
     for state, change in replay(life):
         if change.at > BUSY_UNTIL_S:
             return
-        if change.resource is VMS and begins_to_leave(change) and "foregroundDeletion" not in _finalizers(change.last):
-            owner = state.owner_of(change.last)
+        if change.resource is VMS and begins_to_leave(change):
+            owner, disks = state.owner_of(change.last), change.last["spec"].get("dataVolumeTemplates") or ()
+            keys = [(PVCS, ObjectKey(change.key.namespace, each["metadata"]["name"])) for each in disks]
+            if "foregroundDeletion" in _finalizers(change.last):  # it is made again, with new disks
+                preserved = {key: name for key, name in preserved.items() if key not in keys}
+                continue
             if owner is not None and not is_leaving(owner) and _preserves(owner) and change.is_ours:
                 changed = state.owner_changed.get(ObjectKey(change.key.namespace, name_of(owner)), 0.0)
-                for template in change.last["spec"].get("dataVolumeTemplates") or ():
-                    if change.at - changed > 10:
-                        yield None
-                        preserved[PVCS, ObjectKey(change.key.namespace, template["metadata"]["name"])] = name_of(owner)
+                for key in keys if change.at - changed > 10 else ():
+                    yield None
+                    preserved[key] = name_of(owner)
         is_gone = change.resource in (PVCS, DATA_VOLUMES) and begins_to_leave(change)
         if is_gone and change.actor == "garbage collector" and (PVCS, change.key) in preserved:
             yield change.at, preserved[PVCS, change.key], f"the disk {change.key.name} went with its VM"
@@ -311,6 +315,29 @@ def a_disk_of_a_user_stays(life: Life) -> Iterator[Found | None]:
             yield None
         if is_gone and labels.get("made-by") == "hand":
             yield change.at, owner_by_name(life, change.key.name), f"the disk {change.key.name} of a user was deleted"
+
+
+@sentence
+def no_restart_ends_a_claim(life: Life) -> Iterator[Found | None]:
+    """No VM is restarted that uses a claim that is being deleted: its data would be lost (P20)."""
+    ending: dict[ObjectKey, float] = {}
+    for state, change in replay(life):
+        if change.resource is PVCS and change.after is not None and is_terminating(change.after):
+            ending.setdefault(change.key, change.at)
+        elif change.resource is PVCS:
+            ending.pop(change.key, None)
+        is_restart = asks_for_restart(change) or (change.resource is VMIS and begins_to_leave(change))
+        vm, vmi = state.get(VMS, change.key), change.before if change.resource is VMIS else state.get(VMIS, change.key)
+        if (
+            not (change.is_ours and is_restart and vm and vmi)
+            or is_leaving(vm)
+            or vmi["status"].get("phase") != "Running"
+        ):
+            continue
+        yield None
+        claims = [ObjectKey(change.key.namespace, each) for each in claims_of(vmi)]
+        if lost := [each.name for each in claims if ending.get(each, change.at) < change.at - SEEN_S]:
+            yield change.at, owner_by_name(life, change.key.name), f"{change.key.name} lost {', '.join(lost)}"
 
 
 @sentence

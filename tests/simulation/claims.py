@@ -1,0 +1,59 @@
+"""Kubernetes' protection of claims in use: a deleted claim stays until the last VMI that uses it has ended."""
+
+from typing import Any, Final
+
+from controller.kubevirt.resources import PVCS, VMIS
+from informers.meta import ObjectKey
+from tests.fakes.requests import AnyResource, Document
+from tests.fakes.rules import finalizers_of
+from tests.simulation.server import Change, SimulatedServer
+
+PROTECTION: Final = "kubernetes.io/pvc-protection"
+SEEN_S: Final = 0.3
+
+
+class ClaimProtection:
+    def __init__(self, server: SimulatedServer) -> None:
+        self._server = server
+        self._is_planned = False
+        server.on_change.append(self._notice)
+
+    def _notice(self, change: Change) -> None:
+        is_deleted = change.resource is PVCS and change.after is not None and is_terminating(change.after)
+        is_free = change.resource is VMIS and (change.after is None or not _runs(change.after))
+        if (is_deleted or is_free) and not self._is_planned:
+            self._is_planned = True
+            self._server.loop.call_later(SEEN_S, self._release)
+
+    def _release(self) -> None:
+        self._is_planned = False
+        running = [(key, vmi) for key, vmi in self._all(VMIS) if _runs(vmi)]
+        used = {ObjectKey(key.namespace, name) for key, vmi in running for name in claims_of(vmi)}
+        with self._server.acting("kubernetes"):
+            for key, claim in self._all(PVCS):
+                if is_terminating(claim) and PROTECTION in finalizers_of(claim) and key not in used:
+                    left = [each for each in finalizers_of(claim) if each != PROTECTION]
+                    self._server.change(PVCS, key, {"metadata": {"finalizers": left or None}})
+
+    def _all(self, resource: AnyResource) -> list[tuple[ObjectKey, Document]]:
+        return sorted(self._server._of(resource).items())
+
+
+def is_terminating(document: Document) -> bool:
+    return "deletionTimestamp" in document["metadata"]
+
+
+def claims_of(vmi: Document) -> list[str]:
+    """The names of the claims that a VMI uses: a DataVolume and its claim have one name."""
+    volumes: list[dict[str, Any]] = vmi.get("spec", {}).get("volumes") or []
+    names = [each.get("dataVolume", {}).get("name") for each in volumes]
+    return [name for name in (*names, *(_claim(each) for each in volumes)) if name]
+
+
+def _claim(volume: dict[str, Any]) -> str | None:
+    name: str | None = volume.get("persistentVolumeClaim", {}).get("claimName")
+    return name
+
+
+def _runs(vmi: Document) -> bool:
+    return vmi.get("status", {}).get("phase") not in ("Failed", "Succeeded")
