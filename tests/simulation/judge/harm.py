@@ -323,6 +323,8 @@ def no_restart_ends_a_claim(life: Life) -> Iterator[Found | None]:
     ending: dict[ObjectKey, float] = {}
     for state, change in replay(life):
         if change.resource is PVCS and change.after is not None and is_terminating(change.after):
+            if change.key not in ending:
+                yield from (None for each in state.of(VMIS).values() if change.key.name in claims_of(each))
             ending.setdefault(change.key, change.at)
         elif change.resource is PVCS:
             ending.pop(change.key, None)
@@ -334,7 +336,6 @@ def no_restart_ends_a_claim(life: Life) -> Iterator[Found | None]:
             or vmi["status"].get("phase") != "Running"
         ):
             continue
-        yield None
         claims = [ObjectKey(change.key.namespace, each) for each in claims_of(vmi)]
         if lost := [each.name for each in claims if ending.get(each, change.at) < change.at - SEEN_S]:
             yield change.at, owner_by_name(life, change.key.name), f"{change.key.name} lost {', '.join(lost)}"
