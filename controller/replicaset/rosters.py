@@ -1,6 +1,6 @@
 """The rosters of large replica sets, with their VMIs in groups."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,19 +11,20 @@ from controller.kubevirt.replicaset_types import REPLICA_SET_KIND
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.snapshot import SET_UID, by_set_uid
 from controller.replicaset.traits import VMIs, erase, replaces_failure
+from controller.runtime.execute.refusals import Noted
 from controller.runtime.members.rosters import Rosters
 from informers.meta import ObjectKey, ObjectMeta, annotations_of, controller_of
 from informers.store import StoreView
 
-NoteOf = Callable[[ObjectKey], str]
+Notes = Mapping[ObjectKey, Noted]
 
 
 class _Reader(Struct, frozen=True):
-    """Reads a VMI with the history of its failures that `note_of` remembers, if a policy has taken it off (R4a)."""
+    """Reads a VMI with the history of its failures from `notes`, if a policy has taken it off (R4a)."""
 
     vmis: StoreView[VirtualMachineInstance]
     owner: ObjectMeta
-    note_of: NoteOf
+    notes: Notes
 
     def size(self) -> int:
         return len(self.vmis.by_index(SET_UID, self.owner.uid))
@@ -32,17 +33,18 @@ class _Reader(Struct, frozen=True):
         return (vmi.metadata.name for vmi in self.load())
 
     def load(self) -> Iterable[VirtualMachineInstance]:
-        return map(self._with_note, owned_by(self.owner, self.vmis, SET_UID))
+        found = owned_by(self.owner, self.vmis, SET_UID)
+        return map(self._with_note, found) if self.notes else found
 
     def read(self, name: str) -> VirtualMachineInstance | None:
         vmi = self.vmis.get(ObjectKey(self.owner.namespace, name))
         return self._with_note(vmi) if vmi is not None and self.owner.uid in by_set_uid(vmi) else None
 
     def _with_note(self, vmi: VirtualMachineInstance) -> VirtualMachineInstance:
-        note, meta = self.note_of(vmi.metadata.key), vmi.metadata
-        if not note or replaces_failure(vmi):
+        meta, noted = vmi.metadata, self.notes.get(vmi.metadata.key) if self.notes else None
+        if noted is None or replaces_failure(vmi):
             return vmi
-        return replace(vmi, metadata=replace(meta, annotations={**annotations_of(meta), EARLY_FAILURES: note}))
+        return replace(vmi, metadata=replace(meta, annotations={**annotations_of(meta), EARLY_FAILURES: noted.note}))
 
 
 class VMIRosters:
@@ -51,11 +53,11 @@ class VMIRosters:
         self._rosters: Rosters[VirtualMachineInstance] = Rosters(erase)
         vmis.follow(self)
 
-    def prepare(self, owner: ObjectMeta, note_of: NoteOf) -> Iterator[object]:
-        return self._rosters.prepare(owner, _Reader(self._vmis, owner, note_of))
+    def prepare(self, owner: ObjectMeta, notes: Notes) -> Iterator[object]:
+        return self._rosters.prepare(owner, _Reader(self._vmis, owner, notes))
 
-    def read(self, owner: ObjectMeta, note_of: NoteOf) -> VMIs:
-        return self._rosters.read(owner, _Reader(self._vmis, owner, note_of))
+    def read(self, owner: ObjectMeta, notes: Notes) -> VMIs:
+        return self._rosters.read(owner, _Reader(self._vmis, owner, notes))
 
     def changed(self, old: VirtualMachineInstance | None, new: VirtualMachineInstance | None) -> None:
         for vmi in (old, new):

@@ -60,7 +60,7 @@ class ReplicaSetRules(Struct, frozen=True):
 
     def prepare(self, key: ObjectKey, *, now: datetime) -> Iterator[object]:
         owner = self.owners.get(key)
-        return iter(()) if owner is None else self.rosters.prepare(owner.metadata, self.refusals.note_of)
+        return iter(()) if owner is None else self.rosters.prepare(owner.metadata, self.refusals.notes)
 
     def take_snapshot(self, key: ObjectKey, *, now: datetime, settled: bool) -> Snapshot | None:
         owner = self.owners.get(key)
@@ -68,7 +68,7 @@ class ReplicaSetRules(Struct, frozen=True):
             return None
         return Snapshot(
             owner=owner,
-            members=self.rosters.read(owner.metadata, self.refusals.note_of),
+            members=self.rosters.read(owner.metadata, self.refusals.notes),
             orphans=orphans_of(owner, self.vmis),
             taken=self.gone.taken(self.vmis, key.namespace, now),
             now=now,

@@ -144,10 +144,10 @@ def snapshots_of_a_set(n: int) -> Call:
         for minutes in (0, 11):
             gone.taken(store, "default", NOW + timedelta(minutes=minutes))
         rosters = VMIRosters(store)
-        rosters.read(owner.metadata, lambda _key: "")
+        rosters.read(owner.metadata, {})
         for each in members:
             rosters.changed(each, each)
-        rosters.read(owner.metadata, lambda _key: "")
+        rosters.read(owner.metadata, {})
         RevisionCache(revisions, 5).history_of(owner.metadata, NOW)
 
     return take

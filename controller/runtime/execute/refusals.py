@@ -66,6 +66,11 @@ class Refusal(Struct, frozen=True):
     message: str
 
 
+class Noted(NamedTuple):
+    note: str
+    at: float
+
+
 class Owner(NamedTuple):
     """The set or pool of a plan. `members` is the number of its members when the plan was made."""
 
@@ -97,7 +102,9 @@ class Refusals:
     def __init__(self, clock: Callable[[], float] = lambda: asyncio.get_running_loop().time()) -> None:
         self._now = clock
         self._refused: dict[tuple[ObjectKey, str], dict[_Write, _Series]] = {}
-        self._notes: OrderedDict[ObjectKey, tuple[str, float]] = OrderedDict()
+        self.notes: OrderedDict[ObjectKey, Noted] = OrderedDict()
+        """The annotation that each object of the last half hour was created with, if it must keep one."""
+
         self._prune_at = float("-inf")
 
     def answer(self, owner: Owner, action: Action) -> Rejected | None:
@@ -136,16 +143,12 @@ class Refusals:
         last = outcome if isinstance(outcome, Rejected) else Rejected(action, outcome.error)
         return replace(outcome, wait_s=self._lengthen(owner, _write_of(action), last))
 
-    def note_of(self, key: ObjectKey) -> str:
-        """Return the annotation that the object was created with in the last half hour, or ""."""
-        return self._notes.get(key, ("", 0.0))[0]
-
     def _note(self, create: Create) -> None:
-        self._notes.pop(create.key, None)
+        self.notes.pop(create.key, None)
         if create.note:
-            self._notes[create.key] = create.note, self._now()
-            while next(iter(self._notes.values()))[1] + NOTED_S <= self._now():
-                self._notes.popitem(last=False)
+            self.notes[create.key] = Noted(create.note, self._now())
+            while next(iter(self.notes.values())).at + NOTED_S <= self._now():
+                self.notes.popitem(last=False)
 
     def _lengthen(self, owner: Owner, write: _Write, last: Rejected, *, unless_first: bool = False) -> float:
         """Begin or continue the series of a write, and return the wait in seconds."""

@@ -10,16 +10,11 @@ from controller.kubevirt.vmis import is_ready
 from controller.replicaset.rosters import VMIRosters
 from controller.replicaset.snapshot import VMI_INDEXES
 from controller.runtime.members.groups import Group
-from informers.meta import ObjectKey
 from informers.store import Store
 from tests.builders import replicaset, vmi
 from tests.fakes import stores
 
 OWNER = replicaset("one", uid="uid-1")
-
-
-def no_note(_key: ObjectKey) -> str:
-    return ""
 
 
 pytestmark = pytest.mark.usefixtures("small_rosters")
@@ -43,37 +38,37 @@ def test_all_members_of_a_very_large_set_are_read_in_slices_before_the_snapshot(
     vmis, found = full_store(9)
     read = recorded_reads(vmis, monkeypatch)
     owner = OWNER.metadata
-    assert [len(read) for _ in found.prepare(owner, no_note)] == [2, 4, 6, 8]
-    assert len(found.read(owner, no_note)) == 9
+    assert [len(read) for _ in found.prepare(owner, {})] == [2, 4, 6, 8]
+    assert len(found.read(owner, {})) == 9
     assert len(read) == 9
 
 
 def test_a_set_with_a_roster_prepares_only_its_changes(monkeypatch):
     vmis, found = full_store(9)
     owner = OWNER.metadata
-    found.read(owner, no_note)
-    assert list(found.prepare(owner, no_note)) == []
+    found.read(owner, {})
+    assert list(found.prepare(owner, {})) == []
     for number in range(5):
         vmis.apply(vmi(f"vm-{number}", owner=OWNER, ready=False, version="9"))
     read = recorded_reads(vmis, monkeypatch)
-    assert [len(read) for _ in found.prepare(owner, no_note)] == [2, 4]
+    assert [len(read) for _ in found.prepare(owner, {})] == [2, 4]
     assert set(read) <= {f"vm-{number}" for number in range(5)}
 
 
 def test_a_set_that_fits_into_one_slice_is_not_prepared():
     _, found = full_store(2)
-    assert list(found.prepare(OWNER.metadata, no_note)) == []
+    assert list(found.prepare(OWNER.metadata, {})) == []
     assert len(found._rosters) == 0
 
 
 def test_a_snapshot_does_not_change_with_the_roster():
     vmis, found = full_store(8)
-    before = found.read(OWNER.metadata, no_note)
+    before = found.read(OWNER.metadata, {})
     shown = set(map(id, vmis.values()))
     for each in range(0, 8, 2):
         vmis.apply(vmi(f"vm-{each}", owner=OWNER, ready=False, version="9"))
     vmis.remove(vmi("vm-1", version="9").metadata)
-    after = found.read(OWNER.metadata, no_note)
+    after = found.read(OWNER.metadata, {})
     assert [set(map(id, group)) for group in before.groups] == [shown]
     assert sorted(len(group) for group in after.groups) == [3, 4]
 
@@ -82,7 +77,7 @@ def test_a_group_that_nobody_has_any_more_is_not_copied(monkeypatch):
     vmis, found = full_store(8)
     monkeypatch.setattr(Group, "take", lambda _: pytest.fail("a group is copied"))
     for each in range(3):
-        members = found.read(OWNER.metadata, no_note)
+        members = found.read(OWNER.metadata, {})
         assert (len(members), len(members.where(is_ready))) == (8, 8 - each)
         del members
         vmis.apply(vmi(f"vm-{each}", owner=OWNER, ready=False, version="9"))
@@ -99,11 +94,11 @@ def test_another_thread_reads_a_group_while_the_roster_changes():
             for version in range(10, 30, 2):
                 for each in range(500):
                     vmis.apply(vmi(f"vm-{each}", owner=OWNER, version=str(version)))
-                (group,) = found.read(OWNER.metadata, no_note).groups
+                (group,) = found.read(OWNER.metadata, {}).groups
                 for each in range(500):
                     vmis.apply(vmi(f"vm-{each}", owner=OWNER, version=str(version + 1)))
                 read = thread.submit(lambda group=group: {each.metadata.resource_version for each in group})
-                found.read(OWNER.metadata, no_note)
+                found.read(OWNER.metadata, {})
                 wrong += [versions for versions in (read.result(),) if versions != {str(version)}]
     finally:
         sys.setswitchinterval(interval)
@@ -112,7 +107,7 @@ def test_another_thread_reads_a_group_while_the_roster_changes():
 
 def test_a_deleted_set_has_no_roster():
     _, found = full_store(5)
-    found.read(OWNER.metadata, no_note)
+    found.read(OWNER.metadata, {})
     assert len(found._rosters) == 1
     found.forget(OWNER.metadata.key)
     assert len(found._rosters) == 0
