@@ -49,7 +49,13 @@ from controller.pool.rollout.rollback import rollout_of
 from controller.pool.rollout.steps import Step, pending_step
 from controller.pool.rollout.successors import count_missing
 from controller.pool.rollout.update import pending_steps, plan_update
-from controller.pool.scale import is_scale_out_refused, plan_new_standbys, plan_scale, unowned_vms
+from controller.pool.scale import (
+    is_scale_out_refused,
+    plan_new_standbys,
+    plan_scale,
+    unowned_vms,
+    waits_for_adoption,
+)
 from controller.pool.spec.intent import Intent
 from controller.pool.spec.policies import keeps_disks
 from controller.pool.standby import lay_to_rest, plan_standby, ready_standbys
@@ -236,6 +242,8 @@ def _plan_revisions(situation: Situation, writes: Plan, *, prunes: bool) -> Plan
     do so already, or take long, as a scale-in that drains. With `prunes`, plan the deletion of unused revisions.
     """
     snapshot, revisions, intent = situation.snapshot, situation.revisions, situation.intent
+    if waits_for_adoption(situation):
+        return Plan()  # with its first revision, the pool would create VMs beside those that its user adopts next
     below = annotations_of(situation.pool).get(PARTITION_REVISION, "") if intent.steps else ""
     noted = (intent.settings.ready_revision, below)
     is_wanted = situation.members.some(situation.may_update) and is_taken_over(situation, revisions.template)

@@ -49,8 +49,8 @@ def plan_scale(situation: Situation) -> Plan:
     """Plan the creation of missing VMs or the deletion of surplus VMs."""
     intent = situation.intent
     missing = situation.target.wanted - len(situation.members)
-    if missing > 0 and (unowned := unowned_vms(situation)):
-        return _wait_for_adoption(situation, unowned)
+    if waits_for_adoption(situation):
+        return _wait_for_adoption(situation, unowned_vms(situation))
     if missing > 0:
         return _scale_out(situation, missing)
     surplus = situation.surplus
@@ -86,6 +86,11 @@ class Restored(Struct, frozen=True):
 def unowned_vms(situation: Situation) -> list[VirtualMachine]:
     is_restored = Restored(situation.pool.name, situation.intent.selector)
     return [vm for vm in situation.snapshot.unowned if is_restored(vm.metadata)]
+
+
+def waits_for_adoption(situation: Situation) -> bool:
+    """Return True if VMs are missing, and a backup may have restored them, or some of them."""
+    return len(situation.members) < situation.target.wanted and bool(unowned_vms(situation))
 
 
 def _wait_for_adoption(situation: Situation, unowned: list[VirtualMachine]) -> Plan:

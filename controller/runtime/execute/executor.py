@@ -49,7 +49,7 @@ from controller.runtime.actions import (
 )
 from controller.runtime.execute.deletes import NO_JUDGE, Judge, error_before, judged_error, perform_delete
 from controller.runtime.execute.disk_check import DiskCheck, metadata_pages
-from controller.runtime.execute.patches import Merge, error_of_mark, outcome_of_patch, without_content
+from controller.runtime.execute.patches import Merge, error_of_create, outcome_of_patch, without_content
 from controller.runtime.execute.read_and_patch import read_and_patch
 from controller.runtime.execute.refusals import Owner, Refusals
 from controller.runtime.execute.restarts import Restarts
@@ -61,7 +61,7 @@ from controller.runtime.workers.side_thread import SideThread
 from informers.errors import AlreadyExists, ApiError, Conflict, NotFound, ServerError, TransportError
 from informers.http.warnings import rewritten_warnings
 from informers.meta import ObjectKey, is_controlled_by
-from informers.objects import ObjectClient, read_meta, read_version
+from informers.objects import ObjectClient, read_meta
 from informers.resource import UNDECODABLE
 
 PARALLEL = 50
@@ -301,18 +301,18 @@ class Executor:
             if disks is not None and isinstance(outcome, AlreadyThere):
                 await disks.taken(action)
             return outcome
-        version = read_version(answer)
+        made = read_meta(answer)
+        version = made.resource_version
         self._check.created(action, version, before=before)
         if disks is not None:
             await disks.taken(action)
-        if (lost := error_of_mark(action, answer)) is None:
+        if (lost := error_of_create(action, made)) is None:
             return Done(action, version)
-        # Without its mark it is surplus, and a scale-in might choose a VM that serves in its place. A disk that it uses
-        # again could not come back.
-        if not action.reusable_disks:
-            uid = read_meta(answer).uid
-            with suppress(ApiError):
-                await self._client.delete(action.resource, action.key, uid=uid, propagation="Background")
+        # Without its owner it is nobody's. Without its mark it is surplus, and a scale-in might choose a VM that serves
+        # in its place. A disk that it uses again could not come back, so it stays.
+        propagation = "Orphan" if action.reusable_disks else "Background"
+        with suppress(ApiError):
+            await self._client.delete(action.resource, action.key, uid=made.uid, propagation=propagation)
         return Rejected(action, lost)
 
     def _postpone(self, action: Create, reason: str) -> Postponed:

@@ -1,7 +1,7 @@
 """The patches of `RemoveOwnerReference` and `ThreeWayMerge`, for an object that the executor has read."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -24,7 +24,7 @@ from controller.runtime.actions import (
     ThreeWayMerge,
 )
 from informers.errors import ApiError, Invalid
-from informers.meta import ObjectMeta, annotations_of, is_controlled_by, labels_of
+from informers.meta import ObjectMeta, OwnerReference, annotations_of, is_controlled_by, labels_of
 from informers.objects import PatchType, read_meta
 
 ReadAndPatch: TypeAlias = RemoveOwnerReference | ThreeWayMerge | ExpandClaim
@@ -33,9 +33,14 @@ Merge: TypeAlias = Callable[[bytes, bytes, bytes], bytes | None]
 """Returns a merge patch, or None, from the current object and those of the old and the new template."""
 
 
-class _WantedMeta(Struct, frozen=True):
+_OWNERS: Final = "ownerReferences"
+
+
+class _WantedMeta(Struct, frozen=True, rename="camel"):
     labels: dict[str, object] | None = None
     annotations: dict[str, object] | None = None
+    finalizers: list[str] | None = None
+    owner_references: list[OwnerReference] | None = None
 
 
 class _Wanted(Struct, frozen=True):
@@ -74,18 +79,23 @@ def template_change(merge: Merge, action: ThreeWayMerge, meta: ObjectMeta, curre
 
 
 def outcome_of_patch(action: Patch | ReadAndPatch, patch: bytes, answer: bytes) -> Outcome:
-    """Return the outcome of a patch: `Rejected` if a policy has taken back some of its labels or annotations."""
+    """Return the outcome of a patch: `Rejected` if a policy has taken back some of its metadata."""
     found, wanted = read_meta(answer), _wanted_in(action, patch)
     lost = _lost(wanted.labels, labels_of(found)) + _lost(wanted.annotations, annotations_of(found))
+    lost += [each for each in wanted.finalizers or () if each not in (found.finalizers or ())]
+    owners = {each.uid for each in found.owner_references or ()}
+    lost += [_OWNERS for each in wanted.owner_references or () if each.uid not in owners]
     return Rejected(action, _taken_back(lost, action.key.name)) if lost else Done(action, found.resource_version)
 
 
-def error_of_mark(action: Create, answer: bytes) -> ApiError | None:
-    """Return an error if a policy takes back the mark of a new standby. Without the mark, the VM would be surplus, and
-    one after the other would be created and deleted.
+def error_of_create(action: Create, found: ObjectMeta) -> ApiError | None:
+    """Return an error if a policy takes back the owner of a new object, or the mark of a new standby. Without them, one
+    object after the other would be created.
     """
-    is_lost = bool(mark_in(action.body)) and STANDBY_STATE not in annotations_of(read_meta(answer))
-    return _taken_back([STANDBY_STATE], action.key.name) if is_lost else None
+    lost = [] if is_controlled_by(found, action.owner_uid) else [_OWNERS]
+    if mark_in(action.body) and STANDBY_STATE not in annotations_of(found):
+        lost.append(STANDBY_STATE)
+    return _taken_back(lost, action.key.name) if lost else None
 
 
 def error_of_labels(action: Delete, answer: bytes) -> ApiError | None:

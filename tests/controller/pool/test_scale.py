@@ -85,6 +85,18 @@ def test_p3_a_restored_vm_holds_a_new_pool_that_lacks_vms_with_any_number(replic
     assert [wait.stall for wait in found.waits] == ["NamesTaken"] * is_held
 
 
+@pytest.mark.parametrize("adopted", [1, 2, 3])
+def test_p3_restored_vms_may_be_adopted_one_by_one(adopted: int):
+    """With its first revision, the pool would take the other VMs for detached ones, and create VMs beside them."""
+    owner = pool(replicas=3)
+    vms = [vm(f"web-{n}", finalizers=(), owner=owner if n < adopted else None) for n in range(3)]
+    found = plan(snapshot(owner, vms, revisions=()))
+    created = [each.resource for each in found.actions if isinstance(each, Create)]
+    assert ([wait.stall for wait in found.waits], created) == (
+        (["NamesTaken"], []) if adopted < 3 else ([], [CONTROLLER_REVISIONS])
+    )
+
+
 def test_p3_a_new_pool_looks_on_the_server_for_vms_with_its_names_before_its_first_revision():
     first, *others = plan(snapshot(pool(replicas=2), revisions=())).stages
     [confirm] = first.actions

@@ -8,15 +8,16 @@ import pytest
 from msgspec.structs import replace
 
 from controller.kubevirt import annotations as names
-from controller.kubevirt.resources import VMIS, VMS
+from controller.kubevirt.resources import VMIS
 from controller.pool.plan import plan
 from controller.pool.rules import JUDGE
 from controller.pool.scale import plan_new_standbys
 from controller.pool.standby import ready_standbys
 from controller.pool.status import next_status, outcome_notices
 from controller.runtime.actions import Create, Delete, Patch, Rejected
-from controller.runtime.execute.patches import error_of_mark
+from controller.runtime.execute.patches import error_of_create
 from controller.runtime.execute.refusals import Refusal
+from informers.objects import read_meta
 from tests.builders import NOW
 from tests.pool_builders import LABELS, Json, member, pool, revision, situation_of, snapshot, vm_spec, vmi, vms
 from tests.pool_scenes import QUOTA, at
@@ -322,11 +323,10 @@ def test_p32_a_refused_standby_is_no_failure_of_the_pool():
 def test_p32_a_policy_that_takes_the_mark_back_counts_as_a_refusal_so_creates_have_growing_delays():
     owner = standby_pool()
     create, *_ = [each for each in plan(seen(owner, *vms(owner, 0, 1))).actions if isinstance(each, Create)]
-    assert error_of_mark(create, create.body) is None
-    error = error_of_mark(create, b'{"metadata": {"annotations": {}}}')
-    assert str(error) == "a policy takes vmherd.dev/standby-state of web-2 back"
-    wanted, *_ = [each for each in plan(seen(owner)).actions if isinstance(each, Create) and each.resource is VMS]
-    assert error_of_mark(wanted, b'{"metadata": {}}') is None
+    made = read_meta(create.body)
+    assert error_of_create(create, made) is None
+    told = "a policy takes ownerReferences, vmherd.dev/standby-state of web-2 back"
+    assert str(error_of_create(create, replace(made, annotations={}, owner_references=()))) == told
 
 
 def test_p32_a_standby_that_leaves_or_has_an_old_template_does_not_change_the_state_of_the_pool():

@@ -3,6 +3,7 @@
 import asyncio
 from itertools import product
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -220,3 +221,15 @@ async def test_p22_a_patch_that_a_policy_takes_back_is_refused_and_names_what_is
     assert isinstance(outcome, Rejected)
     assert outcome.message == "a policy takes a of vm back"
     assert outcome.wait_s == FIRST_WAIT_S
+
+
+async def test_p22_a_finalizer_and_an_owner_that_a_policy_takes_back_are_missing_too(setup):
+    setup.add("vm")
+    setup.server.check_patch = lambda resource, before, after: after["metadata"].update(
+        finalizers=[], ownerReferences=[]
+    )
+    owner = {"apiVersion": "v1", "kind": "Pool", "name": "web", "uid": OWNER_UID}
+    body = msgspec.json.encode({"metadata": {"finalizers": ["a/b"], "ownerReferences": [owner]}})
+    outcome = await setup.outcome_of(replace(patch("vm"), body=body))
+    assert isinstance(outcome, Rejected)
+    assert outcome.message == "a policy takes a/b, ownerReferences of vm back"
