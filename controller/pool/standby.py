@@ -54,7 +54,7 @@ from controller.pool.failures import start_failure_of
 from controller.pool.healing.failing import failure_of
 from controller.pool.health import is_fully_ready, problem_of
 from controller.pool.leaving.deletes import delete_of, hold, replacement_of
-from controller.pool.leaving.disks import is_safe_to_delete
+from controller.pool.leaving.disks import disks_in_use, is_safe_to_delete
 from controller.pool.leaving.gates import Way, stop_of
 from controller.pool.members.ledger import State, state_of
 from controller.pool.members.machine import Machine, Machines, vmi_revision_of
@@ -256,7 +256,8 @@ def _rest(machine: Machine) -> Patch:
     marks = {name: value for name, value in marks.items() if value or name in annotations_of(machine.metadata)}
     hidden = {"template": {"metadata": {"labels": {IN_SERVICE: "false"}}}}
     spec = {**_HALTED, **(hidden if IN_SERVICE in template_labels_of(machine.vm) else {})}
-    return replace(patch_of(machine, marks, spec, "it has been ready, and rests as a standby"), judged=True)
+    why = "it has been ready, and rests as a standby"
+    return replace(patch_of(machine, marks, spec, why), judged=True, disks=disks_in_use(machine.vm))
 
 
 def _deletes(

@@ -225,12 +225,12 @@ def _without(plan: Plan, waiting: Collection[str], guests: Iterable[Guest]) -> I
 
 
 def _mark(drain: Drain, action: Delete | Restart) -> Patch:
-    """Return the patch that sets the mark. If the server would refuse the successor, or a disk would go with the
-    restart, the VM does not drain (P20).
+    """Return the patch that sets the mark. If the server would refuse the successor, or a disk would go with the VM,
+    the VM does not drain (P20).
     """
     patch = _patch(drain.guest, drain.mark, f"it drains before it leaves: {drain.mark.cause}")
-    is_asked = action.member is not None or (isinstance(action, Delete) and action.successor)
-    return replace(patch, before=action) if is_asked else patch
+    patch = replace(patch, disks=action.disks)
+    return replace(patch, before=action) if isinstance(action, Delete) and action.successor else patch
 
 
 def _label(drain: Drain) -> Patch | None:

@@ -41,6 +41,9 @@ class Cause(StrEnum):
     """The VM or VMI is deleted because its template is outdated (P13, R14)."""
 
 
+Disks: TypeAlias = tuple[tuple[AnyResource, ObjectKey], ...]
+
+
 class Create(Struct, frozen=True, kw_only=True):
     """Creates the object `key` from the complete, encoded `body`. Its controller has the UID `owner_uid`.
 
@@ -55,23 +58,19 @@ class Create(Struct, frozen=True, kw_only=True):
     owner_uid: str
     why: str
     is_note: bool = False
-    reusable_disks: tuple[tuple[AnyResource, ObjectKey], ...] = ()
+    reusable_disks: Disks = ()
     usable: tuple[str, ...] | None = ("",)
     note: str = ""
 
 
 class Member(Struct, frozen=True, kw_only=True):
-    """A VM that must belong to the pool `owner_uid` for a restart, and, if `must_ask`, ask for it in its status.
-
-    None of its `disks` may be being deleted: it would go with the restart.
-    """
+    """A VM that must belong to the pool `owner_uid` for a restart, and, if `must_ask`, ask for it in its status."""
 
     resource: AnyResource
     key: ObjectKey
     uid: str
     owner_uid: str
     must_ask: bool = False
-    disks: tuple[tuple[AnyResource, ObjectKey], ...] = ()
 
 
 class Delete(Struct, frozen=True, kw_only=True):
@@ -79,7 +78,7 @@ class Delete(Struct, frozen=True, kw_only=True):
 
     If its `version` has changed, it fails without an `owner_uid`. Else the object is read again, and must still have
     this controller and the `finalizer`, if not "". With `foreground`, the dependents that block the deletion go first.
-    It fails if `member` has left its pool.
+    It fails if `member` has left its pool, or if one of `disks` is being deleted: it exists until its VM stops.
 
     If `successor` is not empty, the server must accept this encoded object in its place now (P20), with the labels
     `kept`.
@@ -97,13 +96,14 @@ class Delete(Struct, frozen=True, kw_only=True):
     member: Member | None = None
     successor: bytes = b""
     kept: tuple[str, ...] = ()
+    disks: Disks = ()
 
 
 class Restart(Struct, frozen=True, kw_only=True):
     """Requests a restart by a PUT of the subresource `subresource` of `requests`.
 
     `instance_uid` is that of the running `instance` with the same key. If it was replaced, is being deleted or has left
-    the object, no restart is requested, so the action can be repeated. It fails if `member` has left its owner.
+    the object, no restart is requested, so the action can be repeated. `member` and `disks` are as in `Delete`.
     """
 
     resource: AnyResource
@@ -115,15 +115,16 @@ class Restart(Struct, frozen=True, kw_only=True):
     instance_uid: str
     why: str
     member: Member | None = None
+    disks: Disks = ()
 
 
 class Patch(Struct, frozen=True, kw_only=True):
     """Patches the object `key`. `body` contains the preconditions: a UID, a resourceVersion or JSON patch tests.
 
     It is skipped if an earlier stage failed to remove the ownerReference with the UID `after_owner` (P10). If `judged`,
-    the judge of the kind must find no obstacle. If it prepares `before`, the server must accept the
-    successor, and no disk may be lost (P20). For `is_note`, see `Create`. If the object with the `uid` is missing, the
-    cache is awaited.
+    the judge of the kind must find no obstacle. If it prepares the delete `before`, the server must accept the
+    successor (P20). `is_note` is as in `Create`, and `disks` as in `Delete`. If the object with the `uid` is missing,
+    the cache is awaited.
 
     A patch that removes the `finalizer` needs the `uid`: the API server answers with the old resourceVersion if the
     object is gone after that.
@@ -137,7 +138,8 @@ class Patch(Struct, frozen=True, kw_only=True):
     after_owner: str = ""
     is_note: bool = False
     judged: bool = False
-    before: Delete | Restart | None = None
+    before: Delete | None = None
+    disks: Disks = ()
     uid: str = ""
     finalizer: str = ""
 
@@ -180,7 +182,8 @@ class ThreeWayMerge(Struct, frozen=True, kw_only=True):
 
     The controller must have the UID `owner_uid`, if not "". It is skipped if a disk could not be expanded before, and
     fails if one of `reusable_disks` is not free (see `Create`). With `is_exact`, the changed values must be those of
-    `old`, so that another action can take the change back. For `judged`, see `Patch`.
+    `old`, so that another action can take the change back. For `judged`, see `Patch`,
+    and for `disks` see `Delete`.
     """
 
     resource: AnyResource
@@ -192,7 +195,8 @@ class ThreeWayMerge(Struct, frozen=True, kw_only=True):
     owner_uid: str = ""
     is_exact: bool = False
     judged: bool = False
-    reusable_disks: tuple[tuple[AnyResource, ObjectKey], ...] = ()
+    reusable_disks: Disks = ()
+    disks: Disks = ()
     usable: tuple[str, ...] | None = ("",)
 
 
@@ -234,7 +238,6 @@ class ConfirmFree(Struct, frozen=True, kw_only=True):
 
 Check: TypeAlias = Confirm | ConfirmFree
 """The actions that write nothing."""
-
 Action: TypeAlias = (
     Create | Delete | Patch | Check | RemoveOwnerReference | ExpandClaim | ThreeWayMerge | Restart | Pause
 )

@@ -11,6 +11,7 @@ from controller.kubevirt.delicate import PROTECTED
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_pool_finalizer
+from controller.pool.leaving.disks import disks_in_use
 from controller.replicas.conditions import machines_wait
 from controller.replicas.notes import MAX_NOTICES
 from controller.runtime.actions import Cause, Delete, Notice, Plan, waiting
@@ -22,8 +23,9 @@ def delete_of(
     vm: VirtualMachine, why: str, *, keep_disks: bool = False, if_unchanged: bool = False, **fields: Any
 ) -> Delete:
     """Return the action that deletes a VM. With `keep_disks`, the VM is deleted only while the VM has the pool
-    finalizer (P10). With `if_unchanged`, it gives up after any change of the VM, because the reason may be gone: a user
-    may have started the VM again. `fields` are those of the action.
+    finalizer (P10), and while none of its disks is being deleted (P20). With `if_unchanged`, it gives up after any
+    change of the VM, because the reason may be gone: a user may have started the VM again. `fields` are those of the
+    action.
 
     A VM without an ordinal in its name never gets the finalizer. The caller checks first that the VM has the finalizer
     or no ordinal.
@@ -37,6 +39,7 @@ def delete_of(
         owner_uid=pool.uid if pool is not None and not if_unchanged else "",
         why=why,
         finalizer=POOL_FINALIZER if keep_disks and has_pool_finalizer(vm) else "",
+        disks=disks_in_use(vm) if keep_disks else (),
         **fields,
     )
 

@@ -20,7 +20,7 @@ from controller.kubevirt.vms import disk_names_of, has_pool_finalizer, is_deleti
 from controller.pool.members.revisions import template_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.intent import Intent
-from controller.runtime.actions import AnyResource, Patch, RemoveOwnerReference, Stage, stage_of
+from controller.runtime.actions import AnyResource, Disks, Patch, RemoveOwnerReference, Stage, stage_of
 from informers.meta import ObjectKey, ObjectMeta
 from informers.objects import PatchType
 
@@ -43,12 +43,19 @@ def owner_removals(vms: Iterable[VirtualMachine], snapshot: Snapshot | None = No
     return tuple(actions)
 
 
-def reusable_disks(near: ObjectMeta, names: Iterable[str]) -> tuple[tuple[AnyResource, ObjectKey], ...]:
+def reusable_disks(near: ObjectMeta, names: Iterable[str]) -> Disks:
     """Return the disks with these names in the namespace of `near`. A VM can own the claim itself: CDI may delete a
     finished DataVolume and keep its claim.
     """
     keys = [ObjectKey(near.namespace, name) for name in names]
     return tuple((resource, key) for key in keys for resource in (DATA_VOLUMES, PVCS))
+
+
+def disks_in_use(vm: VirtualMachine) -> Disks:
+    """Return the claims of the VM. One that is being deleted goes when the VM stops (P20). A DataVolume that is deleted
+    takes its claim along.
+    """
+    return tuple((PVCS, ObjectKey(vm.metadata.namespace, name)) for name in disk_names_of(vm))
 
 
 def usable_disks(intent: Intent, pool: str) -> tuple[str, ...] | None:

@@ -96,7 +96,7 @@ def _limit(situation: Situation, _: Machine) -> str:
 
 def _refusal(situation: Situation, machine: Machine) -> str:
     refused = situation.snapshot.refused.get(machine.metadata.name)
-    return f"the server refused its last change: {refused.message}" if refused is not None else ""
+    return f"its last change was refused: {refused.message}" if refused is not None else ""
 
 
 def _answer(situation: Situation, machine: Machine) -> str:

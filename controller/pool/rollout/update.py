@@ -21,9 +21,9 @@ from controller.kubevirt.annotations import REVISION_NAME
 from controller.kubevirt.busy import lasting
 from controller.kubevirt.delicate import PROTECTED, needs_manual_recovery
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, RESTART, VM_REQUESTS, VMIS, VMS
-from controller.kubevirt.vms import AfterStop, after_stop, disk_names_of, is_deleting, revision_of
+from controller.kubevirt.vms import AfterStop, after_stop, is_deleting, revision_of
 from controller.pool.leaving.deletes import replacement_of
-from controller.pool.leaving.disks import kept_label, reusable_disks, usable_disks
+from controller.pool.leaving.disks import disks_in_use, kept_label, reusable_disks, usable_disks
 from controller.pool.leaving.gates import own_disks_of
 from controller.pool.members.ledger import member_stuck_since, outage_of
 from controller.pool.members.machine import Machine, vmi_revision_of
@@ -330,6 +330,7 @@ def _spec_update(situation: Situation, pending: PendingStep) -> ThreeWayMerge:
         owner_uid=situation.pool.uid,
         is_exact=pending.is_open and situation.intent.forbids_restarts,
         judged=pending.stops,
+        disks=disks_in_use(vm) if pending.interrupts else (),
         reusable_disks=reusable_disks(vm.metadata, [each for each in disks if each not in known]),
         usable=usable_disks(situation.intent, situation.pool.name),
     )
@@ -357,11 +358,19 @@ def _change_of_vmi(situation: Situation, pending: PendingStep) -> Delete | Patch
     why = f"its template is older than the pool's template (revision {number})"
     owner = controller_of(vm)
     owner_uid = owner.uid if owner is not None else ""
-    disks = reusable_disks(vm, disk_names_of(machine.vm))
-    member = Member(resource=VMS, key=vm.key, uid=vm.uid, owner_uid=owner_uid, must_ask=pending.live, disks=disks)
+    disks = disks_in_use(machine.vm)
+    member = Member(resource=VMS, key=vm.key, uid=vm.uid, owner_uid=owner_uid, must_ask=pending.live)
     if after_stop(machine.vm) is AfterStop.STARTS:
         # Without an owner's UID, the action gives up after a change of the VMI, and a new plan judges it again (P20).
-        return Delete(resource=VMIS, key=vmi.key, uid=vmi.uid, version=vmi.resource_version, why=why, member=member)
+        return Delete(
+            resource=VMIS,
+            key=vmi.key,
+            uid=vmi.uid,
+            version=vmi.resource_version,
+            why=why,
+            member=member,
+            disks=disks,
+        )
     return Restart(
         resource=VMS,
         key=vm.key,
@@ -372,4 +381,5 @@ def _change_of_vmi(situation: Situation, pending: PendingStep) -> Delete | Patch
         instance_uid=vmi.uid,
         why=why,
         member=member,
+        disks=disks,
     )

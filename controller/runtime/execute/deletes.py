@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeAlias
 
 from controller.runtime.actions import (
+    Action,
     AnyResource,
     Delete,
     Done,
-    Member,
     Missing,
     Outcome,
     Patch,
@@ -113,12 +113,12 @@ async def member_error(client: ObjectClient, action: Delete | Restart, found: Fo
         return Obstructed(f"{member.key} is being deleted", code=409)
     if obstacle := judge.reason(action, {**found, member.resource: answer}):
         return Obstructed(f"{member.key} is not restarted now: {obstacle}", code=409)
-    return await _disk_error(client, member)
+    return None
 
 
-async def _disk_error(client: ObjectClient, member: Member) -> ApiError | None:
+async def disk_error(client: ObjectClient, action: Action) -> ApiError | None:
     """Return an error if a disk of the VM is being deleted. A claim that a running VM uses stays until the VM stops."""
-    for resource, key in member.disks:
+    for resource, key in action.disks if isinstance(action, Delete | Patch | Restart | ThreeWayMerge) else ():
         try:
             disk = read_meta(await client.get(resource, key))
         except NotFound:
@@ -126,19 +126,10 @@ async def _disk_error(client: ObjectClient, member: Member) -> ApiError | None:
         except ApiError as error:
             return error
         if disk.deletion_timestamp is not None:
-            text = f"its disk {key.name} is being deleted, and goes with a restart: copy its data, then restart it"
-            return Invalid(f"{member.key.name} is not restarted: {text}", code=422)
+            name = action.key.name
+            text = f"its disk {key.name} is being deleted, and goes when {name} stops"
+            return Invalid(f"{name} goes on: {text}; copy the data, and stop {name} yourself", code=422)
     return None
-
-
-async def error_before(client: ObjectClient, mark: Patch) -> Outcome | None:
-    """Return why the VM must not begin to leave: the server would refuse its successor, or it would lose a disk."""
-    action = mark.before
-    if isinstance(action, Delete) and action.successor and (problem := await successor_error(client, action)):
-        return SuccessorRefused(action, problem)
-    member = action.member if action is not None else None
-    problem = await _disk_error(client, member) if member is not None else None
-    return Rejected(mark, problem) if problem is not None else None
 
 
 async def judged_error(client: ObjectClient, action: Patch | ThreeWayMerge | Pause, judge: Judge) -> ApiError | None:

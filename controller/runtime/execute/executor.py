@@ -47,12 +47,13 @@ from controller.runtime.actions import (
     Unserved,
     label_of,
 )
-from controller.runtime.execute.deletes import NO_JUDGE, Judge, error_before, judged_error, perform_delete
+from controller.runtime.execute.deletes import NO_JUDGE, Judge, disk_error, judged_error, perform_delete
 from controller.runtime.execute.disk_check import DiskCheck, metadata_pages
 from controller.runtime.execute.patches import Merge, error_of_create, outcome_of_patch, without_content
 from controller.runtime.execute.read_and_patch import read_and_patch
 from controller.runtime.execute.refusals import Owner, Refusals
 from controller.runtime.execute.restarts import Restarts
+from controller.runtime.execute.successors import successor_error
 from controller.runtime.result import is_outage, name_of, was_tried
 from controller.runtime.settle.cache_check import CacheCheck
 from controller.runtime.settle.expectations import Expectations, Write
@@ -253,7 +254,8 @@ class Executor:
         """Perform the action. No text of the server leaves this method with a quote of the written object."""
         hide = partial(without_content, action)
         with rewritten_warnings(hide):
-            outcome = await self._send(action, disks)
+            lost = await disk_error(self._client, action)
+            outcome = await self._send(action, disks) if lost is None else Rejected(action, lost)
         if isinstance(outcome, Rejected | Unknown):
             outcome.error.args = (hide(str(outcome.error)),)
         return outcome
@@ -268,8 +270,8 @@ class Executor:
                 case Patch() | ThreeWayMerge() if problem := await judged_error(self._client, action, self._judge):
                     return Rejected(action, problem)
                 case Patch():
-                    if action.before and (refused := await error_before(self._client, action)):
-                        return refused
+                    if action.before and (problem := await successor_error(self._client, action.before)):
+                        return SuccessorRefused(action.before, problem)
                     answer = await self._client.patch(
                         action.resource, action.key, action.body, content_type=action.type.value
                     )

@@ -119,15 +119,16 @@ async def test_p13_a_restart_that_kubevirt_asks_for_is_judged_again_on_the_serve
 async def test_p20_a_vm_whose_disk_is_being_deleted_is_not_restarted_and_does_not_begin_to_drain(setup):
     """A claim that a running VM uses stays until the VM stops. After a restart its data would be lost."""
     setup.server.put(PVCS, document("data"))
-    asked = replace(setup.restart(), member=replace(setup.member, disks=((PVCS, key("data")), (PVCS, key("none")))))
-    mark = Patch(resource=VMS, key=key("vm"), body=b"{}", type=PatchType.MERGE, why="it drains", before=asked)
+    disks = ((PVCS, key("data")), (PVCS, key("none")))
+    asked = replace(setup.restart(), disks=disks)
+    mark = Patch(resource=VMS, key=key("vm"), body=b"{}", type=PatchType.MERGE, why="it drains", disks=disks)
     assert kinds([await setup.outcome_of(mark), await setup.outcome_of(asked)]) == ["Done", "Done"]
     setup.server.change(PVCS, key("data"), {"metadata": {"finalizers": ["kubernetes.io/pvc-protection"]}})
     setup.server.remove(PVCS, key("data"))
     outcomes = [await setup.outcome_of(replace(mark, body=b'{"metadata":{}}')), await setup.outcome_of(asked)]
     assert kinds(outcomes) == ["Rejected", "Rejected"]
-    told = "its disk data is being deleted, and goes with a restart: copy its data, then restart it"
-    assert [each.message for each in outcomes] == [f"vm is not restarted: {told}"] * 2
+    told = "its disk data is being deleted, and goes when vm stops; copy the data, and stop vm yourself"
+    assert [each.message for each in outcomes] == [f"vm goes on: {told}"] * 2
     assert setup.updates == 1
 
 
