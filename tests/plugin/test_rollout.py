@@ -104,6 +104,13 @@ def test_a_partition_ends_the_rollout_early(cluster: Cluster, shell: Shell):
     assert shell.output("rollout status vmpool/web") == line
 
 
+def test_a_wrong_partition_is_no_success(cluster: Cluster, shell: Shell):
+    herds.pool_in_update(cluster, annotations={"vmherd.dev/partition": "50%,-3"})
+    code, out, err = shell("rollout status vmpool/web")
+    assert (code, out) == (1, "")
+    assert err.endswith("outdated, because the value of vmherd.dev/partition is wrong\n")
+
+
 def test_an_outage_of_the_server_does_not_end_the_watch(cluster: Cluster, shell: Shell):
     herds.pool_in_update(cluster)
     down = TransportError("cannot connect to 10.0.0.1:6443: Connection refused", sent=False)
