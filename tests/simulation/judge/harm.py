@@ -283,7 +283,7 @@ def no_disk_goes_that_could_stay(life: Life) -> Iterator[Found | None]:
         if change.resource is VMS and begins_to_leave(change):
             owner, disks = state.owner_of(change.last), change.last["spec"].get("dataVolumeTemplates") or ()
             keys = [(PVCS, ObjectKey(change.key.namespace, each["metadata"]["name"])) for each in disks]
-            if "foregroundDeletion" in _finalizers(change.last):  # it is made again, with new disks
+            if _is_made_again(change):
                 preserved = {key: name for key, name in preserved.items() if key not in keys}
                 continue
             if owner is not None and not is_leaving(owner) and _preserves(owner) and change.is_ours:
@@ -301,8 +301,9 @@ def _preserves(owner: Document) -> bool:
     return any((block or {}).get("statePreservation") in ("Offline", "Online") for block in strategy.values())
 
 
-def _finalizers(document: Document) -> list[str]:
-    return document["metadata"].get("finalizers") or []
+def _is_made_again(change: Change) -> bool:
+    """True if the VM gets new disks: its deletion takes the old ones along."""
+    return "foregroundDeletion" in (change.last["metadata"].get("finalizers") or [])
 
 
 @sentence
@@ -319,7 +320,7 @@ def a_disk_of_a_user_stays(life: Life) -> Iterator[Found | None]:
 
 @sentence
 def no_restart_ends_a_claim(life: Life) -> Iterator[Found | None]:
-    """No VM is restarted that uses a claim that is being deleted: its data would be lost (P20)."""
+    """No VM is stopped that uses a claim that is being deleted and would else stay: its data would be lost (P20)."""
     ending: dict[ObjectKey, float] = {}
     for state, change in replay(life):
         if change.resource is PVCS and change.after is not None and is_terminating(change.after):
@@ -328,13 +329,12 @@ def no_restart_ends_a_claim(life: Life) -> Iterator[Found | None]:
             ending.setdefault(change.key, change.at)
         elif change.resource is PVCS:
             ending.pop(change.key, None)
-        is_restart = asks_for_restart(change) or (change.resource is VMIS and begins_to_leave(change))
-        vm, vmi = state.get(VMS, change.key), change.before if change.resource is VMIS else state.get(VMIS, change.key)
-        if (
-            not (change.is_ours and is_restart and vm and vmi)
-            or is_leaving(vm)
-            or vmi["status"].get("phase") != "Running"
-        ):
+        vm, vmi = (change.before if change.resource is each else state.get(each, change.key) for each in (VMS, VMIS))
+        if not (change.is_ours and vm and vmi) or is_leaving(vm) or vmi["status"].get("phase") != "Running":
+            continue
+        owner = state.owner_of(vm)
+        keeps = change.resource is VMIS or (owner is not None and _preserves(owner) and not _is_made_again(change))
+        if not (asks_for_restart(change) or (begins_to_leave(change) and keeps)):
             continue
         claims = [ObjectKey(change.key.namespace, each) for each in claims_of(vmi)]
         if lost := [each.name for each in claims if ending.get(each, change.at) < change.at - SEEN_S]:
