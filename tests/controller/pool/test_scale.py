@@ -92,9 +92,8 @@ def test_p3_restored_vms_may_be_adopted_one_by_one(adopted: int):
     vms = [vm(f"web-{n}", finalizers=(), owner=owner if n < adopted else None) for n in range(3)]
     found = plan(snapshot(owner, vms, revisions=()))
     created = [each.resource for each in found.actions if isinstance(each, Create)]
-    assert ([wait.stall for wait in found.waits], created) == (
-        (["NamesTaken"], []) if adopted < 3 else ([], [CONTROLLER_REVISIONS])
-    )
+    expected = (["NamesTaken"], []) if adopted < 3 else ([], [CONTROLLER_REVISIONS])
+    assert ([wait.stall for wait in found.waits], created) == expected
 
 
 def test_p3_a_new_pool_looks_on_the_server_for_vms_with_its_names_before_its_first_revision():
