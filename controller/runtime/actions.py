@@ -182,8 +182,8 @@ class ThreeWayMerge(Struct, frozen=True, kw_only=True):
 
     The controller must have the UID `owner_uid`, if not "". It is skipped if a disk could not be expanded before, and
     fails if one of `reusable_disks` is not free (see `Create`). With `is_exact`, the changed values must be those of
-    `old`, so that another action can take the change back. For `judged`, see `Patch`,
-    and for `disks` see `Delete`.
+    `old`, so that another action can take the change back. `judged` is as in `Patch`, and
+    `disks` as in `Delete`.
     """
 
     resource: AnyResource

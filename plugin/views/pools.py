@@ -37,7 +37,7 @@ from controller.pool.rollout.left_out import count_excluded
 from controller.pool.rollout.partition_steps import waiting_step
 from controller.pool.rollout.successors import count_missing
 from controller.pool.spec.naming import ordinal_of
-from controller.pool.spec.partition import ALL_ORDINALS
+from controller.pool.spec.partition import WRONG
 from controller.pool.status import next_status
 from controller.replicas.kstatus import texts_of
 from plugin.views.images import image_in
@@ -87,7 +87,7 @@ def _of_valid(pool: PoolSituation) -> dict[str, Any]:
     return {
         "wanted": intent.replicas,
         # A wrong partition leaves out all VMs, and no user wants that.
-        "target": intent.replicas - (count_excluded(pool) if pool.target.last_partition != ALL_ORDINALS else 0),
+        "target": intent.replicas - (count_excluded(pool) if intent.steps != WRONG else 0),
         "unavailable": outage_of(present, pool.now, intent.min_ready_s).number + lost + count_missing(pool),
         "available": max(intent.replicas - down - max(-pool.surplus, 0), 0),
         "bridged": pool.bridged,

@@ -97,8 +97,9 @@ def test_a_terminal_shows_the_live_tree(cluster: Cluster, shell: Shell, terminal
     assert "Waiting" not in out
 
 
-def test_a_partition_ends_the_rollout_early(cluster: Cluster, shell: Shell):
-    herds.pool_in_update(cluster, annotations={"vmherd.dev/partition": "4"})
+@pytest.mark.parametrize("partition", ["4", "100%"])
+def test_a_partition_ends_the_rollout_early(cluster: Cluster, shell: Shell, partition: str):
+    herds.pool_in_update(cluster, annotations={"vmherd.dev/partition": partition})
     updates(cluster, "web-1")()
     line = "partitioned roll out complete: 2 new VMs have been updated...\n"
     assert shell.output("rollout status vmpool/web") == line

@@ -1,6 +1,6 @@
 """Kubernetes' protection of claims in use: a deleted claim stays until the last VMI that uses it has ended."""
 
-from typing import Any, Final
+from typing import Final
 
 from controller.kubevirt.resources import PVCS, VMIS
 from informers.meta import ObjectKey
@@ -45,14 +45,11 @@ def is_terminating(document: Document) -> bool:
 
 def claims_of(vmi: Document) -> list[str]:
     """The names of the claims that a VMI uses: a DataVolume and its claim have one name."""
-    volumes: list[dict[str, Any]] = vmi.get("spec", {}).get("volumes") or []
-    names = [each.get("dataVolume", {}).get("name") for each in volumes]
-    return [name for name in (*names, *(_claim(each) for each in volumes)) if name]
-
-
-def _claim(volume: dict[str, Any]) -> str | None:
-    name: str | None = volume.get("persistentVolumeClaim", {}).get("claimName")
-    return name
+    sources = [(each.get("dataVolume", {}), "name") for each in vmi.get("spec", {}).get("volumes") or ()]
+    sources += [
+        (each.get("persistentVolumeClaim", {}), "claimName") for each in vmi.get("spec", {}).get("volumes") or ()
+    ]
+    return [source[field] for source, field in sources if field in source]
 
 
 def _runs(vmi: Document) -> bool:

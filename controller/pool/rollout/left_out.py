@@ -10,7 +10,7 @@ from controller.pool.members.revisions import Revisions, is_updated
 from controller.pool.members.select import allows
 from controller.pool.members.situation import Situation
 from controller.pool.rollout.update import pending_steps
-from controller.pool.spec.partition import ALL_ORDINALS
+from controller.pool.spec.partition import WRONG
 from controller.pool.spec.policies import Strategy
 from controller.runtime.actions import Plan, join, waiting
 from controller.runtime.waits import Why
@@ -39,7 +39,7 @@ def _excluded(situation: Situation) -> Plan:
     if not number:
         return Plan()
     stay, them = ("1 outdated VM stays", "it") if number == 1 else (f"{number} outdated VMs stay", "them")
-    if situation.target.last_partition == ALL_ORDINALS:
+    if situation.intent.steps == WRONG:
         return waiting(f"{stay} outdated, because the value of {PARTITION} is wrong", Why.BY_HAND)
     why = f"{PARTITION} leaves {them} out" if situation.intent.steps else f"spec.updateStrategy does not select {them}"
     return waiting(f"update: {stay} outdated, because {why}", Why.CHOICE)

@@ -55,6 +55,10 @@ class PartitionStep(Struct, frozen=True):
         return bisect_left(range(ALL_ORDINALS), kept, key=kept_below) if kept > 0 else 0
 
 
+WRONG: Final = (PartitionStep(ALL_ORDINALS),)
+"""The steps of a value that is not valid: all VMs keep their revision."""
+
+
 def parse_partition(pool: ObjectMeta) -> tuple[PartitionStep, ...]:
     """Return the steps of the annotation, or none if there is no annotation. If its value is not valid, all VMs keep
     their revision.
@@ -62,7 +66,7 @@ def parse_partition(pool: ObjectMeta) -> tuple[PartitionStep, ...]:
     if PARTITION not in annotations_of(pool):
         return ()
     text = setting(pool, PARTITION)
-    return tuple(map(_parse_step, text.split(","))) if text is not None else (PartitionStep(ALL_ORDINALS),)
+    return tuple(map(_parse_step, text.split(","))) if text is not None else WRONG
 
 
 def _parse_step(text: str) -> PartitionStep:

@@ -311,10 +311,10 @@ class Executor:
         if (lost := error_of_create(action, made)) is None:
             return Done(action, version)
         # Without its owner it is nobody's. Without its mark it is surplus, and a scale-in might choose a VM that serves
-        # in its place. A disk that it uses again could not come back, so it stays.
-        propagation = "Orphan" if action.reusable_disks else "Background"
+        # in its place. A disk that it uses again could not come back, and is its own as soon as KubeVirt has seen it.
+        unseen, key = version if action.reusable_disks else "", action.key
         with suppress(ApiError):
-            await self._client.delete(action.resource, action.key, uid=made.uid, propagation=propagation)
+            await self._client.delete(action.resource, key, uid=made.uid, propagation="Background", version=unseen)
         return Rejected(action, lost)
 
     def _postpone(self, action: Create, reason: str) -> Postponed:

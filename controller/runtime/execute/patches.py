@@ -9,6 +9,7 @@ from msgspec import Struct
 from controller.apimachinery.owner_references import release_patch
 from controller.apimachinery.redaction import redacted
 from controller.kubevirt.annotations import KEPT_FOR, STANDBY_STATE, USED_FOR
+from controller.kubevirt.resources import VMIS
 from controller.kubevirt.standby import mark_in
 from controller.runtime.actions import (
     Action,
@@ -90,9 +91,9 @@ def outcome_of_patch(action: Patch | ReadAndPatch, patch: bytes, answer: bytes) 
 
 def error_of_create(action: Create, found: ObjectMeta) -> ApiError | None:
     """Return an error if a policy takes back the owner of a new object, or the mark of a new standby. Without them, one
-    object after the other would be created.
+    object after the other would be created. A VMI without an owner is adopted by its set (R2).
     """
-    lost = [] if is_controlled_by(found, action.owner_uid) else [_OWNERS]
+    lost = [] if action.resource is VMIS or is_controlled_by(found, action.owner_uid) else [_OWNERS]
     if mark_in(action.body) and STANDBY_STATE not in annotations_of(found):
         lost.append(STANDBY_STATE)
     return _taken_back(lost, action.key.name) if lost else None

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from controller.kubevirt.annotations import ADOPT_DISKS, KEPT_FOR, USED_FOR
-from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
+from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS, VMS
 from controller.runtime.actions import AlreadyThere, Create, Done, ExpandClaim, Outcome, Postponed, Rejected, Unknown
 from controller.runtime.execute.disk_check import FEW, LISTED_FOR_EACH
 from controller.runtime.result import LONGEST_POSTPONED_S, POSTPONED_S, postponed_s
@@ -18,7 +18,7 @@ from informers.resource import Resource
 from tests.controller.runtime.executor_changes import put_disk, put_vm, reference, three_way_merge
 from tests.controller.runtime.executor_setup import OWNER_UID, ExecutorSetup, document, key
 from tests.controller.runtime.refusals import GONE
-from tests.fakes.requests import Fault, Garbled, Lost, refusal
+from tests.fakes.requests import Fault, Garbled, Lost, Request, refusal
 
 pytestmark = pytest.mark.looptime
 
@@ -241,3 +241,22 @@ async def test_p10_without_data_volumes_only_the_claims_are_asked_for(setup):
 def test_p22_the_delay_of_a_postponed_create_grows_up_to_30_seconds():
     delays = [postponed_s(Postponed(create(), "a disk", waited_s)) for waited_s in (0, 2, 8, 60, 7200)]
     assert delays == [POSTPONED_S, POSTPONED_S, 2, 15, LONGEST_POSTPONED_S]
+
+
+@pytest.mark.parametrize("is_seen", [False, True], ids=["new", "seen by KubeVirt"])
+async def test_p22_a_vm_whose_owner_a_policy_takes_back_goes_unless_it_may_own_a_disk(setup, is_seen: bool):
+    def see(request: Request, _before: object) -> None:
+        if request.verb == "create" and is_seen:
+            setup.server.change(VMS, request.key, {"metadata": {"labels": {"seen": "true"}}})
+
+    setup.server.on_write = see
+    outcome = await setup.outcome_of(replace(create("vm-0", "disk"), owner_uid="a policy has taken it off"))
+    assert isinstance(outcome, Rejected)
+    assert outcome.message == "a policy takes ownerReferences of vm-0 back"
+    assert (setup.server.find(VMS, key("vm-0")) is not None) is is_seen
+
+
+async def test_r2_a_vmi_whose_owner_a_policy_takes_back_is_left_to_the_adoption_by_its_set(setup):
+    stripped = replace(create(), resource=VMIS, owner_uid="a policy has taken it off")
+    assert isinstance(await setup.outcome_of(stripped), Done)
+    assert setup.server.find(VMIS, key("vm-0")) is not None

@@ -325,8 +325,8 @@ def no_restart_ends_a_claim(life: Life) -> Iterator[Found | None]:
     for state, change in replay(life):
         if change.resource is PVCS and change.after is not None and is_terminating(change.after):
             if change.key not in ending:
+                ending[change.key] = change.at
                 yield from (None for each in state.of(VMIS).values() if change.key.name in claims_of(each))
-            ending.setdefault(change.key, change.at)
         elif change.resource is PVCS:
             ending.pop(change.key, None)
         vm, vmi = (change.before if change.resource is each else state.get(each, change.key) for each in (VMS, VMIS))
