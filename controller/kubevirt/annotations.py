@@ -59,7 +59,12 @@ READY_REVISION: Final = "vmherd.dev/ready-revision"
 """By the controller, with `ROLLBACK`: the last revision, or template hash of a set, with all VMs available (P29)."""
 
 ROLLED_BACK: Final = "vmherd.dev/rolled-back"
-"""By the controller: the digest of the template that stalled, and the revision to which the VMs return (P29)."""
+"""By the controller: the digest of the template that stalled, the revision to which the VMs return, and since when
+(P29).
+"""
+
+ROLLED_OUT: Final = "vmherd.dev/rolled-out"
+"""On a revision, by the controller: when its template was last rolled out again (R14, R17)."""
 
 ADOPTED_TEMPLATE: Final = "vmherd.dev/adopted-template"
 """On a set, by the controller: the template hash of members without one, as after a takeover (R14)."""
@@ -69,6 +74,9 @@ POOL_FINALIZER: Final = "pool.kubevirt.io/finalizer"
 
 REVISION_NAME: Final = "kubevirt.io/vm-pool-revision-name"
 """A label on a VM and its VMI: the name of the revision of the pool from which it was created (P4)."""
+
+VM_GENERATION: Final = "kubevirt.io/vm-generation"
+"""On a VMI, by KubeVirt: the generation of the VM whose spec the VMI runs."""
 
 POOL_UID: Final = "vmherd.dev/pool-uid"
 """A label on a pool's ControllerRevisions: the UID of the pool, also after a deletion with `--cascade=orphan` (P11)."""

@@ -193,7 +193,12 @@ def _requests_of(vm: VirtualMachine) -> Iterable[StateChangeRequest]:
 
 
 def revision_of(vm: VirtualMachine) -> str:
-    return labels_of(vm.metadata).get(REVISION_NAME, "")
+    """Return the pool's revision from which the VM has its spec, or "".
+
+    The label in the template of the VM is written with the spec. Policies and other controllers change only the label
+    of the VM itself.
+    """
+    return template_labels_of(vm).get(REVISION_NAME) or labels_of(vm.metadata).get(REVISION_NAME, "")
 
 
 def template_labels_of(vm: VirtualMachine) -> Mapping[str, str]:

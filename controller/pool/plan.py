@@ -147,7 +147,7 @@ def _plan_active(situation: Situation) -> Plan:
     # After a return, the template of the spec keeps the newest number (P29).
     is_return, current = situation.target.rejected is not None, situation.revisions.current
     ready = ready_revisions(snapshot)
-    number = () if is_return else roll_out_again(snapshot.owner, snapshot.revisions, current, ready)
+    number = () if is_return else roll_out_again(snapshot.owner, snapshot.revisions, current, snapshot.now, ready)
     # The number comes first: VMs may get the template, and then the process may end.
     whole = join((Plan(stages=number), writes, revisions, limit, plan_advice(intent)))
     members, still_leaves = (

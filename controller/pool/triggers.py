@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from controller.apimachinery.conditions import find_true
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import IN_SERVICE, REVISION_NAME
+from controller.kubevirt.annotations import IN_SERVICE, REVISION_NAME, VM_GENERATION
 from controller.kubevirt.busy import BEFORE_ALL, busy_mark
 from controller.kubevirt.delicate import delicate_reason, delicate_reason_of_vmi
 from controller.kubevirt.live_updates import is_seen, migrations_of, restart_required
@@ -29,7 +29,7 @@ from controller.replicas.revisions import former_pool_of_revision
 from controller.replicas.triggers import controller_key
 from controller.replicas.wrong_annotations import wrong_on
 from controller.runtime.triggers import Wake, wakes_of
-from informers.meta import ObjectKey, labels_of
+from informers.meta import ObjectKey, annotations_of, labels_of
 from informers.store import Change, StoreView
 
 
@@ -125,6 +125,7 @@ def _rollout_fields(vmi: VirtualMachineInstance) -> tuple[object, ...]:
         vmis.is_spent(vmi),
         vmis.is_running(vmi),
         labels_of(vmi.metadata).get(REVISION_NAME),
+        annotations_of(vmi.metadata).get(VM_GENERATION),
         labels_of(vmi.metadata).get(IN_SERVICE),
         is_draining(vmi.metadata),
         delicate_reason_of_vmi(vmi),

@@ -6,16 +6,19 @@ The cache does not keep all data of all revisions, because most revisions of a c
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 from typing import Final
 
 import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
+from controller.apimachinery.conditions import time_text, with_timezone
 from controller.apimachinery.names import NAME_LENGTH, cut_apart
 from controller.apimachinery.owner_references import controller_reference
 from controller.apimachinery.raw_json import encode_as_server
-from controller.kubevirt.annotations import POOL_UID, READY_REVISION, TEMPLATE_HASH
+from controller.kubevirt.annotations import POOL_UID, READY_REVISION, ROLLED_OUT, TEMPLATE_HASH
+from controller.kubevirt.busy import time_of
 from controller.kubevirt.pool_types import POOL_KIND
 from controller.kubevirt.replicaset_types import REPLICA_SET_KIND
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
@@ -176,7 +179,11 @@ def last_ready(revisions: Iterable[ControllerRevision], ready: Iterable[tuple[st
 
 
 def roll_out_again(
-    owner: KubeObject, revisions: Iterable[ControllerRevision], current: str, ready: Iterable[tuple[str, int]] = ()
+    owner: KubeObject,
+    revisions: Iterable[ControllerRevision],
+    current: str,
+    now: datetime,
+    ready: Iterable[tuple[str, int]] = (),
 ) -> tuple[Stage, ...]:
     """Return a stage that gives the revision `current` the generation of its owner as its number, if another template
     was rolled out after it. So the numbers say in which order the templates were last rolled out, as for a StatefulSet.
@@ -188,10 +195,18 @@ def roll_out_again(
     if found is None or found.revision in (latest, generation):
         return ()
     worked, why = last_ready(staying, ready), "its template is rolled out again"
-    marks = {"annotations": {READY_REVISION: worked}} if worked else {}
+    notes = {ROLLED_OUT: time_text(now), **({READY_REVISION: worked} if worked else {})}
     more = {"revision": generation}
-    patch = merge_patch(CONTROLLER_REVISIONS, found.metadata, marks, why, more=more, is_note=True)
+    patch = merge_patch(CONTROLLER_REVISIONS, found.metadata, {"annotations": notes}, why, more=more, is_note=True)
     return stage_of([patch])
+
+
+def rolled_out_at(revisions: Iterable[ControllerRevision], hashed: str) -> datetime | None:
+    """Return when the template with this hash was last rolled out, or None if a set has no revision of it."""
+    found = next((each.metadata for each in revisions if hash_of_set_revision(each.metadata) == hashed), None)
+    if found is None:
+        return None
+    return time_of(annotations_of(found).get(ROLLED_OUT, "")) or with_timezone(found.creation_timestamp)
 
 
 def delete_revisions(revisions: Iterable[ControllerRevision], why: str, *, burst: int) -> tuple[Stage, ...]:

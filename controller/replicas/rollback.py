@@ -5,9 +5,9 @@ template of the spec with the earlier one. So the way back is an update like any
 VMs get the earlier template.
 
 Two notes on the set or pool survive a crash. `READY_REVISION` names the last revision that all VMs had while all were
-available. `ROLLED_BACK` has the digest of the template that stalled and the revision to return to. It is written before
-the first step back, and counts until the template changes. So a template is tried once, and a return that stalls too
-waits for a user.
+available. `ROLLED_BACK` has the digest of the template that stalled, the revision to return to and the time. It is
+written before the first step back, and counts until the template changes. So a template is tried once, and a return
+that stalls too waits for a user.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from controller.apimachinery.conditions import time_text
 from controller.apimachinery.label_selectors import Selector
 from controller.kubevirt.annotations import PARTITION_STEP, READY_REVISION, ROLLED_BACK
 from controller.kubevirt.delicate import paused_or_unreadable
@@ -136,7 +137,7 @@ def plan_return(rollout: Rollout, now: datetime) -> Plan:
         return hold_return(f"{text}, and no VM returns by itself: {found}")
     text = f"{text}; its VMs return to revision {target} until the template changes"
     notice = Notice(reason="RolledBack", message=text, once=f"rolled back {rollout.digest} {target}")
-    changes: dict[str, str | None] = {ROLLED_BACK: f"{rollout.digest} to {target}"}
+    changes: dict[str, str | None] = {ROLLED_BACK: f"{rollout.digest} to {target} at {time_text(now)}"}
     if PARTITION_STEP in annotations_of(rollout.owner):
         changes[PARTITION_STEP] = None  # if the template is tried again, its steps begin with the first
     return join((plan_note(rollout.resource, rollout.owner, changes, text, notice=notice), waiting(text)))

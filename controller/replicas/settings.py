@@ -3,7 +3,7 @@
 The parser of each kind reads those of the owner once. No other module reads them.
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from msgspec import Struct
@@ -19,6 +19,7 @@ from controller.kubevirt.annotations import (
     ROLLED_BACK,
     SCALE_IN,
 )
+from controller.kubevirt.busy import time_of
 from controller.replicas.wrong_annotations import setting
 from informers.meta import ObjectMeta, annotations_of
 
@@ -38,6 +39,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     - `returns`: True if a rollout that stalls goes back by itself (P29).
     - `ready_revision`: the noted revision that was wholly ready, or "". It counts only if the VMs may return.
     - `returned`: the digest of the template from which the VMs have returned, and their revision. Both may be "".
+    - `returned_at`: the time of this return, or None if it is not known.
     """
 
     deadline: timedelta
@@ -48,6 +50,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     returns: bool
     ready_revision: str
     returned: tuple[str, str]
+    returned_at: datetime | None
 
     def return_target(self, digest: str) -> str:
         """Return the revision to which the VMs return while the spec has the template `digest`, or ""."""
@@ -62,7 +65,8 @@ def read_settings(owner: ObjectMeta) -> Settings:
     because harm is worse than delay.
     """
     annotations, returns = annotations_of(owner), setting(owner, ROLLBACK) is not None
-    rejected, _, target = annotations.get(ROLLED_BACK, "").partition(" to ")
+    note, _, at = annotations.get(ROLLED_BACK, "").partition(" at ")
+    rejected, _, target = note.partition(" to ")
     drain = time_limit(owner, DRAIN_SECONDS)
     return Settings(
         deadline=time_limit(owner, PROGRESS_DEADLINE) or timedelta(seconds=PROGRESS_DEADLINE_S),
@@ -73,6 +77,7 @@ def read_settings(owner: ObjectMeta) -> Settings:
         returns=returns,
         ready_revision=annotations.get(READY_REVISION, "") if returns else "",
         returned=(rejected, target),
+        returned_at=time_of(at),
     )
 
 

@@ -54,7 +54,8 @@ def plan_revision(situation: Situation) -> Plan:
         # If another object has the name, the set waits until that object is gone. Its deletion starts a reconciliation.
         if situation.target.rejected is not None:
             return Plan()
-        return Plan(stages=roll_out_again(owner, history.revisions, name, _ready_revisions(situation)))
+        ready = _ready_revisions(situation)
+        return Plan(stages=roll_out_again(owner, history.revisions, name, snapshot.now, ready))
     if not situation.creates.number and not history.revisions and not _is_new(owner.metadata, history.since):
         wait_s = (history.since - snapshot.now).total_seconds() + spread_s(owner.metadata.uid)
         if wait_s > 0:

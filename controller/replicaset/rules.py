@@ -17,6 +17,7 @@ from controller.replicaset import status
 from controller.replicaset.claims import release, strays_of
 from controller.replicaset.history import RevisionCache
 from controller.replicaset.intent import parse_intent
+from controller.replicaset.own_hashes import with_own_hashes
 from controller.replicaset.revisions import ORPHANED
 from controller.replicaset.rosters import VMIRosters
 from controller.replicaset.snapshot import ORPHAN, Snapshot, orphans_of
@@ -66,7 +67,7 @@ class ReplicaSetRules(Struct, frozen=True):
         owner = self.owners.get(key)
         if owner is None:
             return None
-        return Snapshot(
+        seen = Snapshot(
             owner=owner,
             members=self.rosters.read(owner.metadata, self.refusals.notes),
             orphans=orphans_of(owner, self.vmis),
@@ -80,6 +81,7 @@ class ReplicaSetRules(Struct, frozen=True):
             history=self.revisions.history_of(owner.metadata, now),
             budgets=self.budgets.read(self.resource, owner),
         )
+        return with_own_hashes(seen)
 
     def plan_absent(self, key: ObjectKey) -> Plan:
         """Delete revisions without an owner (R17), and take vmherd's notes off strays. Kubernetes does the rest."""

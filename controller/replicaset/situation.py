@@ -60,6 +60,10 @@ def usable_in(snapshot: Snapshot, intent: Intent) -> Callable[[str], Template | 
     return lambda name: usable_template(name, revisions, lambda each: template_in(owner, each), intent.selector)
 
 
+def rolled_out_in(snapshot: Snapshot, intent: Intent) -> tuple[Template, Template | None, str]:
+    return rolled_out(intent.settings, intent.template, intent.template.hash, usable_in(snapshot, intent))
+
+
 def situation_of(snapshot: Snapshot) -> Situation | FieldError:
     intent, now = parse_intent(snapshot.owner), snapshot.now
     if isinstance(intent, FieldError):
@@ -68,8 +72,7 @@ def situation_of(snapshot: Snapshot) -> Situation | FieldError:
     members = claims.kept + group_vmis(filter(is_active, claims.adopted))
     active = members.where(is_active)
     spent = members.where(lambda vmi: is_spent(vmi) and not is_deleting(vmi))
-    own = intent.template
-    template, rejected, stranded = rolled_out(intent.settings, own, own.hash, usable_in(snapshot, intent))
+    template, rejected, stranded = rolled_out_in(snapshot, intent)
     target = Target(
         template=template,
         rejected=rejected,

@@ -186,7 +186,8 @@ def adopt_vm_edits(vm: Document, situation: Situation) -> tuple[tuple[Edit, ...]
     until = time_of(str(field(vm, (*ANNOTATIONS, CLAIMED_UNTIL))))
     if until is not None and until <= situation.now:
         edits = (*edits, Edit((*ANNOTATIONS, CLAIMED_UNTIL), ABSENT))
-    marked = (*edits, Edit(REVISION, revisions.current), Edit((*MACHINE_LABELS, REVISION_NAME), revisions.current))
+    both = REVISION, (*MACHINE_LABELS, REVISION_NAME)
+    marked = (*edits, *(Edit(label, revisions.current) for label in both))
     shape, disks = (
         encode_shape(revisions.template, ordinal, revisions.current),
         encode_disks(revisions.template, ordinal),
@@ -199,7 +200,7 @@ def adopt_vm_edits(vm: Document, situation: Situation) -> tuple[tuple[Edit, ...]
         )
     if VM_RULES.merge(msgspec.json.encode(edited(vm, marked)), disks if has != wants else b"{}", shape) is None:
         return marked, revisions.current
-    return ((*edits, Edit(REVISION, ABSENT)) if field(vm, REVISION) is not ABSENT else edits), ""
+    return (*edits, *(Edit(label, ABSENT) for label in both if field(vm, label) is not ABSENT)), ""
 
 
 def _disks(vm: Document) -> list[str]:

@@ -24,6 +24,7 @@ from controller.replicas.catalogue import without_foreign_annotations
 from controller.replicas.revisions import kept_revision
 from controller.replicaset.history import REVISION_INDEXES as SET_REVISION_INDEXES
 from controller.replicaset.history import RevisionCache
+from controller.replicaset.own_hashes import with_own_hashes
 from controller.replicaset.rosters import VMIRosters
 from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
 from controller.replicaset.taken_names import GoneNames
@@ -220,3 +221,12 @@ def what_a_status_alone_shows(n: int) -> Call:
         situation_from_status(POOLS, "", owner, visible_members(owner, members, NOW))
 
     return show
+
+
+@row(12, 500)
+def template_hashes_that_are_lost(n: int) -> Call:
+    owner = builders.replicaset(spec=b'{"domain":{}}')
+    stored = builders.history(builders.revision(owner), *(builders.revision(owner) for _ in range(n)))
+    found, labels = (f"{owner.metadata.name}{number:05}" for number in range(n)), {names.TEMPLATE_HASH: "bogus"}
+    young = [builders.vmi(each, owner=owner, labels=builders.LABELS | labels) for each in found]
+    return lambda: with_own_hashes(builders.snapshot(owner, young, history=stored))

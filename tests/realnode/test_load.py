@@ -66,6 +66,9 @@ def test_the_default_limits_are_enough_for_the_largest_set(idle: Release) -> Non
     release.site.kubectl.apply(document("hog"))
     sets.scale(HERD)
     eventually(lambda: sets.status().get("replicas") == HERD, what="ten VMIs more")
+    # A busy kubelet tells the end of a container later than its successor works.
+    restarts = {name: int(name == leader) for name in release.pods()}
+    eventually(lambda: release.restarts() == restarts, what="one restart")
     release.wait_until_ready()
 
     pods = release.pods()
@@ -73,4 +76,4 @@ def test_the_default_limits_are_enough_for_the_largest_set(idle: Release) -> Non
     print([f"{peak / MIB:.0f} MiB" for peak in peaks])
     assert set(limits) == {1024 * MIB}
     assert max(peaks) < 192 * MIB, "a Pod needs no more than its request"
-    assert release.restarts() == {name: int(name == leader) for name in pods}
+    assert release.restarts() == restarts

@@ -139,6 +139,20 @@ _ACTS: Final[dict[str, tuple[Act, ...]]] = {
         _act(50, "template", "set", "web", "v2"),
         _act(90, "template", "set", "web", "v3"),
     ),
+    **{
+        f"a_refusal_is_not_hammered-relabelled-{number}": (
+            birth(kind, annotations=_ROLLING if kind == "set" else {}, fields=_ONE if kind == "pool" else {}),
+            _act(30, "fault", "relabel", 220.0, 1.0, target),
+            _act(50, "template", kind, "web", "v2"),
+        )
+        for number, (kind, target) in enumerate(
+            (
+                ("set", f"virtualmachineinstances {names.TEMPLATE_HASH} bogus"),
+                ("pool", f"virtualmachineinstances {names.REVISION_NAME}"),
+                ("pool", f"virtualmachines {names.REVISION_NAME} bogus"),
+            )
+        )
+    },
     "nothing_of_ours_is_left-released": _left("pool", "relabel", (0,), (1,), (2,)),
     "nothing_of_ours_is_left-detached": _left("pool", "detach", (0,), (0,), (0,)),
     "nothing_of_ours_is_left-released-vmi": _left("set", "relabel", (0,), (1,), (2,)),

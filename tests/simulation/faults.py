@@ -31,6 +31,7 @@ class Fault(Struct, frozen=True):
     - `expired`: the server has forgotten old versions, so a watch from them gets 410.
     - `refuse`: a policy refuses our writes that `target` selects: `verb plural[/subresource] [annotation]`.
     - `strip`: a policy removes the annotation or label `target` from our writes.
+    - `relabel`: another controller changes a label of the objects that change: `plural label [value]`.
     - `clock`: the wall clock of the controller with the number `target` jumps by the length of the fault times `rate`.
     - `quota`: no VM and no VMI can be created.
     - `webhook`: a webhook on the resource in `target` is `down`, does `deny` our writes, or adds a `label` or a `spec`

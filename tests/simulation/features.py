@@ -166,3 +166,15 @@ def vm_template(labels: dict[str, str], image: str, disks: tuple[str, ...], size
         spec["dataVolumeTemplates"] = [{"metadata": {"name": each}, "spec": storage} for each in disks]
     outer = {k: v for k, v in labels.items() if k != names.IN_SERVICE}
     return {"metadata": {"labels": outer}, "spec": spec}
+
+
+RELABELLED: Final = tuple(
+    f"{plural} {label}{value}"
+    for plural, label in (
+        ("virtualmachineinstances", names.TEMPLATE_HASH),
+        ("virtualmachineinstances", names.REVISION_NAME),
+        ("virtualmachines", names.REVISION_NAME),
+    )
+    for value in ("", " bogus")
+)
+"""The labels that another controller changes or removes, each with the plural of its objects."""

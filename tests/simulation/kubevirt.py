@@ -8,7 +8,7 @@ from datetime import datetime
 from random import Random
 from typing import Any, Final
 
-from controller.kubevirt.annotations import IN_SERVICE
+from controller.kubevirt.annotations import IN_SERVICE, VM_GENERATION
 from controller.kubevirt.resources import DATA_VOLUMES, MIGRATIONS, PAUSE, PVCS, VMI_REQUESTS, VMIS, VMS
 from tests.fakes.garbage import collect_garbage
 from tests.fakes.kubevirt import FakeKubeVirt, owned_by
@@ -16,6 +16,7 @@ from tests.fakes.requests import AnyResource, Document, Request, refusal
 from tests.fakes.rules import finalizers_of, wire
 from tests.simulation.guests import Step, timeline
 from tests.simulation.live import BOUND, IMMOVABLE, LiveUpdates
+from tests.simulation.policies import relabel_later
 from tests.simulation.server import Change, SimulatedServer
 
 NODES: Final = ("node-1", "node-2", "node-3")
@@ -48,9 +49,7 @@ class SimulatedKubeVirt(FakeKubeVirt):
         self._planned: set[tuple[AnyResource, str]] = set()
         self._collecting = False
         self._starts_at: dict[str, float] = {}
-        self._paused: set[str] = set()
-        """The UIDs of the VMIs that were paused by a request."""
-
+        self._paused: set[str] = set()  # the UIDs of the VMIs that were paused by a request
         self._actor = "kubevirt"
         self._live = LiveUpdates(server, chance, self._after, options)
         server.on_change.append(self._notice)
@@ -65,6 +64,7 @@ class SimulatedKubeVirt(FakeKubeVirt):
             return
         if change.resource in (VMS, VMIS):
             self._later(VMS, change.key.name)
+            relabel_later(self._api, change, self._after)
         if change.resource is VMIS and change.before is None:
             self._begin(change.key.name, change.last["metadata"]["uid"])
         if change.resource is VMIS and change.after is not None and "deletionTimestamp" in change.after["metadata"]:
@@ -202,10 +202,11 @@ class SimulatedKubeVirt(FakeKubeVirt):
 
     def _start(self, vm: Document) -> None:
         inner, name = vm["spec"]["template"], vm["metadata"]["name"]
+        noted, generation = inner.get("metadata", {}).get("annotations") or {}, str(vm["metadata"]["generation"])
         metadata = {
             "name": name,
             "labels": inner.get("metadata", {}).get("labels"),
-            "annotations": inner.get("metadata", {}).get("annotations"),
+            "annotations": {**noted, VM_GENERATION: generation},
             "ownerReferences": [owned_by(vm, "VirtualMachine")],
         }
         status: Document = {"phase": "Pending"}

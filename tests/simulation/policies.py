@@ -1,5 +1,8 @@
-"""The admission policies of the simulation. They refuse or change the writes of our processes only."""
+"""The admission policies of the simulation, and a controller that changes labels. The policies refuse or change the
+writes of our processes only.
+"""
 
+from collections.abc import Callable
 from typing import Any
 
 from tests.fakes.requests import AnyResource, Document, refusal
@@ -81,3 +84,19 @@ def _without(body: Any, name: str) -> Any:
         if name in (meta.get(field) or {}):
             meta[field] = {key: value for key, value in meta[field].items() if key != name}
     return {**body, "metadata": meta} if meta else body
+
+
+def relabel_later(server: Any, change: Any, after: Callable[..., None]) -> None:
+    """Another controller, or a policy for updates, changes or removes a label of each object that changes."""
+
+    def relabel(uid: str, label: str, value: str | None) -> None:
+        held = server.current(change.resource, change.key)
+        if held is not None and held["metadata"]["uid"] == uid:
+            server.change(change.resource, change.key, {"metadata": {"labels": {label: value}}})
+
+    for fault in server.faults.now("relabel", server.loop.time()):
+        plural, label, *values = fault.target.split(" ")
+        meta, value = (change.after or {}).get("metadata") or {}, "".join(values) or None
+        has_label = label in (meta.get("labels") or {}) and meta["labels"][label] != value
+        if change.before and plural == change.resource.plural and has_label:
+            after(0.05, relabel, meta["uid"], label, value)

@@ -381,6 +381,7 @@ _FAULTS: Final[dict[str, tuple[float, float, tuple[str, ...]]]] = {
     "refuse": (200, 1.0, REFUSABLE),
     "strip": (200, 1.0, STRIPPABLE),
     "quota": (100, 1.0, ()),
+    "relabel": (200, 1.0, features.RELABELLED),
     "older": (25, 0.6, ()),
     "webhook": (
         150,

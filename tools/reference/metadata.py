@@ -24,6 +24,7 @@ LABELS: Final = {
         "the pool that had kept the disk, which a VM of the pool uses again; other pools do not use the disk",
     ),
 }
+NOTES: Final = {"vmherd.dev/rolled-out": ("revisions", "when the template was last rolled out again")}
 SOURCE: Final = Path(__file__).with_name("annotations.md.in")
 HEADER: Final = ("annotation", "on", "value", "meaning", "with another value")
 
@@ -47,13 +48,14 @@ def page() -> str:
     """Return the page. Raises Undescribed."""
     texts = read_texts()
     listed = {each.name for each in CATALOGUE}
-    described = texts.keys() | LABELS.keys()
+    described = texts.keys() | LABELS.keys() | NOTES.keys()
     if different := (described ^ known_names()) | (texts.keys() ^ listed):
         raise Undescribed(f"in only one of the code, the catalogue and the texts: {sorted(different)}")
     of_users = [each for each in CATALOGUE if each.value != OPAQUE]
     of_vms = _table(texts, [each for each in of_users if Place.VM in each.on])
     of_owners = _table(texts, [each for each in of_users if Place.VM not in each.on])
     written = [(code(name), on, f"label: {meaning}") for name, (on, meaning) in LABELS.items()]
+    written += [(code(name), on, meaning) for name, (on, meaning) in NOTES.items()]
     written += [
         (code(each.name), ", ".join(each.on), texts[each.name].meaning) for each in CATALOGUE if each.value == OPAQUE
     ]

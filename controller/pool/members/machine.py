@@ -5,15 +5,15 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from controller.kubevirt.annotations import REVISION_NAME
+from controller.kubevirt.annotations import REVISION_NAME, VM_GENERATION
 from controller.kubevirt.busy import ends_of_marks
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vms import should_run
+from controller.kubevirt.vms import should_run, template_labels_of
 from controller.pool.members.unready_periods import UnreadyPeriod
 from controller.replicas.draining import Guest, guest_of_vm
-from controller.runtime.members.groups import Members
-from informers.meta import ObjectMeta, is_controlled_by, labels_of
+from controller.runtime.members.groups import Members, like
+from informers.meta import ObjectMeta, annotations_of, is_controlled_by, labels_of
 from informers.store import StoreView
 
 
@@ -40,9 +40,19 @@ Machines = Members[Machine]
 
 
 def own_vmi(vm: VirtualMachine, vmis: StoreView[VirtualMachineInstance]) -> VirtualMachineInstance | None:
-    """A VMI with the VM's name can belong to another owner, or to an earlier VM with the same name."""
+    """Return the VMI of the VM, with the revision that it runs. If KubeVirt says that it runs the present spec of the
+    VM, this is the VM's revision: a policy or another controller may have changed the label of the VMI.
+
+    A VMI with the VM's name can belong to another owner, or to an earlier VM with the same name.
+    """
     vmi = vmis.get(vm.metadata.key)
-    return vmi if vmi is not None and is_controlled_by(vmi.metadata, vm.metadata.uid) else None
+    if vmi is None or not is_controlled_by(vmi.metadata, vm.metadata.uid):
+        return None
+    revision, meta = template_labels_of(vm).get(REVISION_NAME), vmi.metadata
+    runs_spec = annotations_of(meta).get(VM_GENERATION) == str(vm.metadata.generation)
+    if not revision or not runs_spec or vmi_revision_of(vmi) == revision:
+        return vmi
+    return like(vmi, metadata=like(meta, labels={**labels_of(meta), REVISION_NAME: revision}))
 
 
 def vmi_revision_of(vmi: VirtualMachineInstance) -> str:

@@ -17,7 +17,7 @@ from typing import Final
 
 from controller.apimachinery.conditions import Condition, find_condition
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import POOL_FINALIZER, PREFIX, REVISION_NAME
+from controller.kubevirt.annotations import POOL_FINALIZER, PREFIX, REVISION_NAME, VM_GENERATION
 from controller.kubevirt.busy import BEFORE_ALL
 from controller.kubevirt.delicate import delicate_reason
 from controller.kubevirt.live_updates import is_changing, is_seen, restart_required
@@ -138,16 +138,17 @@ def _erase_vmi(vmi: VirtualMachineInstance, *, steady: bool) -> VirtualMachineIn
     meta, status = vmi.metadata, vmi.status
     revision = labels_of(meta).get(REVISION_NAME)
     labels = {REVISION_NAME: revision} if revision is not None else None
+    notes = {name: text for name, text in annotations_of(meta).items() if name != VM_GENERATION}
     if steady:
         blocked = find_condition(status.conditions if status is not None else None, LIVE_MIGRATABLE)
         told = _STEADY_VMI if blocked is None else _immovable(blocked.reason)
-        return VirtualMachineInstance(shared_meta(labels, meta.annotations), told)
+        return VirtualMachineInstance(shared_meta(labels, notes), told)
     times = {"creation_timestamp": meta.creation_timestamp, "deletion_timestamp": meta.deletion_timestamp}
     node = SOME_NODE if status is not None and status.node_name else None
     status = status and like(
         status, node_name=node, evacuation_node_name=None, conditions=_erase_conditions(status.conditions)
     )
-    return VirtualMachineInstance(shared_meta(labels, meta.annotations, **times), status, vmi.undecodable)
+    return VirtualMachineInstance(shared_meta(labels, notes, **times), status, vmi.undecodable)
 
 
 @lru_cache(maxsize=1024)

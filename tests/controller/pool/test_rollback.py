@@ -47,7 +47,7 @@ def asking(replicas: int = 4, most: int = 2, **more: Any) -> Any:
 
 
 def returned(owner: Any, target: str = "web-1") -> dict[str, str]:
-    return {ROLLED_BACK: f"{intent_of(owner).template.digest} to {target}"}
+    return {ROLLED_BACK: f"{intent_of(owner).template.digest} to {target} at {time_text(NOW)}"}
 
 
 def halfway(owner: Any, *new: int, late_s: float = LATE_S, ready: bool = False, before: Any = None) -> Any:

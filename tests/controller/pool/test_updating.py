@@ -5,12 +5,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from controller.kubevirt import annotations as names
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.pool.members.ledger import outage_of
 from controller.pool.plan import plan
 from controller.pool.spec.partition import ALL_ORDINALS, parse_partition, step_note
+from controller.pool.status import next_status
 from controller.runtime.actions import Create, Delete, Patch, ThreeWayMerge
 from tests.builders import NOW
 from tests.pool_builders import LABELS, intent_of, pool, vm_spec, vmi, vms
@@ -113,6 +115,20 @@ def test_p13_a_vmi_is_not_restarted(fields, of_vm, of_vmi):
     todo = plan(during_update(owner, [machine], vmis=[vmi(machine, **{"revision": "web-1", **of_vmi})]))
     assert todo.actions == ()
     assert (todo.notices, todo.requeue_after_s) == ((), None) or "deleting" in of_vmi
+
+
+@pytest.mark.parametrize(("of_vm", "of_vmi"), [("web-2", None), ("web-2", "bogus"), ("bogus", "web-2"), (None, None)])
+@pytest.mark.parametrize("generation", [3, 2], ids=["runs the spec", "runs an earlier spec"])
+def test_p4_p13_a_label_that_others_have_changed_causes_no_restart_of_a_vmi_that_runs_the_spec(of_vm, of_vmi, generation):
+    owner = updated_pool(replicas=1)
+    spec = vm_spec(image="v2", labels={**LABELS, names.REVISION_NAME: "web-2"})
+    [machine] = vms(owner, 0, revision=of_vm, spec=spec)
+    machine = replace(machine, metadata=replace(machine.metadata, generation=3))
+    running = vmi(machine, revision=of_vmi, annotations={names.VM_GENERATION: str(generation)})
+    seen = during_update(owner, [machine], vmis=[running])
+    is_updated = generation == 3 or of_vmi == "web-2"
+    assert restarted(plan(seen)) == ([] if is_updated else ["web-0"])
+    assert next_status(seen, ()).updated_replicas == int(is_updated)
 
 
 def created(todo):

@@ -9,7 +9,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from controller.apimachinery.conditions import find_true
-from controller.kubevirt.annotations import READY_REVISION, TEMPLATE_HASH
+from controller.kubevirt.annotations import READY_REVISION, ROLLED_OUT, TEMPLATE_HASH
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS
 from controller.kubevirt.vm_types import ControllerRevision
@@ -131,7 +131,9 @@ def test_r17_a_template_that_is_rolled_out_again_has_the_newest_number():
     [patch] = stage.actions
     assert isinstance(patch, Patch)
     assert (patch.key, stage.essential) == (first.metadata.key, False)
-    assert json.loads(patch.body)["revision"] == 3
+    body = json.loads(patch.body)
+    assert body["revision"] == 3
+    assert body["metadata"]["annotations"][ROLLED_OUT] == "2026-08-01T12:00:00Z"
     [notice] = outcome_notices([Rejected(patch, FORBIDDEN)])
     assert notice.message == f"Error updating revision {patch.key.name}: {FORBIDDEN}"
     numbered = history(replace(first, revision=3), second)

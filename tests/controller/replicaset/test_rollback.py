@@ -8,7 +8,7 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from controller.apimachinery.conditions import Condition
+from controller.apimachinery.conditions import Condition, time_text
 from controller.kubevirt.annotations import (
     EARLY_FAILURES,
     PROGRESS_DEADLINE,
@@ -22,7 +22,7 @@ from controller.replicaset.back_off import annotation_of
 from controller.replicaset.plan import plan
 from controller.replicaset.status import next_status
 from controller.runtime.actions import Create, Delete, Patch, Plan
-from tests.builders import LABELS, history, replicaset, revision, seconds_ago, snapshot, vmi
+from tests.builders import LABELS, NOW, history, replicaset, revision, seconds_ago, snapshot, vmi
 from tests.strategies import template_hash_of
 
 ASKED = {ROLLBACK: "stalled", PROGRESS_DEADLINE: "300", ROLLING_UPDATE: "maxUnavailable=1"}
@@ -38,7 +38,7 @@ def of_template(number: int, **annotations: str) -> Any:
 OLD, NEW = of_template(1), of_template(2)
 OLD_HASH, NEW_HASH = template_hash_of(OLD), template_hash_of(NEW)
 READY = {READY_REVISION: f"{NAME}-{OLD_HASH}"}
-RETURNED = {**READY, ROLLED_BACK: f"{NEW_HASH} to {NAME}-{OLD_HASH}"}
+RETURNED = {**READY, ROLLED_BACK: f"{NEW_HASH} to {NAME}-{OLD_HASH} at {time_text(NOW)}"}
 
 
 def members(hashed: str, *names: str, ready: bool = True, late_s: float = LATE_S) -> list[Any]:

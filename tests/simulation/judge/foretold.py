@@ -1,6 +1,7 @@
 """Sentences about what the plugin foretells, and what then happens if nothing else happens."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final
 
 from controller.events.event import EVENTS
@@ -25,6 +26,9 @@ RETRY_S: Final = 330.0
 PASS_S: Final = 0.2
 """The writes of one pass follow each other so quickly, in seconds."""
 
+UNLED_S: Final = 8.0
+"""A leader renews its lease more often, in seconds."""
+
 BEFORE_S: Final = 4.0
 """A change this long ago has been seen by the controller, in seconds."""
 
@@ -37,6 +41,7 @@ class _Quiet:
     def __init__(self, life: Life) -> None:
         self._life = life
         self._changes: dict[str, list[Change]] = {}
+        self._renewals = [each.at for each in life.changes if each.resource is LEASES]
         clocks = [act.args for act in life.story.acts if act.what == "fault" and act.args[0] == "clock"]
         self.ahead_s = 1 + sum(seconds * rate for _, seconds, rate, _ in clocks if rate > 0)
         """How much earlier than on the judge's clock a controller may act, in seconds."""
@@ -51,9 +56,14 @@ class _Quiet:
             ]
         return self._changes[owner]
 
+    def _is_led(self, start: float, end: float) -> bool:
+        """True if a leader worked all the time. A process may crash long after the act that asks for it."""
+        renewals = [start, *(at for at in self._renewals if start < at < end), end]
+        return all(later - each < UNLED_S for each, later in pairwise(renewals))
+
     def between(self, owner: str, start: float, end: float, *, users_only: bool = False) -> bool:
         """True if only our controller acted. With `users_only`, KubeVirt may act."""
-        if is_disturbed(self._life, end) or self._life.faults.overlap(start, end):
+        if is_disturbed(self._life, end) or self._life.faults.overlap(start, end) or not self._is_led(start, end):
             return False
         for act in self._life.story.acts:
             apart = act.what in ELSEWHERE or "shares" in str(act.args[:1])
