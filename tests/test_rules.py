@@ -17,7 +17,7 @@ from tests.simulation.judge import SENTENCES
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "rules.md"
 RULES = (
-    *("R1", "R2", "R3", "R4", "R4a"),
+    *("R1", "R2", "R3", "R4", "R4a", "R4b"),
     *(f"R{number}" for number in range(5, 18)),
     *(f"P{number}" for number in range(1, 34)),
     *(f"G{number}" for number in range(1, 10)),

@@ -22,6 +22,7 @@ from controller.kinds import KINDS, Kind
 from controller.preflight.versions import served_resource
 from controller.runtime.actions import Action, AnyResource, Outcome, Patch, Rejected, Unknown
 from controller.runtime.execute.executor import Executor, failed
+from controller.runtime.execute.refusals import Owner
 from controller.runtime.result import Cleanup
 from controller.runtime.settle.expectations import Expectations
 from controller.takeover.discovery import raw_items
@@ -95,7 +96,7 @@ async def _clean_up(client: ApiClient, kind: Kind[Any], owners: AnyResource, set
             planned = [f"would: {_describe(action)}" for action in cleanup.plan.actions]
             print("\n".join(planned or ["no pool and no VM has a finalizer of vmherd"]))
             break
-        outcomes = await _executor(client).carry_out(ObjectKey("", COMMAND), "", cleanup.plan)
+        outcomes = await _executor(client).carry_out(Owner(ObjectKey("", COMMAND), ""), cleanup.plan)
         failures = [outcome for outcome in outcomes if failed(outcome)]
         for action in (outcome.action for outcome in outcomes if not failed(outcome)):
             print(_describe(action))

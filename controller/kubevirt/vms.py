@@ -1,5 +1,6 @@
 """Functions that read the state of one VirtualMachine. The module `vmis` reads the VMI of a VM."""
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import Enum, auto
@@ -11,6 +12,9 @@ from controller.kubevirt.annotations import POOL_FINALIZER, REVISION_NAME
 from controller.kubevirt.vm_types import READY, StateChangeRequest, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from informers.meta import NO_LABELS, labels_of
+
+REVISION_NAME_PATTERN: Final = re.compile(r"(.+?)-[0-9]+(?:-[0-9a-f]{8})?", re.ASCII)
+_OTHER_REVISION_NAME: Final = re.compile(r".*[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-[0-9]+", re.ASCII)
 
 ONCE: Final = "Once"
 """The run strategy of a VM that runs one time. If a user deletes its VMI, KubeVirt starts it again."""
@@ -192,13 +196,30 @@ def _requests_of(vm: VirtualMachine) -> Iterable[StateChangeRequest]:
     return (vm.status.state_change_requests or ()) if vm.status is not None else ()
 
 
+def is_revision_name(name: str) -> bool:
+    """Return True if a pool may give this name to a new revision.
+
+    Such a name is `<pool>-<generation>`, with or without a part of a digest and a number.
+
+    Names with a UID before the last number are left to KubeVirt. KubeVirt gives such names to the revisions of VMs and
+    instance types.
+    """
+    return REVISION_NAME_PATTERN.fullmatch(name) is not None and _OTHER_REVISION_NAME.fullmatch(name) is None
+
+
 def revision_of(vm: VirtualMachine) -> str:
     """Return the pool's revision from which the VM has its spec, or "".
 
-    The label in the template of the VM is written with the spec. Policies and other controllers change only the label
-    of the VM itself.
+    The labels of the VM and of its template are written with the spec. If a policy or another controller changes one of
+    them, the other one counts. The label of the template is changed less often.
     """
-    return template_labels_of(vm).get(REVISION_NAME) or labels_of(vm.metadata).get(REVISION_NAME, "")
+    own, inner = labels_of(vm.metadata).get(REVISION_NAME, ""), template_labels_of(vm).get(REVISION_NAME, "")
+    return inner if inner == own or (inner and (is_revision_name(inner) or not is_revision_name(own))) else own
+
+
+def has_own_revision(vm: VirtualMachine) -> bool:
+    """Return True if the label of the VM itself names its revision, too."""
+    return labels_of(vm.metadata).get(REVISION_NAME, "") == revision_of(vm)
 
 
 def template_labels_of(vm: VirtualMachine) -> Mapping[str, str]:

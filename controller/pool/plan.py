@@ -37,7 +37,7 @@ from controller.pool.healing.heal import plan_replacements
 from controller.pool.health import plan_progress
 from controller.pool.leaving.claims import plan_finalizer_removals, plan_member_finalizers, plan_releases
 from controller.pool.leaving.deletion import plan_deletion, plan_own_finalizer
-from controller.pool.members.machine import Machine, Machines, ends_of_work, guest_of
+from controller.pool.members.machine import Machine, Machines, ends_of_work, guest_of, has_drain_mark
 from controller.pool.members.revisions import Revisions, plan_pruning, plan_revision, read_revisions, ready_revisions
 from controller.pool.members.situation import Situation, situation_of
 from controller.pool.members.snapshot import Snapshot
@@ -62,7 +62,7 @@ from controller.pool.standby import lay_to_rest, plan_standby, ready_standbys
 from controller.pool.substitutes import plan_lost, plan_marks
 from controller.replicas.conditions import counted
 from controller.replicas.disruption_budget import Numbers, with_budget
-from controller.replicas.draining import HEALING, UPDATE, drain_first, is_draining
+from controller.replicas.draining import HEALING, UPDATE, drain_first
 from controller.replicas.notes import MAX_NOTICES, plan_limit, undecodable_notices, wake_at
 from controller.replicas.releases import plan_row
 from controller.replicas.revisions import roll_out_again
@@ -161,7 +161,7 @@ def _plan_active(situation: Situation) -> Plan:
         guest_of,
         still_leaves=still_leaves,
         now=snapshot.now,
-        has_mark=lambda each: is_draining(each.metadata) or (each.vmi is not None and is_draining(each.vmi.metadata)),
+        has_mark=has_drain_mark,
     )
     whole = lay_to_rest(situation, whole, scaling)
 

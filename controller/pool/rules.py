@@ -95,13 +95,13 @@ class PoolRules(Struct, frozen=True):
 
     def prepare(self, key: ObjectKey, *, now: datetime) -> Iterator[object]:
         owner = self.owners.get(key)
-        return iter(()) if owner is None else self.rosters.prepare(owner.metadata, now)
+        return iter(()) if owner is None else self.rosters.prepare(owner.metadata, now, self.refusals.notes)
 
     def take_snapshot(self, key: ObjectKey, *, now: datetime, settled: bool) -> Snapshot | None:
         owner, stores = self.owners.get(key), self.stores
         if owner is None:
             return None
-        members = self.rosters.read(owner.metadata, now)
+        members = self.rosters.read(owner.metadata, now, self.refusals.notes)
         revisions = owned_by(owner.metadata, stores.revisions)
         migrates = self.limits.migrations and asks_for_migrations(owner)
         return Snapshot(

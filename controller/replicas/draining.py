@@ -64,14 +64,20 @@ class Guest(Struct, frozen=True):
 
     `meta` is the metadata of the object that has the marks. `instance` is the UID of the VMI, or "" if no guest runs.
     `has_label` is true if the marks also change the label `vmherd.dev/in-service`, of the VMI or in the template of the
-    VM. `vmi` is the VMI of a VM whose template has the label.
+    VM. A VMI `is_out` if its own label says so: a policy or another controller may have removed the mark alone. `vmi`
+    is the VMI of a VM whose template has the label.
     """
 
     resource: AnyResource
     meta: ObjectMeta
     instance: str
     has_label: bool
+    is_out: bool = False
     vmi: "Guest | None" = None
+
+    @property
+    def is_marked(self) -> bool:
+        return self.is_out or is_draining(self.meta)
 
 
 class Drain(Struct, frozen=True):
@@ -86,14 +92,20 @@ class Drain(Struct, frozen=True):
 
 def guest_of_vm(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> Guest:
     value, instance = template_labels_of(vm).get(IN_SERVICE), _instance(vmi)
-    inner = Guest(VMIS, vmi.metadata, instance, True) if vmi is not None and instance and value is not None else None
-    return Guest(VMS, vm.metadata, instance, value == "false", inner)
+    inner = None
+    if vmi is not None and instance and value is not None:
+        inner = Guest(VMIS, vmi.metadata, instance, True, value == "true" and _is_out(vmi))
+    return Guest(VMS, vm.metadata, instance, value == "false", vmi=inner)
 
 
 def guest_of_vmi(resource: AnyResource, selector: Selector, vmi: VirtualMachineInstance) -> Guest:
     """Return the guest of a set's VMI. If the selector of the set reads the label, a change would release the VMI."""
     has_label = IN_SERVICE in labels_of(vmi.metadata) and not selector.reads(IN_SERVICE)
-    return Guest(resource, vmi.metadata, _instance(vmi), has_label)
+    return Guest(resource, vmi.metadata, _instance(vmi), has_label, has_label and _is_out(vmi))
+
+
+def _is_out(vmi: VirtualMachineInstance) -> bool:
+    return labels_of(vmi.metadata).get(IN_SERVICE) == "false"
 
 
 def drain_marks(meta: ObjectMeta) -> tuple[str | None, str | None]:
@@ -145,11 +157,12 @@ def drain_first(
     *,
     still_leaves: Callable[[T, str], bool],
     now: datetime,
-    has_mark: Callable[[T], bool] = lambda member: is_draining(member.metadata),
+    has_mark: Callable[[T], bool],
 ) -> Plan:
     """Return the plan without the deletes and restarts of VMs that must drain first, and with the patches of marks.
 
-    A VM with a mark, or with one on its VMI, that the plan does not delete or restart loses the mark, unless
+    `has_mark` is true for a VM with a mark, or with one on its VMI, and for one whose VMI is out of service without a
+    mark. If the plan does not delete or restart the VM, it loses the mark and is in service again, unless
     `still_leaves` says that the cause lasts, nothing says stop, and the VM only waits for its turn.
     """
     leaving = dict(_leaving(plan))
@@ -163,9 +176,9 @@ def drain_first(
     begins = [each for each in drains if each.is_new]
     staying = [guest_of(each) for each in marked if each.metadata.uid not in leaving and not _lasts(each, still_leaves)]
     # A VMI whose guest does not run may have an old mark. It goes with the VMI.
-    ended = [each for each in staying if any(is_draining(part.meta) for part in (each, each.vmi) if part is not None)]
+    ended = [each for each in staying if any(part.is_marked for part in (each, each.vmi) if part is not None)]
     marks = [_mark(each, leaving[each.guest.meta.uid]) for each in begins]
-    last = [each.vmi if each.vmi is not None and is_draining(each.vmi.meta) else each for each in ended]
+    last = [each.vmi if each.vmi is not None and each.vmi.is_marked else each for each in ended]
     removals = [_patch(each, None, "it stays") for each in last]
     labels = [patch for each in postponed.values() if (patch := _label(each)) is not None]
     patches = (*marks, *labels, *removals)

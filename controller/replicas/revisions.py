@@ -3,9 +3,8 @@
 The cache does not keep all data of all revisions, because most revisions of a cluster belong to other programs.
 """
 
-import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -23,6 +22,7 @@ from controller.kubevirt.pool_types import POOL_KIND
 from controller.kubevirt.replicaset_types import REPLICA_SET_KIND
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from controller.kubevirt.vm_types import ControllerRevision
+from controller.kubevirt.vms import REVISION_NAME_PATTERN, is_revision_name
 from controller.replicas.catalogue import without_foreign_annotations
 from controller.replicas.notes import merge_patch
 from controller.runtime.actions import Cause, Create, Delete, Stage, stage_of
@@ -31,20 +31,6 @@ from informers.resource import Resource, T
 
 HASH_LENGTH: Final = 10
 """The number of characters in the hash of a set's template."""
-
-_REVISION_NAME = re.compile(r"(.+?)-[0-9]+(?:-[0-9a-f]{8})?", re.ASCII)
-_OTHER_REVISION_NAME = re.compile(r".*[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-[0-9]+", re.ASCII)
-
-
-def is_revision_name(name: str) -> bool:
-    """Return True if a pool may give this name to a new revision.
-
-    Such a name is `<pool>-<generation>`, with or without a part of a digest and a number.
-
-    Names with a UID before the last number are left to KubeVirt. KubeVirt gives such names to the revisions of VMs and
-    instance types.
-    """
-    return _REVISION_NAME.fullmatch(name) is not None and _OTHER_REVISION_NAME.fullmatch(name) is None
 
 
 def by_former_pool_uid(revision: ControllerRevision) -> Iterable[str]:
@@ -61,7 +47,7 @@ def former_pool_of_revision(revision: ControllerRevision) -> tuple[ObjectKey, ..
     If this name is cut, this pool does not exist, and its absence lets the revision be found.
     """
     meta = revision.metadata
-    match = _REVISION_NAME.fullmatch(meta.name)
+    match = REVISION_NAME_PATTERN.fullmatch(meta.name)
     key = ObjectKey(meta.namespace, match[1] if match is not None else meta.name)
     return tuple(key for _ in by_former_pool_uid(revision))
 
@@ -201,12 +187,15 @@ def roll_out_again(
     return stage_of([patch])
 
 
-def rolled_out_at(revisions: Iterable[ControllerRevision], hashed: str) -> datetime | None:
-    """Return when the template with this hash was last rolled out, or None if a set has no revision of it."""
-    found = next((each.metadata for each in revisions if hash_of_set_revision(each.metadata) == hashed), None)
-    if found is None:
-        return None
-    return time_of(annotations_of(found).get(ROLLED_OUT, "")) or with_timezone(found.creation_timestamp)
+def rollouts_of(revisions: Iterable[ControllerRevision]) -> Iterator[tuple[datetime, int, str]]:
+    """Yield when the template of each revision of a set was rolled out, for the first time and for the last, with the
+    number of the revision and the hash.
+    """
+    for each in revisions:
+        meta = each.metadata
+        for at in (with_timezone(meta.creation_timestamp), time_of(annotations_of(meta).get(ROLLED_OUT, ""))):
+            if at is not None:
+                yield at, each.revision, hash_of_set_revision(meta)
 
 
 def delete_revisions(revisions: Iterable[ControllerRevision], why: str, *, burst: int) -> tuple[Stage, ...]:

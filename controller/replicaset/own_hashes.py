@@ -1,11 +1,12 @@
 """The templates of VMIs whose label `vmherd.dev/template-hash` somebody has changed or removed (R14).
 
 A policy for updates, another controller or a user may do so. By its label, such a VMI looks outdated, and so does the
-VMI in its place, without end. But a set gives each VMI a name of its own and its present template. So a VMI with such
-a name that is younger than the rollout of this template was created from it, and counts so.
+VMI in its place, without end. But a set gives each VMI a name of its own, and its revisions tell which template was
+rolled out when. So a VMI with such a name was created from the last template that was rolled out before.
 """
 
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Iterator
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -15,12 +16,10 @@ from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.names import SUFFIX_LENGTH
 from controller.kubevirt.annotations import TEMPLATE_HASH
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.replicas.revisions import hash_of_set_revision, rolled_out_at
-from controller.replicaset.intent import parse_intent
+from controller.replicas.revisions import hash_of_set_revision, rollouts_of
+from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.situation import rolled_out_in
 from controller.replicaset.snapshot import Snapshot
-from controller.replicaset.template import Template, is_updated
-from controller.replicaset.traits import VMIs
 from controller.runtime.members.groups import Group, Members, like, texts_of
 from informers.meta import labels_of
 
@@ -28,42 +27,52 @@ from informers.meta import labels_of
 def with_own_hashes(snapshot: Snapshot) -> Snapshot:
     """Return the snapshot in which each VMI has the hash of the template from which the set has created it."""
     known = {hash_of_set_revision(each.metadata) for each in snapshot.revisions}
-
-    def is_known(vmi: VirtualMachineInstance) -> bool:
-        return labels_of(vmi.metadata).get(TEMPLATE_HASH) in known
-
-    if not known or all(map(is_known, snapshot.members.traits())):
+    groups = snapshot.members.groups
+    if not known or all(_hash_in(group.traits) in known for group in groups):
         return snapshot
     intent = parse_intent(snapshot.owner)
-    if isinstance(intent, FieldError):
+    rollouts = [] if isinstance(intent, FieldError) else sorted(_rollouts(snapshot, intent))
+    if isinstance(intent, FieldError) or not rollouts:
         return snapshot
-    template, rejected, _ = rolled_out_in(snapshot, intent)
-    since = rolled_out_at(snapshot.revisions, template.hash) if rejected is None else intent.settings.returned_at
-    if since is None:
-        return snapshot
-    members = _relabelled(snapshot.members, template, since, lambda vmi: is_known(vmi) or is_updated(vmi, template))
-    return replace(snapshot, members=members)
+    base, times = intent.template.base, [at for at, *_ in rollouts]
 
-
-def _relabelled(
-    members: VMIs, template: Template, since: datetime, keeps: Callable[[VirtualMachineInstance], bool]
-) -> VMIs:
-    def is_own(vmi: VirtualMachineInstance) -> bool:
+    def hash_of(vmi: VirtualMachineInstance) -> str:
         created = with_timezone(vmi.metadata.creation_timestamp)
-        return vmi.metadata.name[:-SUFFIX_LENGTH] == template.base and created is not None and created >= since
+        if created is None or created < times[0] or vmi.metadata.name[:-SUFFIX_LENGTH] != base:
+            return ""
+        return rollouts[bisect_right(times, created) - 1][-1]
 
-    groups: list[Group[VirtualMachineInstance]] = []
-    for group in members.groups:
-        own = () if keeps(group.traits) else tuple(filter(is_own, group))
-        if not own:
-            groups.append(group)
+    found: list[Group[VirtualMachineInstance]] = []
+    for group in groups:
+        if _hash_in(group.traits) in known:
+            found.append(group)
             continue
-        others = tuple(vmi for vmi in group if not is_own(vmi))
-        groups += [Group(others, group.traits)] if others else []
-        groups.append(Group(tuple(_with_hash(each, template) for each in own), _with_hash(group.traits, template)))
-    return Members(tuple(groups))
+        parts: dict[str, list[VirtualMachineInstance]] = {}
+        for vmi in group:
+            parts.setdefault(hash_of(vmi), []).append(vmi)
+        for hashed, members in parts.items():
+            traits = _with_hash(group.traits, hashed)
+            found.append(Group(tuple(_with_hash(each, hashed) for each in members), traits))
+    return replace(snapshot, members=Members(tuple(found)))
 
 
-def _with_hash(vmi: VirtualMachineInstance, template: Template) -> VirtualMachineInstance:
-    labels = texts_of({**labels_of(vmi.metadata), TEMPLATE_HASH: template.hash})
+def _rollouts(snapshot: Snapshot, intent: Intent) -> Iterator[tuple[datetime, int, str]]:
+    """Yield when each template was rolled out, or nothing if this is not known of the present one."""
+    template, rejected, _ = rolled_out_in(snapshot, intent)
+    since = intent.settings.returned_at
+    rollouts = list(rollouts_of(snapshot.revisions))
+    if rejected is not None and since is not None:
+        rollouts.append((since, snapshot.owner.metadata.generation or 0, template.hash))
+    if template.hash in {hashed for *_, hashed in rollouts} and (rejected is None or since is not None):
+        yield from rollouts
+
+
+def _hash_in(vmi: VirtualMachineInstance) -> str | None:
+    return labels_of(vmi.metadata).get(TEMPLATE_HASH)
+
+
+def _with_hash(vmi: VirtualMachineInstance, hashed: str) -> VirtualMachineInstance:
+    if not hashed:
+        return vmi
+    labels = texts_of({**labels_of(vmi.metadata), TEMPLATE_HASH: hashed})
     return like(vmi, metadata=like(vmi.metadata, labels=labels))

@@ -21,14 +21,14 @@ from functools import partial
 from msgspec.structs import replace
 
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
-from controller.kubevirt.annotations import is_protected
+from controller.kubevirt.annotations import IN_SERVICE, is_protected
 from controller.kubevirt.busy import ends_of_marks
 from controller.kubevirt.delicate import reason_to_spare_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_ready
 from controller.replicas.conditions import held_reason
 from controller.replicas.disruption_budget import Numbers, with_budget
-from controller.replicas.draining import SCALE_IN, UPDATE, drain_first, guest_of_vmi
+from controller.replicas.draining import SCALE_IN, UPDATE, drain_first, guest_of_vmi, is_draining
 from controller.replicas.notes import plan_limit, undecodable_notices, wake_at
 from controller.replicas.rollback import hold_return, plan_notes, plan_return
 from controller.replicas.wrong_annotations import with_wrong_annotations
@@ -122,7 +122,12 @@ def _plan_changes(situation: Situation) -> Plan:
         return lasts and not reason_to_spare_vmi(vmi, snapshot.now)
 
     drain, active, labels = intent.settings.drain, situation.active, intent.template.labels
-    whole = drain_first(whole, drain, active, guest_of, still_leaves=still_leaves, now=snapshot.now)
+    is_served = labels.get(IN_SERVICE) == "true"
+
+    def has_mark(vmi: VirtualMachineInstance) -> bool:
+        return is_draining(vmi.metadata) or (is_served and guest_of(vmi).is_marked)
+
+    whole = drain_first(whole, drain, active, guest_of, still_leaves=still_leaves, now=snapshot.now, has_mark=has_mark)
     return with_budget(whole, snapshot, intent.settings, labels, lambda: Numbers(situation.target.kept, len(active)))
 
 

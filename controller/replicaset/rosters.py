@@ -10,8 +10,8 @@ from controller.kubevirt.annotations import EARLY_FAILURES
 from controller.kubevirt.replicaset_types import REPLICA_SET_KIND
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.snapshot import SET_UID, by_set_uid
-from controller.replicaset.traits import VMIs, erase, replaces_failure
-from controller.runtime.execute.refusals import Noted
+from controller.replicaset.traits import VMIs, erase
+from controller.runtime.execute.written import Noted
 from controller.runtime.members.rosters import Rosters
 from informers.meta import ObjectKey, ObjectMeta, annotations_of, controller_of
 from informers.store import StoreView
@@ -20,7 +20,7 @@ Notes = Mapping[ObjectKey, Noted]
 
 
 class _Reader(Struct, frozen=True):
-    """Reads a VMI with the history of its failures from `notes`, if a policy has taken it off (R4a)."""
+    """Reads a VMI with the history of its failures from `notes`: a policy may change it or take it off (R4a)."""
 
     vmis: StoreView[VirtualMachineInstance]
     owner: ObjectMeta
@@ -42,7 +42,7 @@ class _Reader(Struct, frozen=True):
 
     def _with_note(self, vmi: VirtualMachineInstance) -> VirtualMachineInstance:
         meta, noted = vmi.metadata, self.notes.get(vmi.metadata.key) if self.notes else None
-        if noted is None or replaces_failure(vmi):
+        if noted is None:
             return vmi
         return replace(vmi, metadata=replace(meta, annotations={**annotations_of(meta), EARLY_FAILURES: noted.note}))
 

@@ -3,8 +3,8 @@
 A plan lists the writes of one reconciliation, their order and their reasons. If a plan leaves out writes, it has waits.
 A plan is a plain value: it contains no function, no task and no clock. So the same snapshot gives the same plan.
 
-Every write can be sent twice without harm. A create contains a fixed name. A delete contains the UID of the object. A
-patch contains the expected state of the object. So a write whose answer was lost can be repeated.
+Every write can be repeated after a lost answer: a create has a fixed name, a delete the UID of the object, and a patch
+its expected state.
 """
 
 import re
@@ -311,10 +311,11 @@ def waiting(text: str, why: Why = Why.TIME, **fields: Any) -> Plan:
 
 
 class Done(Struct, frozen=True):
-    """The server confirmed the action. `version` is the resourceVersion after the write, or "" if it is unknown."""
+    """The server confirmed the action. `version` is the resourceVersion after it, and `uid` that of a new object."""
 
     action: Action
     version: str = ""
+    uid: str = ""
 
 
 class AlreadyThere(Struct, frozen=True):
@@ -331,8 +332,7 @@ class Missing(Struct, frozen=True):
 
 
 class Rejected(Struct, frozen=True):
-    """The server rejected the action, or a precondition was false. `wait_s` are the seconds until the next try of a
-    refused one.
+    """The server rejected the action, or a precondition was false. `wait_s` are the seconds until the next try.
 
     If `is_repeated`, it was not tried again yet, and the error is that of the last try (see `execute.refusals`).
     """

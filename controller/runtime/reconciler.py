@@ -29,7 +29,7 @@ from controller.runtime.actions import AnyResource, Notice, Outcome, Plan, waiti
 from controller.runtime.execute.deletes import Judge
 from controller.runtime.execute.executor import Executor
 from controller.runtime.execute.late_cache import LateCache
-from controller.runtime.execute.refusals import Refusals
+from controller.runtime.execute.refusals import Owner, Refusals
 from controller.runtime.result import After, Report, facts_of, not_later_than, notices_after, result_of, was_tried
 from controller.runtime.settle.expectations import Expectations
 from controller.runtime.settle.history_writer import HistoryWriter
@@ -54,6 +54,7 @@ WARNED = "The API server warns about a write: "
 
 class Snapshot(Protocol):
     """The set or pool with its `members`, as the caches show them. `settled` is true if they show all own writes (R9).
+    `wanted` is the number of members that it should have.
 
     `marked` are the numbers of members with marks, such as those that are busy now (P24).
     """
@@ -63,6 +64,9 @@ class Snapshot(Protocol):
 
     @property
     def members(self) -> Sized: ...
+
+    @property
+    def wanted(self) -> int: ...
 
     @property
     def revisions(self) -> Iterable[ControllerRevision]: ...
@@ -219,9 +223,8 @@ class RulesReconciler(Generic[S]):
             plan, other_error = replace(waiting(str(error)), notices=plan.notices), other_error or error
         with collected_warnings() as warnings:
             meta = snapshot.owner.metadata
-            outcomes = await self._executor.carry_out(
-                key, meta.uid, plan, generation=meta.generation, members=len(snapshot.members)
-            )
+            owner = Owner(key, meta.uid, meta.generation, len(snapshot.members), snapshot.wanted)
+            outcomes = await self._executor.carry_out(owner, plan)
         self._report_gone(key, meta)
         warned = [Notice(reason=API_WARNING, message=f"{WARNED}{text}", once=text) for text in dict.fromkeys(warnings)]
         found = (*notices_after(plan.notices, outcomes), *self._rules.outcome_notices(filter(was_tried, outcomes)))
@@ -258,7 +261,7 @@ class RulesReconciler(Generic[S]):
         plan = self._rules.plan_absent(key) if settled else Plan()
         if settled:
             self._expectations.forget(key)
-        outcomes = await self._executor.carry_out(key, GONE, plan)
+        outcomes = await self._executor.carry_out(Owner(key, GONE), plan)
         result = result_of(plan, outcomes, settled=settled, other_error=other_error)
         return Report(result, facts_of(plan, outcomes, other_error=other_error))
 

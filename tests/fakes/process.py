@@ -16,7 +16,7 @@ from controller.runtime.actions import Action, Notice, Outcome, Plan, Postponed,
 from controller.runtime.execute.executor import Executor
 from controller.runtime.execute.late_cache import LateCache
 from controller.runtime.execute.patches import Merge
-from controller.runtime.execute.refusals import Refusals
+from controller.runtime.execute.refusals import Owner, Refusals
 from controller.runtime.reconciler import RulesReconciler, Tools
 from controller.runtime.result import Report
 from controller.runtime.settle.expectations import Expectations
@@ -125,7 +125,7 @@ class ReconcilerProcess:
 
     async def carry_out(self, key: ObjectKey, owner_uid: str, stages: Sequence[Stage]) -> tuple[Outcome, ...]:
         """Carry out the stages of an earlier plan, without making a new plan."""
-        return await self.executor.carry_out(key, owner_uid, Plan(stages=tuple(stages)))
+        return await self.executor.carry_out(Owner(key, owner_uid), Plan(stages=tuple(stages)))
 
     async def kill_after(self, writes: int, work: Coroutine[Any, Any, T]) -> T | None:
         """Run `work`. After this number of writes, kill the process, start a new process, and return None."""

@@ -168,13 +168,21 @@ def vm_template(labels: dict[str, str], image: str, disks: tuple[str, ...], size
     return {"metadata": {"labels": outer}, "spec": spec}
 
 
-RELABELLED: Final = tuple(
-    f"{plural} {label}{value}"
-    for plural, label in (
-        ("virtualmachineinstances", names.TEMPLATE_HASH),
-        ("virtualmachineinstances", names.REVISION_NAME),
-        ("virtualmachines", names.REVISION_NAME),
-    )
-    for value in ("", " bogus")
+_TAKEN: Final = {
+    "virtualmachineinstances": (names.DRAINING, names.EARLY_FAILURES, names.IN_SERVICE),
+    "virtualmachines": (names.DRAINING, names.STANDBY_STATE, names.SUBSTITUTE),
+    "virtualmachinepools": (
+        *(names.PARTITION_STEP, names.PARTITION_REVISION, names.ROLLED_BACK, names.READY_REVISION, names.RELEASED),
+        *(names.HEALED, names.UNREADY, names.RECREATED, names.SCOUTED),
+    ),
+    "virtualmachineinstancereplicasets": (
+        *(names.ROLLED_BACK, names.READY_REVISION, names.RELEASED, names.ADOPTED_TEMPLATE),
+    ),
+}
+RELABELLED: Final = (
+    *(f"virtualmachineinstances {names.TEMPLATE_HASH}{value}" for value in ("", " bogus", " older")),
+    *("virtualmachineinstances ownerReferences", "virtualmachines ownerReferences", "virtualmachines runStrategy"),
+    *(f"{plural} {names.REVISION_NAME} bogus" for plural in ("virtualmachines", "virtualmachineinstances")),
+    *(f"{plural} {name}" for plural, taken in _TAKEN.items() for name in taken),
 )
-"""The labels that another controller changes or removes, each with the plural of its objects."""
+"""The labels and annotations that another controller changes or removes, each with the plural of its objects."""

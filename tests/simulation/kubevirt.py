@@ -57,6 +57,7 @@ class SimulatedKubeVirt(FakeKubeVirt):
     # What makes KubeVirt act
 
     def _notice(self, change: Change) -> None:
+        relabel_later(self._api, change, self._after)
         if change.resource is MIGRATIONS and change.key.namespace == self._namespace and change.before is None:
             self._live.migrate(change.key)
         if change.key.namespace != self._namespace or change.resource not in (VMS, VMIS, PVCS, DATA_VOLUMES):
@@ -64,7 +65,6 @@ class SimulatedKubeVirt(FakeKubeVirt):
             return
         if change.resource in (VMS, VMIS):
             self._later(VMS, change.key.name)
-            relabel_later(self._api, change, self._after)
         if change.resource is VMIS and change.before is None:
             self._begin(change.key.name, change.last["metadata"]["uid"])
         if change.resource is VMIS and change.after is not None and "deletionTimestamp" in change.after["metadata"]:

@@ -2,9 +2,11 @@
 writes of our processes only.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from controller.kubevirt.annotations import TEMPLATE_HASH
+from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from tests.fakes.requests import AnyResource, Document, refusal
 from tests.simulation.faults import Faults
 
@@ -87,16 +89,38 @@ def _without(body: Any, name: str) -> Any:
 
 
 def relabel_later(server: Any, change: Any, after: Callable[..., None]) -> None:
-    """Another controller, or a policy for updates, changes or removes a label of each object that changes."""
+    """Another controller, or a policy for updates, changes or removes a label or an annotation of each object that
+    changes, takes its owner off, or starts it.
+    """
 
-    def relabel(uid: str, label: str, value: str | None) -> None:
+    def relabel(uid: str, patch: Any) -> None:
         held = server.current(change.resource, change.key)
         if held is not None and held["metadata"]["uid"] == uid:
-            server.change(change.resource, change.key, {"metadata": {"labels": {label: value}}})
+            server.change(change.resource, change.key, patch)
 
     for fault in server.faults.now("relabel", server.loop.time()):
-        plural, label, *values = fault.target.split(" ")
-        meta, value = (change.after or {}).get("metadata") or {}, "".join(values) or None
-        has_label = label in (meta.get("labels") or {}) and meta["labels"][label] != value
-        if change.before and plural == change.resource.plural and has_label:
-            after(0.05, relabel, meta["uid"], label, value)
+        plural, name, *values = fault.target.split(" ")
+        if change.before is None or change.after is None or plural != change.resource.plural:
+            continue
+        meta, value = change.after["metadata"], "".join(values) or None
+        if value == "older":
+            value = next(_hashes_before(server, meta), None)
+        field = next((each for each in ("labels", "annotations") if name in (meta.get(each) or {})), "")
+        if field and meta[field][name] != value:
+            after(0.05, relabel, meta["uid"], {"metadata": {field: {name: value}}})
+        elif name == "ownerReferences" and any(each["kind"] != "VirtualMachine" for each in meta.get(name) or ()):
+            after(0.05, relabel, meta["uid"], {"metadata": {name: None}})
+        elif name == "runStrategy" and change.after["spec"].get(name) == "Halted":
+            after(0.05, relabel, meta["uid"], {"spec": {name: "Always"}})
+
+
+def _hashes_before(server: Any, meta: Document) -> Iterator[str]:
+    """The hash of the first revision of the set that controls the VMI."""
+    owners = {each["uid"] for each in meta.get("ownerReferences") or ()}
+    stored = [
+        each["metadata"]["labels"][TEMPLATE_HASH]
+        for _, each in sorted(server._of(CONTROLLER_REVISIONS).items())
+        if owners & {reference["uid"] for reference in each["metadata"].get("ownerReferences") or ()}
+        and TEMPLATE_HASH in (each["metadata"].get("labels") or {})
+    ]
+    yield from stored

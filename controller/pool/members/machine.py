@@ -5,13 +5,13 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from controller.kubevirt.annotations import REVISION_NAME, VM_GENERATION
+from controller.kubevirt.annotations import IN_SERVICE, REVISION_NAME, STANDBY_STATE, VM_GENERATION
 from controller.kubevirt.busy import ends_of_marks
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vms import should_run, template_labels_of
+from controller.kubevirt.vms import revision_of, should_run, template_labels_of
 from controller.pool.members.unready_periods import UnreadyPeriod
-from controller.replicas.draining import Guest, guest_of_vm
+from controller.replicas.draining import Guest, guest_of_vm, is_draining
 from controller.runtime.members.groups import Members, like
 from informers.meta import ObjectMeta, annotations_of, is_controlled_by, labels_of
 from informers.store import StoreView
@@ -48,7 +48,7 @@ def own_vmi(vm: VirtualMachine, vmis: StoreView[VirtualMachineInstance]) -> Virt
     vmi = vmis.get(vm.metadata.key)
     if vmi is None or not is_controlled_by(vmi.metadata, vm.metadata.uid):
         return None
-    revision, meta = template_labels_of(vm).get(REVISION_NAME), vmi.metadata
+    revision, meta = revision_of(vm), vmi.metadata
     runs_spec = annotations_of(meta).get(VM_GENERATION) == str(vm.metadata.generation)
     if not revision or not runs_spec or vmi_revision_of(vmi) == revision:
         return vmi
@@ -61,6 +61,16 @@ def vmi_revision_of(vmi: VirtualMachineInstance) -> str:
 
 def guest_of(machine: Machine) -> Guest:
     return guest_of_vm(machine.vm, machine.vmi)
+
+
+def has_drain_mark(machine: Machine) -> bool:
+    """Return True if the VM or its VMI has the mark of a drain, or if the VMI is out of service without a reason."""
+    vm, vmi = machine.vm, machine.vmi
+    if is_draining(vm.metadata) or vmi is None:
+        return is_draining(vm.metadata)
+    is_served = template_labels_of(vm).get(IN_SERVICE) == "true" and STANDBY_STATE not in annotations_of(vm.metadata)
+    is_out = is_served and labels_of(vmi.metadata).get(IN_SERVICE) == "false"
+    return is_out or is_draining(vmi.metadata)
 
 
 def ends_of_work(members: Machines, now: datetime) -> Iterator[datetime]:

@@ -17,7 +17,7 @@ from controller.apimachinery.names import LABEL_LENGTH, cut
 from controller.kubevirt.annotations import INDEX_SYSPREP, POOL_UID, is_marked
 from controller.kubevirt.pool_types import PoolSpec
 from controller.kubevirt.vm_types import ControllerRevision
-from controller.kubevirt.vms import revision_of
+from controller.kubevirt.vms import is_revision_name, revision_of
 from controller.pool.members.ledger import State, state_of
 from controller.pool.members.machine import Machine, vmi_revision_of
 from controller.pool.members.snapshot import Snapshot
@@ -25,7 +25,6 @@ from controller.pool.spec.template import Template, parse_template
 from controller.replicas.revisions import (
     create_revision,
     delete_revisions,
-    is_revision_name,
     last_ready,
     unused_revisions,
 )
@@ -193,12 +192,12 @@ def _new_name(snapshot: Snapshot, template: Template) -> str:
 
     If this name is taken, is left to KubeVirt (see `is_revision_name`), or is too long for a label of a VM, a part of
     the template's digest is added. If this name is taken too, a number is added. The garbage collector may not have
-    deleted the revisions of earlier pools with the same name yet. VMs of an earlier pool may have the name as a label.
-    If necessary, the pool's name is cut.
+    deleted the revisions of earlier pools with the same name yet. VMs of an earlier pool may have the name as a label,
+    also those that were restored from a backup. If necessary, the pool's name is cut.
     """
     pool, generation = snapshot.owner.metadata.name, snapshot.owner.metadata.generation or 0
     name, digest = f"{pool}-{generation}", f"-{generation}-{template.digest[:8]}"
-    is_taken = name in snapshot.revision_names or _has_older_vm(snapshot)
+    is_taken = name in snapshot.revision_names or name in _revisions_in_use(snapshot) or _has_older_vm(snapshot)
     if len(name) <= LABEL_LENGTH and is_revision_name(name) and not is_taken:
         return name
     suffixes = (digest if number == 0 else f"{digest}-{number}" for number in count())

@@ -4,7 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from msgspec.structs import replace
+
 from controller.apimachinery.indexes import OWNER_UID, owned_by
+from controller.kubevirt.annotations import STANDBY_STATE
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.pool.members.machine import Machine, Machines, own_vmi
@@ -18,8 +21,9 @@ from controller.pool.members.unready_periods import (
     read_notes,
 )
 from controller.pool.spec.naming import name_of
+from controller.runtime.execute.written import Noted
 from controller.runtime.members.rosters import Rosters
-from informers.meta import ObjectKey, ObjectMeta, controller_of, is_controlled_by
+from informers.meta import ObjectKey, ObjectMeta, annotations_of, controller_of, is_controlled_by
 from informers.store import StoreView
 
 
@@ -55,8 +59,11 @@ class PoolReader:
         pool: ObjectMeta,
         downtimes: Downtimes,
         now: datetime,
+        *,
+        marks: Mapping[ObjectKey, Noted],
     ) -> None:
         self.downtimes = downtimes
+        self._marks = marks
         self._vms, self._vmis, self._pool = vms, vmis, pool
         self._notes = {name_of(pool.name, ordinal): note for ordinal, note in read_notes(pool, now).items()}
         self._now = now
@@ -90,11 +97,19 @@ class PoolReader:
         return names
 
     def _machine_of(self, vm: VirtualMachine) -> Machine:
+        vm = self._with_mark(vm) if self._marks else vm
         name, vmi = vm.metadata.name, own_vmi(vm, self._vmis)
         period = self._observe(name, Observation(vm, vmi, self._notes.get(name)))
         # A VM that is being deleted keeps the period of its name. That period may belong to an earlier VM.
         is_own = period is not None and period.uid == vm.metadata.uid and period.gone_since is None
         return Machine(vm, vmi, period if is_own else None)
+
+    def _with_mark(self, vm: VirtualMachine) -> VirtualMachine:
+        """Return a standby with the mark that this process has written. Without it, it would be surplus (P32)."""
+        meta, noted = vm.metadata, self._marks.get(vm.metadata.key)
+        if noted is None or noted.uid != meta.uid or STANDBY_STATE in annotations_of(meta):
+            return vm
+        return replace(vm, metadata=replace(meta, annotations={**annotations_of(meta), STANDBY_STATE: noted.note}))
 
     def _observe(self, name: str, seen: Observation | None) -> UnreadyPeriod | None:
         period = next_period(self.downtimes.periods.get(name), seen, self._now)
@@ -124,15 +139,15 @@ class PoolRosters:
     def __len__(self) -> int:
         return len(self._downtimes)
 
-    def prepare(self, pool: ObjectMeta, now: datetime) -> Iterator[None]:
+    def prepare(self, pool: ObjectMeta, now: datetime, marks: Mapping[ObjectKey, Noted]) -> Iterator[None]:
         """Read the members of a very large pool in slices (see `Rosters.prepare`)."""
-        reader = self._reader(pool, now)
+        reader = self._reader(pool, now, marks)
         for _ in self._rosters.prepare(pool, reader):
             self._downtimes[pool.key] = reader.downtimes
             yield
 
-    def read(self, pool: ObjectMeta, now: datetime) -> Machines:
-        reader = self._reader(pool, now)
+    def read(self, pool: ObjectMeta, now: datetime, marks: Mapping[ObjectKey, Noted]) -> Machines:
+        reader = self._reader(pool, now, marks)
         members = self._rosters.read(pool, reader)
         if reader.downtimes.periods or pool.uid in self._rosters:
             self._downtimes[pool.key] = reader.downtimes
@@ -154,9 +169,9 @@ class PoolRosters:
         self._rosters.forget(key)
         self._downtimes.pop(key, None)
 
-    def _reader(self, pool: ObjectMeta, now: datetime) -> PoolReader:
+    def _reader(self, pool: ObjectMeta, now: datetime, marks: Mapping[ObjectKey, Noted]) -> PoolReader:
         downtimes = self._downtimes.get(pool.key) or Downtimes()
-        reader = PoolReader(self._vms, self._vmis, pool, downtimes, now)
+        reader = PoolReader(self._vms, self._vmis, pool, downtimes, now, marks=marks)
         for name in reader.due_names():
             self._rosters.change(pool.uid, name)
         return reader

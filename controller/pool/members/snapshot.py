@@ -163,6 +163,11 @@ class Snapshot(Struct, frozen=True, kw_only=True):
         return self.owner.metadata.key
 
     @property
+    def wanted(self) -> int:
+        """The number of replicas in the spec, and of the claimed VMs beside them."""
+        return (1 if self.owner.spec.replicas is None else self.owner.spec.replicas) + self.marked["claimed"]
+
+    @property
     def marked(self) -> Mapping[str, int]:
         """The numbers of VMs that are busy now (P24), claimed (P33) or on standby (P32)."""
         return {

@@ -17,7 +17,7 @@ from typing import Final
 
 from controller.apimachinery.conditions import Condition, find_condition
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import POOL_FINALIZER, PREFIX, REVISION_NAME, VM_GENERATION
+from controller.kubevirt.annotations import IN_SERVICE, POOL_FINALIZER, PREFIX, REVISION_NAME, VM_GENERATION
 from controller.kubevirt.busy import BEFORE_ALL
 from controller.kubevirt.delicate import delicate_reason
 from controller.kubevirt.live_updates import is_changing, is_seen, restart_required
@@ -137,7 +137,8 @@ def _erase_status(
 def _erase_vmi(vmi: VirtualMachineInstance, *, steady: bool) -> VirtualMachineInstance:
     meta, status = vmi.metadata, vmi.status
     revision = labels_of(meta).get(REVISION_NAME)
-    labels = {REVISION_NAME: revision} if revision is not None else None
+    labels = {REVISION_NAME: revision} if revision is not None else {}
+    labels |= {IN_SERVICE: "false"} if labels_of(meta).get(IN_SERVICE) == "false" else {}
     notes = {name: text for name, text in annotations_of(meta).items() if name != VM_GENERATION}
     if steady:
         blocked = find_condition(status.conditions if status is not None else None, LIVE_MIGRATABLE)

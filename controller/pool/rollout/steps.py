@@ -18,12 +18,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import MOST_DISRUPTIVE, REVISION_NAME
+from controller.kubevirt.annotations import MOST_DISRUPTIVE, REVISION_NAME, VM_GENERATION
 from controller.kubevirt.live_updates import Change, Verdict
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import (
     AfterStop,
     after_stop,
+    has_own_revision,
     is_stop_requested,
     revision_of,
     template_labels_of,
@@ -35,6 +36,7 @@ from controller.pool.rollout.live import change_of, live_verdict, settled_at
 from controller.pool.spec.policies import Strategy
 from controller.pool.spec.template import DiskChange, Template, disk_change, larger_disks
 from controller.replicas.draining import is_draining
+from informers.meta import annotations_of
 
 NOT_KNOWN: Final = "only KubeVirt knows if it makes the change while the VM runs"
 
@@ -129,7 +131,7 @@ def _stopped(situation: Situation, step: PendingStep, way: Way) -> PendingStep:
 def _step_of(situation: Situation, machine: Machine) -> PendingStep | None:
     vm, vmi, revisions = machine.vm, machine.vmi, situation.revisions
     proactive = situation.intent.update.strategy is Strategy.PROACTIVE
-    is_begun = revisions.is_current(revision_of(vm))
+    is_begun = revisions.is_current(revision_of(vm)) and has_own_revision(vm)
     if is_begun and (vmi is None or not proactive):
         return None
     names = [revision_of(vm), *([vmi_revision_of(vmi)] if vmi is not None and vmis.is_active(vmi) else [])]
@@ -166,7 +168,8 @@ def _live_step(situation: Situation, machine: Machine, *, begun: bool) -> Pendin
     if verdict is Verdict.APPLIED and not (is_open and waits.due):
         return replace(waits, step=Step.RELABEL)
     if verdict is Verdict.RESTART and not (begun and waits.due):
-        returns = begun and is_open and situation.intent.forbids_restarts
+        is_rejected = situation.is_rejected(vmi_revision_of(vmi))  # the way back leads to no rejected template (P29)
+        returns = begun and is_open and situation.intent.forbids_restarts and not is_rejected
         back = replace(waits, step=Step.BACK, obstacle=f"KubeVirt asks for a restart, and {MOST_DISRUPTIVE} forbids it")
         return _stopped(situation, back, Way.CHANGE) if returns else None
     return replace(waits, costly=is_open and verdict is not Verdict.CHANGING and vmis.is_ready(vmi))
@@ -181,9 +184,10 @@ def _step_of_vmi(situation: Situation, machine: Machine, vmi: VirtualMachineInst
     step = _step_between(revisions.templates.get(running), revisions.template)
     if step is Step.RELABEL:
         return PendingStep(machine=machine, step=step, begun=True)
-    # A restarted VMI gets the revision label from the VM's template. If the VMI already has this label, a restart
-    # changes nothing, so every reconciliation would restart the VMI.
-    is_in_vain = running == template_labels_of(vm).get(REVISION_NAME, "")
+    # A restarted VMI gets the revision label from the VM's template, and KubeVirt's note of the VM's generation.
+    # Without both, a restart would show nothing, so every reconciliation would restart the VMI.
+    has_note = VM_GENERATION in annotations_of(vmi.metadata)
+    is_in_vain = not has_note and running == template_labels_of(vm).get(REVISION_NAME, "")
     if is_in_vain or after_stop(vm) is AfterStop.STAYS or is_stop_requested(vm, vmi.metadata.uid):
         return None
     verdict, is_open = live_verdict(situation, machine)

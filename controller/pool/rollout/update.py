@@ -56,7 +56,7 @@ from controller.runtime.actions import (
     stage_of,
 )
 from controller.runtime.waits import Wait, Why
-from informers.meta import ObjectKey, controller_of
+from informers.meta import ObjectKey, controller_of, labels_of
 
 UPDATE_HELD: Final = "UpdateHeld"
 """The reason of the Events about VMs whose update waits, and of the stall if it waits for a user."""
@@ -317,16 +317,16 @@ def _spec_update(situation: Situation, pending: PendingStep) -> ThreeWayMerge:
     ordinal, name, wanted = situation.snapshot.ordinal_of(vm) or 0, revision_of(vm), revisions.current
     if pending.step is Step.BACK and pending.machine.vmi is not None:
         wanted = vmi_revision_of(pending.machine.vmi)
-    template = revisions.templates[wanted]
+    template, label = revisions.templates[wanted], labels_of(vm.metadata).get(REVISION_NAME, "")
     past = revisions.templates.get(name)
     known, disks = (own_disks(each, ordinal) for each in (past or template, template))
     return ThreeWayMerge(
         resource=VMS,
         key=vm.metadata.key,
         uid=vm.metadata.uid,
-        old=_known_shape(pending.machine, past or template, ordinal, name if past is not None else ""),
+        old=_known_shape(pending.machine, past or template, ordinal, label if past is not None else None),
         new=encode_shape(template, ordinal, wanted),
-        why=f"{effect_of(pending)}{because(pending.obstacle)}, from revision {name or '(not known)'} to {wanted}",
+        why=f"{effect_of(pending)}{because(pending.obstacle)}, from revision {label or '(not known)'} to {wanted}",
         owner_uid=situation.pool.uid,
         is_exact=pending.is_open and situation.intent.forbids_restarts,
         judged=pending.stops,
@@ -336,12 +336,12 @@ def _spec_update(situation: Situation, pending: PendingStep) -> ThreeWayMerge:
     )
 
 
-def _known_shape(machine: Machine, template: Template, ordinal: int, revision: str) -> bytes:
-    """Return what the VM has of its template. If its revision is unknown, the merge sets every field of the new
-    template, but it leaves disks with other names as they are (P2).
+def _known_shape(machine: Machine, template: Template, ordinal: int, label: str | None) -> bytes:
+    """Return what the VM has of its template, with its `label`. If its revision is unknown, the label is None. Then the
+    merge sets every field of the new template, but it leaves disks with other names as they are (P2).
     """
-    if revision:
-        return encode_shape(template, ordinal, revision)
+    if label is not None:
+        return encode_shape(template, ordinal, label)
     own = own_disks_of(machine)
     return encode_disks(template, ordinal) if own and {*own} != {*own_disks(template, ordinal)} else b"{}"
 

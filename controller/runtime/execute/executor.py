@@ -115,11 +115,8 @@ class Executor:
         self._check = check or CacheCheck(client)
         self._refusals = refusals or Refusals()
 
-    async def carry_out(
-        self, key: ObjectKey, owner_uid: str, plan: Plan, *, generation: int | None = 0, members: int = 0
-    ) -> tuple[Outcome, ...]:
+    async def carry_out(self, owner: Owner, plan: Plan) -> tuple[Outcome, ...]:
         """Carry out the plan, record the writes, and return one outcome for each action."""
-        owner = Owner(key, owner_uid, generation, members)
         outcomes: list[Outcome] = []
         proceed = True
         for stage in plan.stages:
@@ -127,7 +124,7 @@ class Executor:
                 outcomes += [Skipped(action) for action in stage.actions]
                 continue
             results = await self._run_stage(stage, owner, blocked=_blocked_owners(outcomes))
-            self._expectations.record(key, owner_uid, results)
+            self._expectations.record(owner.key, owner.uid, results)
             outcomes += results
             proceed = not stage.essential or not any(failed(result) for result in results)
         for outcome in outcomes:
@@ -135,7 +132,7 @@ class Executor:
         tried = list(filter(was_tried, outcomes))
         for outcome in tried:
             self._check.observe(outcome)
-        self._report(key, tried)
+        self._report(owner.key, tried)
         return tuple(outcomes)
 
     async def resolve(self, key: ObjectKey, owner_uid: str) -> ApiError | None:
@@ -309,7 +306,7 @@ class Executor:
         if disks is not None:
             await disks.taken(action)
         if (lost := error_of_create(action, made)) is None:
-            return Done(action, version)
+            return Done(action, version, made.uid)
         # Without its owner it is nobody's. Without its mark it is surplus, and a scale-in might choose a VM that serves
         # in its place. A disk that it uses again could not come back, and is its own as soon as KubeVirt has seen it.
         unseen, key = version if action.reusable_disks else "", action.key

@@ -9,6 +9,8 @@ from msgspec import Struct
 from controller.apimachinery.owner_references import release_patch
 from controller.apimachinery.redaction import redacted
 from controller.kubevirt.annotations import KEPT_FOR, STANDBY_STATE, USED_FOR
+from controller.kubevirt.pool_types import POOL_KIND
+from controller.kubevirt.replicaset_types import REPLICA_SET_KIND
 from controller.kubevirt.resources import VMIS
 from controller.kubevirt.standby import mark_in
 from controller.runtime.actions import (
@@ -25,7 +27,7 @@ from controller.runtime.actions import (
     ThreeWayMerge,
 )
 from informers.errors import ApiError, Invalid
-from informers.meta import ObjectMeta, OwnerReference, annotations_of, is_controlled_by, labels_of
+from informers.meta import ObjectMeta, OwnerReference, annotations_of, controller_of, is_controlled_by, labels_of
 from informers.objects import PatchType, read_meta
 
 ReadAndPatch: TypeAlias = RemoveOwnerReference | ThreeWayMerge | ExpandClaim
@@ -35,6 +37,7 @@ Merge: TypeAlias = Callable[[bytes, bytes, bytes], bytes | None]
 
 
 _OWNERS: Final = "ownerReferences"
+_OUR_KINDS: Final = (REPLICA_SET_KIND, POOL_KIND)
 
 
 class _WantedMeta(Struct, frozen=True, rename="camel"):
@@ -91,18 +94,32 @@ def outcome_of_patch(action: Patch | ReadAndPatch, patch: bytes, answer: bytes) 
 
 def error_of_create(action: Create, found: ObjectMeta) -> ApiError | None:
     """Return an error if a policy takes back the owner of a new object, or the mark of a new standby. Without them, one
-    object after the other would be created. A VMI without an owner is adopted by its set (R2).
+    object after the other would be created. A VMI that has lost only its owner is adopted by its set (R2).
     """
-    lost = [] if action.resource is VMIS or is_controlled_by(found, action.owner_uid) else [_OWNERS]
+    owner = controller_of(found)
+    is_ours = owner is not None and owner.uid == action.owner_uid
+    if is_ours and owner is not None and owner.kind not in _OUR_KINDS:
+        asked = controller_of(read_meta(action.body))
+        is_ours = asked is not None and asked.kind == owner.kind
+    lost = [] if is_ours else [_OWNERS]
+    if lost and action.resource is VMIS and owner is None:
+        taken = _lost(labels_of(read_meta(action.body)), labels_of(found))
+        lost = [_OWNERS, *taken] if taken else []
     if mark_in(action.body) and STANDBY_STATE not in annotations_of(found):
         lost.append(STANDBY_STATE)
     return _taken_back(lost, action.key.name) if lost else None
 
 
 def error_of_labels(action: Delete, answer: bytes) -> ApiError | None:
-    """Return an error if a policy takes back a label that the successor needs, without which it would not count."""
-    asked = {name: value for name, value in labels_of(read_meta(action.successor)).items() if name in action.kept}
-    lost = _lost(asked, labels_of(read_meta(answer)))
+    """Return an error if a policy takes back a label that the successor needs, or gives it another owner. Then it would
+    not count.
+    """
+    successor, made = read_meta(action.successor), read_meta(answer)
+    asked = {name: value for name, value in labels_of(successor).items() if name in action.kept}
+    lost = _lost(asked, labels_of(made))
+    owner, given = controller_of(successor), controller_of(made)
+    if owner is not None and given is not None and (owner.uid, owner.kind) != (given.uid, given.kind):
+        lost.append(_OWNERS)
     return _taken_back(lost, "the new object") if lost else None
 
 

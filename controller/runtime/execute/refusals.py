@@ -6,15 +6,13 @@ each member, because a quota may have room.
 
 The clock is for one write, such as one annotation, and for all creates of one resource. It is only in memory.
 
-A policy refuses an annotation in silence: it takes it off. So the annotation that a new object must keep is remembered
-for half an hour, in memory too.
+A patch that somebody takes back again and again counts as refused (see `written`).
 
 An object other than a VM or VMI may be collected soon after its create, because of a deletion that the cache does not
 show yet. Then its creates have a clock of their own: the second one is sent at once.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -28,6 +26,7 @@ from controller.runtime.actions import (
     Action,
     AlreadyThere,
     AnyResource,
+    Cause,
     Check,
     Create,
     Delete,
@@ -38,9 +37,12 @@ from controller.runtime.actions import (
     Patch,
     Pause,
     Rejected,
+    ThreeWayMerge,
     Unknown,
     label_of,
 )
+from controller.runtime.execute.births import MOST, Births
+from controller.runtime.execute.written import Noted, Written
 from controller.runtime.result import LONGEST_WAIT_OF_ERROR_S, is_final, is_outage
 from controller.runtime.waits import FIRST_DELAY, LONGEST_DELAY, growing_delay
 from informers.errors import AlreadyExists, ApiError, Conflict, Invalid, ServerError, StatusError, Unauthorized
@@ -53,7 +55,7 @@ LONGEST_WAIT_S: Final = LONGEST_DELAY.total_seconds()
 FIRST_WAIT_OF_ERROR_S: Final = 1.0
 """The first wait after an error of the server (see `LONGEST_WAIT_OF_ERROR_S`)."""
 
-NOTED_S: Final = 1800.0
+TOO_MANY: Final = "new virtual machines go or leave again and again, soon after their creation, so the next one waits"
 
 _FAILED_TEST: Final = "the server rejected our request due to an error in our request"
 """The API server's message if a test in a JSON patch fails. A policy answers with its own words."""
@@ -66,18 +68,20 @@ class Refusal(Struct, frozen=True):
     message: str
 
 
-class Noted(NamedTuple):
-    note: str
-    at: float
-
-
 class Owner(NamedTuple):
-    """The set or pool of a plan. `members` is the number of its members when the plan was made."""
+    """The set or pool of a plan. `members` is the number of its members when the plan was made, and `wanted` the number
+    that it should have.
+    """
 
     key: ObjectKey
     uid: str
     generation: int | None = 0
     members: int = 0
+    wanted: int = MOST
+
+    @property
+    def row(self) -> tuple[ObjectKey, str, int | None, int]:
+        return self.key, self.uid, self.generation, self.wanted
 
 
 class _Write(NamedTuple):
@@ -102,12 +106,21 @@ class Refusals:
     def __init__(self, clock: Callable[[], float] = lambda: asyncio.get_running_loop().time()) -> None:
         self._now = clock
         self._refused: dict[tuple[ObjectKey, str], dict[_Write, _Series]] = {}
-        self.notes: OrderedDict[ObjectKey, Noted] = OrderedDict()
-        """The annotation that each object of the last half hour was created with, if it must keep one."""
-
+        self._written, self._births = Written(clock), Births(clock)
         self._prune_at = float("-inf")
 
+    @property
+    def notes(self) -> Mapping[ObjectKey, Noted]:
+        return self._written.notes
+
     def answer(self, owner: Owner, action: Action) -> Rejected | None:
+        answer = self._answer(owner, action)
+        if answer is None and isinstance(action, Create) and action.resource in (VMS, VMIS):
+            wait_s = self._births.wait_s(*owner.row)
+            return Rejected(action, Invalid(TOO_MANY, code=422), wait_s, is_repeated=True) if wait_s else None
+        return answer
+
+    def _answer(self, owner: Owner, action: Action) -> Rejected | None:
         refused = self._refused.get(owner[:2])
         if not refused or isinstance(action, Check):
             return None
@@ -131,8 +144,13 @@ class Refusals:
         action = outcome.action
         if isinstance(outcome, Done | AlreadyThere | Missing):
             self._forget(owner, action)
-        if isinstance(action, Create) and isinstance(outcome, Done | AlreadyThere | Unknown):
-            self._note(action)
+        self._written.note(outcome)
+        if isinstance(outcome, Done) and isinstance(action, Create) and action.resource in (VMS, VMIS):
+            self._births.made(*owner.row)
+        if isinstance(outcome, Done) and isinstance(action, Delete) and action.cause is Cause.FINISHED:
+            self._births.made(*owner.row, number=-1)
+        if isinstance(outcome, Done) and isinstance(action, Patch | ThreeWayMerge):
+            self._bound(owner, action)
         if isinstance(outcome, Done) and isinstance(action, Create) and action.resource not in (VMS, VMIS):
             error = StatusError(f"{action.resource.kind} {action.key.name} was created and is gone again", code=404)
             self._lengthen(
@@ -143,12 +161,16 @@ class Refusals:
         last = outcome if isinstance(outcome, Rejected) else Rejected(action, outcome.error)
         return replace(outcome, wait_s=self._lengthen(owner, _write_of(action), last))
 
-    def _note(self, create: Create) -> None:
-        self.notes.pop(create.key, None)
-        if create.note:
-            self.notes[create.key] = Noted(create.note, self._now())
-            while next(iter(self.notes.values())).at + NOTED_S <= self._now():
-                self.notes.popitem(last=False)
+    def _bound(self, owner: Owner, action: Patch | ThreeWayMerge) -> None:
+        """Begin a wait if the same patch was sent too often: nothing else changes the object back in between."""
+        fields = _write_of(action).fields
+        number = self._written.repeats(action, owner.generation, fields)
+        if number:
+            what = ", ".join(each for each in fields if each not in ("uid", "resourceVersion")) or "its template"
+            error = Invalid(f"another writer or a policy changes {action.key.name} back: {what}", code=422)
+            wait_s = growing_delay(number, FIRST_WAIT_S, LONGEST_WAIT_S)
+            series = _Series(owner, number, self._now() + wait_s, Rejected(action, error))
+            self._refused.setdefault(owner[:2], {})[_write_of(action)] = series
 
     def _lengthen(self, owner: Owner, write: _Write, last: Rejected, *, unless_first: bool = False) -> float:
         """Begin or continue the series of a write, and return the wait in seconds."""
@@ -195,6 +217,7 @@ class Refusals:
         if self._now() < self._prune_at:
             return
         self._prune_at = self._now() + LONGEST_WAIT_S
+        self._births.forget_calm()
         for owner, refused in list(self._refused.items()):
             for write in [write for write, each in refused.items() if each.due + LONGEST_WAIT_S <= self._now()]:
                 del refused[write]

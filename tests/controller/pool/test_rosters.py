@@ -123,7 +123,7 @@ class RosterMachine(RuleBasedStateMachine):
         self, meta: ObjectMeta, before: Mapping[str, UnreadyPeriod]
     ) -> tuple[Machines, Mapping[str, UnreadyPeriod]]:
         """Read all members without a roster. Return them, and their unready periods."""
-        reader = PoolReader(self.vms, self.vmis, meta, Downtimes(before), self.now)
+        reader = PoolReader(self.vms, self.vmis, meta, Downtimes(before), self.now, marks={})
         return grouped(reader.load(), erase), reader.downtimes.periods
 
     def periods_of(self, meta: ObjectMeta) -> Mapping[str, UnreadyPeriod]:
@@ -134,7 +134,7 @@ class RosterMachine(RuleBasedStateMachine):
     def read(self, owner):
         meta = owner.metadata
         expected, unready = self.read_all(meta, self.unready.get(meta.key, {}))
-        assert contents(self.rosters.read(meta, self.now)) == contents(expected)
+        assert contents(self.rosters.read(meta, self.now, {})) == contents(expected)
         assert self.periods_of(meta) == unready
         self.unready[meta.key] = unready
 
@@ -142,7 +142,7 @@ class RosterMachine(RuleBasedStateMachine):
     def keep(self, owner):
         meta = owner.metadata
         expected, unready = self.read_all(meta, self.unready.get(meta.key, {}))
-        self.earlier.append((self.rosters.read(meta, self.now), contents(expected)))
+        self.earlier.append((self.rosters.read(meta, self.now, {}), contents(expected)))
         self.unready[meta.key] = unready
 
     @rule()
@@ -153,7 +153,7 @@ class RosterMachine(RuleBasedStateMachine):
 
     @rule(owner=OWNER_WITH_NOTES, slices=st.integers(1, 9))
     def prepare(self, owner, slices):
-        for _ in islice(self.rosters.prepare(owner.metadata, self.now), slices):
+        for _ in islice(self.rosters.prepare(owner.metadata, self.now, {}), slices):
             pass
         self.read(owner)
 
@@ -165,9 +165,9 @@ class RosterMachine(RuleBasedStateMachine):
             lambda: self.list_again(data, of_vms),
         ]
         meta = owner.metadata
-        for _ in islice(self.rosters.prepare(meta, self.now), 5):
+        for _ in islice(self.rosters.prepare(meta, self.now, {}), 5):
             data.draw(st.sampled_from(changes))()
-        found, (expected, _) = self.rosters.read(meta, self.now), self.read_all(meta, {})
+        found, (expected, _) = self.rosters.read(meta, self.now, {}), self.read_all(meta, {})
         assert set(map(versions_of, found)) == set(map(versions_of, expected))
         # A short readiness between two slices is part of a period, but a later reading does not see it.
         self.unready[meta.key] = self.periods_of(meta)

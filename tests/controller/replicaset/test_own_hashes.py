@@ -23,12 +23,11 @@ BACK = f"{NEW_HASH} to testreplicaset-{OLD_HASH}"
 
 
 def seen(hashed, *, name=OWN, age_s=50, rolled_out_s=None, annotations=ROLLING, revisions=(OLD, NEW), twin=False):
-    """A set whose revisions are 100 seconds old, with one VMI, or two."""
+    """A set with revisions of 200 and of 100 seconds, and with one VMI, or two."""
     notes = {ROLLED_OUT: time_text(seconds_ago(rolled_out_s))} if rolled_out_s is not None else None
-    stored = [revision(each) for each in revisions]
     stored = [
-        replace(each, metadata=replace(each.metadata, creation_timestamp=seconds_ago(100), annotations=notes))
-        for each in stored
+        replace(made, metadata=replace(made.metadata, creation_timestamp=seconds_ago(age), annotations=notes))
+        for made, age in zip(map(revision, revisions), (200, 100), strict=False)
     ]
     owner = replace(NEW, metadata=replace(NEW.metadata, annotations=annotations))
     labels = {**LABELS, **({TEMPLATE_HASH: hashed} if hashed is not None else {})}
@@ -44,12 +43,13 @@ def seen(hashed, *, name=OWN, age_s=50, rolled_out_s=None, annotations=ROLLING, 
         ("bogus", {"name": f"{BASE}bcdf"}, False),
         ("bogus", {"name": "made-by-hand"}, False),
         ("bogus", {"age_s": 150}, False),
-        ("bogus", {"rolled_out_s": 40}, False),
-        ("bogus", {"rolled_out_s": 60}, True),
+        ("bogus", {"rolled_out_s": 40}, True),
         ("bogus", {"revisions": (OLD,)}, False),
         (OLD_HASH, {}, False),
         (NEW_HASH, {}, True),
         (None, {"annotations": {**ROLLING, "vmherd.dev/adopted-template": OLD_HASH}}, True),
+        (None, {"age_s": 150}, False),
+        (None, {"age_s": 250}, True),
     ],
 )
 def test_r14_a_vmi_younger_than_the_rollout_with_a_name_of_the_set_has_the_present_template(
@@ -66,9 +66,23 @@ def test_r14_p29_after_a_return_a_younger_vmi_has_the_earlier_template(note, cou
     assert [each.metadata.labels[TEMPLATE_HASH] for each in found.members] == [OLD_HASH if counts else "bogus"]
 
 
+def test_r14_a_template_that_was_rolled_out_again_is_that_of_the_vmis_after_it():
+    ages = {"bcdfg": 150, "ghjkl": 90, "mnpqr": 30}
+    owner = replace(OLD, metadata=replace(NEW.metadata, annotations=ROLLING, generation=3))
+    again = {ROLLED_OUT: time_text(seconds_ago(60))}
+    stored = [
+        replace(made, metadata=replace(made.metadata, creation_timestamp=seconds_ago(age), annotations=notes))
+        for made, age, notes in ((revision(OLD), 200, again), (revision(NEW), 100, None))
+    ]
+    vmis = [vmi(BASE + end, owner=owner, labels=LABELS, age_s=age) for end, age in ages.items()]
+    found = with_own_hashes(snapshot(owner, vmis, history=history(*stored)))
+    hashes = {each.metadata.name[-5:]: each.metadata.labels[TEMPLATE_HASH] for each in found.members}
+    assert hashes == {"bcdfg": OLD_HASH, "ghjkl": NEW_HASH, "mnpqr": OLD_HASH}
+
+
 def test_r14_an_older_vmi_with_the_same_label_stays_outdated():
     found = seen("bogus", twin=True)
     assert {each.metadata.name: each.metadata.labels[TEMPLATE_HASH] for each in found.members} == {
         OWN: NEW_HASH,
-        f"{BASE}zzzzz": "bogus",
+        f"{BASE}zzzzz": OLD_HASH,
     }

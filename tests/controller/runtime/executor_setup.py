@@ -9,6 +9,7 @@ from controller.kubevirt.resources import VMIS
 from controller.runtime.actions import Action, Confirm, Create, Delete, Outcome, Patch, Plan, Stage
 from controller.runtime.execute.deletes import NO_JUDGE, Judge
 from controller.runtime.execute.executor import Executor
+from controller.runtime.execute.refusals import Owner
 from controller.runtime.settle.cache_check import CacheCheck
 from controller.runtime.settle.expectations import Expectations
 from informers.errors import ApiError
@@ -85,7 +86,7 @@ class ExecutorSetup:
 
     async def carry_out(self, *stages: Iterable[Action] | Stage) -> tuple[Outcome, ...]:
         plan = Plan(stages=tuple(stage if isinstance(stage, Stage) else Stage(tuple(stage)) for stage in stages))
-        outcomes = await self.executor.carry_out(OWNER, OWNER_UID, plan)
+        outcomes = await self.executor.carry_out(Owner(OWNER, OWNER_UID), plan)
         assert [outcome.action for outcome in outcomes] == list(plan.actions), "one outcome for each, in their order"
         return outcomes
 

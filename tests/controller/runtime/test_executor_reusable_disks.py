@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from controller.kubevirt.annotations import ADOPT_DISKS, KEPT_FOR, USED_FOR
-from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS, VMS
+from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
 from controller.runtime.actions import AlreadyThere, Create, Done, ExpandClaim, Outcome, Postponed, Rejected, Unknown
 from controller.runtime.execute.disk_check import FEW, LISTED_FOR_EACH
 from controller.runtime.result import LONGEST_POSTPONED_S, POSTPONED_S, postponed_s
@@ -254,9 +254,3 @@ async def test_p22_a_vm_whose_owner_a_policy_takes_back_goes_unless_it_may_own_a
     assert isinstance(outcome, Rejected)
     assert outcome.message == "a policy takes ownerReferences of vm-0 back"
     assert (setup.server.find(VMS, key("vm-0")) is not None) is is_seen
-
-
-async def test_r2_a_vmi_whose_owner_a_policy_takes_back_is_left_to_the_adoption_by_its_set(setup):
-    stripped = replace(create(), resource=VMIS, owner_uid="a policy has taken it off")
-    assert isinstance(await setup.outcome_of(stripped), Done)
-    assert setup.server.find(VMIS, key("vm-0")) is not None

@@ -1,0 +1,74 @@
+"""How many VMs or VMIs a set or pool may create in a row (R4b).
+
+Most causes for which new members go again and again have limits of their own: failures (R4a), releases (R2) and refused
+writes. This is the limit for all others, such as a policy or another controller that makes each new member look
+outdated, starts each standby, or takes its owner or our notes off.
+
+A set or pool may create twice as many members as it wants, and a few more, at once. As many as it wants are added each
+minute, and with each change of the spec. If none is left, a round begins after a delay: as many as wanted may be
+created. The delay grows with each round. It ends when no member was missing for a minute. VMs that leave a pool because
+their work is done are no loss.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from controller.runtime.waits import FIRST_DELAY, LONGEST_DELAY, growing_delay
+from informers.meta import ObjectKey
+
+ROUNDS: Final = 2
+MORE: Final = 6
+CALM_S: Final = 60.0
+MOST: Final = 10_000
+"""A set or pool that wants more counts like one that wants so many."""
+
+
+class _Row(NamedTuple):
+    """`left` members may be created at the time `at`. After that, the next round begins at `due`: the `number`-th."""
+
+    generation: int | None
+    left: float
+    at: float
+    number: int = 0
+    due: float = 0.0
+
+
+class Births:
+    """The function `clock` returns the seconds of a monotonic clock."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._now = clock
+        self._rows: dict[tuple[ObjectKey, str], _Row] = {}
+
+    def wait_s(self, key: ObjectKey, uid: str, generation: int | None, wanted: int) -> float:
+        """Return the seconds that the next create has to wait, or 0."""
+        now, row = self._now(), self._row(key, uid, generation, wanted)
+        if row.left >= 1:
+            return 0.0
+        number = row.number
+        if row.due <= now:
+            number, left = number + 1, 0.0 if not number else float(max(wanted, 1))
+            delay = growing_delay(number, FIRST_DELAY, LONGEST_DELAY).total_seconds()
+            row = row._replace(number=number, left=left, due=now + delay)
+            self._rows[key, uid] = row
+        return 0.0 if row.left >= 1 else row.due - now
+
+    def made(self, key: ObjectKey, uid: str, generation: int | None, wanted: int, number: int = 1) -> None:
+        """Count new members. If the `number` is negative, so many have left because their work is done."""
+        row = self._row(key, uid, generation, wanted)
+        self._rows[key, uid] = row._replace(left=max(row.left - number, 0.0))
+
+    def forget_calm(self) -> None:
+        """Forget the sets and pools that have created nothing for so long that nothing is to be remembered."""
+        old = [each for each, row in self._rows.items() if max(row.at, row.due) + 60 * (ROUNDS + MORE) < self._now()]
+        for each in old:
+            del self._rows[each]
+
+    def _row(self, key: ObjectKey, uid: str, generation: int | None, wanted: int) -> _Row:
+        now, row, wanted = self._now(), self._rows.get((key, uid)), min(max(wanted, 1), MOST)
+        most = float(ROUNDS * wanted + MORE)
+        if row is None or (row.number and row.due + CALM_S < now):
+            return _Row(generation, most, now)
+        added = wanted if row.generation != generation else 0.0
+        added += 0.0 if row.number else (now - row.at) * wanted / 60
+        return row._replace(generation=generation, left=min(row.left + added, most), at=now)

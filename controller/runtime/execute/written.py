@@ -1,0 +1,84 @@
+"""What this process has written to VMs and VMIs, in memory: a policy or another controller may take it off again.
+
+A mark on which the number of creates depends is remembered for half an hour. So an object without it still counts with
+it: a VMI that replaces an early failure (R4a), and a standby (P32).
+
+If the same patch is sent to an object again and again, somebody takes it back. Then it counts as refused (P22).
+"""
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from controller.kubevirt.annotations import DRAINING, PARTITION_STEP, STANDBY_STATE
+from controller.kubevirt.standby import WOKEN, mark_in
+from controller.runtime.actions import AlreadyThere, Create, Done, Outcome, Patch, ThreeWayMerge, Unknown
+from informers.meta import ObjectKey
+
+NOTED_S: Final = 1800.0
+
+REPEATED_S: Final = 600.0
+"""A patch that follows an equal one within this time repeats it."""
+
+ACCEPTED: Final = 3
+"""After so many equal patches in a row, the next one waits."""
+
+_VERSION: Final = re.compile(r'"resourceVersion":"[0-9]*"')
+_TIME: Final = re.compile(r"[0-9-]{10}T[0-9:]{8}Z")
+_TIMED: Final = (DRAINING, PARTITION_STEP)
+"""A mark of a drain, or of a step, that is written again has a later time."""
+
+
+class Noted(NamedTuple):
+    """`uid` is that of the object, or "" if it is not known."""
+
+    note: str
+    at: float
+    uid: str = ""
+
+
+class _Sent(NamedTuple):
+    digest: int
+    number: int
+    at: float
+
+
+class Written:
+    """The function `clock` returns the seconds of a monotonic clock."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._now = clock
+        self._sent: OrderedDict[tuple[str, object], _Sent] = OrderedDict()
+        self.notes: OrderedDict[ObjectKey, Noted] = OrderedDict()
+        """The mark that each object of the last half hour must keep."""
+
+    def note(self, outcome: Outcome) -> None:
+        action = outcome.action
+        if isinstance(action, Create) and isinstance(outcome, Done | AlreadyThere | Unknown):
+            uid = outcome.uid if isinstance(outcome, Done) else ""
+            self._keep(action.key, action.note or mark_in(action.body), uid)
+        elif isinstance(action, Patch) and isinstance(outcome, Done) and STANDBY_STATE.encode() in action.body:
+            mark = mark_in(action.body)
+            self._keep(action.key, "" if mark.startswith(WOKEN) else mark, action.uid)
+
+    def _keep(self, key: ObjectKey, note: str, uid: str) -> None:
+        self.notes.pop(key, None)
+        if note:
+            self.notes[key] = Noted(note, self._now(), uid)
+            while next(iter(self.notes.values())).at + NOTED_S <= self._now():
+                self.notes.popitem(last=False)
+
+    def repeats(self, action: Patch | ThreeWayMerge, generation: int | None, fields: object) -> int:
+        """Count a patch of these fields that the server has accepted. Return how often it was sent without need."""
+        body = _VERSION.sub("", (action.new if isinstance(action, ThreeWayMerge) else action.body).decode())
+        if any(each in body for each in _TIMED):
+            body = _TIME.sub("", body)
+        digest, key = hash((generation, body)), (action.uid, fields)
+        last = self._sent.pop(key, None)
+        is_equal = last is not None and last.digest == digest and last.at + REPEATED_S > self._now()
+        number = last.number + 1 if last is not None and is_equal else 1
+        self._sent[key] = _Sent(digest, number, self._now())
+        while next(iter(self._sent.values())).at + REPEATED_S <= self._now():
+            self._sent.popitem(last=False)
+        return max(number + 1 - ACCEPTED, 0)

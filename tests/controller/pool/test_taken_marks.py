@@ -1,0 +1,65 @@
+"""Labels and marks of VMs that a policy or another controller has changed or removed (P4, P26, P32)."""
+
+import json
+
+import pytest
+from msgspec.structs import replace
+
+from controller.kubevirt import annotations as names
+from controller.kubevirt.resources import VMIS
+from controller.pool.members.rosters import Downtimes, PoolReader
+from controller.pool.plan import plan
+from controller.pool.status import next_status
+from controller.replicaset.plan import plan as plan_set
+from controller.runtime.actions import Patch, ThreeWayMerge
+from controller.runtime.execute.written import Noted
+from tests import builders
+from tests.builders import NOW
+from tests.pool_builders import LABELS, pool, snapshot, stores, vm, vm_spec, vmi, vms
+from tests.pool_scenes import during_update, restarted, updated_pool
+
+
+@pytest.mark.parametrize(("own", "inner"), [(None, "web-2"), ("bogus", "web-2"), ("web-2", "bogus"), ("web-2", None)])
+def test_p4_a_vm_that_has_lost_one_of_its_labels_keeps_its_revision_and_its_vmi(own, inner):
+    owner = updated_pool(replicas=1)
+    spec = vm_spec(image="v2", labels={**LABELS, **({names.REVISION_NAME: inner} if inner is not None else {})})
+    [machine] = vms(owner, 0, revision=own, spec=spec)
+    machine = replace(machine, metadata=replace(machine.metadata, generation=3))
+    running = vmi(machine, revision=inner, annotations={names.VM_GENERATION: "3"})
+    seen = during_update(owner, [machine], vmis=[running])
+    todo = plan(seen)
+    assert (restarted(todo), next_status(seen, ()).updated_replicas) == ([], 1)
+    merges = [each for each in todo.actions if isinstance(each, ThreeWayMerge)]
+    assert len(merges) == (own != "web-2"), "its own label is written again"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "marks", "returns"),
+    [("true", {}, True), ("false", {}, False), ("true", {names.STANDBY_STATE: "preparing"}, False)],
+)
+def test_p26_a_vmi_that_is_out_of_service_without_a_mark_returns(wanted, marks, returns):
+    owner = pool(replicas=1, spec=vm_spec(labels={**LABELS, names.IN_SERVICE: "true"}))
+    spec = vm_spec(labels={**LABELS, names.IN_SERVICE: wanted})
+    machine = vm("web-0", owner=owner, spec=spec, annotations=marks)
+    running = vmi(machine, labels={**LABELS, names.IN_SERVICE: "false", names.REVISION_NAME: "web-1"})
+    patches = [each for each in plan(snapshot(owner, [machine], vmis=[running])).actions if isinstance(each, Patch)]
+    labels = [json.loads(each.body)["metadata"].get("labels") for each in patches if each.resource is VMIS]
+    assert ({names.IN_SERVICE: "true"} in labels) is returns
+
+
+def test_p26_a_vmi_of_a_set_that_is_out_of_service_without_a_mark_returns():
+    owner = builders.replicaset(replicas=1, template_labels={**builders.LABELS, names.IN_SERVICE: "true"})
+    labels = {**builders.LABELS, names.IN_SERVICE: "false"}
+    found = builders.snapshot(owner, [builders.vmi("a", owner=owner, labels=labels)])
+    bodies = [json.loads(each.body) for each in plan_set(found).actions if isinstance(each, Patch)]
+    assert {names.IN_SERVICE: "true"} in [each["metadata"].get("labels") for each in bodies]
+
+
+@pytest.mark.parametrize(("uid", "is_standby"), [("uid-web-1", True), ("of an earlier VM", False)])
+def test_p32_a_standby_whose_mark_was_removed_is_still_one(uid, is_standby):
+    owner = pool(replicas=1)
+    machine = vm("web-1", owner=owner)
+    caches = stores(owner, [machine], vmis=[], revisions=[])
+    marks = {machine.metadata.key: Noted("resting", 0.0, uid)}
+    [found] = PoolReader(caches.vms, caches.vmis, owner.metadata, Downtimes(), NOW, marks=marks).load()
+    assert (found.metadata.annotations or {}).get(names.STANDBY_STATE) == ("resting" if is_standby else None)

@@ -1,0 +1,134 @@
+"""What a policy or another controller takes back again and again is bounded (R4b, P22, P32)."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller.kubevirt.annotations import DRAINING, PARTITION_STEP, STANDBY_STATE
+from controller.kubevirt.resources import VMIS, VMS
+from controller.runtime.actions import Action, Cause, Create, Delete, Done, Patch, Rejected, ThreeWayMerge
+from controller.runtime.execute.births import MORE, ROUNDS
+from controller.runtime.execute.patches import error_of_create, error_of_labels
+from controller.runtime.execute.refusals import Owner, Refusals
+from informers.meta import ObjectKey
+from informers.objects import PatchType, read_meta
+
+KEY = ObjectKey("default", "vm-0")
+CREATE = Create(resource=VMIS, key=KEY, body=b"{}", owner_uid="set", why="")
+GONE = Delete(resource=VMIS, key=KEY, uid="u", why="", cause=Cause.FINISHED)
+OWNED: dict[str, Any] = {
+    "apiVersion": "kubevirt.io/v1",
+    "kind": "VirtualMachineInstanceReplicaSet",
+    "name": "set",
+    "uid": "set",
+    "controller": True,
+    "blockOwnerDeletion": True,
+}
+
+
+class Time:
+    """A controller whose clock a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.refusals = Refusals(lambda: self.now)
+
+    def send(self, action: Action, *, generation: int = 1, wanted: int = 3) -> Rejected | None:
+        """The answer without a request, or None if the server gets the write and accepts it."""
+        owner = Owner(ObjectKey("default", "web"), "set", generation, 3, wanted)
+        answer = self.refusals.answer(owner, action)
+        if answer is None:
+            self.refusals.timed(owner, Done(action, "1", "u"))
+        return answer
+
+    def sent(self, action: Action, seconds: int, **changes: Any) -> int:
+        """How often the write is sent in these seconds, if it is planned each second."""
+        number = 0
+        for _ in range(seconds):
+            number += self.send(action, **changes) is None
+            self.now += 1
+        return number
+
+
+def patch(name: str, value: str | None, uid: str = "u", version: str = "1") -> Patch:
+    body = {"metadata": {"uid": uid, "resourceVersion": version, "annotations": {name: value}}}
+    return Patch(resource=VMS, key=KEY, uid=uid, body=msgspec.json.encode(body), type=PatchType.MERGE, why="")
+
+
+def test_r4b_members_that_go_soon_after_their_creation_are_created_in_rounds_with_a_growing_delay():
+    time, most = Time(), ROUNDS * 3 + MORE
+    assert sum(time.send(CREATE) is None for _ in range(100)) == most
+    waits = time.send(CREATE)
+    assert waits is not None
+    assert (waits.wait_s, "the next one waits" in str(waits.error)) == (10, True)
+    assert [time.sent(CREATE, 60) for _ in range(4)] == [6, 3, 3, 0], "as many as wanted in each round"
+    time.now += 600
+    assert time.send(CREATE) is None
+    assert sum(time.send(CREATE) is None for _ in range(100)) == most - 1, "no member was missing for a while"
+
+
+def test_r4b_a_change_of_the_spec_allows_as_many_as_wanted_and_finished_vms_are_no_loss():
+    time = Time()
+    assert sum(time.send(CREATE, wanted=9) is None for _ in range(100)) == ROUNDS * 9 + MORE
+    assert sum(time.send(CREATE, generation=2, wanted=9) is None for _ in range(100)) == 9
+    for _ in range(5):
+        time.send(GONE, generation=2, wanted=9)
+    assert sum(time.send(CREATE, generation=2, wanted=9) is None for _ in range(100)) == 5
+
+
+MERGE = ThreeWayMerge(resource=VMS, key=KEY, uid="u", old=b"{}", new=b"{}", why="")
+PATCHES: dict[str, tuple[list[Action], int]] = {
+    "a template": ([MERGE], 3),
+    "a mark with a later deadline": (
+        [patch(DRAINING, f"update until 2026-08-01T12:00:0{each}Z of x") for each in "12"],
+        3,
+    ),
+    "a step that begins later": ([patch(PARTITION_STEP, f"abc 1 2026-08-01T12:00:0{each}Z") for each in "12"], 3),
+    "another version of the object": ([patch("a", "b", version=each) for each in "12"], 3),
+    "another time in another note": ([patch("healed", f"2026-08-01T12:00:0{each}Z") for each in "12"], 60),
+    "a mark that vmherd removes itself": ([patch(DRAINING, "update until x"), patch(DRAINING, None)], 60),
+    "other objects": ([patch("a", "b", uid=f"{each}") for each in range(60)], 60),
+}
+
+
+@pytest.mark.parametrize(("patches", "at_once"), PATCHES.values(), ids=PATCHES)
+def test_p22_a_patch_that_somebody_takes_back_is_sent_three_times_and_then_waits(patches: list[Action], at_once: int):
+    time = Time()
+    answers = [time.send(patches[number % len(patches)]) for number in range(60)]
+    assert sum(each is None for each in answers) == at_once
+    if at_once < 60:
+        assert "another writer or a policy changes vm-0 back" in str(answers[-1].error)
+        assert time.sent(patches[0], 600) < 10
+
+
+def test_p32_the_mark_of_a_standby_is_remembered_until_it_is_woken():
+    time = Time()
+    body = {"metadata": {"annotations": {STANDBY_STATE: "preparing"}}}
+    time.send(Create(resource=VMS, key=KEY, body=msgspec.json.encode(body), owner_uid="set", why=""))
+    assert [each[::2] for each in time.refusals.notes.values()] == [("preparing", "u")]
+    time.send(patch(STANDBY_STATE, "resting"))
+    assert [each.note for each in time.refusals.notes.values()] == ["resting"]
+    time.send(patch("other", "x"))
+    time.send(patch(STANDBY_STATE, "woken 2026-08-01T12:00:00Z"))
+    assert time.refusals.notes == {}
+
+
+TAKEN: dict[str, tuple[dict[str, Any], bool]] = {
+    "its owner": ({"ownerReferences": None}, True),
+    "its owner and a label": ({"ownerReferences": None, "labels": {"app": "other"}}, False),
+    "its owner, for another one": ({"ownerReferences": [{**OWNED, "uid": "other"}]}, False),
+    "the kind of its owner": ({"ownerReferences": [{**OWNED, "kind": "ConfigMap"}]}, False),
+}
+
+
+@pytest.mark.parametrize(("changes", "stays"), TAKEN.values(), ids=TAKEN)
+def test_r2_p22_a_vmi_that_a_policy_changes_stays_only_if_its_set_can_adopt_it(changes: dict[str, Any], stays: bool):
+    kept = {"labels": {"app": "web"}, "ownerReferences": [OWNED]}
+    asked, made = ({"metadata": {"name": "vm-0", "namespace": "default", **kept, **each}} for each in ({}, changes))
+    action = Create(resource=VMIS, key=KEY, body=msgspec.json.encode(asked), owner_uid="set", why="")
+    made = {**made, "metadata": {name: value for name, value in made["metadata"].items() if value is not None}}
+    error = error_of_create(action, read_meta(msgspec.json.encode(made)))
+    assert (error is None) is stays
+    successor = Delete(resource=VMIS, key=action.key, uid="u", why="", successor=action.body, kept=("app",))
+    assert (error_of_labels(successor, msgspec.json.encode(made)) is None) is stays
