@@ -181,9 +181,9 @@ def rules_with_a_test() -> set[str]:
     for path in sources("tests/integration"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-                named = re.findall(r"_([rp])(\d+a?)(?=_|$)", node.name)
+                named = re.findall(r"_([rp])(\d+[ab]?)(?=_|$)", node.name)
                 found |= {f"{kind.upper()}{number}" for kind, number in named}
-                found |= set(re.findall(r"\b[RP]\d+a?\b", ast.get_docstring(node) or ""))
+                found |= set(re.findall(r"\b[RP]\d+[ab]?\b", ast.get_docstring(node) or ""))
     return found
 
 

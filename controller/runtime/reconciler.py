@@ -37,7 +37,7 @@ from controller.runtime.settle.status_writer import StatusWriter
 from controller.runtime.status import recounted, status_patch
 from controller.runtime.waits import Wait
 from controller.runtime.workers.side_thread import is_large
-from informers.errors import ApiError
+from informers.errors import ApiError, Forbidden, Invalid
 from informers.http.warnings import collected_warnings
 from informers.meta import KubeObject, ObjectKey, ObjectMeta
 from informers.store import StoreView
@@ -237,6 +237,9 @@ class RulesReconciler(Generic[S]):
             written = latest is None or await self._write_status(key, latest, outcomes, waits)
         except ApiError as error:
             other_error = other_error or error
+            if isinstance(error, Forbidden | Invalid):
+                text = f"the status cannot be written: {error}"
+                self._tell(meta, [Notice(reason="FailedStatusUpdate", message=text, once=text)])
         result = result_of(plan, outcomes, settled=settled and written, other_error=other_error)
         cached = self._rules.owners.get(key)
         if cached is not None and (due_s := await self._history.write(cached)) is not None:

@@ -59,3 +59,18 @@ def test_p22_a_vm_whose_update_is_refused_does_not_delay_the_others(pools: PoolN
         assert MESSAGE in problem
         assert memories(pools.vms()) == {"pool-0": "64M", "pool-1": "128M", "pool-2": "128M"}
     pools.wait_ready(3, within_s=AGAIN_S)
+
+
+def test_r4b_a_set_whose_new_vmis_another_writer_takes_away_makes_few_and_says_so(sets: SetNamespace) -> None:
+    sets.make(2)
+    sets.wait_for(2)
+    taken: set[str] = set()
+
+    def has_said_so() -> bool:
+        for name in sets.created().keys() - taken:
+            sets.vmis.change(name, {"metadata": {"labels": {"app": None}, "ownerReferences": None}})
+            taken.add(name)
+        return "soon after their creation" in str(sets.status().get("conditions"))
+
+    eventually(has_said_so, within_s=60, what="ReplicaFailure")
+    assert len(taken) <= 2 * 2 + 6 + 2, "the number at once, and those of a round"
