@@ -39,6 +39,13 @@ class ClaimProtection:
         return sorted(self._server._of(resource).items())
 
 
+def users_of_deleted_claims(server: SimulatedServer) -> list[tuple[AnyResource, ObjectKey]]:
+    """The VMIs that use a claim that is being deleted."""
+    ending = {key for key, claim in server._of(PVCS).items() if is_terminating(claim)}
+    vmis = server._of(VMIS).items()
+    return [(VMIS, key) for key, vmi in vmis if ending & {key._replace(name=each) for each in claims_of(vmi)}]
+
+
 def is_terminating(document: Document) -> bool:
     return "deletionTimestamp" in document["metadata"]
 

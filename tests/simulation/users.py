@@ -15,6 +15,7 @@ from informers.errors import ApiError
 from informers.meta import ObjectKey
 from tests.fakes.requests import AnyResource, Document
 from tests.fakes.rules import wire
+from tests.simulation.claims import users_of_deleted_claims
 from tests.simulation.features import GOOD_VALUES, vm_template, vmi_spec
 from tests.simulation.kubevirt import LOST_AFTER_S, NODES, image_of
 from tests.simulation.moments import preview_of_scale
@@ -310,6 +311,8 @@ class Users(Weather):
                 for name in sorted(self._world.everywhere(resource_of(kind))):
                     self._make_reachable(kind, name)
             self._remove_spare_disks()
+            for resource, key in users_of_deleted_claims(self._server):
+                self._server.remove(resource, key)  # it never ends by itself
 
     def _remove_spare_disks(self) -> None:
         """Delete the disks that no VM has or wants: a pool that keeps no disks does not use them."""
