@@ -42,8 +42,7 @@ _MARKS: Final = (names.REMOVE, names.PROTECT, names.BUSY_UNTIL, names.DELETION_C
 ROLLING: Final = GOOD_VALUES[names.ROLLING_UPDATE]
 HUGE: Final = 6_000_000
 TRIED_S: Final = 8.0
-LAST_IMAGE: Final = "v9"
-"""The good image that all sets and pools get at the end."""
+LAST_IMAGE: Final = "v9"  # the good image that all sets and pools get at the end
 
 
 class Users(Weather):
@@ -311,8 +310,8 @@ class Users(Weather):
                 for name in sorted(self._world.everywhere(resource_of(kind))):
                     self._make_reachable(kind, name)
             self._remove_spare_disks()
-            for resource, key in users_of_deleted_claims(self._server):
-                self._server.remove(resource, key)  # it never ends by itself
+            for vmi in users_of_deleted_claims(self._server):
+                self._server.remove(*vmi)
 
     def _remove_spare_disks(self) -> None:
         """Delete the disks that no VM has or wants: a pool that keeps no disks does not use them."""
