@@ -283,9 +283,8 @@ class Users(Weather):
     def _delete_claim(self, kind: str, name: str, number: int) -> None:
         claims = sorted(self._server.documents(PVCS, self._key_of(name).namespace))
         key = self._key_of(name)._replace(name=claims[number % max(len(claims), 1)])
-        for resource in (DATA_VOLUMES, PVCS):
-            if self._server.current(resource, key) is not None:
-                self._server.remove(resource, key)
+        for resource in (each for each in (DATA_VOLUMES, PVCS) if self._server.current(each, key) is not None):
+            self._server.remove(resource, key)
 
     def _evict(self, kind: str, name: str, number: int) -> None:
         """A user drains the node of a VM, and asks the budgets."""
