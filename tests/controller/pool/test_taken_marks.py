@@ -33,6 +33,19 @@ def test_p4_a_vm_that_has_lost_one_of_its_labels_keeps_its_revision_and_its_vmi(
     assert len(merges) == (own != "web-2"), "its own label is written again"
 
 
+@pytest.mark.parametrize("generation", ["3", "2", None])
+def test_p13_vmis_whose_template_loses_the_label_are_restarted_once_and_in_turn(generation):
+    owner = updated_pool(replicas=2, maxUnavailable=1)
+    machines = [
+        replace(each, metadata=replace(each.metadata, generation=3))
+        for each in vms(owner, 0, 1, revision="web-2", spec=vm_spec(image="v2"))
+    ]
+    noted = {names.VM_GENERATION: generation} if generation else None
+    seen = during_update(owner, machines, vmis=[vmi(each, revision=None, annotations=noted) for each in machines])
+    restarts = {"3": [], "2": ["web-0"], None: []}[generation]
+    assert restarted(plan(seen)) == restarts, "without the note of KubeVirt, a restart would show nothing"
+
+
 @pytest.mark.parametrize(
     ("wanted", "marks", "returns"),
     [("true", {}, True), ("false", {}, False), ("true", {names.STANDBY_STATE: "preparing"}, False)],
