@@ -21,8 +21,8 @@ from controller.config.settings import OPTIONS, Config, KindGroups, with_groups
 from controller.kinds import KINDS, Kind
 from controller.preflight.versions import served_resource
 from controller.runtime.actions import Action, AnyResource, Outcome, Patch, Rejected, Unknown
+from controller.runtime.execute.births import Owner
 from controller.runtime.execute.executor import Executor, failed
-from controller.runtime.execute.refusals import Owner
 from controller.runtime.result import Cleanup
 from controller.runtime.settle.expectations import Expectations
 from controller.takeover.discovery import raw_items

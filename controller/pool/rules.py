@@ -34,8 +34,9 @@ from controller.pool.spec.intent import asks_for_migrations, parse_intent
 from controller.replicas.disruption_budget import BudgetCache
 from controller.replicas.revisions import delete_revisions
 from controller.runtime.actions import Delete, Patch, Pause, Plan, Restart
+from controller.runtime.execute.births import Owner
 from controller.runtime.execute.deletes import Found, Judge, Judged
-from controller.runtime.execute.refusals import Owner, Refusals
+from controller.runtime.execute.refusals import Refusals
 from informers.meta import KubeObject, ObjectKey, ObjectMeta
 from informers.resource import Resource
 from informers.store import StoreView

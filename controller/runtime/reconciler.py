@@ -26,10 +26,11 @@ from controller.kubevirt.vm_types import ControllerRevision
 from controller.replicas.kstatus import INTERNAL_ERROR, defect_status
 from controller.running import leaf_errors
 from controller.runtime.actions import AnyResource, Notice, Outcome, Plan, waiting
+from controller.runtime.execute.births import Owner
 from controller.runtime.execute.deletes import Judge
 from controller.runtime.execute.executor import Executor
 from controller.runtime.execute.late_cache import LateCache
-from controller.runtime.execute.refusals import Owner, Refusals
+from controller.runtime.execute.refusals import Refusals
 from controller.runtime.result import After, Report, facts_of, not_later_than, notices_after, result_of, was_tried
 from controller.runtime.settle.expectations import Expectations
 from controller.runtime.settle.history_writer import HistoryWriter
@@ -54,7 +55,7 @@ WARNED = "The API server warns about a write: "
 
 class Snapshot(Protocol):
     """The set or pool with its `members`, as the caches show them. `settled` is true if they show all own writes (R9).
-    `wanted` is the number of members that it should have.
+    `wanted` is the number of members in the spec.
 
     `marked` are the numbers of members with marks, such as those that are busy now (P24).
     """
@@ -223,7 +224,8 @@ class RulesReconciler(Generic[S]):
             plan, other_error = replace(waiting(str(error)), notices=plan.notices), other_error or error
         with collected_warnings() as warnings:
             meta = snapshot.owner.metadata
-            owner = Owner(key, meta.uid, meta.generation, len(snapshot.members), snapshot.wanted)
+            numbers = len(snapshot.members), snapshot.wanted, marked.get("claimed", 0)
+            owner = Owner(key, meta.uid, meta.generation, *numbers)
             outcomes = await self._executor.carry_out(owner, plan)
         self._report_gone(key, meta)
         warned = [Notice(reason=API_WARNING, message=f"{WARNED}{text}", once=text) for text in dict.fromkeys(warnings)]

@@ -13,10 +13,11 @@ from msgspec.structs import replace
 from controller.apimachinery.three_way_merge import PLAIN
 from controller.kinds import Kind
 from controller.runtime.actions import Action, Notice, Outcome, Plan, Postponed, Skipped, Stage
+from controller.runtime.execute.births import Owner
 from controller.runtime.execute.executor import Executor
 from controller.runtime.execute.late_cache import LateCache
 from controller.runtime.execute.patches import Merge
-from controller.runtime.execute.refusals import Owner, Refusals
+from controller.runtime.execute.refusals import Refusals
 from controller.runtime.reconciler import RulesReconciler, Tools
 from controller.runtime.result import Report
 from controller.runtime.settle.expectations import Expectations

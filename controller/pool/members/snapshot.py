@@ -164,8 +164,8 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
     @property
     def wanted(self) -> int:
-        """The number of replicas in the spec, and of the claimed VMs beside them."""
-        return (1 if self.owner.spec.replicas is None else self.owner.spec.replicas) + self.marked["claimed"]
+        """The number of replicas in the spec."""
+        return 1 if self.owner.spec.replicas is None else self.owner.spec.replicas
 
     @property
     def marked(self) -> Mapping[str, int]:

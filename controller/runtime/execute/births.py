@@ -6,8 +6,8 @@ outdated, starts each standby, or takes its owner or our notes off.
 
 A set or pool may create twice as many members as it wants, and a few more, at once. As many as it wants are added each
 minute, and with each change of the spec. If none is left, a round begins after a delay: as many as wanted may be
-created. The delay grows with each round. It ends when no member was missing for a minute. VMs that leave a pool because
-their work is done are no loss.
+created. The delay grows with each round. It ends when no member was missing for a minute. VMs that are claimed, or that
+leave a pool because their work is done, are no loss.
 """
 
 from collections.abc import Callable
@@ -23,10 +23,24 @@ MOST: Final = 10_000
 """A set or pool that wants more counts like one that wants so many."""
 
 
+class Owner(NamedTuple):
+    """The set or pool of a plan. `members` is the number of its members when the plan was made, `wanted` the number in
+    its spec, and `claimed` that of the VMs that have left it for others (P33).
+    """
+
+    key: ObjectKey
+    uid: str
+    generation: int | None = 0
+    members: int = 0
+    wanted: int = MOST
+    claimed: int = 0
+
+
 class _Row(NamedTuple):
     """`left` members may be created at the time `at`. After that, the next round begins at `due`: the `number`-th."""
 
     generation: int | None
+    claimed: int
     left: float
     at: float
     number: int = 0
@@ -40,23 +54,23 @@ class Births:
         self._now = clock
         self._rows: dict[tuple[ObjectKey, str], _Row] = {}
 
-    def wait_s(self, key: ObjectKey, uid: str, generation: int | None, wanted: int) -> float:
+    def wait_s(self, owner: Owner) -> float:
         """Return the seconds that the next create has to wait, or 0."""
-        now, row = self._now(), self._row(key, uid, generation, wanted)
+        now, row = self._now(), self._row(owner)
         if row.left >= 1:
             return 0.0
         number = row.number
         if row.due <= now:
-            number, left = number + 1, 0.0 if not number else float(max(wanted, 1))
+            number, left = number + 1, 0.0 if not number else float(max(owner.wanted, 1))
             delay = growing_delay(number, FIRST_DELAY, LONGEST_DELAY).total_seconds()
             row = row._replace(number=number, left=left, due=now + delay)
-            self._rows[key, uid] = row
+            self._rows[owner[:2]] = row
         return 0.0 if row.left >= 1 else row.due - now
 
-    def made(self, key: ObjectKey, uid: str, generation: int | None, wanted: int, number: int = 1) -> None:
+    def made(self, owner: Owner, number: int = 1) -> None:
         """Count new members. If the `number` is negative, so many have left because their work is done."""
-        row = self._row(key, uid, generation, wanted)
-        self._rows[key, uid] = row._replace(left=max(row.left - number, 0.0))
+        row = self._row(owner)
+        self._rows[owner[:2]] = row._replace(left=max(row.left - number, 0.0))
 
     def forget_calm(self) -> None:
         """Forget the sets and pools that have created nothing for so long that nothing is to be remembered."""
@@ -64,11 +78,12 @@ class Births:
         for each in old:
             del self._rows[each]
 
-    def _row(self, key: ObjectKey, uid: str, generation: int | None, wanted: int) -> _Row:
-        now, row, wanted = self._now(), self._rows.get((key, uid)), min(max(wanted, 1), MOST)
+    def _row(self, owner: Owner) -> _Row:
+        now, row, wanted = self._now(), self._rows.get(owner[:2]), min(max(owner.wanted, 1), MOST)
         most = float(ROUNDS * wanted + MORE)
         if row is None or (row.number and row.due + CALM_S < now):
-            return _Row(generation, most, now)
-        added = wanted if row.generation != generation else 0.0
+            return _Row(owner.generation, owner.claimed, most, now)
+        added = max(owner.claimed - row.claimed, 0) + (wanted if row.generation != owner.generation else 0.0)
         added += 0.0 if row.number else (now - row.at) * wanted / 60
-        return row._replace(generation=generation, left=min(row.left + added, most), at=now)
+        left = min(row.left + added, most)
+        return row._replace(generation=owner.generation, claimed=owner.claimed, left=left, at=now)

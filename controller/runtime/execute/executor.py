@@ -47,11 +47,12 @@ from controller.runtime.actions import (
     Unserved,
     label_of,
 )
+from controller.runtime.execute.births import Owner
 from controller.runtime.execute.deletes import NO_JUDGE, Judge, disk_error, judged_error, perform_delete
 from controller.runtime.execute.disk_check import DiskCheck, metadata_pages
 from controller.runtime.execute.patches import Merge, error_of_create, outcome_of_patch, without_content
 from controller.runtime.execute.read_and_patch import read_and_patch
-from controller.runtime.execute.refusals import Owner, Refusals
+from controller.runtime.execute.refusals import Refusals
 from controller.runtime.execute.restarts import Restarts
 from controller.runtime.execute.successors import successor_error
 from controller.runtime.result import is_outage, name_of, was_tried

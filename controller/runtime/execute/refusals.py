@@ -41,7 +41,7 @@ from controller.runtime.actions import (
     Unknown,
     label_of,
 )
-from controller.runtime.execute.births import MOST, Births
+from controller.runtime.execute.births import Births, Owner
 from controller.runtime.execute.written import Noted, Written
 from controller.runtime.result import LONGEST_WAIT_OF_ERROR_S, is_final, is_outage
 from controller.runtime.waits import FIRST_DELAY, LONGEST_DELAY, growing_delay
@@ -66,22 +66,6 @@ class Refusal(Struct, frozen=True):
 
     until: datetime
     message: str
-
-
-class Owner(NamedTuple):
-    """The set or pool of a plan. `members` is the number of its members when the plan was made, and `wanted` the number
-    that it should have.
-    """
-
-    key: ObjectKey
-    uid: str
-    generation: int | None = 0
-    members: int = 0
-    wanted: int = MOST
-
-    @property
-    def row(self) -> tuple[ObjectKey, str, int | None, int]:
-        return self.key, self.uid, self.generation, self.wanted
 
 
 class _Write(NamedTuple):
@@ -116,7 +100,7 @@ class Refusals:
     def answer(self, owner: Owner, action: Action) -> Rejected | None:
         answer = self._answer(owner, action)
         if answer is None and isinstance(action, Create) and action.resource in (VMS, VMIS):
-            wait_s = self._births.wait_s(*owner.row)
+            wait_s = self._births.wait_s(owner)
             return Rejected(action, Invalid(TOO_MANY, code=422), wait_s, is_repeated=True) if wait_s else None
         return answer
 
@@ -146,9 +130,9 @@ class Refusals:
             self._forget(owner, action)
         self._written.note(outcome)
         if isinstance(outcome, Done) and isinstance(action, Create) and action.resource in (VMS, VMIS):
-            self._births.made(*owner.row)
+            self._births.made(owner)
         if isinstance(outcome, Done) and isinstance(action, Delete) and action.cause is Cause.FINISHED:
-            self._births.made(*owner.row, number=-1)
+            self._births.made(owner, number=-1)
         if isinstance(outcome, Done) and isinstance(action, Patch | ThreeWayMerge):
             self._bound(owner, action)
         if isinstance(outcome, Done) and isinstance(action, Create) and action.resource not in (VMS, VMIS):

@@ -7,9 +7,9 @@ import msgspec
 
 from controller.kubevirt.resources import VMIS
 from controller.runtime.actions import Action, Confirm, Create, Delete, Outcome, Patch, Plan, Stage
+from controller.runtime.execute.births import Owner
 from controller.runtime.execute.deletes import NO_JUDGE, Judge
 from controller.runtime.execute.executor import Executor
-from controller.runtime.execute.refusals import Owner
 from controller.runtime.settle.cache_check import CacheCheck
 from controller.runtime.settle.expectations import Expectations
 from informers.errors import ApiError

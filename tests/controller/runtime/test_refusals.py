@@ -20,7 +20,8 @@ from controller.runtime.actions import (
     ThreeWayMerge,
     Unknown,
 )
-from controller.runtime.execute.refusals import FIRST_WAIT_S, LONGEST_WAIT_S, Owner, Refusal, Refusals
+from controller.runtime.execute.births import Owner
+from controller.runtime.execute.refusals import FIRST_WAIT_S, LONGEST_WAIT_S, Refusal, Refusals
 from informers.errors import ApiError, Conflict, Invalid, TransportError
 from informers.meta import ObjectKey
 from informers.objects import PatchType

@@ -8,9 +8,9 @@ import pytest
 from controller.kubevirt.annotations import DRAINING, PARTITION_STEP, STANDBY_STATE
 from controller.kubevirt.resources import VMIS, VMS
 from controller.runtime.actions import Action, Cause, Create, Delete, Done, Patch, Rejected, ThreeWayMerge
-from controller.runtime.execute.births import MORE, ROUNDS
+from controller.runtime.execute.births import MORE, ROUNDS, Owner
 from controller.runtime.execute.patches import error_of_create, error_of_labels
-from controller.runtime.execute.refusals import Owner, Refusals
+from controller.runtime.execute.refusals import Refusals
 from informers.meta import ObjectKey
 from informers.objects import PatchType, read_meta
 
@@ -34,9 +34,9 @@ class Time:
         self.now = 1000.0
         self.refusals = Refusals(lambda: self.now)
 
-    def send(self, action: Action, *, generation: int = 1, wanted: int = 3) -> Rejected | None:
+    def send(self, action: Action, *, generation: int = 1, wanted: int = 3, claimed: int = 0) -> Rejected | None:
         """The answer without a request, or None if the server gets the write and accepts it."""
-        owner = Owner(ObjectKey("default", "web"), "set", generation, 3, wanted)
+        owner = Owner(ObjectKey("default", "web"), "set", generation, 3, wanted, claimed)
         answer = self.refusals.answer(owner, action)
         if answer is None:
             self.refusals.timed(owner, Done(action, "1", "u"))
@@ -75,6 +75,7 @@ def test_r4b_a_change_of_the_spec_allows_as_many_as_wanted_and_finished_vms_are_
     for _ in range(5):
         time.send(GONE, generation=2, wanted=9)
     assert sum(time.send(CREATE, generation=2, wanted=9) is None for _ in range(100)) == 5
+    assert sum(time.send(CREATE, generation=2, wanted=9, claimed=4) is None for _ in range(100)) == 4
 
 
 MERGE = ThreeWayMerge(resource=VMS, key=KEY, uid="u", old=b"{}", new=b"{}", why="")
