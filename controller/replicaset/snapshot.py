@@ -128,11 +128,6 @@ class Snapshot(Struct, frozen=True, kw_only=True):
         return self.history.revisions
 
     @property
-    def wanted(self) -> int:
-        """The number of replicas in the spec."""
-        return 1 if self.owner.spec.replicas is None else self.owner.spec.replicas
-
-    @property
     def marked(self) -> Mapping[str, int]:
         """The number of VMIs that are busy now (P24)."""
         return {"busy": len(self.members.where(lambda vmi: is_busy_vmi(vmi, self.now)))}

@@ -33,7 +33,7 @@ from controller.runtime.execute.late_cache import LateCache
 from controller.runtime.execute.refusals import Refusals
 from controller.runtime.result import After, Report, facts_of, not_later_than, notices_after, result_of, was_tried
 from controller.runtime.settle.expectations import Expectations
-from controller.runtime.settle.history_writer import HistoryWriter
+from controller.runtime.settle.history_writer import HistoryWriter, replicas_of
 from controller.runtime.settle.status_writer import StatusWriter
 from controller.runtime.status import recounted, status_patch
 from controller.runtime.waits import Wait
@@ -55,7 +55,6 @@ WARNED = "The API server warns about a write: "
 
 class Snapshot(Protocol):
     """The set or pool with its `members`, as the caches show them. `settled` is true if they show all own writes (R9).
-    `wanted` is the number of members in the spec.
 
     `marked` are the numbers of members with marks, such as those that are busy now (P24).
     """
@@ -65,9 +64,6 @@ class Snapshot(Protocol):
 
     @property
     def members(self) -> Sized: ...
-
-    @property
-    def wanted(self) -> int: ...
 
     @property
     def revisions(self) -> Iterable[ControllerRevision]: ...
@@ -224,7 +220,7 @@ class RulesReconciler(Generic[S]):
             plan, other_error = replace(waiting(str(error)), notices=plan.notices), other_error or error
         with collected_warnings() as warnings:
             meta = snapshot.owner.metadata
-            numbers = len(snapshot.members), snapshot.wanted, marked.get("claimed", 0)
+            numbers = len(snapshot.members), replicas_of(snapshot.owner), marked.get("claimed", 0)
             owner = Owner(key, meta.uid, meta.generation, *numbers)
             outcomes = await self._executor.carry_out(owner, plan)
         self._report_gone(key, meta)

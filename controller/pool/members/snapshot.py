@@ -163,11 +163,6 @@ class Snapshot(Struct, frozen=True, kw_only=True):
         return self.owner.metadata.key
 
     @property
-    def wanted(self) -> int:
-        """The number of replicas in the spec."""
-        return 1 if self.owner.spec.replicas is None else self.owner.spec.replicas
-
-    @property
     def marked(self) -> Mapping[str, int]:
         """The numbers of VMs that are busy now (P24), claimed (P33) or on standby (P32)."""
         return {

@@ -78,7 +78,7 @@ class HistoryWriter:
     def tell_status(self, owner: Any, status: Any, answer: bytes) -> None:
         """Note what a new status tells. `answer` is the object after its write, which knows who wrote its spec."""
         at, waiting = self._now(), self._of(owner.metadata)
-        before, wanted = waiting.wanted, _wanted(owner)
+        before, wanted = waiting.wanted, replicas_of(owner)
         waiting.wanted = wanted
         if before not in (None, wanted):
             text = _signed(f"from {before} to {wanted}", last_writer(answer, "replicas"))
@@ -94,7 +94,7 @@ class HistoryWriter:
         owner: ObjectMeta = of.metadata
         waiting, key, now = self._of(owner), owner.key, asyncio.get_running_loop().time()
         if waiting.wanted is None:
-            waiting.wanted = _wanted(of)
+            waiting.wanted = replicas_of(of)
         if not waiting.facts or owner.deletion_timestamp is not None:
             return None
         if waiting.due > now:
@@ -132,7 +132,7 @@ class HistoryWriter:
         waiting.facts = joined(waiting.facts, facts)
 
 
-def _wanted(owner: Any) -> int:
+def replicas_of(owner: Any) -> int:
     return 1 if owner.spec.replicas is None else int(owner.spec.replicas)
 
 
