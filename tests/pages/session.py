@@ -35,6 +35,7 @@ LOOKING = (
     ("kubectl", "get"),
     ("kubectl", "describe"),
     ("kubectl", "events"),
+    ("kubectl", "wait"),
     ("kubectl", "vmherd", "list"),
     ("kubectl", "vmherd", "tree"),
     ("kubectl", "vmherd", "why"),

@@ -42,8 +42,12 @@ class Release(Struct, frozen=True):
 
     def leader(self) -> str:
         """The name of the Pod that holds the lease, or ""."""
+        return self.holder().partition("_")[0]
+
+    def holder(self) -> str:
+        """The process that holds the lease, or ""."""
         lease = self.site.kubectl.json("get", "lease", "vmherd")
-        return str(lease["spec"].get("holderIdentity") or "").partition("_")[0]
+        return str(lease["spec"].get("holderIdentity") or "")
 
     def restarts(self) -> dict[str, int]:
         return {name: status_of(pod)["restartCount"] for name, pod in self.pods().items()}

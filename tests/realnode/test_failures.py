@@ -46,22 +46,23 @@ def test_if_the_leaders_pod_is_deleted_the_other_pod_goes_on_at_once(release: Re
     assert release.writers(sets.since, sets.namespace) == [before, release.leader()]
 
 
-def test_if_the_leader_is_killed_the_other_pod_takes_over_when_the_lease_has_ended(
+def test_if_the_leader_is_killed_another_process_takes_over_when_the_lease_has_ended(
     release: Release, sets: SetNamespace
 ) -> None:
-    before = release.leader()
+    before, killed = release.leader(), release.holder()
     restarts = release.restarts()[before]
     sets.make(3)
     sets.wait_ready(3)
     release.kill(before)
     sets.scale(6)
     sets.wait_ready(6, within_s=40)
+    # The kubelet may start the container again so soon that its new process is the first.
     after = release.leader()
-    assert after not in ("", before)
+    assert release.holder() not in ("", killed)
     eventually(lambda: release.restarts()[before] == restarts + 1, what="the kubelet starts the container again")
     release.wait_until_ready()
     assert set(sets.created().values()) == {1}
-    assert release.writers(sets.since, sets.namespace) == [before, after]
+    assert release.writers(sets.since, sets.namespace) == list(dict.fromkeys((before, after)))
 
 
 def test_while_the_kubelet_is_down_the_leader_works_on_and_then_uses_its_new_token(
