@@ -31,7 +31,8 @@ class Foretold(Struct, frozen=True):
 
 def foretold_of(at: float, owner: str, snapshot: Any, plan: Plan) -> Iterator[Foretold]:
     """What `plan` and `why` say now."""
-    written = frozenset(f"{each.resource.plural}/{each.key.name}" for each in plan.actions)
+    actions = (each for each in plan.actions if not getattr(each, "is_note", False))  # `plan` prints no notes
+    written = frozenset(f"{each.resource.plural}/{each.key.name}" for each in actions)
     due = at + (plan.requeue_after_s if plan.requeue_after_s is not None else 1e9)
     yield Foretold(at, owner, "plan", written, due)
     for wait in plan.waits:

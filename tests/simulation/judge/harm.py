@@ -113,9 +113,19 @@ def few_are_out_of_service(life: Life) -> Iterator[Found | None]:
             out[change.key.name] = change.at
             limit = max(value for at, value in recent(most.get(uid, []), min(out.values()) - 5.0))
             missing = owner["spec"]["replicas"] - _serving(state, owner, but=change.key)
-            if min(len(out), missing) > limit and not is_disturbed(life, change.at):
+            if (
+                min(len(out), missing) > limit
+                and not is_disturbed(life, change.at)
+                and not _has_left(life, owner, change)
+            ):
                 text = f"{', '.join(sorted(out))} are out of service, {limit} may be"
                 yield change.at, name_of(owner), text + _circumstances(state, out, owner)
+
+
+def _has_left(life: Life, owner: Document, change: Change) -> bool:
+    """True if a user has just taken a member away, which no controller has seen yet."""
+    taken = (act for act in life.story.acts if act.what in ("relabel", "detach") and act.args[1] == name_of(owner))
+    return any(act.at <= change.at < act.at + 1 for act in taken)
 
 
 def _serving(state: State, owner: Document, *, but: ObjectKey) -> int:
