@@ -62,7 +62,9 @@ def rules_of(
     caches = Stores(owners, vms, vmis, stores[CONTROLLER_REVISIONS])
     budgets = BudgetCache(stores.get(DISRUPTION_BUDGETS), is_off=not config.disruption_budgets)
     live, migrations = LiveChanges(rollout), stores.get(MIGRATIONS)
-    return PoolRules(caches, resource, limits, PoolRosters(vms, vmis), Refusals(), live, budgets, migrations)
+    refusals = Refusals()
+    vms.follow(refusals.births)
+    return PoolRules(caches, resource, limits, PoolRosters(vms, vmis), refusals, live, budgets, migrations)
 
 
 def assemble(parts: Parts) -> Assembly:

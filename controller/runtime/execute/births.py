@@ -6,15 +6,16 @@ outdated, starts each standby, or takes its owner or our notes off.
 
 A set or pool may create twice as many members as it wants, and a few more, at once. As many as it wants are added each
 minute, and with each change of the spec. If none is left, a round begins after a delay: as many as wanted may be
-created. The delay grows with each round. It ends when no member was missing for a minute. VMs that are claimed, or that
-leave a pool because their work is done, are no loss.
+created. The delay grows with each round. It ends when no member was missing for a minute. Members that others delete
+are no loss: users, callers of claims and node drains may do so as often as they like. Nor are VMs that are claimed, or
+that are deleted because they have finished.
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from controller.runtime.waits import FIRST_DELAY, LONGEST_DELAY, growing_delay
-from informers.meta import ObjectKey
+from informers.meta import ObjectKey, controller_of
 
 ROUNDS: Final = 2
 MORE: Final = 6
@@ -37,7 +38,9 @@ class Owner(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """`left` members may be created at the time `at`. After that, the next round begins at `due`: the `number`-th."""
+    """`left` members may be created at the time `at`. After that, the next round begins at `due`: the `number`-th.
+    `ours` are those that vmherd has deleted, and that are not gone yet.
+    """
 
     generation: int | None
     claimed: int
@@ -45,6 +48,7 @@ class _Row(NamedTuple):
     at: float
     number: int = 0
     due: float = 0.0
+    ours: int = 0
 
 
 class Births:
@@ -52,7 +56,7 @@ class Births:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._now = clock
-        self._rows: dict[tuple[ObjectKey, str], _Row] = {}
+        self._rows: dict[str, _Row] = {}
 
     def wait_s(self, owner: Owner) -> float:
         """Return the seconds that the next create has to wait, or 0."""
@@ -64,13 +68,28 @@ class Births:
             number, left = number + 1, 0.0 if not number else float(max(owner.wanted, 1))
             delay = growing_delay(number, FIRST_DELAY, LONGEST_DELAY).total_seconds()
             row = row._replace(number=number, left=left, due=now + delay)
-            self._rows[owner[:2]] = row
+            self._rows[owner.uid] = row
         return 0.0 if row.left >= 1 else row.due - now
 
-    def made(self, owner: Owner, number: int = 1) -> None:
-        """Count new members. If the `number` is negative, so many have left because their work is done."""
+    def made(self, owner: Owner) -> None:
         row = self._row(owner)
-        self._rows[owner[:2]] = row._replace(left=max(row.left - number, 0.0))
+        self._rows[owner.uid] = row._replace(left=max(row.left - 1, 0.0))
+
+    def deleted(self, owner: Owner) -> None:
+        row = self._row(owner)
+        self._rows[owner.uid] = row._replace(ours=row.ours + 1)
+
+    def changed(self, old: Any, new: Any) -> None:
+        """A cache shows another state of a VM or VMI. One that others have deleted may come back."""
+        is_gone = old is not None and (new is None or new.metadata.uid != old.metadata.uid)
+        owner = controller_of(old.metadata) if is_gone else None
+        row = self._rows.get(owner.uid) if owner is not None else None
+        if owner is not None and row is not None:
+            ours, left = (row.ours - 1, row.left) if row.ours else (0, row.left + 1)
+            self._rows[owner.uid] = row._replace(ours=ours, left=left)
+
+    def replaced(self) -> None:
+        """The cache was listed again."""
 
     def forget_calm(self) -> None:
         """Forget the sets and pools that have created nothing for so long that nothing is to be remembered."""
@@ -79,7 +98,7 @@ class Births:
             del self._rows[each]
 
     def _row(self, owner: Owner) -> _Row:
-        now, row, wanted = self._now(), self._rows.get(owner[:2]), min(max(owner.wanted, 1), MOST)
+        now, row, wanted = self._now(), self._rows.get(owner.uid), min(max(owner.wanted, 1), MOST)
         most = float(ROUNDS * wanted + MORE)
         if row is None or (row.number and row.due + CALM_S < now):
             return _Row(owner.generation, owner.claimed, most, now)

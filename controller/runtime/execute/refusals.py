@@ -90,7 +90,7 @@ class Refusals:
     def __init__(self, clock: Callable[[], float] = lambda: asyncio.get_running_loop().time()) -> None:
         self._now = clock
         self._refused: dict[tuple[ObjectKey, str], dict[_Write, _Series]] = {}
-        self._written, self._births = Written(clock), Births(clock)
+        self._written, self.births = Written(clock), Births(clock)
         self._prune_at = float("-inf")
 
     @property
@@ -100,7 +100,7 @@ class Refusals:
     def answer(self, owner: Owner, action: Action) -> Rejected | None:
         answer = self._answer(owner, action)
         if answer is None and isinstance(action, Create) and action.resource in (VMS, VMIS):
-            wait_s = self._births.wait_s(owner)
+            wait_s = self.births.wait_s(owner)
             return Rejected(action, Invalid(TOO_MANY, code=422), wait_s, is_repeated=True) if wait_s else None
         return answer
 
@@ -130,9 +130,9 @@ class Refusals:
             self._forget(owner, action)
         self._written.note(outcome)
         if isinstance(outcome, Done) and isinstance(action, Create) and action.resource in (VMS, VMIS):
-            self._births.made(owner)
-        if isinstance(outcome, Done) and isinstance(action, Delete) and action.cause is Cause.FINISHED:
-            self._births.made(owner, number=-1)
+            self.births.made(owner)
+        if isinstance(outcome, Done) and isinstance(action, Delete) and _ends_member(action):
+            self.births.deleted(owner)
         if isinstance(outcome, Done) and isinstance(action, Patch | ThreeWayMerge):
             self._bound(owner, action)
         if isinstance(outcome, Done) and isinstance(action, Create) and action.resource not in (VMS, VMIS):
@@ -201,12 +201,17 @@ class Refusals:
         if self._now() < self._prune_at:
             return
         self._prune_at = self._now() + LONGEST_WAIT_S
-        self._births.forget_calm()
+        self.births.forget_calm()
         for owner, refused in list(self._refused.items()):
             for write in [write for write, each in refused.items() if each.due + LONGEST_WAIT_S <= self._now()]:
                 del refused[write]
             if not refused:
                 del self._refused[owner]
+
+
+def _ends_member(delete: Delete) -> bool:
+    """Return True if a member goes for another reason than that its work is done."""
+    return delete.resource in (VMS, VMIS) and delete.member is None and delete.cause is not Cause.FINISHED
 
 
 def _waits_of(error: ApiError) -> tuple[float, float]:

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from controller.kubevirt.annotations import DRAINING, PARTITION_STEP, STANDBY_STATE
 from controller.kubevirt.resources import VMIS, VMS
@@ -11,11 +12,13 @@ from controller.runtime.actions import Action, Cause, Create, Delete, Done, Patc
 from controller.runtime.execute.births import MORE, ROUNDS, Owner
 from controller.runtime.execute.patches import error_of_create, error_of_labels
 from controller.runtime.execute.refusals import Refusals
-from informers.meta import ObjectKey
+from informers.meta import ObjectKey, ObjectMeta
 from informers.objects import PatchType, read_meta
+from tests.builders import replicaset, vmi
 
 KEY = ObjectKey("default", "vm-0")
 CREATE = Create(resource=VMIS, key=KEY, body=b"{}", owner_uid="set", why="")
+LEFT = Delete(resource=VMIS, key=KEY, uid="u", why="", cause=Cause.UPDATE)
 GONE = Delete(resource=VMIS, key=KEY, uid="u", why="", cause=Cause.FINISHED)
 OWNED: dict[str, Any] = {
     "apiVersion": "kubevirt.io/v1",
@@ -51,6 +54,10 @@ class Time:
         return number
 
 
+def other(meta: ObjectMeta) -> ObjectMeta:
+    return replace(meta, uid="another one of this name")
+
+
 def patch(name: str, value: str | None, uid: str = "u", version: str = "1") -> Patch:
     body = {"metadata": {"uid": uid, "resourceVersion": version, "annotations": {name: value}}}
     return Patch(resource=VMS, key=KEY, uid=uid, body=msgspec.json.encode(body), type=PatchType.MERGE, why="")
@@ -72,9 +79,16 @@ def test_r4b_a_change_of_the_spec_allows_as_many_as_wanted_and_finished_vms_are_
     time = Time()
     assert sum(time.send(CREATE, wanted=9) is None for _ in range(100)) == ROUNDS * 9 + MORE
     assert sum(time.send(CREATE, generation=2, wanted=9) is None for _ in range(100)) == 9
-    for _ in range(5):
+    member = vmi("a", owner=replicaset(uid="set"))
+    for number in range(5):
+        time.refusals.births.changed(member, None if number % 2 else replace(member, metadata=other(member.metadata)))
+    assert sum(time.send(CREATE, generation=2, wanted=9) is None for _ in range(100)) == 5, "others have deleted them"
+    for _ in range(3):
         time.send(GONE, generation=2, wanted=9)
-    assert sum(time.send(CREATE, generation=2, wanted=9) is None for _ in range(100)) == 5
+        time.send(LEFT, generation=2, wanted=9)
+    for _ in range(6):
+        time.refusals.births.changed(member, None)
+    assert sum(time.send(CREATE, generation=2, wanted=9) is None for _ in range(100)) == 3, "three have finished"
     assert sum(time.send(CREATE, generation=2, wanted=9, claimed=4) is None for _ in range(100)) == 4
 
 

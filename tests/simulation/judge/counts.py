@@ -61,10 +61,9 @@ def no_more_is_made_than_is_missing(life: Life) -> Iterator[Found | None]:
             limit += standbys
             if is_on_standby(change.after):
                 count, limit = 1 + standbys, max(value for _, value in recent(asked[uid], change.at - SEEN_S))
-            # A new standby whose mark a policy takes off is deleted again. A VMI without its label waits to be released.
-            is_unmarked = any(
-                each.target in (names.STANDBY_STATE, "app") for each in life.faults.now("strip", change.at)
-            )
+            # A new standby whose mark a policy takes off is deleted again. A VMI without its label is released later.
+            stripped = {each.target for each in life.faults.all if each.kind == "strip" and each.start <= change.at}
+            is_unmarked = bool(stripped & {names.STANDBY_STATE, "app"})
             if count > limit and not is_unmarked and not is_disturbed(life, change.at):
                 yield change.at, name_of(owner), f"{change.key.name} was created as number {count} of {limit}"
         _note(seen, change, owner)
