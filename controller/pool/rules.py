@@ -103,14 +103,16 @@ class PoolRules(Struct, frozen=True):
         if owner is None:
             return None
         members = self.rosters.read(owner.metadata, now, self.refusals.notes)
-        revisions = owned_by(owner.metadata, stores.revisions)
+        revisions, unowned = (owned_by(owner.metadata, stores.revisions, *index) for index in ((), (FORMER_POOL_UID,)))
+        if owner.metadata.deletion_timestamp is None:
+            revisions += unowned  # somebody has removed the owner
         migrates = self.limits.migrations and asks_for_migrations(owner)
         return Snapshot(
             owner=owner,
             members=members,
             strays=strays_of(owner.metadata, stores, self.resource),
             revisions=revisions,
-            orphaned_revisions=owned_by(owner.metadata, stores.revisions, FORMER_POOL_UID),
+            orphaned_revisions=unowned,
             unowned=unowned_of(owner, revisions, stores.vms),
             taken=NamesInUse(stores.vms, key.namespace),
             revision_names=NamesInUse(stores.revisions, key.namespace),

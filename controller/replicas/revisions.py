@@ -92,7 +92,8 @@ def kept_revision(revision: ControllerRevision) -> ControllerRevision | None:
     Most revisions of a cluster belong to other programs: KubeVirt creates about two for each VM with an instance type.
     If no set and no pool controls the revision, only a part of it is kept:
 
-    - Of a former revision of a set or pool, the metadata and the number are kept.
+    - A former revision of a pool is kept: somebody may have removed its owner.
+    - Of a former revision of a set, the metadata and the number are kept.
     - If the name could be the name of a new revision of a pool, only the identity is kept. So the pool takes another
       name.
     """
@@ -101,7 +102,9 @@ def kept_revision(revision: ControllerRevision) -> ControllerRevision | None:
     kind = owner.kind if owner is not None else ""
     if kind in (POOL_KIND, REPLICA_SET_KIND):
         return without_foreign_annotations(revision)
-    if any(by_former_pool_uid(revision)) or former_set_of(revision):
+    if any(by_former_pool_uid(revision)):
+        return without_foreign_annotations(revision)
+    if former_set_of(revision):
         return replace(without_foreign_annotations(revision), data=Raw())
     if not is_revision_name(meta.name):
         return None

@@ -89,6 +89,8 @@ def outcome_of_patch(action: Patch | ReadAndPatch, patch: bytes, answer: bytes) 
     lost += [each for each in wanted.finalizers or () if each not in (found.finalizers or ())]
     owners = {each.uid for each in found.owner_references or ()}
     lost += [_OWNERS for each in wanted.owner_references or () if each.uid not in owners]
+    if isinstance(action, RemoveOwnerReference) and action.owner_uid in owners:
+        lost.append(_OWNERS)  # the disk would go with its VM
     return Rejected(action, _taken_back(lost, action.key.name)) if lost else Done(action, found.resource_version)
 
 

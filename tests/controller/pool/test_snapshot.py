@@ -111,11 +111,11 @@ def test_p11_the_cache_keeps_only_the_identity_of_a_foreign_revision_with_a_name
         assert (kept.metadata, bytes(kept.data), kept.revision) == (identity, b"", 0)
 
 
-def test_p11_the_cache_keeps_a_former_revision_of_a_pool_without_its_data():
+def test_p11_the_cache_keeps_a_former_revision_of_a_pool():
     former = revision(pool(), "anything", owned=None, labels={POOL_UID: "uid-of-the-pool"})
     kept = kept_revision(former)
     assert kept is not None
-    assert (kept.metadata, bytes(kept.data)) == (former.metadata, b"")
+    assert (kept.metadata, bytes(kept.data)) == (former.metadata, bytes(former.data))
 
 
 GONE = pool()

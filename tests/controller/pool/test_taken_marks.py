@@ -6,16 +6,19 @@ import pytest
 from msgspec.structs import replace
 
 from controller.kubevirt import annotations as names
-from controller.kubevirt.resources import VMIS
+from controller.kubevirt.resources import DATA_VOLUMES, VMIS
 from controller.pool.members.rosters import Downtimes, PoolReader
 from controller.pool.plan import plan
 from controller.pool.status import next_status
+from controller.replicas.revisions import kept_revision
 from controller.replicaset.plan import plan as plan_set
-from controller.runtime.actions import Patch, ThreeWayMerge
+from controller.runtime.actions import Patch, Rejected, RemoveOwnerReference, ThreeWayMerge
+from controller.runtime.execute.patches import outcome_of_patch
 from controller.runtime.execute.written import Noted
+from informers.meta import ObjectKey
 from tests import builders
 from tests.builders import NOW
-from tests.pool_builders import LABELS, pool, snapshot, stores, vm, vm_spec, vmi, vms
+from tests.pool_builders import LABELS, pool, revision, snapshot, stores, vm, vm_spec, vmi, vms
 from tests.pool_scenes import during_update, restarted, updated_pool
 
 
@@ -76,3 +79,22 @@ def test_p32_a_standby_whose_mark_was_removed_is_still_one(uid, is_standby):
     marks = {machine.metadata.key: Noted("resting", 0.0, uid)}
     [found] = PoolReader(caches.vms, caches.vmis, owner.metadata, Downtimes(), NOW, marks=marks).load()
     assert (found.metadata.annotations or {}).get(names.STANDBY_STATE) == ("resting" if is_standby else None)
+
+
+def test_p11_a_revision_whose_owner_was_removed_is_still_that_of_its_pool():
+    owner = pool(replicas=1)
+    machine = vm("web-0", owner=owner)
+    former = revision(owner, number=1, owned=None, labels={names.POOL_UID: owner.metadata.uid})
+    kept = kept_revision(former)
+    assert kept is not None
+    seen = snapshot(owner, [machine], vmis=[vmi(machine)], revisions=[kept])
+    assert (plan(seen).actions, next_status(seen, ()).updated_replicas) == ((), 1)
+
+
+@pytest.mark.parametrize("owners", [[], [{"apiVersion": "v1", "kind": "VM", "name": "a", "uid": "vm"}]])
+def test_p10_a_policy_that_gives_a_kept_disk_its_owner_back_is_a_refusal(owners):
+    key = ObjectKey("default", "disk")
+    action = RemoveOwnerReference(resource=DATA_VOLUMES, key=key, owner_uid="vm", why="")
+    answer = json.dumps({"metadata": {"name": "disk", "resourceVersion": "2", "ownerReferences": owners}}).encode()
+    outcome = outcome_of_patch(action, b'{"metadata":{"ownerReferences":[]}}', answer)
+    assert isinstance(outcome, Rejected) is bool(owners)
