@@ -105,7 +105,7 @@ class PoolRules(Struct, frozen=True):
         members = self.rosters.read(owner.metadata, now, self.refusals.notes)
         revisions, unowned = (owned_by(owner.metadata, stores.revisions, *index) for index in ((), (FORMER_POOL_UID,)))
         if owner.metadata.deletion_timestamp is None:
-            revisions += unowned  # somebody has removed the owner
+            revisions += unowned  # a user has removed the owner
         migrates = self.limits.migrations and asks_for_migrations(owner)
         return Snapshot(
             owner=owner,

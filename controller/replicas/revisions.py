@@ -92,7 +92,7 @@ def kept_revision(revision: ControllerRevision) -> ControllerRevision | None:
     Most revisions of a cluster belong to other programs: KubeVirt creates about two for each VM with an instance type.
     If no set and no pool controls the revision, only a part of it is kept:
 
-    - A former revision of a pool is kept: somebody may have removed its owner.
+    - A former revision of a pool is kept, because a user may have removed its owner.
     - Of a former revision of a set, the metadata and the number are kept.
     - If the name could be the name of a new revision of a pool, only the identity is kept. So the pool takes another
       name.

@@ -1,8 +1,8 @@
-"""The templates of VMIs whose label `vmherd.dev/template-hash` somebody has changed or removed (R14).
+"""The templates of VMIs that have lost their label `vmherd.dev/template-hash` (R14).
 
-A policy for updates, another controller or a user may do so. By its label, such a VMI looks outdated, and so does the
-VMI in its place, without end. But a set gives each VMI a name of its own, and its revisions tell which template was
-rolled out when. So a VMI with such a name was created from the last template that was rolled out before.
+A policy for updates, another controller or a user may change or remove the label. Then the VMI looks outdated. So does
+the VMI that replaces it, and the update has no end. But a set gives each VMI a name of its own, and its revisions have
+the time of each rollout. So the set finds the template: the last one that was rolled out before the VMI was created.
 """
 
 from bisect import bisect_right
@@ -50,6 +50,9 @@ def with_own_hashes(snapshot: Snapshot) -> Snapshot:
         parts: dict[str, list[VirtualMachineInstance]] = {}
         for vmi in group:
             parts.setdefault(hash_of(vmi), []).append(vmi)
+        if parts.keys() == {""}:
+            found.append(group)
+            continue
         for hashed, members in parts.items():
             traits = _with_hash(group.traits, hashed)
             found.append(Group(tuple(_with_hash(each, hashed) for each in members), traits))
@@ -57,14 +60,15 @@ def with_own_hashes(snapshot: Snapshot) -> Snapshot:
 
 
 def _rollouts(snapshot: Snapshot, intent: Intent) -> Iterator[tuple[datetime, int, str]]:
-    """Yield when each template was rolled out, or nothing if this is not known of the present one."""
+    """Yield when each template was rolled out, or nothing if the time of a return is not known. A template without a
+    revision is rolled out in this pass, so no VMI has it.
+    """
     template, rejected, _ = rolled_out_in(snapshot, intent)
     since = intent.settings.returned_at
-    rollouts = list(rollouts_of(snapshot.revisions))
+    if rejected is None or since is not None:
+        yield from rollouts_of(snapshot.revisions)
     if rejected is not None and since is not None:
-        rollouts.append((since, snapshot.owner.metadata.generation or 0, template.hash))
-    if template.hash in {hashed for *_, hashed in rollouts} and (rejected is None or since is not None):
-        yield from rollouts
+        yield since, snapshot.owner.metadata.generation or 0, template.hash
 
 
 def _hash_in(vmi: VirtualMachineInstance) -> str | None:

@@ -141,7 +141,7 @@ def _erase_vmi(vmi: VirtualMachineInstance, *, steady: bool) -> VirtualMachineIn
     labels |= {IN_SERVICE: "false"} if labels_of(meta).get(IN_SERVICE) == "false" else {}
     notes = {name: text for name, text in annotations_of(meta).items() if name != VM_GENERATION}
     if revision is None and VM_GENERATION in annotations_of(meta):
-        notes[VM_GENERATION] = ""  # a restart is not in vain
+        notes[VM_GENERATION] = ""  # it shows that a restart changes the VMI
     if steady:
         blocked = find_condition(status.conditions if status is not None else None, LIVE_MIGRATABLE)
         told = _STEADY_VMI if blocked is None else _immovable(blocked.reason)

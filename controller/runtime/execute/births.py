@@ -1,14 +1,13 @@
 """How many VMs or VMIs a set or pool may create in a row (R4b).
 
-Most causes for which new members go again and again have limits of their own: failures (R4a), releases (R2) and refused
-writes. This is the limit for all others, such as a policy or another controller that makes each new member look
-outdated, starts each standby, or takes its owner or our notes off.
+New members may go again and again. Failures (R4a), releases (R2) and refused writes have limits of their own. This is
+the limit for all other causes. For example, a policy or another controller makes each new member look outdated, starts
+each standby, or removes its owner or our notes.
 
 A set or pool may create twice as many members as it wants, and a few more, at once. As many as it wants are added each
 minute, and with each change of the spec. If none is left, a round begins after a delay: as many as wanted may be
 created. The delay grows with each round. It ends when no member was missing for a minute. Members that others delete
-are no loss: users, callers of claims and node drains may do so as often as they like. Nor are VMs that are claimed, or
-that are deleted because they have finished.
+do not count. VMs that are claimed, or that are deleted because they have finished, do not count either.
 """
 
 from collections.abc import Callable
@@ -70,6 +69,11 @@ class Births:
             row = row._replace(number=number, left=left, due=now + delay)
             self._rows[owner.uid] = row
         return 0.0 if row.left >= 1 else row.due - now
+
+    def pause_s(self, owner: Owner) -> float:
+        """Return the seconds until the next round if no member may be created before, or 0."""
+        row = self._row(owner)
+        return max(row.due - self._now(), 0.0) if row.left < 1 else 0.0
 
     def made(self, owner: Owner) -> None:
         row = self._row(owner)

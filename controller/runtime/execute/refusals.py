@@ -6,7 +6,8 @@ each member, because a quota may have room.
 
 The clock is for one write, such as one annotation, and for all creates of one resource. It is only in memory.
 
-A patch that somebody takes back again and again counts as refused (see `written`).
+A patch that another writer reverts again and again counts as refused (see `written`). So does a create if new members
+do not last (see `births`), and a delete of a member that would wait for such a create.
 
 An object other than a VM or VMI may be collected soon after its create, because of a deletion that the cache does not
 show yet. Then its creates have a clock of their own: the second one is sent at once.
@@ -99,10 +100,14 @@ class Refusals:
 
     def answer(self, owner: Owner, action: Action) -> Rejected | None:
         answer = self._answer(owner, action)
-        if answer is None and isinstance(action, Create) and action.resource in (VMS, VMIS):
+        if answer is not None or action.resource not in (VMS, VMIS):
+            return answer
+        wait_s = 0.0
+        if isinstance(action, Create):
             wait_s = self.births.wait_s(owner)
-            return Rejected(action, Invalid(TOO_MANY, code=422), wait_s, is_repeated=True) if wait_s else None
-        return answer
+        elif isinstance(action, Delete) and action.successor:
+            wait_s = self.births.pause_s(owner)
+        return Rejected(action, Invalid(TOO_MANY, code=422), wait_s, is_repeated=True) if wait_s else None
 
     def _answer(self, owner: Owner, action: Action) -> Rejected | None:
         refused = self._refused.get(owner[:2])
@@ -146,15 +151,15 @@ class Refusals:
         return replace(outcome, wait_s=self._lengthen(owner, _write_of(action), last))
 
     def _bound(self, owner: Owner, action: Patch | ThreeWayMerge) -> None:
-        """Begin a wait if the same patch was sent too often: nothing else changes the object back in between."""
-        fields = _write_of(action).fields
-        number = self._written.repeats(action, owner.generation, fields)
+        """Begin a wait if the same patch was sent too often."""
+        write = _write_of(action)
+        number = self._written.repeats(write, action, owner.generation)
         if number:
-            what = ", ".join(each for each in fields if each not in ("uid", "resourceVersion")) or "its template"
+            what = ", ".join(each for each in write.fields if each not in ("uid", "resourceVersion")) or "its template"
             error = Invalid(f"another writer or a policy changes {action.key.name} back: {what}", code=422)
             wait_s = growing_delay(number, FIRST_WAIT_S, LONGEST_WAIT_S)
             series = _Series(owner, number, self._now() + wait_s, Rejected(action, error))
-            self._refused.setdefault(owner[:2], {})[_write_of(action)] = series
+            self._refused.setdefault(owner[:2], {})[write] = series
 
     def _lengthen(self, owner: Owner, write: _Write, last: Rejected, *, unless_first: bool = False) -> float:
         """Begin or continue the series of a write, and return the wait in seconds."""

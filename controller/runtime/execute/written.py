@@ -1,9 +1,10 @@
-"""What this process has written to VMs and VMIs, in memory: a policy or another controller may take it off again.
+"""What this process has written to VMs and VMIs, in memory. A policy or another controller may remove it.
 
-A mark on which the number of creates depends is remembered for half an hour. So an object without it still counts with
-it: a VMI that replaces an early failure (R4a), and a standby (P32).
+Two marks limit the number of creates. They are remembered for half an hour, so an object without its mark still counts
+with it: a VMI that replaces an early failure (R4a), and a standby (P32).
 
-If the same patch is sent to an object again and again, somebody takes it back. Then it counts as refused (P22).
+If this process sends the same patch to an object again and again, another writer reverts it. Then the patch counts as
+refused (P22).
 """
 
 import re
@@ -49,7 +50,7 @@ class Written:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._now = clock
-        self._sent: OrderedDict[tuple[str, object], _Sent] = OrderedDict()
+        self._sent: OrderedDict[object, _Sent] = OrderedDict()
         self.notes: OrderedDict[ObjectKey, Noted] = OrderedDict()
         """The mark that each object of the last half hour must keep."""
 
@@ -69,16 +70,23 @@ class Written:
             while next(iter(self.notes.values())).at + NOTED_S <= self._now():
                 self.notes.popitem(last=False)
 
-    def repeats(self, action: Patch | ThreeWayMerge, generation: int | None, fields: object) -> int:
-        """Count a patch of these fields that the server has accepted. Return how often it was sent without need."""
-        body = _VERSION.sub("", (action.new if isinstance(action, ThreeWayMerge) else action.body).decode())
-        if any(each in body for each in _TIMED):
-            body = _TIME.sub("", body)
-        digest, key = hash((generation, body)), (action.uid, fields)
-        last = self._sent.pop(key, None)
+    def repeats(self, write: object, action: Patch | ThreeWayMerge, generation: int | None) -> int:
+        """Count a patch that the server has accepted. `write` is the same for patches of the same fields of an object.
+        Return how often the patch was sent without need.
+        """
+        last = self._sent.pop(write, None)
+        digest = hash((action.uid, generation, _content(action)))
         is_equal = last is not None and last.digest == digest and last.at + REPEATED_S > self._now()
         number = last.number + 1 if last is not None and is_equal else 1
-        self._sent[key] = _Sent(digest, number, self._now())
+        self._sent[write] = _Sent(digest, number, self._now())
         while next(iter(self._sent.values())).at + REPEATED_S <= self._now():
             self._sent.popitem(last=False)
         return max(number + 1 - ACCEPTED, 0)
+
+
+def _content(action: Patch | ThreeWayMerge) -> str | bytes:
+    """Return what the patch writes, without what differs each time."""
+    if isinstance(action, ThreeWayMerge):
+        return action.new
+    body = _VERSION.sub("", action.body.decode())
+    return _TIME.sub("", body) if any(each in body for each in _TIMED) else body

@@ -80,6 +80,12 @@ def test_r14_a_template_that_was_rolled_out_again_is_that_of_the_vmis_after_it()
     assert hashes == {"bcdfg": OLD_HASH, "ghjkl": NEW_HASH, "mnpqr": OLD_HASH}
 
 
+def test_r14_before_a_new_template_has_its_revision_vmis_without_a_hash_keep_the_earlier_one():
+    found = seen(None, revisions=(OLD,))
+    assert [each.metadata.labels[TEMPLATE_HASH] for each in found.members] == [OLD_HASH]
+    assert "vmherd.dev/adopted-template" not in str([getattr(each, "body", "") for each in plan(found).actions])
+
+
 def test_r14_an_older_vmi_with_the_same_label_stays_outdated():
     found = seen("bogus", twin=True)
     assert {each.metadata.name: each.metadata.labels[TEMPLATE_HASH] for each in found.members} == {

@@ -92,6 +92,16 @@ def test_r4b_a_change_of_the_spec_allows_as_many_as_wanted_and_finished_vms_are_
     assert sum(time.send(CREATE, generation=2, wanted=9, claimed=4) is None for _ in range(100)) == 4
 
 
+def test_r4b_p20_while_creates_wait_no_member_is_deleted_whose_successor_would_wait():
+    time, replaced = Time(), replace(LEFT, successor=b"{}")
+    assert time.send(replaced) is None
+    time.sent(CREATE, 30)
+    assert time.send(replaced) is not None
+    assert time.send(LEFT) is None, "nothing takes its place"
+    time.now += 600
+    assert time.send(replaced) is None
+
+
 MERGE = ThreeWayMerge(resource=VMS, key=KEY, uid="u", old=b"{}", new=b"{}", why="")
 PATCHES: dict[str, tuple[list[Action], int]] = {
     "a template": ([MERGE], 3),
@@ -108,7 +118,7 @@ PATCHES: dict[str, tuple[list[Action], int]] = {
 
 
 @pytest.mark.parametrize(("patches", "at_once"), PATCHES.values(), ids=PATCHES)
-def test_p22_a_patch_that_somebody_takes_back_is_sent_three_times_and_then_waits(patches: list[Action], at_once: int):
+def test_p22_a_patch_that_another_writer_reverts_is_sent_three_times(patches: list[Action], at_once: int):
     time = Time()
     answers = [time.send(patches[number % len(patches)]) for number in range(60)]
     assert sum(each is None for each in answers) == at_once
