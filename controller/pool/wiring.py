@@ -63,7 +63,7 @@ def rules_of(
     budgets = BudgetCache(stores.get(DISRUPTION_BUDGETS), is_off=not config.disruption_budgets)
     live, migrations = LiveChanges(rollout), stores.get(MIGRATIONS)
     refusals = Refusals()
-    vms.follow(refusals.births)
+    vms.follow(refusals)
     return PoolRules(caches, resource, limits, PoolRosters(vms, vmis), refusals, live, budgets, migrations)
 
 

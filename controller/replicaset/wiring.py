@@ -46,7 +46,7 @@ def rules_of(
     rules = ReplicaSetRules(
         owners, vmis, resource, VMIS, VMIRosters(vmis), revisions, config.burst, config.max_replicas, budgets
     )
-    vmis.follow(rules.refusals.births)
+    vmis.follow(rules.refusals)
     return rules
 
 

@@ -27,11 +27,15 @@ class ClaimProtection:
 
     def _release(self) -> None:
         self._is_planned = False
-        running = [(key, vmi) for key, vmi in self._all(VMIS) if _runs(vmi)]
-        used = {ObjectKey(key.namespace, name) for key, vmi in running for name in claims_of(vmi)}
+        used: dict[ObjectKey, str] = {}
+        for key, vmi in self._all(VMIS):
+            for name in claims_of(vmi) if _runs(vmi) else ():
+                used[ObjectKey(key.namespace, name)] = vmi["metadata"]["creationTimestamp"]
         with self._server.acting("kubernetes"):
             for key, claim in self._all(PVCS):
-                if is_terminating(claim) and PROTECTION in finalizers_of(claim) and key not in used:
+                # No Pod starts with a claim that is being deleted.
+                is_used = key in used and used[key] <= claim["metadata"].get("deletionTimestamp", "")
+                if is_terminating(claim) and PROTECTION in finalizers_of(claim) and not is_used:
                     left = [each for each in finalizers_of(claim) if each != PROTECTION]
                     self._server.change(PVCS, key, {"metadata": {"finalizers": left or None}})
 

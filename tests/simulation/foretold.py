@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from controller.runtime.actions import Patch, Plan
+from controller.runtime.actions import Check, Patch, Plan
 from controller.runtime.dry_run import reported_actions
 from plugin.views.scaling import preview, with_replicas
 from plugin.views.upcoming import upcoming_of
@@ -31,8 +31,8 @@ class Foretold(Struct, frozen=True):
 
 def foretold_of(at: float, owner: str, snapshot: Any, plan: Plan) -> Iterator[Foretold]:
     """What `plan` and `why` say now."""
-    actions = (each for each in plan.actions if not (isinstance(each, Patch) and each.is_note))
-    written = frozenset(f"{each.resource.plural}/{each.key.name}" for each in actions)
+    notes = [each for each in plan.actions if isinstance(each, Check) or (isinstance(each, Patch) and each.is_note)]
+    written = frozenset(f"{each.resource.plural}/{each.key.name}" for each in plan.actions if each not in notes)
     due = at + (plan.requeue_after_s if plan.requeue_after_s is not None else 1e9)
     yield Foretold(at, owner, "plan", written, due)
     for wait in plan.waits:

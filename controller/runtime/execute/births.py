@@ -92,9 +92,6 @@ class Births:
             ours, left = (row.ours - 1, row.left) if row.ours else (0, row.left + 1)
             self._rows[owner.uid] = row._replace(ours=ours, left=left)
 
-    def replaced(self) -> None:
-        """The cache was listed again."""
-
     def forget_calm(self) -> None:
         """Forget the sets and pools that have created nothing for so long that nothing is to be remembered."""
         old = [each for each, row in self._rows.items() if max(row.at, row.due) + 60 * (ROUNDS + MORE) < self._now()]

@@ -94,6 +94,14 @@ class Refusals:
         self._written, self.births = Written(clock), Births(clock)
         self._prune_at = float("-inf")
 
+    def changed(self, old: Any, new: Any) -> None:
+        """A cache of the members shows another state of an object, or None for none."""
+        self.births.changed(old, new)
+        self._written.changed(old, new)
+
+    def replaced(self) -> None:
+        """The cache was listed again."""
+
     @property
     def notes(self) -> Mapping[ObjectKey, Noted]:
         return self._written.notes

@@ -10,12 +10,12 @@ refused (P22).
 import re
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from controller.kubevirt.annotations import DRAINING, PARTITION_STEP, STANDBY_STATE
 from controller.kubevirt.standby import WOKEN, mark_in
 from controller.runtime.actions import AlreadyThere, Create, Done, Outcome, Patch, ThreeWayMerge, Unknown
-from informers.meta import ObjectKey
+from informers.meta import ObjectKey, controller_of
 
 NOTED_S: Final = 1800.0
 
@@ -62,6 +62,13 @@ class Written:
         elif isinstance(action, Patch) and isinstance(outcome, Done) and STANDBY_STATE.encode() in action.body:
             mark = mark_in(action.body)
             self._keep(action.key, "" if mark.startswith(WOKEN) else mark, action.uid)
+
+    def changed(self, old: Any, new: Any) -> None:
+        """A cache shows another state of an object. A VM that has left its pool is no standby when it comes back."""
+        if new is not None and controller_of(new.metadata) is None:
+            noted = self.notes.get(new.metadata.key)
+            if noted is not None and noted.uid:
+                del self.notes[new.metadata.key]
 
     def _keep(self, key: ObjectKey, note: str, uid: str) -> None:
         self.notes.pop(key, None)

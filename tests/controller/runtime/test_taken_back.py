@@ -12,7 +12,7 @@ from controller.runtime.actions import Action, Cause, Create, Delete, Done, Patc
 from controller.runtime.execute.births import MORE, ROUNDS, Owner
 from controller.runtime.execute.patches import error_of_create, error_of_labels
 from controller.runtime.execute.refusals import Refusals
-from informers.meta import ObjectKey, ObjectMeta
+from informers.meta import ObjectKey, ObjectMeta, OwnerReference
 from informers.objects import PatchType, read_meta
 from tests.builders import replicaset, vmi
 
@@ -28,6 +28,9 @@ OWNED: dict[str, Any] = {
     "controller": True,
     "blockOwnerDeletion": True,
 }
+
+
+OWNER = msgspec.convert(OWNED, OwnerReference)
 
 
 class Time:
@@ -135,6 +138,12 @@ def test_p32_the_mark_of_a_standby_is_remembered_until_it_is_woken():
     time.send(patch(STANDBY_STATE, "resting"))
     assert [each.note for each in time.refusals.notes.values()] == ["resting"]
     time.send(patch("other", "x"))
+    member = replace(vmi("vm-0", uid="u"), metadata=ObjectMeta(name="vm-0", namespace="default", uid="u"))
+    time.refusals.changed(None, replace(member, metadata=replace(member.metadata, owner_references=(OWNER,))))
+    assert [each.note for each in time.refusals.notes.values()] == ["resting"]
+    time.refusals.changed(None, member)
+    assert time.refusals.notes == {}, "it has left its pool"
+    time.send(patch(STANDBY_STATE, "resting"))
     time.send(patch(STANDBY_STATE, "woken 2026-08-01T12:00:00Z"))
     assert time.refusals.notes == {}
 

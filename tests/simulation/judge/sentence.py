@@ -36,6 +36,7 @@ BLIND: Final[dict[str, tuple[str, ...]]] = {
         *("a_standby_is_no_more_than_asked_for", "no_more_is_made_than_is_missing", "who_serves_is_in_service"),
     ),
     names.DRAINING: ("who_serves_is_in_service",),
+    "runStrategy": ("nothing_that_serves_is_stopped_for_a_standby", "no_more_is_made_than_is_missing"),
     "ownerReferences": ("steps_are_not_skipped", "no_more_is_made_than_is_missing", "few_are_out_of_service"),
     names.ROLLED_BACK: ("a_vm_gets_a_template_once",),
     names.REVISION_NAME: ("a_vm_gets_a_template_once",),
