@@ -34,6 +34,7 @@ def with_own_hashes(snapshot: Snapshot) -> Snapshot:
     rollouts = [] if isinstance(intent, FieldError) else sorted(_rollouts(snapshot, intent))
     if isinstance(intent, FieldError) or not rollouts:
         return snapshot
+    known.add(intent.template.hash)  # the server may refuse its revision
     base, times = intent.template.base, [at for at, *_ in rollouts]
 
     def hash_of(vmi: VirtualMachineInstance) -> str:

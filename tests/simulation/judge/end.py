@@ -241,7 +241,7 @@ def _endless_creates(life: Life) -> Iterator[Found]:
             made[owner] -= begins_to_leave(change)
             if change.before is None:
                 made[owner] += 1
-                if made[owner] == 30 + min(wanted.get(owner, 0), 40) and name in ("", owner):
+                if made[owner] == 30 + 2 * min(wanted.get(owner, 0), 40) and name in ("", owner):
                     yield (
                         change.at,
                         owner,
