@@ -9,9 +9,10 @@ from msgspec import Raw
 
 from controller import kinds
 from controller.apimachinery.owner_references import controller_reference
-from controller.kubevirt.annotations import POOL_FINALIZER, REVISION_NAME
+from controller.kubevirt.annotations import POOL_FINALIZER, REVISION_NAME, STANDBY_STATE
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import VMS
+from controller.kubevirt.standby import WOKEN, note_of
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import VMI_NOT_EXISTS, ready_condition
@@ -166,7 +167,7 @@ def vm(
             "creationTimestamp": seconds_ago(age_s),
             "deletionTimestamp": seconds_ago(1) if deleting or foreground else None,
             "labels": labels or None,
-            "annotations": annotations,
+            "annotations": _with_name(annotations, name),
             "finalizers": (*finalizers, *(("foregroundDeletion",) if foreground else ())) or None,
             "ownerReferences": references or None,
         },
@@ -179,6 +180,12 @@ def vm(
         },
     }
     return VMS.decode(msgspec.json.encode(document))
+
+
+def _with_name(annotations: Mapping[str, str] | None, name: str) -> Mapping[str, str] | None:
+    """The annotations, in which the mark of a standby has the name of its VM."""
+    mark = (annotations or {}).get(STANDBY_STATE, WOKEN)
+    return annotations if mark.startswith(WOKEN) else {**(annotations or {}), **note_of(mark, name)}
 
 
 def _spec_of(owner: Pool | None, name: str) -> Json:

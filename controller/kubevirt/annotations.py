@@ -163,15 +163,23 @@ def is_marked(meta: ObjectMeta, annotation: str) -> bool:
 
 
 PAUSING: Final = "pausing"
-"""The value of `STANDBY_STATE` of a VM that vmherd pauses now. A VMI may be paused as soon as its VM has this value."""
+"""The mark of a standby that vmherd pauses now. A VMI may be paused as soon as its VM has this mark."""
 
 PAUSED: Final = "paused "
-"""The beginning of the value of `STANDBY_STATE` of a VM that rests with its memory. The UID of its VMI follows."""
+"""The beginning of the mark of a standby that rests with its memory. The UID of its VMI follows."""
+
+
+def standby_mark(meta: ObjectMeta) -> str:
+    """Return the mark of a standby (P32), or "". Its annotation ends with the name of the VM. Without it, a user or a
+    policy has written the annotation, maybe on all VMs, and the VM may serve.
+    """
+    text, name = (meta.annotations or {}).get(STANDBY_STATE, ""), f" {meta.name}"
+    return text.removesuffix(name) if text.endswith(name) else ""
 
 
 def is_to_be_paused(meta: ObjectMeta) -> bool:
     """Return True if vmherd pauses the VMI of this VM, or has paused it (P32)."""
-    return meta.annotations is not None and meta.annotations.get(STANDBY_STATE, "").startswith((PAUSING, PAUSED))
+    return standby_mark(meta).startswith((PAUSING, PAUSED))
 
 
 def is_protected(meta: ObjectMeta) -> bool:

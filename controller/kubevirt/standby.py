@@ -15,7 +15,7 @@ from typing import Final
 
 from controller.apimachinery.conditions import with_timezone
 from controller.apimachinery.raw_json import text_of, value_at
-from controller.kubevirt.annotations import PAUSED, PAUSING, STANDBY_STATE, is_to_be_paused
+from controller.kubevirt.annotations import PAUSED, PAUSING, STANDBY_STATE, is_to_be_paused, standby_mark
 from controller.kubevirt.busy import is_claimed, time_of
 from controller.kubevirt.delicate import is_busy
 from controller.kubevirt.vm_types import VirtualMachine
@@ -26,8 +26,8 @@ from informers.meta import ObjectMeta, annotations_of
 
 
 class Standby(StrEnum):
-    """The values of the mark, beside `PAUSED` with a UID. A VM that is being prepared starts. As soon as it is ready,
-    it rests: it is stopped, or it is paused.
+    """The marks, beside `PAUSED` with a UID. A VM that is being prepared starts. As soon as it is ready, it rests: it
+    is stopped, or it is paused.
     """
 
     PREPARING = "preparing"
@@ -43,7 +43,17 @@ LATE: Final = timedelta(seconds=30)
 
 
 def has_standby_mark(meta: ObjectMeta) -> bool:
-    return not annotations_of(meta).get(STANDBY_STATE, WOKEN).startswith(WOKEN)
+    return bool(standby_mark(meta))
+
+
+def has_strange_mark(meta: ObjectMeta) -> bool:
+    """Return True if the VM has a mark that vmherd has not written on it."""
+    return STANDBY_STATE in annotations_of(meta) and not has_standby_mark(meta) and not is_woken(meta)
+
+
+def note_of(mark: str, name: str) -> dict[str, str]:
+    """Return the annotation that says that the VM of this name is a standby (see `standby_mark`)."""
+    return {STANDBY_STATE: f"{mark} {name}"}
 
 
 def is_woken(meta: ObjectMeta) -> bool:
@@ -63,18 +73,18 @@ def mark_in(body: bytes) -> str:
 
 
 def is_resting(meta: ObjectMeta) -> bool:
-    mark = annotations_of(meta).get(STANDBY_STATE, "")
+    mark = standby_mark(meta)
     return mark == Standby.RESTING or mark.startswith(PAUSED)
 
 
 def standby_word(meta: ObjectMeta) -> str:
     """Return the first word of the mark, for the views."""
-    return annotations_of(meta).get(STANDBY_STATE, "").partition(" ")[0]
+    return standby_mark(meta).partition(" ")[0]
 
 
 def rests_with(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> bool:
     """Return True if the VMI is the one that was paused, and still runs or is paused."""
-    is_same = vmi is not None and annotations_of(vm.metadata).get(STANDBY_STATE) == f"{PAUSED}{vmi.metadata.uid}"
+    is_same = vmi is not None and standby_mark(vm.metadata) == f"{PAUSED}{vmi.metadata.uid}"
     return is_same and vmi is not None and is_active(vmi)
 
 
@@ -97,7 +107,7 @@ def is_standby(vm: VirtualMachine, vmi: VirtualMachineInstance | None, now: date
         return False
     if is_deleting(vm):
         return True
-    if annotations_of(vm.metadata).get(STANDBY_STATE) == Standby.RESTING:
+    if standby_mark(vm.metadata) == Standby.RESTING:
         return not should_run(vm, vmi)
     is_unpaused = rests_with(vm, vmi) and vmi is not None and not is_paused(vmi)
     return not is_unpaused and not is_busy(vm, vmi, now)

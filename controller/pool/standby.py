@@ -39,6 +39,7 @@ from controller.kubevirt.standby import (
     Standby,
     has_standby_mark,
     is_resting,
+    note_of,
     rests_with,
 )
 from controller.kubevirt.vmis import is_active, is_paused, must_leave_node
@@ -240,19 +241,20 @@ def _begin_pause(situation: Situation, machine: Machine) -> Patch | Pause | None
     why = "it has been ready, and rests as a standby with its memory"
     if is_to_be_paused(machine.metadata):
         return replace(request(machine.vmi, PAUSE, why), judged=True)
-    return replace(patch_of(machine, {STANDBY_STATE: Standby.PAUSING}, {}, why), judged=True)
+    return replace(patch_of(machine, {**note_of(Standby.PAUSING, machine.metadata.name)}, {}, why), judged=True)
 
 
 def _end_preparation(situation: Situation, machine: Machine) -> Patch | None:
     """Return the last step to a VM that rests, or None."""
     meta, vmi = machine.metadata, machine.vmi
     if is_to_be_paused(meta) and not is_resting(meta) and vmi is not None and is_active(vmi) and is_paused(vmi):
-        return patch_of(machine, {STANDBY_STATE: f"{PAUSED}{vmi.metadata.uid}"}, {}, "it rests as a standby")
+        mark = note_of(f"{PAUSED}{vmi.metadata.uid}", meta.name)
+        return patch_of(machine, {**mark}, {}, "it rests as a standby")
     return _rest(machine) if not situation.intent.pauses and _may_rest(situation, machine) else None
 
 
 def _rest(machine: Machine) -> Patch:
-    marks = {STANDBY_STATE: Standby.RESTING, **dict.fromkeys((DRAINING, DRAINED, SUBSTITUTE))}
+    marks = {**note_of(Standby.RESTING, machine.metadata.name), **dict.fromkeys((DRAINING, DRAINED, SUBSTITUTE))}
     marks = {name: value for name, value in marks.items() if value or name in annotations_of(machine.metadata)}
     hidden = {"template": {"metadata": {"labels": {IN_SERVICE: "false"}}}}
     spec = {**_HALTED, **(hidden if IN_SERVICE in template_labels_of(machine.vm) else {})}

@@ -23,16 +23,16 @@ from controller.kubevirt.annotations import (
     REMOVE,
     REVISION_NAME,
     STANDBY,
-    STANDBY_STATE,
 )
 from controller.kubevirt.busy import time_of
 from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.replicaset_types import ReplicaSet
-from controller.kubevirt.standby import WOKEN
+from controller.kubevirt.standby import has_standby_mark
 from controller.pool.members.situation import Situation
 from controller.pool.spec.indexing import encode_disks, encode_shape
 from controller.pool.spec.naming import ordinal_of
+from informers.meta import ObjectMeta
 from plugin.views.edits import ABSENT, Document, Edit, edited, field
 from plugin.views.steering import Refused
 
@@ -75,8 +75,7 @@ def busy_edits(member: Document, until: datetime | None) -> tuple[Edit, ...]:
 
 
 def _is_on_standby(member: Document) -> bool:
-    mark = field(member, (*ANNOTATIONS, STANDBY_STATE))
-    return mark is not ABSENT and not mark.startswith(WOKEN)
+    return has_standby_mark(msgspec.convert(member["metadata"], ObjectMeta))
 
 
 def release_edits(member: Document, at: datetime | None) -> tuple[Edit, ...]:

@@ -116,7 +116,7 @@ def test_a_claimed_vm_is_not_marked_to_go_and_drains_no_longer_if_it_is_given_ba
 def test_a_standby_is_not_marked_as_busy(cluster: Cluster, shell: Shell) -> None:
     herds.pool_at_rest(cluster, 1)
     vm = cluster.document(VMS, "web-0")
-    vm["metadata"]["annotations"] = {STANDBY_STATE: "resting"}
+    vm["metadata"]["annotations"] = {STANDBY_STATE: "resting web-0"}
     cluster.put(VMS, vm)
     assert "vm/web-0 is on standby, and does no work yet" in shell.error("busy vm/web-0 --for 1h")
     assert "vm/web-0 is on standby, and no scale-in takes it" in shell.error("remove vm/web-0 --scale-in")

@@ -184,5 +184,6 @@ RELABELLED: Final = (
     *("virtualmachineinstances ownerReferences", "virtualmachines ownerReferences", "virtualmachines runStrategy"),
     *(f"{plural} {names.REVISION_NAME} bogus" for plural in ("virtualmachines", "virtualmachineinstances")),
     *(f"{plural} {name}" for plural, taken in _TAKEN.items() for name in taken),
+    f"virtualmachines {names.STANDBY_STATE} preparing",
 )
 """The labels and annotations that another controller changes or removes, each with the plural of its objects."""

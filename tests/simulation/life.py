@@ -7,12 +7,12 @@ from typing import Any, Final
 from msgspec import Struct
 
 from controller.events.event import EVENTS
-from controller.kubevirt.annotations import ROLLED_BACK, STANDBY_STATE
+from controller.kubevirt.annotations import ROLLED_BACK
 from controller.leaderelection.lease import LEASES
 from tests.fakes.requests import Document
 from tests.simulation.faults import Faults
 from tests.simulation.moments import Moment, moments_of
-from tests.simulation.objects import controller_uid, image_in, is_beside, is_ready, member_of, template_of
+from tests.simulation.objects import controller_uid, image_in, is_beside, is_ready, member_of, standby_mark, template_of
 from tests.simulation.server import Asked, Change
 from tests.simulation.story import BUSY_UNTIL_S, Story
 from tests.simulation.users import LAST_IMAGE, Users
@@ -131,8 +131,7 @@ def unfinished(world: World) -> list[str]:
 
 
 def _rests(vm: Document) -> bool:
-    mark = (vm["metadata"].get("annotations") or {}).get(STANDBY_STATE, "")
-    return vm["spec"].get("runStrategy") == "Halted" or mark.startswith("paused ")
+    return vm["spec"].get("runStrategy") == "Halted" or standby_mark(vm).startswith("paused ")
 
 
 def _unfinished(kind: str, name: str, owner: Document, members: list[Document]) -> list[str]:

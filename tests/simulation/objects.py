@@ -19,8 +19,14 @@ def is_ready(document: Document | None) -> bool:
 
 def is_on_standby(vm: Document | None) -> bool:
     """True if the VM waits beside the wanted ones. A VM that was woken has another mark until it is ready."""
-    mark = ((vm or {}).get("metadata", {}).get("annotations") or {}).get(names.STANDBY_STATE)
-    return mark is not None and not mark.startswith("woken ")
+    return bool(standby_mark(vm))
+
+
+def standby_mark(vm: Document | None) -> str:
+    """The mark of a standby, without the name of the VM at its end, or ""."""
+    meta = (vm or {}).get("metadata", {})
+    mark = (meta.get("annotations") or {}).get(names.STANDBY_STATE, "")
+    return mark.removesuffix(f" {meta['name']}") if mark.endswith(f" {meta.get('name')}") else ""
 
 
 def is_beside(vm: Document) -> bool:

@@ -5,7 +5,7 @@ writes of our processes only.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from controller.kubevirt.annotations import TEMPLATE_HASH
+from controller.kubevirt.annotations import STANDBY_STATE, TEMPLATE_HASH
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from tests.fakes.requests import AnyResource, Document, refusal
 from tests.simulation.faults import Faults
@@ -106,7 +106,8 @@ def relabel_later(server: Any, change: Any, after: Callable[..., None]) -> None:
         if value == "older":
             value = next(_hashes_before(server, meta), None)
         field = next((each for each in ("labels", "annotations") if name in (meta.get(each) or {})), "")
-        if field and meta[field][name] != value:
+        field = field or ("annotations" if name == STANDBY_STATE and value else "")
+        if field and (meta.get(field) or {}).get(name) != value:
             after(0.05, relabel, meta["uid"], {"metadata": {field: {name: value}}})
         elif name == "ownerReferences" and any(each["kind"] != "VirtualMachine" for each in meta.get(name) or ()):
             after(0.05, relabel, meta["uid"], {"metadata": {name: None}})

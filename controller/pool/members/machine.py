@@ -5,8 +5,9 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from controller.kubevirt.annotations import IN_SERVICE, REVISION_NAME, STANDBY_STATE, VM_GENERATION
+from controller.kubevirt.annotations import IN_SERVICE, REVISION_NAME, VM_GENERATION
 from controller.kubevirt.busy import ends_of_marks
+from controller.kubevirt.standby import has_standby_mark, is_woken
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import revision_of, should_run, template_labels_of
@@ -68,7 +69,8 @@ def has_drain_mark(machine: Machine) -> bool:
     vm, vmi = machine.vm, machine.vmi
     if is_draining(vm.metadata) or vmi is None:
         return is_draining(vm.metadata)
-    is_served = template_labels_of(vm).get(IN_SERVICE) == "true" and STANDBY_STATE not in annotations_of(vm.metadata)
+    is_standby = has_standby_mark(vm.metadata) or is_woken(vm.metadata)
+    is_served = template_labels_of(vm).get(IN_SERVICE) == "true" and not is_standby
     is_out = is_served and labels_of(vmi.metadata).get(IN_SERVICE) == "false"
     return is_out or is_draining(vmi.metadata)
 

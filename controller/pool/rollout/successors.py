@@ -20,7 +20,7 @@ from controller.kubevirt.annotations import (
     SUBSTITUTE,
     is_marked,
 )
-from controller.kubevirt.standby import Standby, has_standby_mark
+from controller.kubevirt.standby import Standby, has_standby_mark, note_of
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.members.machine import Machine
 from controller.pool.members.notes import MAX_ENTRIES, Record, encode_note, read_note
@@ -28,6 +28,7 @@ from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.partition_steps import template_below
 from controller.pool.spec.indexing import encode_vm
+from controller.pool.spec.naming import name_of
 from controller.pool.spec.template import Template
 from controller.replicas.notes import plan_note
 from controller.runtime.actions import Stage
@@ -35,7 +36,7 @@ from informers.meta import NO_LABELS
 
 SUBSTITUTED: Final[Mapping[str, str]] = {SUBSTITUTE: "true"}
 STANDING: Final[Mapping[str, str]] = {STANDBY_STATE: Standby.PREPARING}
-"""The marks of a new substitute, and of a new standby."""
+"""The marks of a new substitute, and of a new standby, which also gets its name (`note_of`)."""
 
 
 class Recreation(Struct, frozen=True, array_like=True):
@@ -83,6 +84,8 @@ def body_of(
     # If the pool keeps no disks, nothing has to be done after a VM's deletion. One DELETE then removes the VM.
     finalizers = {"finalizers": (POOL_FINALIZER,)} if situation.intent.scale_in.preserve else {}
     owner = controller_reference(situation.snapshot.pools, situation.pool)
+    if STANDBY_STATE in marks:
+        marks = note_of(marks[STANDBY_STATE], name_of(situation.pool.name, ordinal))
     annotations = {"annotations": {**(template.annotations or {}), **marks}} if marks else {}
     ownership = {"ownerReferences": (owner,), **finalizers, **annotations}
     labels = {IN_SERVICE: "false"} if STANDBY_STATE in marks and IN_SERVICE in template.machine_labels else NO_LABELS

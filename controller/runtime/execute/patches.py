@@ -12,7 +12,7 @@ from controller.kubevirt.annotations import KEPT_FOR, STANDBY_STATE, USED_FOR
 from controller.kubevirt.pool_types import POOL_KIND
 from controller.kubevirt.replicaset_types import REPLICA_SET_KIND
 from controller.kubevirt.resources import VMIS
-from controller.kubevirt.standby import mark_in
+from controller.kubevirt.standby import has_standby_mark, mark_in
 from controller.runtime.actions import (
     Action,
     Create,
@@ -107,7 +107,7 @@ def error_of_create(action: Create, found: ObjectMeta) -> ApiError | None:
     if lost and action.resource is VMIS and owner is None:
         taken = _lost(labels_of(read_meta(action.body)), labels_of(found))
         lost = [_OWNERS, *taken] if taken else []
-    if mark_in(action.body) and STANDBY_STATE not in annotations_of(found):
+    if mark_in(action.body) and not has_standby_mark(found):
         lost.append(STANDBY_STATE)
     return _taken_back(lost, action.key.name) if lost else None
 

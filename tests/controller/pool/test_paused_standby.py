@@ -76,6 +76,7 @@ def does(found: Any) -> list[str]:
         elif isinstance(each, Patch) and names.STANDBY_STATE in each.body.decode():
             body = json.loads(each.body)
             mark = str(body["metadata"]["annotations"][names.STANDBY_STATE]).replace(str(at(0)), "now")
+            mark = mark.removesuffix(f" {each.key.name}")
             strategy = body.get("spec", {}).get("runStrategy", "")
             todo.append(f"{each.key.name} {mark}{' ' + strategy if strategy else ''}{' in' * ('true' in str(body))}")
     return todo
@@ -169,9 +170,10 @@ def test_p32_the_judge_lets_only_a_marked_standby_be_paused():
         document = {"metadata": {"name": "web-1", "annotations": annotations}}
         return JUDGE.obstacle(pause, {VMS: json.dumps(document).encode()}, NOW)
 
-    assert judged(**{names.STANDBY_STATE: "pausing"}) == ""
+    assert judged(**{names.STANDBY_STATE: "pausing web-1"}) == ""
+    assert judged(**{names.STANDBY_STATE: "pausing"}) == "it is no standby any more"
     assert judged(**{names.STANDBY_STATE: "woken 2026-08-01T12:00:00Z"}) == "it is no standby any more"
-    assert judged(**{names.STANDBY_STATE: "pausing", **BUSY}) == "it is busy until 2026-08-01T13:00:00Z"
+    assert judged(**{names.STANDBY_STATE: "pausing web-1", **BUSY}) == "it is busy until 2026-08-01T13:00:00Z"
 
 
 LOST: dict[str, Json] = {

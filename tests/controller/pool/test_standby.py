@@ -217,7 +217,7 @@ def test_p32_a_scale_in_lays_a_vm_to_rest_only_if_the_pool_reuses_vms_and_a_stan
     drained = vms(drains, 0, annotations={names.DRAINING: text, names.DRAINED: "true"})
     [rest] = plan(seen(drains, *drained, *vms(drains, 1, 2))).actions
     assert json.loads(rest.body)["metadata"]["annotations"] == {
-        **RESTING,
+        names.STANDBY_STATE: "resting web-0",
         names.DRAINING: None,
         names.DRAINED: None,
     }

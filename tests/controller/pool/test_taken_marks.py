@@ -76,9 +76,23 @@ def test_p32_a_standby_whose_mark_was_removed_is_still_one(uid, is_standby):
     owner = pool(replicas=1)
     machine = vm("web-1", owner=owner)
     caches = stores(owner, [machine], vmis=[], revisions=[])
-    marks = {machine.metadata.key: Noted("resting", 0.0, uid)}
+    marks = {machine.metadata.key: Noted("resting web-1", 0.0, uid)}
     [found] = PoolReader(caches.vms, caches.vmis, owner.metadata, Downtimes(), NOW, marks=marks).load()
-    assert (found.metadata.annotations or {}).get(names.STANDBY_STATE) == ("resting" if is_standby else None)
+    assert (found.metadata.annotations or {}).get(names.STANDBY_STATE) == ("resting web-1" if is_standby else None)
+
+
+@pytest.mark.parametrize("mark", ["preparing", "resting", "pausing", "paused 123", "paused 123 web-7", "x"])
+def test_p32_a_mark_that_a_user_or_a_policy_writes_on_all_vms_makes_no_standby_of_them(mark: str):
+    owner = pool(replicas=2)
+    forged = [
+        replace(each, metadata=replace(each.metadata, annotations={names.STANDBY_STATE: mark}))
+        for each in vms(owner, 0, 1)
+    ]
+    found = [
+        (each.key.name, json.loads(each.body)["metadata"]["annotations"])
+        for each in plan(snapshot(owner, forged)).actions
+    ]
+    assert found == [(name, {names.STANDBY_STATE: None}) for name in ("web-0", "web-1")]
 
 
 def test_p11_a_revision_whose_owner_was_removed_is_still_that_of_its_pool():

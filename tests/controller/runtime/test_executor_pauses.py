@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from controller.kubevirt.annotations import STANDBY_STATE
 from controller.kubevirt.resources import PAUSE, UNPAUSE, VMI_REQUESTS, VMIS, VMS
+from controller.kubevirt.standby import note_of
 from controller.pool.rules import JUDGE
 from controller.runtime.actions import AnyResource, Pause, Rejected
 from informers.meta import ObjectKey
@@ -27,7 +28,7 @@ class PauseSetup(ExecutorSetup):
         super().__init__()
         self.executor = self.new_executor(JUDGE)
         marked = document("vm")
-        marked["metadata"]["annotations"] = {STANDBY_STATE: "pausing"}
+        marked["metadata"]["annotations"] = note_of("pausing", "vm")
         self.uid = self.add("vm", owner_uid=self.server.put(VMS, marked)["metadata"]["uid"])
         self.server.on_update = self._carry_out
 
@@ -119,7 +120,7 @@ async def test_p32_a_standby_that_a_policy_has_made_an_ordinary_vm_is_deleted_at
         return store(resource, key, document, **more)
 
     monkeypatch.setattr(setup.server, "_create", admit)
-    body = msgspec.json.encode(document("new", annotations={STANDBY_STATE: "preparing"}))
+    body = msgspec.json.encode(document("new", annotations=note_of("preparing", "new")))
     [outcome] = await setup.carry_out([replace(create("new"), resource=VMS, body=body)])
     assert isinstance(outcome, Rejected)
     assert setup.server.find(VMS, key("new")) is None

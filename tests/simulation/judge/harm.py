@@ -171,8 +171,7 @@ def _takes_out(state: State, change: Change, owner: Document) -> bool:
     mark = annotations(change.last).get(names.DRAINING, "")
     vm, vmi = state.get(VMS, change.key), state.get(VMIS, change.key)
     serves = is_ready(vmi) and not is_leaving(vmi) and not is_leaving(vm)
-    is_standby = not annotations(vm).get(names.STANDBY_STATE, "woken").startswith("woken")
-    if not serves or is_standby or {names.REMOVE, names.CLAIMED_BY} & {*annotations(vm or vmi)}:
+    if not serves or is_on_standby(vm) or {names.REMOVE, names.CLAIMED_BY} & {*annotations(vm or vmi)}:
         return False
     if begins_to_leave(change) or asks_for_restart(change):
         return True

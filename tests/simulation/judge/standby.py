@@ -19,7 +19,7 @@ from tests.simulation.judge.replay import (
 )
 from tests.simulation.judge.sentence import Found, sentence
 from tests.simulation.life import Life
-from tests.simulation.objects import controller_uid, is_on_standby, is_ready
+from tests.simulation.objects import controller_uid, is_on_standby, is_ready, standby_mark
 from tests.simulation.world import POOLS
 
 STOPPED: Final = "Halted"
@@ -32,7 +32,7 @@ def a_standby_never_serves(life: Life) -> Iterator[Found | None]:
         vm, vmi = state.get(VMS, change.key), change.after
         if change.resource is not VMIS or vm is None or vmi is None or not is_ready(vmi) or is_leaving(vmi):
             continue  # a Pod that ends is in no Service
-        mark = annotations(vm).get(names.STANDBY_STATE)
+        mark = standby_mark(vm)
         if not is_on_standby(vm) or state.owner_of(vm) is None or controller_uid(vmi) != vm["metadata"]["uid"]:
             continue
         yield None
@@ -106,7 +106,7 @@ def only_a_marked_standby_is_paused(life: Life) -> Iterator[Found | None]:
         vm = life.world.everywhere(VMS).get(name)
         if _is_paused(vmi) and vm is not None and life.world.everywhere(POOLS):
             yield None
-            if annotations(vm).get(names.STANDBY_STATE) != f"paused {vmi['metadata']['uid']}":
+            if standby_mark(vm) != f"paused {vmi['metadata']['uid']}":
                 yield life.ended_at, owner_by_name(life, name), f"{name} stays paused, and is no standby"
 
 
