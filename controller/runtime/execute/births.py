@@ -7,9 +7,12 @@ each standby, or removes its owner or our notes.
 A set or pool may create twice as many members as it wants, and a few more, at once. As many as it wants are added each
 minute, and with each change of the spec. If none is left, a round begins after a delay: as many as wanted may be
 created. The delay grows with each round. It ends when no member was missing for a minute. Members that others delete
-do not count. VMs that are claimed, or that are deleted because they have finished, do not count either.
+do not count, if they are some seconds old. The garbage collector deletes younger ones, if their owner does not exist
+any more and the cache does not show it. VMs that are claimed, or that are deleted because they have finished, do not
+count either.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +22,7 @@ from informers.meta import ObjectKey, controller_of
 ROUNDS: Final = 2
 MORE: Final = 6
 CALM_S: Final = 60.0
+YOUNG_S: Final = 5.0
 MOST: Final = 10_000
 """A set or pool that wants more counts like one that wants so many."""
 
@@ -56,6 +60,8 @@ class Births:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._now = clock
         self._rows: dict[str, _Row] = {}
+        self._young: OrderedDict[str, float] = OrderedDict()
+        """When this process has created each of the youngest members, by UID."""
 
     def wait_s(self, owner: Owner) -> float:
         """Return the seconds that the next create has to wait, or 0."""
@@ -75,8 +81,11 @@ class Births:
         row = self._row(owner)
         return max(row.due - self._now(), 0.0) if row.left < 1 else 0.0
 
-    def made(self, owner: Owner) -> None:
-        row = self._row(owner)
+    def made(self, owner: Owner, uid: str) -> None:
+        row, now = self._row(owner), self._now()
+        self._young[uid] = now
+        while next(iter(self._young.values())) + YOUNG_S <= now:
+            self._young.popitem(last=False)
         self._rows[owner.uid] = row._replace(left=max(row.left - 1, 0.0))
 
     def deleted(self, owner: Owner) -> None:
@@ -89,7 +98,8 @@ class Births:
         owner = controller_of(old.metadata) if is_gone else None
         row = self._rows.get(owner.uid) if owner is not None else None
         if owner is not None and row is not None:
-            ours, left = (row.ours - 1, row.left) if row.ours else (0, row.left + 1)
+            is_young = self._young.get(old.metadata.uid, float("-inf")) + YOUNG_S > self._now()
+            ours, left = (row.ours - 1, row.left) if row.ours else (0, row.left + (not is_young))
             self._rows[owner.uid] = row._replace(ours=ours, left=left)
 
     def forget_calm(self) -> None:

@@ -56,7 +56,10 @@ LONGEST_WAIT_S: Final = LONGEST_DELAY.total_seconds()
 FIRST_WAIT_OF_ERROR_S: Final = 1.0
 """The first wait after an error of the server (see `LONGEST_WAIT_OF_ERROR_S`)."""
 
-TOO_MANY: Final = "new virtual machines go or leave again and again, soon after their creation, so the next one waits"
+TOO_MANY: Final = (
+    "new virtual machines go or leave again and again, soon after their creation, so the next one waits at most 5 "
+    "minutes: see what changes or deletes them, or change the spec to try at once"
+)
 
 _FAILED_TEST: Final = "the server rejected our request due to an error in our request"
 """The API server's message if a test in a JSON patch fails. A policy answers with its own words."""
@@ -143,7 +146,7 @@ class Refusals:
             self._forget(owner, action)
         self._written.note(outcome)
         if isinstance(outcome, Done) and isinstance(action, Create) and action.resource in (VMS, VMIS):
-            self.births.made(owner)
+            self.births.made(owner, outcome.uid)
         if isinstance(outcome, Done) and isinstance(action, Delete) and _ends_member(action):
             self.births.deleted(owner)
         if isinstance(outcome, Done) and isinstance(action, Patch | ThreeWayMerge):

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from controller.kubevirt.annotations import DRAINING, PARTITION_STEP, STANDBY_STATE
+from controller.kubevirt.annotations import DRAINING, PARTITION_STEP, RELEASED, ROLLED_BACK, STANDBY_STATE
 from controller.kubevirt.standby import WOKEN, mark_in
 from controller.runtime.actions import AlreadyThere, Create, Done, Outcome, Patch, ThreeWayMerge, Unknown
 from informers.meta import ObjectKey, controller_of
@@ -27,8 +27,10 @@ ACCEPTED: Final = 3
 
 _VERSION: Final = re.compile(r'"resourceVersion":"[0-9]*"')
 _TIME: Final = re.compile(r"[0-9-]{10}T[0-9:]{8}Z")
-_TIMED: Final = (DRAINING, PARTITION_STEP)
-"""A mark of a drain, or of a step, that is written again has a later time."""
+_TIMED: Final = (DRAINING, PARTITION_STEP, RELEASED, ROLLED_BACK)
+"""A mark of a drain, or of a step, that is written again has a later time. So has a note of a return, or of the first
+release of a row.
+"""
 
 
 class Noted(NamedTuple):

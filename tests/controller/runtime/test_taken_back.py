@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller.kubevirt.annotations import DRAINING, PARTITION_STEP, STANDBY_STATE
+from controller.kubevirt.annotations import DRAINING, PARTITION_STEP, RELEASED, ROLLED_BACK, STANDBY_STATE
 from controller.kubevirt.resources import VMIS, VMS
 from controller.runtime.actions import Action, Cause, Create, Delete, Done, Patch, Rejected, ThreeWayMerge
-from controller.runtime.execute.births import MORE, ROUNDS, Owner
+from controller.runtime.execute.births import MORE, ROUNDS, YOUNG_S, Owner
 from controller.runtime.execute.patches import error_of_create, error_of_labels
 from controller.runtime.execute.refusals import Refusals
 from informers.meta import ObjectKey, ObjectMeta, OwnerReference
@@ -83,6 +83,10 @@ def test_r4b_a_change_of_the_spec_allows_as_many_as_wanted_and_finished_vms_are_
     assert sum(time.send(CREATE, wanted=9) is None for _ in range(100)) == ROUNDS * 9 + MORE
     assert sum(time.send(CREATE, generation=2, wanted=9) is None for _ in range(100)) == 9
     member = vmi("a", owner=replicaset(uid="set"))
+    time.refusals.births.made(Owner(ObjectKey("default", "web"), "set", 2, 3, 9), member.metadata.uid)
+    time.refusals.births.changed(member, None)
+    assert time.send(CREATE, generation=2, wanted=9) is not None, "the garbage collector has deleted a new one"
+    time.now += YOUNG_S
     for number in range(5):
         time.refusals.births.changed(member, None if number % 2 else replace(member, metadata=other(member.metadata)))
     assert sum(time.send(CREATE, generation=2, wanted=9) is None for _ in range(100)) == 5, "others have deleted them"
@@ -113,6 +117,11 @@ PATCHES: dict[str, tuple[list[Action], int]] = {
         3,
     ),
     "a step that begins later": ([patch(PARTITION_STEP, f"abc 1 2026-08-01T12:00:0{each}Z") for each in "12"], 3),
+    "a return that is noted again": (
+        [patch(ROLLED_BACK, f"abc to web-1 at 2026-08-01T12:00:0{each}Z") for each in "12"],
+        3,
+    ),
+    "the first release of a row": ([patch(RELEASED, f"1 2026-08-01T12:00:0{each}Z") for each in "12"], 3),
     "another version of the object": ([patch("a", "b", version=each) for each in "12"], 3),
     "another time in another note": ([patch("healed", f"2026-08-01T12:00:0{each}Z") for each in "12"], 60),
     "a mark that vmherd removes itself": ([patch(DRAINING, "update until x"), patch(DRAINING, None)], 60),

@@ -99,6 +99,7 @@ def each_write_changes_something(life: Life) -> Iterator[Found | None]:
     """
     silent = [act.at for act in life.story.acts if act.what == "fault" and act.args[0] == "silent"]
     others: dict[tuple[str, str, str], list[float]] = {}
+    gone = [(each.key.name, each.at) for each in life.changes if each.resource in (POOLS, SETS) and each.after is None]
     for change in life.changes:
         if not change.is_ours:
             others.setdefault((change.resource.plural, *change.key), []).append(change.at)
@@ -106,7 +107,8 @@ def each_write_changes_something(life: Life) -> Iterator[Found | None]:
         if asked.verb != "patch" or asked.code >= 300 or asked.dry_run or asked.resource is EVENTS:
             continue
         yield None
-        near = others.get((asked.resource.plural, *asked.key), ())
+        near = [*others.get((asked.resource.plural, *asked.key), ())]
+        near += [at for name, at in gone if asked.key.name.startswith(name)]
         is_late = any(asked.at - UNSEEN_S < at <= asked.at for at in near)
         is_late = is_late or any(asked.at - SILENT_S < at <= asked.at for at in silent)
         is_late = is_late or life.faults.overlap(asked.at - SILENT_S, asked.at, "missed", "stall", "stall-list")
@@ -191,7 +193,10 @@ def a_refusal_is_not_hammered(life: Life) -> Iterator[Found | None]:
         if change.is_ours and change.before is None and change.resource in (VMS, VMIS):
             owner = (change.last["metadata"].get("ownerReferences") or [{"name": ""}])[0]["name"]
             made[owner, int(change.at / WINDOW_S)] += 1
-            if made[owner, int(change.at / WINDOW_S)] == most.get(owner, 0) + MANY:
+            # The limit is in memory, so it begins again with another leader.
+            near = [act.what for act in life.story.acts if change.at - 2 * WINDOW_S < act.at < change.at]
+            leaders = 1 + sum(each in ("crash", "crash_at_step", "terminate", "suspend") for each in near)
+            if made[owner, int(change.at / WINDOW_S)] >= leaders * (most.get(owner, 0) + MANY):
                 text = f"{MANY} VMs more than wanted were created in {WINDOW_S:.0f} s"
                 yield change.at, owner, text
 
