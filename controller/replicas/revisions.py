@@ -3,6 +3,7 @@
 The cache does not keep all data of all revisions, because most revisions of a cluster belong to other programs.
 """
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
@@ -13,7 +14,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from controller.apimachinery.conditions import time_text, with_timezone
-from controller.apimachinery.names import NAME_LENGTH, cut_apart
+from controller.apimachinery.names import NAME_LENGTH, SAFE_ALPHABET, cut_apart
 from controller.apimachinery.owner_references import controller_reference
 from controller.apimachinery.raw_json import encode_as_server
 from controller.kubevirt.annotations import POOL_UID, READY_REVISION, ROLLED_OUT, TEMPLATE_HASH
@@ -31,6 +32,8 @@ from informers.resource import Resource, T
 
 HASH_LENGTH: Final = 10
 """The number of characters in the hash of a set's template."""
+
+_SET_REVISION_NAME: Final = re.compile(f".+-[{SAFE_ALPHABET}]{{{HASH_LENGTH}}}")
 
 
 def by_former_pool_uid(revision: ControllerRevision) -> Iterable[str]:
@@ -94,8 +97,8 @@ def kept_revision(revision: ControllerRevision) -> ControllerRevision | None:
 
     - A former revision of a pool is kept, because a user may have removed its owner.
     - Of a former revision of a set, the metadata and the number are kept.
-    - If the name could be the name of a new revision of a pool, only the identity is kept. So the pool takes another
-      name.
+    - If the name could be the name of a new revision, only the identity is kept. So a pool takes another name, and a
+      set waits.
     """
     meta = revision.metadata
     owner = controller_of(meta)
@@ -106,7 +109,7 @@ def kept_revision(revision: ControllerRevision) -> ControllerRevision | None:
         return without_foreign_annotations(revision)
     if former_set_of(revision):
         return replace(without_foreign_annotations(revision), data=Raw())
-    if not is_revision_name(meta.name):
+    if not (is_revision_name(meta.name) or (owner is None and _SET_REVISION_NAME.fullmatch(meta.name))):
         return None
     identity = ObjectMeta(
         name=meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=meta.resource_version

@@ -38,6 +38,7 @@ from tests.builders import (
 )
 from tests.controller.replicaset.simulation import KEY, ReplicaSetSimulation, replicaset_document
 from tests.fakes.requests import refusal
+from tests.pool_builders import ANOTHER_CONTROLLER
 from tests.strategies import template_hash_of
 
 FORBIDDEN = refusal(403, "Forbidden", "exceeded quota: revisions")
@@ -220,10 +221,23 @@ def test_r17_the_cache_keeps_the_revisions_of_sets_and_no_data_of_those_that_no_
     assert kept_revision(orphan) == replace(orphan, data=Raw())
 
 
+def test_r17_a_set_waits_for_its_revision_that_has_lost_its_owner_and_its_label():
+    made = revision(template(3))
+    lost = kept_revision(replace(made, metadata=replace(made.metadata, owner_references=None, labels=None)))
+    assert lost is not None
+    assert (lost.metadata.key, bytes(lost.data)) == (made.metadata.key, b"")
+    strange = replace(
+        made,
+        metadata=replace(
+            made.metadata, owner_references=(replace(ANOTHER_CONTROLLER, kind="VirtualMachine"),), labels=None
+        ),
+    )
+    assert kept_revision(strange) is None
+
+
 def test_r17_the_cache_drops_a_revision_without_owner_whose_name_is_not_that_of_its_hash():
     made = revision(template(3), owned=False)
     assert kept_revision(replace(made, metadata=replace(made.metadata, name="web-other"))) is None
-    assert kept_revision(replace(made, metadata=replace(made.metadata, labels=None))) is None
 
 
 # Triggers
