@@ -60,6 +60,12 @@ def has_terminating_pod(vmi: VirtualMachineInstance) -> bool:
     return condition is not None and condition.status == "False" and condition.reason == POD_TERMINATING
 
 
+def was_ready(vmi: VirtualMachineInstance) -> bool:
+    """Return True if a VMI that has ended was ready until then, as far as its times tell."""
+    started, unready = entered(vmi, "Running"), unready_since(vmi)
+    return started is not None and unready is not None and started <= unready
+
+
 def was_evicted(vmi: VirtualMachineInstance) -> bool:
     """Return True if the Pod is terminating for another reason than the end of the guest.
 

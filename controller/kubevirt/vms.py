@@ -110,6 +110,8 @@ def should_run(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> bool:
             is_off = printable_status_of(vm) in ("Stopped", "Stopping") or _stays_unbound(vm)
             is_without = vmi is None or vmis.is_deleting(vmi)
             starts = is_start_requested(vm) or _is_switched_on(vm) or (spec.run_strategy == ONCE and is_without)
+            # The VMI of a start is seen before the status of its VM.
+            starts = starts or (vmi is not None and vmis.is_active(vmi) and not is_stop_requested(vm, vmi.metadata.uid))
             return not is_off or starts or (_is_new(vm) and starts_after_creation(vm))
         case _:
             return True

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from controller.apimachinery.conditions import Condition, with_timezone
 from controller.kubevirt.annotations import EARLY_FAILURES
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vmis import entered, is_final, is_ready, phase_of, ready_since, unready_since
+from controller.kubevirt.vmis import entered, is_final, is_ready, phase_of, ready_since, unready_since, was_ready
 from controller.replicas.conditions import REPLICA_BACK_OFF
 from controller.replicaset.template import Template, is_updated
 from controller.replicaset.traits import VMIs, replaces_failure
@@ -59,7 +59,9 @@ FRESH: Final = Trial()
 
 
 class EarlyFailure(Struct, frozen=True):
-    """A failed VMI without a replacement yet. `failures` includes it. `due` is the earliest replacement."""
+    """A failed VMI without a replacement yet. `failures` includes it. `since` is when the first of them was created, or
+    ended if it was ready until then. `due` is the earliest replacement.
+    """
 
     vmi: VirtualMachineInstance
     failures: int
@@ -227,7 +229,9 @@ def _early_failure(vmi: VirtualMachineInstance, now: datetime) -> EarlyFailure:
     # future are ignored, so that a wrong clock cannot extend a delay without limit.
     times = (_ended(vmi) or _created(vmi), trial.at or NEVER)
     ended = max((each for each in times if each <= now + LONGEST_DELAY), default=now)
-    return EarlyFailure(vmi, failures, failing_since(vmi, now), min(ended, now) + delay_after(failures))
+    # A VMI that was ready until its end does not tell that its template has failed since its creation.
+    since = min(ended, now) if failures == 1 and was_ready(vmi) else failing_since(vmi, now)
+    return EarlyFailure(vmi, failures, since, min(ended, now) + delay_after(failures))
 
 
 def _failed_early(vmi: VirtualMachineInstance, now: datetime) -> bool:

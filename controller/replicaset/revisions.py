@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt.annotations import ADOPTED_TEMPLATE, TEMPLATE_HASH
 from controller.kubevirt.vm_types import ControllerRevision
-from controller.kubevirt.vmis import is_deleting, is_ready
+from controller.kubevirt.vmis import is_deleting
 from controller.replicas.notes import plan_note
 from controller.replicas.revisions import (
     create_revision,
@@ -26,10 +26,10 @@ from controller.replicas.revisions import (
     set_revision_name,
     unused_revisions,
 )
+from controller.replicaset.back_off import is_proven
 from controller.replicaset.situation import Situation
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import has_hash
-from controller.replicaset.traits import replaces_failure
 from controller.runtime.actions import Plan, Stage
 from informers.meta import ObjectMeta, annotations_of
 
@@ -102,8 +102,8 @@ def plan_pruning(situation: Situation) -> Plan:
 
 def _ready_revisions(situation: Situation) -> Iterator[tuple[str, int]]:
     """Yield the revision of each group of ready VMIs, with their number."""
-    owner, template = situation.snapshot.owner.metadata.name, situation.template
-    for group in situation.active.where(lambda vmi: is_ready(vmi) and not replaces_failure(vmi)).groups:
+    owner, template, now = situation.snapshot.owner.metadata.name, situation.template, situation.snapshot.now
+    for group in situation.active.where(lambda vmi: is_proven(vmi, now)).groups:
         if hashed := template.hash_of(group.traits):
             yield set_revision_name(owner, hashed), len(group)
 

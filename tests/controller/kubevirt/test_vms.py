@@ -105,6 +105,14 @@ def test_p14_a_vm_that_runs_once_starts_only_without_a_vmi():
     assert [vms.should_run(seen, each) for each in (None, vmi(deleting=True), ended)] == [True, True, False]
 
 
+@pytest.mark.parametrize("strategy", ["Manual", "Once", "RerunOnFailure"])
+def test_p14_a_vm_whose_new_vmi_is_seen_before_its_status_should_run(strategy: str):
+    stopping = {"printableStatus": "Stopping", "conditions": [{"type": "Ready", "status": "False"}]}
+    assert vms.should_run(vm({"runStrategy": strategy}, stopping), vmi())
+    request = {"stateChangeRequests": [{"action": "Stop", "uid": vmi().metadata.uid}]}
+    assert not vms.should_run(vm({"runStrategy": strategy}, stopping | request), vmi())
+
+
 @pytest.mark.parametrize("state", ["Stopping", "Stopped"])
 def test_p14_a_vm_that_is_switched_on_should_run_before_kubevirt_says_so(state: str):
     """KubeVirt starts a VM with RerunOnFailure if its status has another run strategy (`shouldStartRerunOnFailure`)."""

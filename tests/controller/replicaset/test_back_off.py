@@ -1,5 +1,6 @@
 """R4a: which VMIs count as early failures, and when their replacements are created."""
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -9,7 +10,7 @@ from controller.replicaset.back_off import MAX_EVIDENCE, Trial, annotation_of, d
 from controller.replicaset.plan import plan
 from controller.replicaset.status import next_status
 from controller.runtime.actions import Create
-from tests.builders import LABELS, replicaset, seconds_ago, snapshot, vmi
+from tests.builders import LABELS, NOW, replicaset, seconds_ago, snapshot, vmi
 from tests.plans import deleted, histories
 from tests.strategies import template_of
 
@@ -62,6 +63,13 @@ def test_r4a_the_second_failure_in_a_row_waits_and_the_failed_vmi_stays():
         "virtual machine failed failed soon after it started; failures in a row: 2; "
         "the next virtual machine is created at 12:00:07 UTC"
     )
+
+
+@pytest.mark.parametrize(("ready_for_s", "since_s"), [(1, 1), (95, 102)], ids=["until its end", "never"])
+def test_r4a_the_row_of_a_vmi_that_was_ready_begins_with_its_end(ready_for_s: float, since_s: float):
+    create, _ = planned(failed(ago_s=1, started_ago_s=90, age_s=102, ready_for_s=ready_for_s)).actions
+    noted = trial_of(vmi(annotations=json.loads(create.body)["metadata"]["annotations"]))
+    assert noted == Trial(1, seconds_ago(since_s), NOW)
 
 
 def test_r4a_a_row_of_failures_is_reported_once():

@@ -9,13 +9,14 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from controller.apimachinery.conditions import find_true
-from controller.kubevirt.annotations import READY_REVISION, ROLLED_OUT, TEMPLATE_HASH
+from controller.kubevirt.annotations import EARLY_FAILURES, READY_REVISION, ROLLED_OUT, TEMPLATE_HASH
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicas.conditions import REPLICA_FAILURE
 from controller.replicas.revisions import former_set_of, hash_of_set_revision, kept_revision
+from controller.replicaset.back_off import annotation_of
 from controller.replicaset.history import REVISION_INDEXES, RevisionCache
 from controller.replicaset.plan import plan
 from controller.replicaset.revisions import SPREAD_S, spread_s
@@ -179,6 +180,18 @@ def test_r17_the_newest_unused_revisions_stay_and_those_that_vmis_use():
     [delete, _] = todo.actions
     assert isinstance(delete, Delete)
     assert (delete.uid, delete.version, delete.owner_uid) == (f"uid-{delete.key.name}", "1", owner.metadata.uid)
+
+
+@pytest.mark.parametrize(("ready_for_s", "worked"), [(30, False), (660, True)])
+def test_r17_the_template_of_a_vmi_that_replaced_a_failure_has_worked_after_ten_minutes(ready_for_s: int, worked: bool):
+    owner, old = template(9), revision(template(3))
+    note = annotation_of(1, seconds_ago(900), seconds_ago(900))
+    labels = {**LABELS, TEMPLATE_HASH: template_hash_of(template(3))}
+    member = vmi("a", owner=owner, labels=labels, ready_for_s=ready_for_s, annotations={EARLY_FAILURES: note})
+    [create] = of_revisions(plan(snapshot(owner, [member], history=history(old))))
+    assert isinstance(create, Create)
+    notes = json.loads(create.body)["metadata"].get("annotations") or {}
+    assert notes.get(READY_REVISION) == (old.metadata.name if worked else None)
 
 
 def test_r17_revisions_of_an_earlier_set_of_the_same_name_are_deleted_if_no_owner_controls_them():

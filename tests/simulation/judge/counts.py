@@ -52,7 +52,8 @@ def no_more_is_made_than_is_missing(life: Life) -> Iterator[Found | None]:
         seen = known.setdefault(uid, {})
         if change.is_ours and change.before is None:
             yield None
-            count = 1 + sum(at < change.at - SEEN_S for at in seen.values())
+            old = [key for key, at in seen.items() if at < change.at - SEEN_S]
+            count = 1 + sum(not _is_relabelled(state.get(change.resource, key), owner) for key in old)
             limit = max(value for _, value in recent(most[uid], change.at - SEEN_S))
             limit += _lost(state, owner, unready, change.at)
             limit += sum(_is_claimed(state, key, change.at) for key in state.of(VMS) if key in seen)
@@ -133,15 +134,18 @@ def _lost(state: State, owner: Document, unready: dict[ObjectKey, float], now: f
 
 
 def _note(seen: dict[ObjectKey, float], change: Change, owner: Document) -> None:
-    """Note since when the member counts. What we make ourselves counts at once.
-
-    A member that does not match the selector any more does not count: it is released soon.
-    """
+    """Note since when the member counts. What we make ourselves counts at once."""
     after = change.after
     if after is None or is_leaving(after) or (change.resource is VMIS and _has_ended(after)):
         seen.pop(change.key, None)
     else:
         seen.setdefault(change.key, float("-inf") if change.is_ours else change.at)
+
+
+def _is_relabelled(member: Document | None, owner: Document) -> bool:
+    """True if the member does not match the selector any more: it is released, unless the server refuses that."""
+    wanted = owner["spec"]["selector"]["matchLabels"].items()
+    return member is not None and not wanted <= (member["metadata"].get("labels") or {}).items()
 
 
 def _has_ended(vmi: Document | None) -> bool:

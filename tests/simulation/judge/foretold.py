@@ -115,7 +115,7 @@ def _waiting_for_disks(life: Life, told: Foretold) -> set[str]:
     made = [each.args for each in acts if each.what == "static_claim"]
     own = [each for each in acts if each.args[1:2] == (told.owner,)]
     if any(each.what == "delete_claim" or (each.what == "create" and each.args[2]["shares_disks"]) for each in own):
-        return {each for each in told.names if each.startswith(f"{VMS.plural}/")}
+        return {f"{VMS.plural}/{each.removeprefix(f'{VMS.plural}/')}" for each in told.names}
     return {f"{VMS.plural}/{name}-{ordinal}" for _, name, ordinal in made}
 
 
@@ -143,6 +143,8 @@ def why_tells_what_comes_next(life: Life) -> Iterator[Found | None]:
             continue
         yield None
         [name] = told.names
+        if f"{VMS.plural}/{name}" in _waiting_for_disks(life, told):
+            continue
         if not any(
             each.key.name == name and told.due - 1 - quiet.ahead_s < each.at < end for each in _writes(life, told)
         ):

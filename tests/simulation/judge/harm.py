@@ -24,7 +24,7 @@ from tests.simulation.judge.replay import (
 )
 from tests.simulation.judge.sentence import Found, sentence
 from tests.simulation.life import Life
-from tests.simulation.objects import controller_uid, is_on_standby, is_ready
+from tests.simulation.objects import controller_uid, is_beside, is_on_standby, is_ready
 from tests.simulation.server import Change
 from tests.simulation.story import BUSY_UNTIL_S
 from tests.simulation.world import BEGIN, POOLS, SETS
@@ -192,8 +192,14 @@ def _has_ended(vm: Document) -> bool:
 
 
 def _note_return(state: State, change: Change, owner: Document, out: dict[str, float]) -> None:
-    """A VM returns if it is ready and in service. In a set, its successor returns in its place."""
+    """A VM returns if it is ready and in service. In a set, its successor returns in its place. A surplus VM that
+    leaves has no successor.
+    """
     after = change.after
+    if begins_to_leave(change):
+        staying = [each for each in state.members(owner) if not is_leaving(each) and not is_beside(each)]
+        if len(staying) > owner["spec"]["replicas"]:
+            out.pop(change.key.name, None)
     if after is None or is_leaving(after):
         return
     is_pool = "virtualMachineTemplate" in owner["spec"]

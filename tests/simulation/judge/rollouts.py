@@ -109,7 +109,7 @@ def a_template_that_worked_stays(life: Life) -> Iterator[Found | None]:
                 worked[uid] = before
             elif before and change.at - since > _min_ready_s(change.after):
                 worked.pop(uid, None)  # this one or the one before it may be kept
-            if _has_stopped_vm(state, uid):
+            if _has_stopped_vm(state, uid) or _replaces_failure(state, uid):
                 worked.pop(uid, None)  # all others may have worked with another template
             if not _all_are_ready(change.after):
                 ready.pop(uid, None)
@@ -140,6 +140,12 @@ def _images_of_most_ready(state: State, owner: Document | None) -> set[str]:
     vmis = filter(is_ready, (state.get(VMIS, key) for key in keys))
     counts = Counter(image_of(each["spec"]) for each in vmis if each is not None)
     return {image for image, count in counts.items() if count == max(counts.values())}
+
+
+def _replaces_failure(state: State, uid: str) -> bool:
+    """True if a VMI replaces one that failed early: it proves its template only after ten minutes (R4a)."""
+    vmis = (each for each in state.of(VMIS).values() if controller_uid(each) == uid)
+    return any(names.EARLY_FAILURES in annotations(each) for each in vmis)
 
 
 def _has_stopped_vm(state: State, uid: str) -> bool:
