@@ -12,7 +12,7 @@ from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import POOL_FINALIZER, REVISION_NAME, STANDBY_STATE
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import VMS
-from controller.kubevirt.standby import WOKEN, note_of
+from controller.kubevirt.standby import note_of
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import VMI_NOT_EXISTS, ready_condition
@@ -184,8 +184,8 @@ def vm(
 
 def _with_name(annotations: Mapping[str, str] | None, name: str) -> Mapping[str, str] | None:
     """The annotations, in which the mark of a standby has the name of its VM."""
-    mark = (annotations or {}).get(STANDBY_STATE, WOKEN)
-    return annotations if mark.startswith(WOKEN) else {**(annotations or {}), **note_of(mark, name)}
+    mark = (annotations or {}).get(STANDBY_STATE)
+    return annotations if mark is None else {**(annotations or {}), **note_of(mark, name)}
 
 
 def _spec_of(owner: Pool | None, name: str) -> Json:

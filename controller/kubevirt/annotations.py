@@ -170,8 +170,8 @@ PAUSED: Final = "paused "
 
 
 def standby_mark(meta: ObjectMeta) -> str:
-    """Return the mark of a standby (P32), or "". Its annotation ends with the name of the VM. Without it, a user or a
-    policy has written the annotation, maybe on all VMs, and the VM may serve.
+    """Return the mark of a standby or a woken VM (P32), or "". Its annotation ends with the name of the VM. Without it,
+    a user or a policy has written the annotation, maybe on all VMs, and the VM may serve.
     """
     text, name = (meta.annotations or {}).get(STANDBY_STATE, ""), f" {meta.name}"
     return text.removesuffix(name) if text.endswith(name) else ""

@@ -43,26 +43,27 @@ LATE: Final = timedelta(seconds=30)
 
 
 def has_standby_mark(meta: ObjectMeta) -> bool:
-    return bool(standby_mark(meta))
+    mark = standby_mark(meta)
+    return bool(mark) and not mark.startswith(WOKEN)
 
 
 def has_strange_mark(meta: ObjectMeta) -> bool:
     """Return True if the VM has a mark that vmherd has not written on it."""
-    return STANDBY_STATE in annotations_of(meta) and not has_standby_mark(meta) and not is_woken(meta)
+    return STANDBY_STATE in annotations_of(meta) and not standby_mark(meta)
 
 
 def note_of(mark: str, name: str) -> dict[str, str]:
-    """Return the annotation that says that the VM of this name is a standby (see `standby_mark`)."""
+    """Return the annotation that gives the VM of this name the mark (see `standby_mark`)."""
     return {STANDBY_STATE: f"{mark} {name}"}
 
 
 def is_woken(meta: ObjectMeta) -> bool:
-    return annotations_of(meta).get(STANDBY_STATE, "").startswith(WOKEN)
+    return standby_mark(meta).startswith(WOKEN)
 
 
 def woken_at(meta: ObjectMeta) -> datetime | None:
     """Return the time at which a standby was woken, or None if it was not, or is ready since then."""
-    return time_of(annotations_of(meta).get(STANDBY_STATE, "").removeprefix(WOKEN)) if is_woken(meta) else None
+    return time_of(standby_mark(meta).removeprefix(WOKEN)) if is_woken(meta) else None
 
 
 def mark_in(body: bytes) -> str:

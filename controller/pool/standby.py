@@ -28,7 +28,6 @@ from controller.kubevirt.annotations import (
     IN_SERVICE,
     PAUSED,
     REMOVE,
-    STANDBY_STATE,
     SUBSTITUTE,
     is_marked,
     is_to_be_paused,
@@ -129,7 +128,7 @@ def _wake(situation: Situation, machine: Machine, is_substitute: bool) -> Patch 
     template = situation.revisions.templates[revision_of(machine.vm)]
     started = {name: value_at(template.spec, name) for name in ("runStrategy", "running")}
     marks: dict[str, str | None] = {
-        STANDBY_STATE: woken_now(situation),
+        **woken_now(situation, machine),
         **({SUBSTITUTE: "true"} if is_substitute else {}),
     }
     return patch_of(machine, marks, {**started, **in_service(machine)}, why)

@@ -21,6 +21,7 @@ from controller.kubevirt.standby import (
     is_resting,
     is_to_unpause,
     is_woken,
+    note_of,
     was_paused,
     woken_at,
 )
@@ -73,7 +74,7 @@ def plan_ordinary(situation: Situation) -> Plan:
 def _ordinary(situation: Situation, machine: Machine, substitutes: bool) -> Patch:
     why, vmi, label = "it is no standby any more", machine.vmi, in_service(machine)
     if is_resting(machine.metadata) or is_to_be_paused(machine.metadata) or situation.is_left_out(machine):
-        marks: dict[str, str | None] = {STANDBY_STATE: woken_now(situation)}
+        marks: dict[str, str | None] = {**woken_now(situation, machine)}
         marks |= {SUBSTITUTE: "true"} if substitutes else {}
         return patch_of(machine, marks, label, why)
     if label:
@@ -97,8 +98,8 @@ def in_service(machine: Machine) -> dict[str, Any]:
     return {"template": {"metadata": {"labels": {IN_SERVICE: "true"}}}}
 
 
-def woken_now(situation: Situation) -> str:
-    return f"{WOKEN}{time_text(situation.now)}"
+def woken_now(situation: Situation, machine: Machine) -> dict[str, str]:
+    return note_of(f"{WOKEN}{time_text(situation.now)}", machine.metadata.name)
 
 
 def patch_of(machine: Machine, marks: dict[str, str | None], spec: dict[str, Any], why: str) -> Patch:

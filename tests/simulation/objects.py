@@ -19,7 +19,8 @@ def is_ready(document: Document | None) -> bool:
 
 def is_on_standby(vm: Document | None) -> bool:
     """True if the VM waits beside the wanted ones. A VM that was woken has another mark until it is ready."""
-    return bool(standby_mark(vm))
+    mark = standby_mark(vm)
+    return bool(mark) and not mark.startswith("woken ")
 
 
 def standby_mark(vm: Document | None) -> str:

@@ -5,9 +5,8 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from controller.kubevirt.annotations import IN_SERVICE, REVISION_NAME, VM_GENERATION
+from controller.kubevirt.annotations import IN_SERVICE, REVISION_NAME, VM_GENERATION, standby_mark
 from controller.kubevirt.busy import ends_of_marks
-from controller.kubevirt.standby import has_standby_mark, is_woken
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import revision_of, should_run, template_labels_of
@@ -69,8 +68,7 @@ def has_drain_mark(machine: Machine) -> bool:
     vm, vmi = machine.vm, machine.vmi
     if is_draining(vm.metadata) or vmi is None:
         return is_draining(vm.metadata)
-    is_standby = has_standby_mark(vm.metadata) or is_woken(vm.metadata)
-    is_served = template_labels_of(vm).get(IN_SERVICE) == "true" and not is_standby
+    is_served = template_labels_of(vm).get(IN_SERVICE) == "true" and not standby_mark(vm.metadata)
     is_out = is_served and labels_of(vmi.metadata).get(IN_SERVICE) == "false"
     return is_out or is_draining(vmi.metadata)
 

@@ -7,8 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from controller.apimachinery.indexes import OWNER_UID, owned_by
-from controller.kubevirt.annotations import STANDBY_STATE
-from controller.kubevirt.standby import has_standby_mark, is_woken
+from controller.kubevirt.annotations import STANDBY_STATE, standby_mark
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.pool.members.machine import Machine, Machines, own_vmi
@@ -108,7 +107,7 @@ class PoolReader:
     def _with_mark(self, vm: VirtualMachine) -> VirtualMachine:
         """Return a standby with the mark that this process has written. Without it, it would be surplus (P32)."""
         meta, noted = vm.metadata, self._marks.get(vm.metadata.key)
-        if noted is None or noted.uid != meta.uid or has_standby_mark(meta) or is_woken(meta):
+        if noted is None or noted.uid != meta.uid or standby_mark(meta):
             return vm
         return replace(vm, metadata=replace(meta, annotations={**annotations_of(meta), STANDBY_STATE: noted.note}))
 

@@ -8,8 +8,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from controller.apimachinery.field_error import FieldError
-from controller.kubevirt.annotations import IN_SERVICE, PARTITION_REVISION
-from controller.kubevirt.standby import has_standby_mark, is_woken
+from controller.kubevirt.annotations import IN_SERVICE, PARTITION_REVISION, standby_mark
+from controller.kubevirt.standby import has_standby_mark
 from controller.kubevirt.vms import is_deleting, revision_of, template_labels_of
 from controller.pool.leaving.claims import Claims, choose_claims
 from controller.pool.members.ledger import count_substitutes, known_losses, lost_members, outage_of
@@ -139,7 +139,7 @@ class Situation(Struct, frozen=True):
         that drained, without its annotations. It becomes a woken VM before its template changes (P32).
         """
         meta, wanted = machine.metadata, self.intent.template.machine_labels.get(IN_SERVICE)
-        has_reason = has_standby_mark(meta) or is_woken(meta) or is_draining(meta)
+        has_reason = bool(standby_mark(meta)) or is_draining(meta)
         return wanted == "true" and not has_reason and template_labels_of(machine.vm).get(IN_SERVICE) == "false"
 
     def is_above_partition(self, machine: Machine) -> bool:

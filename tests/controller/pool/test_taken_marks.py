@@ -81,7 +81,9 @@ def test_p32_a_standby_whose_mark_was_removed_is_still_one(uid, is_standby):
     assert (found.metadata.annotations or {}).get(names.STANDBY_STATE) == ("resting web-1" if is_standby else None)
 
 
-@pytest.mark.parametrize("mark", ["preparing", "resting", "pausing", "paused 123", "paused 123 web-7", "x"])
+@pytest.mark.parametrize(
+    "mark", ["preparing", "resting", "pausing", "paused 123", "paused 123 web-7", "woken 2099-01-01T00:00:00Z", "x"]
+)
 def test_p32_a_mark_that_a_user_or_a_policy_writes_on_all_vms_makes_no_standby_of_them(mark: str):
     owner = pool(replicas=2)
     forged = [
