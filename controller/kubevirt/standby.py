@@ -15,13 +15,21 @@ from typing import Final
 
 from controller.apimachinery.conditions import with_timezone
 from controller.apimachinery.raw_json import text_of, value_at
-from controller.kubevirt.annotations import PAUSED, PAUSING, STANDBY_STATE, is_to_be_paused, standby_mark
+from controller.kubevirt.annotations import (
+    DRAINING,
+    IN_SERVICE,
+    PAUSED,
+    PAUSING,
+    STANDBY_STATE,
+    is_to_be_paused,
+    standby_mark,
+)
 from controller.kubevirt.busy import is_claimed, time_of
 from controller.kubevirt.delicate import is_busy
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_active, is_paused
-from controller.kubevirt.vms import is_deleting, should_run
+from controller.kubevirt.vms import is_deleting, should_run, template_labels_of
 from informers.meta import ObjectMeta, annotations_of
 
 
@@ -102,9 +110,23 @@ def was_paused(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> bool:
     return woken is not None and created is not None and created < woken
 
 
+def lost_mark(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> str:
+    """Return the mark that a standby at rest has lost, or "". Its template is out of service, as that of a VM that
+    drains.
+    """
+    if template_labels_of(vm).get(IN_SERVICE) != "false" or DRAINING in annotations_of(vm.metadata):
+        return ""
+    if vmi is not None and is_active(vmi):
+        return f"{PAUSED}{vmi.metadata.uid}" if is_paused(vmi) else ""
+    return Standby.RESTING if vm.spec is not None and vm.spec.run_strategy == "Halted" else ""
+
+
 def is_standby(vm: VirtualMachine, vmi: VirtualMachineInstance | None, now: datetime) -> bool:
-    """Return True if the VM is a standby now. Any other value of the mark counts as `preparing`."""
-    if not has_standby_mark(vm.metadata) or is_claimed(vm.metadata):
+    """Return True if the VM is a standby now. A VM in service is none, so an old mark does not stop it. Any other value
+    of the mark counts as `preparing`.
+    """
+    is_serving = template_labels_of(vm).get(IN_SERVICE) == "true"
+    if not has_standby_mark(vm.metadata) or is_serving or is_claimed(vm.metadata):
         return False
     if is_deleting(vm):
         return True

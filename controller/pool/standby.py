@@ -183,10 +183,12 @@ def _may_serve_again(situation: Situation, machine: Machine) -> bool:
 
 
 def missing_standbys(situation: Situation) -> int:
-    """Return the number of standbys to create now. While wanted VMs are missing or lack room, this is 0."""
+    """Return the number of standbys to create now. While wanted VMs are missing or lack room, this is 0. Surplus VMs
+    may be standbys that were started: then another one would be started, too.
+    """
     # The release of a standby whose labels changed may wait, as that of any VM.
     young, target = situation.claims.young.where(lambda each: has_standby_mark(each.metadata)), situation.target
-    number = target.standbys - len(situation.standby) - len(young)
+    number = target.standbys - len(situation.standby) - len(young) - max(situation.surplus, 0)
     if number <= 0 or len(situation.members) < target.wanted:
         return 0
     return 0 if situation.members.some(_lacks_room) else number

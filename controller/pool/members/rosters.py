@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from controller.apimachinery.indexes import OWNER_UID, owned_by
 from controller.kubevirt.annotations import STANDBY_STATE, standby_mark
+from controller.kubevirt.standby import lost_mark, note_of
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.pool.members.machine import Machine, Machines, own_vmi
@@ -20,6 +21,7 @@ from controller.pool.members.unready_periods import (
     next_period,
     read_notes,
 )
+from controller.pool.spec.intent import asks_for_standbys
 from controller.pool.spec.naming import name_of
 from controller.runtime.execute.written import Noted
 from controller.runtime.members.rosters import Rosters
@@ -67,6 +69,7 @@ class PoolReader:
         self._vms, self._vmis, self._pool = vms, vmis, pool
         self._notes = {name_of(pool.name, ordinal): note for ordinal, note in read_notes(pool, now).items()}
         self._now = now
+        self._has_standbys = asks_for_standbys(pool)
 
     def size(self) -> int:
         return len(self._vms.by_index(OWNER_UID, self._pool.uid))
@@ -97,19 +100,24 @@ class PoolReader:
         return names
 
     def _machine_of(self, vm: VirtualMachine) -> Machine:
-        vm = self._with_mark(vm) if self._marks else vm
         name, vmi = vm.metadata.name, own_vmi(vm, self._vmis)
+        vm = self._with_mark(vm, vmi) if self._marks or self._has_standbys else vm
         period = self._observe(name, Observation(vm, vmi, self._notes.get(name)))
         # A VM that is being deleted keeps the period of its name. That period may belong to an earlier VM.
         is_own = period is not None and period.uid == vm.metadata.uid and period.gone_since is None
         return Machine(vm, vmi, period if is_own else None)
 
-    def _with_mark(self, vm: VirtualMachine) -> VirtualMachine:
-        """Return a standby with the mark that this process has written. Without it, it would be surplus (P32)."""
+    def _with_mark(self, vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> VirtualMachine:
+        """Return a standby with the mark that this process has written, or that its state tells. Without it, it would
+        be surplus (P32).
+        """
         meta, noted = vm.metadata, self._marks.get(vm.metadata.key)
-        if noted is None or noted.uid != meta.uid or standby_mark(meta):
+        if standby_mark(meta):
             return vm
-        return replace(vm, metadata=replace(meta, annotations={**annotations_of(meta), STANDBY_STATE: noted.note}))
+        note = {STANDBY_STATE: noted.note} if noted is not None and noted.uid == meta.uid else {}
+        if not note and self._has_standbys and (mark := lost_mark(vm, vmi)):
+            note = note_of(mark, meta.name)
+        return replace(vm, metadata=replace(meta, annotations={**annotations_of(meta), **note})) if note else vm
 
     def _observe(self, name: str, seen: Observation | None) -> UnreadyPeriod | None:
         period = next_period(self.downtimes.periods.get(name), seen, self._now)

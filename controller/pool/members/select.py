@@ -14,7 +14,7 @@ from typing import Any, assert_never
 from msgspec import Struct
 
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import REMOVE, SUBSTITUTE, is_marked, is_protected
+from controller.kubevirt.annotations import REMOVE, SUBSTITUTE, is_marked, is_protected, standby_mark
 from controller.kubevirt.delicate import delicate_reason
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_ready, node_selector_of, template_labels_of
@@ -68,10 +68,11 @@ def choose_for_removal(
     2. Substitutes of lost VMs come next (P28).
     3. VMs that a user marked for removal come first.
     4. VMs whose deletion must wait come last (see `delicate_reason`).
-    5. Without a sort policy, VMs that are not ready come first. A sort policy of the user decides alone.
-    6. VMs with a lower deletion cost come first.
-    7. Without a sort policy, VMs on the node with the most VMs come first.
-    8. The sort policy.
+    5. VMs that have just been standbys come first: they have not served yet (P32).
+    6. Without a sort policy, VMs that are not ready come first. A sort policy of the user decides alone.
+    7. VMs with a lower deletion cost come first.
+    8. Without a sort policy, VMs on the node with the most VMs come first.
+    9. The sort policy.
     """
     prefers_unready = selection.sort is Sort.UNSTATED
     allowed = members.where(lambda each: allows(selection, each.vm))
@@ -85,7 +86,8 @@ def choose_for_removal(
             delicate.update((each.metadata.uid, reason) for each in group)
         cost = deletion_cost(vm.metadata)
         first = not is_draining(vm.metadata), not is_marked(vm.metadata, SUBSTITUTE), not is_marked(vm.metadata, REMOVE)
-        ranks[*first, bool(reason), prefers_unready and is_ready(vm), cost] += group
+        is_new = bool(standby_mark(vm.metadata))
+        ranks[*first, bool(reason), not is_new, prefers_unready and is_ready(vm), cost] += group
     protected = allowed.where(lambda each: is_protected(each.metadata))
     others = protected + members.where(lambda each: not allows(selection, each.vm))
     return Candidates(

@@ -47,7 +47,7 @@ from controller.pool.spec.policies import (
 from controller.pool.spec.template import FIELD, Template, parse_template
 from controller.replicas.settings import Settings, read_settings, time_limit
 from controller.replicas.wrong_annotations import setting
-from informers.meta import annotations_of
+from informers.meta import ObjectMeta, annotations_of
 
 
 def replaces_finished(owner: Pool) -> bool:
@@ -96,6 +96,10 @@ def _obstacle_to_pauses(owner: Pool) -> str:
     probe = value_at(template.spec, "template", "spec", "livenessProbe")
     is_of_agent = probe == NULL or value_at(probe, "guestAgentPing") != NULL
     return "" if is_of_agent else "KubeVirt pauses no VM with a livenessProbe without guestAgentPing"
+
+
+def asks_for_standbys(owner: ObjectMeta) -> bool:
+    return STANDBY in annotations_of(owner)
 
 
 def _has_standbys(owner: Pool) -> bool:

@@ -6,10 +6,14 @@ each standby, or removes its owner or our notes.
 
 A set or pool may create twice as many members as it wants, and a few more, at once. As many as it wants are added each
 minute, and with each change of the spec. If none is left, a round begins after a delay: as many as wanted may be
-created. The delay grows with each round. It ends when no member was missing for a minute. Members that others delete
-do not count, if they are some seconds old. The garbage collector deletes younger ones, if their owner does not exist
-any more and the cache does not show it. VMs that are claimed, or that are deleted because they have finished, do not
-count either.
+created. The delay grows with each round. It ends when no member was missing for a minute.
+
+Members that others delete do not count. VMs that are claimed, or that are deleted because they have finished, do not
+count either. A member that leaves alive, without its owner or its labels, counts only in its first minute: a user takes
+old ones out, and a policy new ones.
+
+If others delete a member as soon as it is created, its owner is in doubt: the garbage collector may have done it,
+because the owner does not exist any more, and the cache does not show it. Then the next plan confirms the owner first.
 """
 
 from collections import OrderedDict
@@ -17,12 +21,12 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from controller.runtime.waits import FIRST_DELAY, LONGEST_DELAY, growing_delay
-from informers.meta import ObjectKey, controller_of
+from informers.meta import ObjectKey, controller_of, is_controlled_by
 
 ROUNDS: Final = 2
 MORE: Final = 6
 CALM_S: Final = 60.0
-YOUNG_S: Final = 5.0
+DOUBT_S: Final = 5.0
 MOST: Final = 10_000
 """A set or pool that wants more counts like one that wants so many."""
 
@@ -61,7 +65,9 @@ class Births:
         self._now = clock
         self._rows: dict[str, _Row] = {}
         self._young: OrderedDict[str, float] = OrderedDict()
-        """When this process has created each of the youngest members, by UID."""
+        """When this process has created each member of the last minute, by UID."""
+        self.in_doubt: set[str] = set()
+        """The UIDs of the sets and pools to confirm."""
 
     def wait_s(self, owner: Owner) -> float:
         """Return the seconds that the next create has to wait, or 0."""
@@ -84,7 +90,7 @@ class Births:
     def made(self, owner: Owner, uid: str) -> None:
         row, now = self._row(owner), self._now()
         self._young[uid] = now
-        while next(iter(self._young.values())) + YOUNG_S <= now:
+        while next(iter(self._young.values())) + CALM_S <= now:
             self._young.popitem(last=False)
         self._rows[owner.uid] = row._replace(left=max(row.left - 1, 0.0))
 
@@ -94,19 +100,25 @@ class Births:
 
     def changed(self, old: Any, new: Any) -> None:
         """A cache shows another state of a VM or VMI. One that others have deleted may come back."""
-        is_gone = old is not None and (new is None or new.metadata.uid != old.metadata.uid)
-        owner = controller_of(old.metadata) if is_gone else None
+        owner = controller_of(old.metadata) if old is not None else None
         row = self._rows.get(owner.uid) if owner is not None else None
-        if owner is not None and row is not None:
-            is_young = self._young.get(old.metadata.uid, float("-inf")) + YOUNG_S > self._now()
-            ours, left = (row.ours - 1, row.left) if row.ours else (0, row.left + (not is_young))
-            self._rows[owner.uid] = row._replace(ours=ours, left=left)
+        if owner is None or row is None:
+            return
+        age_s = self._now() - self._young.get(old.metadata.uid, float("-inf"))
+        if new is None or new.metadata.uid != old.metadata.uid:
+            row = row._replace(ours=row.ours - 1) if row.ours else row._replace(left=row.left + 1)
+            if age_s < DOUBT_S:
+                self.in_doubt.add(owner.uid)
+        elif not is_controlled_by(new.metadata, owner.uid) and age_s >= CALM_S:
+            row = row._replace(left=row.left + 1)
+        self._rows[owner.uid] = row
 
     def forget_calm(self) -> None:
         """Forget the sets and pools that have created nothing for so long that nothing is to be remembered."""
         old = [each for each, row in self._rows.items() if max(row.at, row.due) + 60 * (ROUNDS + MORE) < self._now()]
         for each in old:
             del self._rows[each]
+        self.in_doubt &= self._rows.keys()
 
     def _row(self, owner: Owner) -> _Row:
         now, row, wanted = self._now(), self._rows.get(owner.uid), min(max(owner.wanted, 1), MOST)

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from controller.apimachinery.owner_references import release_patch
+from controller.apimachinery.raw_json import text_of, value_at
 from controller.apimachinery.redaction import redacted
 from controller.kubevirt.annotations import KEPT_FOR, STANDBY_STATE, USED_FOR
 from controller.kubevirt.pool_types import POOL_KIND
@@ -37,6 +38,7 @@ Merge: TypeAlias = Callable[[bytes, bytes, bytes], bytes | None]
 
 
 _OWNERS: Final = "ownerReferences"
+_RUN_STRATEGY: Final = ("spec", "runStrategy")
 _OUR_KINDS: Final = (REPLICA_SET_KIND, POOL_KIND)
 
 
@@ -89,6 +91,8 @@ def outcome_of_patch(action: Patch | ReadAndPatch, patch: bytes, answer: bytes) 
     lost += [each for each in wanted.finalizers or () if each not in (found.finalizers or ())]
     owners = {each.uid for each in found.owner_references or ()}
     lost += [_OWNERS for each in wanted.owner_references or () if each.uid not in owners]
+    if b"runStrategy" in patch and (asked := text_of(value_at(patch, *_RUN_STRATEGY))):
+        lost += ["spec.runStrategy"] if text_of(value_at(answer, *_RUN_STRATEGY)) != asked else []
     if isinstance(action, RemoveOwnerReference) and action.owner_uid in owners:
         lost.append(_OWNERS)  # the disk would go with its VM
     return Rejected(action, _taken_back(lost, action.key.name)) if lost else Done(action, found.resource_version)

@@ -29,6 +29,7 @@ from controller.runtime.actions import (
     AnyResource,
     Cause,
     Check,
+    Confirm,
     Create,
     Delete,
     Done,
@@ -145,6 +146,8 @@ class Refusals:
         if isinstance(outcome, Done | AlreadyThere | Missing):
             self._forget(owner, action)
         self._written.note(outcome)
+        if isinstance(outcome, Done) and isinstance(action, Confirm):
+            self.births.in_doubt.discard(owner.uid)
         if isinstance(outcome, Done) and isinstance(action, Create) and action.resource in (VMS, VMIS):
             self.births.made(owner, outcome.uid)
         if isinstance(outcome, Done) and isinstance(action, Delete) and _ends_member(action):

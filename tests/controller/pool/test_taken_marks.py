@@ -1,21 +1,24 @@
 """Labels and marks of VMs that a policy or another controller has changed or removed (P4, P26, P32)."""
 
 import json
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from controller.apimachinery.conditions import Condition
 from controller.kubevirt import annotations as names
-from controller.kubevirt.resources import DATA_VOLUMES, VMIS
+from controller.kubevirt.resources import DATA_VOLUMES, VMIS, VMS
 from controller.pool.members.rosters import Downtimes, PoolReader
 from controller.pool.plan import plan
 from controller.pool.status import next_status
 from controller.replicas.revisions import kept_revision
 from controller.replicaset.plan import plan as plan_set
-from controller.runtime.actions import Patch, Rejected, RemoveOwnerReference, ThreeWayMerge
+from controller.runtime.actions import Create, Delete, Done, Patch, Rejected, RemoveOwnerReference, ThreeWayMerge
 from controller.runtime.execute.patches import outcome_of_patch
 from controller.runtime.execute.written import Noted
 from informers.meta import ObjectKey
+from informers.objects import PatchType
 from tests import builders
 from tests.builders import NOW
 from tests.pool_builders import LABELS, pool, revision, snapshot, stores, vm, vm_spec, vmi, vms
@@ -51,7 +54,7 @@ def test_p13_vmis_whose_template_loses_the_label_are_restarted_once_and_in_turn(
 
 @pytest.mark.parametrize(
     ("wanted", "marks", "returns"),
-    [("true", {}, True), ("false", {}, False), ("true", {names.STANDBY_STATE: "preparing"}, False)],
+    [("true", {}, True), ("false", {}, False), ("true", {names.STANDBY_STATE: "preparing"}, True)],
 )
 def test_p26_a_vmi_that_is_out_of_service_without_a_mark_returns(wanted, marks, returns):
     owner = pool(replicas=1, spec=vm_spec(labels={**LABELS, names.IN_SERVICE: "true"}))
@@ -79,6 +82,62 @@ def test_p32_a_standby_whose_mark_was_removed_is_still_one(uid, is_standby):
     marks = {machine.metadata.key: Noted("resting web-1", 0.0, uid)}
     [found] = PoolReader(caches.vms, caches.vmis, owner.metadata, Downtimes(), NOW, marks=marks).load()
     assert (found.metadata.annotations or {}).get(names.STANDBY_STATE) == ("resting web-1" if is_standby else None)
+
+
+def of_standbys(mark: str | None, *, served: str, strategy: str = "Halted", paused: bool = False, asked: bool = True):
+    """What the roster and the plan say of web-1, which has this mark, beside web-0 that serves."""
+    owner = pool(replicas=1, annotations={names.STANDBY: "1"} if asked else {}, spec=vm_spec(labels=SERVED))
+    wanted = vm("web-0", owner=owner, spec=vm_spec(labels=SERVED))
+    spec = vm_spec(labels={**LABELS, names.IN_SERVICE: served}, run_strategy=strategy)
+    notes = {names.STANDBY_STATE: mark} if mark is not None else None
+    other = vm("web-1", owner=owner, spec=spec, annotations=notes, ready=strategy != "Halted" and not paused)
+    is_paused = [Condition(type="Paused", status="True")] if paused else []
+    vmis = [vmi(wanted), *([vmi(other, ready=not paused, conditions=is_paused)] if strategy != "Halted" else [])]
+    return snapshot(owner, [wanted, other], vmis=vmis)
+
+
+SERVED = {**LABELS, names.IN_SERVICE: "true"}
+LOST = {
+    "it rests": ({"served": "false"}, True),
+    "it rests paused": ({"served": "false", "strategy": "Always", "paused": True}, True),
+    "it runs": ({"served": "false", "strategy": "Always"}, False),
+    "its user has stopped it": ({"served": "true"}, False),
+    "the pool asks for none": ({"served": "false", "asked": False}, False),
+}
+
+
+@pytest.mark.parametrize(("state", "is_one"), LOST.values(), ids=LOST)
+def test_p32_a_new_controller_knows_a_standby_at_rest_without_its_mark(state, is_one):
+    found = of_standbys(None, **state)
+    assert found.marked["standby"] == is_one
+    assert all(not isinstance(each, Delete) or each.key.name != "web-0" for each in plan(found).actions)
+
+
+def test_p32_a_vm_in_service_with_an_old_mark_of_its_own_goes_on():
+    found = of_standbys("preparing", served="true", strategy="Always")
+    assert found.marked["standby"] == 0
+    patches = [json.loads(each.body) for each in plan(found).actions if isinstance(each, Patch)]
+    assert {names.STANDBY_STATE: None} in [each["metadata"].get("annotations") for each in patches]
+    assert not any("runStrategy" in each.get("spec", {}) for each in patches)
+
+
+def test_p8_p32_a_standby_that_was_started_leaves_before_the_vms_that_serve_and_no_other_one_is_made():
+    found = of_standbys("resting", served="false", strategy="Always")
+    done = plan(found).actions
+    assert [each.key.name for each in done if isinstance(each, Delete)] == ["web-1"]
+    assert not any(isinstance(each, Create) and each.resource is VMS for each in done)
+
+
+def test_p22_p32_a_policy_that_starts_each_standby_takes_its_rest_back():
+    rest = {"metadata": {"uid": "u"}, "spec": {"runStrategy": "Halted"}}
+    action = Patch(resource=VMS, key=ObjectKey("a", "web-1"), uid="u", body=b"", type=PatchType.MERGE, why="")
+
+    def answered(strategy: str) -> Any:
+        answer = json.dumps(rest | {"spec": {"runStrategy": strategy}}).encode()
+        return outcome_of_patch(action, json.dumps(rest).encode(), answer)
+
+    assert "a policy takes spec.runStrategy of web-1 back" in str(answered("Always").error)
+    assert isinstance(answered("Halted"), Done)
 
 
 @pytest.mark.parametrize(

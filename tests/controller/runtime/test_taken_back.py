@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from controller.kubevirt.annotations import DRAINING, PARTITION_STEP, RELEASED, ROLLED_BACK, STANDBY_STATE
 from controller.kubevirt.resources import VMIS, VMS
-from controller.runtime.actions import Action, Cause, Create, Delete, Done, Patch, Rejected, ThreeWayMerge
-from controller.runtime.execute.births import MORE, ROUNDS, YOUNG_S, Owner
+from controller.runtime.actions import Action, Cause, Confirm, Create, Delete, Done, Patch, Rejected, ThreeWayMerge
+from controller.runtime.execute.births import CALM_S, MORE, ROUNDS, Owner
 from controller.runtime.execute.patches import error_of_create, error_of_labels
 from controller.runtime.execute.refusals import Refusals
 from informers.meta import ObjectKey, ObjectMeta, OwnerReference
@@ -83,10 +83,6 @@ def test_r4b_a_change_of_the_spec_allows_as_many_as_wanted_and_finished_vms_are_
     assert sum(time.send(CREATE, wanted=9) is None for _ in range(100)) == ROUNDS * 9 + MORE
     assert sum(time.send(CREATE, generation=2, wanted=9) is None for _ in range(100)) == 9
     member = vmi("a", owner=replicaset(uid="set"))
-    time.refusals.births.made(Owner(ObjectKey("default", "web"), "set", 2, 3, 9), member.metadata.uid)
-    time.refusals.births.changed(member, None)
-    assert time.send(CREATE, generation=2, wanted=9) is not None, "the garbage collector has deleted a new one"
-    time.now += YOUNG_S
     for number in range(5):
         time.refusals.births.changed(member, None if number % 2 else replace(member, metadata=other(member.metadata)))
     assert sum(time.send(CREATE, generation=2, wanted=9) is None for _ in range(100)) == 5, "others have deleted them"
@@ -97,6 +93,25 @@ def test_r4b_a_change_of_the_spec_allows_as_many_as_wanted_and_finished_vms_are_
         time.refusals.births.changed(member, None)
     assert sum(time.send(CREATE, generation=2, wanted=9) is None for _ in range(100)) == 3, "three have finished"
     assert sum(time.send(CREATE, generation=2, wanted=9, claimed=4) is None for _ in range(100)) == 4
+
+
+def test_r4b_a_member_that_leaves_alive_counts_in_its_first_minute_and_one_that_goes_at_once_puts_its_owner_in_doubt():
+    time, member = Time(), vmi("a", uid="u", owner=replicaset(uid="set"))
+    births, alone = time.refusals.births, replace(member, metadata=replace(member.metadata, owner_references=None))
+    assert sum(time.send(CREATE) is None for _ in range(100)) == 12
+    births.changed(member, alone)
+    assert time.send(CREATE) is not None, "a policy takes new ones away"
+    births.changed(member, None)
+    assert births.in_doubt == {"set"}, "the garbage collector may have deleted it"
+    time.send(Confirm(resource=VMIS, key=KEY, uid="set", why=""))
+    assert births.in_doubt == set()
+    assert time.send(CREATE) is None, "others have deleted it"
+    time.now += CALM_S
+    before = sum(time.send(CREATE) is None for _ in range(100))
+    births.changed(
+        vmi("old", uid="old", owner=replicaset(uid="set")), replace(alone, metadata=replace(alone.metadata, uid="old"))
+    )
+    assert (before, time.send(CREATE) is None, births.in_doubt) == (3, True, set()), "a user takes an old one out"
 
 
 def test_r4b_p20_while_creates_wait_no_member_is_deleted_whose_successor_would_wait():
