@@ -63,9 +63,7 @@ class Users(Weather):
 
     def _create(self, kind: str, name: str, given: dict[str, Any]) -> None:
         self._births[name] = given
-        labels = {"app": given["app"]}
-        if given["in_service"]:
-            labels[names.IN_SERVICE] = "true"
+        labels = {"app": given["app"], **({names.IN_SERVICE: "true"} if given["in_service"] else {})}
         spec: Document = {"replicas": given["replicas"], "selector": {"matchLabels": {"app": given["app"]}}}
         spec |= given["fields"]
         if kind == "pool":
@@ -314,12 +312,13 @@ class Users(Weather):
 
     def _remove_spare_disks(self) -> None:
         """Delete the disks that no VM has or wants: a pool that keeps no disks does not use them."""
-        vms = [vm for vm in self._world.everywhere(VMS).values() if "deletionTimestamp" not in vm["metadata"]]
-        wanted = {each["metadata"]["name"] for vm in vms for each in vm["spec"].get("dataVolumeTemplates") or ()}
-        for resource in (DATA_VOLUMES, PVCS):
-            for each in self._world.everywhere(resource).values():
-                if not each["metadata"].get("ownerReferences") and each["metadata"]["name"] not in wanted:
-                    self._server.remove(resource, _key(each))
+        vms = (vm["spec"] for vm in self._world.everywhere(VMS).values() if "deletionTimestamp" not in vm["metadata"])
+        wanted = {each["metadata"]["name"] for spec in vms for each in spec.get("dataVolumeTemplates") or ()}
+        disks = [each for kind in (DATA_VOLUMES, PVCS) for each in self._world.everywhere(kind).values()]
+        spare = {_key(each) for each in disks if not each["metadata"].get("ownerReferences")}
+        both = [(kind, key) for key in sorted(spare) if key.name not in wanted for kind in (DATA_VOLUMES, PVCS)]
+        for each in [each for each in both if self._server.current(*each)]:
+            self._server.remove(*each)
 
     def _clear(self, resource: AnyResource, member: Document) -> None:
         self._server.change(resource, _key(member), cleared(resource, member, dict.fromkeys(_MARKS)))
