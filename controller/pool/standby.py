@@ -343,7 +343,7 @@ def _progress(situation: Situation, staying: list[Machine]) -> Plan:
     now, min_ready_s = situation.now, situation.intent.min_ready_s
     preparing = [each for each in staying if not is_resting(each.metadata)]
     times = [state_of(each, now, min_ready_s)[1] for each in preparing]
-    times += [at for each in preparing if (at := _known_until(situation, each)) > now]
+    times += [at for each in staying if (at := _known_until(situation, each)) > now]
     times += [failure[0] for each in staying if (failure := _failure(situation, each)) and failure[0] > now]
     troubles = [(each.metadata.name, found.text) for each in preparing if (found := problem_of(situation, each))]
     refused = situation.snapshot.refused
