@@ -178,3 +178,20 @@ async def test_r9_the_vmis_of_a_set_that_is_gone_are_not_created_again_and_again
     assert (await simulation.reconcile()).result == After(ABSENT_S)
     simulation.process.catch_up()
     assert (await simulation.reconcile()).result == AwaitChange()
+
+
+@pytest.mark.parametrize("exists", [True, False])
+async def test_r4b_no_vmi_is_created_for_a_set_that_is_gone_and_whose_cache_does_not_show_it(exists: bool):
+    made = ReplicaSetSimulation()
+    made.server.put(REPLICASETS, replicaset_document(replicas=1))
+    made.process.catch_up()
+    await made.reconcile()
+    if not exists:
+        made.server.remove(REPLICASETS, KEY)
+    for name in [*made.server.documents(VMIS)]:
+        made.server.remove(VMIS, KEY._replace(name=name))
+    made.vmis.catch_up()
+    made.revisions.catch_up()
+    made.process.rules.refusals.births.in_doubt.add(made.sets.store.get(KEY).metadata.uid)
+    await made.reconcile()
+    assert len(made.server.documents(VMIS)) == exists
