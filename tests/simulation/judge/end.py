@@ -8,7 +8,6 @@ from controller.events.event import EVENTS
 from controller.kubevirt import annotations as names
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DISRUPTION_BUDGETS, MIGRATIONS, VMIS, VMS
 from controller.leaderelection.lease import LEASES
-from controller.replicas.releases import RELEASE_HELD
 from controller.runtime.actions import AnyResource
 from informers.meta import ObjectKey
 from tests.fakes.requests import Document
@@ -43,7 +42,8 @@ def the_work_is_finished(life: Life) -> Iterator[Found | None]:
 
 def _releases_slowly(life: Life) -> bool:
     """True if another controller has changed so many labels that a release waits for ten minutes (R2)."""
-    return any(RELEASE_HELD in str(each.get("status")) for each in life.world.everywhere(POOLS).values())
+    drifts = any(act.what == "drift" for act in life.story.acts)
+    return drifts and any(names.RELEASED in annotations(each) for each in life.world.everywhere(POOLS).values())
 
 
 def _shares_disks(life: Life) -> bool:

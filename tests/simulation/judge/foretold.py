@@ -107,14 +107,15 @@ def _after_plan(life: Life, quiet: _Quiet, told: Foretold) -> Iterator[Found | N
 
 
 def _waiting_for_disks(life: Life, told: Foretold) -> set[str]:
-    """The VMs that wait because a user or another pool has a disk with the name of theirs, or because a user has
-    deleted a claim that is in use. `plan` does not ask the server for disks, and the pool tells of them like of a
-    refused write.
+    """The VMs that wait because a user or another pool has a disk with the name of theirs, because a user has deleted a
+    claim that is in use, or because KubeVirt has not plugged a volume yet. `plan` does not ask the server for disks,
+    and the pool tells of them like of a refused write.
     """
     acts = [each for each in life.story.acts if each.at < told.at]
     made = [each.args for each in acts if each.what == "static_claim"]
     own = [each for each in acts if each.args[1:2] == (told.owner,)]
-    if any(each.what == "delete_claim" or (each.what == "create" and each.args[2]["shares_disks"]) for each in own):
+    waits = ("delete_claim", *(["live_change"] if life.story.options.plugs else []))
+    if any(each.what in waits or (each.what == "create" and each.args[2]["shares_disks"]) for each in own):
         return {f"{VMS.plural}/{each.removeprefix(f'{VMS.plural}/')}" for each in told.names}
     return {f"{VMS.plural}/{name}-{ordinal}" for _, name, ordinal in made}
 
