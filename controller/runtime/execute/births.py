@@ -46,7 +46,8 @@ class Owner(NamedTuple):
 
 class _Row(NamedTuple):
     """`left` members may be created at the time `at`. After that, the next round begins at `due`: the `number`-th.
-    `ours` are those that vmherd has deleted, and that are not gone yet.
+    `ours` are those that vmherd has deleted, and that are not gone yet. The round `told` is the last one that an Event
+    has reported.
     """
 
     generation: int | None
@@ -56,6 +57,7 @@ class _Row(NamedTuple):
     number: int = 0
     due: float = 0.0
     ours: int = 0
+    told: int = -1
 
 
 class Births:
@@ -81,6 +83,12 @@ class Births:
             row = row._replace(number=number, left=left, due=now + delay)
             self._rows[owner.uid] = row
         return 0.0 if row.left >= 1 else row.due - now
+
+    def is_told(self, owner: Owner) -> bool:
+        """Return True if the wait for the next round was reported before. From now on, it was."""
+        row = self._row(owner)
+        self._rows[owner.uid] = row._replace(told=row.number)
+        return row.told == row.number
 
     def pause_s(self, owner: Owner) -> float:
         """Return the seconds until the next round if no member may be created before, or 0."""

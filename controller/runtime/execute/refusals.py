@@ -114,12 +114,12 @@ class Refusals:
         answer = self._answer(owner, action)
         if answer is not None or action.resource not in (VMS, VMIS):
             return answer
-        wait_s = 0.0
-        if isinstance(action, Create):
-            wait_s = self.births.wait_s(owner)
+        wait_s, is_told = 0.0, True
+        if isinstance(action, Create) and (wait_s := self.births.wait_s(owner)):
+            is_told = self.births.is_told(owner)
         elif isinstance(action, Delete) and action.successor:
             wait_s = self.births.pause_s(owner)
-        return Rejected(action, Invalid(TOO_MANY, code=422), wait_s, is_repeated=True) if wait_s else None
+        return Rejected(action, Invalid(TOO_MANY, code=422), wait_s, is_repeated=is_told) if wait_s else None
 
     def _answer(self, owner: Owner, action: Action) -> Rejected | None:
         refused = self._refused.get(owner[:2])

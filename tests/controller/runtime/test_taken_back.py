@@ -72,6 +72,7 @@ def test_r4b_members_that_go_soon_after_their_creation_are_created_in_rounds_wit
     waits = time.send(CREATE)
     assert waits is not None
     assert (waits.wait_s, "the next one waits" in str(waits.error)) == (10, True)
+    assert waits.is_repeated, "an Event has told it once in this round"
     assert [time.sent(CREATE, 60) for _ in range(4)] == [6, 3, 3, 0], "as many as wanted in each round"
     time.now += 600
     assert time.send(CREATE) is None
