@@ -50,6 +50,10 @@ LATE: Final = timedelta(seconds=30)
 """The longest time after which a request to pause a VM may still come."""
 
 
+TAKEN: Final = "(taken)"
+"""A snapshot has this annotation on a VM whose mark the server has not: it is remembered, or its state tells it."""
+
+
 def has_standby_mark(meta: ObjectMeta) -> bool:
     mark = standby_mark(meta)
     return bool(mark) and not mark.startswith(WOKEN)

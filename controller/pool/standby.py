@@ -28,6 +28,7 @@ from controller.kubevirt.annotations import (
     IN_SERVICE,
     PAUSED,
     REMOVE,
+    STANDBY_STATE,
     SUBSTITUTE,
     is_marked,
     is_to_be_paused,
@@ -35,6 +36,7 @@ from controller.kubevirt.annotations import (
 from controller.kubevirt.delicate import delicate_reason
 from controller.kubevirt.resources import PAUSE, UNPAUSE
 from controller.kubevirt.standby import (
+    TAKEN,
     Standby,
     has_standby_mark,
     is_resting,
@@ -147,7 +149,9 @@ def plan_standby(situation: Situation) -> Plan:
     deletes, held = _deletes(situation, staying, in_order[number:])
     leaving = {each.uid for each in deletes}
     others = [each for each in staying if each.metadata.uid not in leaving]
-    first = [step for each in others if (step := _begin_pause(situation, each)) is not None]
+    first: list[Patch | Pause] = [_mark_again(each) for each in others if TAKEN in annotations_of(each.metadata)]
+    others = [each for each in others if TAKEN not in annotations_of(each.metadata)]
+    first += [step for each in others if (step := _begin_pause(situation, each)) is not None]
     rests = [rest for each in others if (rest := _end_preparation(situation, each)) is not None]
     pattern = Notice(reason="StandbyHeld", message="is a standby, and is not deleted now", once="standby held")
     own = Plan(
@@ -155,6 +159,11 @@ def plan_standby(situation: Situation) -> Plan:
         notices=_notices(_RESTS, rests),
     )
     return join((returned, own, hold("standby", held, pattern), _progress(situation, staying)))
+
+
+def _mark_again(machine: Machine) -> Patch:
+    mark = annotations_of(machine.metadata)[STANDBY_STATE]
+    return patch_of(machine, {STANDBY_STATE: mark}, {}, "its mark was removed")
 
 
 def lay_to_rest(situation: Situation, whole: Plan, scaling: Plan) -> Plan:

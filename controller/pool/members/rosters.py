@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from controller.apimachinery.indexes import OWNER_UID, owned_by
 from controller.kubevirt.annotations import STANDBY_STATE, standby_mark
-from controller.kubevirt.standby import lost_mark, note_of
+from controller.kubevirt.standby import TAKEN, lost_mark, note_of
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.pool.members.machine import Machine, Machines, own_vmi
@@ -117,7 +117,8 @@ class PoolReader:
         note = {STANDBY_STATE: noted.note} if noted is not None and noted.uid == meta.uid else {}
         if not note and self._has_standbys and (mark := lost_mark(vm, vmi)):
             note = note_of(mark, meta.name)
-        return replace(vm, metadata=replace(meta, annotations={**annotations_of(meta), **note})) if note else vm
+        notes = {**annotations_of(meta), **note, TAKEN: ""}
+        return replace(vm, metadata=replace(meta, annotations=notes)) if note else vm
 
     def _observe(self, name: str, seen: Observation | None) -> UnreadyPeriod | None:
         period = next_period(self.downtimes.periods.get(name), seen, self._now)

@@ -86,7 +86,8 @@ def test_p32_a_standby_whose_mark_was_removed_is_still_one(uid, is_standby):
 
 def of_standbys(mark: str | None, *, served: str, strategy: str = "Halted", paused: bool = False, asked: bool = True):
     """What the roster and the plan say of web-1, which has this mark, beside web-0 that serves."""
-    owner = pool(replicas=1, annotations={names.STANDBY: "1"} if asked else {}, spec=vm_spec(labels=SERVED))
+    notes = {names.STANDBY: "1", names.STANDBY_MODE: "paused" if paused else "stopped"}
+    owner = pool(replicas=1, annotations=notes if asked else {}, spec=vm_spec(labels=SERVED))
     wanted = vm("web-0", owner=owner, spec=vm_spec(labels=SERVED))
     spec = vm_spec(labels={**LABELS, names.IN_SERVICE: served}, run_strategy=strategy)
     notes = {names.STANDBY_STATE: mark} if mark is not None else None
@@ -110,6 +111,8 @@ LOST = {
 def test_p32_a_new_controller_knows_a_standby_at_rest_without_its_mark(state, is_one):
     found = of_standbys(None, **state)
     assert found.marked["standby"] == is_one
+    patches = [each.body.decode() for each in plan(found).actions if isinstance(each, Patch)]
+    assert any('"resting web-1"' in each or '"paused uid-web-1 web-1"' in each for each in patches) == is_one
     assert all(not isinstance(each, Delete) or each.key.name != "web-0" for each in plan(found).actions)
 
 

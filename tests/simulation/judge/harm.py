@@ -362,7 +362,7 @@ def who_serves_is_in_service(life: Life) -> Iterator[Found | None]:
     out: dict[ObjectKey, float] = {}
     for state, change in replay(life):
         for key, since in list(out.items()):
-            is_hindered = life.faults.overlap(since - 1, change.at, "strip") or is_disturbed(life, change.at)
+            is_hindered = life.faults.overlap(since - 1, change.at, "strip", "refuse") or is_disturbed(life, change.at)
             if change.at - since > SERVED_S and not is_hindered:
                 del out[key]
                 vmi = state.get(VMIS, key)
