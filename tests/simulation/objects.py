@@ -23,6 +23,14 @@ def is_on_standby(vm: Document | None) -> bool:
     return bool(mark) and not mark.startswith("woken ")
 
 
+def rests_unmarked(vm: Document | None) -> bool:
+    """True if the VM is stopped and out of service, and has no mark: a backup has restored a standby."""
+    if vm is None or standby_mark(vm) or names.DRAINING in (vm["metadata"].get("annotations") or {}):
+        return False
+    labels = vm["spec"]["template"]["metadata"].get("labels") or {}
+    return labels.get(names.IN_SERVICE) == "false" and vm["spec"].get("runStrategy") == "Halted"
+
+
 def standby_mark(vm: Document | None) -> str:
     """The mark of a standby, without the name of the VM at its end, or ""."""
     meta = (vm or {}).get("metadata", {})

@@ -19,7 +19,7 @@ from tests.simulation.judge.replay import (
 )
 from tests.simulation.judge.sentence import Found, sentence
 from tests.simulation.life import Life
-from tests.simulation.objects import controller_uid, is_on_standby, is_ready
+from tests.simulation.objects import controller_uid, is_on_standby, is_ready, rests_unmarked
 from tests.simulation.server import Change
 from tests.simulation.world import POOLS, SETS
 
@@ -58,7 +58,8 @@ def no_more_is_made_than_is_missing(life: Life) -> Iterator[Found | None]:
             limit += _lost(state, owner, unready, change.at)
             limit += sum(_is_claimed(state, key, change.at) for key in state.of(VMS) if key in seen)
             marked = [state.get(VMS, key) for key in seen]
-            standbys = sum(is_on_standby(each) and names.CLAIMED_BY not in annotations(each) for each in marked)
+            rest = (each for each in marked if is_on_standby(each) or rests_unmarked(each))
+            standbys = sum(names.CLAIMED_BY not in annotations(each) for each in rest)
             limit += standbys
             if is_on_standby(change.after):
                 count, limit = 1 + standbys, max(value for _, value in recent(asked[uid], change.at - SEEN_S))

@@ -27,6 +27,9 @@ MANY: Final = 25
 NEW: Final = 8
 """So many more writes of the same kind may follow a user's change, because delays begin again."""
 
+OLD: Final = ("missed", "stall", "stall-list", "stale")
+"""Faults after which a cache may be old."""
+
 FOLLOWING: Final = (EVENTS, POOLS, SETS, DISRUPTION_BUDGETS)
 """Events, the status and disruption budgets follow what happens."""
 
@@ -117,7 +120,7 @@ def each_write_changes_something(life: Life) -> Iterator[Found | None]:
         near += [at for name, at in gone if asked.key.name.startswith(name)]
         is_late = any(asked.at - UNSEEN_S < at <= asked.at for at in near)
         is_late = is_late or any(asked.at - SILENT_S < at <= asked.at for at in silent)
-        is_late = is_late or life.faults.overlap(asked.at - SILENT_S, asked.at, "missed", "stall", "stall-list")
+        is_late = is_late or life.faults.overlap(asked.at - SILENT_S, asked.at, *OLD)
         if not asked.changed and not is_late and not life.faults.overlap(asked.at, asked.at, "strip"):
             text = f"patch {asked.resource.plural} {asked.key.name} {asked.subresource}"
             yield asked.at, owner_by_name(life, asked.key.name), f"{text} changed nothing"

@@ -79,6 +79,7 @@ def a_return_is_quick(life: Life) -> Iterator[Found | None]:
                 specs = {
                     name_of(each): each["spec"].get("template", {"spec": each["spec"]})["spec"]
                     for each in state.members(owner)
+                    if names.PROTECT not in annotations(each)
                 }
                 late = sorted(name for name, spec in specs.items() if image_of(spec) == image)
                 held = life.faults.overlap(since, change.at) or any(
