@@ -54,8 +54,8 @@ def plan_ordinary(situation: Situation) -> Plan:
         is_up = is_fully_ready(machine) or not machine.should_run
         is_done = is_up and (late_until(machine) or now) <= now
         is_over = is_woken(machine.metadata) and (is_done or _is_hidden(machine))
-        is_marked = has_standby_mark(machine.metadata) or has_strange_mark(machine.metadata)
-        return is_over or is_marked or situation.is_left_out(machine)
+        is_wrong = has_strange_mark(machine.metadata) or (woken_at(machine.metadata) or now) > now + LATE
+        return is_over or is_wrong or has_standby_mark(machine.metadata) or situation.is_left_out(machine)
 
     ours = (situation.members + situation.claimed).where(lambda each: not is_deleting(each.vm))
     paused = ours.where(lambda each: is_to_unpause(each.vm, each.vmi))

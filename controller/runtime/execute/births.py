@@ -6,7 +6,8 @@ each standby, or removes its owner or our notes.
 
 A set or pool may create twice as many members as it wants, and a few more, at once. As many as it wants are added each
 minute, and with each change of the spec. If none is left, a round begins after a delay: as many as wanted may be
-created. The delay grows with each round. It ends when no member was missing for a minute.
+created. The delay grows with each round. It ends when no member was missing for a minute. Standbys have a count of
+their own, so no wanted member waits for them.
 
 Members that others delete do not count. VMs that are claimed, or that are deleted because they have finished, do not
 count either. A member that leaves alive, without its owner or its labels, counts only in its first minute: a user takes
@@ -20,6 +21,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from controller.kubevirt.standby import has_standby_mark
 from controller.runtime.waits import FIRST_DELAY, LONGEST_DELAY, growing_delay
 from informers.meta import ObjectKey, controller_of, is_controlled_by
 
@@ -27,6 +29,9 @@ ROUNDS: Final = 2
 MORE: Final = 6
 CALM_S: Final = 60.0
 DOUBT_S: Final = 5.0
+GOING_S: Final = 3600.0
+"""A deleted member is gone by then. If not, it counts as deleted by others."""
+
 MOST: Final = 10_000
 """A set or pool that wants more counts like one that wants so many."""
 
@@ -46,8 +51,7 @@ class Owner(NamedTuple):
 
 class _Row(NamedTuple):
     """`left` members may be created at the time `at`. After that, the next round begins at `due`: the `number`-th.
-    `ours` are those that vmherd has deleted, and that are not gone yet. The round `told` is the last one that an Event
-    has reported.
+    The round `told` is the last one that an Event has reported.
     """
 
     generation: int | None
@@ -56,7 +60,6 @@ class _Row(NamedTuple):
     at: float
     number: int = 0
     due: float = 0.0
-    ours: int = 0
     told: int = -1
 
 
@@ -65,71 +68,91 @@ class Births:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._now = clock
-        self._rows: dict[str, _Row] = {}
+        self._rows: dict[tuple[str, bool], _Row] = {}
+        """The rows by the UID of the set or pool, and whether it is that of its standbys."""
         self._young: OrderedDict[str, float] = OrderedDict()
         """When this process has created each member of the last minute, by UID."""
+        self._ours: OrderedDict[str, float] = OrderedDict()
+        """When this process has deleted each member that is not gone yet, by UID."""
+        self._asked: dict[tuple[str, bool], int] = {}
+        """The number of creates that have got an answer since the last `begin`."""
+        self._standbys: dict[str, int] = {}
+        """The most standbys that one plan of a pool creates. Their number may be larger than that of the wanted VMs."""
         self.in_doubt: set[str] = set()
         """The UIDs of the sets and pools to confirm."""
 
-    def wait_s(self, owner: Owner) -> float:
-        """Return the seconds that the next create has to wait, or 0."""
-        now, row = self._now(), self._row(owner)
-        if row.left >= 1:
-            return 0.0
-        number = row.number
-        if row.due <= now:
-            number, left = number + 1, 0.0 if not number else float(max(owner.wanted, 1))
-            delay = growing_delay(number, FIRST_DELAY, LONGEST_DELAY).total_seconds()
-            row = row._replace(number=number, left=left, due=now + delay)
-            self._rows[owner.uid] = row
-        return 0.0 if row.left >= 1 else row.due - now
+    def begin(self, owner: Owner, standbys: int) -> None:
+        """The creates of a plan follow, for which `wait_s` is asked one after the other: so many are of standbys."""
+        for each in (True, False):
+            self._asked.pop((owner.uid, each), None)
+        if standbys > self._standbys.get(owner.uid, 0):
+            self._standbys[owner.uid] = standbys
 
-    def is_told(self, owner: Owner) -> bool:
+    def wait_s(self, owner: Owner, standby: bool = False) -> float:
+        """Return the seconds that the next create has to wait, or 0."""
+        now, key, row = self._now(), (owner.uid, standby), self._row(owner, standby)
+        asked = self._asked[key] = self._asked.get(key, 0) + 1
+        if row.left < 1 and row.due <= now:
+            number, left = row.number + 1, float(self._wanted(owner, standby)) if row.number else 0.0
+            delay = growing_delay(number, FIRST_DELAY, LONGEST_DELAY).total_seconds()
+            self._rows[key] = row = row._replace(number=number, left=left, due=now + delay)
+        return 0.0 if row.left >= asked else max(row.due - now, FIRST_DELAY.total_seconds())
+
+    def _wanted(self, owner: Owner, standby: bool) -> int:
+        return min(max(owner.wanted, self._standbys.get(owner.uid, 0) if standby else 0, 1), MOST)
+
+    def is_told(self, owner: Owner, standby: bool) -> bool:
         """Return True if the wait for the next round was reported before. From now on, it was."""
-        row = self._row(owner)
-        self._rows[owner.uid] = row._replace(told=row.number)
+        row = self._row(owner, standby)
+        self._rows[owner.uid, standby] = row._replace(told=row.number)
         return row.told == row.number
 
-    def pause_s(self, owner: Owner) -> float:
+    def pause_s(self, owner: Owner, standby: bool) -> float:
         """Return the seconds until the next round if no member may be created before, or 0."""
-        row = self._row(owner)
+        row = self._row(owner, standby)
         return max(row.due - self._now(), 0.0) if row.left < 1 else 0.0
 
-    def made(self, owner: Owner, uid: str) -> None:
-        row, now = self._row(owner), self._now()
-        self._young[uid] = now
-        while next(iter(self._young.values())) + CALM_S <= now:
-            self._young.popitem(last=False)
-        self._rows[owner.uid] = row._replace(left=max(row.left - 1, 0.0))
+    def made(self, owner: Owner, uid: str, standby: bool = False) -> None:
+        row = self._row(owner, standby)
+        self._remember(self._young, uid, CALM_S)
+        self._rows[owner.uid, standby] = row._replace(left=max(row.left - 1, 0.0))
 
-    def deleted(self, owner: Owner) -> None:
-        row = self._row(owner)
-        self._rows[owner.uid] = row._replace(ours=row.ours + 1)
+    def deleted(self, uid: str) -> None:
+        self._remember(self._ours, uid, GOING_S)
+
+    def _remember(self, times: OrderedDict[str, float], uid: str, for_s: float) -> None:
+        times[uid] = self._now()
+        while next(iter(times.values())) + for_s <= self._now():
+            times.popitem(last=False)
 
     def changed(self, old: Any, new: Any) -> None:
         """A cache shows another state of a VM or VMI. One that others have deleted may come back."""
         owner = controller_of(old.metadata) if old is not None else None
-        row = self._rows.get(owner.uid) if owner is not None else None
+        key = (owner.uid, has_standby_mark(old.metadata)) if owner is not None else ("", False)
+        row, uid = self._rows.get(key), old.metadata.uid if old is not None else ""
         if owner is None or row is None:
             return
-        age_s = self._now() - self._young.get(old.metadata.uid, float("-inf"))
-        if new is None or new.metadata.uid != old.metadata.uid:
-            row = row._replace(ours=row.ours - 1) if row.ours else row._replace(left=row.left + 1)
+        is_back, age_s = False, self._now() - self._young.get(uid, float("-inf"))
+        if new is None or new.metadata.uid != uid:
+            is_back = self._ours.pop(uid, None) is None
             if age_s < DOUBT_S:
                 self.in_doubt.add(owner.uid)
-        elif not is_controlled_by(new.metadata, owner.uid) and age_s >= CALM_S:
-            row = row._replace(left=row.left + 1)
-        self._rows[owner.uid] = row
+        elif not is_controlled_by(new.metadata, owner.uid):
+            is_back = age_s >= CALM_S
+        self._rows[key] = row._replace(left=row.left + is_back)
 
     def forget_calm(self) -> None:
         """Forget the sets and pools that have created nothing for so long that nothing is to be remembered."""
         old = [each for each, row in self._rows.items() if max(row.at, row.due) + 60 * (ROUNDS + MORE) < self._now()]
         for each in old:
             del self._rows[each]
-        self.in_doubt &= self._rows.keys()
+        uids = {uid for uid, _ in self._rows}
+        self.in_doubt &= uids
+        self._standbys = {uid: number for uid, number in self._standbys.items() if uid in uids}
+        self._asked = {key: number for key, number in self._asked.items() if key in self._rows}
 
-    def _row(self, owner: Owner) -> _Row:
-        now, row, wanted = self._now(), self._rows.get(owner.uid), min(max(owner.wanted, 1), MOST)
+    def _row(self, owner: Owner, standby: bool) -> _Row:
+        now, row, wanted = self._now(), self._rows.get((owner.uid, standby)), self._wanted(owner, standby)
         most = float(ROUNDS * wanted + MORE)
         if row is None or (row.number and row.due + CALM_S < now):
             return _Row(owner.generation, owner.claimed, most, now)

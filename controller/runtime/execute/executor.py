@@ -188,8 +188,7 @@ class Executor:
         Patches after the owners `blocked` are skipped, and so are refused writes whose wait is not over.
         """
         numbered = [(number, action) for number, action in enumerate(stage.actions) if not _waits(action, blocked)]
-        answers = {number: self._refusals.answer(owner, action) for number, action in numbered}
-        waiting: dict[int, Outcome] = {number: each for number, each in answers.items() if each is not None}
+        waiting: dict[int, Outcome] = {**self._refusals.answers(owner, numbered)}
         numbered = [each for each in numbered if each[0] not in waiting]
         creates = [(number, action) for number, action in numbered if isinstance(action, Create)]
         others = [(number, action) for number, action in numbered if not isinstance(action, Create)]

@@ -14,7 +14,7 @@ show yet. Then its creates have a clock of their own: the second one is sent at 
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +23,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.kubevirt.resources import VMIS, VMS
+from controller.kubevirt.standby import mark_in
 from controller.runtime.actions import (
     Action,
     AlreadyThere,
@@ -110,15 +111,25 @@ class Refusals:
     def notes(self) -> Mapping[ObjectKey, Noted]:
         return self._written.notes
 
+    def answers(self, owner: Owner, actions: Iterable[tuple[int, Action]]) -> dict[int, Rejected]:
+        """Return the answers of the writes that are not sent, by their numbers."""
+        numbered = list(actions)
+        marks = (mark_in(each.body) for _, each in numbered if isinstance(each, Create))
+        self.births.begin(owner, sum(map(bool, marks)))
+        answers = {number: self.answer(owner, action) for number, action in numbered}
+        return {number: each for number, each in answers.items() if each is not None}
+
     def answer(self, owner: Owner, action: Action) -> Rejected | None:
         answer = self._answer(owner, action)
         if answer is not None or action.resource not in (VMS, VMIS):
             return answer
         wait_s, is_told = 0.0, True
-        if isinstance(action, Create) and (wait_s := self.births.wait_s(owner)):
-            is_told = self.births.is_told(owner)
+        if isinstance(action, Create):
+            standby = bool(mark_in(action.body))
+            wait_s = self.births.wait_s(owner, standby)
+            is_told = not wait_s or self.births.is_told(owner, standby)
         elif isinstance(action, Delete) and action.successor:
-            wait_s = self.births.pause_s(owner)
+            wait_s = self.births.pause_s(owner, bool(mark_in(action.successor)))
         return Rejected(action, Invalid(TOO_MANY, code=422), wait_s, is_repeated=is_told) if wait_s else None
 
     def _answer(self, owner: Owner, action: Action) -> Rejected | None:
@@ -149,9 +160,9 @@ class Refusals:
         if isinstance(outcome, Done) and isinstance(action, Confirm):
             self.births.in_doubt.discard(owner.uid)
         if isinstance(outcome, Done) and isinstance(action, Create) and action.resource in (VMS, VMIS):
-            self.births.made(owner, outcome.uid)
+            self.births.made(owner, outcome.uid, bool(mark_in(action.body)))
         if isinstance(outcome, Done) and isinstance(action, Delete) and _ends_member(action):
-            self.births.deleted(owner)
+            self.births.deleted(action.uid)
         if isinstance(outcome, Done) and isinstance(action, Patch | ThreeWayMerge):
             self._bound(owner, action)
         if isinstance(outcome, Done) and isinstance(action, Create) and action.resource not in (VMS, VMIS):

@@ -124,6 +124,12 @@ def test_p32_a_vm_in_service_with_an_old_mark_of_its_own_goes_on():
     assert not any("runStrategy" in each.get("spec", {}) for each in patches)
 
 
+def test_p32_a_woken_mark_of_the_future_is_removed():
+    found = of_standbys("woken 2099-01-01T00:00:00Z", served="true", strategy="Always")
+    patches = [json.loads(each.body) for each in plan(found).actions if isinstance(each, Patch)]
+    assert [each["metadata"]["annotations"] for each in patches] == [{names.STANDBY_STATE: None}]
+
+
 def test_p8_p32_a_standby_that_was_started_leaves_before_the_vms_that_serve_and_no_other_one_is_made():
     found = of_standbys("resting", served="false", strategy="Always")
     done = plan(found).actions

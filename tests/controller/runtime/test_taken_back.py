@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from controller.kubevirt.annotations import DRAINING, PARTITION_STEP, RELEASED, ROLLED_BACK, STANDBY_STATE
 from controller.kubevirt.resources import VMIS, VMS
+from controller.kubevirt.standby import note_of
 from controller.runtime.actions import Action, Cause, Confirm, Create, Delete, Done, Patch, Rejected, ThreeWayMerge
 from controller.runtime.execute.births import CALM_S, MORE, ROUNDS, Owner
 from controller.runtime.execute.patches import error_of_create, error_of_labels
@@ -43,7 +44,7 @@ class Time:
     def send(self, action: Action, *, generation: int = 1, wanted: int = 3, claimed: int = 0) -> Rejected | None:
         """The answer without a request, or None if the server gets the write and accepts it."""
         owner = Owner(ObjectKey("default", "web"), "set", generation, 3, wanted, claimed)
-        answer = self.refusals.answer(owner, action)
+        answer = self.refusals.answers(owner, [(0, action)]).get(0)
         if answer is None:
             self.refusals.timed(owner, Done(action, "1", "u"))
         return answer
@@ -87,13 +88,27 @@ def test_r4b_a_change_of_the_spec_allows_as_many_as_wanted_and_finished_vms_are_
     for number in range(5):
         time.refusals.births.changed(member, None if number % 2 else replace(member, metadata=other(member.metadata)))
     assert sum(time.send(CREATE, generation=2, wanted=9) is None for _ in range(100)) == 5, "others have deleted them"
-    for _ in range(3):
-        time.send(GONE, generation=2, wanted=9)
-        time.send(LEFT, generation=2, wanted=9)
-    for _ in range(6):
-        time.refusals.births.changed(member, None)
+    for number in range(3):
+        for action, uid in ((GONE, f"gone-{number}"), (LEFT, f"left-{number}")):
+            time.send(replace(action, uid=uid), generation=2, wanted=9)
+            time.refusals.births.changed(replace(member, metadata=replace(member.metadata, uid=uid)), None)
     assert sum(time.send(CREATE, generation=2, wanted=9) is None for _ in range(100)) == 3, "three have finished"
     assert sum(time.send(CREATE, generation=2, wanted=9, claimed=4) is None for _ in range(100)) == 4
+
+
+def test_r4b_the_creates_of_one_plan_are_counted_together():
+    time, owner = Time(), Owner(ObjectKey("default", "web"), "set", 1, 0, 3, 0)
+    assert len(time.refusals.answers(owner, enumerate([CREATE] * 20))) == 20 - (ROUNDS * 3 + MORE)
+    assert len(time.refusals.answers(owner, enumerate([CREATE] * 20))) == 20 - (ROUNDS * 3 + MORE), (
+        "none is created yet"
+    )
+
+
+def test_r4b_p32_no_wanted_vm_waits_for_the_creates_of_standbys():
+    body = msgspec.json.encode({"metadata": {"annotations": note_of("preparing", "vm-0")}})
+    time, standby = Time(), Create(resource=VMS, key=KEY, body=body, owner_uid="set", why="")
+    assert sum(time.send(standby) is None for _ in range(100)) == ROUNDS * 3 + MORE
+    assert (time.send(standby) is None, time.send(CREATE) is None) == (False, True)
 
 
 def test_r4b_a_member_that_leaves_alive_counts_in_its_first_minute_and_one_that_goes_at_once_puts_its_owner_in_doubt():

@@ -205,7 +205,8 @@ def a_refusal_is_not_hammered(life: Life) -> Iterator[Found | None]:
             # The limit is in memory, so it begins again with another leader.
             near = [act.what for act in life.story.acts if change.at - 2 * WINDOW_S < act.at < change.at]
             leaders = 1 + sum(each in ("crash", "crash_at_step", "terminate", "suspend") for each in near)
-            if made[owner, int(change.at / WINDOW_S)] >= leaders * (most.get(owner, 0) + MANY):
+            # A policy may also take members that are old: they are no loss.
+            if made[owner, int(change.at / WINDOW_S)] >= leaders * (2 * most.get(owner, 0) + MANY):
                 text = f"{MANY} VMs more than wanted were created in {WINDOW_S:.0f} s"
                 yield change.at, owner, text
 

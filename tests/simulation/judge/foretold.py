@@ -116,7 +116,7 @@ def _waiting_for_disks(life: Life, told: Foretold) -> set[str]:
     own = [each for each in acts if each.args[1:2] == (told.owner,)]
     waits = ("delete_claim", *(["live_change"] if life.story.options.plugs else []))
     if any(each.what in waits or (each.what == "create" and each.args[2]["shares_disks"]) for each in own):
-        return {f"{VMS.plural}/{each.removeprefix(f'{VMS.plural}/')}" for each in told.names}
+        return told.names | {f"{VMS.plural}/{each}" for each in told.names}
     return {f"{VMS.plural}/{name}-{ordinal}" for _, name, ordinal in made}
 
 
