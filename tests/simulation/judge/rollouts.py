@@ -198,10 +198,16 @@ EVERYWHERE: Final = ("lose_node", "return_node", "bad_second", "fault", "suspend
 
 
 def _may_fail(life: Life, owner: str, since: float, until: float) -> bool:
-    """True if a member of this set or pool may not be ready for another reason than its template."""
+    """True if a member of this set or pool may not be ready for another reason than its template. KubeVirt may still be
+    plugging a volume of the template before.
+    """
     acts = [act for act in life.story.acts if since <= act.at <= until]
     own = any(act.what in ACCIDENTS and act.args[1] == owner for act in acts)
+    own = own or any(act.what == "live_change" and since - PLUGS_S < act.at < until for act in life.story.acts)
     return own or any(act.what in EVERYWHERE for act in acts) or life.faults.overlap(since, until)
+
+
+PLUGS_S: Final = 30.0
 
 
 @sentence
