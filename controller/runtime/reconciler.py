@@ -22,10 +22,11 @@ from msgspec.structs import replace
 
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
 from controller.kinds import Kind
+from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.replicas.kstatus import INTERNAL_ERROR, defect_status
 from controller.running import leaf_errors
-from controller.runtime.actions import AnyResource, Confirm, Notice, Outcome, Plan, Stage, waiting
+from controller.runtime.actions import AnyResource, Confirm, Create, Notice, Outcome, Plan, Stage, waiting
 from controller.runtime.execute.births import Owner
 from controller.runtime.execute.deletes import Judge
 from controller.runtime.execute.executor import Executor
@@ -220,7 +221,8 @@ class RulesReconciler(Generic[S]):
             plan, other_error = replace(waiting(str(error)), notices=plan.notices), other_error or error
         with collected_warnings() as warnings:
             meta = snapshot.owner.metadata
-            if meta.uid in self._rules.refusals.births.in_doubt and plan.stages:
+            creates = any(isinstance(each, Create) and each.resource in (VMS, VMIS) for each in plan.actions)
+            if creates and meta.uid in self._rules.refusals.births.in_doubt:
                 doubt = Confirm(resource=self._rules.resource, key=key, uid=meta.uid, why="a new member was deleted")
                 plan = replace(plan, stages=(Stage((doubt,)), *plan.stages))
             numbers = len(snapshot.members), replicas_of(snapshot.owner), marked.get("claimed", 0)
