@@ -15,7 +15,6 @@ Nothing has ever served from a standby, so it is deleted and created again for a
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -59,7 +58,7 @@ from controller.pool.leaving.deletes import delete_of, hold, replacement_of
 from controller.pool.leaving.disks import disks_in_use, is_safe_to_delete
 from controller.pool.leaving.gates import Way, stop_of
 from controller.pool.members.ledger import State, state_of
-from controller.pool.members.machine import Machine, Machines, vmi_revision_of
+from controller.pool.members.machine import Machine, vmi_revision_of
 from controller.pool.members.situation import Situation
 from controller.pool.rollout.successors import successor_of, template_for
 from controller.pool.spec.template import DiskChange, Template, disk_change
@@ -172,8 +171,9 @@ def lay_to_rest(situation: Situation, whole: Plan, scaling: Plan) -> Plan:
     """
     left = situation.target.standbys - len(situation.standby) if situation.intent.reuses else 0
     leaving = {each.uid for each in scaling.actions if isinstance(each, Delete)} if left > 0 else set()
-    fit = situation.members.where(partial(_may_serve_again, situation)) if leaving else Machines()
-    reused = {each.metadata.uid: each for each in fit if each.metadata.uid in leaving}
+    # The template of a VM depends on its ordinal, so each member is asked.
+    found = {each.metadata.uid: each for each in situation.members if each.metadata.uid in leaving} if leaving else {}
+    reused = {uid: each for uid, each in found.items() if _may_serve_again(situation, each)}
     chosen = [each.uid for each in whole.actions if isinstance(each, Delete) and each.uid in reused][: max(left, 0)]
     if not chosen:
         return whole

@@ -19,8 +19,9 @@ def is_ready(document: Document | None) -> bool:
 
 def is_on_standby(vm: Document | None) -> bool:
     """True if the VM waits beside the wanted ones. A VM that was woken has another mark until it is ready."""
-    mark = standby_mark(vm)
-    return bool(mark) and not mark.startswith("woken ")
+    mark, template = standby_mark(vm), ((vm or {}).get("spec") or {}).get("template") or {}
+    is_served = (template.get("metadata", {}).get("labels") or {}).get(names.IN_SERVICE) == "true"
+    return bool(mark) and not mark.startswith("woken ") and not is_served
 
 
 def rests_unmarked(vm: Document | None) -> bool:
