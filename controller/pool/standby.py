@@ -366,7 +366,9 @@ def _progress(situation: Situation, staying: list[Machine]) -> Plan:
         return join((wake_at(times, now), waiting(text, Why.OTHERS, names=names)))
     left = situation.target.standbys - len(situation.standby)
     is_short = left > 0 and not missing_standbys(situation)
-    text = f"standby: {machines_wait(left)} for room, because wanted ones come first" if is_short else ""
+    has_more = situation.surplus > 0
+    why = "because the pool has more than it wants" if has_more else "for room, because wanted ones come first"
+    text = f"standby: {machines_wait(left)} {why}" if is_short else ""
     return join((wake_at(times, now), waiting(text, Why.OTHERS)))
 
 

@@ -28,14 +28,13 @@ from controller.kubevirt.standby import (
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import is_deleting, template_labels_of
 from controller.pool.health import is_fully_ready
-from controller.pool.members.machine import Machine
+from controller.pool.members.machine import Machine, is_hidden
 from controller.pool.members.situation import Situation
 from controller.pool.substitutes import is_substitute
 from controller.replicas.draining import is_draining
 from controller.replicas.notes import merge_patch, wake_at
 from controller.runtime.actions import Patch, Pause, Plan, stage_of
 from controller.runtime.members.groups import by_name
-from informers.meta import labels_of
 
 
 def plan_ordinary(situation: Situation) -> Plan:
@@ -88,8 +87,7 @@ def _ordinary(situation: Situation, machine: Machine, substitutes: bool) -> Patc
 
 def _is_hidden(machine: Machine) -> bool:
     """Return True if the VMI is out of service, and no drain is the reason."""
-    is_out = machine.vmi is not None and labels_of(machine.vmi.metadata).get(IN_SERVICE) == "false"
-    return is_out and IN_SERVICE in template_labels_of(machine.vm) and not is_draining(machine.metadata)
+    return is_hidden(machine) and not is_draining(machine.metadata)
 
 
 def in_service(machine: Machine) -> dict[str, Any]:

@@ -221,8 +221,8 @@ class RulesReconciler(Generic[S]):
             plan, other_error = replace(waiting(str(error)), notices=plan.notices), other_error or error
         with collected_warnings() as warnings:
             meta = snapshot.owner.metadata
-            creates = any(isinstance(each, Create) and each.resource in (VMS, VMIS) for each in plan.actions)
-            if creates and meta.uid in self._rules.refusals.births.in_doubt:
+            in_doubt = meta.uid in self._rules.refusals.births.in_doubt
+            if in_doubt and any(isinstance(each, Create) and each.resource in (VMS, VMIS) for each in plan.actions):
                 doubt = Confirm(resource=self._rules.resource, key=key, uid=meta.uid, why="a new member was deleted")
                 plan = replace(plan, stages=(Stage((doubt,)), *plan.stages))
             numbers = len(snapshot.members), replicas_of(snapshot.owner), marked.get("claimed", 0)

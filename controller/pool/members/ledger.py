@@ -27,16 +27,14 @@ from msgspec.structs import replace
 from controller.apimachinery.conditions import with_timezone
 from controller.apimachinery.quantities import seconds
 from controller.kubevirt import vmis, vms
-from controller.kubevirt.annotations import IN_SERVICE
 from controller.kubevirt.standby import is_standby
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vms import is_deleting, is_stop_requested, revision_of, template_labels_of
-from controller.pool.members.machine import Machine, Machines
+from controller.kubevirt.vms import is_deleting, is_stop_requested, revision_of
+from controller.pool.members.machine import Machine, Machines, is_hidden
 from controller.pool.members.unready_periods import STEADY, UnreadyPeriod, has_ended
 from controller.pool.spec.intent import Intent
 from controller.replicas.draining import is_draining
-from informers.meta import labels_of
 
 LONG_AGO: Final = timedelta(seconds=2**31)
 
@@ -91,16 +89,11 @@ def state_of(machine: Machine, now: datetime, min_ready_s: int = 0) -> tuple[Sta
     if is_leaving(machine):
         return State.LEAVING, None
     since = _ready_since(machine, now)
-    if since is None or _is_hidden(machine, now):
+    # A VM that was a standby is not in service yet.
+    if since is None or (is_hidden(machine) and not is_standby(machine.vm, machine.vmi, now)):
         return State.DOWN, None
     at = min(since, now) + _must_stay_ready(machine, now, min_ready_s)  # the clock of the node may be ahead
     return (State.AVAILABLE, None) if at <= now else (State.COMING, at)
-
-
-def _is_hidden(machine: Machine, now: datetime) -> bool:
-    """Return True if the VM was a standby, and its VMI is not in service yet."""
-    is_out = machine.vmi is not None and labels_of(machine.vmi.metadata).get(IN_SERVICE) == "false"
-    return is_out and IN_SERVICE in template_labels_of(machine.vm) and not is_standby(machine.vm, machine.vmi, now)
 
 
 def is_leaving(machine: Machine) -> bool:

@@ -63,14 +63,19 @@ def guest_of(machine: Machine) -> Guest:
     return guest_of_vm(machine.vm, machine.vmi)
 
 
+def is_hidden(machine: Machine) -> bool:
+    """Return True if the VMI is out of the Service to which its VM belongs."""
+    is_out = machine.vmi is not None and labels_of(machine.vmi.metadata).get(IN_SERVICE) == "false"
+    return is_out and IN_SERVICE in template_labels_of(machine.vm)
+
+
 def has_drain_mark(machine: Machine) -> bool:
     """Return True if the VM or its VMI has the mark of a drain, or if the VMI is out of service without a reason."""
     vm, vmi = machine.vm, machine.vmi
     if is_draining(vm.metadata) or vmi is None:
         return is_draining(vm.metadata)
     is_served = template_labels_of(vm).get(IN_SERVICE) == "true" and not standby_mark(vm.metadata)
-    is_out = is_served and labels_of(vmi.metadata).get(IN_SERVICE) == "false"
-    return is_out or is_draining(vmi.metadata)
+    return (is_served and is_hidden(machine)) or is_draining(vmi.metadata)
 
 
 def ends_of_work(members: Machines, now: datetime) -> Iterator[datetime]:

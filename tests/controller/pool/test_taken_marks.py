@@ -133,6 +133,7 @@ def test_p32_a_woken_mark_of_the_future_is_removed():
 def test_p8_p32_a_standby_that_was_started_leaves_before_the_vms_that_serve_and_no_other_one_is_made():
     found = of_standbys("resting", served="false", strategy="Always")
     done = plan(found).actions
+    assert "standby: 1 virtual machine waits because the pool has more than it wants" in plan(found).held
     assert [each.key.name for each in done if isinstance(each, Delete)] == ["web-1"]
     assert not any(isinstance(each, Create) and each.resource is VMS for each in done)
 
