@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from math import log2
 from typing import Final
 
 from controller.events.event import EVENTS
@@ -65,6 +66,8 @@ def at_rest_nothing_is_written(life: Life) -> Iterator[Found | None]:
     yield None
     told = set[tuple[AnyResource, ObjectKey]]()
     has_missed = any(act.what == "fault" and act.args[0] == "missed" for act in life.story.acts)
+    gone = [each for each in life.changes if each.after is None and each.resource in (VMS, VMIS)]
+    missed = {each.key for each in gone if life.faults.overlap(each.at, each.at, "missed")}
     others = [each.at for each in life.changes if each.at > life.rested_at and each.actor == "kubevirt"]
     for asked in life.asked:
         if asked.resource is LEASES or asked.at <= life.rested_at + CALM_S:
@@ -80,6 +83,8 @@ def at_rest_nothing_is_written(life: Life) -> Iterator[Found | None]:
             continue  # a new process may repeat an Event, and its fact
         if asked.resource is CONTROLLER_REVISIONS and asked.at > life.restarted_at and has_missed:
             continue  # only the new process sees that a VM with the revision is gone
+        if asked.verb == "create" and asked.key in missed:
+            continue  # the next list shows that the member is gone
         if has_missed and asked.subresource == "status":
             continue  # a VM whose deletion the watch has not sent is told as one that does not end
         yield asked.at, owner_by_name(life, asked.key.name), f"{asked.verb} {asked.resource.plural}/{asked.key.name}"
@@ -192,21 +197,23 @@ def a_refusal_is_not_hammered(life: Life) -> Iterator[Found | None]:
     yield from _endless_creates(life)
     yield from _steady_refusals(life)
     most: dict[str, int] = {}
-    made: Counter[tuple[str, int]] = Counter()
+    made: Counter[tuple[str, bool, int]] = Counter()
     for change in life.changes:
+        window = int(change.at / WINDOW_S)
         if change.resource in (POOLS, SETS):
             wanted = min(change.last["spec"]["replicas"], life.story.options.max_replicas)
             most[change.key.name] = max(most.get(change.key.name, 0), wanted)
-            if change.actor == "user":
-                made[change.key.name, int(change.at / WINDOW_S)] -= wanted  # a new template is for all
+            for is_standby in (True, False) if change.actor == "user" else ():
+                made[change.key.name, is_standby, window] -= wanted  # a new template is for all
         if change.is_ours and change.before is None and change.resource in (VMS, VMIS):
             owner = (change.last["metadata"].get("ownerReferences") or [{"name": ""}])[0]["name"]
-            made[owner, int(change.at / WINDOW_S)] += 1
+            row = owner, names.STANDBY_STATE in annotations(change.last), window  # standbys have a count of their own
+            made[row] += 1
             # The limit is in memory, so it begins again with another leader.
             near = [act.what for act in life.story.acts if change.at - 2 * WINDOW_S < act.at < change.at]
             leaders = 1 + sum(each in ("crash", "crash_at_step", "terminate", "suspend") for each in near)
             # A policy may also take members that are old: they are no loss.
-            if made[owner, int(change.at / WINDOW_S)] >= leaders * (2 * most.get(owner, 0) + MANY):
+            if made[row] >= leaders * (2 * most.get(owner, 0) + MANY):
                 text = f"{MANY} VMs more than wanted were created in {WINDOW_S:.0f} s"
                 yield change.at, owner, text
 
@@ -234,6 +241,7 @@ def _steady_refusals(life: Life) -> Iterator[Found]:
 
 STEADY_S: Final = 60.0
 STEADY: Final = 8
+FIRST_ROUND_S: Final = 10.0
 SPREAD_S: Final = 5.0
 """In a minute after the first, tries in `STEADY` parts of so many seconds are no growing delay. A burst is allowed."""
 
@@ -256,7 +264,9 @@ def _endless_creates(life: Life) -> Iterator[Found]:
             made[owner] -= begins_to_leave(change)
             if change.before is None:
                 made[owner] += 1
-                if made[owner] == 30 + 2 * min(wanted.get(owner, 0), 40) and name in ("", owner):
+                # As many as wanted follow in each round, and the delay between two rounds is doubled.
+                rounds = 2 + int(log2((change.at - start) / FIRST_ROUND_S + 1))
+                if made[owner] >= 30 + rounds * min(wanted.get(owner, 0), 40) and name in ("", owner):
                     yield (
                         change.at,
                         owner,
