@@ -81,8 +81,8 @@ def at_rest_nothing_is_written(life: Life) -> Iterator[Found | None]:
             continue  # the limit of Events held it back until now
         if (asked.resource is EVENTS or _is_history(asked)) and asked.at > life.restarted_at:
             continue  # a new process may repeat an Event, and its fact
-        if asked.resource is CONTROLLER_REVISIONS and asked.at > life.restarted_at and has_missed:
-            continue  # only the new process sees that a VM with the revision is gone
+        if asked.resource is CONTROLLER_REVISIONS and has_missed:
+            continue  # the next list shows that a VM with the revision is gone
         if asked.verb == "create" and asked.key in missed:
             continue  # the next list shows that the member is gone
         if has_missed and asked.subresource == "status":
