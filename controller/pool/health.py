@@ -27,13 +27,7 @@ from controller.kubevirt.problems import (
     text_of,
 )
 from controller.kubevirt.standby import has_standby_mark
-from controller.kubevirt.vms import (
-    BROKEN_STATES,
-    is_deleting,
-    is_ready,
-    printable_status_of,
-    start_failures_of,
-)
+from controller.kubevirt.vms import BROKEN_STATES, is_deleting, is_ready, printable_status_of, start_failures_of
 from controller.pool.failures import start_failure_of
 from controller.pool.healing.failing import count_recovering, read_records
 from controller.pool.leaving.claims import lacking_finalizer

@@ -49,13 +49,7 @@ from controller.pool.rollout.rollback import rollout_of
 from controller.pool.rollout.steps import Step, pending_step
 from controller.pool.rollout.successors import count_missing
 from controller.pool.rollout.update import pending_steps, plan_update
-from controller.pool.scale import (
-    is_scale_out_refused,
-    plan_new_standbys,
-    plan_scale,
-    unowned_vms,
-    waits_for_adoption,
-)
+from controller.pool.scale import is_scale_out_refused, plan_new_standbys, plan_scale, unowned_vms, waits_for_adoption
 from controller.pool.spec.intent import Intent
 from controller.pool.spec.policies import keeps_disks
 from controller.pool.standby import lay_to_rest, plan_standby, ready_standbys

@@ -34,14 +34,7 @@ from controller.kubevirt.annotations import (
 )
 from controller.kubevirt.delicate import delicate_reason
 from controller.kubevirt.resources import PAUSE, UNPAUSE
-from controller.kubevirt.standby import (
-    TAKEN,
-    Standby,
-    has_standby_mark,
-    is_resting,
-    note_of,
-    rests_with,
-)
+from controller.kubevirt.standby import TAKEN, Standby, has_standby_mark, is_resting, note_of, rests_with
 from controller.kubevirt.vmis import is_active, is_paused, must_leave_node
 from controller.kubevirt.vms import (
     has_finished,
@@ -128,10 +121,7 @@ def _wake(situation: Situation, machine: Machine, is_substitute: bool) -> Patch 
         return request(machine.vmi, UNPAUSE, why)
     template = situation.revisions.templates[revision_of(machine.vm)]
     started = {name: value_at(template.spec, name) for name in ("runStrategy", "running")}
-    marks: dict[str, str | None] = {
-        **woken_now(situation, machine),
-        **({SUBSTITUTE: "true"} if is_substitute else {}),
-    }
+    marks: dict[str, str | None] = {**woken_now(situation, machine), **({SUBSTITUTE: "true"} if is_substitute else {})}
     return patch_of(machine, marks, {**started, **in_service(machine)}, why)
 
 

@@ -16,24 +16,13 @@ from controller.kubevirt.pool_types import PoolStatus
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.standby import is_beside
 from controller.kubevirt.vms import is_deleting, is_ready
-from controller.pool.failures import (
-    VIRTUAL_MACHINE_FAILURE,
-    is_failure,
-    pool_failure,
-    virtual_machine_failure,
-)
+from controller.pool.failures import VIRTUAL_MACHINE_FAILURE, is_failure, pool_failure, virtual_machine_failure
 from controller.pool.health import health_of
 from controller.pool.members.machine import Machine
 from controller.pool.members.revisions import Revisions, is_updated, oldest_in_use, read_revisions
 from controller.pool.members.situation import Situation, situation_of
 from controller.pool.members.snapshot import Snapshot
-from controller.replicas.conditions import (
-    REPLICA_FAILURE,
-    REPLICA_PAUSED,
-    held_reason,
-    transitions,
-    true_condition,
-)
+from controller.replicas.conditions import REPLICA_FAILURE, REPLICA_PAUSED, held_reason, transitions, true_condition
 from controller.replicas.disruption_budget import budget_notices, without_budgets
 from controller.replicas.kstatus import Waits, invalid, with_health
 from controller.replicas.rollback import with_return

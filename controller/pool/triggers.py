@@ -16,12 +16,7 @@ from controller.kubevirt.pool_types import POOL_KIND
 from controller.kubevirt.problems import problem_state_of_vmi
 from controller.kubevirt.vm_types import FAILURE, MANUAL_RECOVERY_REQUIRED, ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import Migration, VirtualMachineInstance
-from controller.kubevirt.vms import (
-    is_deleting,
-    printable_status_of,
-    ready_condition,
-    start_failures_of,
-)
+from controller.kubevirt.vms import is_deleting, printable_status_of, ready_condition, start_failures_of
 from controller.pool.members.snapshot import former_pool_of
 from controller.replicas.catalogue import Place, own_annotations
 from controller.replicas.draining import is_draining

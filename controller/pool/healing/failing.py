@@ -22,13 +22,7 @@ from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import HEALED, REPLACE_UNREADY_AFTER
 from controller.kubevirt.vm_types import VirtualMachine
-from controller.kubevirt.vms import (
-    BROKEN_STATES,
-    is_deleting,
-    is_ready,
-    printable_status_of,
-    start_failures_of,
-)
+from controller.kubevirt.vms import BROKEN_STATES, is_deleting, is_ready, printable_status_of, start_failures_of
 from controller.pool.members.ledger import State, member_unready_since, open_period, state_of
 from controller.pool.members.machine import Machine
 from controller.pool.members.notes import MAX_ENTRIES, VALID_NUMBERS, Record, encode_note, read_note

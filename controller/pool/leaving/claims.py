@@ -91,10 +91,7 @@ def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
 
 
 def plan_releases(
-    snapshot: Snapshot,
-    released: Iterable[Machine],
-    *,
-    why: str = "its labels do not match the selector any more",
+    snapshot: Snapshot, released: Iterable[Machine], *, why: str = "its labels do not match the selector any more"
 ) -> Plan:
     """Plan patches that remove the pool's owner reference and finalizer from the VMs in `released`, with the notes of
     vmherd (P2).
@@ -205,12 +202,7 @@ def plan_strays(strays: Iterable[Machine], *, burst: int) -> Plan:
 
 
 def plan_member_finalizers(
-    snapshot: Snapshot,
-    members: Machines,
-    *,
-    preserve: bool,
-    may_remove: bool = True,
-    others: Iterable[Plan] = (),
+    snapshot: Snapshot, members: Machines, *, preserve: bool, may_remove: bool = True, others: Iterable[Plan] = ()
 ) -> Plan:
     """Plan the missing finalizers, or the removal of finalizers that are not needed.
 

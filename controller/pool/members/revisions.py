@@ -22,12 +22,7 @@ from controller.pool.members.ledger import State, state_of
 from controller.pool.members.machine import Machine, vmi_revision_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.template import Template, parse_template
-from controller.replicas.revisions import (
-    create_revision,
-    delete_revisions,
-    last_ready,
-    unused_revisions,
-)
+from controller.replicas.revisions import create_revision, delete_revisions, last_ready, unused_revisions
 from controller.runtime.actions import Plan, Stage
 from informers.meta import NO_LABELS
 

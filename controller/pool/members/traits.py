@@ -115,8 +115,7 @@ def _erase_spec(vm: VirtualMachine) -> VirtualMachineSpec:
 @lru_cache(maxsize=1024)
 def _template(labels: Texts | None, nodes: Texts | None, grace_s: int | None) -> MachineTemplate:
     return MachineTemplate(
-        like(_NO_LABELS, labels=labels),
-        like(_NO_SPEC, node_selector=nodes, termination_grace_period_seconds=grace_s),
+        like(_NO_LABELS, labels=labels), like(_NO_SPEC, node_selector=nodes, termination_grace_period_seconds=grace_s)
     )
 
 

@@ -363,13 +363,7 @@ def _change_of_vmi(situation: Situation, pending: PendingStep) -> Delete | Patch
     if after_stop(machine.vm) is AfterStop.STARTS:
         # Without an owner's UID, the action gives up after a change of the VMI, and a new plan judges it again (P20).
         return Delete(
-            resource=VMIS,
-            key=vmi.key,
-            uid=vmi.uid,
-            version=vmi.resource_version,
-            why=why,
-            member=member,
-            disks=disks,
+            resource=VMIS, key=vmi.key, uid=vmi.uid, version=vmi.resource_version, why=why, member=member, disks=disks
         )
     return Restart(
         resource=VMS,

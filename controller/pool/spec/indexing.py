@@ -11,14 +11,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Raw
 
-from controller.apimachinery.raw_json import (
-    NULL,
-    Fields,
-    change_at,
-    change_each,
-    fields_of,
-    text_of,
-)
+from controller.apimachinery.raw_json import NULL, Fields, change_at, change_each, fields_of, text_of
 from controller.kubevirt.annotations import REVISION_NAME
 from controller.kubevirt.normal_form import Path, value_at
 from controller.kubevirt.resources import VMS

@@ -37,13 +37,7 @@ from controller.kubevirt.normal_form import (
 )
 from controller.kubevirt.pool_types import NameGeneration, PoolSpec
 from controller.kubevirt.vmi_types import TemplateMeta, VMITemplate
-from controller.pool.spec.references import (
-    CONFIG_MAPS,
-    SECRETS,
-    SYSPREP_CONFIG_MAPS,
-    SYSPREP_SECRETS,
-    refer,
-)
+from controller.pool.spec.references import CONFIG_MAPS, SECRETS, SYSPREP_CONFIG_MAPS, SYSPREP_SECRETS, refer
 from informers.memo import Memo
 
 FIELD: Final = "spec.virtualMachineTemplate"
