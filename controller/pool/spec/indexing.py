@@ -6,7 +6,7 @@ too. The API server then validates the value.
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import Raw
@@ -16,17 +16,18 @@ from controller.kubevirt.annotations import REVISION_NAME
 from controller.kubevirt.normal_form import Path, value_at
 from controller.kubevirt.resources import VMS
 from controller.pool.spec.naming import name_of
-from controller.pool.spec.references import CONFIG_MAPS, DISKS, SECRETS, SYSPREP_CONFIG_MAPS, SYSPREP_SECRETS
-from controller.pool.spec.template import Template
+from controller.pool.spec.template import CONFIG_MAPS, SECRETS, SYSPREP_CONFIG_MAPS, SYSPREP_SECRETS, Template
 from informers.meta import NO_LABELS, ObjectMeta
 
 Change: TypeAlias = Callable[[bytes], bytes]
 
+DISKS: Final[tuple[Path, ...]] = (("dataVolume", "name"), ("persistentVolumeClaim", "claimName"))
+"""The paths at which a volume of a VMI template refers to a disk."""
+
 
 def encode_shape(template: Template, ordinal: int, revision: str) -> bytes:
     """Return the labels, the annotations and the spec that the template defines for the VM of this ordinal."""
-    labels = {**template.labels, REVISION_NAME: revision}
-    metadata = {"labels": labels, "annotations": template.annotations}
+    metadata = {"labels": {**template.labels, REVISION_NAME: revision}, "annotations": template.annotations}
     return msgspec.json.encode({"metadata": metadata, "spec": Raw(_indexed_spec(template, ordinal, revision))})
 
 
@@ -76,13 +77,10 @@ def _indexed_spec(
 ) -> bytes:
     own = template.disks.keys()
     indexed = partial(_with_ordinal, ordinal=ordinal)
-    changes: list[tuple[Path, Change]] = [(path, partial(_if_own, own, indexed)) for path in DISKS]
-    if template.index_config_maps:
-        changes += [
-            (path, indexed) for path in (*CONFIG_MAPS, *(SYSPREP_CONFIG_MAPS if template.index_sysprep else ()))
-        ]
-    if template.index_secrets:
-        changes += [(path, indexed) for path in (*SECRETS, *(SYSPREP_SECRETS if template.index_sysprep else ()))]
+    config_maps = (*CONFIG_MAPS, *(SYSPREP_CONFIG_MAPS if template.index_sysprep else ()))
+    secrets = (*SECRETS, *(SYSPREP_SECRETS if template.index_sysprep else ()))
+    paths = (*(config_maps if template.index_config_maps else ()), *(secrets if template.index_secrets else ()))
+    changes = [*((path, partial(_if_own, own, indexed)) for path in DISKS), *((path, indexed) for path in paths)]
 
     def disk_of_ordinal(disk: Fields) -> Fields:
         return _change_in(disk, ("metadata", "name"), indexed)
@@ -113,25 +111,16 @@ def _with_ordinal(name: bytes, *, ordinal: int) -> bytes:
 
 
 def _with_labels(vmi_template: bytes, added: Mapping[str, str]) -> bytes:
-    """Return the VMI template with these labels.
-
-    A template whose metadata or labels have a wrong type is not changed.
-    """
+    """A template whose metadata or labels have a wrong type is not changed."""
     fields = fields_of(vmi_template)
     metadata = _object_at(fields, "metadata")
     labels = _object_at(metadata, "labels")
     if fields is None or metadata is None or labels is None:
         return vmi_template
-    labelled = {**labels, **added}
-    return msgspec.json.encode({**fields, "metadata": {**metadata, "labels": labelled}})
+    return msgspec.json.encode({**fields, "metadata": {**metadata, "labels": {**labels, **added}}})
 
 
 def _object_at(fields: Fields | None, name: str) -> Fields | None:
-    """Return the object in the field `name`, or an empty object if the field is absent or null.
-
-    The result is None if `fields` is None or the value is not an object.
-    """
-    if fields is None:
-        return None
-    value = fields.get(name, NULL)
+    """Return the object in the field `name`, which may be absent or null, or None if the value is not an object."""
+    value = fields.get(name, NULL) if fields is not None else Raw()
     return {} if value == NULL else fields_of(value)

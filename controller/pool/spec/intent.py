@@ -195,28 +195,22 @@ class Intent(Struct, frozen=True, kw_only=True):
 
 
 def parse_intent(owner: Pool) -> Intent | FieldError:
-    spec = owner.spec
-    template = parse_template(spec, index_sysprep=is_marked(owner.metadata, INDEX_SYSPREP))
-    checked = check_spec(spec, template, FIELD)
+    spec, meta = owner.spec, owner.metadata
+    checked = check_spec(spec, parse_template(spec, index_sysprep=is_marked(meta, INDEX_SYSPREP)), FIELD)
     if isinstance(checked, FieldError):
         return checked
-    amount = _parse_max_unavailable(spec.max_unavailable)
+    replicas, selector, template = checked
+    amount, scale_in, update = _parse_max_unavailable(spec.max_unavailable), parse_scale_in(spec), parse_update(spec)
+    healing = parse_healing(spec.autohealing)
     if isinstance(amount, FieldError):
         return amount
-    return _with_policies(owner, *checked, amount)
-
-
-def _with_policies(
-    owner: Pool, replicas: int, selector: Selector, template: Template, amount: Amount
-) -> Intent | FieldError:
-    scale_in, update = parse_scale_in(owner.spec), parse_update(owner.spec)
-    healing = parse_healing(owner.spec.autohealing)
     if isinstance(scale_in, FieldError):
         return scale_in
     if isinstance(update, FieldError):
         return update
     if isinstance(healing, FieldError):
         return healing
+    standbys = parse_amount(setting(meta, STANDBY) or "")
     return Intent(
         replicas=replicas,
         selector=selector,
@@ -225,25 +219,20 @@ def _with_policies(
         scale_in=scale_in,
         update=update,
         healing=healing,
-        settings=read_settings(owner.metadata),
-        steps=parse_partition(owner.metadata),
-        min_ready_s=int(setting(owner.metadata, MIN_READY) or 0),
-        most_disruptive=annotations_of(owner.metadata).get(MOST_DISRUPTIVE),
-        adopts_disks=is_marked(owner.metadata, ADOPT_DISKS),
+        settings=read_settings(meta),
+        steps=parse_partition(meta),
+        min_ready_s=int(setting(meta, MIN_READY) or 0),
+        most_disruptive=annotations_of(meta).get(MOST_DISRUPTIVE),
+        adopts_disks=is_marked(meta, ADOPT_DISKS),
         replaces_finished=replaces_finished(owner),
-        max_unhealthy=parse_amount(setting(owner.metadata, MAX_UNHEALTHY) or "") or MAX_UNHEALTHY_DEFAULT,
-        substitute_lost_after=time_limit(owner.metadata, SUBSTITUTE_LOST_AFTER),
-        takeover=annotations_of(owner.metadata).get(TAKEOVER, ""),
-        max_claimed=int(setting(owner.metadata, MAX_CLAIMED) or max(10 * replicas, 10)),
-        standbys=_parse_standbys(owner, replicas),
+        max_unhealthy=parse_amount(setting(meta, MAX_UNHEALTHY) or "") or MAX_UNHEALTHY_DEFAULT,
+        substitute_lost_after=time_limit(meta, SUBSTITUTE_LOST_AFTER),
+        takeover=annotations_of(meta).get(TAKEOVER, ""),
+        max_claimed=int(setting(meta, MAX_CLAIMED) or max(10 * replicas, 10)),
+        standbys=standbys.ceiling(replicas) if standbys is not None and _has_standbys(owner) else 0,
         pauses=pauses_standbys(owner),
-        reuses=is_marked(owner.metadata, REUSE) and not pauses_standbys(owner),
+        reuses=is_marked(meta, REUSE) and not pauses_standbys(owner),
     )
-
-
-def _parse_standbys(owner: Pool, replicas: int) -> int:
-    amount = parse_amount(setting(owner.metadata, STANDBY) or "")
-    return amount.ceiling(replicas) if amount is not None and _has_standbys(owner) else 0
 
 
 def _parse_max_unavailable(value: int | str | None) -> Amount | FieldError:

@@ -1,6 +1,5 @@
 """The policies in a pool's spec: selection, scale-in, update and healing, with their default values."""
 
-from collections.abc import Mapping
 from datetime import timedelta
 from enum import StrEnum
 from typing import Final, TypeVar
@@ -15,11 +14,9 @@ from controller.kubevirt.pool_types import (
     Autohealing,
     PoolSpec,
     ScaleInBlock,
-    ScaleInStrategy,
     SelectionPolicy,
     Selectors,
     UpdateBlock,
-    UpdateStrategy,
 )
 
 FAILURE_THRESHOLD: Final = 3
@@ -78,17 +75,12 @@ class Healing(Struct, frozen=True):
 
 
 def parse_scale_in(spec: PoolSpec) -> ScaleIn | FieldError:
-    """Parse `scaleInStrategy` and return a ScaleIn, or the first error (P8, P9, P10).
-
-    The default strategy is proactive. By default, VMs that are not ready are deleted first, and no disks are kept.
-    """
+    """Parse `scaleInStrategy` and return a ScaleIn, or the first error (P8, P9, P10)."""
     field = "spec.scaleInStrategy"
-    wire = spec.scale_in_strategy or ScaleInStrategy()
-    blocks: Mapping[Strategy, ScaleInBlock | None] = {strategy: getattr(wire, strategy) for strategy in Strategy}
-    chosen = _only_one(blocks, field)
+    chosen = _only_one(spec.scale_in_strategy, ScaleInBlock(), field)
     if isinstance(chosen, FieldError):
         return chosen
-    strategy, block = chosen or (Strategy.PROACTIVE, ScaleInBlock())
+    strategy, block = chosen
     preservation = block.state_preservation or "Disabled"
     if preservation not in ("Disabled", "Offline", "Online"):
         text = f"{field}.{strategy}.statePreservation is {quoted(preservation)}"
@@ -111,14 +103,12 @@ def keeps_disks(spec: PoolSpec) -> bool:
 
 
 def parse_update(spec: PoolSpec) -> Update | FieldError:
-    """Parse `updateStrategy` and return an Update, or the first error. The default strategy is proactive (P13)."""
+    """Parse `updateStrategy` and return an Update, or the first error (P13)."""
     field = "spec.updateStrategy"
-    wire = spec.update_strategy or UpdateStrategy()
-    blocks: Mapping[Strategy, UpdateBlock | None] = {strategy: getattr(wire, strategy) for strategy in Strategy}
-    chosen = _only_one(blocks, field)
+    chosen = _only_one(spec.update_strategy, UpdateBlock(), field)
     if isinstance(chosen, FieldError):
         return chosen
-    strategy, block = chosen or (Strategy.PROACTIVE, UpdateBlock())
+    strategy, block = chosen
     selection = _parse_selection(block.selection_policy, f"{field}.{strategy}.selectionPolicy")
     return selection if isinstance(selection, FieldError) else Update(strategy, selection)
 
@@ -138,11 +128,12 @@ def parse_healing(wire: Autohealing | None) -> Healing | FieldError | None:
     return Healing(threshold, min_failing)
 
 
-def _only_one(blocks: Mapping[Strategy, Block | None], field: str) -> tuple[Strategy, Block] | FieldError | None:
-    given = [(strategy, block) for strategy, block in blocks.items() if block is not None]
+def _only_one(wire: object, empty: Block, field: str) -> tuple[Strategy, Block] | FieldError:
+    """Return the strategy in the field, with its block. By default, it is proactive, with an empty block."""
+    given = [(strategy, block) for strategy in Strategy if (block := getattr(wire, strategy, None)) is not None]
     if len(given) > 1:
         return FieldError(f"{field}: only one strategy can be configured at a time")
-    return given[0] if given else None
+    return given[0] if given else (Strategy.PROACTIVE, empty)
 
 
 def _parse_selection(wire: SelectionPolicy | None, field: str) -> Selection | FieldError:

@@ -28,6 +28,7 @@ from controller.kubevirt.normal_form import (
     VMI_TEMPLATE,
     Fields,
     Json,
+    Path,
     encoded,
     first_differences,
     normal_form,
@@ -37,10 +38,22 @@ from controller.kubevirt.normal_form import (
 )
 from controller.kubevirt.pool_types import NameGeneration, PoolSpec
 from controller.kubevirt.vmi_types import TemplateMeta, VMITemplate
-from controller.pool.spec.references import CONFIG_MAPS, SECRETS, SYSPREP_CONFIG_MAPS, SYSPREP_SECRETS, refer
 from informers.memo import Memo
 
 FIELD: Final = "spec.virtualMachineTemplate"
+
+# The paths at which a volume of a VMI template refers to a ConfigMap or a Secret (P5).
+CONFIG_MAPS: Final[tuple[Path, ...]] = (("configMap", "name"),)
+SECRETS: Final[tuple[Path, ...]] = (
+    ("secret", "secretName"),
+    ("cloudInitNoCloud", "secretRef", "name"),
+    ("cloudInitNoCloud", "networkDataSecretRef", "name"),
+    ("cloudInitConfigDrive", "secretRef", "name"),
+    ("cloudInitConfigDrive", "networkDataSecretRef", "name"),
+)
+SYSPREP_CONFIG_MAPS: Final[tuple[Path, ...]] = (("sysprep", "configMap", "name"),)
+SYSPREP_SECRETS: Final[tuple[Path, ...]] = (("sysprep", "secret", "name"),)
+"""The controller adds the ordinal at the `SYSPREP` paths only if the pool has the annotation `INDEX_SYSPREP`."""
 
 
 class Template(limits.Template, frozen=True, kw_only=True):
@@ -133,15 +146,16 @@ def _parse(wire: VMITemplate, config_maps: bool, secrets: bool, index_sysprep: b
     meta = wire.metadata or TemplateMeta()
     # A flag without a reference that gets the ordinal changes no VM, so it must not change the digests.
     volumes = value_at(fields, ("template", "spec", "volumes"))
-    in_sysprep = [index_sysprep and refer(volumes, paths) for paths in (SYSPREP_CONFIG_MAPS, SYSPREP_SECRETS)]
+    in_sysprep = [index_sysprep and _refer(volumes, paths) for paths in (SYSPREP_CONFIG_MAPS, SYSPREP_SECRETS)]
     sysprep = (config_maps and in_sysprep[0]) or (secrets and in_sysprep[1])
-    config_maps = config_maps and (in_sysprep[0] or refer(volumes, CONFIG_MAPS))
-    secrets = secrets and (in_sysprep[1] or refer(volumes, SECRETS))
+    config_maps = config_maps and (in_sysprep[0] or _refer(volumes, CONFIG_MAPS))
+    secrets = secrets and (in_sysprep[1] or _refer(volumes, SECRETS))
     disks, sizes = _disks_of(fields)
+    labels = value_at(fields, ("template", "metadata", "labels"))
     # Templates without indexed `sysprep` references keep the digests of earlier versions of vmherd.
     rules = (config_maps, secrets, *(("sysprep",) if sysprep else ()))
     return Template(
-        machine_labels=_machine_labels(fields),
+        machine_labels=labels if isinstance(labels, dict) else {},
         index_config_maps=config_maps,
         index_secrets=secrets,
         index_sysprep=sysprep,
@@ -155,6 +169,10 @@ def _parse(wire: VMITemplate, config_maps: bool, secrets: bool, index_sysprep: b
 
 
 _remembered: Final = Memo(_parse)
+
+
+def _refer(volumes: Json, paths: tuple[Path, ...]) -> bool:
+    return isinstance(volumes, list) and any(value_at(volume, path) for volume in volumes for path in paths)
 
 
 def describe_difference(old: Template, new: Template) -> str:
@@ -207,18 +225,13 @@ def _parts_of_vmi(vm_spec: Fields) -> list[object]:
 
     The run strategy, the dataVolumeTemplates and `updateVolumesStrategy` are left out.
     """
-    parts = {name: vm_spec.get(name) for name in ("instancetype", "preference")}
-    return [
-        normal_form(vm_spec["template"], VMI_TEMPLATE),
-        *(normal_form(each, VM_SPEC.field(name)) for name, each in parts.items()),
-    ]
+    others = (normal_form(vm_spec.get(name), VM_SPEC.field(name)) for name in ("instancetype", "preference"))
+    return [normal_form(vm_spec["template"], VMI_TEMPLATE), *others]
 
 
 def _index_rules(spec: PoolSpec) -> tuple[bool, bool]:
-    """Return two flags: whether references to ConfigMaps get the ordinal, and whether references to Secrets get it
-    (P5).
-
-    KubeVirt has renamed the fields of these flags. Both the old and the new names are accepted.
+    """Return whether references to ConfigMaps get the ordinal, and whether references to Secrets get it (P5). KubeVirt
+    has renamed the fields, and both names are accepted.
     """
     names = spec.name_generation or NameGeneration()
     config_maps = (
@@ -232,11 +245,6 @@ def _index_rules(spec: PoolSpec) -> tuple[bool, bool]:
         or spec.append_postfix_to_secret_references
     )
     return bool(config_maps), bool(secrets)
-
-
-def _machine_labels(vm_spec: Fields) -> Mapping[str, str]:
-    labels = value_at(vm_spec, ("template", "metadata", "labels"))
-    return labels if isinstance(labels, dict) else {}
 
 
 def _digest(*content: object) -> str:
