@@ -20,7 +20,7 @@ from controller.pool.members.machine import Machine
 from controller.pool.members.notes import MAX_ENTRIES, encode_note
 from controller.pool.members.situation import Situation
 from controller.pool.members.unready_periods import STEADY, UnreadyNote, has_ended, read_notes, shown_since
-from controller.replicas.notes import plan_note, wake_at
+from controller.replicas.notes import wake_at
 from controller.runtime.actions import Plan
 from informers.meta import annotations_of
 
@@ -56,7 +56,7 @@ def plan_unready_note(situation: Situation) -> Plan:
     is_short = any(not _is_noted(notes.get(ordinal), note) for ordinal, (is_extra, note) in in_order if not is_extra)
     if is_short or notes.keys() - found.keys() or (has_note and not notes):
         text = encode_note({ordinal: note for ordinal, (_, note) in in_order})
-        return plan_note(snapshot.pools, situation.pool, {UNREADY: text}, "notes since when VMs are not ready")
+        return snapshot.note({UNREADY: text}, "notes since when VMs are not ready")
     return wake_at(times, now)
 
 

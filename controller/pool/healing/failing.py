@@ -28,9 +28,9 @@ from controller.pool.members.machine import Machine
 from controller.pool.members.notes import MAX_ENTRIES, VALID_NUMBERS, Record, encode_note, read_note
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
+from controller.replicas.conditions import counted
 from controller.replicas.draining import whole
-from controller.replicas.notes import note_patch
-from controller.runtime.actions import Patch
+from controller.runtime.actions import Stage
 from controller.runtime.waits import FIRST_DELAY, LONGEST_DELAY, growing_delay
 
 RECORD_LIFETIME: Final = timedelta(minutes=30)
@@ -78,49 +78,41 @@ def read_records(situation: Situation) -> Mapping[int, Record]:
 
 
 def count_recovering(situation: Situation, records: Mapping[int, Record], failing: Collection[str] = ()) -> Recovering:
-    """Count the healed VMs that are not available: terminating, absent and starting VMs.
-
-    VMs with a UID in `failing` are not counted.
+    """Count the healed VMs that are not available: terminating, absent and starting VMs. Those with a UID in `failing`
+    are not counted.
     """
     if not records:
         return Recovering(0)
     snapshot, members = situation.snapshot, situation.members
     by_ordinal = {snapshot.ordinal_of(each): each for each in members}
-    min_ready = situation.intent.min_ready_s
-    terminating, absent = 0, 0
-    deadlines = []
+    terminating, absent, deadlines = 0, 0, []
     for ordinal, record in records.items():
         machine = by_ordinal.get(ordinal)
         if machine is None:
             absent += 1
         elif machine.metadata.uid == record.uid:
             terminating += is_deleting(machine.vm)
-        elif machine.metadata.uid not in failing and (
-            deadline := _start_deadline(snapshot, machine, record, min_ready)
-        ):
+        elif machine.metadata.uid not in failing and (deadline := _start_deadline(situation, machine, record)):
             deadlines.append(deadline)
     absent = min(absent, max(situation.target.wanted - len(members), 0))
     return Recovering(terminating + absent + len(deadlines), absent, min(deadlines, default=None))
 
 
-def _start_deadline(snapshot: Snapshot, machine: Machine, record: Record, min_ready_s: int) -> datetime | None:
-    """Return the deadline for a recreated VM to become available (P14).
-
-    The result is None if the VM is available or terminating, or if the deadline has passed.
+def _start_deadline(situation: Situation, machine: Machine, record: Record) -> datetime | None:
+    """Return the deadline for a recreated VM to become available (P14), or None if it is available or terminating, or
+    the deadline has passed.
     """
-    state, available_at = state_of(machine, snapshot.now, min_ready_s)
+    now, created = situation.now, with_timezone(machine.metadata.creation_timestamp)
+    state, available_at = state_of(machine, now, situation.intent.min_ready_s)
     if is_deleting(machine.vm) or state in (State.AVAILABLE, State.IDLE):
         return None
-    created_at = min(max(record.at, with_timezone(machine.metadata.creation_timestamp) or record.at), snapshot.now)
-    deadline = available_at or created_at + START_TIMEOUT
-    return deadline if deadline > snapshot.now else None
+    deadline = available_at or min(max(record.at, created or record.at), now) + START_TIMEOUT
+    return deadline if deadline > now else None
 
 
 def pause_end(vm: VirtualMachine, record: Record | None) -> datetime | None:
-    """Return the first time at which the VM's ordinal may be healed again, or None if there is no pause.
-
-    `record` is the last healing of the ordinal. If the record contains the UID of this VM, the VM was not deleted yet.
-    Then there is no pause.
+    """Return the first time at which the VM's ordinal may be healed again, or None if there is no pause. If the record
+    has the UID of this VM, the VM was not deleted yet.
     """
     if record is None or record.uid == vm.metadata.uid:
         return None
@@ -138,28 +130,24 @@ def announced_deletion(vm: VirtualMachine, record: Record | None, now: datetime)
     return record.at + ANNOUNCEMENT
 
 
-def record_patch(snapshot: Snapshot, records: Mapping[int, Record], announced: Mapping[int, VirtualMachine]) -> Patch:
-    """Return a patch that announces the deletion of these VMs.
-
-    A repeated announcement for the same VM does not change the number of healings.
-    """
-    at = whole(snapshot.now)
+def record_healings(
+    snapshot: Snapshot, records: Mapping[int, Record], announced: Mapping[int, VirtualMachine]
+) -> tuple[Stage, ...]:
+    """Return a stage that announces the deletion of these VMs. If it repeats an announcement, it does not count."""
+    if not announced:
+        return ()
     updated = dict(records)
     for ordinal, vm in announced.items():
-        previous = records.get(ordinal)
-        uid, count = vm.metadata.uid, previous.count if previous is not None else 0
-        is_repeated = previous is not None and previous.uid == uid
-        updated[ordinal] = Record(uid, count if is_repeated else count + 1, at)
+        previous, uid = records.get(ordinal, Record("", 0, snapshot.now)), vm.metadata.uid
+        updated[ordinal] = Record(uid, previous.count + (previous.uid != uid), whole(snapshot.now))
     newest = sorted(updated, key=lambda ordinal: (updated[ordinal].at, ordinal))[-MAX_ENTRIES:]
-    entries = {ordinal: updated[ordinal] for ordinal in newest}
-    why = "records the ordinals that are healed"
-    return note_patch(snapshot.pools, snapshot.owner.metadata, {HEALED: encode_note(entries)}, why)
+    text = encode_note({ordinal: updated[ordinal] for ordinal in newest})
+    return snapshot.note({HEALED: text}, "records the ordinals that are healed", essential=True).stages
 
 
 class Failure(Struct, frozen=True):
-    """The reason why a VM fails, and the earliest time of its replacement.
-
-    `is_certain` is false if the VM possibly becomes ready without a replacement.
+    """The reason why a VM fails, and the earliest time of its replacement. If it is not certain, the VM may
+    become ready without one.
     """
 
     at: datetime
@@ -185,15 +173,12 @@ class FailingVM(Struct, frozen=True):
 
 
 def failing_vms(situation: Situation, records: Mapping[int, Record]) -> list[FailingVM]:
-    """Return the failing VMs of the pool, by name. The replacement of some VMs may have to wait.
-
-    A lost VM is left out, because it could not be created again before its node answers (P28).
+    """Return the failing VMs of the pool, by name. A lost VM is left out, because it could not be created again before
+    its node answers (P28).
     """
-    down = situation.members.where(_is_down).without(situation.lost)
     found = []
-    for group in down.groups:
-        failures = _failures(situation, group.traits)
-        if failures:
+    for group in situation.members.where(_is_down).without(situation.lost).groups:
+        if failures := _failures(situation, group.traits):
             found += [each for machine in group if (each := _failing(situation, machine, failures, records))]
     return sorted(found, key=lambda each: each.machine.metadata.name)
 
@@ -205,7 +190,7 @@ def failure_of(situation: Situation, machine: Machine) -> Failure | None:
 
 
 def _failures(situation: Situation, machine: Machine) -> list[Failure]:
-    """Return the failures of a VM. VMs with equal traits have equal failures."""
+    """VMs with equal traits have equal failures."""
     return [*_start_failures(situation, machine), *_unready_failure(situation, machine)]
 
 
@@ -229,10 +214,7 @@ def _failing(
 
 
 def _is_down(machine: Machine) -> bool:
-    """Return True if a VM should run, and neither the VM nor its VMI is ready.
-
-    The function also checks the VMI, because the status of the VM may be older than the status of the VMI.
-    """
+    """Return True if a VM should run, and neither it nor its VMI, whose status may be newer, is ready."""
     is_up = is_ready(machine.vm) or (machine.vmi is not None and vmis.is_ready(machine.vmi))
     return machine.should_run and not is_deleting(machine.vm) and not is_up
 
@@ -245,9 +227,7 @@ def _start_failures(situation: Situation, machine: Machine) -> Iterator[Failure]
     since = member_unready_since(machine)
     unready_s = (situation.now - since) // timedelta(seconds=1) if since is not None else 0
     limit_s = int(healing.min_failing.total_seconds())
-    number = (
-        f"it failed to start {failures} time{'' if failures == 1 else 's'} in a row, the limit is {healing.threshold}"
-    )
+    number = f"it failed to start {counted(failures, 'time', 'times')} in a row, the limit is {healing.threshold}"
     duration = f"it has not been ready for {unready_s} s, the limit is {limit_s} s"
     if failures >= healing.threshold:
         yield Failure(situation.now, f"{number}; {duration}")
@@ -256,10 +236,7 @@ def _start_failures(situation: Situation, machine: Machine) -> Iterator[Failure]
 
 
 def _unready_failure(situation: Situation, machine: Machine) -> Iterator[Failure]:
-    """Yield the failure of a VM that runs and is not ready.
-
-    A VM in a crash loop counts as running, although its VMI is often not in the phase Running.
-    """
+    """A VM in a crash loop counts as running, although its VMI is often not in the phase Running."""
     limit, period, vmi = situation.intent.settings.replace_unready_after, open_period(machine), machine.vmi
     since = member_unready_since(machine)
     if limit is None or period is None or since is None:

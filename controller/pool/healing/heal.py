@@ -17,7 +17,7 @@ makes few VMs. The record of such a failure is written before the delete, so a c
 """
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from msgspec import Struct
@@ -35,7 +35,7 @@ from controller.pool.healing.failing import (
     failing_vms,
     pause_end,
     read_records,
-    record_patch,
+    record_healings,
 )
 from controller.pool.leaving.deletes import delete_of, hold, replacement_of
 from controller.pool.leaving.disks import add_finalizers, is_safe_to_delete
@@ -45,7 +45,7 @@ from controller.pool.members.machine import Machine, guest_of
 from controller.pool.members.notes import MAX_ENTRIES, Record
 from controller.pool.members.situation import Situation
 from controller.pool.rollout.successors import successor_of
-from controller.replicas.conditions import machines_wait
+from controller.replicas.conditions import counted, machines_wait
 from controller.replicas.draining import HEALING, is_draining, must_drain, whole
 from controller.replicas.notes import wake_at
 from controller.runtime.actions import Cause, Delete, Notice, Plan, join, stage_of, waiting
@@ -66,10 +66,8 @@ class HealingPlan(Struct, frozen=True):
 
 
 def plan_healing(situation: Situation) -> HealingPlan:
-    """Plan the deletion of as many failing VMs as the limits allow.
-
-    The plan requests another reconciliation for the time of the next change. A change is one of these: a VM fails or
-    is due for replacement, or a recreated VM becomes available or exceeds `START_TIMEOUT`.
+    """Plan the deletion of as many failing VMs as the limits allow, and ask for a reconciliation at the next change: a
+    VM fails or is due for replacement, or a recreated VM becomes available or exceeds `START_TIMEOUT`.
 
     At most `maxUnavailable` healed VMs may be unavailable at the same time. Healing does not wait for VMs that a
     rollout restarts. A failing VM is already unavailable, so healing makes no further VM unavailable. The rollout
@@ -82,11 +80,9 @@ def plan_healing(situation: Situation) -> HealingPlan:
     failing = failing_vms(situation, records)
     certain = [each for each in failing if each.certain_at <= snapshot.now]
     recovering = count_recovering(situation, records, {each.machine.metadata.uid for each in certain})
-    next_times = [at for each in failing for at in (each.certain_at, each.due) if at > snapshot.now]
-    if recovering.until is not None:
-        next_times.append(recovering.until)
+    changes_at = [at for each in failing for at in (each.certain_at, each.due) if at > snapshot.now]
     curable, obstacles = _split_due(situation, [each for each in failing if each.due <= snapshot.now])
-    parts = [obstacles, wake_at(next_times, snapshot.now)]
+    parts = [obstacles, wake_at([*changes_at, recovering.until], snapshot.now)]
     limit = intent.max_unhealthy.of(len(members) + recovering.absent)
     others = recovering.number + len(situation.known_lost)
     if (unhealthy := len(certain) + others) > limit:
@@ -110,8 +106,8 @@ def _wait_for_next(situation: Situation, failing: list[FailingVM], most: int) ->
     first = next((each for each in later if not stop_of(situation, each.machine, Way.HEALING).reason), None)
     if first is None or sum(each.certain_at <= first.due for each in failing) > most:
         return Plan()
-    name, number = first.machine.metadata.name, first.healed
-    before = f" ({number} healing{'' if number == 1 else 's'} before)" if number else ""
+    name = first.machine.metadata.name
+    before = f" ({counted(first.healed, 'healing', 'healings')} before)" if first.healed else ""
     more = f", and {len(later) - 1} more later" if len(later) > 1 else ""
     text = f"healing: {name} fails, and is replaced at {time_text(first.due)}{before}{more}"
     return waiting(text, names=(name,), until=first.due)
@@ -122,22 +118,13 @@ def _split_due(situation: Situation, due: list[FailingVM]) -> tuple[list[Failing
 
     VMs that drain come first, then VMs whose deletion was announced, then VMs with fewer healings.
     """
-    curable, held = [], []
-    for each in due:
-        reason = stop_of(situation, each.machine, Way.HEALING).reason
-        if reason:
-            held.append((each.machine.vm, reason))
-        else:
-            curable.append(each)
-    curable.sort(
-        key=lambda each: (
-            not is_draining(each.machine.metadata),
-            each.announced is None,
-            each.healed,
-            each.due,
-            each.ordinal,
-        )
-    )
+
+    def rank(vm: FailingVM) -> tuple[bool, bool, int, datetime, int]:
+        return not is_draining(vm.machine.metadata), vm.announced is None, vm.healed, vm.due, vm.ordinal
+
+    stops = [(each, stop_of(situation, each.machine, Way.HEALING).reason) for each in due]
+    curable = sorted((each for each, reason in stops if not reason), key=rank)
+    held = [(each.machine.vm, reason) for each, reason in stops if reason]
     pattern = Notice(reason=HEALING_HELD, message="is not replaced", once="healing held")
     return curable, hold("healing", held, pattern)
 
@@ -150,15 +137,10 @@ def _heal(situation: Situation, chosen: list[FailingVM], records: Mapping[int, R
     (P10). A VM that must drain is announced when it has drained (P26).
     """
     snapshot, preserve = situation.snapshot, situation.intent.scale_in.preserve
+    drain = situation.intent.settings.drain
     unsafe = [each.machine.vm for each in chosen if preserve and not is_safe_to_delete(snapshot, each.machine.vm)]
-    draining = {
-        each.ordinal
-        for each in chosen
-        if must_drain(situation.intent.settings.drain, guest_of(each.machine), HEALING, snapshot.now)
-    }
-    announced = {
-        each.ordinal: each.machine.vm for each in chosen if each.announced is None and each.ordinal not in draining
-    }
+    draining = {each.ordinal for each in chosen if must_drain(drain, guest_of(each.machine), HEALING, snapshot.now)}
+    new = [each for each in chosen if each.announced is None and each.ordinal not in draining]
     deletes = tuple(
         replacement_of(
             each.machine.vm,
@@ -171,21 +153,18 @@ def _heal(situation: Situation, chosen: list[FailingVM], records: Mapping[int, R
         if (each.ordinal in draining or (each.announced is not None and each.announced <= snapshot.now))
         and each.machine.vm not in unsafe
     )
-    written = [record_patch(snapshot, records, announced)] if announced else []
-    stages = (*add_finalizers(unsafe), *stage_of(written, essential=True), *stage_of(deletes))
+    records_first = record_healings(snapshot, records, {each.ordinal: each.machine.vm for each in new})
+    stages = (*add_finalizers(unsafe), *records_first, *stage_of(deletes))
     times = [each.announced for each in chosen if each.announced is not None and each.announced > snapshot.now]
-    if announced:
-        times.append(whole(snapshot.now) + ANNOUNCEMENT)
+    times += [whole(snapshot.now) + ANNOUNCEMENT] if new else []
     soon = len(chosen) - len(deletes)
     held = f"healing: failed virtual machines are replaced in a few seconds ({soon})" if soon else ""
     return join([Plan(stages=stages), waiting(held), wake_at(times, snapshot.now)])
 
 
 def _too_many(situation: Situation, failing: int, limit: int) -> Plan:
-    """Return a plan that waits, because too many VMs fail.
-
-    The Event is sent once for one series of failures. Another series begins if the spec changes, or if the VM with the
-    longest unready period recovers.
+    """Return a plan that waits. Its Event is sent once for one series of failures. Another series begins if the spec
+    changes, or if the VM with the longest unready period recovers.
     """
     periods = [period for each in situation.members if (period := open_period(each)) is not None]
     first = min(((each.since, each.uid) for each in periods), default="")
@@ -212,8 +191,7 @@ def plan_replacements(situation: Situation) -> HealingPlan:
     finished = situation.members.where(lambda each: has_finished(each.vm, each.vmi)).without(healing.uids)
     if not situation.intent.replaces_finished or not finished:
         return healing
-    surplus = situation.surplus
-    records = read_records(situation)
+    surplus, records = situation.surplus, read_records(situation)
     deletes: list[Delete] = []
     failed: dict[int, VirtualMachine] = {}
     held, times = [], []
@@ -238,8 +216,7 @@ def plan_replacements(situation: Situation) -> HealingPlan:
             why, successor = f"it has finished: {_ended(machine)}", successor_of(situation, vm)
             deletes.append(replacement_of(vm, why, cause=Cause.FINISHED, successor=successor))
     pattern = Notice(reason=HEALING_HELD, message="has finished, but is not replaced", once="finished held")
-    written = [record_patch(snapshot, records, failed)] if failed else []
-    stages = (*stage_of(written, essential=True), *stage_of(deletes))
+    stages = (*record_healings(snapshot, records, failed), *stage_of(deletes))
     waits = f"VMs that have finished and ended early wait for their replacement: {len(times)}" if times else ""
     own = replace(hold("finished", held, pattern), stages=stages)
     plan = join([healing.plan, own, waiting(waits), wake_at(times, now)])

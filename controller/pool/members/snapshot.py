@@ -6,7 +6,7 @@ so no reconciliation reads all objects of a namespace.
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
@@ -25,9 +25,11 @@ from controller.pool.spec.intent import Intent, asks_for_migrations, one_shot_pr
 from controller.pool.spec.naming import ordinal_of, parse_name
 from controller.replicas.catalogue import Place
 from controller.replicas.disruption_budget import Budgets, useless_budget
+from controller.replicas.notes import plan_note
 from controller.replicas.revisions import by_former_pool_uid, former_pool_of_revision
 from controller.replicas.settings import asks_for_budget
 from controller.replicas.wrong_annotations import Wrong, all_wrong, wrong_in_template, wrong_on
+from controller.runtime.actions import Plan
 from controller.runtime.execute.refusals import Refusal
 from controller.runtime.members.groups import Group, Member
 from informers.meta import ObjectKey, ObjectMeta, OwnerReference, annotations_of, controller_of, labels_of
@@ -197,6 +199,10 @@ class Snapshot(Struct, frozen=True, kw_only=True):
             return ()
         vmis = (each.vmi for each in self.members if each.vmi is not None)
         return useless_budget(self.owner.metadata, self.budgets, intent.selector, intent.template.machine_labels, vmis)
+
+    def note(self, changes: Mapping[str, str | None], why: str, **fields: Any) -> Plan:
+        """Plan a patch of these annotations of the pool. `fields` are those of `plan_note`."""
+        return plan_note(self.pools, self.owner.metadata, changes, why, **fields)
 
     def ordinal_of(self, vm: Member) -> int | None:
         """Return the VM's ordinal, or None if the VM's name does not have the form `<pool>-<ordinal>`."""

@@ -22,11 +22,10 @@ from controller.kubevirt.vms import revision_of
 from controller.pool.members.machine import vmi_revision_of
 from controller.pool.members.revisions import Revisions
 from controller.pool.members.situation import Situation
-from controller.pool.members.snapshot import LiveUpdates, Snapshot
+from controller.pool.members.snapshot import LiveUpdates
 from controller.pool.rollout.effects import Effect, effect_between
 from controller.pool.rollout.steps import PendingStep, Step
 from controller.pool.spec.template import Template, describe_difference
-from controller.replicas.notes import plan_note
 from controller.runtime.actions import Notice, Plan, join, waiting
 from controller.runtime.waits import Why
 
@@ -59,10 +58,8 @@ def is_taken_over(situation: Situation, template: Template) -> bool:
 
 
 def plan_takeover(situation: Situation, update: Plan, pending: Iterable[PendingStep]) -> Plan:
-    """Return the given update, or a plan that blocks the update until the user allows it.
-
-    `pending` are all update steps. `update` contains only the first of these steps. If the state of the takeover
-    changes, the plan writes the new state to the pool.
+    """Return the given update, or a plan that blocks the update until the user allows it. `pending` are all update
+    steps. `update` contains only the first of these steps.
     """
     snapshot, revisions = situation.snapshot, situation.revisions
     if not snapshot.limits.takes_over:
@@ -70,14 +67,15 @@ def plan_takeover(situation: Situation, update: Plan, pending: Iterable[PendingS
     if is_taken_over(situation, revisions.template):
         if situation.intent.takeover in (PROCEED, DONE):
             return update
-        return join((_note(snapshot, DONE, "its template was changed"), update))
+        return join((snapshot.note({TAKEOVER: DONE}, "takeover: its template was changed"), update))
     changes = [each for each in pending if each.step is not Step.RELABEL]
     if not changes and not update.waits:
-        return join((_note(snapshot, DONE, "its virtual machines are on its template"), update))
+        return join((snapshot.note({TAKEOVER: DONE}, "takeover: its virtual machines are on its template"), update))
     message = _consequences(changes, revisions, snapshot.live)
     mark = _blocked_mark(revisions.template)
     is_noted = situation.intent.takeover.startswith(TAKEOVER_HELD)
-    note = _note(snapshot, mark, "its update waits") if situation.intent.takeover != mark else Plan()
+    is_new = situation.intent.takeover != mark
+    note = snapshot.note({TAKEOVER: mark}, "takeover: its update waits") if is_new else Plan()
     allow = f"annotate the pool with {TAKEOVER}={PROCEED} to allow the update, or change the template"
     notice = Notice(reason="TakeoverHeld", message=f"{message}; {allow}", once=mark)
     held = waiting(
@@ -90,35 +88,24 @@ def plan_takeover(situation: Situation, update: Plan, pending: Iterable[PendingS
 
 
 def plan_first_mark(situation: Situation) -> Plan:
-    """Plan a patch that marks a pool without VMs as taken over.
-
-    The caller puts this stage before the creation of the first VM.
-    """
+    """Plan a patch that marks a pool without VMs as taken over, before the creation of the first VM."""
     snapshot = situation.snapshot
     if snapshot.members or is_taken_over(situation, situation.intent.template):
         return Plan()
-    return _note(snapshot, DONE, "it has no virtual machines")
+    return snapshot.note({TAKEOVER: DONE}, "takeover: it has no virtual machines")
 
 
 def _consequences(changes: list[PendingStep], revisions: Revisions, live: LiveUpdates | None) -> str:
-    """Return a message about the effect of the update on the VMs, and about the changed fields of the template."""
     if not changes:
         return "an update of its virtual machines is not finished"
-    found = Counter(_consequence(_revision_before(change), revisions, live) for change in changes)
+    found = Counter(_consequence(each, revisions, live) for each in changes)
     return "; ".join(f"{count} virtual machines would be {consequence}" for consequence, count in found.items())
 
 
-def _revision_before(change: PendingStep) -> str:
-    """If the VM is already updated, this is the revision of the VMI. Otherwise it is the revision of the VM."""
+def _consequence(change: PendingStep, revisions: Revisions, live: LiveUpdates | None) -> str:
+    """Return the effect of the update on a VM, or on its VMI if the VM is already updated."""
     vm, vmi = change.machine.vm, change.machine.vmi
-    return vmi_revision_of(vmi) if change.begun and vmi is not None else revision_of(vm)
-
-
-def _consequence(revision: str, revisions: Revisions, live: LiveUpdates | None) -> str:
-    """Return the effect of the update on a VM or VMI of this revision.
-
-    The text continues a sentence that starts with "virtual machines would be".
-    """
+    revision = vmi_revision_of(vmi) if change.begun and vmi is not None else revision_of(vm)
     past, current = revisions.templates.get(revision), revisions.template
     if past is None:
         return f"updated and restarted: their revision {revision or '(none)'} is not known"
@@ -128,7 +115,3 @@ def _consequence(revision: str, revisions: Revisions, live: LiveUpdates | None) 
 
 def _blocked_mark(template: Template) -> str:
     return f"{TAKEOVER_HELD} {_DIGEST_VERSION} {template.digest}"
-
-
-def _note(snapshot: Snapshot, mark: str, why: str) -> Plan:
-    return plan_note(snapshot.pools, snapshot.owner.metadata, {TAKEOVER: mark}, f"takeover: {why}")

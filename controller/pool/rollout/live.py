@@ -1,12 +1,15 @@
 """Updates of VMs that run: KubeVirt changes the VMI where it can, so fewer VMs are restarted.
 
 A change is *live* if the two templates differ only in fields that KubeVirt can change in a running VMI, and KubeVirt
-will end the change (`why_not`). The controller
-patches the VM, and KubeVirt decides. Until KubeVirt has ended the change, the VMI keeps the label of its old revision.
-A quarter of the pool may have an unfinished live change at the same time, and one VM at least.
+will end the change (`why_not`). The controller patches the VM, and KubeVirt decides. Until KubeVirt has ended the
+change, the VMI keeps the label of its old revision. A quarter of the pool may have an unfinished live change at the
+same time, and one VM at least.
 
 A change is *open* if only KubeVirt knows whether it needs a restart. Until its verdict, the VM takes the turn of a VM
-that restarts. Under a cap that forbids restarts, one VM shows the verdict, see `scout`.
+that restarts. If the pool forbids restarts, one VM at a time gets such a change: the *scout* (P21). If KubeVirt asks
+for a restart, the scout gets the spec of its VMI back, and KubeVirt takes its wish back. Before that, an annotation of
+the pool notes the template. While it is noted, no other VM gets it, so a template has one such scout. A VM whose user
+has changed the same fields is no scout, because its old values would not come back.
 
 Only this process knows since when a live change runs, because KubeVirt does not write the time. KubeVirt writes the
 condition `RestartRequired` again and again with a new time, and its clock may differ. So this process also knows since
@@ -21,6 +24,7 @@ from msgspec.structs import replace
 
 from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt import vmis
+from controller.kubevirt.annotations import SCOUTED
 from controller.kubevirt.live_updates import (
     Change,
     RolloutSettings,
@@ -34,9 +38,9 @@ from controller.kubevirt.vms import revision_of
 from controller.pool.members.machine import Machine, Machines, vmi_revision_of
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import LiveUpdates
-from controller.pool.rollout.scout import why_no_scout
 from controller.pool.spec.template import Template, machine_change
-from informers.meta import ObjectKey
+from controller.runtime.actions import Stage
+from informers.meta import ObjectKey, annotations_of
 
 SETTLING: Final = timedelta(seconds=3)
 """The time for which the condition `RestartRequired` must be true before a restart, because KubeVirt may take it back.
@@ -92,7 +96,7 @@ def live_change(live: LiveUpdates | None, past: Template | None, current: Templa
 def change_of(situation: Situation, machine: Machine, current: Template | None) -> tuple[Change, str]:
     """Return the live change of a VM to `current`, and the reason why KubeVirt does not end it, or ""."""
     change, obstacle = _change_of(situation, machine, current)
-    return change, obstacle or (why_no_scout(situation, machine) if change is Change.OPEN else "")
+    return change, obstacle or (_why_no_scout(situation, machine) if change is Change.OPEN else "")
 
 
 def _change_of(situation: Situation, machine: Machine, current: Template | None) -> tuple[Change, str]:
@@ -103,6 +107,30 @@ def _change_of(situation: Situation, machine: Machine, current: Template | None)
     past = situation.revisions.templates.get(vmi_revision_of(vmi))
     change = live_change(live, past, current)
     return change, why_not(change, live.rollout, vmi)
+
+
+def _why_no_scout(situation: Situation, machine: Machine) -> str:
+    """Return why a change that KubeVirt may make while the VM runs counts as a restart, or ""."""
+    if not situation.intent.forbids_restarts:
+        return ""
+    if scout := _noted_scout(situation):
+        return f"KubeVirt asked for it when {scout} had the change"
+    is_of_user = machine.vmi is not None and vmi_revision_of(machine.vmi) == revision_of(machine.vm)
+    return "KubeVirt asks for it already" if is_of_user and restart_required(machine.vm) is not None else ""
+
+
+def note_scout(situation: Situation, scout: Machine) -> tuple[Stage, ...]:
+    """Return the stage that must come before the scout gets its spec back, or none if the template is noted."""
+    if _noted_scout(situation):
+        return ()
+    note, why = f"{situation.revisions.template.digest} {scout.metadata.name}", "KubeVirt asks for a restart"
+    return situation.snapshot.note({SCOUTED: note}, why, essential=True).stages
+
+
+def _noted_scout(situation: Situation) -> str:
+    """Return the name of the scout of the present template if KubeVirt asked for a restart of it, or ""."""
+    digest, _, scout = annotations_of(situation.pool).get(SCOUTED, "").partition(" ")
+    return scout if digest == situation.revisions.template.digest else ""
 
 
 def live_verdict(situation: Situation, machine: Machine) -> tuple[Verdict | None, bool]:

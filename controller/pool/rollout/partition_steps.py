@@ -18,7 +18,6 @@ from controller.pool.members.revisions import is_updated
 from controller.pool.members.situation import Situation
 from controller.pool.spec.partition import ALL_ORDINALS, noted_step, step_note
 from controller.pool.spec.template import Template
-from controller.replicas.notes import plan_note
 from controller.runtime.actions import Notice, Plan, join, waiting
 from controller.runtime.members.groups import one_by_one
 from informers.meta import annotations_of
@@ -45,7 +44,7 @@ def plan_partition_note(situation: Situation) -> Plan:
     meta, digest, target = situation.pool, situation.revisions.template.digest, situation.target
     if not situation.intent.steps:
         stale = dict.fromkeys({PARTITION_REVISION, PARTITION_STEP} & annotations_of(meta).keys())
-        return plan_note(situation.snapshot.pools, meta, stale, "no partition keeps a revision") if stale else Plan()
+        return situation.snapshot.note(stale, "no partition keeps a revision") if stale else Plan()
     if target.rejected is not None or target.last_partition == ALL_ORDINALS:
         return Plan()
     changes: dict[str, str | None] = {}
@@ -54,8 +53,7 @@ def plan_partition_note(situation: Situation) -> Plan:
         changes[PARTITION_REVISION] = name
     if not noted_step(meta, digest).has_begun and any(map(situation.is_in_steps, _outdated(situation))):
         changes[PARTITION_STEP] = step_note(meta, digest, target.step)
-    why = "notes the revision of the VMs below the partition"
-    return plan_note(situation.snapshot.pools, meta, changes, why) if changes else Plan()
+    return situation.snapshot.note(changes, "notes the revision of the VMs below the partition") if changes else Plan()
 
 
 def plan_partition_step(situation: Situation) -> Plan:
@@ -75,8 +73,7 @@ def plan_partition_step(situation: Situation) -> Plan:
     since = noted.since if pause else now
     if since is None or since > now:
         note = step_note(situation.pool, digest, target.step, now)
-        begins = plan_note(snapshot.pools, situation.pool, {PARTITION_STEP: note}, "the pause of the step begins")
-        return join((begins, waits))
+        return join((snapshot.note({PARTITION_STEP: note}, "the pause of the step begins"), waits))
     present = situation.members.without(situation.replaced)
     # After a scale-out, VMs that are updated may be below the partition.
     tried = one_by_one(
@@ -90,7 +87,7 @@ def plan_partition_step(situation: Situation) -> Plan:
     message = f"step {step} of {len(intent.steps)} of the update begins"
     note = step_note(situation.pool, digest, step)
     notice = Notice(reason="RolloutStep", message=message, warning=False, once=note)
-    return join((plan_note(snapshot.pools, situation.pool, {PARTITION_STEP: note}, message, notice=notice), waits))
+    return join((snapshot.note({PARTITION_STEP: note}, message, notice=notice), waits))
 
 
 def waiting_step(situation: Situation) -> str:

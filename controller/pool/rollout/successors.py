@@ -30,7 +30,6 @@ from controller.pool.rollout.partition_steps import template_below
 from controller.pool.spec.indexing import encode_vm
 from controller.pool.spec.naming import name_of
 from controller.pool.spec.template import Template
-from controller.replicas.notes import plan_note
 from controller.runtime.actions import Stage
 from informers.meta import NO_LABELS
 
@@ -57,11 +56,8 @@ def count_missing(situation: Situation) -> int:
 
 
 def note_recreations(snapshot: Snapshot, machines: Iterable[Machine]) -> tuple[Stage, ...]:
-    """Return a stage that notes the VMs before they are deleted. Notes of ordinals with a new VM are
-    removed.
-    """
-    meta = snapshot.owner.metadata
-    noted = read_note(meta, RECREATED, Recreation)
+    """Return a stage that notes the VMs before they are deleted. Notes of ordinals with a new VM are removed."""
+    noted = read_note(snapshot.owner.metadata, RECREATED, Recreation)
     present = {snapshot.ordinal_of(each): each.metadata.uid for each in snapshot.members}
     entries = {ordinal: each for ordinal, each in noted.items() if present.get(ordinal, each.uid) == each.uid}
     ordinals = ((snapshot.ordinal_of(each), each.metadata.uid) for each in machines)
@@ -69,8 +65,7 @@ def note_recreations(snapshot: Snapshot, machines: Iterable[Machine]) -> tuple[S
     newest = {ordinal: entries[ordinal] for ordinal in list(entries)[-MAX_ENTRIES:]}
     if newest == noted:
         return ()
-    changes, why = {RECREATED: encode_note(newest)}, "notes the VMs that it recreates"
-    return plan_note(snapshot.pools, meta, changes, why, essential=True).stages
+    return snapshot.note({RECREATED: encode_note(newest)}, "notes the VMs that it recreates", essential=True).stages
 
 
 def body_of(

@@ -32,8 +32,7 @@ from controller.pool.members.select import in_order
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import LiveUpdates
 from controller.pool.rollout.effects import effect_of
-from controller.pool.rollout.live import because, late_change, most_live_changes
-from controller.pool.rollout.scout import note_scout
+from controller.pool.rollout.live import because, late_change, most_live_changes, note_scout
 from controller.pool.rollout.steps import PendingStep, Step, pending_step
 from controller.pool.rollout.successors import note_recreations, successor_of
 from controller.pool.spec.indexing import encode_disks, encode_shape, own_disks
