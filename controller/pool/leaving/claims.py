@@ -69,11 +69,7 @@ class Claims(Struct, frozen=True):
 
 
 def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
-    """Separate the pool's VMs into kept and released VMs.
-
-    A VM is kept if the selector matches its labels. A terminating VM is never released, because it leaves the pool
-    anyway.
-    """
+    """A VM stays if the selector matches its labels. A terminating VM is never released: it leaves the pool anyway."""
 
     def stays(machine: Machine) -> bool:
         return is_deleting(machine.vm) or intent.selector.matches(labels_of(machine.metadata))
@@ -93,10 +89,8 @@ def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
 def plan_releases(
     snapshot: Snapshot, released: Iterable[Machine], *, why: str = "its labels do not match the selector any more"
 ) -> Plan:
-    """Plan patches that remove the pool's owner reference and finalizer from the VMs in `released`, with the notes of
-    vmherd (P2).
-
-    One reconciliation releases at most `burst` VMs.
+    """Plan patches that remove the pool's owner reference and finalizer from at most `burst` of these VMs, with the
+    notes of vmherd (P2).
     """
     return Plan(stages=_departures(released, snapshot.limits.burst, why, owner_uid=snapshot.owner.metadata.uid))
 
@@ -118,15 +112,13 @@ def _departures(
     }
     patches = []
     for vm in (each.vm for each in leaving):
-        changes = _without_notes(vm)
-        if vm.metadata.uid in marked:
-            is_standby = has_standby_mark(vm.metadata)
-            changes = {path: each for path, each in changes.items() if is_standby and "labels" in path}
+        meta, changes = vm.metadata, _without_notes(vm)
+        if meta.uid in marked:
+            changes = {path: each for path, each in changes.items() if has_standby_mark(meta) and "labels" in path}
             if changes:
-                del marked[vm.metadata.uid]
-        if owner_uid or changes or finalizer in (vm.metadata.finalizers or ()):
-            body = owner_and_finalizer_removal_patch(vm.metadata, finalizer, owner_uid, changes)
-            meta = vm.metadata
+                del marked[meta.uid]
+        if owner_uid or changes or finalizer in (meta.finalizers or ()):
+            body = owner_and_finalizer_removal_patch(meta, finalizer, owner_uid, changes)
             patches.append(Patch(resource=VMS, key=meta.key, uid=meta.uid, body=body, type=PatchType.JSON, why=why))
     return (*stage_of(map(unmark_vmi, marked.values())), *stage_of(patches))
 
@@ -144,10 +136,8 @@ def _without_notes(vm: VirtualMachine) -> dict[Path, str | None]:
 
 
 def plan_finalizer_removals(snapshot: Snapshot, *, preserve: bool) -> Plan:
-    """Plan the removal of the pool finalizer from terminating VMs and from VMs that no longer belong to the pool.
-
-    One reconciliation changes at most `burst` VMs of each group. With `preserve`, the disks of terminating VMs are
-    kept.
+    """Plan the removal of the pool finalizer from terminating VMs and from VMs that no longer belong to the pool, at
+    most `burst` of each group. With `preserve`, the disks of terminating VMs are kept.
     """
     terminating = snapshot.members.where(lambda each: is_deleting(each.vm) and has_pool_finalizer(each.vm))
     leaving = [each.vm for each in by_name(terminating)]
@@ -173,10 +163,7 @@ def remove_finalizers_of_leaving(
 
 def remove_finalizers_of_strays(snapshot: Snapshot, *, preserve: bool) -> tuple[Stage, ...]:
     """Return stages that remove the pool finalizer and the notes from at most `burst` VMs that no longer belong to the
-    pool.
-
-    With `preserve`, the disks of terminating VMs are kept too. The reason: a user may have deleted such a VM while the
-    VM still belonged to the pool.
+    pool. With `preserve`, the disks of terminating VMs are kept too: a user may have deleted such a VM before it left.
     """
     why, strays, burst = "it is not a member of the pool any more", by_name(snapshot.strays), snapshot.limits.burst
     terminating = [each.vm for each in strays if is_deleting(each.vm)]
@@ -204,21 +191,15 @@ def plan_strays(strays: Iterable[Machine], *, burst: int) -> Plan:
 def plan_member_finalizers(
     snapshot: Snapshot, members: Machines, *, preserve: bool, may_remove: bool = True, others: Iterable[Plan] = ()
 ) -> Plan:
-    """Plan the missing finalizers, or the removal of finalizers that are not needed.
-
-    `preserve` is True if the pool keeps the disks of deleted VMs. `others` are the other parts of the plan. VMs that
-    these parts change or delete are left to a later reconciliation. Without `may_remove`, no finalizer is removed.
+    """Plan the missing finalizers, or the removal of finalizers that are not needed, if `may_remove`. VMs that the
+    `others` change or delete, the other parts of the plan, are left to a later reconciliation.
     """
     with_finalizer = members.where(lambda each: not is_deleting(each.vm) and has_pool_finalizer(each.vm))
     wrong = list(lacking_finalizer(snapshot, members) if preserve else with_finalizer if may_remove else ())
     if not wrong:
         return Plan()
-    written = {
-        action.key
-        for part in others
-        for action in part.actions
-        if action.resource is VMS and not isinstance(action, Create)
-    }
+    actions = (action for part in others for action in part.actions if not isinstance(action, Create))
+    written = {action.key for action in actions if action.resource is VMS}
     free = by_name(each.vm for each in wrong if each.metadata.key not in written)
     batch = free[: snapshot.limits.burst]
     held = f"{len(free) - len(batch)} more finalizers wait for the next pass" if len(batch) < len(free) else ""

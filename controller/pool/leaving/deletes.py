@@ -64,12 +64,9 @@ def hold(topic: str, held: Sequence[tuple[VirtualMachine, str]], pattern: Notice
     names, (_, reason) = tuple(vm.metadata.name for vm, _ in held[:MAX_NOTICES]), held[0]
     others = f", and {machines_wait(len(held) - 1, 'more ')}" if len(held) > 1 else ""
     cause = Why.PROTECTION if reason == PROTECTED else Why.USER
-    notices = tuple(
-        replace(
-            pattern,
-            message=f"{vm.metadata.name} {pattern.message}: {why}",
-            once=f"{pattern.once} {vm.metadata.uid} {lasting(why)}",
-        )
+    texts = (
+        (f"{vm.metadata.name} {pattern.message}: {why}", f"{pattern.once} {vm.metadata.uid} {lasting(why)}")
         for vm, why in held[:MAX_NOTICES]
     )
+    notices = tuple(replace(pattern, message=message, once=once) for message, once in texts)
     return replace(waiting(f"{topic}: {names[0]} waits: {reason}{others}", cause, names=names), notices=notices)

@@ -21,15 +21,20 @@ from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
 from controller.pool.leaving.claims import plan_releases, remove_finalizers_of_leaving, remove_finalizers_of_strays
 from controller.pool.leaving.deletes import delete_of, hold
-from controller.pool.leaving.disks import add_finalizers, hides_disks, is_safe_to_delete, remove_finalizer
+from controller.pool.leaving.disks import (
+    add_finalizers,
+    finalizer_patch,
+    hides_disks,
+    is_safe_to_delete,
+    remove_finalizer,
+)
 from controller.pool.members.machine import Machine
 from controller.pool.members.revisions import delete_orphaned
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.policies import keeps_disks
-from controller.runtime.actions import Notice, Patch, Plan, Stage, stage_of, waiting
+from controller.runtime.actions import Notice, Plan, Stage, stage_of, waiting
 from controller.runtime.members.groups import by_name
 from informers.meta import annotations_of
-from informers.objects import PatchType
 
 ORPHAN: Final = "orphan"
 """The finalizer that `--cascade=orphan` adds to a deleted owner."""
@@ -40,60 +45,50 @@ def has_finalizer(snapshot: Snapshot) -> bool:
 
 
 def plan_own_finalizer(snapshot: Snapshot) -> Plan:
-    """Plan a patch that adds a missing finalizer to the pool.
-
-    The caller puts this stage before the creation of the first VM.
-    """
+    """Plan a patch that adds a missing finalizer to the pool, before the creation of the first VM."""
     if has_finalizer(snapshot):
         return Plan()
-    meta = snapshot.owner.metadata
-    body = addition_patch(meta, POOL_FINALIZER)
     why = "the pool needs its finalizer before its first VM"
-    patch = Patch(resource=snapshot.pools, key=meta.key, uid=meta.uid, body=body, type=PatchType.MERGE, why=why)
+    patch = finalizer_patch(snapshot.pools, snapshot.owner.metadata, addition_patch, why)
     return Plan(stages=(Stage((patch,)),))
 
 
 def plan_deletion(snapshot: Snapshot) -> Plan:
     """Plan the next reconciliation of a pool that is being deleted.
 
-    The plan removes the pool finalizer from VMs. If the pool keeps disks, the plan also deletes the VMs, at most
-    `burst` in a reconciliation. A protected VM leaves the pool and stays. A delicate VM delays the deletion of a pool
-    that keeps disks (P20), and the others go. With `--cascade=orphan`, the plan keeps the VMs and deletes the pool's
-    revisions. The garbage collector does not delete these revisions. If the plan writes nothing else, the plan removes
-    the finalizer from the pool.
+    VMs lose the pool finalizer. If the pool keeps disks, at most `burst` VMs are also deleted. A protected VM leaves
+    the pool and stays. A delicate VM delays the deletion of a pool that keeps disks (P20), and the others go. With
+    `--cascade=orphan`, the VMs stay, and the pool's revisions are deleted, because the garbage collector does not. If
+    nothing else is written, the pool loses its finalizer.
     """
-    preserve = keeps_disks(snapshot.owner.spec)
-    machines = by_name(snapshot.members)
+    preserve, machines = keeps_disks(snapshot.owner.spec), by_name(snapshot.members)
     orphans = ORPHAN in (snapshot.owner.metadata.finalizers or ())
+    deletes_vms = preserve and not orphans
     staying = [each for each in machines if not (orphans or is_deleting(each.vm))]
     protected = [each for each in staying if is_protected(each.metadata)]
-    unprotected = [each for each in staying if not is_protected(each.metadata)]
-    deletes_vms = preserve and not orphans
-    judged = [(each.vm, _reason_to_wait(snapshot, each)) for each in unprotected if deletes_vms]
+    unprotected = [each for each in staying if deletes_vms and not is_protected(each.metadata)]
+    judged = [(each.vm, _reason_to_wait(snapshot, each)) for each in unprotected]
     held = [(vm, reason) for vm, reason in judged if reason]
-    members = [each.vm for each in machines]
-    to_release = [vm for vm in members if has_pool_finalizer(vm) and (is_deleting(vm) or not deletes_vms)]
+    with_finalizer = (each.vm for each in machines if has_pool_finalizer(each.vm))
+    to_release = [vm for vm in with_finalizer if is_deleting(vm) or not deletes_vms]
     to_delete = [vm for vm, reason in judged if not reason][: snapshot.limits.burst]
     held += [(vm, UNREADABLE) for vm in to_release if preserve and hides_disks(vm)]
     # The revisions contain the disk names of terminating VMs, so the revisions stay until these VMs are gone.
     keeps_revisions = preserve and any(map(is_deleting, to_release))
-    keeping = [vm for vm in to_delete if _keeps_disks(vm)]
-    going = [vm for vm in to_delete if not _keeps_disks(vm)]
     # After a deletion with `--cascade=orphan`, the cache may not show yet that the VMs have no owner. Each delete names
     # the version in the cache, so such a VM is not deleted.
     why = "its pool is being deleted"
+    # The next user must not find the data of a claim, so its disks go (P33).
+    keeping = [vm for vm in to_delete if _keeps_disks(vm)]
+    deletes = [delete_of(vm, why, keep_disks=True) for vm in keeping if is_safe_to_delete(snapshot, vm)]
+    going = (vm for vm in to_delete if not _keeps_disks(vm))
+    deletes += [delete_of(vm, why, if_unchanged=True, foreground=True) for vm in going]
     stages = (
         *remove_finalizers_of_leaving(snapshot, to_release, preserve=preserve),
         *remove_finalizers_of_strays(snapshot, preserve=preserve),
         *plan_releases(snapshot, protected, why="it is protected, and its pool is being deleted").stages,
         *add_finalizers(vm for vm in keeping if not is_safe_to_delete(snapshot, vm)),
-        *stage_of(
-            (
-                *(delete_of(vm, why, keep_disks=True) for vm in keeping if is_safe_to_delete(snapshot, vm)),
-                # The next user must not find the data of a claim, so its disks go (P33).
-                *(delete_of(vm, why, if_unchanged=True, foreground=True) for vm in going),
-            )
-        ),
+        *stage_of(deletes),
         *(() if keeps_revisions else delete_orphaned(snapshot, orphans=orphans)),
     )
     # Without stages, no VM has the finalizer any more, and no orphaned revision exists.

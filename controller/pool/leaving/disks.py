@@ -10,7 +10,7 @@ Only the disks of terminating VMs lose the owner reference. If a VM is not termi
 restores a removed owner reference.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from controller.apimachinery.finalizers import addition_patch, exact_removal_patch, removal_patch
 from controller.kubevirt.annotations import POOL_FINALIZER
@@ -19,6 +19,7 @@ from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import disk_names_of, has_pool_finalizer, is_deleting, is_deleting_with_disks
 from controller.pool.members.revisions import template_of
 from controller.pool.members.snapshot import Snapshot
+from controller.pool.spec.indexing import own_disks
 from controller.pool.spec.intent import Intent
 from controller.runtime.actions import AnyResource, Disks, Patch, RemoveOwnerReference, Stage, stage_of
 from informers.meta import ObjectKey, ObjectMeta
@@ -26,20 +27,24 @@ from informers.objects import PatchType
 
 
 def owner_removals(vms: Iterable[VirtualMachine], snapshot: Snapshot | None = None) -> tuple[RemoveOwnerReference, ...]:
-    """Return actions that keep the disks of these VMs. The actions remove the disks' owner references to the VMs.
+    """Return actions that keep the disks of the terminating VMs: they remove the disks' owner references to the VMs.
 
-    Only terminating VMs are considered. VMs in foreground deletion are skipped, because their disks are deleted in any
-    case. With `snapshot`, the disks of earlier templates of the pool are kept too.
+    VMs in foreground deletion are skipped, because their disks are deleted in any case. With `snapshot`, the disks of
+    earlier templates of the pool are kept too.
     """
     terminating = [vm for vm in vms if is_deleting(vm) and not is_deleting_with_disks(vm)]
     revisions = snapshot.revisions if snapshot is not None and terminating else ()
     past = [template for revision in revisions if (template := template_of(revision)) is not None]
-    names = dict.fromkeys(name for template in past for name in template.disks if name)
+    kept_for = kept_label(snapshot.owner.metadata.name if snapshot is not None else "")
     actions = []
     for vm in terminating:
-        ordinal = snapshot.ordinal_of(vm) if snapshot is not None else None
-        earlier = [f"{name}-{ordinal}" for name in names] if ordinal is not None else []
-        actions += _owner_removals(vm, earlier, snapshot.owner.metadata.name if snapshot is not None else "")
+        ordinal, meta = snapshot.ordinal_of(vm) if snapshot is not None else None, vm.metadata
+        earlier = (name for template in past for name in own_disks(template, ordinal)) if ordinal is not None else ()
+        why = f"the disks of {meta.name} must be kept"
+        for resource, key in reusable_disks(meta, dict.fromkeys((*disk_names_of(vm), *earlier))):
+            actions.append(
+                RemoveOwnerReference(resource=resource, key=key, owner_uid=meta.uid, why=why, kept_for=kept_for)
+            )
     return tuple(actions)
 
 
@@ -78,20 +83,16 @@ def hides_disks(vm: VirtualMachine) -> bool:
 
 
 def is_safe_to_delete(snapshot: Snapshot, vm: VirtualMachine) -> bool:
-    """Return True if the controller may delete the VM although the pool keeps disks.
-
-    The VM must have the pool finalizer. The finalizer keeps a deleted VM until its disks have lost the owner reference.
-    There is one exception: a VM without an ordinal in its name never gets the finalizer, so the controller may always
-    delete such a VM.
+    """Return True if the controller may delete the VM although the pool keeps disks. The finalizer keeps a deleted VM
+    until its disks have lost the owner reference. A VM without an ordinal in its name never gets the finalizer.
     """
     return has_pool_finalizer(vm) or snapshot.ordinal_of(vm) is None
 
 
 def add_finalizers(vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:
-    """Return a stage that adds the pool finalizer to these VMs. A later reconciliation can then delete the VMs and keep
-    their disks.
-    """
-    return _finalizer_patches(vms, addition_patch, "its disks must be kept when it is deleted")
+    """A later reconciliation can then delete these VMs and keep their disks."""
+    why = "its disks must be kept when it is deleted"
+    return stage_of(finalizer_patch(VMS, vm.metadata, addition_patch, why) for vm in vms)
 
 
 def remove_finalizer(resource: AnyResource, meta: ObjectMeta, why: str) -> Patch:
@@ -109,32 +110,12 @@ def remove_finalizer(resource: AnyResource, meta: ObjectMeta, why: str) -> Patch
 
 
 def remove_needless_finalizers(vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:
-    """Return a stage that removes the pool finalizer from VMs that stay, if the pool keeps no disks."""
-    return _finalizer_patches(vms, exact_removal_patch, "its pool keeps no disks")
+    return stage_of(finalizer_patch(VMS, vm.metadata, exact_removal_patch, "its pool keeps no disks") for vm in vms)
 
 
-def _finalizer_patches(
-    vms: Iterable[VirtualMachine], body: Callable[[ObjectMeta, str], bytes], why: str
-) -> tuple[Stage, ...]:
-    return stage_of(
-        Patch(resource=VMS, key=meta.key, uid=meta.uid, body=body(meta, POOL_FINALIZER), type=PatchType.MERGE, why=why)
-        for meta in (vm.metadata for vm in vms)
-    )
-
-
-def _owner_removals(vm: VirtualMachine, earlier: Sequence[str], pool: str) -> list[RemoveOwnerReference]:
-    """Return actions that remove the VM's owner reference from its disks.
-
-    These are the disks in the VM's spec and in `earlier`. Each name gives two actions: one for the DataVolume and one
-    for the PersistentVolumeClaim. The VM can own either of them.
-    """
-    return [
-        RemoveOwnerReference(
-            resource=resource,
-            key=key,
-            owner_uid=vm.metadata.uid,
-            why=f"the disks of {vm.metadata.name} must be kept",
-            kept_for=kept_label(pool),
-        )
-        for resource, key in reusable_disks(vm.metadata, dict.fromkeys((*disk_names_of(vm), *earlier)))
-    ]
+def finalizer_patch(
+    resource: AnyResource, meta: ObjectMeta, body: Callable[[ObjectMeta, str], bytes], why: str
+) -> Patch:
+    """Return the patch with which an object that stays gets the pool finalizer, or loses it."""
+    patch = body(meta, POOL_FINALIZER)
+    return Patch(resource=resource, key=meta.key, uid=meta.uid, body=patch, type=PatchType.MERGE, why=why)
