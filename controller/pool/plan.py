@@ -38,7 +38,7 @@ from controller.pool.health import plan_progress
 from controller.pool.leaving.claims import plan_finalizer_removals, plan_member_finalizers, plan_releases
 from controller.pool.leaving.deletion import plan_deletion, plan_own_finalizer
 from controller.pool.members.machine import Machine, Machines, ends_of_work, guest_of, has_drain_mark
-from controller.pool.members.revisions import Revisions, plan_pruning, plan_revision, read_revisions, ready_revisions
+from controller.pool.members.revisions import plan_pruning, plan_revision, ready_revisions
 from controller.pool.members.situation import Situation, situation_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.brake import is_taken_over, plan_first_mark, plan_takeover
@@ -119,7 +119,7 @@ def _plan_active(situation: Situation) -> Plan:
         plan_marks(after_healing),
         Plan(notices=_undecodable_notices(situation)),
         _plan_stopped(situation.members),
-        plan_left_out(situation, _revisions_of_spec(situation)),
+        plan_left_out(situation, situation.revisions_of_spec()),
         wake_at((each.until for each in snapshot.refused.values()), snapshot.now),
         healing.plan,
         plan_claimed(situation),
@@ -247,12 +247,6 @@ def _plan_revisions(situation: Situation, writes: Plan, *, prunes: bool) -> Plan
         made = [each for each in writes.actions if isinstance(each, Create) and each.resource is CONTROLLER_REVISIONS]
         return Plan() if made else Plan(stages=creation)
     return plan_pruning(snapshot, revisions, noted=noted) if prunes else Plan()
-
-
-def _revisions_of_spec(situation: Situation) -> Revisions:
-    if situation.target.rejected is None:
-        return situation.revisions
-    return read_revisions(situation.snapshot, situation.intent.template)
 
 
 def _plan_stopped(members: Machines) -> Plan:

@@ -19,7 +19,7 @@ from controller.kubevirt.vms import is_deleting, is_ready
 from controller.pool.failures import VIRTUAL_MACHINE_FAILURE, is_failure, pool_failure, virtual_machine_failure
 from controller.pool.health import health_of
 from controller.pool.members.machine import Machine
-from controller.pool.members.revisions import Revisions, is_updated, oldest_in_use, read_revisions
+from controller.pool.members.revisions import Revisions, is_updated, oldest_in_use
 from controller.pool.members.situation import Situation, situation_of
 from controller.pool.members.snapshot import Snapshot
 from controller.replicas.conditions import REPLICA_FAILURE, REPLICA_PAUSED, held_reason, transitions, true_condition
@@ -78,10 +78,7 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome], waits: Waits = 
     status = replace(old, replicas=len(members), ready_replicas=ready, updated_replicas=0)
     if isinstance(situation, FieldError):
         return with_health(status, snapshot, invalid(situation.message), ours)
-    revisions = situation.revisions
-    if situation.target.rejected is not None:
-        # VMs that have returned to an earlier revision are outdated.
-        revisions = read_revisions(snapshot, situation.intent.template)
+    revisions = situation.revisions_of_spec()  # VMs that have returned to an earlier revision are outdated
     status = replace(
         status,
         updated_replicas=len(members.where(lambda each: _counts_as_updated(revisions, each))),

@@ -104,7 +104,7 @@ def is_leaving(machine: Machine) -> bool:
 
 
 def open_period(machine: Machine) -> UnreadyPeriod | None:
-    """Return the VM's unready period. Return None if the VM is ready now or should not run."""
+    """Return the VM's unready period, or None if it is ready or stopped."""
     period = machine.downtime
     return period if period is not None and period.up_since is None and not is_deleting(machine.vm) else None
 
@@ -148,7 +148,6 @@ def _must_stay_ready(machine: Machine, now: datetime, min_ready_s: int) -> timed
 
 
 def _ready_since(machine: Machine, now: datetime) -> datetime | None:
-    """Return the time since which the VM's VMI has been ready, or None if it is missing or not ready."""
     vmi = machine.vmi
     if vmi is None or not vmis.is_active(vmi):
         return None
@@ -168,12 +167,8 @@ def lost_members(members: Machines) -> Machines:
     return members.where(lambda each: each.vmi is not None and _may_be_lost(each.vmi))
 
 
-def known_losses(members: Machines, after: timedelta | None, now: datetime) -> Machines:
-    """Return the lost VMs that should run. A VM that only restarts, and one that a user stopped, is left out."""
-    return members.where(lambda each: is_known_loss(each, after, now)) if after is not None else Machines()
-
-
 def is_known_loss(machine: Machine, after: timedelta, now: datetime) -> bool:
+    """Return True for a lost VM that should run, but not for one that only restarts, or that a user stopped."""
     if machine.vmi is None or not machine.should_run or not _may_be_lost(machine.vmi):
         return False
     at = lost_at(machine, after)
@@ -181,10 +176,8 @@ def is_known_loss(machine: Machine, after: timedelta, now: datetime) -> bool:
 
 
 def lost_at(machine: Machine, after: timedelta) -> datetime | None:
-    """Return the time at which a VM of `lost_members` gets a substitute, or None if the time is not known.
-
-    This is `after` the time since which its node does not answer. If only its terminating Pod shows that it may be
-    lost, this is not before the end of the Pod's grace period.
+    """Return the time at which a VM of `lost_members` gets a substitute, or None if it is not known. If only its
+    terminating Pod shows that it may be lost, this is not before the end of the Pod's grace period.
     """
     since = lost_since(machine)
     if since is None or _silent_since(machine) is not None:
@@ -205,10 +198,9 @@ def _silent_since(machine: Machine) -> datetime | None:
 
 
 def count_substitutes(intent: Intent, regular: int, limit: int, lost: Machines, now: datetime) -> int:
-    """Return how many substitutes the pool may have now.
-
-    There is at most one for each VM of `known_losses`, and at most `maxUnavailable`. There is none if too many VMs are
-    lost. `regular` is the number of wanted VMs without substitutes, and `limit` the maximum number of VMs, or 0.
+    """Return how many substitutes the pool may have now: at most one for each known loss, and at most `maxUnavailable`.
+    There is none if too many VMs are lost. `regular` is the number of wanted VMs without substitutes, and `limit` the
+    maximum number of VMs, or 0.
     """
     after = intent.substitute_lost_after
     if after is None or len(lost) > intent.max_unhealthy.of(regular):

@@ -57,10 +57,8 @@ class Revisions(Struct, frozen=True, kw_only=True):
 
 
 def read_revisions(snapshot: Snapshot, template: Template, of_spec: Template | None = None) -> Revisions:
-    """Return the pool's revisions and the name of the current revision.
-
-    If no revision is current, return the name for a new revision. `of_spec` is the template of the spec if `template`
-    is another one (P29).
+    """If no revision is current, the result has the name for a new revision. `of_spec` is the template of the spec if
+    `template` is another one (P29).
     """
     of_spec = of_spec or template
     generation = snapshot.owner.metadata.generation
@@ -87,10 +85,7 @@ def read_revisions(snapshot: Snapshot, template: Template, of_spec: Template | N
 
 
 def plan_revision(snapshot: Snapshot, revisions: Revisions) -> tuple[Stage, ...]:
-    """Return a stage that creates a missing current revision.
-
-    The caller puts this stage before any write that needs the revision.
-    """
+    """Return a stage that creates a missing current revision, before any write that needs it."""
     if revisions.current_exists:
         return ()
     owner = snapshot.owner
@@ -116,11 +111,10 @@ def ready_revisions(snapshot: Snapshot) -> Iterator[tuple[str, int]]:
 
 
 def plan_pruning(snapshot: Snapshot, revisions: Revisions, *, noted: Iterable[str]) -> Plan:
-    """Plan the deletion of unused revisions, at most `burst` in a reconciliation.
+    """Plan the deletion of at most `burst` unused revisions: they are not current, and no VM and no VMI uses them.
 
-    A revision is unused if it is not the current revision, and no VM and no VMI uses it. The newest `revision_history`
-    unused revisions stay, so that a user can undo a change of the template. So do those whose names are `noted` on the
-    pool: new VMs may get them.
+    The newest `revision_history` unused ones stay, so that a user can undo a change of the template. So do those whose
+    names are `noted` on the pool: new VMs may get them.
     """
     used = _revisions_in_use(snapshot) | {revision_of(each.vm) for each in snapshot.strays}
     used |= {revisions.current, last_ready(snapshot.revisions), *noted}
@@ -129,20 +123,16 @@ def plan_pruning(snapshot: Snapshot, revisions: Revisions, *, noted: Iterable[st
 
 
 def delete_orphaned(snapshot: Snapshot, *, orphans: bool) -> tuple[Stage, ...]:
-    """Return a stage that deletes the revisions of a deleted pool that no owner controls.
-
-    The garbage collector does not delete such revisions. If a user deleted the pool with `--cascade=orphan`, `orphans`
-    is True. Then the garbage collector deletes no revision, so the stage deletes all revisions of the pool.
+    """Return a stage that deletes the revisions of a deleted pool that the garbage collector leaves: those without an
+    owner, and after a deletion with `--cascade=orphan` (`orphans`) all.
     """
     kept = (*(snapshot.revisions if orphans else ()), *snapshot.orphaned_revisions)
     return delete_revisions(kept, "its pool is being deleted", burst=snapshot.limits.burst)
 
 
 def oldest_in_use(snapshot: Snapshot, revisions: Revisions) -> str:
-    """Return the name of the oldest revision that an outdated VM or VMI has.
-
-    If no VM and no VMI is outdated, return the current revision. During an update, a VM gets the current revision
-    before its VMI restarts. So the VMIs count as well.
+    """Return the name of the oldest revision that an outdated VM or VMI has, by default the current one. During an
+    update, a VM gets the current revision before its VMI restarts. So the VMIs count as well.
     """
     numbers = {revision.metadata.name: revision.revision for revision in snapshot.revisions}
     older = {name for name in _revisions_in_use(snapshot) & numbers.keys() if not revisions.is_current(name)}
@@ -169,16 +159,11 @@ def _indexes_sysprep(revision: ControllerRevision) -> bool:
 
 
 def _deleted_name(snapshot: Snapshot) -> str:
-    """Return the name of the current revision if a user has deleted this revision, or "".
-
-    The status has the name. It belongs to the present template only if the status is of the present generation. The
-    revision is created again with the same name. So the VMs of this revision stay current.
+    """Return the name of the current revision if a user has deleted it, or "". It is created again with the same name,
+    so its VMs stay current. The status of the present generation has the name.
     """
-    owner = snapshot.owner
-    status = owner.status
-    if status is None or status.observed_generation != owner.metadata.generation:
-        return ""
-    name = status.update_revision or ""
+    status, generation = snapshot.owner.status, snapshot.owner.metadata.generation
+    name = (status.update_revision or "") if status is not None and status.observed_generation == generation else ""
     return "" if name in snapshot.revision_names else name
 
 
@@ -210,8 +195,8 @@ def _has_older_vm(snapshot: Snapshot) -> bool:
 
 
 def revision_number(snapshot: Snapshot, name: str, otherwise: str = "") -> str:
-    """Return the number of a revision. For a revision that does not exist, return `otherwise`. If this is "", return
-    the pool's generation, which is the number that a new revision gets.
+    """Return the number of a revision. If it does not exist, return `otherwise`, or if this is "", the pool's
+    generation: the number that a new revision gets.
     """
     found = (str(each.revision) for each in snapshot.revisions if each.metadata.name == name)
     return next(found, otherwise or str(snapshot.owner.metadata.generation or "")) if name else ""

@@ -65,10 +65,8 @@ class PoolReader:
         marks: Mapping[ObjectKey, Noted],
     ) -> None:
         self.downtimes = downtimes
-        self._marks = marks
-        self._vms, self._vmis, self._pool = vms, vmis, pool
+        self._vms, self._vmis, self._pool, self._marks, self._now = vms, vmis, pool, marks, now
         self._notes = {name_of(pool.name, ordinal): note for ordinal, note in read_notes(pool, now).items()}
-        self._now = now
         self._has_standbys = asks_for_standbys(pool)
 
     def size(self) -> int:

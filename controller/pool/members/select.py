@@ -33,7 +33,7 @@ class Candidates(Struct, frozen=True):
 
     - `ranked`: the first candidates, in the order of deletion.
     - `deletable`: the number of all candidates.
-    - `delicate`: the VMs that must not be deleted now. The key is the UID of the VM, and the value is the reason.
+    - `delicate`: the reasons of the VMs that must not be deleted now, by UID.
     - `protected`: the VMs with a protecting annotation.
     - `unselected`: the number of VMs that the selectors do not match.
     """
@@ -57,10 +57,8 @@ def in_order(snapshot: Snapshot, selection: Selection, machines: Iterable[Machin
     return sorted(machines, key=_sort_key(snapshot, selection.sort))
 
 
-def choose_for_removal(
-    snapshot: Snapshot, selection: Selection, members: Machines, *, most: int | None = None
-) -> Candidates:
-    """Return the candidates for a deletion, in the order of deletion (P8). With `most`, only the first are ranked.
+def choose_for_removal(snapshot: Snapshot, selection: Selection, members: Machines, *, most: int) -> Candidates:
+    """Return the candidates for a deletion, in the order of deletion (P8). At most `most` of them are ranked.
 
     Protected VMs and VMs that the selectors do not match are left out. The criteria are, in this order:
 
@@ -82,11 +80,9 @@ def choose_for_removal(
     for group in unprotected.groups:
         vm, vmi = group.traits.vm, group.traits.vmi
         reason = delicate_reason(vm, vmi, snapshot.now)
-        if reason:
-            delicate.update((each.metadata.uid, reason) for each in group)
-        cost = deletion_cost(vm.metadata)
+        delicate.update((each.metadata.uid, reason) for each in group if reason)
         first = not is_draining(vm.metadata), not is_marked(vm.metadata, SUBSTITUTE), not is_marked(vm.metadata, REMOVE)
-        is_new = bool(standby_mark(vm.metadata))
+        is_new, cost = bool(standby_mark(vm.metadata)), deletion_cost(vm.metadata)
         ranks[*first, bool(reason), not is_new, prefers_unready and is_ready(vm), cost] += group
     protected = allowed.where(lambda each: is_protected(each.metadata))
     others = protected + members.where(lambda each: not allows(selection, each.vm))
@@ -100,35 +96,29 @@ def choose_for_removal(
 
 
 def _first(
-    ranks: Mapping[tuple[Any, ...], list[Machine]], key: SortKey, others: Machines, *, sort: Sort, most: int | None
+    ranks: Mapping[tuple[Any, ...], list[Machine]], key: SortKey, others: Machines, *, sort: Sort, most: int
 ) -> Iterator[Machine]:
-    """Yield the members by rank, and members with the same rank by key. With `most`, yield only the first. `others` do
-    not leave.
-    """
+    """Yield the first members by rank, and members with the same rank by key. `others` do not leave."""
+
+    def node_of(machine: Machine) -> str:
+        return vmis.node_of(machine.vmi) if machine.vmi is not None else ""
+
     if sort is Sort.UNSTATED:
-        yield from islice(from_crowded_nodes(ranks, others, key=key, node_of=_node_of), most)
+        yield from islice(from_crowded_nodes(ranks, others, key=key, node_of=node_of), most)
         return
-    left = most
     for rank in sorted(ranks):
-        equal = ranks[rank]
-        first = sorted(equal, key=key) if left is None else nsmallest(left, equal, key=key)
-        left = None if left is None else left - len(first)
+        first = nsmallest(most, ranks[rank], key=key)
+        most -= len(first)
         yield from first
 
 
-def _node_of(machine: Machine) -> str:
-    return vmis.node_of(machine.vmi) if machine.vmi is not None else ""
-
-
 def _sort_key(snapshot: Snapshot, sort: Sort) -> SortKey:
-    by_ordinal = snapshot.rank_of
+    by_ordinal, owner = snapshot.rank_of, snapshot.owner.metadata
+    seed = f"{owner.uid}/{owner.generation}/"
 
     def created_at(machine: Machine) -> float:
         created = machine.vm.metadata.creation_timestamp
         return created.timestamp() if created is not None else 0.0
-
-    owner = snapshot.owner.metadata
-    seed = f"{owner.uid}/{owner.generation}/"
 
     def hash_rank(machine: Machine) -> bytes:
         return blake2b((seed + machine.vm.metadata.uid).encode("utf-8", "surrogatepass"), digest_size=8).digest()

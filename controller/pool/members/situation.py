@@ -12,7 +12,7 @@ from controller.kubevirt.annotations import IN_SERVICE, PARTITION_REVISION, stan
 from controller.kubevirt.standby import has_standby_mark
 from controller.kubevirt.vms import is_deleting, revision_of, template_labels_of
 from controller.pool.leaving.claims import Claims, choose_claims
-from controller.pool.members.ledger import count_substitutes, known_losses, lost_members, outage_of
+from controller.pool.members.ledger import count_substitutes, is_known_loss, lost_members, outage_of
 from controller.pool.members.machine import Machine, Machines, vmi_revision_of
 from controller.pool.members.revisions import Revisions, read_revisions, template_of
 from controller.pool.members.select import allows
@@ -124,10 +124,8 @@ class Situation(Struct, frozen=True):
         return ("", outage.ends_at) if outage.number else (max(names), None)
 
     def may_update(self, machine: Machine) -> bool:
-        """Return True if the update strategy and its selectors allow an update of the VM. A terminating VM is not
-        updated.
-
-        The result depends only on the traits of the VM. The partition is not checked (see `is_above_partition`).
+        """Return True if the update strategy and its selectors allow an update of the VM. The partition is not checked
+        (see `is_above_partition`).
         """
         update = self.intent.update
         if update.strategy is Strategy.UNMANAGED or is_deleting(machine.vm) or self.is_left_out(machine):
@@ -141,6 +139,11 @@ class Situation(Struct, frozen=True):
         meta, wanted = machine.metadata, self.intent.template.machine_labels.get(IN_SERVICE)
         has_reason = bool(standby_mark(meta)) or is_draining(meta)
         return wanted == "true" and not has_reason and template_labels_of(machine.vm).get(IN_SERVICE) == "false"
+
+    def revisions_of_spec(self) -> Revisions:
+        """Return the revisions with the template of the spec, also after the VMs have returned from it (P29)."""
+        is_return = self.target.rejected is not None
+        return read_revisions(self.snapshot, self.intent.template) if is_return else self.revisions
 
     def is_above_partition(self, machine: Machine) -> bool:
         """Return True if the ordinal of the VM is not below the partition. A VM without an ordinal is never updated."""
@@ -167,8 +170,10 @@ def situation_of(snapshot: Snapshot) -> Situation | FieldError:
     members, own, after = claims.kept, intent.template, intent.substitute_lost_after
     template, rejected, stranded = rolled_out(intent.settings, own, own.digest, usable_in(snapshot, intent))
     revisions = read_revisions(snapshot, template, rejected)
-    lost = lost_members(members) if after is not None else Machines()
-    known_lost = known_losses(lost, after, snapshot.now)
+    lost = known_lost = Machines()
+    if after is not None:
+        lost = lost_members(members)
+        known_lost = lost.where(lambda each: is_known_loss(each, after, snapshot.now))
     found = Target(
         template=template,
         rejected=rejected,
@@ -183,10 +188,9 @@ def situation_of(snapshot: Snapshot) -> Situation | FieldError:
     others = found.wanted + len(claims.claimed) + len(claims.young)
     room = max(found.limit - others, 0) if found.limit else intent.standbys
     found = replace(found, standbys=min(intent.standbys, room))
+    found = _at_step(snapshot, intent, found, revisions, claims)
     uids = frozenset(each.metadata.uid for each in lost)
-    return Situation(
-        snapshot, intent, _at_step(snapshot, intent, found, revisions, claims), claims, revisions, uids, known_lost
-    )
+    return Situation(snapshot, intent, found, claims, revisions, uids, known_lost)
 
 
 def _unclaimed(intent: Intent, limit: int, claimed: int, existing: int) -> int:

@@ -46,11 +46,7 @@ SHORTEST_CUT: Final = 30
 
 
 def by_pool_name(vm: VirtualMachine) -> Iterable[str]:
-    """Return the index keys of a VM: `namespace/name` of the pool that created the VM.
-
-    The pool's name is the part before the ordinal in the VM's name. A VM without an ordinal, or without the pool
-    finalizer and notes of vmherd, has no key.
-    """
+    """Return `namespace/name` of the pool that created the VM (see `former_pool_of`)."""
     return map(str, former_pool_of(vm))
 
 
@@ -205,7 +201,6 @@ class Snapshot(Struct, frozen=True, kw_only=True):
         return plan_note(self.pools, self.owner.metadata, changes, why, **fields)
 
     def ordinal_of(self, vm: Member) -> int | None:
-        """Return the VM's ordinal, or None if the VM's name does not have the form `<pool>-<ordinal>`."""
         return ordinal_of(vm.metadata.name, self.owner.metadata.name)
 
     def rank_of(self, vm: Member) -> tuple[int, str]:
@@ -221,9 +216,8 @@ def _wrong_claim(vm: ObjectMeta) -> tuple[Wrong, ...]:
 
 
 def strays_of(pool: ObjectMeta, stores: Stores, pools: Resource[Pool]) -> tuple[Machine, ...]:
-    """Return the VMs that have left the pool and still have the pool finalizer or notes of vmherd (P2).
-
-    VMs that have left an earlier pool with the same name are included.
+    """Return the VMs that have left the pool, or an earlier one with its name, and still have the pool finalizer or
+    notes of vmherd (P2).
     """
     found = stores.vms.by_index(POOL_NAME, str(pool.key))
     strays = (vm for vm in found if _has_left(controller_of(vm.metadata), pool, pools))
@@ -253,7 +247,6 @@ def orphaned_revisions_of(pool: ObjectKey, stores: Stores) -> tuple[ControllerRe
 
 
 def _has_left(owner: OwnerReference | None, pool: ObjectMeta, pools: Resource[Pool]) -> bool:
-    """Return True if a VM with the controller `owner` belongs to no existing pool."""
     if owner is None or owner.kind != POOL_KIND:
         return True
     # A pool in another API group belongs to another controller. That pool may still exist.

@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
+from msgspec.structs import replace
+
 from controller.apimachinery.conditions import Condition, find_condition
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import IN_SERVICE, POOL_FINALIZER, PREFIX, REVISION_NAME, VM_GENERATION
@@ -41,7 +43,6 @@ from controller.kubevirt.vms import (
     template_labels_of,
 )
 from controller.pool.members.machine import Machine
-from controller.pool.members.unready_periods import without_uid
 from controller.pool.spec.naming import parse_name
 from controller.runtime.members.groups import SOME_MESSAGE, SOME_NODE, Texts, like, shared_meta, texts_of
 from informers.meta import annotations_of, labels_of
@@ -65,13 +66,14 @@ def erase(machine: Machine) -> Machine | None:
     """Return the member without what is no trait, or None if it is alone in its group."""
     vm, vmi, downtime = machine.vm, machine.vmi, machine.downtime
     is_unusual = parse_name(vm.metadata.name) is None or vm.spec is None or vm.undecodable
-    if is_unusual or is_deleting(vm) or _is_annotated(vm):
+    is_annotated = any(name.startswith(PREFIX) for name in annotations_of(vm.metadata))
+    if is_unusual or is_annotated or is_deleting(vm):
         return None
     steady = downtime is None and is_steady(vm, vmi)
     return Machine(
         _erase_vm(vm, vmi, steady=steady),
         _erase_vmi(vmi, steady=steady) if vmi is not None else None,
-        without_uid(downtime) if downtime is not None else None,
+        replace(downtime, uid="") if downtime is not None else None,
     )
 
 
@@ -96,10 +98,9 @@ def is_steady(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> bool:
 
 
 def _erase_vm(vm: VirtualMachine, vmi: VirtualMachineInstance | None, *, steady: bool) -> VirtualMachine:
-    created = None if steady else vm.metadata.creation_timestamp
+    created, seen = None if steady else vm.metadata.creation_timestamp, is_seen(vm)
     finalizers = _FINALIZERS if has_pool_finalizer(vm) else None
     meta = shared_meta(labels_of(vm.metadata), None, finalizers=finalizers, creation_timestamp=created)
-    seen = is_seen(vm)
     if steady:
         return VirtualMachine(meta, _erase_spec(vm), _STEADY_VM if seen else _STEADY_NOT_SEEN)
     return VirtualMachine(meta, _erase_spec(vm), vm.status and _erase_status(vm.status, vmi, seen=seen))
@@ -160,12 +161,9 @@ def _immovable(reason: str | None) -> VMIStatus:
 
 
 def _erase_conditions(conditions: Iterable[Condition] | None) -> tuple[Condition, ...]:
-    return tuple(map(_erase_condition, conditions or ()))
-
-
-def _erase_condition(condition: Condition) -> Condition:
-    return like(condition, message=SOME_MESSAGE if condition.message else None, observed_generation=None)
-
-
-def _is_annotated(vm: VirtualMachine) -> bool:
-    return any(name.startswith(PREFIX) for name in annotations_of(vm.metadata))
+    return tuple(
+        [
+            like(each, message=SOME_MESSAGE if each.message else None, observed_generation=None)
+            for each in conditions or ()
+        ]
+    )

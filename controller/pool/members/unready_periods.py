@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt import vmis, vms
@@ -85,11 +85,6 @@ class Observation(Struct, frozen=True, gc=False):
         return of_vmi or vms.revision_of(self.vm)
 
     @property
-    def waits_to_start(self) -> bool:
-        """Return True while KubeVirt waits after a failed start."""
-        return self.vmi is None and bool(vms.start_failures_of(self.vm))
-
-    @property
     def is_up(self) -> bool:
         """Return True if the VMI is ready. If the VM says so, and there is no VMI, the cache of the VMIs is old."""
         return vms.is_ready(self.vm) if self.vmi is None else vmis.is_ready(self.vmi) and vmis.is_active(self.vmi)
@@ -101,12 +96,7 @@ class Observation(Struct, frozen=True, gc=False):
             return False
         deleted, ended = vmis.terminating_since(self.vmi), vmis.entered(self.vmi, vmis.phase_of(self.vmi))
         is_first = not vmis.is_final(self.vmi) or (deleted is not None and ended is not None and deleted < ended)
-        return self.is_updating or is_first
-
-    @property
-    def is_updating(self) -> bool:
-        """Return True if the VM has another revision than its VMI."""
-        return self.revision != vms.revision_of(self.vm)
+        return is_first or self.revision != vms.revision_of(self.vm)
 
     def has_ended_since(self, up_since: datetime) -> bool:
         """Return True if the guest that was ready at this time has ended. A lost node or an I/O error ends no guest."""
@@ -120,11 +110,6 @@ class Observation(Struct, frozen=True, gc=False):
         created = with_timezone(self.vmi.metadata.creation_timestamp)
         is_new = created is not None and created >= known.since and (known.counted is None or created > known.counted)
         return created if is_new and vmis.entered(self.vmi, "Running") is not None else None
-
-
-def without_uid(period: UnreadyPeriod) -> UnreadyPeriod:
-    """Return all facts but the UID. The periods of many VMs can be equal without it."""
-    return replace(period, uid="")
 
 
 def due_at(period: UnreadyPeriod) -> datetime | None:
@@ -154,22 +139,21 @@ def shown_since(vm: VirtualMachine, vmi: VirtualMachineInstance | None, now: dat
     less than `STEADY` after its creation counts as unready since its creation. The rest of a standby does not count.
     """
     since = vmis.unready_since(vmi) if vmi is not None else vms.unready_since(vm)
-    for each in (vmi, vm) if since is not None else ():
-        created = with_timezone(each.metadata.creation_timestamp) if each is not None else None
-        if created is not None and since is not None and since - created < STEADY:
+    if since is None:
+        return None
+    for meta in (vmi.metadata, vm.metadata) if vmi is not None else (vm.metadata,):
+        created = with_timezone(meta.creation_timestamp)
+        if created is not None and since - created < STEADY:
             since = min(since, created)
-    since = max(since, woken_at(vm.metadata) or since) if since is not None else None
-    return min(since, now) if since is not None else None
+    return min(max(since, woken_at(vm.metadata) or since), now)
 
 
 def next_period(previous: UnreadyPeriod | None, seen: Observation | None, now: datetime) -> UnreadyPeriod | None:
-    """Return the unready period of a name in the pool.
+    """Return the unready period of a name in the pool. `seen` is None if the pool has no VM with this name.
 
-    `previous` is the period of this name in the last snapshot. `seen` is None if the pool has no VM with this name. If
-    neither the VM nor its VMI nor the note has changed, the result is equal to `previous` until `due_at(previous)`.
-
-    An ended period is kept until the VM's entry in the annotation is removed. The reason: if there is no period, an
-    entry in the annotation starts a new period.
+    If neither the VM nor its VMI nor the note has changed, the result is equal to `previous` until `due_at(previous)`.
+    An ended period is kept until the VM's entry in the annotation is removed, because an entry without a period starts
+    a new one.
     """
     if seen is None:
         gone = previous and (previous.gone_since or now)
@@ -203,10 +187,7 @@ def next_period(previous: UnreadyPeriod | None, seen: Observation | None, now: d
 
 def _noted(seen: Observation, now: datetime) -> UnreadyPeriod | None:
     note = seen.note
-    if note is None:
-        return None
-    known = (note.uid, min(note.since, now), note.revision, note.crashes, note.silent_since, note.counted)
-    return UnreadyPeriod(*known)
+    return UnreadyPeriod(*astuple(replace(note, since=min(note.since, now)))) if note is not None else None
 
 
 def _recovering(known: UnreadyPeriod | None, seen: Observation, now: datetime) -> UnreadyPeriod | None:
@@ -224,7 +205,8 @@ def _continues(known: UnreadyPeriod, seen: Observation) -> bool:
     A VM may have been ready before it got its present VMI, unless it is known to crash, to fail to start, or to be on a
     silent node, or has a predecessor.
     """
-    if known.revision not in ("", seen.revision) and not seen.waits_to_start:
+    waits_to_start = seen.vmi is None and vms.start_failures_of(seen.vm)  # after a failed start
+    if known.revision not in ("", seen.revision) and not waits_to_start:
         return False
     if known.up_since is not None:
         return not seen.is_stopping
@@ -236,7 +218,6 @@ def _continues(known: UnreadyPeriod, seen: Observation) -> bool:
 
 
 def _with_silence(period: UnreadyPeriod, seen: Observation, known: datetime | None) -> UnreadyPeriod:
-    """Return the period with the time since which the node of the VM does not answer."""
     if seen.vmi is None:
         return period
     silent = vmis.unready_since(seen.vmi) if vmis.is_out_of_reach(seen.vmi) else None

@@ -164,7 +164,7 @@ OWNER = pool()
 
 def order(machines, *, sort=Sort.UNSTATED, owner=OWNER, selection=None):
     seen = snapshot(owner, machines)
-    candidates = choose_for_removal(seen, selection or Selection(sort), seen.members)
+    candidates = choose_for_removal(seen, selection or Selection(sort), seen.members, most=len(seen.members))
     return [each.metadata.name for each in candidates.ranked]
 
 
@@ -239,15 +239,15 @@ def test_p8_without_a_policy_equal_vms_on_the_most_crowded_node_leave_first():
     ]
     running = [vmi(each, node=node) for each, node in zip(machines, nodes, strict=False)]
     seen = snapshot(OWNER, machines, vmis=running)
-    ranked = choose_for_removal(seen, Selection(), seen.members).ranked
+    ranked = choose_for_removal(seen, Selection(), seen.members, most=len(seen.members)).ranked
     node_of = {each.metadata.name: each.status.node_name for each in running}
     left = [node_of.get(each.metadata.name, "") for each in ranked]
     assert left[0] == "c"
     assert sorted(left[1:3]) == ["b", "c"], "c and b have two each"
     assert sorted(left[3:6]) == ["a", "b", "c"]
     assert left[6:] == ["", "d"], "the cost outweighs the node"
-    of_oldest = choose_for_removal(seen, Selection(Sort.ASCENDING), seen.members).ranked
-    assert [each.metadata.name for each in of_oldest[:3]] == ["web-0", "web-1", "web-2"]
+    of_oldest = choose_for_removal(seen, Selection(Sort.ASCENDING), seen.members, most=3).ranked
+    assert [each.metadata.name for each in of_oldest] == ["web-0", "web-1", "web-2"]
 
 
 def test_the_random_order_is_the_same_for_a_retry_and_another_for_a_new_generation():
