@@ -21,7 +21,7 @@ delete VMs. If the pool is paused, the plan also corrects the finalizers of memb
 earlier writes for this pool, the plan contains no writes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from msgspec.structs import replace
@@ -91,9 +91,8 @@ def _plan(snapshot: Snapshot) -> Plan:
 
 
 def _plan_active(situation: Situation) -> Plan:
-    """Return the plan for a valid pool that is neither paused nor being deleted.
-
-    The caller checks first that the caches show all earlier writes for this pool.
+    """Return the plan for a valid pool that is neither paused nor being deleted, if the caches show all earlier writes
+    for it.
     """
     snapshot, intent, claims = situation.snapshot, situation.intent, situation.claims
     shown, stranded = rollout_of(situation), situation.target.stranded
@@ -129,9 +128,8 @@ def _plan_active(situation: Situation) -> Plan:
         plan_migrations(after_healing, may_start=may_update),
         plan_standby(after_healing),
     )
-    finalizers = _plan_finalizers(
-        situation, claims.kept + claims.young + claims.claimed + claims.standby, others=(departures, *steps)
-    )
+    staying = claims.kept + claims.young + claims.claimed + claims.standby
+    finalizers = _plan_finalizers(situation, staying, others=(departures, *steps))
     # Disks are safe as early as possible, so the finalizers come first. A failed create does not skip them.
     writes = join((departures, finalizers, *steps))
     # New standbys come last, because other VMs may need the room (P32).
@@ -143,28 +141,18 @@ def _plan_active(situation: Situation) -> Plan:
     ready = ready_revisions(snapshot)
     number = () if is_return else roll_out_again(snapshot.owner, snapshot.revisions, current, snapshot.now, ready)
     # The number comes first: VMs may get the template, and then the process may end.
-    whole = join((Plan(stages=number), writes, revisions, limit, plan_advice(intent)))
-    members, still_leaves = (
-        situation.members + situation.claimed,
-        partial(_still_leaves, situation, healing.due, may_update),
-    )
+    whole = join((Plan(stages=number), writes, revisions, limit, *_plan_advice(intent)))
+    members, drain = situation.members + situation.claimed, intent.settings.drain
+    still_leaves = partial(_still_leaves, situation, healing.due, may_update)
     whole = drain_first(
-        whole,
-        intent.settings.drain,
-        members,
-        guest_of,
-        still_leaves=still_leaves,
-        now=snapshot.now,
-        has_mark=has_drain_mark,
+        whole, drain, members, guest_of, still_leaves=still_leaves, now=snapshot.now, has_mark=has_drain_mark
     )
     whole = lay_to_rest(situation, whole, scaling)
 
     def count() -> Numbers:
-        return Numbers(
-            situation.target.kept + len(situation.claimed) + ready_standbys(situation),
-            len(members) + ready_standbys(situation),
-            len(members.where(lambda each: not each.should_run)),
-        )
+        standbys, stopped = ready_standbys(situation), members.where(lambda each: not each.should_run)
+        kept = situation.target.kept + len(situation.claimed)
+        return Numbers(kept + standbys, len(members) + standbys, len(stopped))
 
     return with_budget(whole, snapshot, intent.settings, intent.template.machine_labels, count)
 
@@ -191,12 +179,10 @@ def _plan_departures(snapshot: Snapshot) -> Plan:
 
 def _plan_finalizers(situation: Situation, members: Machines, others: Iterable[Plan] = ()) -> Plan:
     """Plan the finalizers of VMs that stay. While a takeover waits for the user, no finalizer is removed from them."""
-    snapshot, intent = situation.snapshot, situation.intent
-    if not snapshot.settled:
+    if not situation.snapshot.settled:
         return Plan()
-    may_remove = is_taken_over(situation, intent.template)
-    preserve = intent.scale_in.preserve
-    return plan_member_finalizers(snapshot, members, preserve=preserve, may_remove=may_remove, others=others)
+    preserve, may_remove = situation.intent.scale_in.preserve, is_taken_over(situation, situation.intent.template)
+    return plan_member_finalizers(situation.snapshot, members, preserve=preserve, may_remove=may_remove, others=others)
 
 
 def _scaling_allows_update(situation: Situation, scaling: Plan) -> bool:
@@ -267,29 +253,22 @@ def _undecodable_notices(situation: Situation) -> tuple[Notice, ...]:
     return undecodable_notices((*vms, *vmis), situation.now)
 
 
-def plan_advice(intent: Intent) -> Plan:
-    """Return a plan that writes nothing and only sends Events. Each Event is sent once."""
-    return join((Plan(notices=_ignored_fields(intent)), _unmatched_pods(intent)))
-
-
-def _ignored_fields(intent: Intent) -> tuple[Notice, ...]:
-    """Return an Event for each `basePolicy` that is ignored, because `sortPolicy` has another value (P8)."""
-    found = dict.fromkeys((intent.scale_in.selection.ignored, intent.update.selection.ignored))
-    return tuple(Notice(reason="FieldIgnored", message=message, once=message) for message in found if message)
-
-
-def _unmatched_pods(intent: Intent) -> Plan:
-    """Return a plan with an Event if the pool's selector matches no Pod of the pool.
+def _plan_advice(intent: Intent) -> Iterator[Plan]:
+    """Yield plans with Events, each of which is sent once: for each `basePolicy` that is ignored, because `sortPolicy`
+    has another value (P8), and if the pool's selector matches no Pod of the pool.
 
     An autoscaler finds Pods by the pool's selector. But a Pod has the labels of the VMI template, not of the VM.
     """
+    for text in dict.fromkeys((intent.scale_in.selection.ignored, intent.update.selection.ignored)):
+        if text:
+            yield Plan(notices=(Notice(reason="FieldIgnored", message=text, once=text),))
     labels = intent.template.machine_labels
     if intent.selector.matches(labels):
-        return Plan()
+        return
     unmet = ", ".join(intent.selector.unmet(labels))
     message = (
         f"an autoscaler of this pool finds no Pod: {unmet} of spec.selector does not match "
         "spec.virtualMachineTemplate.spec.template.metadata.labels"
     )
     notice = Notice(reason="SelectorMatchesNoPod", message=message, once=message)
-    return replace(waiting(message, Why.CHOICE), notices=(notice,))
+    yield replace(waiting(message, Why.CHOICE), notices=(notice,))

@@ -28,7 +28,6 @@ from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.successors import STANDING, SUBSTITUTED, body_of, template_for
 from controller.pool.spec.indexing import own_disks
-from controller.pool.spec.intent import Intent
 from controller.pool.spec.naming import free_ordinals, name_of, ordinal_of
 from controller.pool.spec.policies import Strategy
 from controller.pool.standby import missing_standbys, plan_wakes, to_wake
@@ -47,17 +46,14 @@ LOOK_AGAIN_S: Final = 10
 
 def plan_scale(situation: Situation) -> Plan:
     """Plan the creation of missing VMs or the deletion of surplus VMs."""
-    intent = situation.intent
-    missing = situation.target.wanted - len(situation.members)
+    missing, surplus = situation.target.wanted - len(situation.members), situation.surplus
     if waits_for_adoption(situation):
         return _wait_for_adoption(situation, unowned_vms(situation))
     if missing > 0:
         return _scale_out(situation, missing)
-    surplus = situation.surplus
     if surplus <= 0:
         return Plan()
-    if intent.scale_in.strategy is not Strategy.PROACTIVE:
-        strategy = intent.scale_in.strategy
+    if (strategy := situation.intent.scale_in.strategy) is not Strategy.PROACTIVE:
         held = f"{surplus} surplus virtual machines stay until a user deletes them: scale-in is {strategy}"
         return waiting(held, Why.CHOICE)
     staying, number, waits = choose_leavers(situation)
@@ -65,10 +61,7 @@ def plan_scale(situation: Situation) -> Plan:
 
 
 def is_scale_out_refused(situation: Situation) -> bool:
-    """Return True if VMs are missing, and the server refused to create VMs in an earlier reconciliation.
-
-    The next creates will probably fail as well.
-    """
+    """Return True if VMs are missing, and the server refused to create VMs before. It will probably refuse again."""
     return len(situation.members) < situation.target.wanted and is_scale_out_failing(situation.snapshot.owner)
 
 
@@ -94,12 +87,9 @@ def waits_for_adoption(situation: Situation) -> bool:
 
 
 def _wait_for_adoption(situation: Situation, unowned: list[VirtualMachine]) -> Plan:
-    names = tuple(vm.metadata.name for vm in unowned[:MAX_NOTICES])
-    is_one = len(unowned) == 1
-    have = "has a name" if is_one else f"and {len(unowned) - 1} more have names"
-    advice = (
-        "adopt it, delete it, or change its labels" if is_one else "adopt them, delete them, or change their labels"
-    )
+    names, more = tuple(vm.metadata.name for vm in unowned[:MAX_NOTICES]), len(unowned) - 1
+    have, it, its = (f"and {more} more have names", "them", "their") if more else ("has a name", "it", "its")
+    advice = f"adopt {it}, delete {it}, or change {its} labels"
     text = f"{names[0]} {have} of this pool and no owner, so the pool creates no virtual machine: {advice}"
     notice = Notice(reason=NAMES_TAKEN, message=text, once=f"{situation.pool.generation} {names[0]} {len(unowned)}")
     remedy = f"kubectl vmherd adopt {' '.join(f'vm/{name}' for name in names)} --to {{this}}"
@@ -137,7 +127,7 @@ def plan_new_standbys(situation: Situation) -> Plan:
 def _creation(situation: Situation, marks: list[Mapping[str, str]], why: str, *, essential: bool) -> tuple[Stage, ...]:
     """Return the stages that create a VM with each of these marks, with free ordinals."""
     snapshot, owner = situation.snapshot, situation.pool
-    creates = []
+    creates, usable = [], usable_disks(situation.intent, owner.name)
     ordinals, has_strangers = _free_slots(situation, len(marks)) if marks else ([], False)
     for mark, ordinal in zip(marks, ordinals, strict=False):
         revision, template = template_for(situation, ordinal)
@@ -147,12 +137,13 @@ def _creation(situation: Situation, marks: list[Mapping[str, str]], why: str, *,
         # delete this disk.
         disks = reusable_disks(owner, own_disks(template, ordinal))
         create = Create(resource=VMS, key=key, body=body, owner_uid=owner.uid, why=why, reusable_disks=disks)
-        creates.append(replace(create, usable=usable_disks(situation.intent, owner.name)))
-    confirmation = (_confirmation(snapshot),) if has_strangers else ()
-    if creates and not snapshot.revisions:
-        confirmation = (*confirmation, _names_are_free(situation))
-    revision_first = plan_revision(snapshot, situation.revisions) if creates else ()
-    return (*confirmation, *revision_first, *stage_of(creates, essential=essential))
+        creates.append(replace(create, usable=usable))
+    return (
+        *((_confirmation(snapshot),) if has_strangers else ()),
+        *((_names_are_free(situation),) if creates and not snapshot.revisions else ()),
+        *(plan_revision(snapshot, situation.revisions) if creates else ()),
+        *stage_of(creates, essential=essential),
+    )
 
 
 def _free_slots(situation: Situation, number: int) -> tuple[list[int], bool]:
@@ -178,11 +169,9 @@ def _free_slots(situation: Situation, number: int) -> tuple[list[int], bool]:
 def _confirmation(snapshot: Snapshot) -> Stage:
     """Return a stage that checks on the server that the pool still exists.
 
-    The stage is needed if a VM with one of the smallest ordinals does not belong to the pool. Such a VM may have left
-    the pool because a user deleted the pool with `--cascade=orphan`. The cache of pools may not show this deletion yet.
-
-    Without the check, the controller could create VMs for a deleted pool. The garbage collector soon deletes such VMs,
-    and their kept disks stay without an owner.
+    A VM with one of the smallest ordinals does not belong to the pool. It may have left it because a user deleted the
+    pool with `--cascade=orphan`, and the cache may not show this yet. The garbage collector would soon delete the VMs
+    that are created for a deleted pool, and their kept disks would stay without an owner.
     """
     owner = snapshot.owner.metadata
     why = "confirm the pool before new VMs replace those that left it"
@@ -202,50 +191,36 @@ def _names_are_free(situation: Situation) -> Stage:
 
 def _scale_in(situation: Situation, staying: Machines, surplus: int) -> Plan:
     snapshot, intent = situation.snapshot, situation.intent
-    most = min(surplus, snapshot.limits.burst)
-    eligible = may_leave(intent, staying)
+    most, if_unchanged = min(surplus, snapshot.limits.burst), intent.settings.spares_running
+    # With `spares_running`, only VMs that have finished may leave (P25).
+    eligible = staying.where(lambda each: has_finished(each.vm, each.vmi)) if if_unchanged else staying
     candidates = choose_for_removal(snapshot, intent.scale_in.selection, eligible, most=most)
     first = [each.vm for each in candidates.ranked]
     chosen = [vm for vm in first if vm.metadata.uid not in candidates.delicate]
-    unsafe = [vm for vm in chosen if intent.scale_in.preserve and not is_safe_to_delete(snapshot, vm)]
-    wanted = situation.target.regular
+    wanted, keep_disks = situation.target.regular, intent.scale_in.preserve
+    unsafe = [vm for vm in chosen if keep_disks and not is_safe_to_delete(snapshot, vm)]
     why = f"surplus: {wanted + situation.surplus} VMs exist, {wanted} are wanted"
-    keep_disks = intent.scale_in.preserve
-    deletes = tuple(
-        delete_of(vm, why, keep_disks=keep_disks, if_unchanged=intent.settings.spares_running)
-        for vm in chosen
-        if vm not in unsafe
-    )
+    safe = (vm for vm in chosen if vm not in unsafe)
+    deletes = [delete_of(vm, why, keep_disks=keep_disks, if_unchanged=if_unchanged) for vm in safe]
     undeletable, unfinished = surplus - candidates.deletable, len(staying) - len(eligible)
     pattern = Notice(reason="ScaleInHeld", message="is surplus, but is not deleted now", once="scale-in held")
     delicate = [(vm, reason) for vm in first if (reason := candidates.delicate.get(vm.metadata.uid, ""))]
-    waits = kept = hold("scale-in", delicate, pattern)
+    waits = hold("scale-in", delicate, pattern)
     if undeletable > 0:
-        held = f"{undeletable} surplus virtual machine{'' if undeletable == 1 else 's'} may not be deleted"
+        held = f"{counted(undeletable, 'surplus virtual machine', 'surplus virtual machines')} may not be deleted"
         held += f": {SCALE_IN} keeps {unfinished} until they have finished" if unfinished else ""
         names = sorted(each.metadata.name for each in candidates.protected)
-        waits = waiting(held, Why.PROTECTION if names else Why.USER, names=tuple(names[:MAX_NOTICES]))
+        kept = waiting(held, Why.PROTECTION if names else Why.USER, names=tuple(names[:MAX_NOTICES]))
+        notice = _surplus_notice(situation, candidates, undeletable, unfinished)
+        waits = replace(kept, notices=(notice, *waits.notices))
     elif not delicate and len(deletes) < surplus:
         waits = waiting(f"{surplus - len(deletes)} more deletes wait for the next pass")
-    return Plan(
-        stages=(*add_finalizers(unsafe), *stage_of(deletes, essential=True)),
-        notices=(
-            *((_surplus_notice(situation, candidates, undeletable, unfinished),) if undeletable > 0 else ()),
-            *kept.notices,
-        ),
-        waits=waits.waits,
-    )
-
-
-def may_leave(intent: Intent, staying: Machines) -> Machines:
-    """Return the members that a scale-in may delete: with `spares_running`, only those that have finished (P25)."""
-    return staying.where(lambda each: has_finished(each.vm, each.vmi)) if intent.settings.spares_running else staying
+    return replace(waits, stages=(*add_finalizers(unsafe), *stage_of(deletes, essential=True)))
 
 
 def _surplus_notice(situation: Situation, candidates: Candidates, undeletable: int, unfinished: int) -> Notice:
-    """Return an Event about the surplus VMs that may not be deleted (P8).
-
-    The Event is sent again only if the spec or the wanted number of VMs changes.
+    """Return an Event about the surplus VMs that may not be deleted (P8). It is sent again only if the spec or the
+    wanted number of VMs changes.
     """
     reasons, wanted = [], situation.target.regular
     if candidates.unselected:
