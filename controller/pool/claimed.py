@@ -34,11 +34,8 @@ def plan_claimed(situation: Situation) -> Plan:
     """Plan the deletes of VMs whose claims have ended, at most `burst` of them, and say if claims leave VMs missing."""
     ended = [(each, why) for each in by_name(situation.claimed) if (why := _why_ended(situation, each))]
     stops = [(each, why, stop_of(situation, each, Way.SURPLUS).reason) for each, why in ended]
-    deletes = [
-        delete_of(each.vm, why, if_unchanged=True, foreground=True, cause=Cause.FINISHED)
-        for each, why, stop in stops
-        if not stop
-    ]
+    gone = [(each.vm, why) for each, why, stop in stops if not stop]
+    deletes = [delete_of(vm, why, if_unchanged=True, foreground=True, cause=Cause.FINISHED) for vm, why in gone]
     held = [(each.vm, stop) for each, _, stop in stops if stop]
     held += [(each.vm, why) for each in by_name(situation.claimed) if (why := _why_kept(each))]
     pattern = Notice(reason=CLAIM_HELD, message="is not claimed any more, but is not deleted", once="claim held")

@@ -57,11 +57,9 @@ def _owner_uid(vm: VirtualMachine) -> str:
 
 
 def _needs_controller(pool: Pool | None, vm: VirtualMachine) -> bool:
-    """Return True if the pool must keep the VM's disks, but the cleanup cannot keep them.
-
-    This is the case if the pool is being deleted without `--cascade=orphan`. The garbage collector then deletes the VM
-    and its disks, and only a running controller can keep the disks. If the VM is already terminating, return False.
-    `vmherd cleanup` keeps the disks of a terminating VM, because it removes the VM's ownerReference from each disk.
+    """Return True if the pool must keep the VM's disks, but the cleanup cannot: the pool is being deleted without
+    `--cascade=orphan`, so the garbage collector deletes the VM with its disks. The cleanup keeps the disks of a VM that
+    is terminating already, because it removes the VM's ownerReference from each disk.
     """
     if pool is None or pool.metadata.deletion_timestamp is None or is_deleting(vm):
         return False

@@ -11,7 +11,7 @@ from controller.apimachinery.conditions import Condition, find_true
 from controller.kubevirt.pool_types import POOL_KIND, Pool
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, MIGRATIONS, VMIS
 from controller.kubevirt.standby import mark_in
-from controller.kubevirt.vm_types import FAILURE, MANUAL_RECOVERY_REQUIRED, VirtualMachine
+from controller.kubevirt.vm_types import FAILURE, MANUAL_RECOVERY_REQUIRED
 from controller.kubevirt.vms import is_deleting
 from controller.pool.members.machine import Machine
 from controller.pool.members.snapshot import Snapshot
@@ -45,10 +45,7 @@ FAILED_HEALING: Final = "FailedHealing"
 FAILED_REVISION_PRUNING: Final = "FailedRevisionPruning"
 
 VIRTUAL_MACHINE_FAILURE: Final = "VirtualMachineFailure"
-"""The type of the condition of a pool with VMs that cannot start.
-
-KubeVirt's pool controller does not set this condition.
-"""
+"""The condition of a pool with VMs that cannot start. KubeVirt's pool controller does not set it."""
 
 POSTPONED_FOR_LONG_S: Final = 10.0
 """A create that waits for a disk for this time, in seconds, is a failure. A shorter wait is normal: the garbage
@@ -105,10 +102,7 @@ def is_scale_out_failing(pool: Pool) -> bool:
 
 
 def virtual_machine_failure(snapshot: Snapshot) -> Condition | None:
-    """Return the condition `VirtualMachineFailure`, or None if all VMs can start.
-
-    The reason and the message come from the failing VM with the first name in alphabetical order.
-    """
+    """Return the condition `VirtualMachineFailure`, with the failure of the VM with the first name, or None."""
     failing = by_name(snapshot.members.where(lambda each: start_failure_of(each) is not None))
     failure = start_failure_of(failing[0]) if failing else None
     if failure is None:
@@ -126,23 +120,17 @@ def virtual_machine_failure(snapshot: Snapshot) -> Condition | None:
 
 def start_failure_of(machine: Machine) -> Condition | None:
     """Return the condition that explains why a VM without a VMI cannot start, or None."""
-    vm = machine.vm
-    if vm.status is None or is_deleting(vm) or _is_halted(vm) or machine.vmi is not None:
+    vm, spec = machine.vm, machine.vm.spec
+    is_halted = spec is None or spec.run_strategy == "Halted" or (spec.run_strategy is None and not spec.running)
+    if vm.status is None or is_deleting(vm) or is_halted or machine.vmi is not None:
         return None
     conditions = vm.status.conditions
     return find_true(conditions, FAILURE) or find_true(conditions, MANUAL_RECOVERY_REQUIRED)
 
 
-def _is_halted(vm: VirtualMachine) -> bool:
-    spec = vm.spec
-    return spec is None or spec.run_strategy == "Halted" or (spec.run_strategy is None and not spec.running)
-
-
 def _cause(action: Action, *, is_update: bool) -> tuple[str, str] | None:
-    """Return two texts for the condition `ReplicaFailure` after a failed action: the reason, and the first words of the
-    message.
-
-    Return None if the failure sets no condition.
+    """Return the reason of the condition `ReplicaFailure` after a failed action, and the first words of the message, or
+    None if the failure sets no condition.
     """
     if isinstance(action, Patch) and action.resource.kind == POOL_KIND:
         return FAILED_POOL_UPDATE, "while updating the metadata of the pool"

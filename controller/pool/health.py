@@ -66,14 +66,15 @@ STARTING = frozenset({"", "Starting", "Provisioning", "WaitingForVolumeBinding",
 
 def health_of(situation: Situation, failure: Condition | None, waits: Waits) -> Health:
     """Return the state of a valid pool. `failure` is the new condition `ReplicaFailure`, or None."""
-    updates, deadline = _will_update(situation), situation.intent.settings.deadline
+    needy = situation.members.where(lambda each: _needs_update(situation, each)).without(situation.replaced)
+    updates = any(map(situation.is_in_steps, needy))  # now or in a later step of the partition, and without a user
     late = late_live_change(situation) if updates else None
     return kstatus.health_of(
         situation.snapshot,
         find_troubles(situation),
         _activity(situation, updates=updates),
         waits,
-        deadline=deadline,
+        deadline=situation.intent.settings.deadline,
         failure=failure,
         late=late_change(late) if late is not None else "",
         # A lost VM whose work others do is no failure of the pool. The status names it nevertheless.
@@ -92,12 +93,6 @@ def plan_progress(situation: Situation) -> Plan:
     ]
     stalls = plan_deadline([*(each.deadline_start for each in parts), *changing, *deleted], now, deadline)
     return join((stalls, plan_telling([*starting, *deleted], now, deadline)))
-
-
-def _will_update(situation: Situation) -> bool:
-    """Return True if the controller will update a member without a user, now or in a later step of the partition."""
-    needy = situation.members.where(lambda each: _needs_update(situation, each)).without(situation.replaced)
-    return any(map(situation.is_in_steps, needy))
 
 
 def _needs_update(situation: Situation, machine: Machine) -> bool:
@@ -170,10 +165,8 @@ def _unready_parts(situation: Situation) -> Iterator[_Part]:
 
 
 def _start_of_outdated(situation: Situation, machine: Machine, since: datetime | None) -> datetime | None:
-    """Return the start of the progress deadline of an unready VM that the controller will update.
-
-    Usually the update solves the VM's problem, so there is no deadline. But if the update of the VM is held, or if its
-    old VMI stays Terminating, the VM blocks the update of other VMs (P22).
+    """Usually the update solves the VM's problem, so there is no deadline. But if the update is held, or if the old VMI
+    stays Terminating, the VM blocks the update of other VMs (P22).
     """
     terminating = vmis.terminating_since(machine.vmi) if machine.vmi is not None else None
     if terminating is not None:
@@ -207,15 +200,11 @@ def _deleting(situation: Situation) -> Machines:
 
 
 def is_fully_ready(machine: Machine) -> bool:
-    """Return True if both the VM and its VMI are ready.
-
-    The function also checks the VMI, because the status of the VM can be older than the status of the VMI.
-    """
+    """Return True if the VM is ready, and its VMI too: the status of the VM can be older than that of the VMI."""
     return is_ready(machine.vm) and machine.vmi is not None and vmis.is_ready(machine.vmi)
 
 
 def _failure(machine: Machine, since: datetime | None) -> Problem | None:
-    """Return the failure that a VM that is not ready shows, or None."""
     vm, vmi, name, state = machine.vm, machine.vmi, machine.metadata.name, printable_status_of(machine.vm)
     if undecodable := vm.undecodable or (vmi.undecodable if vmi is not None else ""):
         return Problem(name, UNDECODABLE, one_line(undecodable), since)
@@ -263,21 +252,17 @@ def late_live_change(situation: Situation) -> Machine | None:
 
 
 def _activity(situation: Situation, *, updates: bool) -> Activity:
-    members, claims = situation.members, situation.claims
+    members, claims, everyone = situation.members, situation.claims, situation.snapshot.members
     is_short = len(members) < situation.target.wanted
     leaves = bool(claims.released or claims.young or _deleting(situation))
+    lacks_finalizers = situation.intent.scale_in.preserve and any(lacking_finalizer(situation.snapshot, everyone))
     return Activity(
         heals=count_recovering(situation, read_records(situation)).number > 0,
         scales=is_short or leaves or _has_deletable_surplus(situation),
-        updates=updates or _lacks_finalizers(situation),
+        updates=updates or lacks_finalizers,
         starts=bool(_unready(situation)),
         runs=members.some(lambda each: each.should_run),
     )
-
-
-def _lacks_finalizers(situation: Situation) -> bool:
-    """Return True if the disks of a VM must be kept, but the VM does not have the finalizer yet (P10)."""
-    return situation.intent.scale_in.preserve and any(lacking_finalizer(situation.snapshot, situation.snapshot.members))
 
 
 def _has_deletable_surplus(situation: Situation) -> bool:

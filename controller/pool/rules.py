@@ -47,9 +47,7 @@ _NO_VM: Final = VirtualMachine()
 
 
 def obstacle(action: Judged, found: Found, now: datetime) -> str:
-    """Return the reason why the VM must not be deleted now, or must not rest, or its VMI must not be restarted, paused
-    or get a label, or "".
-    """
+    """Return why the VM must not be deleted or rest now, or its VMI not be restarted, paused or get a label, or ""."""
     try:
         if isinstance(action, Patch) and action.resource is VMIS:
             return unapplied(found[VMS], found[VMIS]) if VMS in found and VMIS in found else "its instance is gone"

@@ -92,10 +92,7 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome], waits: Waits = 
 
 
 def transition_notices(old: PoolStatus | None, new: PoolStatus) -> tuple[Notice, ...]:
-    """Return the Events about a pause, a resume, a missed progress deadline, and a new failure (P17).
-
-    The caller sends the Events after the status has been written.
-    """
+    """Return the Events about a pause, a resume, a missed progress deadline, and a new failure (P17)."""
     paused = Notice(reason="SuccessfulPaused", message="Pool is paused", warning=False)
     resumed = Notice(reason="SuccessfulResume", message="Pool is unpaused", warning=False)
     return (*transitions(old, new, paused=paused, resumed=resumed), *_failure_notices(old, new))
@@ -113,24 +110,18 @@ def _failure_notices(old: PoolStatus | None, new: PoolStatus) -> tuple[Notice, .
 
 
 def outcome_notices(outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
-    """Return the Events about writes to VMs and VMIs (P18).
-
-    An Event about a deletion contains the reason of the deletion.
-    """
+    """Return the Events about writes to VMs and VMIs (P18)."""
     outcomes = tuple(outcomes)
-    found = tuple(notice for outcome in outcomes if (notice := _notice_of(outcome)) is not None)
-    return (*found, *budget_notices(outcomes))
+    return (*filter(None, map(_notice_of, outcomes)), *budget_notices(outcomes))
 
 
 def _notice_of(outcome: Outcome) -> Notice | None:
     action = outcome.action
-    if action.resource is not VMS and action.resource is not VMIS:
-        return None
     texts = _EVENT_TEXTS.get(type(action))
     if isinstance(action, Patch) and action.resource is VMIS and not isinstance(outcome, Done):
         # A successful new label on a VMI needs no Event. After a failure, the VMI stays outdated.
         texts = _EVENT_TEXTS[ThreeWayMerge]
-    if texts is None:
+    if texts is None or action.resource not in (VMS, VMIS):
         return None
     success, done, doing = texts
     subject = f"{action.resource.kind.replace('VirtualMachine', 'VM').replace('VMInstance', 'VMI')} {action.key}"
@@ -162,19 +153,12 @@ def _notice_of(outcome: Outcome) -> Notice | None:
 
 def _pod_selector(situation: Situation) -> str:
     """Return the selector for autoscalers. It leaves out the Pods of standbys if they have the label (P32)."""
-    intent, text = situation.intent, str(situation.intent.selector)
-    return (
-        f"{text},{IN_SERVICE} notin (false)"
-        if intent.standbys and IN_SERVICE in intent.template.machine_labels
-        else text
-    )
+    intent = situation.intent
+    leaves_out = intent.standbys and IN_SERVICE in intent.template.machine_labels
+    return f"{intent.selector},{IN_SERVICE} notin (false)" if leaves_out else str(intent.selector)
 
 
 def _counts_as_updated(revisions: Revisions, machine: Machine) -> bool:
-    """Return True if the VM counts in `updatedReplicas`.
-
-    A terminating VM does not count. A VM that is Ready without a VMI does not count either. Its VMI was deleted, but
-    its status does not show this yet.
-    """
+    """A terminating VM does not count, nor one that is ready without a VMI: its status does not show its end yet."""
     has_outdated_status = is_ready(machine.vm) and machine.vmi is None
     return is_updated(revisions, machine) and not is_deleting(machine.vm) and not has_outdated_status

@@ -31,9 +31,8 @@ def plan_lost(situation: Situation) -> Plan:
     if after is None or not situation.lost:
         return Plan()
     known, target = situation.known_lost, situation.target
-    times = [
-        (at, each) for each in by_name(lost_members(situation.members)) if (at := lost_at(each, after)) is not None
-    ]
+    lost = by_name(lost_members(situation.members))
+    times = [(at, each) for each in lost if (at := lost_at(each, after)) is not None]
     due = [each for at, each in times if at <= now and is_known_loss(each, after, now)]
     named = ((each, lost_problem(situation, each)) for each in due[:MAX_NOTICES])
     notices = [_notice_of(each, problem) for each, problem in named if problem is not None]
@@ -100,10 +99,8 @@ def lost_problem(situation: Situation, machine: Machine) -> Problem | None:
 
 def first_lost_problem(situation: Situation) -> str:
     """Return the problem of the first lost VM, or ""."""
-    return min(
-        (found.text for each in situation.known_lost if (found := lost_problem(situation, each)) is not None),
-        default="",
-    )
+    problems = (lost_problem(situation, each) for each in situation.known_lost)
+    return min((each.text for each in problems if each is not None), default="")
 
 
 def _notice_of(machine: Machine, problem: Problem) -> Notice:

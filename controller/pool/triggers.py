@@ -33,9 +33,7 @@ def pools_of_vm(change: Change[VirtualMachine]) -> Iterable[Wake]:
 
 
 def pools_of_vmi(change: Change[VirtualMachineInstance], vms: StoreView[VirtualMachine]) -> Iterable[Wake]:
-    """Return the pools of the VM with the VMI's name. If an update changes no value in `_rollout_fields`, return
-    nothing.
-    """
+    """Return the pools of the VM with the VMI's name."""
 
     def pools(vmi: VirtualMachineInstance) -> Iterable[ObjectKey]:
         vm = vms.get(vmi.metadata.key)
@@ -45,10 +43,7 @@ def pools_of_vmi(change: Change[VirtualMachineInstance], vms: StoreView[VirtualM
 
 
 def pools_of_revision(change: Change[ControllerRevision]) -> Iterable[Wake]:
-    """Return the pool that controls the revision, and the pool that controlled the revision before the change.
-
-    If no controller owns a former revision of a pool, return the pool of `former_pool_of_revision`.
-    """
+    """Return the pool that controls the revision, or that of `former_pool_of_revision`, before and after the change."""
     return wakes_of(change, _pools_of_revision, decides_by=_revision_fields)
 
 
@@ -89,11 +84,9 @@ def _decision_fields(vm: VirtualMachine) -> tuple[object, ...]:
 
 
 def _count_fields(vm: VirtualMachine) -> tuple[object, ...]:
-    """Return the fields of a VM that affect only the status and healing. If only these fields change, the
-    reconciliation starts with a delay.
-
-    The fields are the condition Ready, and the conditions of a VM that cannot start. The transition time of Ready
-    matters only while Ready is False, because healing measures how long a VM is not ready (P15).
+    """Return the fields of a VM that affect only the status and healing. If only they change, the reconciliation starts
+    with a delay. The transition time of Ready matters only while Ready is False: healing measures how long a VM is not
+    ready (P15).
     """
     conditions = vm.status.conditions if vm.status is not None else None
     failures = [find_true(conditions, type_) for type_ in (FAILURE, MANUAL_RECOVERY_REQUIRED)]
@@ -105,10 +98,8 @@ def _count_fields(vm: VirtualMachine) -> tuple[object, ...]:
 
 
 def _rollout_fields(vmi: VirtualMachineInstance) -> tuple[object, ...]:
-    """Return the fields of a VMI that a rollout or the status depends on.
-
-    The UID is included for this reason: while the watch is interrupted, a VMI can be deleted and created again. The
-    cache then reports only one update, and only the UID shows that the VMI is a new one.
+    """Return the fields of a VMI that a rollout or the status depends on. Only the UID shows that a VMI was deleted and
+    created again while the watch was interrupted.
     """
     ready = vmis.ready_condition(vmi)
     return (
