@@ -107,7 +107,5 @@ def _create(situation: Situation, machine: Machine) -> Create:
 
 
 def _delete(migration: Migration) -> Delete:
-    meta, why = migration.metadata, f"it has ended: {migration.status.phase}"
-    return Delete(
-        resource=MIGRATIONS, key=meta.key, uid=meta.uid, version=meta.resource_version, why=why, cause=Cause.PRUNING
-    )
+    meta, why, cause = migration.metadata, f"it has ended: {migration.status.phase}", Cause.PRUNING
+    return Delete(resource=MIGRATIONS, key=meta.key, uid=meta.uid, version=meta.resource_version, why=why, cause=cause)

@@ -1,9 +1,9 @@
 """The update steps that the VMs of a pool need (P12, P13). The module `update` chooses the steps of one reconciliation.
 
 An outdated VM first gets the spec of the current template. Then its VMI gets the change: KubeVirt makes a live change
-(see `live`), or the VMI is restarted. If disks only become larger,
-their claims are expanded first (P21). If a VM needs new disks, the VM is recreated instead. A VM that its user has
-stopped is never recreated. It stays outdated, because a new spec would not change its disks.
+(see `live`), or the VMI is restarted. If disks only become larger, their claims are expanded first (P21). If a VM needs
+new disks, the VM is recreated instead. A VM that its user has stopped is never recreated. It stays outdated, because a
+new spec would not change its disks.
 
 A step is *costly* if it puts a ready VM at risk. A costly step makes the VM unavailable, or changes the VM's template
 so that the VM must restart. Costly steps are limited (P14).
@@ -111,9 +111,8 @@ class PendingStep(Struct, frozen=True, kw_only=True):
 
 
 def pending_step(situation: Situation, machine: Machine) -> PendingStep | None:
-    """Return the next update step of a VM, or None if the VM needs no step or stays outdated.
-
-    The strategy opportunistic updates only the specs of VMs.
+    """Return the next update step of a VM, or None if it needs none or stays outdated. The strategy opportunistic
+    updates only the specs of VMs.
     """
     known = situation.known_steps
     found: tuple[Machine, PendingStep | None] | None = known.get(id(machine))
@@ -137,7 +136,9 @@ def _step_of(situation: Situation, machine: Machine) -> PendingStep | None:
     names = [revision_of(vm), *([vmi_revision_of(vmi)] if vmi is not None and vmis.is_active(vmi) else [])]
     for past in filter(None, map(revisions.templates.get, names)):
         change = disk_change(past, revisions.template)
-        if _needs_new_vm(situation, machine, change):
+        # If disks are only added or removed, a VM that the update does not restart gets the new spec. KubeVirt creates
+        # the added disks at its next start.
+        if change is DiskChange.OTHER or (change is DiskChange.NAMES and proactive and machine.should_run):
             return _recreation(situation, machine, begun=is_begun)
     live = _live_step(situation, machine, begun=is_begun) if proactive else None
     if live is not None:
@@ -156,15 +157,9 @@ def _live_step(situation: Situation, machine: Machine, *, begun: bool) -> Pendin
     (verdict, is_open), vmi = live_verdict(situation, machine), machine.vmi
     if verdict is None or vmi is None:
         return None
-    due = settled_at(situation, machine)
-    waits = PendingStep(
-        machine=machine,
-        step=Step.LIVE,
-        live=True,
-        is_open=is_open,
-        begun=begun,
-        due=due if due > situation.now else None,
-    )
+    at = settled_at(situation, machine)
+    due = at if at > situation.now else None
+    waits = PendingStep(machine=machine, step=Step.LIVE, live=True, is_open=is_open, begun=begun, due=due)
     if verdict is Verdict.APPLIED and not (is_open and waits.due):
         return replace(waits, step=Step.RELABEL)
     if verdict is Verdict.RESTART and not (begun and waits.due):
@@ -191,17 +186,15 @@ def _step_of_vmi(situation: Situation, machine: Machine, vmi: VirtualMachineInst
     if is_in_vain or after_stop(vm) is AfterStop.STAYS or is_stop_requested(vm, vmi.metadata.uid):
         return None
     verdict, is_open = live_verdict(situation, machine)
-    restart = PendingStep(
-        machine=machine, step=step, costly=vmis.is_ready(vmi), live=verdict is not None, is_open=is_open, begun=True
-    )
-    return _stopped(situation, restart, Way.RESTART)
+    restart = PendingStep(machine=machine, step=step, costly=vmis.is_ready(vmi), is_open=is_open, begun=True)
+    return _stopped(situation, replace(restart, live=verdict is not None), Way.RESTART)
 
 
 def _step_of_outdated(situation: Situation, machine: Machine) -> PendingStep:
     """Return the step of a VM whose spec is outdated, and that keeps its disks.
 
-    While KubeVirt works on the VM or its disks, the step waits. But a step that changes only labels and annotations
-    does not wait. Each step of a VM with an unreadable field waits, because its spec is unknown.
+    While KubeVirt works on the VM or its disks, a step waits that changes more than labels and annotations. Each step
+    of a VM with an unreadable field waits, because its spec is unknown.
     """
     vm, vmi, revisions, name = machine.vm, machine.vmi, situation.revisions, revision_of(machine.vm)
     if name in revisions.unreadable:
@@ -224,37 +217,21 @@ def _step_of_outdated(situation: Situation, machine: Machine) -> PendingStep:
     (change, obstacle), is_ready = change_of(situation, machine, current), vmis.is_ready(vmi)
     is_live, is_open = change is not Change.OTHER and not obstacle, change is Change.OPEN
     obstacle = NOT_KNOWN if is_live and is_open else obstacle
-    costly = is_ready and (is_open or not is_live)
-    update = replace(
-        update, live=is_live, is_open=is_live and is_open, obstacle=obstacle, costly=costly, risky=not is_ready
-    )
+    update = replace(update, live=is_live, is_open=is_live and is_open, obstacle=obstacle, risky=not is_ready)
+    update = replace(update, costly=is_ready and (is_open or not is_live))
     return _stopped(situation, update, way if is_live else Way.TEMPLATE)
 
 
-def _needs_new_vm(situation: Situation, machine: Machine, change: DiskChange) -> bool:
-    """Return True if the VM cannot keep its disks, or not all of them.
-
-    If disks are only added or removed, a VM that is not restarted by the update gets the new spec. KubeVirt creates the
-    added disks at its next start.
-    """
-    if change is DiskChange.NAMES:
-        return situation.intent.update.strategy is Strategy.PROACTIVE and machine.should_run
-    return change is DiskChange.OTHER
-
-
 def _recreation(situation: Situation, machine: Machine, *, begun: bool) -> PendingStep | None:
-    """Return the step of a VM that needs new disks.
-
-    KubeVirt creates new disks as soon as the VM's spec has new dataVolumeTemplates. So the spec stays as it is.
+    """Return the step of a VM that needs new disks. KubeVirt creates them as soon as the VM's spec has new
+    dataVolumeTemplates. So the spec stays as it is.
     """
     if not machine.should_run:
         return None
-    vmi, disks = machine.vmi, own_disks_of(machine)
+    vmi = machine.vmi
     ready = vmi is not None and vmis.is_active(vmi) and vmis.is_ready(vmi)
-    step = PendingStep(
-        machine=machine, step=Step.RECREATE, costly=ready, risky=not ready, begun=begun, lost_disks=disks
-    )
-    return _stopped(situation, step, Way.RECREATION)
+    step = PendingStep(machine=machine, step=Step.RECREATE, costly=ready, risky=not ready, begun=begun)
+    return _stopped(situation, replace(step, lost_disks=own_disks_of(machine)), Way.RECREATION)
 
 
 def _step_between(past: Template | None, current: Template) -> Step:

@@ -95,10 +95,8 @@ def template_for(situation: Situation, ordinal: int) -> tuple[str, Template]:
 
 
 def successor_of(situation: Situation, vm: VirtualMachine) -> bytes:
-    """Return the body of the VM that takes the place of this VM after its deletion. The VM must have an ordinal.
-
-    The successor of a substitute is a substitute. Otherwise, a lost VM that is back could leave in its place (P28). The
-    successor of a standby is prepared as a standby.
+    """Return the body of the VM that takes the place of this VM, which must have an ordinal. The successor of a
+    substitute is one. Otherwise, a lost VM that is back could leave in its place (P28). That of a standby is a standby.
     """
     ordinal, marks = situation.snapshot.ordinal_of(vm) or 0, SUBSTITUTED if is_marked(vm.metadata, SUBSTITUTE) else {}
     marks = STANDING if has_standby_mark(vm.metadata) else marks

@@ -10,6 +10,7 @@ its own (P13).
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from heapq import nsmallest
+from itertools import chain, islice
 from typing import Final
 
 from msgspec import Struct
@@ -21,7 +22,7 @@ from controller.kubevirt.annotations import REVISION_NAME
 from controller.kubevirt.busy import lasting
 from controller.kubevirt.delicate import PROTECTED, needs_manual_recovery
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, RESTART, VM_REQUESTS, VMIS, VMS
-from controller.kubevirt.vms import AfterStop, after_stop, is_deleting, revision_of
+from controller.kubevirt.vms import AfterStop, after_stop, revision_of
 from controller.pool.leaving.deletes import replacement_of
 from controller.pool.leaving.disks import disks_in_use, kept_label, reusable_disks, usable_disks
 from controller.pool.leaving.gates import own_disks_of
@@ -89,9 +90,8 @@ class Choice(Struct, frozen=True):
 
 
 def pending_steps(situation: Situation) -> list[PendingStep]:
-    """Return the next step of each VM that needs an update step, in the order of the sort policy.
-
-    The VMs that healing deletes in the same plan are not updated.
+    """Return the next step of each VM that needs one, in the order of the sort policy. The VMs that healing deletes in
+    the same plan are not updated.
     """
 
     def needs_step(machine: Machine) -> bool:
@@ -100,8 +100,7 @@ def pending_steps(situation: Situation) -> list[PendingStep]:
     needy = situation.members.where(needs_step).without(situation.doomed)
     eligible = filter(situation.is_above_partition, needy)
     ordered = in_order(situation.snapshot, situation.intent.update.selection, eligible)
-    steps = (pending_step(situation, each) for each in ordered)
-    return [step for step in steps if step is not None]
+    return [step for each in ordered if (step := pending_step(situation, each)) is not None]
 
 
 def in_turn(pending: Iterable[PendingStep]) -> list[PendingStep]:
@@ -112,10 +111,8 @@ def in_turn(pending: Iterable[PendingStep]) -> list[PendingStep]:
 
 
 def plan_update(situation: Situation, pending: list[PendingStep], *, missing: int = 0) -> Plan:
-    """Plan the pending update steps that come next, within the limits of one reconciliation.
-
-    The caller checks first that the scaling writes nothing. `missing` is the number of VMs that the controller
-    has deleted and that the server does not let it create again. They count as unavailable (P20).
+    """Plan the pending update steps that come next, within the limits of one reconciliation. `missing` is the number of
+    VMs that the controller has deleted and that the server does not let it create again: they are unavailable (P20).
     """
     if not pending:
         return Plan()
@@ -130,22 +127,19 @@ def plan_update(situation: Situation, pending: list[PendingStep], *, missing: in
     progress = join((progress, _watch_live_changes(situation, pending)))
     if choice.steps or not choice.waiting:
         return progress
-    stuck = list(_blocking(situation, choice.held))
-    deadline, template = situation.intent.settings.deadline, situation.revisions.template
-    return watch_progress(progress, stuck, deadline, now=situation.now, template=template.digest)
+    stuck, deadline = list(_blocking(situation, choice.held)), situation.intent.settings.deadline
+    return watch_progress(progress, stuck, deadline, now=situation.now, template=situation.revisions.template.digest)
 
 
 def _watch_live_changes(situation: Situation, pending: list[PendingStep]) -> Plan:
     """Return a plan that judges the live changes again in time, with an Event if one has exceeded the deadline."""
     deadline, live = situation.intent.settings.deadline, situation.snapshot.live or LiveUpdates()
     changing = [each for each in pending if each.is_unfinished]
-    late = [each for each in changing if is_overdue(live.since.get(each.machine.metadata.uid), situation.now, deadline)]
-    template = situation.revisions.template.digest
-    stalled = [
-        Notice(reason="RolloutStalled", message=late_change(each.machine), once=f"live {template}") for each in late
-    ]
-    waits = wake_at(filter(None, (each.due for each in changing)), situation.now)
-    return replace(waits, notices=tuple(stalled[:1]))
+    machines = (each.machine for each in changing)
+    late = (each for each in machines if is_overdue(live.since.get(each.metadata.uid), situation.now, deadline))
+    once = f"live {situation.revisions.template.digest}"
+    notices = (Notice(reason="RolloutStalled", message=late_change(each), once=once) for each in islice(late, 1))
+    return replace(wake_at((each.due for each in changing), situation.now), notices=tuple(notices))
 
 
 def _blocking(situation: Situation, held: Iterable[PendingStep]) -> Iterator[tuple[datetime, str]]:
@@ -154,20 +148,16 @@ def _blocking(situation: Situation, held: Iterable[PendingStep]) -> Iterator[tup
     A VM blocks the others if it is updated and not ready, if it or its VMI is terminating, or if it is not ready and
     its step is held (P22).
     """
-    members = situation.members
+    members, revisions = situation.members, situation.revisions
+    new = members.where(lambda each: is_updated(revisions, each))
+    for machine in chain(new, (each.machine for each in held)):
+        if (since := member_stuck_since(situation.snapshot.revisions, machine)) is not None:
+            yield since, machine.metadata.name
     for machine in members:
-        is_new = is_updated(situation.revisions, machine)
-        if is_new and (since := member_stuck_since(situation.snapshot.revisions, machine)) is not None:
-            yield since, machine.metadata.name
-    for machine in members.where(lambda each: is_deleting(each.vm)):
-        if (since := with_timezone(machine.metadata.deletion_timestamp)) is not None:
-            yield since, machine.metadata.name
-    for machine in members.where(lambda each: each.vmi is not None and vmis.is_deleting(each.vmi)):
-        if machine.vmi is not None and (since := vmis.terminating_since(machine.vmi)) is not None:
-            yield since, machine.metadata.name
-    for step in held:
-        if (since := member_stuck_since(situation.snapshot.revisions, step.machine)) is not None:
-            yield since, step.machine.metadata.name
+        of_vmi = vmis.terminating_since(machine.vmi) if machine.vmi is not None else None
+        for since in (with_timezone(machine.metadata.deletion_timestamp), of_vmi):
+            if since is not None:
+                yield since, machine.metadata.name
 
 
 def _allowance(situation: Situation, pending: Iterable[PendingStep], missing: int) -> Allowance:
@@ -267,13 +257,9 @@ def _expansions(situation: Situation, pending: PendingStep) -> Iterator[ExpandCl
 
 
 def _recreation(situation: Situation, pending: PendingStep) -> Delete:
-    disks, current = ", ".join(pending.lost_disks) or "none", situation.revisions.current
-    return replacement_of(
-        pending.machine.vm,
-        f"its dataVolumeTemplates differ from revision {current}; its disks are deleted with it: {disks}",
-        cause=Cause.UPDATE,
-        successor=successor_of(situation, pending.machine.vm),
-    )
+    vm, disks, current = pending.machine.vm, ", ".join(pending.lost_disks) or "none", situation.revisions.current
+    why = f"its dataVolumeTemplates differ from revision {current}; its disks are deleted with it: {disks}"
+    return replacement_of(vm, why, cause=Cause.UPDATE, successor=successor_of(situation, vm))
 
 
 def _waits(situation: Situation, choice: Choice) -> Iterator[Wait]:
@@ -355,9 +341,8 @@ def _change_of_vmi(situation: Situation, pending: PendingStep) -> Delete | Patch
         return merge_patch(VMIS, vmi, {"labels": {REVISION_NAME: revision}}, why, judged=pending.live)
     number = revision_number(situation.snapshot, revision, revision)
     why = f"its template is older than the pool's template (revision {number})"
-    owner = controller_of(vm)
+    owner, disks = controller_of(vm), disks_in_use(machine.vm)
     owner_uid = owner.uid if owner is not None else ""
-    disks = disks_in_use(machine.vm)
     member = Member(resource=VMS, key=vm.key, uid=vm.uid, owner_uid=owner_uid, must_ask=pending.live)
     if after_stop(machine.vm) is AfterStop.STARTS:
         # Without an owner's UID, the action gives up after a change of the VMI, and a new plan judges it again (P20).
