@@ -55,7 +55,7 @@ from controller.pool.members.machine import Machine, vmi_revision_of
 from controller.pool.members.situation import Situation
 from controller.pool.rollout.successors import successor_of, template_for
 from controller.pool.spec.template import DiskChange, Template, disk_change
-from controller.pool.woken import in_service, patch_of, plan_ordinary, request, woken_now
+from controller.pool.woken import in_service, patch_of, plan_ordinary, request, woken_marks
 from controller.replicas.conditions import machines_wait
 from controller.replicas.notes import MAX_NOTICES, wake_at
 from controller.runtime.actions import Action, Cause, Delete, Notice, Patch, Pause, Plan, join, stage_of, waiting
@@ -99,11 +99,10 @@ def _lacking_below(situation: Situation) -> int:
     """Return how many ordinals below the partition are free, if their VMs keep an earlier template. A standby with the
     new template does not take their place (P14).
     """
-    partition, newest = situation.target.partition, situation.revisions.template
+    snapshot, partition, newest = situation.snapshot, situation.target.partition, situation.revisions.template
     if not partition or template_for(situation, 0)[1].digest == newest.digest:
         return 0
-    ordinals = map(situation.snapshot.ordinal_of, situation.snapshot.members)
-    return partition - sum(ordinal is not None and ordinal < partition for ordinal in ordinals)
+    return partition - sum(ordinal < partition for ordinal in snapshot.ordinals_of(snapshot.members))
 
 
 def plan_wakes(situation: Situation, machines: list[Machine], regular: int) -> Plan:
@@ -121,8 +120,7 @@ def _wake(situation: Situation, machine: Machine, is_substitute: bool) -> Patch 
         return request(machine.vmi, UNPAUSE, why)
     template = situation.revisions.templates[revision_of(machine.vm)]
     started = {name: value_at(template.spec, name) for name in ("runStrategy", "running")}
-    marks: dict[str, str | None] = {**woken_now(situation, machine), **({SUBSTITUTE: "true"} if is_substitute else {})}
-    return patch_of(machine, marks, {**started, **in_service(machine)}, why)
+    return patch_of(machine, woken_marks(situation, machine, is_substitute), {**started, **in_service(machine)}, why)
 
 
 def plan_standby(situation: Situation) -> Plan:
@@ -138,7 +136,9 @@ def plan_standby(situation: Situation) -> Plan:
     deletes, held = _deletes(situation, staying, in_order[number:])
     leaving = {each.uid for each in deletes}
     others = [each for each in staying if each.metadata.uid not in leaving]
-    first: list[Patch | Pause] = [_mark_again(each) for each in others if TAKEN in annotations_of(each.metadata)]
+    taken_off = [each for each in others if TAKEN in annotations_of(each.metadata)]
+    marks = ((each, {STANDBY_STATE: annotations_of(each.metadata)[STANDBY_STATE]}) for each in taken_off)
+    first: list[Patch | Pause] = [patch_of(each, {**mark}, {}, "its mark was removed") for each, mark in marks]
     others = [each for each in others if TAKEN not in annotations_of(each.metadata)]
     first += [step for each in others if (step := _begin_pause(situation, each)) is not None]
     rests = [rest for each in others if (rest := _end_preparation(situation, each)) is not None]
@@ -150,20 +150,21 @@ def plan_standby(situation: Situation) -> Plan:
     return join((returned, own, hold("standby", held, pattern), _progress(situation, staying)))
 
 
-def _mark_again(machine: Machine) -> Patch:
-    mark = annotations_of(machine.metadata)[STANDBY_STATE]
-    return patch_of(machine, {STANDBY_STATE: mark}, {}, "its mark was removed")
-
-
 def lay_to_rest(situation: Situation, whole: Plan, scaling: Plan) -> Plan:
     """Return the whole plan. If the pool asks for it, VMs that the scale-in `scaling` deletes are laid to rest instead,
     as many as standbys are missing. They have drained, are ready and have the current template. A marked VM is deleted.
     """
     left = situation.target.standbys - len(situation.standby) if situation.intent.reuses else 0
     leaving = {each.uid for each in scaling.actions if isinstance(each, Delete)} if left > 0 else set()
-    # The template of a VM depends on its ordinal, so each member is asked.
-    found = {each.metadata.uid: each for each in situation.members if each.metadata.uid in leaving} if leaving else {}
-    reused = {uid: each for uid, each in found.items() if _may_serve_again(situation, each)}
+
+    def may_serve_again(machine: Machine) -> bool:
+        # The template of a VM depends on its ordinal, so each member is asked.
+        is_fit = is_fully_ready(machine) and _runs_current(situation, machine)
+        is_wanted = is_fit and not is_marked(machine.metadata, REMOVE)
+        return is_wanted and not delicate_reason(machine.vm, machine.vmi, situation.now)
+
+    found = (each for each in situation.members if each.metadata.uid in leaving) if leaving else ()
+    reused = {each.metadata.uid: each for each in found if may_serve_again(each)}
     chosen = [each.uid for each in whole.actions if isinstance(each, Delete) and each.uid in reused][: max(left, 0)]
     if not chosen:
         return whole
@@ -176,11 +177,6 @@ def lay_to_rest(situation: Situation, whole: Plan, scaling: Plan) -> Plan:
     return replace(whole, stages=stages, notices=(*whole.notices, *_notices(_RESTS, list(rests.values()))))
 
 
-def _may_serve_again(situation: Situation, machine: Machine) -> bool:
-    is_fit = is_fully_ready(machine) and _runs_current(situation, machine) and not is_marked(machine.metadata, REMOVE)
-    return is_fit and not delicate_reason(machine.vm, machine.vmi, situation.now)
-
-
 def missing_standbys(situation: Situation) -> int:
     """Return the number of standbys to create now. While wanted VMs are missing or lack room, this is 0. Surplus VMs
     may be standbys that were started: then another one would be started, too.
@@ -190,7 +186,11 @@ def missing_standbys(situation: Situation) -> int:
     number = target.standbys - len(situation.standby) - len(young) - max(situation.surplus, 0)
     if number <= 0 or len(situation.members) < target.wanted:
         return 0
-    return 0 if situation.members.some(_lacks_room) else number
+
+    def lacks_room(machine: Machine) -> bool:
+        return printable_status_of(machine.vm) == "ErrorUnschedulable" or start_failure_of(machine) is not None
+
+    return 0 if situation.members.some(lacks_room) else number
 
 
 def ready_standbys(situation: Situation) -> int:
@@ -198,30 +198,22 @@ def ready_standbys(situation: Situation) -> int:
     return len(situation.standby.where(lambda each: each.vmi is not None and is_fully_ready(each)))
 
 
-def _lacks_room(machine: Machine) -> bool:
-    return printable_status_of(machine.vm) == "ErrorUnschedulable" or start_failure_of(machine) is not None
-
-
-def _is_current(situation: Situation, machine: Machine) -> bool:
-    """Return True if the VM has the template that a new VM of its ordinal would get."""
-    past = situation.revisions.templates.get(revision_of(machine.vm))
+def _is_current(situation: Situation, machine: Machine, revision: str = "") -> bool:
+    """Return True if the VM, or this revision, has the template that a new VM of its ordinal would get."""
+    past = situation.revisions.templates.get(revision or revision_of(machine.vm))
     return past is not None and past.digest == _template_of(situation, machine).digest
 
 
 def _runs_current(situation: Situation, machine: Machine) -> bool:
     """Return True if the VM is current and its guest runs with this template. An update gives it to the VM first."""
     name = vmi_revision_of(machine.vmi) if machine.vmi is not None else ""
-    past = situation.revisions.templates.get(name)
-    is_same = past is not None and past.digest == _template_of(situation, machine).digest
-    return _is_current(situation, machine) and (not name or is_same)
+    return _is_current(situation, machine) and _is_current(situation, machine, name)
 
 
 def is_fresh(situation: Situation, machine: Machine) -> bool:
     """Return True if the VM is current, and does not rest in the other mode."""
-    rests = is_resting(machine.metadata)
-    return _is_current(situation, machine) and (
-        not rests or is_to_be_paused(machine.metadata) is situation.intent.pauses
-    )
+    meta, pauses = machine.metadata, situation.intent.pauses
+    return _is_current(situation, machine) and (not is_resting(meta) or is_to_be_paused(meta) is pauses)
 
 
 def _template_of(situation: Situation, machine: Machine) -> Template:
@@ -304,8 +296,7 @@ def _leaving(
         has_other_disks = past is None or disk_change(past, template) is not DiskChange.NONE
         yield each, Way.NEW_DISKS if preserve and has_other_disks else Way.FINISHED, "the standby VM is outdated"
     for each in current:
-        failure = _failure(situation, each)
-        if failure is not None and failure[0] <= situation.now:
+        if (failure := _failure(situation, each)) is not None and failure[0] <= situation.now:
             yield each, Way.HEALING, f"healing: {failure[1]}"
 
 
@@ -354,11 +345,9 @@ def _progress(situation: Situation, staying: list[Machine]) -> Plan:
     if troubles:
         text, names = f"standby: {troubles[0][1]}", tuple(name for name, _ in troubles[:MAX_NOTICES])
         return join((wake_at(times, now), waiting(text, Why.OTHERS, names=names)))
-    left = situation.target.standbys - len(situation.standby)
-    is_short = left > 0 and not missing_standbys(situation)
-    has_more = situation.surplus > 0
+    left, has_more = situation.target.standbys - len(situation.standby), situation.surplus > 0
     why = "because the pool has more than it wants" if has_more else "for room, because wanted ones come first"
-    text = f"standby: {machines_wait(left)} {why}" if is_short else ""
+    text = f"standby: {machines_wait(left)} {why}" if left > 0 and not missing_standbys(situation) else ""
     return join((wake_at(times, now), waiting(text, Why.OTHERS)))
 
 

@@ -73,16 +73,13 @@ def plan_ordinary(situation: Situation) -> Plan:
 def _ordinary(situation: Situation, machine: Machine, substitutes: bool) -> Patch:
     why, vmi, label = "it is no standby any more", machine.vmi, in_service(machine)
     if is_resting(machine.metadata) or is_to_be_paused(machine.metadata) or situation.is_left_out(machine):
-        marks: dict[str, str | None] = {**woken_now(situation, machine)}
-        marks |= {SUBSTITUTE: "true"} if substitutes else {}
-        return patch_of(machine, marks, label, why)
+        return patch_of(machine, woken_marks(situation, machine, substitutes), label, why)
     if label:
         return patch_of(machine, {}, label, why)
     if vmi is None or not _is_hidden(machine):
         return patch_of(machine, {STANDBY_STATE: None}, {}, why)
-    meta = vmi.metadata
-    changed = {"resourceVersion": meta.resource_version, "labels": {IN_SERVICE: "true"}}
-    return merge_patch(VMIS, meta, changed, why)
+    changed = {"resourceVersion": vmi.metadata.resource_version, "labels": {IN_SERVICE: "true"}}
+    return merge_patch(VMIS, vmi.metadata, changed, why)
 
 
 def _is_hidden(machine: Machine) -> bool:
@@ -96,8 +93,9 @@ def in_service(machine: Machine) -> dict[str, Any]:
     return {"template": {"metadata": {"labels": {IN_SERVICE: "true"}}}}
 
 
-def woken_now(situation: Situation, machine: Machine) -> dict[str, str]:
-    return note_of(f"{WOKEN}{time_text(situation.now)}", machine.metadata.name)
+def woken_marks(situation: Situation, machine: Machine, is_substitute: bool) -> dict[str, str | None]:
+    note = note_of(f"{WOKEN}{time_text(situation.now)}", machine.metadata.name)
+    return {**note, **({SUBSTITUTE: "true"} if is_substitute else {})}
 
 
 def patch_of(machine: Machine, marks: dict[str, str | None], spec: dict[str, Any], why: str) -> Patch:

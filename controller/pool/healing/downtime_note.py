@@ -88,4 +88,4 @@ def _missing(situation: Situation, ordinals: set[int]) -> set[int]:
     members = situation.snapshot.members
     if not ordinals or len(members) >= situation.target.wanted:
         return set()
-    return ordinals - {ordinal for each in members if (ordinal := situation.snapshot.ordinal_of(each)) is not None}
+    return ordinals.difference(situation.snapshot.ordinals_of(members))

@@ -1,6 +1,6 @@
 """The facts about a valid pool that the stages of a plan share. The status is computed from the same facts."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -216,16 +216,11 @@ def _at_step(snapshot: Snapshot, intent: Intent, found: Target, revisions: Revis
     if not intent.steps:
         return found
     meta = snapshot.owner.metadata
-    members, ordinals = claims.kept, _ordinals(snapshot, claims.kept)
-    beside = _ordinals(snapshot, (*claims.claimed, *claims.standby, *claims.young))
-    outdated = _ordinals(snapshot, members.where(lambda each: not revisions.is_current(revision_of(each.vm))))
+    members, ordinals = claims.kept, snapshot.ordinals_of(claims.kept)
+    beside = snapshot.ordinals_of((*claims.claimed, *claims.standby, *claims.young))
+    outdated = snapshot.ordinals_of(members.where(lambda each: not revisions.is_current(revision_of(each.vm))))
     missing = max(found.regular - len(ordinals), 0)
     partitions = [each.partition_of(ordinals, outdated, missing, beside) for each in intent.steps]
     is_return = found.rejected is not None or revisions.is_current(annotations_of(meta).get(PARTITION_REVISION, ""))
     step = len(partitions) if is_return else noted_step(meta, found.template.digest).step
     return replace(found, step=step, partition=min(partitions[:step]), last_partition=min(partitions))
-
-
-def _ordinals(snapshot: Snapshot, members: Iterable[Machine]) -> list[int]:
-    """Return the ordinals of the VMs in ascending order."""
-    return sorted(ordinal for each in members if (ordinal := snapshot.ordinal_of(each)) is not None)

@@ -203,6 +203,10 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     def ordinal_of(self, vm: Member) -> int | None:
         return ordinal_of(vm.metadata.name, self.owner.metadata.name)
 
+    def ordinals_of(self, members: Iterable[Member]) -> list[int]:
+        """Return the ordinals of the VMs that have one, in ascending order."""
+        return sorted(ordinal for each in members if (ordinal := self.ordinal_of(each)) is not None)
+
     def rank_of(self, vm: Member) -> tuple[int, str]:
         """Return the sort key of the VM by its ordinal. VMs without an ordinal come first."""
         ordinal = self.ordinal_of(vm)

@@ -24,10 +24,8 @@ from informers.meta import annotations_of
 
 
 def template_below(situation: Situation) -> tuple[str, Template]:
-    """Return the revision and the template for new VMs with an ordinal below the partition.
-
-    They get the revision of the other VMs below the partition, or the current revision if that one is not known or the
-    VMs return from it.
+    """Return the revision and the template for new VMs below the partition: those of the other VMs below it, or the
+    current ones if that revision is not known or the VMs return from it.
     """
     status, revisions = situation.snapshot.owner.status, situation.revisions
     name = _revision_to_keep(situation) or (status.current_revision if status is not None else "") or ""
@@ -83,9 +81,8 @@ def plan_partition_step(situation: Situation) -> Plan:
     if outage.number or now < since + pause:
         at = outage.ends_at if outage.number else since + pause
         return replace(waits, requeue_after_s=(at - now).total_seconds() if at is not None else None)
-    step = target.step + 1
-    message = f"step {step} of {len(intent.steps)} of the update begins"
-    note = step_note(situation.pool, digest, step)
+    message = f"step {target.step + 1} of {len(intent.steps)} of the update begins"
+    note = step_note(situation.pool, digest, target.step + 1)
     notice = Notice(reason="RolloutStep", message=message, warning=False, once=note)
     return join((snapshot.note({PARTITION_STEP: note}, message, notice=notice), waits))
 
@@ -133,7 +130,7 @@ def _oldest_below(situation: Situation) -> str:
     def has_vm_below(name: str, partition: int) -> bool:
         # A standby gets the new template before its step, and a user keeps a claimed VM with any template.
         machines = situation.members.where(lambda each: revision_of(each.vm) == name)
-        return any((ordinal := snapshot.ordinal_of(each)) is not None and ordinal < partition for each in machines)
+        return any(ordinal < partition for ordinal in snapshot.ordinals_of(machines))
 
     partitions = [target.partition, *([ALL_ORDINALS] if target.step < len(situation.intent.steps) else [])]
     return next((name for partition in partitions for name in known if has_vm_below(name, partition)), "")
