@@ -21,7 +21,7 @@ delete VMs. If the pool is paused, the plan also corrects the finalizers of memb
 earlier writes for this pool, the plan contains no writes.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 from msgspec.structs import replace
@@ -51,7 +51,6 @@ from controller.pool.rollout.successors import count_missing
 from controller.pool.rollout.update import pending_steps, plan_update
 from controller.pool.scale import is_scale_out_refused, plan_new_standbys, plan_scale, unowned_vms, waits_for_adoption
 from controller.pool.spec.intent import Intent
-from controller.pool.spec.policies import keeps_disks
 from controller.pool.standby import lay_to_rest, plan_standby, ready_standbys
 from controller.pool.substitutes import plan_lost, plan_marks
 from controller.replicas.conditions import counted
@@ -83,10 +82,13 @@ def _plan(snapshot: Snapshot) -> Plan:
     if isinstance(situation, FieldError):
         message = situation.message
         notice = Notice(reason=INVALID_SPEC, message=message, once=f"generation-{owner.metadata.generation}")
-        return join([_plan_departures(snapshot), waiting(f"invalid: {message}", Why.USER), Plan(notices=(notice,))])
+        return join(
+            [plan_finalizer_removals(snapshot), waiting(f"invalid: {message}", Why.USER), Plan(notices=(notice,))]
+        )
     if owner.spec.paused:
-        finalizers = _plan_finalizers(situation, snapshot.members)
-        return join([_plan_departures(snapshot), finalizers, waiting("paused", Why.CHOICE)])
+        may_remove = is_taken_over(situation, situation.intent.template)
+        finalizers = plan_member_finalizers(snapshot, snapshot.members, may_remove=may_remove)
+        return join([plan_finalizer_removals(snapshot), finalizers, waiting("paused", Why.CHOICE)])
     return _plan_active(situation) if snapshot.settled else UNSETTLED
 
 
@@ -97,13 +99,13 @@ def _plan_active(situation: Situation) -> Plan:
     snapshot, intent, claims = situation.snapshot, situation.intent, situation.claims
     shown, stranded = rollout_of(situation), situation.target.stranded
     if stranded:
-        return join([_plan_departures(snapshot), hold_return(stranded)])
+        return join([plan_finalizer_removals(snapshot), hold_return(stranded)])
     returning = plan_return(shown, snapshot.now)
     healing = plan_replacements(situation)
     after_healing = replace(situation, doomed=healing.uids)
     scaling = plan_scale(after_healing)
     may_update = not (claims.released or returning.stages) and _scaling_allows_update(situation, scaling)
-    departures = _plan_departures(snapshot)
+    departures = plan_finalizer_removals(snapshot)
     steps = (
         returning,
         plan_row(snapshot.pools, situation.pool, claims.releases, intent.selector, snapshot.now),
@@ -129,7 +131,9 @@ def _plan_active(situation: Situation) -> Plan:
         plan_standby(after_healing),
     )
     staying = claims.kept + claims.young + claims.claimed + claims.standby
-    finalizers = _plan_finalizers(situation, staying, others=(departures, *steps))
+    # While a takeover waits for the user, no finalizer is removed from VMs that stay.
+    may_remove = is_taken_over(situation, intent.template)
+    finalizers = plan_member_finalizers(snapshot, staying, may_remove=may_remove, others=(departures, *steps))
     # Disks are safe as early as possible, so the finalizers come first. A failed create does not skip them.
     writes = join((departures, finalizers, *steps))
     # New standbys come last, because other VMs may need the room (P32).
@@ -171,18 +175,6 @@ def _still_leaves(situation: Situation, due: frozenset[str], may_update: bool, m
     if step is not None and step.step is Step.LIVE and not is_seen(machine.vm):
         return True
     return not may_update and step is not None and step.interrupts
-
-
-def _plan_departures(snapshot: Snapshot) -> Plan:
-    return plan_finalizer_removals(snapshot, preserve=keeps_disks(snapshot.owner.spec)) if snapshot.settled else Plan()
-
-
-def _plan_finalizers(situation: Situation, members: Machines, others: Iterable[Plan] = ()) -> Plan:
-    """Plan the finalizers of VMs that stay. While a takeover waits for the user, no finalizer is removed from them."""
-    if not situation.snapshot.settled:
-        return Plan()
-    preserve, may_remove = situation.intent.scale_in.preserve, is_taken_over(situation, situation.intent.template)
-    return plan_member_finalizers(situation.snapshot, members, preserve=preserve, may_remove=may_remove, others=others)
 
 
 def _scaling_allows_update(situation: Situation, scaling: Plan) -> bool:

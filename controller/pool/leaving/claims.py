@@ -135,40 +135,36 @@ def _without_notes(vm: VirtualMachine) -> dict[Path, str | None]:
     return changes
 
 
-def plan_finalizer_removals(snapshot: Snapshot, *, preserve: bool) -> Plan:
-    """Plan the removal of the pool finalizer from terminating VMs and from VMs that no longer belong to the pool, at
-    most `burst` of each group. With `preserve`, the disks of terminating VMs are kept.
-    """
+def plan_finalizer_removals(snapshot: Snapshot) -> Plan:
+    """Plan the removal of the pool finalizer from terminating VMs and from VMs that no longer belong to the pool."""
     terminating = snapshot.members.where(lambda each: is_deleting(each.vm) and has_pool_finalizer(each.vm))
-    leaving = [each.vm for each in by_name(terminating)]
-    of_members = remove_finalizers_of_leaving(snapshot, leaving, preserve=preserve)
-    return Plan(stages=(*of_members, *remove_finalizers_of_strays(snapshot, preserve=preserve)))
+    stages = remove_finalizers(snapshot, [each.vm for each in by_name(terminating)]) if snapshot.settled else ()
+    return Plan(stages=stages)
 
 
-def remove_finalizers_of_leaving(
-    snapshot: Snapshot, vms: Iterable[VirtualMachine], *, preserve: bool, why: str = "it leaves the pool"
-) -> tuple[Stage, ...]:
-    """Return stages that remove the pool finalizer from at most `burst` of these VMs that have it.
+def remove_finalizers(snapshot: Snapshot, leaving: Iterable[VirtualMachine]) -> tuple[Stage, ...]:
+    """Return stages that remove the pool finalizer from these VMs, and the finalizer and the notes from VMs that no
+    longer belong to the pool, at most `burst` of each group.
 
-    With `preserve`, the first stage removes the owner references from the disks of the terminating VMs. A VM that
-    `hides_disks` keeps its finalizer.
+    If the pool keeps disks, those of a terminating stray are kept too: a user may have deleted it before it left.
     """
-    with_finalizer = (vm for vm in vms if has_pool_finalizer(vm))
-    batch = [vm for vm in with_finalizer if not (preserve and hides_disks(vm))][: snapshot.limits.burst]
+    strays, burst, why = by_name(snapshot.strays), snapshot.limits.burst, "it is not a member of the pool any more"
+    terminating = (each.vm for each in strays if is_deleting(each.vm))
+    alive = (each for each in strays if not is_deleting(each.vm))
+    of_strays = (*_remove_finalizers(snapshot, terminating, why), *_departures(alive, burst, why))
+    return (*_remove_finalizers(snapshot, leaving, "it leaves the pool"), *of_strays)
+
+
+def _remove_finalizers(snapshot: Snapshot, vms: Iterable[VirtualMachine], why: str) -> tuple[Stage, ...]:
+    """If the pool keeps disks, the first stage removes the owner references from the disks of the terminating VMs. A VM
+    that `hides_disks` then keeps its finalizer.
+    """
+    keeps_disks, with_finalizer = snapshot.keeps_disks, (vm for vm in vms if has_pool_finalizer(vm))
+    batch = [vm for vm in with_finalizer if not (keeps_disks and hides_disks(vm))][: snapshot.limits.burst]
     return (
-        *stage_of(owner_removals(batch, snapshot) if preserve else ()),
+        *stage_of(owner_removals(batch, snapshot) if keeps_disks else ()),
         *stage_of(remove_finalizer(VMS, vm.metadata, why) for vm in batch),
     )
-
-
-def remove_finalizers_of_strays(snapshot: Snapshot, *, preserve: bool) -> tuple[Stage, ...]:
-    """Return stages that remove the pool finalizer and the notes from at most `burst` VMs that no longer belong to the
-    pool. With `preserve`, the disks of terminating VMs are kept too: a user may have deleted such a VM before it left.
-    """
-    why, strays, burst = "it is not a member of the pool any more", by_name(snapshot.strays), snapshot.limits.burst
-    terminating = [each.vm for each in strays if is_deleting(each.vm)]
-    of_terminating = remove_finalizers_of_leaving(snapshot, terminating, preserve=preserve, why=why)
-    return (*of_terminating, *_departures((each for each in strays if not is_deleting(each.vm)), burst, why))
 
 
 def plan_strays(strays: Iterable[Machine], *, burst: int) -> Plan:
@@ -189,21 +185,22 @@ def plan_strays(strays: Iterable[Machine], *, burst: int) -> Plan:
 
 
 def plan_member_finalizers(
-    snapshot: Snapshot, members: Machines, *, preserve: bool, may_remove: bool = True, others: Iterable[Plan] = ()
+    snapshot: Snapshot, members: Machines, *, may_remove: bool, others: Iterable[Plan] = ()
 ) -> Plan:
     """Plan the missing finalizers, or the removal of finalizers that are not needed, if `may_remove`. VMs that the
     `others` change or delete, the other parts of the plan, are left to a later reconciliation.
     """
+    keeps_disks = snapshot.keeps_disks
     with_finalizer = members.where(lambda each: not is_deleting(each.vm) and has_pool_finalizer(each.vm))
-    wrong = list(lacking_finalizer(snapshot, members) if preserve else with_finalizer if may_remove else ())
-    if not wrong:
+    wrong = list(lacking_finalizer(snapshot, members) if keeps_disks else with_finalizer if may_remove else ())
+    if not wrong or not snapshot.settled:
         return Plan()
     actions = (action for part in others for action in part.actions if not isinstance(action, Create))
     written = {action.key for action in actions if action.resource is VMS}
     free = by_name(each.vm for each in wrong if each.metadata.key not in written)
     batch = free[: snapshot.limits.burst]
     held = f"{len(free) - len(batch)} more finalizers wait for the next pass" if len(batch) < len(free) else ""
-    stages = add_finalizers(batch) if preserve else remove_needless_finalizers(batch)
+    stages = add_finalizers(batch) if keeps_disks else remove_needless_finalizers(batch)
     return replace(waiting(held), stages=stages)
 
 

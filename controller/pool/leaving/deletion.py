@@ -19,7 +19,7 @@ from controller.kubevirt.busy import is_claim_of_backup, is_claimed
 from controller.kubevirt.delicate import UNREADABLE, reason_to_keep
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
-from controller.pool.leaving.claims import plan_releases, remove_finalizers_of_leaving, remove_finalizers_of_strays
+from controller.pool.leaving.claims import plan_releases, remove_finalizers
 from controller.pool.leaving.deletes import delete_of, hold
 from controller.pool.leaving.disks import (
     add_finalizers,
@@ -31,7 +31,6 @@ from controller.pool.leaving.disks import (
 from controller.pool.members.machine import Machine
 from controller.pool.members.revisions import delete_orphaned
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.spec.policies import keeps_disks
 from controller.runtime.actions import Notice, Plan, Stage, stage_of, waiting
 from controller.runtime.members.groups import by_name
 from informers.meta import annotations_of
@@ -61,7 +60,7 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
     `--cascade=orphan`, the VMs stay, and the pool's revisions are deleted, because the garbage collector does not. If
     nothing else is written, the pool loses its finalizer.
     """
-    preserve, machines = keeps_disks(snapshot.owner.spec), by_name(snapshot.members)
+    preserve, machines = snapshot.keeps_disks, by_name(snapshot.members)
     orphans = ORPHAN in (snapshot.owner.metadata.finalizers or ())
     deletes_vms = preserve and not orphans
     staying = [each for each in machines if not (orphans or is_deleting(each.vm))]
@@ -84,8 +83,7 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
     going = (vm for vm in to_delete if not _keeps_disks(vm))
     deletes += [delete_of(vm, why, if_unchanged=True, foreground=True) for vm in going]
     stages = (
-        *remove_finalizers_of_leaving(snapshot, to_release, preserve=preserve),
-        *remove_finalizers_of_strays(snapshot, preserve=preserve),
+        *remove_finalizers(snapshot, to_release),
         *plan_releases(snapshot, protected, why="it is protected, and its pool is being deleted").stages,
         *add_finalizers(vm for vm in keeping if not is_safe_to_delete(snapshot, vm)),
         *stage_of(deletes),

@@ -23,6 +23,7 @@ from controller.kubevirt.vms import has_pool_finalizer
 from controller.pool.members.machine import Machine, Machines, own_vmi
 from controller.pool.spec.intent import Intent, asks_for_migrations, one_shot_problems, parse_intent, standby_problems
 from controller.pool.spec.naming import ordinal_of, parse_name
+from controller.pool.spec.policies import keeps_disks
 from controller.replicas.catalogue import Place
 from controller.replicas.disruption_budget import Budgets, useless_budget
 from controller.replicas.notes import plan_note
@@ -159,6 +160,11 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> ObjectKey:
         return self.owner.metadata.key
+
+    @property
+    def keeps_disks(self) -> bool:
+        """True if the pool keeps the disks of deleted VMs (P10), also if its spec is invalid."""
+        return keeps_disks(self.owner.spec)
 
     @property
     def marked(self) -> Mapping[str, int]:

@@ -50,11 +50,6 @@ from controller.replicas.wrong_annotations import setting
 from informers.meta import ObjectMeta, annotations_of
 
 
-def replaces_finished(owner: Pool) -> bool:
-    """Return True if the pool asks for the replacement of finished VMs, and nothing speaks against it."""
-    return is_marked(owner.metadata, REPLACE_FINISHED) and not _obstacle(owner.spec)
-
-
 def asks_for_migrations(owner: Pool) -> bool:
     return is_marked(owner.metadata, MIGRATE)
 
@@ -103,15 +98,10 @@ def asks_for_standbys(owner: ObjectMeta) -> bool:
 
 
 def _has_standbys(owner: Pool) -> bool:
-    """A VM with Once that was stopped has finished. But it can be paused."""
-    return starts_by_itself(owner.spec) or (pauses_standbys(owner) and _strategy_of(owner.spec) == ONCE)
-
-
-def starts_by_itself(spec: PoolSpec) -> bool:
-    """Return True if a VM of the template starts whenever it was stopped. A VM with Once does not run two times."""
-    template = spec.virtual_machine_template
+    """A VM of the template must start whenever it was stopped. A VM with Once has then finished, but can be paused."""
+    template, strategy = owner.spec.virtual_machine_template, _strategy_of(owner.spec)
     is_on = template is not None and value_at(template.spec, "running") == b"true"
-    return is_on or _strategy_of(spec) in ("Always", "RerunOnFailure")
+    return is_on or strategy in ("Always", "RerunOnFailure") or (strategy == ONCE and pauses_standbys(owner))
 
 
 def _obstacle(spec: PoolSpec) -> str:
@@ -224,7 +214,7 @@ def parse_intent(owner: Pool) -> Intent | FieldError:
         min_ready_s=int(setting(meta, MIN_READY) or 0),
         most_disruptive=annotations_of(meta).get(MOST_DISRUPTIVE),
         adopts_disks=is_marked(meta, ADOPT_DISKS),
-        replaces_finished=replaces_finished(owner),
+        replaces_finished=is_marked(meta, REPLACE_FINISHED) and not _obstacle(spec),
         max_unhealthy=parse_amount(setting(meta, MAX_UNHEALTHY) or "") or MAX_UNHEALTHY_DEFAULT,
         substitute_lost_after=time_limit(meta, SUBSTITUTE_LOST_AFTER),
         takeover=annotations_of(meta).get(TAKEOVER, ""),
