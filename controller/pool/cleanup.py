@@ -43,10 +43,7 @@ def plan_cleanup(
 
 
 def _is_of_another_group(vm: VirtualMachine, group: str) -> bool:
-    """Return True if a pool of another API group controls the VM.
-
-    KubeVirt's own pool controller uses the same finalizer, so the finalizer of such a VM belongs to that controller.
-    """
+    """KubeVirt's own pool controller uses the same finalizer, so the one of such a VM belongs to that controller."""
     owner = controller_of(vm.metadata)
     return owner is not None and owner.kind == POOL_KIND and owner.api_version.partition("/")[0] != group
 

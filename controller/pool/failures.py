@@ -79,12 +79,11 @@ def pool_failure(snapshot: Snapshot, outcomes: tuple[Outcome, ...], *, valid: bo
 
 
 def is_failure(outcome: Rejected | Unknown | Unserved | Postponed) -> bool:
-    """Return True if the server rejected the write, does not serve the request, or answered with an error. Return True
-    also for a create that has waited for a disk for long.
+    """Return True if the server rejected the write, does not serve the request, or answered with an error, and for a
+    create that has waited for a disk for long.
 
-    A lost connection is not a failure of the pool, because the write may have succeeded. If a user changed the object
-    since the plan was made, the server answers a delete request or a patch with 409. Such a conflict is not a failure
-    of the pool. A request that the judge of the pool has stopped is no failure either.
+    A lost connection is no failure, because the write may have succeeded. Nor is a conflict (409) after a delete or a
+    patch: a user has changed the object since the plan was made. Nor is a request that the judge of the pool stopped.
     """
     if isinstance(outcome, Postponed):
         return outcome.waited_s >= POSTPONED_FOR_LONG_S

@@ -82,9 +82,8 @@ def _plan(snapshot: Snapshot) -> Plan:
     if isinstance(situation, FieldError):
         message = situation.message
         notice = Notice(reason=INVALID_SPEC, message=message, once=f"generation-{owner.metadata.generation}")
-        return join(
-            [plan_finalizer_removals(snapshot), waiting(f"invalid: {message}", Why.USER), Plan(notices=(notice,))]
-        )
+        held = replace(waiting(f"invalid: {message}", Why.USER), notices=(notice,))
+        return join([plan_finalizer_removals(snapshot), held])
     if owner.spec.paused:
         may_remove = is_taken_over(situation, situation.intent.template)
         finalizers = plan_member_finalizers(snapshot, snapshot.members, may_remove=may_remove)

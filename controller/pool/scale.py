@@ -179,10 +179,8 @@ def _confirmation(snapshot: Snapshot) -> Stage:
 
 
 def _names_are_free(situation: Situation) -> Stage:
-    """Return a stage that looks on the server for VMs that a backup has restored (see `unowned_vms`).
-
-    The cache of VMs may show them later than the cache of pools shows their new pool. With the pool's first revision,
-    they would count as VMs that a user has detached.
+    """Return a stage that looks on the server for VMs that a backup has restored (see `unowned_vms`): the cache may
+    show them later than their pool. With its first revision, they would count as VMs that a user has detached.
     """
     key, selector = situation.snapshot.key, situation.intent.selector
     why, taken = "no VM without an owner has a name of this new pool", Restored(key.name, selector)

@@ -57,24 +57,20 @@ class Recovering(Struct, frozen=True):
 
 
 def read_records(situation: Situation) -> Mapping[int, Record]:
-    """Return the records of recent healings, by ordinal.
-
-    Old records and malformed records are left out. Times in the near future are valid, because the clock of an earlier
-    leader may have been ahead.
+    """Return the valid records of recent healings, by ordinal. Times in the near future are valid, because the clock of
+    an earlier leader may have been ahead.
     """
     intent = situation.intent
     if not intent.heals:
         return {}
     longest_failing = intent.healing.min_failing if intent.healing is not None else timedelta()
-    slowest = max(longest_failing, intent.settings.replace_unready_after or timedelta())
-    lifetime = RECORD_LIFETIME + 2 * slowest
-    return {
-        ordinal: record
-        for ordinal, record in read_note(situation.pool, HEALED, Record).items()
-        if record.count in VALID_NUMBERS
-        and record.at.tzinfo is not None
-        and -LONGEST_DELAY <= situation.now - record.at < lifetime
-    }
+    lifetime = RECORD_LIFETIME + 2 * max(longest_failing, intent.settings.replace_unready_after or timedelta())
+
+    def is_valid(record: Record) -> bool:
+        is_read = record.count in VALID_NUMBERS and record.at.tzinfo is not None
+        return is_read and -LONGEST_DELAY <= situation.now - record.at < lifetime
+
+    return {ordinal: each for ordinal, each in read_note(situation.pool, HEALED, Record).items() if is_valid(each)}
 
 
 def count_recovering(situation: Situation, records: Mapping[int, Record], failing: Collection[str] = ()) -> Recovering:
@@ -120,10 +116,8 @@ def pause_end(vm: VirtualMachine, record: Record | None) -> datetime | None:
 
 
 def announced_deletion(vm: VirtualMachine, record: Record | None, now: datetime) -> datetime | None:
-    """Return the time at which the announced deletion of the VM is due, or None if no deletion is announced.
-
-    An announcement older than `ANNOUNCEMENT_LIFETIME` is not valid, because the VM may have been ready in the meantime.
-    An announcement in the future is not valid either.
+    """Return the time at which the announced deletion of the VM is due, or None if no deletion is announced. An old
+    announcement is not valid, because the VM may have been ready in the meantime, nor is one in the future.
     """
     if record is None or record.uid != vm.metadata.uid or not -ANNOUNCEMENT <= now - record.at < ANNOUNCEMENT_LIFETIME:
         return None

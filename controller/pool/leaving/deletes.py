@@ -45,9 +45,8 @@ def delete_of(
 
 
 def replacement_of(vm: VirtualMachine, why: str, *, cause: Cause, successor: bytes, keep_disks: bool = False) -> Delete:
-    """Return the action that deletes a VM to replace it. Without `keep_disks`, its disks are deleted with it.
-
-    After any change of the VM, the action gives up, and a new plan judges the VM again (P20).
+    """Return the action that deletes a VM to replace it, with its disks unless `keep_disks`. After any change of the
+    VM, it gives up, and a new plan judges the VM again (P20).
     """
     others = {"foreground": not keep_disks, "cause": cause, "successor": successor}
     return delete_of(vm, why, keep_disks=keep_disks, if_unchanged=True, **others)

@@ -75,9 +75,8 @@ def kept_label(pool: str) -> str:
 
 
 def hides_disks(vm: VirtualMachine) -> bool:
-    """Return True if a VM is terminating, and its disks can be kept, but the disks in its spec are unreadable.
-
-    Such a VM keeps the pool finalizer until its spec can be read.
+    """Return True if a VM is terminating, and its disks can be kept, but its spec is unreadable. Such a VM keeps the
+    pool finalizer until it can be read.
     """
     return bool(vm.undecodable) and is_deleting(vm) and not is_deleting_with_disks(vm)
 

@@ -93,10 +93,8 @@ def parse_scale_in(spec: PoolSpec) -> ScaleIn | FieldError:
 
 
 def keeps_disks(spec: PoolSpec) -> bool:
-    """Return True if the pool keeps the disks of deleted VMs (P10).
-
-    The result is also True if `scaleInStrategy` is invalid. Kept disks are the safe choice, because a user can delete
-    them later.
+    """Return True if the pool keeps the disks of deleted VMs (P10), or if `scaleInStrategy` is invalid: a user can
+    delete kept disks later.
     """
     scale_in = parse_scale_in(spec)
     return isinstance(scale_in, FieldError) or scale_in.preserve

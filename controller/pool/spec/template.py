@@ -129,9 +129,8 @@ def larger_disks(past: Template, current: Template) -> Mapping[str, str]:
 
 
 def parse_template(spec: PoolSpec, *, index_sysprep: bool = False) -> Template | FieldError:
-    """Parse the template of a pool spec and return a Template, or the first error (P1).
-
-    `index_sysprep` is True if the pool or the revision has the annotation `INDEX_SYSPREP`.
+    """Return the template of a pool spec, or the first error (P1). `index_sysprep` is True if the pool or the revision
+    has the annotation `INDEX_SYSPREP`.
     """
     return read_template(spec.virtual_machine_template, FIELD, _remembered, *_index_rules(spec), index_sysprep)
 
@@ -189,9 +188,8 @@ def describe_difference(old: Template, new: Template) -> str:
 
 
 def _disks_of(vm_spec: Fields) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Return a digest of each dataVolumeTemplate without its size, and the sizes. The keys are the names.
-
-    KubeVirt creates a DataVolume from the name and the spec only.
+    """Return a digest of each dataVolumeTemplate without its size, and the sizes. The keys are the names. KubeVirt
+    creates a DataVolume from the name and the spec only.
     """
     written = vm_spec.get("dataVolumeTemplates")
     split = [_split_size(disk) for disk in written] if isinstance(written, list) else []
@@ -221,10 +219,7 @@ def _bytes(size: str) -> Fraction:
 
 
 def _parts_of_vmi(vm_spec: Fields) -> list[object]:
-    """Return the parts of a VM spec that affect a VMI, in normal form.
-
-    The run strategy, the dataVolumeTemplates and `updateVolumesStrategy` are left out.
-    """
+    """Return the parts of a VM spec that affect a VMI, in normal form."""
     others = (normal_form(vm_spec.get(name), VM_SPEC.field(name)) for name in ("instancetype", "preference"))
     return [normal_form(vm_spec["template"], VMI_TEMPLATE), *others]
 
