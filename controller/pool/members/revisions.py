@@ -19,7 +19,7 @@ from controller.kubevirt.pool_types import PoolSpec
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vms import is_revision_name, revision_of
 from controller.pool.members.ledger import State, state_of
-from controller.pool.members.machine import Machine, vmi_revision_of
+from controller.pool.members.machine import Machine, Machines, vmi_revision_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.template import Template, parse_template
 from controller.replicas.revisions import create_revision, delete_revisions, last_ready, unused_revisions
@@ -116,7 +116,7 @@ def plan_pruning(snapshot: Snapshot, revisions: Revisions, *, noted: Iterable[st
     The newest `revision_history` unused ones stay, so that a user can undo a change of the template. So do those whose
     names are `noted` on the pool: new VMs may get them.
     """
-    used = _revisions_in_use(snapshot) | {revision_of(each.vm) for each in snapshot.strays}
+    used = revisions_in_use(snapshot.members) | {revision_of(each.vm) for each in snapshot.strays}
     used |= {revisions.current, last_ready(snapshot.revisions), *noted}
     unused = unused_revisions(snapshot.revisions, used, keep=snapshot.limits.revision_history)
     return Plan(stages=delete_revisions(unused, "no VM and no VMI uses this revision", burst=snapshot.limits.burst))
@@ -135,12 +135,13 @@ def oldest_in_use(snapshot: Snapshot, revisions: Revisions) -> str:
     update, a VM gets the current revision before its VMI restarts. So the VMIs count as well.
     """
     numbers = {revision.metadata.name: revision.revision for revision in snapshot.revisions}
-    older = {name for name in _revisions_in_use(snapshot) & numbers.keys() if not revisions.is_current(name)}
+    older = {name for name in revisions_in_use(snapshot.members) & numbers.keys() if not revisions.is_current(name)}
     return min(older, key=lambda name: (numbers[name], name), default=revisions.current)
 
 
-def _revisions_in_use(snapshot: Snapshot) -> set[str]:
-    shared = snapshot.members.traits()
+def revisions_in_use(members: Machines) -> set[str]:
+    """Return the revisions that these VMs and their VMIs have."""
+    shared = members.traits()
     of_vms = {revision_of(each.vm) for each in shared}
     return of_vms | {vmi_revision_of(each.vmi) for each in shared if each.vmi is not None}
 
@@ -177,7 +178,7 @@ def _new_name(snapshot: Snapshot, template: Template) -> str:
     """
     pool, generation = snapshot.owner.metadata.name, snapshot.owner.metadata.generation or 0
     name, digest = f"{pool}-{generation}", f"-{generation}-{template.digest[:8]}"
-    is_taken = name in snapshot.revision_names or name in _revisions_in_use(snapshot) or _has_older_vm(snapshot)
+    is_taken = name in snapshot.revision_names or name in revisions_in_use(snapshot.members) or _has_older_vm(snapshot)
     if len(name) <= LABEL_LENGTH and is_revision_name(name) and not is_taken:
         return name
     suffixes = (digest if number == 0 else f"{digest}-{number}" for number in count())

@@ -13,8 +13,8 @@ from controller.kubevirt.standby import has_standby_mark
 from controller.kubevirt.vms import is_deleting, revision_of, template_labels_of
 from controller.pool.leaving.claims import Claims, choose_claims
 from controller.pool.members.ledger import count_substitutes, is_known_loss, lost_members, outage_of
-from controller.pool.members.machine import Machine, Machines, vmi_revision_of
-from controller.pool.members.revisions import Revisions, read_revisions, template_of
+from controller.pool.members.machine import Machine, Machines
+from controller.pool.members.revisions import Revisions, read_revisions, revisions_in_use, template_of
 from controller.pool.members.select import allows
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.intent import Intent, parse_intent
@@ -111,10 +111,7 @@ class Situation(Struct, frozen=True):
         that should run are available. Otherwise return "", and the time at which the next of them becomes available or
         None.
         """
-        members, templates = self.members, self.revisions.templates
-        shared = members.traits()
-        names = {revision_of(each.vm) for each in shared}
-        names |= {vmi_revision_of(each.vmi) for each in shared if each.vmi is not None}
+        members, templates, names = self.members, self.revisions.templates, revisions_in_use(self.members)
         if not names <= templates.keys() or len({templates[name].digest for name in names}) != 1:
             return "", None
         is_changing = len(members) < self.target.wanted or members.some(lambda each: is_deleting(each.vm))
