@@ -44,7 +44,28 @@ class Cause(StrEnum):
 Disks: TypeAlias = tuple[tuple[AnyResource, ObjectKey], ...]
 
 
-class Create(Struct, frozen=True, kw_only=True):
+class _Action(Struct, frozen=True, kw_only=True):
+    """What each action has: the object `key`, and why the plan has the action."""
+
+    resource: AnyResource
+    key: ObjectKey
+    why: str
+
+
+class _OfUID(_Action, frozen=True, kw_only=True):
+    """An action on the object with the UID `uid`, and on no later one of the same name."""
+
+    uid: str
+
+
+class _Call(_OfUID, frozen=True, kw_only=True):
+    """An action that is a PUT of the subresource `subresource` of `requests`."""
+
+    requests: AnyResource
+    subresource: str
+
+
+class Create(_Action, frozen=True, kw_only=True):
     """Creates the object `key` from the complete, encoded `body`. Its controller has the UID `owner_uid`.
 
     It waits until no disk of `reusable_disks` belongs to another object or is being deleted. One without an owner needs
@@ -52,11 +73,8 @@ class Create(Struct, frozen=True, kw_only=True):
     reconciliations. `note` is an annotation of the body that is remembered, because a policy may take it off.
     """
 
-    resource: AnyResource
-    key: ObjectKey
     body: bytes
     owner_uid: str
-    why: str
     is_note: bool = False
     reusable_disks: Disks = ()
     usable: tuple[str, ...] | None = ("",)
@@ -73,7 +91,7 @@ class Member(Struct, frozen=True, kw_only=True):
     must_ask: bool = False
 
 
-class Delete(Struct, frozen=True, kw_only=True):
+class Delete(_OfUID, frozen=True, kw_only=True):
     """Deletes the object `key` with the UID `uid`.
 
     If its `version` has changed, it fails without an `owner_uid`. Else the object is read again, and must still have
@@ -84,10 +102,6 @@ class Delete(Struct, frozen=True, kw_only=True):
     `kept`.
     """
 
-    resource: AnyResource
-    key: ObjectKey
-    uid: str
-    why: str
     foreground: bool = False
     version: str = ""
     owner_uid: str = ""
@@ -99,26 +113,20 @@ class Delete(Struct, frozen=True, kw_only=True):
     disks: Disks = ()
 
 
-class Restart(Struct, frozen=True, kw_only=True):
+class Restart(_Call, frozen=True, kw_only=True):
     """Requests a restart by a PUT of the subresource `subresource` of `requests`.
 
     `instance_uid` is that of the running `instance` with the same key. If it was replaced, is being deleted or has left
     the object, no restart is requested, so the action can be repeated. `member` and `disks` are as in `Delete`.
     """
 
-    resource: AnyResource
-    key: ObjectKey
-    uid: str
-    requests: AnyResource
-    subresource: str
     instance: AnyResource
     instance_uid: str
-    why: str
     member: Member | None = None
     disks: Disks = ()
 
 
-class Patch(Struct, frozen=True, kw_only=True):
+class Patch(_Action, frozen=True, kw_only=True):
     """Patches the object `key`. `body` contains the preconditions: a UID, a resourceVersion or JSON patch tests.
 
     It is skipped if an earlier stage failed to remove the ownerReference with the UID `after_owner` (P10). If `judged`,
@@ -130,11 +138,8 @@ class Patch(Struct, frozen=True, kw_only=True):
     object is gone after that.
     """
 
-    resource: AnyResource
-    key: ObjectKey
     body: bytes
     type: PatchType
-    why: str
     after_owner: str = ""
     is_note: bool = False
     judged: bool = False
@@ -144,19 +149,16 @@ class Patch(Struct, frozen=True, kw_only=True):
     finalizer: str = ""
 
 
-class RemoveOwnerReference(Struct, frozen=True, kw_only=True):
+class RemoveOwnerReference(_Action, frozen=True, kw_only=True):
     """Keeps the object `key` when its owner goes (P10), with the label `KEPT_FOR` if `kept_for` is not "". A missing
     object, reference or resource is a success.
     """
 
-    resource: AnyResource
-    key: ObjectKey
     owner_uid: str
-    why: str
     kept_for: str = ""
 
 
-class ExpandClaim(Struct, frozen=True, kw_only=True):
+class ExpandClaim(_Action, frozen=True, kw_only=True):
     """Gives the PersistentVolumeClaim `key` the `size`, if it is smaller (P21).
 
     `old_size` is that of the old template: CDI makes a claim with a file system a few percent larger, and it keeps this
@@ -165,18 +167,15 @@ class ExpandClaim(Struct, frozen=True, kw_only=True):
     neither exists, it succeeds.
     """
 
-    resource: AnyResource
-    key: ObjectKey
     size: str
     old_size: str
     owner: ObjectKey
     owner_uid: str
     source: AnyResource
-    why: str
     usable: tuple[str, ...] | None = ("",)
 
 
-class ThreeWayMerge(Struct, frozen=True, kw_only=True):
+class ThreeWayMerge(_OfUID, frozen=True, kw_only=True):
     """Applies the difference between `old` and `new` to the object `key` (P12), as the server has it: no cache has all
     fields.
 
@@ -186,12 +185,8 @@ class ThreeWayMerge(Struct, frozen=True, kw_only=True):
     `disks` as in `Delete`.
     """
 
-    resource: AnyResource
-    key: ObjectKey
-    uid: str
     old: bytes
     new: bytes
-    why: str
     owner_uid: str = ""
     is_exact: bool = False
     judged: bool = False
@@ -200,40 +195,26 @@ class ThreeWayMerge(Struct, frozen=True, kw_only=True):
     usable: tuple[str, ...] | None = ("",)
 
 
-class Pause(Struct, frozen=True, kw_only=True):
+class Pause(_Call, frozen=True, kw_only=True):
     """Pauses the VMI `key`, or unpauses it, by a PUT of the subresource `subresource` of `requests`.
 
     It succeeds without a request if the VMI is already so. If `judged`, the judge of the kind must find no obstacle.
     """
 
-    resource: AnyResource
-    key: ObjectKey
-    uid: str
-    requests: AnyResource
-    subresource: str
-    why: str
     judged: bool = False
 
 
-class Confirm(Struct, frozen=True, kw_only=True):
+class Confirm(_OfUID, frozen=True, kw_only=True):
     """An action that reads the object from the server. It succeeds only if the object has this UID and stays (R2)."""
 
-    resource: AnyResource
-    key: ObjectKey
-    uid: str
-    why: str
 
-
-class ConfirmFree(Struct, frozen=True, kw_only=True):
+class ConfirmFree(_Action, frozen=True, kw_only=True):
     """Lists the metadata of the objects with these labels, in the namespace of the owner `key`. It succeeds if none of
     them is `taken`.
     """
 
-    resource: AnyResource
-    key: ObjectKey
     selector: str
     taken: Callable[[ObjectMeta], bool]
-    why: str
 
 
 Check: TypeAlias = Confirm | ConfirmFree
@@ -331,20 +312,25 @@ class Missing(Struct, frozen=True):
     action: Delete | Patch | RemoveOwnerReference | ExpandClaim | ThreeWayMerge | Restart | Pause
 
 
-class Rejected(Struct, frozen=True):
-    """The server rejected the action, or a precondition was false. `wait_s` are the seconds until the next try.
-
-    If `is_repeated`, it was not tried again yet, and the error is that of the last try (see `execute.refusals`).
-    """
+class _Failure(Struct, frozen=True):
+    """`wait_s` are the seconds until the next try."""
 
     action: Action
     error: ApiError
     wait_s: float = 0.0
-    is_repeated: bool = False
 
     @property
     def message(self) -> str:
         return str(self.error)
+
+
+class Rejected(_Failure, frozen=True):
+    """The server rejected the action, or a precondition was false.
+
+    If `is_repeated`, it was not tried again yet, and the error is that of the last try (see `execute.refusals`).
+    """
+
+    is_repeated: bool = False
 
 
 class SuccessorRefused(Rejected, frozen=True):
@@ -355,16 +341,8 @@ class SuccessorRefused(Rejected, frozen=True):
         return f"the successor of {self.action.key.name} would be refused: {self.error}"
 
 
-class Unknown(Struct, frozen=True):
+class Unknown(_Failure, frozen=True):
     """The write may have happened. Until this is known, no other write is sent for the same set or pool (R9)."""
-
-    action: Action
-    error: ApiError
-    wait_s: float = 0.0
-
-    @property
-    def message(self) -> str:
-        return str(self.error)
 
 
 class Postponed(Struct, frozen=True):
