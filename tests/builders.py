@@ -14,7 +14,6 @@ from controller.apimachinery.label_selectors import LabelSelector, SelectorRequi
 from controller.kubevirt import vmi_types
 from controller.kubevirt.annotations import TEMPLATE_HASH
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetSpec, ReplicaSetStatus
-from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.replicas.revisions import create_revision, kept_revision, set_revision_name
 from controller.replicaset.history import REVISION_INDEXES, History, RevisionCache
@@ -203,7 +202,6 @@ def snapshot(
         settled=settled,
         burst=burst,
         replicasets=REPLICASETS,
-        vmis=VMIS,
         history=_history(history, owner),
     )
 

@@ -89,7 +89,7 @@ def _set_rules(members: int, *, starting: bool = False, **changes: str) -> Made:
     sets = _store(resource, [owner], REPLICASET_INDEXES)
     stored = _decoded(CONTROLLER_REVISIONS, shapes["ControllerRevision of a set"])
     revisions = RevisionCache(_store(CONTROLLER_REVISIONS, stored, SET_REVISION_INDEXES), 5)
-    return ReplicaSetRules(sets, vmis, resource, VMIS, VMIRosters(vmis), revisions, 250), owner, vmis
+    return ReplicaSetRules(sets, vmis, resource, VMIRosters(vmis), revisions, 250), owner, vmis
 
 
 def _decoded(resource: Resource[Any], shape: fleet.Shape) -> list[Any]:

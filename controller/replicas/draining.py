@@ -98,10 +98,10 @@ def guest_of_vm(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> Guest
     return Guest(VMS, vm.metadata, instance, value == "false", vmi=inner)
 
 
-def guest_of_vmi(resource: AnyResource, selector: Selector, vmi: VirtualMachineInstance) -> Guest:
+def guest_of_vmi(selector: Selector, vmi: VirtualMachineInstance) -> Guest:
     """Return the guest of a set's VMI. If the selector of the set reads the label, a change would release the VMI."""
     has_label = IN_SERVICE in labels_of(vmi.metadata) and not selector.reads(IN_SERVICE)
-    return Guest(resource, vmi.metadata, _instance(vmi), has_label, has_label and _is_out(vmi))
+    return Guest(VMIS, vmi.metadata, _instance(vmi), has_label, has_label and _is_out(vmi))
 
 
 def _is_out(vmi: VirtualMachineInstance) -> bool:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from controller.apimachinery.label_selectors import Selector
 from controller.apimachinery.owner_references import adoption_patch, controller_reference, release_patch
 from controller.kubevirt.annotations import IN_SERVICE, own_notes
+from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_deleting
 from controller.replicas.conditions import counted
@@ -20,7 +21,7 @@ from controller.replicas.releases import Releases, choose_releases, plan_row
 from controller.replicaset.intent import Intent
 from controller.replicaset.snapshot import Snapshot, former_set_of_vmi
 from controller.replicaset.traits import VMIs, split_by_selector
-from controller.runtime.actions import AnyResource, Confirm, Patch, Plan, join, stage_of, waiting
+from controller.runtime.actions import Confirm, Patch, Plan, join, stage_of, waiting
 from controller.runtime.members.groups import by_name
 from informers.meta import ObjectKey, labels_of
 from informers.objects import PatchType
@@ -58,11 +59,11 @@ def plan_claims(snapshot: Snapshot, selector: Selector, claims: Claims) -> Plan:
     owner = snapshot.owner.metadata
     reference = controller_reference(snapshot.replicasets, owner)
     patches = [
-        _patch(snapshot.vmis, vmi, adoption_patch(vmi.metadata, reference), "the selector matches this orphan")
+        _patch(vmi, adoption_patch(vmi.metadata, reference), "the selector matches this orphan")
         for vmi in claims.adopted[: snapshot.burst]
     ]
     strays = [vmi for vmi in strays_of(owner.key, snapshot.orphans) if not selector.matches(labels_of(vmi.metadata))]
-    patches += release((*claims.released, *strays), snapshot.vmis, selector, owner.uid)
+    patches += release((*claims.released, *strays), selector, owner.uid)
     why = "confirm the owner before it adopts VMIs"
     confirm = Confirm(resource=snapshot.replicasets, key=owner.key, uid=owner.uid, why=why)
     stages = (*stage_of([confirm] if claims.adopted else [], essential=True), *stage_of(patches, essential=True))
@@ -78,20 +79,17 @@ def strays_of(key: ObjectKey, orphans: Iterable[VirtualMachineInstance]) -> Iter
     return (vmi for vmi in orphans if not is_deleting(vmi) and key in former_set_of_vmi(vmi))
 
 
-def release(
-    vmis: Iterable[VirtualMachineInstance], resource: AnyResource, selector: Selector, owner_uid: str
-) -> Iterator[Patch]:
+def release(vmis: Iterable[VirtualMachineInstance], selector: Selector, owner_uid: str) -> Iterator[Patch]:
     """Remove the owner and vmherd's notes. The label of a drain stays if the selector reads it: vmherd kept it then."""
     for vmi in vmis:
         meta = vmi.metadata
         changes: dict[str, object] = {"annotations": dict.fromkeys(notes)} if (notes := own_notes(meta)) else {}
         # A policy may have stripped the mark of the drain, and not its label.
-        if labels_of(meta).get(IN_SERVICE) == "false" and guest_of_vmi(resource, selector, vmi).has_label:
+        if labels_of(meta).get(IN_SERVICE) == "false" and guest_of_vmi(selector, vmi).has_label:
             changes["labels"] = {IN_SERVICE: "true"}
-        yield _patch(resource, vmi, release_patch(meta, owner_uid, changes), "its labels no longer match the selector")
+        yield _patch(vmi, release_patch(meta, owner_uid, changes), "its labels no longer match the selector")
 
 
-def _patch(resource: AnyResource, vmi: VirtualMachineInstance, body: bytes, why: str) -> Patch:
-    return Patch(
-        resource=resource, key=vmi.metadata.key, uid=vmi.metadata.uid, body=body, type=PatchType.MERGE, why=why
-    )
+def _patch(vmi: VirtualMachineInstance, body: bytes, why: str) -> Patch:
+    meta = vmi.metadata
+    return Patch(resource=VMIS, key=meta.key, uid=meta.uid, body=body, type=PatchType.MERGE, why=why)

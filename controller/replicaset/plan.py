@@ -110,7 +110,7 @@ def _plan_changes(situation: Situation) -> Plan:
         parts.append(plan_pruning(situation))
     whole = join(parts)
     is_replaced = replaced_by_rollout(situation)
-    guest_of = partial(guest_of_vmi, snapshot.vmis, intent.selector)
+    guest_of = partial(guest_of_vmi, intent.selector)
 
     def still_leaves(vmi: VirtualMachineInstance, cause: str) -> bool:
         if cause == SCALE_IN:

@@ -50,7 +50,6 @@ class ReplicaSetRules(Struct, frozen=True):
     owners: StoreView[ReplicaSet]
     vmis: StoreView[VirtualMachineInstance]
     resource: Resource[ReplicaSet]
-    vmi_resource: Resource[VirtualMachineInstance]
     rosters: VMIRosters
     revisions: RevisionCache
     burst: int
@@ -76,7 +75,6 @@ class ReplicaSetRules(Struct, frozen=True):
             settled=settled,
             burst=self.burst,
             replicasets=self.resource,
-            vmis=self.vmi_resource,
             max_replicas=self.max_replicas,
             history=self.revisions.history_of(owner.metadata, now),
             budgets=self.budgets.read(self.resource, owner),
@@ -87,6 +85,5 @@ class ReplicaSetRules(Struct, frozen=True):
         """Delete revisions without an owner (R17), and take vmherd's notes off strays. Kubernetes does the rest."""
         self.rosters.forget(key)
         revisions = delete_revisions(self.revisions.orphaned(key), ORPHANED, burst=self.burst)
-        strays = strays_of(key, self.vmis.by_index(ORPHAN, str(key)))
-        patches = release(strays, self.vmi_resource, Selector(), "")
+        patches = release(strays_of(key, self.vmis.by_index(ORPHAN, str(key))), Selector(), "")
         return Plan(stages=(*revisions, *stage_of(patches)))

@@ -15,6 +15,7 @@ from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import EARLY_FAILURES, PROTECT, SCALE_IN, TEMPLATE_HASH, is_protected
 from controller.kubevirt.busy import lasting
 from controller.kubevirt.delicate import reason_to_spare_vmi
+from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import has_terminating_pod, is_final, phase_of
 from controller.replicas.conditions import counted
@@ -97,7 +98,7 @@ def delete_of(
     """
     meta, owner_uid = vmi.metadata, snapshot.owner.metadata.uid
     return Delete(
-        resource=snapshot.vmis,
+        resource=VMIS,
         key=meta.key,
         uid=meta.uid,
         version=meta.resource_version,
@@ -125,10 +126,10 @@ def creates_of(situation: Situation, creates: Creates, why: str) -> tuple[Create
     def create(encoded: EncodedTemplate, reason: str, note: str = "") -> Create:
         suffix = next(free)
         key, body = ObjectKey(owner.namespace, encoded.base + suffix), encoded.body(suffix)
-        return Create(resource=snapshot.vmis, key=key, body=body, owner_uid=owner.uid, why=reason, note=note)
+        return Create(resource=VMIS, key=key, body=body, owner_uid=owner.uid, why=reason, note=note)
 
     def encode(annotations: Mapping[str, str] = NO_LABELS) -> EncodedTemplate:
-        return encode_template(template, snapshot.vmis, owner.namespace, reference, annotations=annotations)
+        return encode_template(template, owner.namespace, reference, annotations=annotations)
 
     actions = []
     for failure in creates.replaced:

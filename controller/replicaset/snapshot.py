@@ -114,7 +114,6 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     settled: bool
     burst: int
     replicasets: Resource[ReplicaSet]
-    vmis: Resource[VirtualMachineInstance]
     history: History
     max_replicas: int = 0
     budgets: Budgets | None = None

@@ -20,12 +20,12 @@ from controller.kubevirt.legacy import modernise
 from controller.kubevirt.limits import decode_spec, read_template
 from controller.kubevirt.normal_form import HASHED_SPEC, VMI_TEMPLATE, Fields, encoded, normal_form
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetSpec
+from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmi_types import TemplateMeta, VirtualMachineInstance, VMITemplate
 from controller.replicas.revisions import HASH_LENGTH
 from informers.memo import Memo
 from informers.meta import NO_LABELS, OwnerReference, annotations_of, labels_of
-from informers.resource import Resource, T
 
 FIELD: Final = "spec.template"
 
@@ -90,14 +90,13 @@ def template_in(owner: ReplicaSet, revision: ControllerRevision) -> Template | N
 
 def encode_template(
     template: Template,
-    resource: Resource[T],
     namespace: str,
     owner: OwnerReference,
     *,
     annotations: Mapping[str, str] = NO_LABELS,
 ) -> EncodedTemplate:
     """Encode a VMI of the set's namespace (R5), without the suffix of its name, with further `annotations`."""
-    type_meta = msgspec.json.encode({"apiVersion": resource.api_version, "kind": resource.kind})
+    type_meta = msgspec.json.encode({"apiVersion": VMIS.api_version, "kind": VMIS.kind})
     metadata = msgspec.json.encode(
         {
             "generateName": template.base,

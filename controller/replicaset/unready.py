@@ -109,5 +109,5 @@ def _stages(situation: Situation, chosen: list[UnreadyVMI], seconds: int) -> tup
 
 def _must_drain(situation: Situation, vmi: VirtualMachineInstance) -> bool:
     snapshot = situation.snapshot
-    guest = guest_of_vmi(snapshot.vmis, situation.intent.selector, vmi)
+    guest = guest_of_vmi(situation.intent.selector, vmi)
     return must_drain(situation.intent.settings.drain, guest, HEALING, snapshot.now)

@@ -43,9 +43,8 @@ def rules_of(
     vmis, stored = stores[VMIS], stores.get(CONTROLLER_REVISIONS, Store(indexes=REVISION_INDEXES))
     revisions = RevisionCache(stored, config.revision_history)
     budgets = BudgetCache(stores.get(DISRUPTION_BUDGETS), is_off=not config.disruption_budgets)
-    rules = ReplicaSetRules(
-        owners, vmis, resource, VMIS, VMIRosters(vmis), revisions, config.burst, config.max_replicas, budgets
-    )
+    rosters = VMIRosters(vmis)
+    rules = ReplicaSetRules(owners, vmis, resource, rosters, revisions, config.burst, config.max_replicas, budgets)
     vmis.follow(rules.refusals)
     return rules
 

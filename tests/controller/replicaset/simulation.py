@@ -92,7 +92,7 @@ class ReplicaSetSimulation:
         self.vmis = LaggingCache(self.server, VMIS, indexes=VMI_INDEXES)
         self.revisions = LaggingCache(self.server, CONTROLLER_REVISIONS, indexes=REVISION_INDEXES)
         kept, rosters = RevisionCache(self.revisions.store, history), VMIRosters(self.vmis.store)
-        rules = ReplicaSetRules(self.sets.store, self.vmis.store, REPLICASETS, VMIS, rosters, kept, burst)
+        rules = ReplicaSetRules(self.sets.store, self.vmis.store, REPLICASETS, rosters, kept, burst)
         self.process = ReconcilerProcess(
             self.server,
             REPLICA_SETS,

@@ -18,7 +18,7 @@ def test_r5_the_name_of_a_vmi_that_went_is_free_after_ten_minutes() -> None:
     owner = replicaset(replicas=1)
     sets, vmis = Store(indexes=REPLICASET_INDEXES), Store(indexes=VMI_INDEXES)
     sets.apply(owner)
-    rules = ReplicaSetRules(sets, vmis, REPLICASETS, VMIS, VMIRosters(vmis), no_revisions(), burst=250)
+    rules = ReplicaSetRules(sets, vmis, REPLICASETS, VMIRosters(vmis), no_revisions(), burst=250)
 
     def name_after(minutes: float) -> str:
         seen = rules.take_snapshot(owner.metadata.key, now=NOW + timedelta(minutes=minutes), settled=True)
@@ -40,7 +40,7 @@ def taken_from(*objects: ReplicaSet | VirtualMachineInstance) -> Snapshot | None
     vmis: Store[VirtualMachineInstance] = Store(indexes=VMI_INDEXES)
     stores.replace(replicasets, [obj for obj in objects if isinstance(obj, ReplicaSet)], "7")
     stores.replace(vmis, [obj for obj in objects if isinstance(obj, VirtualMachineInstance)], "7")
-    rules = ReplicaSetRules(replicasets, vmis, REPLICASETS, VMIS, VMIRosters(vmis), no_revisions(), burst=250)
+    rules = ReplicaSetRules(replicasets, vmis, REPLICASETS, VMIRosters(vmis), no_revisions(), burst=250)
     seen = rules.take_snapshot(ObjectKey("default", "testreplicaset"), now=NOW, settled=True)
     vmis.apply(vmi("later", owner=replicaset(), version="9"))  # A snapshot does not change with the cache.
     return seen

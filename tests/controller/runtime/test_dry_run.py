@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from controller.kinds import REPLICA_SETS
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
-from controller.kubevirt.resources import VMIS
 from controller.replicaset.history import REVISION_INDEXES, RevisionCache
 from controller.replicaset.rosters import VMIRosters
 from controller.replicaset.rules import ReplicaSetRules
@@ -35,7 +34,7 @@ class Lookout:
         self.versions = count(2)
         self.counted: Counter[tuple[str, str, str]] = Counter()
         kept = RevisionCache(self.revisions, 5)
-        rules = ReplicaSetRules(self.sets, self.vmis, REPLICASETS, VMIS, VMIRosters(self.vmis), kept, burst=250)
+        rules = ReplicaSetRules(self.sets, self.vmis, REPLICASETS, VMIRosters(self.vmis), kept, burst=250)
         self.onlooker = DryRunReconciler(REPLICA_SETS, rules, now=lambda: NOW, instruments=self)
 
     def acted(self, controller: str, *, action: str, outcome: str) -> None:
