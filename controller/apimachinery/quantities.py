@@ -74,16 +74,7 @@ def parse_amount(value: int | str) -> Amount | None:
 
 
 _PART = re.compile(r"(?<![0-9.])([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)", re.ASCII)
-_MICROSECONDS = {
-    "ns": 1e-3,
-    "us": 1.0,
-    "\u00b5s": 1.0,
-    "\u03bcs": 1.0,
-    "ms": 1e3,
-    "s": 1e6,
-    "m": 60e6,
-    "h": 3600e6,
-}
+_MICROSECONDS = {"ns": 1e-3, "us": 1.0, "\u00b5s": 1.0, "\u03bcs": 1.0, "ms": 1e3, "s": 1e6, "m": 60e6, "h": 3600e6}
 _LONGEST = timedelta(days=36525)
 _MOST_CHARACTERS = 100
 

@@ -63,11 +63,7 @@ VMS: Final = Resource(
     VirtualMachine, group=KUBEVIRT_GROUP, version="v1", plural="virtualmachines", kind="VirtualMachine", partial=True
 )
 VM_REQUESTS: Final = Resource(
-    VirtualMachine,
-    group="subresources.kubevirt.io",
-    version="v1",
-    plural="virtualmachines",
-    kind="VirtualMachine",
+    VirtualMachine, group="subresources.kubevirt.io", version="v1", plural="virtualmachines", kind="VirtualMachine"
 )
 """The requests to KubeVirt's API server virt-api about one VM. Only subresources such as `restart` are served."""
 

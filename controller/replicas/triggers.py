@@ -36,11 +36,4 @@ def _planning_input(owner: Any) -> tuple[object, ...]:
     meta = owner.metadata
     annotations = dict(own_annotations(meta))
     annotations.pop(HISTORY, None)
-    return (
-        meta.uid,
-        meta.generation,
-        meta.deletion_timestamp is None,
-        meta.finalizers,
-        annotations,
-        owner.spec,
-    )
+    return (meta.uid, meta.generation, meta.deletion_timestamp is None, meta.finalizers, annotations, owner.spec)

@@ -95,12 +95,7 @@ class Creates(Struct, frozen=True):
         return len(self.replaced) + self.fresh
 
 
-def find_back_off(
-    now: datetime,
-    template: Template,
-    active: VMIs,
-    spent: VMIs,
-) -> BackOff:
+def find_back_off(now: datetime, template: Template, active: VMIs, spent: VMIs) -> BackOff:
     """`spent` are the VMIs that are to be replaced (R3)."""
     spent = spent.where(lambda vmi: is_updated(vmi, template))
     failures = [_early_failure(vmi, now) for vmi in spent if _failed_early(vmi, now)]

@@ -18,12 +18,7 @@ from controller.kubevirt.replicaset_types import REPLICA_SET_KIND, ReplicaSet
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicas.catalogue import Place
-from controller.replicas.disruption_budget import (
-    BUDGET_NAMESPACE,
-    Budgets,
-    by_budgeted_namespace,
-    useless_budget,
-)
+from controller.replicas.disruption_budget import BUDGET_NAMESPACE, Budgets, by_budgeted_namespace, useless_budget
 from controller.replicas.settings import asks_for_budget
 from controller.replicas.wrong_annotations import Wrong, all_wrong, wrong_in_template
 from controller.replicaset.history import History

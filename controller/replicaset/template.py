@@ -89,11 +89,7 @@ def template_in(owner: ReplicaSet, revision: ControllerRevision) -> Template | N
 
 
 def encode_template(
-    template: Template,
-    namespace: str,
-    owner: OwnerReference,
-    *,
-    annotations: Mapping[str, str] = NO_LABELS,
+    template: Template, namespace: str, owner: OwnerReference, *, annotations: Mapping[str, str] = NO_LABELS
 ) -> EncodedTemplate:
     """Encode a VMI of the set's namespace (R5), without the suffix of its name, with further `annotations`."""
     type_meta = msgspec.json.encode({"apiVersion": VMIS.api_version, "kind": VMIS.kind})

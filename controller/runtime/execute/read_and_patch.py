@@ -3,14 +3,7 @@
 from typing import Final
 
 from controller.kubevirt.annotations import ADOPT_DISKS
-from controller.runtime.actions import (
-    ExpandClaim,
-    Missing,
-    Outcome,
-    Rejected,
-    RemoveOwnerReference,
-    ThreeWayMerge,
-)
+from controller.runtime.actions import ExpandClaim, Missing, Outcome, Rejected, RemoveOwnerReference, ThreeWayMerge
 from controller.runtime.execute.disk_check import DiskCheck, may_use
 from controller.runtime.execute.expansion import expansion
 from controller.runtime.execute.patches import Merge, ReadAndPatch, outcome_of_patch, owner_removal, template_change

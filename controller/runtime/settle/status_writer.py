@@ -39,11 +39,7 @@ class StatusWriter:
     """
 
     def __init__(
-        self,
-        client: ObjectClient,
-        resource: AnyResource,
-        expectations: Expectations,
-        check: CacheCheck | None = None,
+        self, client: ObjectClient, resource: AnyResource, expectations: Expectations, check: CacheCheck | None = None
     ) -> None:
         self._client = client
         self._resource = resource
