@@ -16,9 +16,8 @@ from controller.kubevirt.annotations import TEMPLATE_HASH
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetSpec, ReplicaSetStatus
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.replicas.revisions import create_revision, kept_revision, set_revision_name
-from controller.replicaset.history import REVISION_INDEXES, History, RevisionCache
 from controller.replicaset.intent import Intent, Rollout, parse_intent
-from controller.replicaset.snapshot import Snapshot
+from controller.replicaset.snapshot import REVISION_INDEXES, History, RevisionCache, Snapshot
 from controller.replicaset.traits import group_vmis
 from informers.meta import ObjectMeta, OwnerReference, controller_of
 from informers.store import Store

@@ -18,12 +18,11 @@ from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.pool.members.rosters import PoolRosters
 from controller.pool.members.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores
 from controller.pool.rules import PoolRules
-from controller.replicaset.history import REVISION_INDEXES as SET_REVISION_INDEXES
-from controller.replicaset.history import RevisionCache
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.rosters import VMIRosters
 from controller.replicaset.rules import ReplicaSetRules
-from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
+from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES, RevisionCache
+from controller.replicaset.snapshot import REVISION_INDEXES as SET_REVISION_INDEXES
 from controller.runtime.execute.refusals import Refusals
 from informers.resource import Resource
 from informers.store import Store

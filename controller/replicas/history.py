@@ -5,8 +5,8 @@ begin and the end of a rollout, and a change of `spec.replicas`. An Event expire
 decision reads the annotation.
 """
 
-from collections.abc import Iterable, Iterator
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -89,3 +89,35 @@ def facts_of_status(old: Any, new: Any, at: datetime) -> Iterator[Fact]:
         yield fact(at, "RolloutStarted", f"from {old.update_revision} to {target}")
     if new.current_revision == target != old.current_revision:
         yield fact(at, "RolledOut", f"no VM is older than {target}")
+
+
+LATEST: Final = datetime.max.replace(tzinfo=UTC)
+
+
+class _Fields(Struct, frozen=True):
+    manager: str = ""
+    time: datetime | None = None
+    fields: Mapping[str, Any] = msgspec.field(default={}, name="fieldsV1")
+
+
+class _Managed(Struct, frozen=True, rename="camel"):
+    managed_fields: tuple[_Fields, ...] = ()
+
+
+class _Written(Struct, frozen=True):
+    metadata: _Managed = _Managed()
+
+
+_read_managed = msgspec.json.Decoder(_Written).decode
+
+
+def last_writer(answer: bytes, *fields: str) -> str:
+    """Return the field manager that last wrote one of these fields of the spec, or "" if the object does not tell."""
+    try:
+        managed = _read_managed(answer).metadata.managed_fields
+    except (msgspec.DecodeError, RecursionError):
+        return ""
+    wanted = {f"f:{each}" for each in fields}
+    found = [each for each in managed if wanted & (each.fields.get("f:spec") or {}).keys()]
+    # The server notes no time for a write of the subresource `scale`. The writer of another value is the only one left.
+    return max(((each.time or LATEST, each.manager) for each in found), default=(LATEST, ""))[1]

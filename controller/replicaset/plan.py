@@ -36,12 +36,10 @@ from controller.replicaset.back_off import message_of
 from controller.replicaset.claims import plan_claims
 from controller.replicaset.health import plan_progress, replaced_by_rollout
 from controller.replicaset.revisions import plan_adopted_template, plan_pruning, plan_revision
-from controller.replicaset.rollback import rollout_of
-from controller.replicaset.rollout import plan_left_out, plan_rollout
-from controller.replicaset.scale import plan_cleanup, plan_scale
+from controller.replicaset.rollout import plan_left_out, plan_rollout, rollout_of
+from controller.replicaset.scale import plan_cleanup, plan_scale, plan_unready
 from controller.replicaset.situation import Situation, situation_of
 from controller.replicaset.snapshot import Snapshot
-from controller.replicaset.unready import plan_unready
 from controller.runtime.actions import Cause, Delete, Notice, Plan, join, waiting
 from controller.runtime.waits import Wait, Why
 

@@ -5,24 +5,28 @@ A ready VMI is deleted only while fewer than `maxUnavailable` VMIs are not ready
 do not become ready, the rollout stops. One that replaces an early failure (R4a) counts only after ten minutes.
 
 If no VMI of the template becomes ready within the progress deadline, from the first failed VMI on, an Event tells it
-once for each template.
+once for each template. The VMIs may also return to the last revision that was wholly ready (P29, `replicas.rollback`).
 """
 
+from collections.abc import Iterator
 from datetime import datetime
 
 from controller.kubevirt.annotations import ADOPTED_TEMPLATE, ROLLING_UPDATE, is_protected
 from controller.kubevirt.delicate import reason_to_spare_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import entered, is_ready, ready_since, unready_since
+from controller.replicas import rollback
 from controller.replicas.conditions import counted
 from controller.replicas.draining import is_draining
 from controller.replicas.notes import wake_at, watch_progress
+from controller.replicas.revisions import set_revision_name
+from controller.replicas.rollback import tells_of_template
 from controller.replicaset.back_off import failing_since, is_proven, next_proof, trial_of
 from controller.replicaset.intent import Rollout
 from controller.replicaset.ranking import rank_for_removal
 from controller.replicaset.revisions import revision_number
 from controller.replicaset.scale import delete_of, hold_spared, successor_of, wait_for_protected
-from controller.replicaset.situation import Situation
+from controller.replicaset.situation import Situation, usable_in
 from controller.replicaset.template import has_hash, is_updated
 from controller.replicaset.traits import replaces_failure
 from controller.runtime.actions import Cause, Notice, Plan, Stage, join, stage_of, waiting
@@ -146,3 +150,50 @@ def _choose(outdated: list[VirtualMachineInstance], allowance: int) -> tuple[lis
 
 def drains(vmi: VirtualMachineInstance) -> bool:
     return is_draining(vmi.metadata)
+
+
+def rollout_of(situation: Situation) -> rollback.Rollout:
+    """Return what the VMIs show. Without a rolling update, they do not return."""
+    intent, snapshot, template = situation.intent, situation.snapshot, situation.template
+    settings, owner = intent.settings, snapshot.owner.metadata
+    revision, noted = set_revision_name(owner.name, template.hash), settings.ready_revision
+    is_new = settings.returns and situation.target.rejected is None and noted != revision
+    may_return = is_new and situation.rollout is not None
+    if may_return and not noted:
+        # The first template of a set has no way back.
+        may_return = situation.active.some(lambda vmi: not is_updated(vmi, template))
+    ready, ready_at = _ready_revision(situation) if is_new else ("", None)
+    return rollback.Rollout(
+        owner=owner,
+        settings=settings,
+        resource=snapshot.replicasets,
+        digest=intent.template.hash,
+        revision=revision,
+        ready=ready,
+        ready_at=ready_at,
+        unready=_unready(situation) if may_return else (),
+        usable=usable_in(snapshot, intent),
+    )
+
+
+def _ready_revision(situation: Situation) -> tuple[str, datetime | None]:
+    """Return the revision of all wanted VMIs if all are ready, or "" and the time at which the next is proven."""
+    snapshot, intent, active = situation.snapshot, situation.intent, situation.active
+    hashes = set(map(situation.template.hash_of, active.traits()))
+    short = active.where(lambda vmi: not is_ready(vmi) or (replaces_failure(vmi) and not is_proven(vmi, snapshot.now)))
+    if len(hashes) != 1 or short or not situation.has_regular:
+        return "", next_proof(short, snapshot.now)
+    name = set_revision_name(snapshot.owner.metadata.name, min(hashes))
+    return "" if isinstance(usable_in(snapshot, intent)(name), str) else name, None
+
+
+def _unready(situation: Situation) -> Iterator[tuple[datetime, str]]:
+    """Yield the VMIs of the new template that are not ready or have failed early, not adopted ones without a hash."""
+    now, template = situation.snapshot.now, situation.template
+    of_template = situation.active.where(lambda vmi: has_hash(vmi) and is_updated(vmi, template))
+    stuck = of_template.where(lambda vmi: not is_ready(vmi) and tells_of_template(vmi))
+    for group in stuck.groups:
+        yield vmi_stuck_since(group.traits, now), min(each.metadata.name for each in group)
+    for failure in situation.back_off.failures:
+        if has_hash(failure.vmi) and tells_of_template(failure.vmi):
+            yield failure.since, failure.vmi.metadata.name

@@ -15,13 +15,11 @@ from controller.replicas.revisions import delete_revisions
 from controller.replicaset import plan as plans
 from controller.replicaset import status
 from controller.replicaset.claims import release, strays_of
-from controller.replicaset.history import RevisionCache
 from controller.replicaset.intent import parse_intent
 from controller.replicaset.own_hashes import with_own_hashes
 from controller.replicaset.revisions import ORPHANED
 from controller.replicaset.rosters import VMIRosters
-from controller.replicaset.snapshot import ORPHAN, Snapshot, orphans_of
-from controller.replicaset.taken_names import GoneNames
+from controller.replicaset.snapshot import ORPHAN, GoneNames, RevisionCache, Snapshot, orphans_of
 from controller.runtime.actions import Plan, stage_of
 from controller.runtime.execute.deletes import Found, Judge, Judged
 from controller.runtime.execute.refusals import Refusals

@@ -1,15 +1,20 @@
 """The snapshot of a replica set: all input of one reconciliation, read from the caches at one moment.
 
 It is an immutable value. Indexes find the VMIs and orphans, so no reconciliation scans a namespace.
+
+The templates of a set are stored as ControllerRevisions (R17). virt-handler may wait without end on a new VMI, if an
+earlier VMI of the same name is not cleaned up on its node. So a name that was seen to go counts as taken for ten
+minutes (R5). The names are only in memory: a restart forgets them.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from msgspec import Struct
 
-from controller.apimachinery.indexes import NAMESPACE, by_namespace
+from controller.apimachinery.indexes import NAMESPACE, OWNER_UID, NamesInUse, by_namespace, by_owner_uid, owned_by
 from controller.apimachinery.label_selectors import LabelSelector, Operator
 from controller.apimachinery.names import SUFFIX_LENGTH
 from controller.kubevirt.annotations import own_notes
@@ -19,14 +24,107 @@ from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicas.catalogue import Place
 from controller.replicas.disruption_budget import BUDGET_NAMESPACE, Budgets, by_budgeted_namespace, useless_budget
+from controller.replicas.revisions import former_set_of, hash_of_set_revision, revision_base
 from controller.replicas.settings import asks_for_budget
 from controller.replicas.wrong_annotations import Wrong, all_wrong, wrong_in_template
-from controller.replicaset.history import History
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.traits import VMIs, wrong_on_vmi
-from informers.meta import ObjectKey, controller_of, labels_of
+from informers.meta import ObjectKey, ObjectMeta, controller_of, labels_of
 from informers.resource import Resource
-from informers.store import StoreView
+from informers.store import Change, Removed, StoreView
+
+FORMER_SET: Final = "former-set"
+
+
+def by_former_set(revision: ControllerRevision) -> Iterable[str]:
+    """An index function. If no controller owns the revision, return the key of `former_set_of` as text."""
+    return map(str, former_set_of(revision))
+
+
+REVISION_INDEXES: Final[Mapping[str, Callable[[ControllerRevision], Iterable[str]]]] = {
+    OWNER_UID: by_owner_uid,
+    FORMER_SET: by_former_set,
+}
+
+
+class History(Struct, frozen=True, kw_only=True):
+    """The revisions of one set. No owner controls those `orphaned` by an earlier set of the same name.
+
+    `names` are those in use in the namespace. `keep` is the number of unused revisions to keep. `since` is the time of
+    the first reconciliation of any set after the start.
+    """
+
+    revisions: tuple[ControllerRevision, ...]
+    orphaned: tuple[ControllerRevision, ...]
+    names: Container[str]
+    keep: int
+    since: datetime
+
+
+class RevisionCache:
+    """Reads the histories of sets from the cache, and remembers the time of the first read."""
+
+    def __init__(self, revisions: StoreView[ControllerRevision], keep: int) -> None:
+        self._revisions = revisions
+        self._keep = keep
+        self._since: datetime | None = None
+
+    def history_of(self, owner: ObjectMeta, now: datetime) -> History:
+        if self._since is None:
+            self._since = now
+        owned = owned_by(owner, self._revisions)
+        return History(
+            revisions=tuple(each for each in owned if hash_of_set_revision(each.metadata)),
+            orphaned=self.orphaned(owner.key),
+            names=NamesInUse(self._revisions, owner.namespace),
+            keep=self._keep,
+            since=self._since,
+        )
+
+    def orphaned(self, key: ObjectKey) -> tuple[ControllerRevision, ...]:
+        """Return the revisions of a former set with this key, which no owner controls."""
+        former = ObjectKey(key.namespace, revision_base(key.name))
+        return tuple(self._revisions.by_index(FORMER_SET, str(former)))
+
+
+REST: Final = timedelta(minutes=10)
+MOST: Final = 100_000
+"""The largest number of remembered names. The oldest are forgotten first."""
+
+
+class TakenNames(Struct, frozen=True):
+    """The names of the VMIs in a namespace, and of those that went a short time ago."""
+
+    in_use: NamesInUse
+    gone: OrderedDict[ObjectKey, datetime]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.in_use or (isinstance(name, str) and ObjectKey(self.in_use.namespace, name) in self.gone)
+
+
+class GoneNames:
+    """Remembers the names of VMIs that went. Call `handle` on the event loop."""
+
+    def __init__(self) -> None:
+        self._new: list[ObjectKey] = []
+        self._gone: OrderedDict[ObjectKey, datetime] = OrderedDict()
+
+    def handle(self, change: Change[VirtualMachineInstance]) -> None:
+        if isinstance(change, Removed):
+            owner = controller_of(change.last_known.metadata)
+            # The name of a VM's VMI is the name of the VM.
+            if owner is None or owner.kind == REPLICA_SET_KIND:
+                self._new.append(change.last_known.metadata.key)
+
+    def taken(self, vmis: StoreView[VirtualMachineInstance], namespace: str, now: datetime) -> TakenNames:
+        """Return the taken names of a namespace. The time of a name begins with the first call after it went."""
+        for key in self._new:
+            self._gone[key] = now
+            self._gone.move_to_end(key)
+        self._new.clear()
+        while self._gone and (len(self._gone) > MOST or next(iter(self._gone.values())) + REST <= now):
+            self._gone.popitem(last=False)
+        return TakenNames(NamesInUse(vmis, namespace), self._gone)
 
 
 def by_set_uid(vmi: VirtualMachineInstance) -> Iterable[str]:

@@ -17,10 +17,9 @@ from controller.replicas.catalogue import without_foreign_annotations
 from controller.replicas.disruption_budget import BudgetCache
 from controller.replicas.revisions import kept_revision
 from controller.replicas.triggers import wakes_of_owner
-from controller.replicaset.history import REVISION_INDEXES, RevisionCache
 from controller.replicaset.rosters import VMIRosters
 from controller.replicaset.rules import ReplicaSetRules
-from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
+from controller.replicaset.snapshot import REPLICASET_INDEXES, REVISION_INDEXES, VMI_INDEXES, RevisionCache
 from controller.replicaset.triggers import replicasets_of_revision, replicasets_of_vmi
 from controller.runtime.actions import AnyResource
 from informers.resource import Resource

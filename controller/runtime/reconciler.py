@@ -203,7 +203,9 @@ class RulesReconciler(Generic[S]):
             await self._status_writer.write(key, meta, body)
 
     async def _reconcile(self, key: ObjectKey) -> Report:
-        other_error = await self._resolve_lost_writes(key)
+        cached = self._rules.owners.get(key)
+        # With an error, the plan writes nothing.
+        other_error = await self._executor.resolve(key, GONE if cached is None else cached.metadata.uid)
         await prepare(self._rules, key, now=self._now())
         snapshot, shown = self._take_snapshot(key), self._late_cache.shown(key.namespace)
         if snapshot is None:
@@ -228,7 +230,9 @@ class RulesReconciler(Generic[S]):
             numbers = len(snapshot.members), replicas_of(snapshot.owner), marked.get("claimed", 0)
             owner = Owner(key, meta.uid, meta.generation, *numbers)
             outcomes = await self._executor.carry_out(owner, plan)
-        self._report_gone(key, meta)
+        cached = self._rules.owners.get(key)
+        if cached is None or cached.metadata.uid != meta.uid:
+            self._instruments.owner_gone(self._kind.kind, key)
         warned = [Notice(reason=API_WARNING, message=f"{WARNED}{text}", once=text) for text in dict.fromkeys(warnings)]
         found = (*notices_after(plan.notices, outcomes), *self._rules.outcome_notices(filter(was_tried, outcomes)))
         self._tell(meta, (*found, *warned))
@@ -253,11 +257,6 @@ class RulesReconciler(Generic[S]):
         """Send Events, and note them in the history."""
         self._history.tell(owner, self._publish(owner, notices))
 
-    def _report_gone(self, key: ObjectKey, owner: ObjectMeta) -> None:
-        cached = self._rules.owners.get(key)
-        if cached is None or cached.metadata.uid != owner.uid:
-            self._instruments.owner_gone(self._kind.kind, key)
-
     async def _reconcile_absent(self, key: ObjectKey, other_error: ApiError | None) -> Report:
         """Carry out the plan for a set or pool that was deleted, and remove its expectations."""
         self._status_writer.forget(key)
@@ -270,11 +269,6 @@ class RulesReconciler(Generic[S]):
         outcomes = await self._executor.carry_out(Owner(key, GONE), plan)
         result = result_of(plan, outcomes, settled=settled, other_error=other_error)
         return Report(result, facts_of(plan, outcomes, other_error=other_error))
-
-    async def _resolve_lost_writes(self, key: ObjectKey) -> ApiError | None:
-        """Ask the server about each write whose answer was lost. With an error, the plan writes nothing."""
-        owner = self._rules.owners.get(key)
-        return await self._executor.resolve(key, GONE if owner is None else owner.metadata.uid)
 
     def _take_snapshot(self, key: ObjectKey) -> S | None:
         owner = self._rules.owners.get(key)

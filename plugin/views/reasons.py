@@ -16,7 +16,7 @@ from controller.replicas.kstatus import Word
 from controller.replicas.wrong_annotations import others_wrong
 from controller.runtime.actions import Plan
 from controller.runtime.dry_run import dry_run_report
-from controller.runtime.execute.successors import is_full_quota
+from controller.runtime.execute.deletes import is_full_quota
 from controller.runtime.waits import Wait, Why
 from informers.meta import annotations_of
 from plugin.views.listing import listed, reason_of, why_of_member

@@ -22,12 +22,10 @@ from controller.pool.status import next_status
 from controller.pool.triggers import pools_of_vm, pools_of_vmi
 from controller.replicas.catalogue import without_foreign_annotations
 from controller.replicas.revisions import kept_revision
-from controller.replicaset.history import REVISION_INDEXES as SET_REVISION_INDEXES
-from controller.replicaset.history import RevisionCache
 from controller.replicaset.own_hashes import with_own_hashes
 from controller.replicaset.rosters import VMIRosters
-from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
-from controller.replicaset.taken_names import GoneNames
+from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES, GoneNames, RevisionCache
+from controller.replicaset.snapshot import REVISION_INDEXES as SET_REVISION_INDEXES
 from controller.replicaset.triggers import replicasets_of_vmi
 from controller.runtime.status import status_patch
 from informers.meta import ObjectKey

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.apimachinery.managed_fields import last_writer
 from controller.kinds import POOLS, REPLICA_SETS
 from controller.kubevirt import annotations as names
 from controller.pool.members.snapshot import LiveUpdates
@@ -16,7 +15,7 @@ from controller.pool.status import next_status as pool_status
 from controller.pool.status import outcome_notices as pool_notices
 from controller.replicas.catalogue import without_foreign_annotations
 from controller.replicas.disruption_budget import Budgets
-from controller.replicas.history import encode_history, fact, joined, read_history
+from controller.replicas.history import encode_history, fact, joined, last_writer, read_history
 from controller.replicaset.plan import plan as plan_set
 from controller.replicaset.status import next_status as set_status
 from controller.replicaset.status import outcome_notices as set_notices

@@ -3,6 +3,10 @@
 The plan is made from the cache, but a user may have just detached or protected the object. So the request has the
 cached resourceVersion as a precondition. An object that has changed is read again, and deleted only if it still has its
 owner, and if the judge of the kind finds no obstacle.
+
+The server may also have to accept the successor of an object before the object is deleted. Admission policies, webhooks
+and quotas judge a create with `dryRun=All` like a real one. The name is still in use, and names are compared after
+admission, so AlreadyExists is expected. Otherwise the answer shows what policies change.
 """
 
 import re
@@ -24,9 +28,9 @@ from controller.runtime.actions import (
     SuccessorRefused,
     ThreeWayMerge,
 )
-from controller.runtime.execute.successors import successor_error
-from informers.errors import ApiError, Conflict, Invalid, NotFound
-from informers.meta import ObjectKey, ObjectMeta, is_controlled_by
+from controller.runtime.execute.patches import error_of_labels
+from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
+from informers.meta import ObjectKey, is_controlled_by
 from informers.objects import ObjectClient, read_meta, read_version
 
 ATTEMPTS: Final = 4
@@ -70,12 +74,15 @@ async def perform_delete(client: ObjectClient, action: Delete, judge: Judge = NO
             return SuccessorRefused(action, problem)
         if (problem := await _neighbour_error(client, action, judge)) is not None:
             return Rejected(action, problem)
-    version = action.version
+    version, propagation = action.version, "Foreground" if action.foreground else "Background"
     for attempts_left in reversed(range(ATTEMPTS)):
         try:
-            return await _delete(client, action, version)
+            answer = await client.delete(
+                action.resource, action.key, uid=action.uid, propagation=propagation, version=version
+            )
+            return Done(action, read_version(answer))
         except Conflict as error:
-            if is_uid_mismatch(error):
+            if _UID_PRECONDITION.search(str(error)) is not None:
                 return Missing(action)
             if not (action.owner_uid and version and attempts_left):
                 raise
@@ -85,7 +92,8 @@ async def perform_delete(client: ObjectClient, action: Delete, judge: Judge = NO
         except ApiError as error:
             # Only the read failed, so nothing was deleted, even if the answer was lost.
             return Rejected(action, error)
-        if meta is None or not _is_deletable(meta, action):
+        is_same = meta is not None and meta.uid == action.uid and is_controlled_by(meta, action.owner_uid)
+        if meta is None or not is_same or meta.deletion_timestamp is not None:
             return Missing(action)
         if action.finalizer and action.finalizer not in (meta.finalizers or ()):
             return Rejected(action, Conflict(f"{action.key} has no finalizer {action.finalizer} any more", code=409))
@@ -170,17 +178,42 @@ async def _read(client: ObjectClient, key: ObjectKey, resources: set[AnyResource
     return found
 
 
-async def _delete(client: ObjectClient, action: Delete, version: str) -> Outcome:
-    propagation = "Foreground" if action.foreground else "Background"
-    answer = await client.delete(action.resource, action.key, uid=action.uid, propagation=propagation, version=version)
-    return Done(action, read_version(answer))
+_FULL: Final = "exceeded quota: "
+_QUOTA: Final = re.compile(rf"{_FULL}\S++ requested: (\S++) used: (\S++) limited: (\S++)")
 
 
-def _is_deletable(found: ObjectMeta, action: Delete) -> bool:
-    is_owned = is_controlled_by(found, action.owner_uid)
-    return is_owned and found.uid == action.uid and found.deletion_timestamp is None
+async def successor_error(client: ObjectClient, action: Delete) -> ApiError | None:
+    """Return the error with which the server would refuse the successor, or that of the question, or None."""
+    try:
+        answer = await client.create(action.resource, action.key.namespace, action.successor, dry_run=True)
+    except AlreadyExists:
+        return None
+    except ApiError as error:
+        if isinstance(error, Forbidden) and is_freed_by_delete(str(error)):
+            return None
+        return error
+    return error_of_labels(action, answer)
 
 
-def is_uid_mismatch(error: Conflict) -> bool:
-    """Return True if the UID of the object differs from the UID in a failed delete request."""
-    return _UID_PRECONDITION.search(str(error)) is not None
+def is_full_quota(message: str) -> bool:
+    return _FULL in message
+
+
+def is_freed_by_delete(message: str) -> bool:
+    """Return True if only a full quota, which counts both objects in the dry run, refuses the successor."""
+    match = _QUOTA.search(message)
+    if match is None:
+        return False
+    requested, used, limited = map(_amounts, match.groups())
+    return all(0 <= _number(used.get(name)) <= _number(limited.get(name)) for name in requested)
+
+
+def _amounts(text: str) -> dict[str, str]:
+    """Return the amounts in a list such as `count/pods=1,secrets=2`, by name."""
+    pairs = (item.partition("=") for item in text.split(",") if item)
+    return {name: amount for name, _, amount in pairs}
+
+
+def _number(amount: str | None) -> int:
+    """Return the value of a count, or -1 for a quantity with a unit or a missing amount."""
+    return int(amount) if amount is not None and amount.isascii() and amount.isdigit() else -1

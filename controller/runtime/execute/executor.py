@@ -24,6 +24,7 @@ from controller.apimachinery.three_way_merge import PLAIN
 from controller.runtime.actions import (
     Action,
     AlreadyThere,
+    Check,
     Confirm,
     ConfirmFree,
     Create,
@@ -48,13 +49,18 @@ from controller.runtime.actions import (
     label_of,
 )
 from controller.runtime.execute.births import Owner
-from controller.runtime.execute.deletes import NO_JUDGE, Judge, disk_error, judged_error, perform_delete
+from controller.runtime.execute.deletes import (
+    NO_JUDGE,
+    Judge,
+    disk_error,
+    judged_error,
+    perform_delete,
+    successor_error,
+)
 from controller.runtime.execute.disk_check import DiskCheck, metadata_pages
-from controller.runtime.execute.patches import Merge, error_of_create, outcome_of_patch, without_content
-from controller.runtime.execute.read_and_patch import read_and_patch
+from controller.runtime.execute.patches import Merge, error_of_create, outcome_of_patch, read_and_patch, without_content
 from controller.runtime.execute.refusals import Refusals
 from controller.runtime.execute.restarts import Restarts
-from controller.runtime.execute.successors import successor_error
 from controller.runtime.result import is_outage, name_of, was_tried
 from controller.runtime.settle.cache_check import CacheCheck
 from controller.runtime.settle.expectations import Expectations, Write
@@ -210,7 +216,8 @@ class Executor:
             nonlocal serving
             for number, action in actions:
                 outcomes[number] = outcome = await self._perform(action)
-                serving = serving and not (_shows_outage(outcome) or isinstance(outcome, SuccessorRefused))
+                is_down = isinstance(outcome, Rejected | Unknown) and is_outage(outcome.error)
+                serving = serving and not is_down and not isinstance(outcome, SuccessorRefused)
                 if not serving:
                     return
 
@@ -324,17 +331,14 @@ class Executor:
         return Postponed(action, reason, now - since)
 
     async def _resolve_name_conflict(self, action: Create, error: AlreadyExists) -> Outcome:
-        """Return `AlreadyThere` if the object has the same owner: the answer to an earlier create was lost. Else
-        `Rejected`.
+        """Return `AlreadyThere` if the object has the same owner: the answer to an earlier create was lost.
 
         This is so even if it is being deleted. Then the next plan waits until the cache shows the deletion.
         """
-        try:
+        with suppress(NotFound):
             found = read_meta(await self._client.get(action.resource, action.key))
-        except NotFound:
-            return Rejected(action, error)
-        if is_controlled_by(found, action.owner_uid):
-            return AlreadyThere(action, found.resource_version)
+            if is_controlled_by(found, action.owner_uid):
+                return AlreadyThere(action, found.resource_version)
         return Rejected(action, error)
 
     async def _confirm(self, action: Confirm) -> Outcome:
@@ -361,19 +365,13 @@ def failed(outcome: Outcome) -> bool:
     return isinstance(outcome, Rejected | Unknown | Unserved | Skipped)
 
 
-def _shows_outage(outcome: Outcome) -> bool:
-    return isinstance(outcome, Rejected | Unknown) and is_outage(outcome.error)
-
-
 def _outcome_of(action: Action, error: ApiError) -> Outcome:
-    match action, error:
-        case (
-            Delete() | Patch() | RemoveOwnerReference() | ExpandClaim() | ThreeWayMerge() | Restart() | Pause()
-        ) as write, NotFound():
-            return Missing(write)
-        case (Confirm() | ConfirmFree(), _):
-            return Rejected(action, error)
-        case (_, TransportError(sent=True) | ServerError()):
+    if isinstance(action, Check):
+        return Rejected(action, error)
+    match error:
+        case NotFound() if not isinstance(action, Create):
+            return Missing(action)
+        case TransportError(sent=True) | ServerError():
             # After an answer with a 5xx status the write may have happened. The server answers 500 or 504 after a
             # timeout of etcd. A proxy answers 502 or 503 if the proxy loses the connection to the server.
             return Unknown(action, error)

@@ -146,13 +146,13 @@ class LateCache:
             return known
         store, cached = self._stores[place[0]], self._stores[place[0]].version(place[1])
         staying = ((key, uid, store.get(key)) for key, uid in known.deleted.items())
-        deleted = {key: uid for key, uid, found in staying if found is not None and _is(found.metadata, uid)}
+        deleted = {
+            key: uid
+            for key, uid, found in staying
+            if found is not None and found.metadata.uid == uid and _is_staying(found.metadata)
+        }
         newest = {key: version for key, version in known.newest.items() if is_older(cached, version)}
         return replace(known, deleted=deleted, newest=newest, seen=None if deleted or newest else cached)
-
-
-def _is(meta: ObjectMeta, uid: str) -> bool:
-    return meta.uid == uid and _is_staying(meta)
 
 
 def _is_staying(meta: ObjectMeta) -> bool:

@@ -1,15 +1,21 @@
-"""The patches of `RemoveOwnerReference` and `ThreeWayMerge`, for an object that the executor has read."""
+"""Performs the actions that read an object from the server before they patch it, and judges the answers to writes.
+
+A policy may take back what a patch or a create writes.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
+from math import ceil
 from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from controller.apimachinery.owner_references import release_patch
+from controller.apimachinery.quantities import parse_quantity
 from controller.apimachinery.raw_json import text_of, value_at
 from controller.apimachinery.redaction import redacted
-from controller.kubevirt.annotations import KEPT_FOR, STANDBY_STATE, USED_FOR
+from controller.kubevirt.annotations import ADOPT_DISKS, KEPT_FOR, STANDBY_STATE, USED_FOR
 from controller.kubevirt.pool_types import POOL_KIND
 from controller.kubevirt.replicaset_types import REPLICA_SET_KIND
 from controller.kubevirt.resources import VMIS
@@ -27,9 +33,11 @@ from controller.runtime.actions import (
     RemoveOwnerReference,
     ThreeWayMerge,
 )
-from informers.errors import ApiError, Invalid
+from controller.runtime.execute.disk_check import DiskCheck, may_use
+from controller.runtime.workers.side_thread import SideThread, is_large
+from informers.errors import ApiError, Conflict, Invalid, NotFound
 from informers.meta import ObjectMeta, OwnerReference, annotations_of, controller_of, is_controlled_by, labels_of
-from informers.objects import PatchType, read_meta
+from informers.objects import ObjectClient, PatchType, read_meta
 
 ReadAndPatch: TypeAlias = RemoveOwnerReference | ThreeWayMerge | ExpandClaim
 
@@ -156,3 +164,85 @@ def without_content(action: Action, message: str) -> str:
             return redacted(message, old, new)
         case _:
             return message
+
+
+MOST_SHARE: Final = Fraction(5, 4)
+"""The largest size of a claim that CDI makes, as a multiple of the size in the template."""
+
+
+def expansion(action: ExpandClaim, meta: ObjectMeta, claim: bytes) -> bytes | Outcome:
+    """Return the patch with the new size, `Done` if the claim has it, or `Rejected` if it is being deleted."""
+    if meta.deletion_timestamp is not None:
+        return Rejected(action, ApiError(f"the claim {action.key} is being deleted"))
+    requested = text_of(value_at(claim, "spec", "resources", "requests", "storage"))
+    present = parse_quantity(requested or "0") or Fraction()
+    old, new = (parse_quantity(size) or Fraction(1) for size in (action.old_size, action.size))
+    if present >= new:
+        return Done(action, meta.resource_version)
+    # A repeated action finds the claim with at least the new size, so the share is added only once.
+    share = present / old if old < present <= MOST_SHARE * old else Fraction(1)
+    size = action.size if share == 1 else str(ceil(new * share))
+    spec = {"resources": {"requests": {"storage": size}}}
+    return msgspec.json.encode({"metadata": {"resourceVersion": meta.resource_version}, "spec": spec})
+
+
+ATTEMPTS: Final = 4
+
+
+async def read_and_patch(client: ObjectClient, action: ReadAndPatch, merge: Merge, thread: SideThread) -> Outcome:
+    """Read the object and patch it, in `thread` if it is large. After ATTEMPTS conflicts, raise Conflict."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return await _read_and_patch_once(client, action, merge, thread)
+        except Conflict:
+            continue
+    return await _read_and_patch_once(client, action, merge, thread)
+
+
+async def _read_and_patch_once(client: ObjectClient, action: ReadAndPatch, merge: Merge, thread: SideThread) -> Outcome:
+    try:
+        current = await client.get(action.resource, action.key)
+        meta = read_meta(current)
+    except NotFound:
+        return await _missing(client, action)
+    except ApiError as error:
+        # Only the read failed, so nothing was written. The outcome is `Rejected` even if the answer to the read was
+        # lost.
+        return Rejected(action, error)
+    match action:
+        case RemoveOwnerReference():
+            patch = owner_removal(action, meta)
+        case ExpandClaim():
+            patch = expansion(action, meta, current)
+            if isinstance(patch, bytes) and not await _may_grow(client, action, meta):
+                text = f"the claim {action.key} does not belong to {action.owner.name}"
+                raise Invalid(f"{text}: expand it, or annotate the pool with {ADOPT_DISKS}=true", code=422)
+        case ThreeWayMerge():
+            if taken := await DiskCheck(client, ()).obstacle(action):
+                raise Invalid(taken, code=422)
+            large = is_large(size=len(current) + len(action.old) + len(action.new))
+            patch = await thread.call(template_change, merge, action, meta, current, large=large)
+    if not isinstance(patch, bytes):
+        return patch
+    answer = await client.patch(action.resource, action.key, patch, content_type=PatchType.MERGE.value)
+    return outcome_of_patch(action, patch, answer)
+
+
+async def _may_grow(client: ObjectClient, action: ExpandClaim, disk: ObjectMeta) -> bool:
+    """Return True if the claim, or the DataVolume that owns it, belongs to the VM, or has no owner and is usable."""
+    if any(each.kind == action.source.kind for each in disk.owner_references or ()):
+        disk = read_meta(await client.get(action.source, action.key))
+    owners = [each.uid for each in disk.owner_references or ()]
+    return action.owner_uid in owners if owners else may_use(disk, action.usable)
+
+
+async def _missing(client: ObjectClient, action: ReadAndPatch) -> Outcome:
+    if not isinstance(action, ExpandClaim):
+        return Missing(action)
+    try:
+        await client.get(action.source, action.key)
+    except NotFound:
+        return Missing(action)
+    except ApiError as error:
+        return Rejected(action, error)
+    return Rejected(action, ApiError(f"the claim {action.key} does not exist yet"))

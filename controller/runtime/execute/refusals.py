@@ -48,7 +48,7 @@ from controller.runtime.execute.births import Births, Owner
 from controller.runtime.execute.written import Noted, Written
 from controller.runtime.result import LONGEST_WAIT_OF_ERROR_S, is_final, is_outage
 from controller.runtime.waits import FIRST_DELAY, LONGEST_DELAY, growing_delay
-from informers.errors import AlreadyExists, ApiError, Conflict, Invalid, ServerError, StatusError, Unauthorized
+from informers.errors import AlreadyExists, Conflict, Invalid, ServerError, StatusError, Unauthorized
 from informers.meta import ObjectKey
 from informers.objects import PatchType
 
@@ -192,7 +192,9 @@ class Refusals:
         refused = self._refused.setdefault(owner[:2], {})
         before = refused.get(write)
         number = before.number + 1 if before is not None and before.owner.generation == owner.generation else 0
-        first_s, longest_s = _waits_of(last.error)
+        first_s, longest_s = FIRST_WAIT_S, LONGEST_WAIT_S
+        if isinstance(last.error, ServerError):
+            first_s, longest_s = FIRST_WAIT_OF_ERROR_S, LONGEST_WAIT_OF_ERROR_S
         wait_s = LONGEST_WAIT_S if is_final(last) else growing_delay(number + 1, first_s, longest_s)
         wait_s = 0.0 if unless_first and number == 0 else wait_s
         refused[write] = _Series(owner, number, self._now() + wait_s, last)
@@ -242,12 +244,6 @@ class Refusals:
 def _ends_member(delete: Delete) -> bool:
     """Return True if a member goes for another reason than that its work is done."""
     return delete.resource in (VMS, VMIS) and delete.member is None and delete.cause is not Cause.FINISHED
-
-
-def _waits_of(error: ApiError) -> tuple[float, float]:
-    if isinstance(error, ServerError):
-        return FIRST_WAIT_OF_ERROR_S, LONGEST_WAIT_OF_ERROR_S
-    return FIRST_WAIT_S, LONGEST_WAIT_S
 
 
 def _write_of(action: Action) -> _Write:

@@ -55,7 +55,8 @@ class Restarts:
 
     async def _read(self, action: Restart | Pause, resource: AnyResource) -> tuple[ObjectMeta, bytes] | Outcome:
         """Return the instance on the server, or the outcome if no request is to be sent."""
-        if (recent := self._recent_error(action)) is not None:
+        until, recent = self._unserved.get(action.requests, (0.0, None))
+        if recent is not None and asyncio.get_running_loop().time() < until:
             return Unserved(action, recent)
         try:
             answer = await self._client.get(resource, action.key)
@@ -70,12 +71,13 @@ class Restarts:
         """Send the request. The answer has no resourceVersion, so the object is read again for the next plan."""
         try:
             await self._client.update(action.requests, action.key, b"{}", subresource=action.subresource)
-        except NotFound as error:
-            return self._unserved_outcome(action, error) if await self._exists(action) else Missing(action)
-        except ServerError as error:
-            if error.code != UNAVAILABLE:
+        except (NotFound, ServerError) as error:
+            if isinstance(error, NotFound) and not await self._exists(action):
+                return Missing(action)
+            if isinstance(error, ServerError) and error.code != UNAVAILABLE:
                 raise
-            return self._unserved_outcome(action, error)
+            self._unserved[action.requests] = (asyncio.get_running_loop().time() + REMEMBERED_S, error)
+            return Unserved(action, error)
         try:
             return Done(action, read_meta(await self._client.get(action.resource, action.key)).resource_version)
         except ApiError as error:
@@ -86,11 +88,3 @@ class Restarts:
             return read_meta(await self._client.get(action.resource, action.key)).uid == action.uid
         except NotFound:
             return False
-
-    def _recent_error(self, action: Restart | Pause) -> ApiError | None:
-        until, error = self._unserved.get(action.requests, (0.0, None))
-        return error if asyncio.get_running_loop().time() < until else None
-
-    def _unserved_outcome(self, action: Restart | Pause, error: ApiError) -> Unserved:
-        self._unserved[action.requests] = (asyncio.get_running_loop().time() + REMEMBERED_S, error)
-        return Unserved(action, error)

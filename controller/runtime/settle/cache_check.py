@@ -79,15 +79,10 @@ class CacheCheck:
     def observe(self, outcome: Outcome) -> None:
         """If the outcome of an action does not fit the cached object, check this object later."""
         match outcome:
-            case Missing() | AlreadyThere():
+            case Missing() | AlreadyThere() | Rejected(error=AlreadyExists() | Conflict() | NotFound()):
                 self.doubt(outcome.action.resource, outcome.action.key)
-            case Rejected(error=AlreadyExists() | Conflict() | NotFound(), action=action):
-                self.doubt(action.resource, action.key)
-            case Rejected(error=Invalid(), action=Patch(type=PatchType.JSON) as action):
-                # A test of the JSON patch may have failed.
-                self.doubt(action.resource, action.key)
-            case _:
-                pass
+            case Rejected(error=Invalid(), action=Patch(type=PatchType.JSON)):  # a test of the patch may have failed
+                self.doubt(outcome.action.resource, outcome.action.key)
 
     def doubt(self, resource: AnyResource, key: ObjectKey) -> None:
         """Check the cached state of this object later. If no informer has the resource, do nothing."""

@@ -166,8 +166,6 @@ class Expectations:
                 self._watermark(awaited, action, version)
             case Unknown(action=(Create() | Delete() | Patch() | ThreeWayMerge() | Restart() | Pause()) as action):
                 awaited.unresolved.append(action)
-            case _:
-                pass
 
     def _watermark(self, awaited: _Awaited, write: Write, version: str) -> None:
         number = version_number(version)

@@ -14,7 +14,6 @@ from typing import Any, Final
 import structlog
 from msgspec import Struct
 
-from controller.apimachinery.managed_fields import last_writer
 from controller.kubevirt.annotations import HISTORY
 from controller.replicas.history import (
     ABOUT_EACH_VM,
@@ -24,6 +23,7 @@ from controller.replicas.history import (
     fact,
     facts_of_status,
     joined,
+    last_writer,
     read_history,
 )
 from controller.replicas.notes import note_patch

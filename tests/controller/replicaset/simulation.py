@@ -13,10 +13,9 @@ from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_active
-from controller.replicaset.history import REVISION_INDEXES, RevisionCache
 from controller.replicaset.rosters import VMIRosters
 from controller.replicaset.rules import ReplicaSetRules
-from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES, Snapshot
+from controller.replicaset.snapshot import REPLICASET_INDEXES, REVISION_INDEXES, VMI_INDEXES, RevisionCache, Snapshot
 from controller.runtime.actions import Action, AnyResource, Outcome, Stage
 from controller.runtime.execute.refusals import Refusals
 from controller.runtime.result import Report

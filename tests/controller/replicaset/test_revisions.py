@@ -17,9 +17,9 @@ from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicas.conditions import REPLICA_FAILURE
 from controller.replicas.revisions import former_set_of, hash_of_set_revision, kept_revision
 from controller.replicaset.back_off import annotation_of
-from controller.replicaset.history import REVISION_INDEXES, RevisionCache
 from controller.replicaset.plan import plan
 from controller.replicaset.revisions import SPREAD_S, spread_s
+from controller.replicaset.snapshot import REVISION_INDEXES, RevisionCache
 from controller.replicaset.status import next_status, outcome_notices
 from controller.replicaset.triggers import replicasets_of_revision
 from controller.runtime.actions import Action, Create, Delete, Done, Patch, Plan, Rejected

@@ -10,10 +10,9 @@ from msgspec.structs import replace
 
 from controller.kinds import REPLICA_SETS
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
-from controller.replicaset.history import REVISION_INDEXES, RevisionCache
 from controller.replicaset.rosters import VMIRosters
 from controller.replicaset.rules import ReplicaSetRules
-from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
+from controller.replicaset.snapshot import REPLICASET_INDEXES, REVISION_INDEXES, VMI_INDEXES, RevisionCache
 from controller.replicaset.status import next_status
 from controller.runtime.dry_run import DryRunReconciler, forbid_writes
 from controller.runtime.result import LISTED, AwaitChange, Report

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from controller.kubevirt.resources import VMIS, VMS
 from controller.runtime.actions import Delete, Member, Missing, Rejected, Restart, SuccessorRefused
-from controller.runtime.execute.deletes import ATTEMPTS, Found, Judge
-from controller.runtime.execute.successors import is_freed_by_delete
+from controller.runtime.execute.deletes import ATTEMPTS, Found, Judge, is_freed_by_delete
 from informers.errors import ApiError, Conflict
 from informers.objects import read_meta
 from tests.controller.runtime.executor_changes import FINALIZER, meddle, reference, when

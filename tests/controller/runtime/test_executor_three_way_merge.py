@@ -13,7 +13,7 @@ from controller.apimachinery.finalizers import removal_patch
 from controller.kubevirt.annotations import KEPT_FOR
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS
 from controller.runtime.actions import Done, Missing, Patch, Rejected, RemoveOwnerReference, Stage, ThreeWayMerge
-from controller.runtime.execute.read_and_patch import ATTEMPTS
+from controller.runtime.execute.patches import ATTEMPTS
 from controller.runtime.execute.refusals import FIRST_WAIT_S
 from informers.errors import Conflict
 from informers.meta import labels_of

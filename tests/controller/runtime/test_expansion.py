@@ -5,7 +5,7 @@ import pytest
 
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS
 from controller.runtime.actions import Done, ExpandClaim, Rejected
-from controller.runtime.execute.expansion import expansion
+from controller.runtime.execute.patches import expansion
 from informers.meta import ObjectKey, ObjectMeta
 from informers.objects import read_meta
 

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller.apimachinery.managed_fields import last_writer
 from controller.kubevirt.annotations import HISTORY
 from controller.kubevirt.replicaset_types import ReplicaSetStatus
 from controller.replicas.history import (
@@ -21,6 +20,7 @@ from controller.replicas.history import (
     fact,
     facts_of_status,
     joined,
+    last_writer,
     read_history,
 )
 from controller.replicas.triggers import wakes_of_owner
