@@ -39,9 +39,7 @@ STANDBY_MODE: Final = "vmherd.dev/standby-mode"
 """An annotation on a pool with `STANDBY`: standbys rest `stopped` (default), or `paused` with their memory (P32)."""
 
 REUSE: Final = "vmherd.dev/reuse"
-"""An annotation on a pool with `STANDBY`. With the value "true", a scale-in lays VMs to rest while standbys are missing
-(P32).
-"""
+"""On a pool with `STANDBY`: if "true", a scale-in lays VMs to rest while standbys are missing (P32)."""
 
 DRAIN_SECONDS: Final = "vmherd.dev/drain-seconds"
 DRAINING: Final = "vmherd.dev/draining"
@@ -59,9 +57,7 @@ READY_REVISION: Final = "vmherd.dev/ready-revision"
 """By the controller, with `ROLLBACK`: the last revision, or template hash of a set, with all VMs available (P29)."""
 
 ROLLED_BACK: Final = "vmherd.dev/rolled-back"
-"""By the controller: the digest of the template that stalled, the revision to which the VMs return, and since when
-(P29).
-"""
+"""By the controller: the digest of the template that stalled, the revision to return to, and since when (P29)."""
 
 ROLLED_OUT: Final = "vmherd.dev/rolled-out"
 """On a revision, by the controller: when its template was last rolled out again (R14, R17)."""
@@ -136,9 +132,7 @@ UNREADY: Final = "vmherd.dev/unready"
 """On a pool, by the controller: the ordinals of unready VMs, with the UID and the time since when (P15)."""
 
 HISTORY: Final = "vmherd.dev/history"
-"""An annotation that the controller writes on a set or pool. The value lists what happened to it last. No decision
-reads it (`replicas/history.py`).
-"""
+"""On a set or pool, by the controller: what happened to it last. No decision reads it (`replicas/history.py`)."""
 
 REPLACE_UNREADY_AFTER: Final = "vmherd.dev/replace-unready-after-seconds"
 """On a set or pool: the seconds after which a VM or VMI that runs but is not ready is replaced. Default: never."""

@@ -39,9 +39,7 @@ def claim_ends_at(meta: ObjectMeta) -> datetime | None:
 
 
 def is_claim_of_backup(meta: ObjectMeta) -> bool:
-    """Return True if the claim ended before the VM was created. A backup has restored it, maybe with the only copy of
-    its data.
-    """
+    """Return True if the claim ended before the VM was created: a backup has restored it, maybe with the only data."""
     until, created = claim_ends_at(meta), with_timezone(meta.creation_timestamp)
     return until is not None and created is not None and until < created
 

@@ -34,9 +34,7 @@ from informers.meta import ObjectMeta, annotations_of
 
 
 class Standby(StrEnum):
-    """The marks, beside `PAUSED` with a UID. A VM that is being prepared starts. As soon as it is ready, it rests: it
-    is stopped, or it is paused.
-    """
+    """The marks, beside `PAUSED` with a UID. A VM that is being prepared starts, and rests when it is ready."""
 
     PREPARING = "preparing"
     RESTING = "resting"
@@ -115,9 +113,7 @@ def was_paused(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> bool:
 
 
 def lost_mark(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> str:
-    """Return the mark that a standby at rest has lost, or "". Its template is out of service, as that of a VM that
-    drains.
-    """
+    """Return the mark that a standby at rest has lost, or "". Its template is out of service, as if it drained."""
     if template_labels_of(vm).get(IN_SERVICE) != "false" or DRAINING in annotations_of(vm.metadata):
         return ""
     if vmi is not None and is_active(vmi):
@@ -126,9 +122,7 @@ def lost_mark(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> str:
 
 
 def is_standby(vm: VirtualMachine, vmi: VirtualMachineInstance | None, now: datetime) -> bool:
-    """Return True if the VM is a standby now. A VM in service is none, so an old mark does not stop it. Any other value
-    of the mark counts as `preparing`.
-    """
+    """Return True for a standby. A VM in service is none, whatever its mark. Other marks count as `preparing`."""
     is_serving = template_labels_of(vm).get(IN_SERVICE) == "true"
     if not has_standby_mark(vm.metadata) or is_serving or is_claimed(vm.metadata):
         return False

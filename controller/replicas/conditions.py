@@ -55,10 +55,7 @@ def true_condition(status: Any, type_: str) -> Condition | None:
 
 
 def transitions(old: Any, new: Any, *, paused: Notice, resumed: Notice) -> tuple[Notice, ...]:
-    """Return the notices about a pause or its end (R8, P17) and a missed deadline, if the two statuses differ in it.
-
-    The cause of each other stall has an Event of its own.
-    """
+    """Return the notices about a pause or its end (R8, P17) and a missed deadline. Other stalls have own Events."""
     was_paused, is_paused = (true_condition(status, REPLICA_PAUSED) is not None for status in (old, new))
     notices = () if was_paused == is_paused else (paused if is_paused else resumed,)
     was_late, is_late = (true_condition(status, STALLED) for status in (old, new))

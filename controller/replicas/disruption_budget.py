@@ -111,9 +111,7 @@ def by_budgeted_namespace(owner: KubeObject) -> Iterable[str]:
 
 
 def wakes_of_budget(change: Change[DisruptionBudget], owners: StoreView[Any], kind: str) -> Iterable[Wake]:
-    """Return the owner of a budget, and the owners in its namespace that ask for a budget. A new status of the budget
-    wakes none of them, and a new number only its owner.
-    """
+    """Return the owner of a budget, unless only its status is new. A new selector wakes all others that ask, too."""
 
     def asking(budget: DisruptionBudget) -> Iterable[ObjectKey]:
         return (each.metadata.key for each in owners.by_index(BUDGET_NAMESPACE, budget.metadata.namespace))
@@ -190,9 +188,7 @@ def _rival(
 
 
 def _yields(other: ObjectMeta, own: ObjectMeta) -> bool:
-    """Return True if the other budget is the one of two existing budgets of vmherd that goes. The older one stays, or
-    the one with the first name.
-    """
+    """Return True if the other one of two budgets of vmherd goes: the older one stays, or that with the first name."""
     return _is_ours(other) and _age(own) < _age(other)
 
 
@@ -311,9 +307,7 @@ def _create(owner: Any, resource: AnyResource, least: int, labels: Mapping[str, 
 
 
 def _patch(own: DisruptionBudget, selector: LabelSelector, least: int, labels: Mapping[str, str], why: str) -> Patch:
-    """Return the patch of the fields that vmherd keeps. Other fields, such as `unhealthyPodEvictionPolicy`, and other
-    labels stay.
-    """
+    """Return the patch of the fields that vmherd keeps. `unhealthyPodEvictionPolicy` and other labels stay."""
     meta = own.metadata
     steps: list[dict[str, object]] = [
         {"op": "test", "path": "/metadata/uid", "value": meta.uid},

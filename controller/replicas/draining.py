@@ -142,9 +142,7 @@ def drain_of(time: timedelta | None, guest: Guest, cause: str, now: datetime) ->
 
 
 def must_drain(time: timedelta | None, guest: Guest, cause: str, now: datetime) -> bool:
-    """Return True if the guest must neither be deleted nor restarted now: it runs, it has not said that it has drained,
-    and its deadline is in the future.
-    """
+    """Return True if the guest must not leave now: it runs, has not said that it has drained, and has time left."""
     drain = drain_of(time, guest, cause, now)
     return drain is not None and not drain.is_over
 
@@ -238,9 +236,7 @@ def _without(plan: Plan, waiting: Collection[str], guests: Iterable[Guest]) -> I
 
 
 def _mark(drain: Drain, action: Delete | Restart) -> Patch:
-    """Return the patch that sets the mark. If the server would refuse the successor, or a disk would go with the VM,
-    the VM does not drain (P20).
-    """
+    """Return the patch that sets the mark, but not if the successor would be refused, or a disk would go too (P20)."""
     patch = _patch(drain.guest, drain.mark, f"it drains before it leaves: {drain.mark.cause}")
     patch = replace(patch, disks=action.disks)
     return replace(patch, before=action) if isinstance(action, Delete) and action.successor else patch

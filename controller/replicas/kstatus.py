@@ -222,9 +222,7 @@ def held_by_others(members: Members[Any]) -> str:
 
 
 def terminating_troubles(members: Members[Any], now: datetime, deadline: timedelta) -> list[Trouble]:
-    """Return the problems of the VMs or VMIs that have been terminating for long, by name (P22). A group of them has
-    one problem. Before the deadline, they are only slow.
-    """
+    """Return one problem for each group of VMs or VMIs that are terminating for long (P22). It is slow at first."""
     told = told_after(deadline)
     late = members.where(lambda each: is_overdue(with_timezone(each.metadata.deletion_timestamp), now, told))
     problems = [terminating_problem(each.metadata) for each in late.firsts()]

@@ -32,9 +32,7 @@ def merge_patch(
     more: Mapping[str, object] = {},
     **fields: Any,
 ) -> Patch:
-    """Return a patch of the object with this UID. `changed` are fields of its metadata, and `more` are other fields.
-    `fields` are those of the action.
-    """
+    """Return a patch of the `changed` metadata of the object with this UID, and of `more` of its fields."""
     body = msgspec.json.encode({"metadata": {"uid": meta.uid, **changed}, **more})
     return Patch(resource=resource, key=meta.key, uid=meta.uid, body=body, type=PatchType.MERGE, why=why, **fields)
 

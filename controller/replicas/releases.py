@@ -97,9 +97,7 @@ def is_young(meta: ObjectMeta, now: datetime) -> bool:
 def plan_row(
     resource: AnyResource, owner: ObjectMeta, releases: Releases[T], selector: Selector, now: datetime
 ) -> Plan:
-    """Return a plan that notes the members that are released now, says why others wait, and wakes the owner when they
-    are released. The caller puts it before the releases.
-    """
+    """Note the members that are released now, and say why others wait. The caller puts the plan before the releases."""
     told = [f"the labels of {each.metadata.name} do not match: {_wrong(each, selector)}" for each in releases.now]
     notices = [Notice(reason="Released", message=text, warning=False) for text in told[:MAX_NOTICES]]
     parts = [Plan(notices=tuple(notices))]
@@ -136,9 +134,7 @@ def _remedy(member: Member, selector: Selector) -> str:
 
 
 def _row(owner: ObjectMeta, kept: Iterable[Member], now: datetime) -> tuple[int, datetime, list[datetime]]:
-    """Return how many members were released in a row, when the last one was, and when the row ends if a member keeps
-    its labels. A time in the future is wrong.
-    """
+    """Return the number of releases in a row, the last time (never in the future), and when members end the row."""
     number, _, at = annotations_of(owner).get(RELEASED, "").partition(" ")
     last = time_of(at)
     if not number.isdigit() or last is None or last > now + RELEASE_DELAY:

@@ -37,9 +37,7 @@ _SET_REVISION_NAME: Final = re.compile(f".+-[{SAFE_ALPHABET}]{{{HASH_LENGTH}}}")
 
 
 def by_former_pool_uid(revision: ControllerRevision) -> Iterable[str]:
-    """If no controller owns the revision, return the UID of the pool that created the revision. Otherwise return
-    nothing.
-    """
+    """Return the UID of the pool that created the revision, or nothing if a controller owns the revision."""
     uid = labels_of(revision.metadata).get(POOL_UID)
     return (uid,) if uid and controller_of(revision.metadata) is None else ()
 
@@ -79,9 +77,7 @@ def hash_of_set_revision(meta: ObjectMeta) -> str:
 
 
 def former_set_of(revision: ControllerRevision) -> tuple[ObjectKey, ...]:
-    """If no controller owns the revision of a set, return the key of the set that created the revision, with the
-    `revision_base` of its name. Otherwise return nothing.
-    """
+    """Return the key of the set that created the revision, with the `revision_base` of its name, if none owns it."""
     meta = revision.metadata
     hashed = hash_of_set_revision(meta)
     if not hashed or controller_of(meta) is not None:
@@ -194,9 +190,7 @@ def roll_out_again(
 
 
 def rollouts_of(revisions: Iterable[ControllerRevision]) -> Iterator[tuple[datetime, int, str]]:
-    """Yield when the template of each revision of a set was rolled out, for the first time and for the last, with the
-    number of the revision and the hash.
-    """
+    """Yield when the template of each revision of a set was rolled out, first and last, with its number and hash."""
     for each in revisions:
         meta = each.metadata
         for at in (with_timezone(meta.creation_timestamp), time_of(annotations_of(meta).get(ROLLED_OUT, ""))):

@@ -73,9 +73,7 @@ def tells_of_template(vmi: VirtualMachineInstance | None) -> bool:
 def usable_template(
     name: str, revisions: Iterable[ControllerRevision], read: Callable[[ControllerRevision], Any], selector: Selector
 ) -> Any:
-    """Return the template of the revision, or a text that says why VMs cannot get it. `read` returns the template of a
-    revision, or None.
-    """
+    """Return the template of the revision, which `read` returns or None, or a text that says why VMs cannot get it."""
     found = next((each for each in revisions if each.metadata.name == name), None)
     if found is None or found.metadata.deletion_timestamp is not None:
         return f"revision {name} does not exist any more"
@@ -149,9 +147,7 @@ def hold_return(why: str) -> Plan:
 
 
 def with_return(health: Health, target: Target[Any], revision: str, earlier: str) -> Health:
-    """Return the state of a set or pool. If its VMs have returned from `revision` to `earlier`, or still return, the
-    state says so.
-    """
+    """Return the state, which says so if the VMs have returned from `revision` to `earlier`, or still return."""
     if target.rejected is None:
         return health
     text = f"revision {revision} was not ready in time; its VMs return to revision {earlier} until the template changes"

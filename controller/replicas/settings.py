@@ -94,8 +94,6 @@ def deletion_cost(meta: ObjectMeta) -> int:
 
 
 def time_limit(owner: ObjectMeta, name: str) -> timedelta | None:
-    """Return the time in an annotation of a set or pool. Without the annotation, or if its value is invalid, the result
-    is None.
-    """
+    """Return the time in an annotation of a set or pool, or None if the annotation is absent or invalid."""
     seconds = setting(owner, name)
     return timedelta(seconds=int(seconds)) if seconds is not None else None

@@ -39,9 +39,7 @@ class Target(Struct, Generic[T], frozen=True, kw_only=True):
 
     @property
     def wanted(self) -> int:
-        """The number of members that may exist now beside the young ones. A young one takes the place of an additional
-        one.
-        """
+        """The number of members beside the young ones. A young one takes the place of an additional one."""
         additional = self.surge + self.substitutes
         return max(self.regular, min(self.regular, self.replicas - self.young) + additional)
 

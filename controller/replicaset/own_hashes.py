@@ -61,8 +61,9 @@ def with_own_hashes(snapshot: Snapshot) -> Snapshot:
 
 
 def _rollouts(snapshot: Snapshot, intent: Intent) -> Iterator[tuple[datetime, int, str]]:
-    """Yield when each template was rolled out, or nothing if the time of a return is not known. A template without a
-    revision is rolled out in this pass, so no VMI has it.
+    """Yield when each template was rolled out, or nothing if the time of a return is not known.
+
+    No VMI has a template without a revision: it is rolled out in this pass.
     """
     template, rejected, _ = rolled_out_in(snapshot, intent)
     since = intent.settings.returned_at

@@ -92,14 +92,10 @@ class Member(Struct, frozen=True, kw_only=True):
 
 
 class Delete(_OfUID, frozen=True, kw_only=True):
-    """Deletes the object `key` with the UID `uid`.
-
-    If its `version` has changed, it fails without an `owner_uid`. Else the object is read again, and must still have
+    """If its `version` has changed, it fails without an `owner_uid`. Else the object is read again, and must still have
     this controller and the `finalizer`, if not "". With `foreground`, the dependents that block the deletion go first.
-    It fails if `member` has left its pool, or if one of `disks` is being deleted: it exists until its VM stops.
-
-    If `successor` is not empty, the server must accept this encoded object in its place now (P20), with the labels
-    `kept`.
+    It fails if `member` has left its pool, or if one of `disks` is being deleted: it exists until its VM stops. The
+    server must accept the encoded `successor`, if not empty, in its place now (P20), with the labels `kept`.
     """
 
     foreground: bool = False
@@ -114,10 +110,10 @@ class Delete(_OfUID, frozen=True, kw_only=True):
 
 
 class Restart(_Call, frozen=True, kw_only=True):
-    """Requests a restart by a PUT of the subresource `subresource` of `requests`.
+    """Requests a restart of the running `instance` with the same key, whose UID is `instance_uid`.
 
-    `instance_uid` is that of the running `instance` with the same key. If it was replaced, is being deleted or has left
-    the object, no restart is requested, so the action can be repeated. `member` and `disks` are as in `Delete`.
+    If it was replaced, is being deleted or has left the object, no restart is requested, so the action can be repeated.
+    `member` and `disks` are as in `Delete`.
     """
 
     instance: AnyResource
@@ -132,10 +128,8 @@ class Patch(_Action, frozen=True, kw_only=True):
     It is skipped if an earlier stage failed to remove the ownerReference with the UID `after_owner` (P10). If `judged`,
     the judge of the kind must find no obstacle. If it prepares the delete `before`, the server must accept the
     successor (P20). `is_note` is as in `Create`, and `disks` as in `Delete`. If the object with the `uid` is missing,
-    the cache is awaited.
-
-    A patch that removes the `finalizer` needs the `uid`: the API server answers with the old resourceVersion if the
-    object is gone after that.
+    the cache is awaited. A patch that removes the `finalizer` needs the `uid`: the answer has the old resourceVersion
+    if the object is gone after that.
     """
 
     body: bytes
@@ -150,9 +144,7 @@ class Patch(_Action, frozen=True, kw_only=True):
 
 
 class RemoveOwnerReference(_Action, frozen=True, kw_only=True):
-    """Keeps the object `key` when its owner goes (P10), with the label `KEPT_FOR` if `kept_for` is not "". A missing
-    object, reference or resource is a success.
-    """
+    """Keeps the object `key`, if it exists, when its owner goes (P10). `kept_for` is its label `KEPT_FOR`, or ""."""
 
     owner_uid: str
     kept_for: str = ""
@@ -176,13 +168,11 @@ class ExpandClaim(_Action, frozen=True, kw_only=True):
 
 
 class ThreeWayMerge(_OfUID, frozen=True, kw_only=True):
-    """Applies the difference between `old` and `new` to the object `key` (P12), as the server has it: no cache has all
-    fields.
+    """Applies the difference between `old` and `new` to the object `key` on the server: no cache has all fields (P12).
 
     The controller must have the UID `owner_uid`, if not "". It is skipped if a disk could not be expanded before, and
     fails if one of `reusable_disks` is not free (see `Create`). With `is_exact`, the changed values must be those of
-    `old`, so that another action can take the change back. `judged` is as in `Patch`, and
-    `disks` as in `Delete`.
+    `old`, so that another action can take the change back. `judged` is as in `Patch`, and `disks` as in `Delete`.
     """
 
     old: bytes
@@ -196,10 +186,7 @@ class ThreeWayMerge(_OfUID, frozen=True, kw_only=True):
 
 
 class Pause(_Call, frozen=True, kw_only=True):
-    """Pauses the VMI `key`, or unpauses it, by a PUT of the subresource `subresource` of `requests`.
-
-    It succeeds without a request if the VMI is already so. If `judged`, the judge of the kind must find no obstacle.
-    """
+    """Pauses or unpauses the VMI `key`, if needed. If `judged`, the judge of the kind must find no obstacle."""
 
     judged: bool = False
 
@@ -209,9 +196,7 @@ class Confirm(_OfUID, frozen=True, kw_only=True):
 
 
 class ConfirmFree(_Action, frozen=True, kw_only=True):
-    """Lists the metadata of the objects with these labels, in the namespace of the owner `key`. It succeeds if none of
-    them is `taken`.
-    """
+    """Succeeds if no object with these labels, in the namespace of the owner `key`, is `taken`."""
 
     selector: str
     taken: Callable[[ObjectMeta], bool]
@@ -244,8 +229,7 @@ def stage_of(actions: Iterable[Action], *, essential: bool = False) -> tuple[Sta
 
 
 class Notice(Struct, frozen=True, kw_only=True):
-    """A message for an Event of the set or pool, once for each reason and `once`, or in every reconciliation if that is
-    "".
+    """An Event of the set or pool, once for each reason and `once`, or in each reconciliation if `once` is "".
 
     If it tells of the patch or the pause `after`, it is reported only if this action succeeded.
     """

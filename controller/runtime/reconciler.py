@@ -168,9 +168,7 @@ class RulesReconciler(Generic[S]):
         instruments: ReconcilerInstruments,
         known_status: Container[str] | None = None,
     ) -> None:
-        """`publish` sends notices as Events, and returns those that were not sent before. `known_status` are the fields
-        in the served schema, or None for all.
-        """
+        """`publish` returns the Events that were not sent before. `known_status` are the served fields, or None."""
         self._kind = kind
         self._rules = rules
         self._executor, self._expectations, self._late_cache, self._status_writer, self._history = tools

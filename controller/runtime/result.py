@@ -187,10 +187,10 @@ def is_final(failure: Rejected | Unknown) -> bool:
 
 
 def facts_of(plan: Plan, outcomes: Iterable[Outcome], *, other_error: ApiError | None = None) -> dict[str, object]:
-    """Return the facts for the log line, or {} if nothing was done and nothing failed: the actions by type and outcome,
+    """Return the facts for the log line, or {} if nothing was done and nothing failed.
 
-    `wrote` with at most `LISTED` writes and `and_more`, the first `failure` or only `conflict`, and why writes are
-    `held`.
+    These are the actions by type and outcome, `wrote` with at most `LISTED` writes and `and_more`, the first `failure`
+    or only `conflict`, and why writes are `held`.
     """
     outcomes = tuple(outcomes)
     names = (f"{label_of(type(outcome.action))}_{name_of(outcome)}" for outcome in outcomes)

@@ -62,9 +62,7 @@ class Obstructed(Conflict):
 
 
 async def perform_delete(client: ObjectClient, action: Delete, judge: Judge = NO_JUDGE) -> Outcome:
-    """Delete the object, again after a harmless change. Return `Missing` if it is gone or has another owner.
-
-    Return `SuccessorRefused`, or `Rejected` if the object has lost the finalizer or the judge finds an obstacle. Raise
+    """Delete the object, again after a harmless change. Return `Missing` if it is gone or has another owner. Raise
     ApiError.
     """
     if action.member is not None and (problem := await member_error(client, action, {}, judge)) is not None:
@@ -141,9 +139,7 @@ async def disk_error(client: ObjectClient, action: Action) -> ApiError | None:
 
 
 async def judged_error(client: ObjectClient, action: Patch | ThreeWayMerge | Pause, judge: Judge) -> ApiError | None:
-    """Return a Conflict if the judge finds an obstacle to the action in the objects on the server, or a read error. An
-    action that is not `judged` has none.
-    """
+    """Return the obstacle that the judge finds to a `judged` action in the objects on the server, or a read error."""
     if not action.judged:
         return None
     try:

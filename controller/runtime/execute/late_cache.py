@@ -33,9 +33,7 @@ from informers.store import StoreView
 LATE: Final = "the cache does not show all changes on the server yet"
 
 USUAL_S: Final = 1.0
-"""A cache usually shows a change of the server in this time, in seconds. A pass waits so long, and looks every `LOOK_S`
-seconds.
-"""
+"""A cache usually shows a change in this time, in seconds. A pass waits so long, and looks every `LOOK_S` seconds."""
 
 LOOK_S: Final = 0.02
 
@@ -83,9 +81,7 @@ class LateCache:
         return {resource: store.version(namespace) for resource, store in self._stores.items()}
 
     async def held(self, plan: Plan, owner: ObjectMeta, shown: Shown) -> Plan | None:
-        """Return a plan that waits, if the plan of this set or pool must see changes on the server before it deletes.
-        Raise ApiError.
-        """
+        """Return a plan that waits, if the plan must see changes on the server before it deletes. Raise ApiError."""
         # No decision counts the revisions, so a cache that lags behind causes no wrong deletion of a revision.
         deletes = [each for each in plan.actions if isinstance(each, Delete) and each.cause is not Cause.PRUNING]
         places = {(each.resource, each.key.namespace) for each in deletes if each.resource in self._stores}

@@ -125,9 +125,7 @@ def error_of_create(action: Create, found: ObjectMeta) -> ApiError | None:
 
 
 def error_of_labels(action: Delete, answer: bytes) -> ApiError | None:
-    """Return an error if a policy takes back a label that the successor needs, or gives it another owner. Then it would
-    not count.
-    """
+    """Return an error if a policy takes a label of the successor, or its owner: then it would not count."""
     successor, made = read_meta(action.successor), read_meta(answer)
     asked = {name: value for name, value in labels_of(successor).items() if name in action.kept}
     lost = _lost(asked, labels_of(made))

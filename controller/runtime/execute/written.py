@@ -28,9 +28,7 @@ ACCEPTED: Final = 3
 _VERSION: Final = re.compile(r'"resourceVersion":"[0-9]*"')
 _TIME: Final = re.compile(r"[0-9-]{10}T[0-9:]{8}Z")
 _TIMED: Final = (DRAINING, PARTITION_STEP, RELEASED, ROLLED_BACK)
-"""A mark of a drain, or of a step, that is written again has a later time. So has a note of a return, or of the first
-release of a row.
-"""
+"""The time in these annotations differs each time: that of a drain, a step, a return, and a row of releases."""
 
 
 class Noted(NamedTuple):
@@ -80,9 +78,7 @@ class Written:
                 self.notes.popitem(last=False)
 
     def repeats(self, write: object, action: Patch | ThreeWayMerge, generation: int | None) -> int:
-        """Count a patch that the server has accepted. `write` is the same for patches of the same fields of an object.
-        Return how often the patch was sent without need.
-        """
+        """Count an accepted patch of the fields `write` of an object. Return how often it was sent without need."""
         last = self._sent.pop(write, None)
         digest = hash((action.uid, generation, _content(action)))
         is_equal = last is not None and last.digest == digest and last.at + REPEATED_S > self._now()

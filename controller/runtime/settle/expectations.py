@@ -136,10 +136,7 @@ class Expectations:
         return max((now - awaited.since for awaited in self._awaited.values()), default=0.0)
 
     def _of(self, key: ObjectKey, owner_uid: str) -> _Awaited | None:
-        """Return the expectations of this set or pool, or None.
-
-        A restore of the server from a backup drops them: it may have undone the writes.
-        """
+        """Return the expectations of this set or pool, or None. A restore from a backup may have undone the writes."""
         awaited = self._awaited.get(key)
         if awaited is not None and awaited.rewinds != self._rewinds():
             del self._awaited[key]

@@ -40,9 +40,7 @@ COLLECT_S: Final = 5.0
 
 EVERY_S: Final = 60.0
 LONGEST_S: Final = 3600.0
-"""The least time between two writes. After a refused write it doubles, up to the longest time. A fact that only happens
-again waits for the longest time too.
-"""
+"""The least time between two writes. A refusal doubles it, up to the longest. A repeated fact waits for the longest."""
 
 
 class _Waiting(Struct):

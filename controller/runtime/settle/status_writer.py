@@ -25,10 +25,8 @@ Before its end, the cache shows the deletion or lists again, so it ends only if 
 
 SHORTEST_CONFLICT_S: Final = 1.0
 LONGEST_CONFLICT_S: Final = 30.0
-"""After a 409, no status is written from the same cached version for a time in seconds, and after a refusal none of the
-same generation.
-
-The cache soon shows a newer version, or lists again. The time doubles each time.
+"""For this time in seconds, doubled each time, no status is written: after a 409 from the same cached version, until
+the cache shows a newer one or lists again, and after a refusal of the same generation.
 """
 
 
@@ -70,11 +68,9 @@ class StatusWriter:
         return 0.0
 
     async def write(self, key: ObjectKey, owner: ObjectMeta, body: bytes) -> bytes:
-        """Send a merge patch of the status, and return the server's answer, or nothing if the set or pool has changed
-        or is gone. Raise ApiError.
-
-        `body` must contain the resourceVersion of the cached `owner`: the API server ignores the UID in a patch of a
-        status.
+        """Send a merge patch of the status. Return the answer, or nothing if the set or pool has changed or is gone.
+        Raise ApiError. `body` must contain the resourceVersion of the cached `owner`: the API server ignores the UID in
+        a patch of a status.
         """
         patch = Patch(resource=self._resource, key=key, body=body, type=PatchType.MERGE, why="status")
         try:

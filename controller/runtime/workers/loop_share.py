@@ -39,10 +39,7 @@ LISTED: Final = 10
 
 
 class LoopShare:
-    """The used time of each namespace, and the keys in quarantine.
-
-    `now` returns seconds of a monotonic clock, and `cpu` the CPU seconds of the thread of the loop.
-    """
+    """The used time of each namespace, and the keys in quarantine. `now` is monotonic, `cpu` that of the loop."""
 
     def __init__(self, now: Callable[[], float], cpu: Callable[[], float] = time.thread_time) -> None:
         self._now = now
