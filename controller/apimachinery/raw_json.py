@@ -78,12 +78,9 @@ _SAFE_IN_HTML: Final = {char.encode(): f"\\u{ord(char):04x}".encode() for char i
 def encode_as_server(value: object) -> bytes:
     """Return the value as the API server encodes it: sorted fields, no spaces, special characters of HTML escaped.
 
-    The data of a ControllerRevision must not change, and the API server compares the bytes of this data. If an owner is
-    deleted with `--cascade=orphan`, the API server encodes each dependent again. If the bytes then differed, the API
-    server would reject the change, and the owner would never be deleted.
-
-    The fields inside a part of the type `Raw` are not sorted. This part must come from the API server, which has
-    already sorted the fields.
+    The API server compares the bytes of a ControllerRevision's data, which must not change. After `--cascade=orphan`,
+    it encodes each dependent again: it would reject another spelling, and the owner would never be deleted. The fields
+    inside a `Raw` are not sorted, so it must come from the API server.
     """
     text = msgspec.json.encode(value, order="sorted")
     for char, escaped in _SAFE_IN_HTML.items():

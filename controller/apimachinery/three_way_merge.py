@@ -30,10 +30,9 @@ it, from the inside out. The normal form is None if the value has the same meani
 
 
 class Meanings:
-    """Gives each meaning a number. Two values have the same meaning if they have the same number.
-
-    The number of an object or list depends on the numbers inside it, and is remembered. So a comparison at each level
-    of a document costs as much as one comparison of the whole document. The documents must not change.
+    """Gives each meaning a number, so two values with the same number have the same meaning. The number of an object or
+    list depends on those inside it, and is remembered: all comparisons of a document cost as much as one. The documents
+    must not change.
     """
 
     def __init__(self, normalise: Normalise) -> None:
@@ -131,13 +130,12 @@ class MergeRules(Struct, frozen=True):
     spec: Callable[[Fields, Fields, Fields, Fields], Fields] = _as_merged
 
     def merge(self, current: bytes, old: bytes, new: bytes) -> bytes | None:
-        """Return the merge patch that applies the changes between `old` and `new` to `current`.
+        """Return the merge patch that applies the changes between `old` and `new` to `current`, or None without a
+        change.
 
-        Return None if `current` needs no change. The patch contains the UID and the resourceVersion of `current`. Only
-        `metadata.labels`, `metadata.annotations` and `spec` are merged.
-
-        Raise msgspec.DecodeError or UnicodeDecodeError if a document is not a JSON object. Raise RecursionError if a
-        document is nested too deeply.
+        Only `metadata.labels`, `metadata.annotations` and `spec` are merged. The patch contains the UID and the
+        resourceVersion of `current`. Raise msgspec.DecodeError or UnicodeDecodeError if a document is no JSON object,
+        and RecursionError if it is nested too deeply.
         """
         document = _decode(current)
         before, past, wanted = _mutable(document), _mutable(_decode(old)), _mutable(_decode(new))
@@ -243,10 +241,8 @@ def _mutable(document: Fields) -> Fields:
 
 
 def _in_order(names: Iterable[str], current: Fields, old: Fields, new: Fields) -> list[str]:
-    """Return the names in the order of `current`. If the order differs between `old` and `new`, use the order of `new`.
-
-    If the order of `current` is used, a name may be missing in `current`. Such a name goes after the name that precedes
-    it in `new`. If the order of `new` is used, the same rule holds with `current` and `new` exchanged.
+    """Return the names in the order of `current`, or of `new` if the templates have another order. A name that this
+    order lacks goes after the name that precedes it in the other one.
     """
     is_reordered = [name for name in old if name in new] != [name for name in new if name in old]
     leading, other = (new, current) if is_reordered else (current, new)

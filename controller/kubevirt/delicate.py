@@ -58,11 +58,10 @@ def paused_or_unreadable(vmi: VirtualMachineInstance) -> str:
 def delicate_reason(
     vm: VirtualMachine, vmi: VirtualMachineInstance | None, now: datetime, *, may_interrupt_resizing: bool = False
 ) -> str:
-    """Return the reason why the VM must not be restarted, deleted or healed now, or "".
+    """Return the reason why the VM, with its VMI or None, must not be restarted, deleted or healed now, or "".
 
-    `vmi` is the VM's VMI, or None. If `may_interrupt_resizing` is true, a hot-plug of CPU or memory is no reason to
-    wait, because a restart gives the VM the new size too. The text of a reason stays the same while the reason lasts.
-    So a caller can report each reason once.
+    If `may_interrupt_resizing`, a hot-plug of CPU or memory is no reason, because a restart gives the VM the new size
+    too. The text stays the same while the reason lasts, so a caller can report it once.
     """
     of_vm = _reason_of_vm(vm) or _busy_reason_of_vm(vm, vmi, now)
     if of_vm or vmi is None or vmis.is_final(vmi):

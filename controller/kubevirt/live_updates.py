@@ -71,12 +71,9 @@ _STATUS_OF: Final = {
 
 
 class RolloutSettings(Struct, frozen=True):
-    """What the KubeVirt object says about changes of VMs that run.
-
-    `changes` is true if KubeVirt gives a change to the running VMI where it can. `migrates` is true if it starts the
-    live migrations that such changes need. `judges` is true if it makes the changes of `DEVICES` that it can, or asks
-    for a restart, with the strategy `Stage` too. This begins with KubeVirt 1.9. `evicts` is true if it evicts VMs that
-    need a migration and that it does not migrate.
+    """What the KubeVirt object says about changes of VMs that run: KubeVirt `changes` the running VMI where it can,
+    `migrates` it if that needs a live migration, and `evicts` VMs that it does not migrate. From 1.9 on, it `judges`:
+    it makes the changes of `DEVICES` that it can, or asks for a restart, with the strategy `Stage` too.
     """
 
     changes: bool = False
@@ -172,8 +169,8 @@ def why_not(change: Change, rollout: RolloutSettings, vmi: VirtualMachineInstanc
 def unapplied(vm: bytes, vmi: bytes) -> str:
     """Return what the running VMI does not have of its VM's template yet, or "". Both are the objects on the server.
 
-    Only fields that KubeVirt can change are compared. KubeVirt and an instance type add values, so the VMI may have
-    more than the template says. KubeVirt takes an interface with `state: absent` out of the VMI.
+    Only fields that KubeVirt can change are compared. KubeVirt and an instance type add values. KubeVirt takes an
+    interface with `state: absent` out of the VMI.
     """
     template = value_at(_decoded(vm), ("spec", "template", "spec"))
     found = _decoded(vmi)

@@ -33,9 +33,8 @@ def _is_source(field: str) -> bool:
 def _with_power(merged: Fields, current: Fields, old: Fields, new: Fields) -> Fields:
     """Return the merged VM spec with only one of the fields `running` and `runStrategy`.
 
-    If the settings of the old and the new template have the same meaning, the VM keeps its current setting. If the old
-    template has no setting, or is not known, a user may have made the current setting, to stop or to start the VM. The
-    VM keeps this setting, too. In all other cases, the VM gets the setting of the new template.
+    The VM keeps its setting if those of the templates have the same meaning, or if a user may have made it to stop or
+    start the VM: the old template has none, or is not known. Else it gets that of the new template.
     """
     vm_strategy, old_strategy, new_strategy = (strategy_of(spec) for spec in (current, old, new))
     is_set_by_user = vm_strategy is not None and old_strategy is None and not {vm_strategy, new_strategy} <= STARTING

@@ -33,11 +33,9 @@ MOST_DIFFERENCES: Final = 3
 
 
 class GoType(Struct, frozen=True):
-    """The Go type of one field.
-
-    `kind` names the rule for comparing values, for example "struct", "collection" or "quantity". It is "" for a pointer
-    field and for a field that is not in `api_types.json`. `fields` contains the types of an object's fields by name.
-    For a list, the key `[]` contains the type of the elements. For a map, the key `{}` contains the type of the values.
+    """The Go type of one field. `kind` names the rule for comparing values, such as "struct", "collection" or
+    "quantity". It is "" for a pointer field and for an unknown field. `fields` has the types of an object's fields by
+    name, that of a list's elements by `[]`, and that of a map's values by `{}`.
     """
 
     kind: str = ""
@@ -74,10 +72,8 @@ VMI_SPEC: Final = VMI_TEMPLATE.field("spec")
 DISKS: Final = VM_SPEC.field("dataVolumeTemplates")
 
 HASHED_SPEC: Final = _read_table("hash_types.json")
-"""The type of a VMI spec for the template hash of a set. This table never changes.
-
-The table has the types of KubeVirt v1.9. A field that is added to `api_types.json` is not added here, because another
-hash of an unchanged template would make all VMIs of the set outdated.
+"""The type of a VMI spec, with the types of KubeVirt v1.9, for the template hash of a set. It never gets a field of
+`api_types.json`: another hash of an unchanged template would make all VMIs of the set outdated.
 """
 
 _LISTED_BY_NAME: Final = (

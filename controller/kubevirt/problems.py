@@ -49,9 +49,9 @@ class Problem(Struct, frozen=True):
     def after(self, earlier: Iterable[str]) -> "Problem":
         """Return the problem with the detail of an earlier text about the same VM in the same state.
 
-        A message of KubeVirt may contain a number that changes often. So a change of the message alone does not change
-        the text. The messages about an image alternate, and one of them tells nothing. It gives way to the other, also
-        to that of another VM.
+        A number in a message of KubeVirt may change often, so a change of the message alone does not change the text.
+        One of the alternating messages about an image tells nothing. It gives way to the other, also to that of another
+        VM.
         """
         if self.state == CRASH_LOOP:
             return self  # the detail is not KubeVirt's

@@ -89,13 +89,11 @@ class _VMSpec(Struct, frozen=True):
 def make_service(
     owner: T, template_of: Callable[[T], VMITemplate], reference: OwnerReference, request: ServiceRequest
 ) -> Mapping[str, object] | FieldError:
-    """Return the manifest of a Service for the VMs of a set or pool.
+    """Return the manifest of a Service for the VMs of a set or pool, which owns it, so the garbage collector deletes
+    it.
 
-    Return a FieldError if the template is invalid or has no common labels. Return a FieldError also if neither the
-    request nor the template has ports.
-
-    The Service has an ownerReference to the set or pool, so the garbage collector deletes the Service after it.
-    `template_of` returns the VMI template of the set or pool.
+    Return a FieldError if the template is invalid, has no common labels, or has no ports, as the request. `template_of`
+    returns the VMI template of the set or pool.
     """
     try:
         template = template_of(owner)
@@ -127,15 +125,12 @@ def make_service(
 
 
 def choose_selector(selector: LabelSelector | None, labels: Mapping[str, str]) -> dict[str, str]:
-    """Return labels of a VMI template. A Service uses these labels as its selector.
+    """Return the labels of a VMI template by which a Service selects, or nothing without common labels.
 
-    The common labels of a template are the labels that have the same value on all VMIs. If all `matchLabels` of the
-    set's or pool's selector are common labels, return the `matchLabels`. Otherwise return all common labels, because a
-    pool's selector may contain labels that only the VMs have. Also return all common labels if the selector has
-    `matchExpressions`, because a Service cannot have expressions. The result is empty if there are no common labels.
-
-    If the template has the label `vmherd.dev/in-service`, the result has it too. So a VM that drains leaves the Service
-    (P26).
+    Common labels have the same value on all VMIs. The `matchLabels` of the set's or pool's selector are returned if all
+    of them are common, with `vmherd.dev/in-service` if the template has it, so a VM that drains leaves the Service
+    (P26). Else all common labels are returned: a pool's selector may contain labels that only the VMs have, and a
+    Service cannot have expressions.
     """
     common = {key: value for key, value in sorted(labels.items()) if key not in NOT_COMMON}
     if selector is None or selector.match_expressions:

@@ -67,10 +67,7 @@ def was_ready(vmi: VirtualMachineInstance) -> bool:
 
 
 def was_evicted(vmi: VirtualMachineInstance) -> bool:
-    """Return True if the Pod is terminating for another reason than the end of the guest.
-
-    The Pod of each VMI that has finished is terminating. After an eviction, the Pod was terminating before the end.
-    """
+    """Return True if the Pod is terminating for another reason than the end of the guest: it was so before the end."""
     if not has_terminating_pod(vmi) or not is_final(vmi):
         return has_terminating_pod(vmi)
     started, unready, ended = entered(vmi, "Running"), unready_since(vmi), entered(vmi, phase_of(vmi))

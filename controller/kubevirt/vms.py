@@ -199,21 +199,15 @@ def _requests_of(vm: VirtualMachine) -> Iterable[StateChangeRequest]:
 
 
 def is_revision_name(name: str) -> bool:
-    """Return True if a pool may give this name to a new revision.
-
-    Such a name is `<pool>-<generation>`, with or without a part of a digest and a number.
-
-    Names with a UID before the last number are left to KubeVirt. KubeVirt gives such names to the revisions of VMs and
-    instance types.
+    """Return True if a pool may give this name to a new revision: `<pool>-<generation>`, maybe with a part of a digest.
+    KubeVirt gives names with a UID before the last number to the revisions of VMs and instance types.
     """
     return REVISION_NAME_PATTERN.fullmatch(name) is not None and _OTHER_REVISION_NAME.fullmatch(name) is None
 
 
 def revision_of(vm: VirtualMachine) -> str:
-    """Return the pool's revision from which the VM has its spec, or "".
-
-    The labels of the VM and of its template are written with the spec. If a policy or another controller changes one of
-    them, the other one counts. The label of the template is changed less often.
+    """Return the pool's revision from which the VM has its spec, or "". The labels of the VM and of its template are
+    written with the spec. If another program changes one of them, the other one counts, mostly that of the template.
     """
     own, inner = labels_of(vm.metadata).get(REVISION_NAME, ""), template_labels_of(vm).get(REVISION_NAME, "")
     return inner if inner == own or (inner and (is_revision_name(inner) or not is_revision_name(own))) else own

@@ -31,11 +31,9 @@ class Place(StrEnum):
 
 
 class Value(Struct, frozen=True):
-    """The valid values of an annotation.
-
-    The whole value matches `pattern`. Python and RE2, the syntax of Kubernetes, read the pattern alike. If `low` is not
-    None, the value is also a number from `low` to `HIGHEST`. If `parse` is not None, it reads the value for a decision,
-    and returns None if the value is not valid. `form` completes the sentence "the value must be ...".
+    """The valid values of an annotation: the whole value matches `pattern`, which Python and RE2 (Kubernetes) read
+    alike. If `low` is not None, the value is also a number from `low` to `HIGHEST`. `parse` reads it for a decision,
+    and returns None if it is not valid. `form` completes the sentence "the value must be ...".
     """
 
     form: str
@@ -188,10 +186,8 @@ _BEGINNINGS: Final = frozenset(name[_BEGINNING] for name in BY_NAME)
 
 
 def own_annotations(meta: ObjectMeta) -> Mapping[str, str]:
-    """Return the annotations of this controller, without those of other programs.
-
-    Of the unknown annotations, the worst are kept, and the number of the others. The worst begin like a known one, so
-    they may be spelled wrong.
+    """Return the annotations of this controller. Of the unknown ones, the worst are kept, which begin like a known one,
+    as they may be spelled wrong, and the number of the others.
     """
     own = {name: value for name, value in annotations_of(meta).items() if name.startswith(names.PREFIX)}
     unknown = [name for name in own if name not in BY_NAME and name != REST]
@@ -214,11 +210,7 @@ def _generation(number: str) -> Mapping[str, str]:
 
 
 def without_foreign_annotations(obj: T) -> T:
-    """Return the object without annotations that the controller does not need, for the cache.
-
-    The annotations of one object may have 256 KiB. Without this function, a user could fill the memory of the
-    controller with annotations, and each reconciliation would read them all.
-    """
+    """Return the object for the cache, without foreign annotations: 256 KiB of each object would fill the memory."""
     if not obj.metadata.annotations:
         return obj
     own, generation = own_annotations(obj.metadata), obj.metadata.annotations.get(names.VM_GENERATION)

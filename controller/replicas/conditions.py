@@ -34,12 +34,11 @@ _TEXTS_OF_FAILURES: Final = frozenset({REPLICA_FAILURE, RECONCILING, STALLED})
 def replica_failure(
     snapshot: Any, outcomes: tuple[Outcome, ...], cause_of: Callable[[Outcome], tuple[str, str] | None], *, valid: bool
 ) -> Condition | None:
-    """Return the condition `ReplicaFailure` after these outcomes, or None (R10, P17).
+    """Return the condition `ReplicaFailure` after these outcomes, or None (R10, P17): that of the first failure, for
+    which `cause_of` returns a reason and a message.
 
-    `cause_of` returns the reason and the message of the condition for a failure, or None for any other outcome. The
-    first failure sets the condition. Without a failure, the condition in the present status is removed if all actions
-    succeeded. It stays if an action was not tried, or if its result is unknown. It also stays if the reconciliation was
-    not allowed to write. `valid` is true for a valid spec.
+    Without a failure, the present condition is removed if all actions succeeded. It stays if an action was not tried,
+    its result is unknown, or the reconciliation was not allowed to write. `valid` is true for a valid spec.
     """
     owner = snapshot.owner
     for cause in filter(None, map(cause_of, outcomes)):
@@ -70,11 +69,8 @@ def held_reason(cause: Cause) -> str:
 
 
 def without_failure(status: Any) -> object:
-    """Return the status without the texts about a failed write. Callers compare the result with another status.
-
-    These texts may differ after each failure. They are in the condition `ReplicaFailure`, in the conditions of kstatus,
-    and in the field `problem`. If a change of a text started a new reconciliation of the set or pool, the
-    reconciliation would start before the end of the backoff.
+    """Return the status without the texts about a failed write, which may differ after each failure. If such a change
+    started a reconciliation, it would start before the end of the backoff.
     """
     if status is None:
         return None

@@ -150,9 +150,8 @@ def useless_budget(
     labels: Mapping[str, str],
     vmis: Iterable[VirtualMachineInstance],
 ) -> tuple[Wrong, ...]:
-    """Return the annotation of a set or pool that asks for a budget as a wrong one (P23), if it gets no budget.
-
-    `labels` are those of the VMI template. KubeVirt copies them to the Pods. `vmis` are the VMIs of the members.
+    """Return the annotation that asks for a budget as a wrong one (P23), if there is none. KubeVirt copies the `labels`
+    of the VMI template to the Pods. `vmis` are the VMIs of the members.
     """
     if budgets is None:
         return ()
@@ -246,9 +245,8 @@ _parsed: Final = Memo(_parse)
 def with_budget(
     plan: Plan, snapshot: Any, settings: Settings, labels: Mapping[str, str], count: Callable[[], Numbers]
 ) -> Plan:
-    """Return the plan of a set or pool with the write that keeps its budget. A failure of the write does not hold the
-    rest of the plan. `labels` are those of the VMI template, and `count` returns the numbers, which are needed only
-    with a budget.
+    """Return the plan with the write that keeps the budget. Its failure does not hold the rest of the plan. `labels`
+    are those of the VMI template, and `count` returns the numbers, which are needed only with a budget.
     """
     owner, budgets = snapshot.owner, snapshot.budgets
     if budgets is None or budgets.found is None:

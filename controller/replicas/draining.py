@@ -125,8 +125,7 @@ def mark_of(meta: ObjectMeta) -> Mark | None:
 
 
 def drain_of(time: timedelta | None, guest: Guest, cause: str, now: datetime) -> Drain | None:
-    """Return the drain of a guest that has to leave, or None if it need not drain. `time` is the longest time to
-    drain, or None if VMs of this set or pool do not drain.
+    """Return the drain of a guest that has to leave, or None if it need not drain, as if the longest `time` is None.
 
     A mark of an earlier VMI does not count, except for a VM that fails: otherwise, a VM in a crash loop would never be
     healed. A deadline that is later than a new one does not count either: its clock was wrong, or its time was longer.
@@ -218,10 +217,8 @@ def _cause(action: Delete | Restart) -> str:
 
 
 def _without(plan: Plan, waiting: Collection[str], guests: Iterable[Guest]) -> Iterator[Stage]:
-    """Yield the stages without the actions on VMs that must drain first.
-
-    After the plan, a VM may get another guest, which has not drained. So its delete gives up after any change of the
-    VM. The same is true for a VMI of a set whose guest does not run, because the guest may start.
+    """Yield the stages without the actions on VMs that must drain first. A VM may get another guest after the plan,
+    which has not drained, so its delete gives up after any change. So does that of a set's VMI whose guest may start.
     """
     changeable = {each.meta.uid for each in guests if each.resource is VMS or not each.instance}
     for stage in plan.stages:

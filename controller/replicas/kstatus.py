@@ -84,10 +84,8 @@ class Health(Struct, frozen=True):
 
 
 class Activity(Struct, frozen=True, kw_only=True):
-    """What the VMs of a set or pool show about the work that is left.
-
-    `heals`, `scales` and `updates` are true while the controller does this. `starts` is true if a VM that should run is
-    not ready, and `runs` if a VM should run.
+    """The work that is left: whether the controller `heals`, `scales` or `updates`, whether a VM that should run
+    `starts`, as it is not ready, and whether a VM `runs`, or should.
     """
 
     heals: bool = False
@@ -235,9 +233,8 @@ def is_overdue(since: datetime | None, now: datetime, deadline: timedelta) -> bo
 
 
 def plan_deadline(starts: Iterable[datetime | None], now: datetime, deadline: timedelta) -> Plan:
-    """Return a plan that asks for a reconciliation when the next deadline ends. Then the status becomes stalled.
-
-    `starts` are the times at which VMs became unready. None stands for an unknown time.
+    """Ask for a reconciliation when the next deadline ends: the status becomes stalled. `starts` are the times at which
+    VMs became unready, or None.
     """
     remaining = [since + deadline - now for since in starts if since is not None and now - since < deadline]
     if not remaining:
@@ -289,9 +286,8 @@ def word_of(printable_status: str | None, conditions: Iterable[Condition] | None
 
 
 def progress_conditions(health: Health) -> Mapping[str, Condition | None]:
-    """Return `Progressing`, and the conditions `Reconciling` and `Stalled`, or None for one that is not true.
-
-    `Progressing` says nothing that the word and `Stalled` do not say. So it is never the reason for a write.
+    """Return `Progressing`, `Reconciling` and `Stalled`, or None for one that is not true. `Progressing` says nothing
+    that the word and `Stalled` do not say, so it is never the reason for a write.
     """
     reconciling = stalled = None
     progressing = Condition(type=PROGRESSING, status="True", reason="Complete")
@@ -317,11 +313,8 @@ def availability(wanted: int, ready: int, most_unavailable: int) -> Condition:
 def with_health(
     status: S, snapshot: Snapshot, health: Health, ours: Mapping[str, Condition | None], *, most_unavailable: int = 0
 ) -> S:
-    """Return the status with the word, the problem and the conditions. `ours` are the other conditions of vmherd.
-
-    The counts and revisions in `status` are new. Its conditions are those of the present status. They stay if they
-    belong to other writers. `observedGeneration` is the generation that the plan observed (see
-    `runtime.status.recounted`).
+    """Return the status with the word, the problem and the conditions: `ours`, the other ones of vmherd, and those of
+    other writers. `observedGeneration` is the generation that the plan observed (see `runtime.status.recounted`).
     """
     owner = snapshot.owner
     if owner.spec.paused:

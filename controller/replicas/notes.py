@@ -51,9 +51,8 @@ def plan_note(
     essential: bool = False,
     notice: Notice | None = None,
 ) -> Plan:
-    """Return a plan with this patch. If the note is not essential, its failure stops no other write.
-
-    `notice` is the Event that tells of the note. It is sent only if the note was written.
+    """Return a plan with this patch, whose failure stops other writes only if `essential`. `notice` tells that it was
+    done.
     """
     patch = note_patch(resource, meta, changes, why)
     notices = (replace(notice, after=patch),) if notice is not None else ()
@@ -64,20 +63,12 @@ REPLICAS_LIMITED: Final = "ReplicasLimited"
 
 
 def limited(wanted: int, existing: int, most: int) -> int:
-    """Return the number of replicas to create and keep. The argument `most` is the limit, and 0 means no limit.
-
-    The limit stops only the creation of replicas. If more replicas exist than the limit allows, the existing replicas
-    stay.
-    """
+    """Return the number of replicas, at most `most` if not 0. Only creates are limited: existing replicas stay."""
     return min(wanted, max(most, existing)) if most else wanted
 
 
 def plan_limit(owner: ObjectMeta, wanted: int, existing: int, most: int) -> Plan:
-    """If the number `wanted` exceeds the limit `most`, return a plan with a notice. Otherwise return an empty plan.
-
-    The notice is sent once for each generation of the set or pool. The set or pool is stalled when as many replicas
-    exist as the limit allows.
-    """
+    """Return a notice for each generation with `wanted` over `most`, and a stall when as many exist as it allows."""
     if not most or wanted <= most:
         return Plan()
     message = f"spec.replicas is {wanted}: at most {most} are created (--max-replicas)"
@@ -122,11 +113,10 @@ def wake_at(times: Iterable[datetime | None], now: datetime) -> Plan:
 def watch_progress(
     progress: Plan, stuck: Sequence[tuple[datetime, str]], deadline: timedelta, *, now: datetime, template: str
 ) -> Plan:
-    """Return the plan, with a notice if a VM that blocks the rollout has exceeded the deadline.
+    """Return the plan, with a notice if a VM that blocks the rollout has exceeded the deadline, or a requeue at the
+    deadline.
 
-    If no VM has reached the deadline yet, the returned plan asks for a new reconciliation at the deadline. `stuck` has
-    one entry for each VM that blocks the rollout, for example because it has the new template and is not ready. Each
-    entry has the time at which the VM became unready, and the VM's name.
+    `stuck` has the time at which each such VM became unready, and its name.
     """
     if not stuck:
         return progress

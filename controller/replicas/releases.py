@@ -39,9 +39,8 @@ SKEW: Final = timedelta(seconds=10)
 
 
 class Releases(Struct, Generic[T], frozen=True):
-    """The members that are released now, and those whose release waits until `due`.
-
-    `number` is the number of members that were released in a row before. `stalls` is true if that are many.
+    """The members that are released `now`, and those `held` until `due`, after `number` in a row, which `stalls` if too
+    many.
     """
 
     now: tuple[T, ...] = ()

@@ -43,7 +43,7 @@ def by_former_pool_uid(revision: ControllerRevision) -> Iterable[str]:
 
 
 def former_pool_of_revision(revision: ControllerRevision) -> tuple[ObjectKey, ...]:
-    """If a pool created the revision and no controller owns it, return the key of the pool that its name suggests.
+    """Return the key of the pool that the name of its revision suggests, if no controller owns the revision.
 
     If this name is cut, this pool does not exist, and its absence lets the revision be found.
     """
@@ -63,10 +63,8 @@ def set_revision_name(replica_set: str, template_hash: str) -> str:
 
 
 def hash_of_set_revision(meta: ObjectMeta) -> str:
-    """Return the template hash of a set's revision, or "" if the object is no revision of a set.
-
-    A revision of a set has the name `<set>-<hash>` (see `revision_base`), and a label with the same hash. A policy may
-    remove the label. The name is enough while the set controls the revision.
+    """Return the template hash of a revision of a set, or "". It is in the name `<set>-<hash>` (see `revision_base`),
+    and in a label, which a policy may remove. The name is enough while the set controls the revision.
     """
     owner = controller_of(meta)
     if owner is not None and owner.kind == REPLICA_SET_KIND:
@@ -123,12 +121,9 @@ def create_revision(
     worked: str = "",
     annotations: Mapping[str, str] = NO_LABELS,
 ) -> Create:
-    """Return the action that creates a revision of a set or pool. `data` has the template.
-
-    `worked` is the last revision whose members were ready, or "". The new revision names it, so it stays while the new
-    one is current. A revision names no revision if it is itself the one that worked.
-
-    The number of the revision is the generation of its owner. `roll_out_again` changes it.
+    """Return the create of a revision of a set or pool, with `data`. Its number is the generation of its owner
+    (`roll_out_again` changes it). `worked` is the last revision whose members were ready, or "". The new revision names
+    it if it is another one, so it stays while the new one is current.
     """
     meta = owner.metadata
     annotations = {**annotations, **({READY_REVISION: worked} if worked not in ("", name) else {})}
@@ -173,9 +168,8 @@ def roll_out_again(
     now: datetime,
     ready: Iterable[tuple[str, int]] = (),
 ) -> tuple[Stage, ...]:
-    """Return a stage that gives the revision `current` the generation of its owner as its number, if another template
-    was rolled out after it. So the numbers say in which order the templates were last rolled out, as for a StatefulSet.
-    `ready` is that of `last_ready`.
+    """Give the revision `current` the generation of its owner as its number, if another one was rolled out after it. So
+    the numbers tell the order of the last rollouts, as for a StatefulSet. `ready` is that of `last_ready`.
     """
     staying = [each for each in revisions if each.metadata.deletion_timestamp is None]
     latest, generation = max((each.revision for each in staying), default=0), owner.metadata.generation or 0
@@ -207,10 +201,8 @@ def delete_revisions(revisions: Iterable[ControllerRevision], why: str, *, burst
 def unused_revisions(
     revisions: Iterable[ControllerRevision], used: Collection[str], *, keep: int
 ) -> list[ControllerRevision]:
-    """Return the revisions to delete, the newest first: those whose names are not in `used`.
-
-    The newest `keep` of them stay, so that a user can undo a change of the template. Revisions that are being deleted
-    do not count.
+    """Return the revisions to delete, the newest first: those that are neither in `used` nor the newest `keep` others,
+    to which a user can return. Revisions that are being deleted do not count.
     """
     unused = [
         revision

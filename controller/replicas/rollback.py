@@ -63,9 +63,8 @@ class Rollout(Struct, frozen=True, kw_only=True):
 
 
 def tells_of_template(vmi: VirtualMachineInstance | None) -> bool:
-    """Return True if a VMI that is not ready, or that is missing, says something about its template.
-
-    A paused VMI does not, nor does a VMI whose node does not answer or whose Pod was evicted.
+    """Return False if a VMI that is not ready says nothing about its template: it is paused, its node does not answer,
+    or its Pod was evicted. A missing one does.
     """
     return vmi is None or not (paused_or_unreadable(vmi) or is_out_of_reach(vmi) or was_evicted(vmi))
 
@@ -99,9 +98,7 @@ def rolled_out(
 
 
 def plan_notes(rollout: Rollout, now: datetime) -> Plan:
-    """Plan to note a revision that is wholly ready, and to remove notes that do not count any more. If a VM becomes
-    available later, ask for a reconciliation then.
-
+    """Plan to note a revision that is wholly ready, now or when the next VM becomes available, and to remove old notes.
     The caller puts the stage before the update. If the note fails, no VM is updated.
     """
     owner, noted = rollout.owner, annotations_of(rollout.owner)
@@ -117,11 +114,9 @@ def plan_notes(rollout: Rollout, now: datetime) -> Plan:
 
 
 def plan_return(rollout: Rollout, now: datetime) -> Plan:
-    """Plan to note that the VMs return, if a VM of the new revision has exceeded the progress deadline. The caller puts
-    the stage first, and updates no VM in the same plan.
-
-    If no earlier revision can be used, nothing returns, and an Event says why. If a VM may exceed the deadline later,
-    ask for a reconciliation then.
+    """Plan to note that the VMs return, if a VM of the new revision has exceeded the progress deadline, or to look
+    again then. The caller puts the stage first, and updates no VM in the same plan. If no earlier revision can be used,
+    nothing returns, and an Event says why.
     """
     deadline = rollout.settings.deadline
     unready = [(since, name) for since, name in rollout.unready if since is not None]

@@ -59,10 +59,8 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 def read_settings(owner: ObjectMeta) -> Settings:
-    """Read the annotations of a set or pool.
-
-    A wrong value counts as absent. But a wrong time to drain is the default, and every value spares VMs that run,
-    because harm is worse than delay.
+    """Read the annotations of a set or pool. A wrong value counts as absent. But a wrong time to drain is the default,
+    and every value spares VMs that run, because harm is worse than delay.
     """
     annotations, returns = annotations_of(owner), setting(owner, ROLLBACK) is not None
     note, _, at = annotations.get(ROLLED_BACK, "").partition(" at ")
@@ -86,10 +84,7 @@ def asks_for_budget(owner: ObjectMeta) -> bool:
 
 
 def deletion_cost(meta: ObjectMeta) -> int:
-    """Return the deletion cost of a VM or VMI. Without a valid annotation, the cost is 0.
-
-    When the number of replicas is reduced, VMs and VMIs with a lower cost are deleted first.
-    """
+    """Return the deletion cost of a VM or VMI, by default 0. A scale-in deletes those with a lower cost first."""
     return int(setting(meta, DELETION_COST) or 0)
 
 

@@ -45,9 +45,8 @@ class Target(Struct, Generic[T], frozen=True, kw_only=True):
 
     @property
     def regular(self) -> int:
-        """The number of wanted members without the additional ones of an update or of lost nodes.
-
-        A young member still counts, so nothing replaces it. But no other member is deleted because of a young one.
+        """The wanted members without the additional ones. A young one still counts, so nothing replaces it, but no
+        other member is deleted because of it.
         """
         beside_young = max(self.replicas - self.young, min(self.replicas, self.existing))
         return limited(beside_young, self.existing, self.limit)

@@ -14,13 +14,9 @@ from informers.store import Change
 def wakes_of_owner(change: Change[Any]) -> Iterable[Wake]:
     """Return the changed set or pool and a delay in seconds, if the change affects a plan or the status.
 
-    A change of the status also starts a reconciliation, for two reasons. First, another client may have overwritten the
-    status. Second, the next status write waits until the cache shows this change. So each status write of this
-    controller causes one more reconciliation.
-
-    A change of only the texts about a failure starts no reconciliation. These texts can change with each failed
-    reconciliation. If such a change started a reconciliation, the reconciliation would start before the end of the
-    backoff.
+    A change of the status counts, because another client may have overwritten it, and because the next status write
+    waits until the cache shows this one. A change of only the texts about a failure does not: it would start a
+    reconciliation before the end of the backoff.
     """
     return wakes_of(change, itself, decides_by=_planning_input, counts_by=lambda owner: without_failure(owner.status))
 

@@ -44,10 +44,8 @@ NEVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Trial(Struct, frozen=True):
-    """The history of a VMI that replaces an early failure, from its annotation. `failures` is the number in a row
-    before it.
-
-    `since` is the creation time of the first. `at` is the creation time of this VMI on the controller's clock.
+    """The history of a VMI that replaces an early failure: the `failures` in a row before it, the creation time `since`
+    of the first, and `at` of this VMI, on the controller's clock.
     """
 
     failures: int = 0
@@ -70,10 +68,9 @@ class EarlyFailure(Struct, frozen=True):
 
 
 class BackOff(Struct, frozen=True):
-    """The early failures, those with the most failures in a row first, and `since` when the first VMI existed.
-
-    `one_at_a_time` means: no VMI of the template is ready, and the first replacement has failed too. `trying_until` is
-    the end of the wait for a starting replacement.
+    """The early failures, those with the most failures in a row first, and `since` when the first VMI existed. With
+    `one_at_a_time`, no VMI of the template is ready, and the first replacement has failed too. `trying_until` is the
+    end of the wait for a starting replacement.
     """
 
     failures: tuple[EarlyFailure, ...] = ()

@@ -25,8 +25,7 @@ AgeRank: TypeAlias = tuple[float, float, str]
 
 
 def rank_for_removal(active: VMIs, now: datetime) -> tuple[VirtualMachineInstance, ...]:
-    """Return the VMIs that may be deleted, in the order of deletion. The protected ones of `active` count on their
-    nodes.
+    """Return the VMIs that may be deleted, in order. The protected ones of `active` count on their nodes.
 
     The criteria are, in this order: drain, removal mark, work, state, deletion cost, VMIs on the node, age.
     """
@@ -77,10 +76,8 @@ def _in_order(active: VMIs, now: datetime) -> Iterator[VirtualMachineInstance]:
 
 
 def state_rank_of(vmi: VirtualMachineInstance, now: datetime) -> StateRank:
-    """Return the criteria of R6 before "VMIs on the same node". The VMI with the smaller key is deleted first.
-
-    An unreadable VMI is the last (P20), and draining ones are the first (P26). With the same mark, busy ones are last
-    (P24).
+    """Return the criteria of R6 before "VMIs on the same node". An unreadable VMI is the last (P20), and draining ones
+    are the first (P26). With the same mark, busy ones are last (P24).
     """
     return (
         bool(vmi.undecodable),

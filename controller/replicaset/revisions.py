@@ -42,10 +42,8 @@ NEW_S: Final = 60
 
 
 def plan_revision(situation: Situation) -> Plan:
-    """Plan to create a missing revision of the present template, or to note that its revision is rolled out again.
-
-    An old set without a history waits up to `SPREAD_S`: an upgrade must cause no burst. No VMI waits for the history,
-    so the stage is not essential.
+    """Plan to create a missing revision of the template, or to note that its revision is rolled out again. An old set
+    without a history waits up to `SPREAD_S`: an upgrade must cause no burst. No VMI waits for the history.
     """
     snapshot, hashed = situation.snapshot, situation.template.hash
     history, owner = snapshot.history, snapshot.owner

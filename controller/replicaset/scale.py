@@ -114,9 +114,8 @@ def delete_of(
     successor: bytes = b"",
     selector: Selector | None = None,
 ) -> Delete:
-    """Return the delete of the VMI. Its successor must keep the labels that make it one of the set.
-
-    Without a `cause` (scale-in), a VMI that has changed is deleted too. Else a new plan judges it again.
+    """Return the delete of the VMI. Its successor must keep the labels that make it one of the set. Only without a
+    `cause` (scale-in), a VMI that has changed is deleted too.
     """
     meta, owner_uid = vmi.metadata, snapshot.owner.metadata.uid
     return Delete(

@@ -23,10 +23,9 @@ from controller.replicaset.traits import VMIs, group_vmis
 class Situation(Struct, frozen=True, kw_only=True):
     """The input of all decisions about a valid set.
 
-    `active` and `spent` are the VMIs that are not being deleted (R3). Active VMIs count towards the wanted number.
-    Adopted VMIs already count as active. Otherwise the reconciliation would create too many VMIs. Spent VMIs do not
-    count and will be deleted. `creates` are the missing VMIs that may be created now (R4a). `rollout` has the limits of
-    the rolling update, or None (R14).
+    `active` VMIs count towards the wanted number, and adopted ones already do. `spent` ones will be deleted (R3). VMIs
+    that are being deleted are neither. `creates` are the missing VMIs that may be created now (R4a). `rollout` has the
+    limits of the rolling update, or None (R14).
     """
 
     snapshot: Snapshot

@@ -48,10 +48,8 @@ REVISION_INDEXES: Final[Mapping[str, Callable[[ControllerRevision], Iterable[str
 
 
 class History(Struct, frozen=True, kw_only=True):
-    """The revisions of one set. No owner controls those `orphaned` by an earlier set of the same name.
-
-    `names` are those in use in the namespace. `keep` is the number of unused revisions to keep. `since` is the time of
-    the first reconciliation of any set after the start.
+    """The revisions of one set. No owner controls those `orphaned` by an earlier set of the same name. `names` are
+    those in use in the namespace, `keep` the unused revisions to keep, and `since` the first reconciliation of any set.
     """
 
     revisions: tuple[ControllerRevision, ...]

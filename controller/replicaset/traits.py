@@ -69,12 +69,11 @@ def _erase_condition(condition: Condition, unready: datetime | None) -> Conditio
 
 
 def _times_of(vmi: VirtualMachineInstance) -> tuple[datetime | None, datetime | None, datetime | None]:
-    """Return three times of an active VMI that is not ready: its creation, its start and the time since when it is not
-    ready. The second one and the third one are None if they are no traits.
+    """Return when an active VMI that is not ready was created, started and became unready, or None for no trait.
 
-    During the start of the VMI, KubeVirt changes the time of the condition `Ready` with each new reason, so this time
-    counts only after the start. VMIs of many ages can lose their readiness in the same second. So after the start, the
-    first two times are not those of the VMI: they only tell a VMI that boots from one that was ready.
+    During the start, KubeVirt changes the time of `Ready` with each new reason, so it counts only after the start. VMIs
+    of many ages can lose their readiness in the same second. So then the first two times only tell a VMI that boots
+    from one that was ready.
     """
     status, unready = vmi.status, unready_since(vmi)
     created, started = with_timezone(vmi.metadata.creation_timestamp), entered(vmi, "Running")

@@ -309,9 +309,8 @@ class _Failure(Struct, frozen=True):
 
 
 class Rejected(_Failure, frozen=True):
-    """The server rejected the action, or a precondition was false.
-
-    If `is_repeated`, it was not tried again yet, and the error is that of the last try (see `execute.refusals`).
+    """The server rejected the action, or a precondition was false. If `is_repeated`, it was not tried again yet, and
+    the error is that of the last try (see `execute.refusals`).
     """
 
     is_repeated: bool = False

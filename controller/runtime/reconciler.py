@@ -115,10 +115,8 @@ class Rules(Protocol[S]):
     def outcome_notices(self, outcomes: Iterable[Outcome]) -> tuple[Notice, ...]: ...
 
     def parse_intent(self, owner: Any) -> Any | FieldError:
-        """Return the parsed spec, or its first error.
-
-        The metrics page reads `rolls_out`, whether all outdated members are replaced without a request, and
-        `most_unavailable`, a number or None.
+        """Return the parsed spec, or its first error. The metrics page reads `rolls_out`, whether all outdated members
+        are replaced without a request, and `most_unavailable`, a number or None.
         """
 
 

@@ -157,9 +157,8 @@ def postponed_s(outcome: Postponed) -> float:
 
 
 def retry_after(*errors: ApiError) -> Retry:
-    """Return a `Retry` with the text of the first error, and as an `outage` if one of them is.
-
-    After another error of the server, such as a failing webhook, the key waits for at most `LONGEST_WAIT_OF_ERROR_S`.
+    """Return a `Retry` with the text of the first error, and as an `outage` if one of them is. After another error of
+    the server, such as a failing webhook, the key waits for at most `LONGEST_WAIT_OF_ERROR_S`.
     """
     of_server = any(isinstance(error, ServerError) for error in errors)
     return Retry(
@@ -172,9 +171,8 @@ def retry_after(*errors: ApiError) -> Retry:
 
 
 def is_outage(error: ApiError) -> bool:
-    """Return True if the server does not answer or cannot serve now: 429, 503, 504, or 500 with a message of etcd.
-
-    Any other 5xx error may concern one request only, for example if a webhook fails.
+    """Return True if the server does not answer or cannot serve now: 429, 503, 504, or 500 with a message of etcd. Any
+    other 5xx error may concern one request only, for example if a webhook fails.
     """
     if isinstance(error, ServerError):
         return error.code in OUTAGE_CODES or str(error).startswith(ETCD_MESSAGES)

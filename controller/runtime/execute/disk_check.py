@@ -43,9 +43,8 @@ _decode_page: Final = msgspec.json.Decoder(Page[PartialObject]).decode
 async def metadata_pages(
     client: ObjectClient, place: Place, *, selector: str = ""
 ) -> AsyncIterator[Page[PartialObject]]:
-    """Yield the pages of a list with only the metadata. Raise ApiError, or one of UNDECODABLE if it is no list.
-
-    If a page is too large, because users have written much into their objects, the next ones have fewer objects.
+    """Yield the pages of a list of metadata, with fewer objects after a page that is too large. Raise ApiError, or one
+    of UNDECODABLE if it is no list.
     """
     token, limit = "", PAGE
     while True:

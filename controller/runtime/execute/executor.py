@@ -104,9 +104,8 @@ class Executor:
         refusals: Refusals | None = None,
         thread: SideThread | None = None,
     ) -> None:
-        """`report` is called after each plan, and `merge` for each `ThreeWayMerge`, in `thread` if it is large.
-
-        `judge` judges changed objects again, `check` gets all outcomes, and `refusals` remembers refused writes.
+        """`report` is called after each plan, and `merge` for each `ThreeWayMerge`, in `thread` if it is large. `judge`
+        judges changed objects again, `check` gets all outcomes, and `refusals` remembers refused writes.
         """
         self.thread = thread or SideThread()
         self._client = client
@@ -189,9 +188,8 @@ class Executor:
                 assert_never(write)
 
     async def _run_stage(self, stage: Stage, owner: Owner, *, blocked: frozenset[str]) -> list[Outcome]:
-        """Send the creates after all other actions. Return the outcomes in the order of the actions.
-
-        Patches after the owners `blocked` are skipped, and so are refused writes whose wait is not over.
+        """Send the creates after all others, but no patches after the owners `blocked`, nor refused writes that wait.
+        Return the outcomes in the order of the actions.
         """
         numbered = [(number, action) for number, action in enumerate(stage.actions) if not _waits(action, blocked)]
         waiting: dict[int, Outcome] = {**self._refusals.answers(owner, numbered)}
@@ -203,10 +201,8 @@ class Executor:
         return [outcomes.get(number, Skipped(action)) for number, action in enumerate(stage.actions)]
 
     async def _run_together(self, actions: Numbered) -> dict[int, Outcome]:
-        """Perform at most PARALLEL actions at once. Return the outcomes by index, without those that were not tried.
-
-        The first runs alone. After the first sign of an outage or overload, or a refused successor, no more are
-        started.
+        """Perform at most PARALLEL actions at once. Return the outcomes by index, without those that were not tried:
+        the first runs alone, and a sign of an outage or overload, or a refused successor, ends the starts.
         """
         outcomes: dict[int, Outcome] = {}
         todo = iter(actions)
@@ -229,9 +225,8 @@ class Executor:
         return outcomes
 
     async def _run_slow_start(self, creates: Numbered) -> dict[int, Outcome]:
-        """Perform the creates with a slow start. Return the outcomes by index, without those that were not tried.
-
-        Each success allows one more at once, up to PARALLEL. After the first failure, no more are started.
+        """Perform the creates, first one, and with each success one more at once, up to PARALLEL, until the first
+        failure. Return the outcomes by index, without those that were not tried.
         """
         outcomes: dict[int, Outcome] = {}
         disks = DiskCheck(self._client, (create for _, create in creates if isinstance(create, Create)))

@@ -42,10 +42,9 @@ Shown: TypeAlias = Mapping[AnyResource, str]
 
 
 class _Comparison(Struct, frozen=True):
-    """The list had the resourceVersion `version`, or "".
-
-    `deleted` are the UIDs of objects that only the cache had. `newest` are the versions of objects that were newer than
-    the cache. `seen` is the version of the cache that showed all that, or None as long as there is none.
+    """The list had the resourceVersion `version`, or "". Only the cache had the UIDs `deleted`. `newest` are the
+    versions of objects that were newer than the cache. `seen` is the version of the cache that showed all that, or
+    None.
     """
 
     version: str

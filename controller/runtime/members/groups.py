@@ -80,10 +80,8 @@ _TAKING: Final = Lock()
 
 
 class Group(Generic[T]):
-    """Members with equal traits, at least one, which never change.
-
-    A group of a roster copies its members only if a reader iterates it, or before the roster changes (`take`), under a
-    lock: a plan in the side thread may do so at the same time.
+    """Members with equal traits, at least one, which never change. A group of a roster copies its members only if a
+    reader iterates it, or before the roster changes (`take`), under a lock: the side thread may do so, too.
     """
 
     __slots__ = ("__weakref__", "_members", "_size", "traits")

@@ -18,9 +18,8 @@ from informers.objects import ObjectClient, PatchType, read_meta, read_version
 from informers.ratelimit import ItemBackoff
 
 ABSENT_S: Final = 30.0
-"""After a 404, the set or pool is left alone for this time in seconds.
-
-Before its end, the cache shows the deletion or lists again, so it ends only if the definition was missing for a while.
+"""After a 404, the set or pool is left alone for this time in seconds. Before its end, the cache shows the deletion or
+lists again, unless the definition was missing for a while.
 """
 
 SHORTEST_CONFLICT_S: Final = 1.0
