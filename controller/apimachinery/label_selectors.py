@@ -129,7 +129,8 @@ class Selector(Struct, frozen=True):
 
 def parse_selector(wire: LabelSelector, *, field: str = "spec.selector") -> Selector | FieldError:
     """`field` is the path of the selector in the object, for the error message."""
-    terms = _number_of_terms(wire)
+    expressions = wire.match_expressions or ()
+    terms = len(wire.match_labels or ()) + len(expressions) + sum(len(each.values or ()) for each in expressions)
     if terms > MAX_TERMS:
         return FieldError(f"{field} has {terms} labels, expressions and values: at most {MAX_TERMS} are allowed")
     equalities = tuple(sorted((wire.match_labels or {}).items()))
@@ -137,7 +138,7 @@ def parse_selector(wire: LabelSelector, *, field: str = "spec.selector") -> Sele
         if error := _label_error(key, (value,), f"{field}.matchLabels"):
             return error
     requirements = []
-    for index, expression in enumerate(wire.match_expressions or ()):
+    for index, expression in enumerate(expressions):
         requirement = _parse_requirement(expression, f"{field}.matchExpressions[{index}]")
         if isinstance(requirement, FieldError):
             return requirement
@@ -159,11 +160,6 @@ class SelectorCache:
         if len(self._parsed) > self._capacity:
             del self._parsed[next(iter(self._parsed))]
         return known[1]
-
-
-def _number_of_terms(wire: LabelSelector) -> int:
-    expressions = wire.match_expressions or ()
-    return len(wire.match_labels or ()) + len(expressions) + sum(len(each.values or ()) for each in expressions)
 
 
 def _intersection(some: Values, others: Values) -> Values:
@@ -189,7 +185,6 @@ def _parse_requirement(wire: SelectorRequirement, field: str) -> Requirement | F
 
 
 def wrong_number_of_values(operator: Operator, values: Collection[str], field: str) -> FieldError | None:
-    """`In` and `NotIn` need at least one value. `Exists` and `DoesNotExist` must not have values."""
     needs_values = operator in (Operator.IN, Operator.NOT_IN)
     if needs_values and not values:
         return FieldError(f"{field}.values is empty: {operator} needs at least one value")

@@ -50,14 +50,10 @@ def _requirement_error(requirement: SelectorRequirement, field: str) -> FieldErr
 
 
 def _holds(operator: str, value: str | None, values: frozenset[str]) -> bool:
-    if operator in (GREATER, LESS):
-        return _compares(operator, value, *values)
-    return holds(Operator(operator), value, values)
-
-
-def _compares(operator: str, value: str | None, bound: str) -> bool:
-    """Return True if the label is an integer above the bound (`Gt`) or below the bound (`Lt`)."""
-    number, limit = _parse_number(value or ""), _parse_number(bound)
+    """Return True if the label has one of the values, or is an integer above (`Gt`) or below (`Lt`) the only one."""
+    if operator not in (GREATER, LESS):
+        return holds(Operator(operator), value, values)
+    number, limit = _parse_number(value or ""), _parse_number(*values)
     if number is None or limit is None:
         return False
     return number > limit if operator == GREATER else number < limit

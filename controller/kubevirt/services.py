@@ -100,7 +100,8 @@ def make_service(
         ports = request.ports or _ports_of(template)
     except msgspec.DecodeError as error:
         return FieldError(f"its template cannot be read: {error}")
-    selector = choose_selector(owner.spec.selector, _labels_of(template))
+    labels = template.metadata.labels if template.metadata is not None else None
+    selector = choose_selector(owner.spec.selector, labels or {})
     if not selector:
         return FieldError("its template has no labels for VMIs that a Service can select by")
     if not ports:
@@ -150,10 +151,6 @@ def template_of_pool(owner: Pool) -> VMITemplate:
     machine = owner.spec.virtual_machine_template
     spec = msgspec.json.decode(machine.spec, type=_VMSpec) if machine is not None and machine.spec else _VMSpec()
     return spec.template or VMITemplate()
-
-
-def _labels_of(template: VMITemplate) -> Mapping[str, str]:
-    return (template.metadata.labels if template.metadata is not None else None) or {}
 
 
 def _ports_of(template: VMITemplate) -> tuple[ServicePort, ...]:

@@ -30,11 +30,6 @@ KEPT_CONDITIONS: Final = frozenset(
 )
 
 
-def _is_kept(condition: Condition) -> bool:
-    kept = condition.type in KEPT_CONDITIONS
-    return kept or (condition.type == LIVE_MIGRATABLE and condition.status == "False")
-
-
 class MigrationState(Struct, frozen=True, gc=False, rename="camel"):
     completed: bool | None = None
     failed: bool | None = None
@@ -93,11 +88,15 @@ class VMIStatus(Struct, frozen=True, gc=False, rename="camel"):
         if self.node_name is not None:
             force_setattr(self, "node_name", intern(self.node_name))
         if self.conditions is not None:
-            conditions = [with_shared_texts(each) for each in self.conditions if _is_kept(each)]
-            force_setattr(self, "conditions", tuple(conditions))
+            kept = [
+                with_shared_texts(each)
+                for each in self.conditions
+                if each.type in KEPT_CONDITIONS or (each.type == LIVE_MIGRATABLE and each.status == "False")
+            ]
+            force_setattr(self, "conditions", tuple(kept))
         if self.volume_status is not None:
-            kept = tuple([each for each in self.volume_status if each.phase not in STABLE_VOLUME_PHASES]) or None
-            force_setattr(self, "volume_status", kept)
+            moving = [each for each in self.volume_status if each.phase not in STABLE_VOLUME_PHASES]
+            force_setattr(self, "volume_status", tuple(moving) or None)
         if self.phase_transition_timestamps:
             # All VMIs share the names of the phases.
             timed = [

@@ -47,7 +47,7 @@ def is_final(vmi: VirtualMachineInstance) -> bool:
 
 def is_spent(vmi: VirtualMachineInstance) -> bool:
     """Return True if the VMI is to be replaced: it has finished, is unknown, or its Pod is terminating (R3, R7)."""
-    return is_final(vmi) or _is_lost(vmi)
+    return is_final(vmi) or phase_of(vmi) == "Unknown" or has_terminating_pod(vmi)
 
 
 def is_active(vmi: VirtualMachineInstance) -> bool:
@@ -100,10 +100,8 @@ def entered(vmi: VirtualMachineInstance, phase: str) -> datetime | None:
 
 
 def is_migrating(vmi: VirtualMachineInstance) -> bool:
-    migration = vmi.status.migration_state if vmi.status is not None else None
-    return (
-        migration is not None and not migration.completed and not migration.failed and migration.end_timestamp is None
-    )
+    found = vmi.status.migration_state if vmi.status is not None else None
+    return found is not None and not found.completed and not found.failed and found.end_timestamp is None
 
 
 def paused_condition(vmi: VirtualMachineInstance) -> Condition | None:
@@ -132,8 +130,7 @@ def became_ready_at(vmi: VirtualMachineInstance) -> datetime | None:
     condition = ready_condition(vmi)
     if condition is None or condition.status != "True":
         return None
-    times = (with_timezone(condition.last_transition_time), entered(vmi, "Running"))
-    return max(filter(None, times), default=None)
+    return max(filter(None, (with_timezone(condition.last_transition_time), entered(vmi, "Running"))), default=None)
 
 
 def unready_since(vmi: VirtualMachineInstance) -> datetime | None:
@@ -142,11 +139,3 @@ def unready_since(vmi: VirtualMachineInstance) -> datetime | None:
     if condition is not None and condition.status == "True":
         return None
     return with_timezone((condition and condition.last_transition_time) or vmi.metadata.creation_timestamp)
-
-
-def _is_lost(vmi: VirtualMachineInstance) -> bool:
-    if vmi.status is None:
-        return False
-    if vmi.status.phase == "Unknown":
-        return True
-    return has_terminating_pod(vmi)

@@ -92,17 +92,13 @@ def undecodable_notices(
 
 
 def _notice(each: VirtualMachine | VirtualMachineInstance, now: datetime) -> Notice:
-    meta = each.metadata
-    is_vm = isinstance(each, VirtualMachine)
-    created = with_timezone(meta.creation_timestamp) or now
-    doublings = max(int((now - created).total_seconds()), 0).bit_length()
-    effect = "not healed, updated or scaled in" if is_vm else "not ready, and not deleted"
-    name = f"virtual machine {'' if is_vm else 'instance '}{meta.name}"
-    return Notice(
-        reason=UNDECODABLE,
-        message=f"{name} has a field that cannot be decoded ({each.undecodable}): it is {effect}",
-        once=f"{meta.uid} {doublings}",
-    )
+    meta, noun, effect = each.metadata, "virtual machine instance", "not ready, and not deleted"
+    if isinstance(each, VirtualMachine):
+        noun, effect = "virtual machine", "not healed, updated or scaled in"
+    age = now - (with_timezone(meta.creation_timestamp) or now)
+    doublings = max(int(age.total_seconds()), 0).bit_length()
+    text = f"{noun} {meta.name} has a field that cannot be decoded ({each.undecodable}): it is {effect}"
+    return Notice(reason=UNDECODABLE, message=text, once=f"{meta.uid} {doublings}")
 
 
 def wake_at(times: Iterable[datetime | None], now: datetime) -> Plan:

@@ -67,7 +67,8 @@ def choose_releases(
         return Releases()
     number, last, proof = _row(owner, (*kept, *beside), now)
     stalls = number >= max(wanted, 1)
-    due = min([last + _delay_after(number, wanted), *proof]) if number else now
+    delay = STALLED_DELAY if stalls else growing_delay(number, RELEASE_DELAY, LONGEST_DELAY)
+    due = min([last + delay, *proof]) if number else now
     young = [each for each in in_order if is_young(each.metadata, now)]
     ripe = [each for each in in_order if each not in young]
     # Nothing takes the place of a member that the owner has too many. A new standby takes the place of a standby.
@@ -79,12 +80,6 @@ def choose_releases(
     times = [(with_timezone(each.metadata.creation_timestamp) or now) + RELEASE_DELAY for each in young]
     wake = min((each for each in (due, *times) if each > now), default=now)
     return Releases(tuple(ripe[:most]), held, wake if held else None, number, stalls and bool(held))
-
-
-def _delay_after(number: int, wanted: int) -> timedelta:
-    if number >= max(wanted, 1):
-        return STALLED_DELAY
-    return growing_delay(number, RELEASE_DELAY, LONGEST_DELAY)
 
 
 def is_young(meta: ObjectMeta, now: datetime) -> bool:

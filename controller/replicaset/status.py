@@ -4,7 +4,8 @@ The counts come from the newest snapshot. Conditions of vmherd exist only while 
 is that of their addition. Conditions of other controllers do not change.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Final
 
 from msgspec.structs import replace
@@ -100,40 +101,30 @@ def outcome_notices(outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
     """Return the notices about VMIs, with KubeVirt's reasons (R12), and about revisions that failed (R17)."""
     outcomes = tuple(outcomes)
     others = without_budgets(outcomes)
-    found = tuple(notice for each in others for notice in (_unready_notice(each), _notice_of(each)) if notice)
-    return (*found, *budget_notices(outcomes))
+    return (*chain.from_iterable(map(_notices_of, others)), *budget_notices(outcomes))
 
 
-def _unready_notice(outcome: Outcome) -> Notice | None:
-    match outcome:
-        case Done(action=Delete(cause=Cause.HEALING, key=key, why=why)):
-            return Notice(reason="UnreadyReplaced", message=f"virtual machine {key.name} is replaced: it is {why}")
-        case _:
-            return None
-
-
-def _notice_of(outcome: Outcome) -> Notice | None:
+def _notices_of(outcome: Outcome) -> Iterator[Notice]:
     name = outcome.action.key.name
     is_note = isinstance(outcome.action, Patch) and outcome.action.is_note
     noun = "replica set" if is_note else "virtual machine"
     if outcome.action.resource is CONTROLLER_REVISIONS:
         if not isinstance(outcome, Rejected | Unknown):
-            return None
+            return
         noun = "revision"
     match outcome:
         case SuccessorRefused(action=Delete(cause=cause, uid=uid)):
             message = f"virtual machine {name} is not deleted: {outcome.message}"
-            return Notice(reason=held_reason(cause), message=message, once=f"{uid} successor refused")
+            yield Notice(reason=held_reason(cause), message=message, once=f"{uid} successor refused")
         case Done(action=Create()) | AlreadyThere():
             # AlreadyThere means that an earlier create succeeded, but its answer was lost.
-            return Notice(reason="SuccessfulCreate", message=f"Created virtual machine: {name}", warning=False)
-        case Done(action=Delete()):
-            message = f"Deleted VMI {outcome.action.key}: {outcome.action.why}"
-            return Notice(reason="SuccessfulDelete", message=message, warning=False)
+            yield Notice(reason="SuccessfulCreate", message=f"Created virtual machine: {name}", warning=False)
+        case Done(action=Delete(cause=cause, key=key, why=why)):
+            if cause is Cause.HEALING:
+                yield Notice(reason="UnreadyReplaced", message=f"virtual machine {name} is replaced: it is {why}")
+            yield Notice(reason="SuccessfulDelete", message=f"Deleted VMI {key}: {why}", warning=False)
         case Rejected() | Unknown() if failure := _failure_of(outcome):
-            return Notice(reason=failure[0], message=f"Error {_VERBS[failure[0]]} {noun} {name}: {failure[1]}")
-        case _:
-            return None
+            yield Notice(reason=failure[0], message=f"Error {_VERBS[failure[0]]} {noun} {name}: {failure[1]}")
 
 
 def _failure_of(outcome: Outcome) -> tuple[str, str] | None:

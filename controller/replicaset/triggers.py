@@ -35,13 +35,11 @@ def replicasets_of_vmi(
 
 def replicasets_of_revision(change: Change[ControllerRevision]) -> Iterable[Wake]:
     """Return the set that controls the revision. If no owner controls it, return the set that created it."""
-    return wakes_of(
-        change, _set_of_revision, decides_by=lambda each: (each.metadata.uid, each.metadata.owner_references)
-    )
 
+    def owners_of(revision: ControllerRevision) -> Iterable[ObjectKey]:
+        return former_set_of(revision) or controller_key(revision.metadata, REPLICA_SET_KIND)
 
-def _set_of_revision(revision: ControllerRevision) -> Iterable[ObjectKey]:
-    return former_set_of(revision) or controller_key(revision.metadata, REPLICA_SET_KIND)
+    return wakes_of(change, owners_of, decides_by=lambda each: (each.metadata.uid, each.metadata.owner_references))
 
 
 def _owner_or_adopters(

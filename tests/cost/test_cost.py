@@ -41,7 +41,6 @@ UNMEASURED = {
     "controller/kubevirt/vms.py": {"became_ready_at", "is_start_requested"},
     "controller/kubevirt/problems.py": {"terminating_problem"},
     "controller/replicas/conditions.py": {"transitions", "without_failure"},
-    "controller/replicas/releases.py": {"_delay_after"},
     "controller/replicaset/snapshot.py": {"by_former_set", "by_required_label", "orphans_of"},
     "controller/pool/rollout/live.py": {"settled_at"},
     "controller/pool/status.py": {"_failure_notices"},
