@@ -12,7 +12,6 @@ import structlog
 
 from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.indexes import NAMESPACE, OWNER_UID, by_namespace, by_owner_uid
-from controller.apimachinery.three_way_merge import PLAIN
 from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.events.recorder import EventRecorder, ref_of
@@ -28,7 +27,6 @@ from controller.runtime.actions import AnyResource, Notice
 from controller.runtime.dry_run import DryRunReconciler
 from controller.runtime.execute.executor import Executor
 from controller.runtime.execute.late_cache import LateCache
-from controller.runtime.execute.patches import Merge
 from controller.runtime.execute.requests import Requests
 from controller.runtime.reconciler import Rules, RulesReconciler, S, Tools
 from controller.runtime.result import Reconciler
@@ -215,9 +213,8 @@ def assemble(
     *,
     owners: SharedInformer[Any],
     written: Iterable[SharedInformer[Any]],
-    merge: Merge = PLAIN.merge,
 ) -> Assembly:
-    """Assemble a kind. Its plans write the resources of `written`. `merge` computes the patch of a `ThreeWayMerge`."""
+    """Assemble a kind. Its plans write the resources of `written`."""
     reconciler: Reconciler
 
     def publish(owner: ObjectMeta, notices: Iterable[Notice]) -> Iterable[Notice]:
@@ -238,7 +235,7 @@ def assemble(
             kind, rules, now=parts.now, instruments=parts.metrics, known_status=_known_status(parts, kind)
         )
     else:
-        reconciler = _writer(parts, kind, rules, expectations, of_status, merge=merge, publish=publish)
+        reconciler = _writer(parts, kind, rules, expectations, of_status, publish=publish)
     controller = Controller(
         kind.name,
         queue,
@@ -261,7 +258,6 @@ def _writer(
     expectations: Expectations,
     of_status: Expectations,
     *,
-    merge: Merge,
     publish: Callable[[ObjectMeta, Iterable[Notice]], Iterable[Notice]],
 ) -> RulesReconciler[S]:
     parts.metrics.show_unsettled(kind.name, expectations.oldest_s)
@@ -271,7 +267,6 @@ def _writer(
         controller=kind.name,
         instruments=parts.metrics,
         report=partial(parts.metrics.carried_out, kind.name, kind.kind),
-        merge=merge,
         judge=rules.judge._replace(now=parts.now),
         check=parts.check,
         refusals=rules.refusals,

@@ -12,7 +12,6 @@ import msgspec
 
 from controller import kinds
 from controller.apimachinery.indexes import NAMESPACE, by_namespace
-from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, PVCS, VMIS, VMS
 from controller.pool.members.rosters import PoolRosters
@@ -66,7 +65,6 @@ class PoolSimulation:
             owners=pools,
             children=self.caches,
             now=lambda: self.now,
-            merge=VM_RULES.merge,
         )
 
     @property

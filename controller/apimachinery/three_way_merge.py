@@ -55,16 +55,6 @@ class Meanings:
         return number
 
 
-def normal_json(value: Json, type_: Any, made: Made) -> Json:
-    """Return the value itself. Values without a known type have the same meaning if they are the same JSON."""
-    normal = value
-    if isinstance(value, dict):
-        normal = {name: normal_json(inner, type_, made) for name, inner in value.items()}
-    elif isinstance(value, list):
-        normal = [normal_json(inner, type_, made) for inner in value]
-    return made(value, type_, normal)
-
-
 def _key_of(normal: Json) -> Hashable:
     """Return a key for a scalar, or for an object or list of numbers. Python treats 1 and True as equal."""
     if isinstance(normal, dict):
@@ -84,17 +74,6 @@ class FieldType(Protocol):
     def element(self) -> "FieldType": ...
 
 
-class Untyped:
-    """An unknown type. The fields and the elements of an unknown type have unknown types too."""
-
-    def field(self, name: str) -> FieldType:
-        return self
-
-    @property
-    def element(self) -> FieldType:
-        return self
-
-
 class NamedList(Struct, frozen=True):
     """A list with names at the path `name`. Fields of an element with `is_choice` exclude each other."""
 
@@ -107,12 +86,8 @@ class NamedList(Struct, frozen=True):
         return element
 
 
-def _as_merged(merged: Fields, current: Fields, old: Fields, new: Fields) -> Fields:
-    return merged
-
-
 class MergeRules(Struct, frozen=True):
-    """The rules for merging objects of a kind. The default compares JSON values and has no named lists.
+    """The rules for merging objects of a kind.
 
     - `type`: the type of the whole document.
     - `normalise`: a function that returns the normal form of a value of a type. Values with equal normal forms have the
@@ -123,11 +98,11 @@ class MergeRules(Struct, frozen=True):
       and the specs of `current`, `old` and `new`.
     """
 
-    type: FieldType = Untyped()
-    normalise: Normalise = normal_json
-    named_lists: Mapping[str, NamedList] = {}
-    whole: frozenset[str] = frozenset()
-    spec: Callable[[Fields, Fields, Fields, Fields], Fields] = _as_merged
+    type: FieldType
+    normalise: Normalise
+    named_lists: Mapping[str, NamedList]
+    whole: frozenset[str]
+    spec: Callable[[Fields, Fields, Fields, Fields], Fields]
 
     def merge(self, current: bytes, old: bytes, new: bytes) -> bytes | None:
         """Return the merge patch that applies the changes between `old` and `new` to `current`, or None without a
@@ -149,9 +124,6 @@ class MergeRules(Struct, frozen=True):
         precondition = {"uid": metadata.get("uid"), "resourceVersion": metadata.get("resourceVersion")}
         patch["metadata"] = {**_fields(patch.get("metadata")), **precondition}
         return msgspec.json.encode(patch)
-
-
-PLAIN: Final = MergeRules()
 
 
 class _Merge(Struct, frozen=True):

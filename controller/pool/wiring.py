@@ -12,7 +12,6 @@ from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.kinds import POOLS
 from controller.kubevirt.live_updates import RolloutSettings
-from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DISRUPTION_BUDGETS, MIGRATIONS, VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
@@ -89,4 +88,4 @@ def assemble(parts: Parts) -> Assembly:
     pools.add_handler(on_removal(rules.rosters.forget))
     # A plan also patches the finalizers and the annotations of the pool itself.
     written = (pools, vms, vmis, revisions, *migrations)
-    return assemble_kind(parts, POOLS, rules, queue, owners=pools, written=written, merge=VM_RULES.merge)
+    return assemble_kind(parts, POOLS, rules, queue, owners=pools, written=written)

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from controller.apimachinery.conditions import Condition
 from controller.apimachinery.label_selectors import SelectorCache
-from controller.apimachinery.three_way_merge import PLAIN
 from controller.events.correlator import Correlator, ObjectRef
 from controller.kinds import POOLS
 from controller.kubevirt import annotations as names
 from controller.kubevirt.live_updates import change_between, unapplied
+from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.pool_types import PoolStatus
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.services import ServiceRequest, make_service, template_of_replicaset
@@ -66,9 +66,9 @@ def interfaces_that_leave_a_vmi(n: int) -> Call:
 
 
 @row(20, 2_000)
-def merge_of_plain_json(n: int) -> Call:
+def merge_of_unknown_fields(n: int) -> Call:
     old, new = (vm({"a": {f"f{number}": [number, each] for number in range(n)}}) for each in (1, 2))
-    return lambda: PLAIN.merge(old, old, new)
+    return lambda: VM_RULES.merge(old, old, new)
 
 
 @row(20, 2_000)

@@ -10,13 +10,11 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from controller.apimachinery.three_way_merge import PLAIN
 from controller.kinds import Kind
 from controller.runtime.actions import Action, Notice, Outcome, Plan, Postponed, Skipped, Stage
 from controller.runtime.execute.births import Owner
 from controller.runtime.execute.executor import Executor
 from controller.runtime.execute.late_cache import LateCache
-from controller.runtime.execute.patches import Merge
 from controller.runtime.execute.refusals import Refusals
 from controller.runtime.reconciler import RulesReconciler, Tools
 from controller.runtime.result import Report
@@ -73,7 +71,6 @@ class ReconcilerProcess:
         owners: LaggingCache[Any],
         children: Iterable[LaggingCache[Any]],
         now: Callable[[], datetime],
-        merge: Merge = PLAIN.merge,
         new_refusals: Callable[[], Refusals] = Refusals,
     ) -> None:
         self.recorder = RecordedNotices()
@@ -82,7 +79,6 @@ class ReconcilerProcess:
         self._server = server
         self._kind = kind
         self.rules = rules
-        self._merge = merge
         self._owners = owners
         self._children = tuple(children)
         self._now = now
@@ -99,7 +95,6 @@ class ReconcilerProcess:
             controller=self._kind.name,
             instruments=self.counts,
             report=self._keep,
-            merge=self._merge,
             judge=self.rules.judge,
             refusals=self.rules.refusals,
         )

@@ -20,7 +20,6 @@ from typing import Protocol, TypeAlias, assert_never
 
 from msgspec.structs import replace
 
-from controller.apimachinery.three_way_merge import PLAIN
 from controller.runtime.actions import (
     Action,
     AlreadyThere,
@@ -58,7 +57,7 @@ from controller.runtime.execute.deletes import (
     successor_error,
 )
 from controller.runtime.execute.disk_check import DiskCheck, metadata_pages
-from controller.runtime.execute.patches import Merge, error_of_create, outcome_of_patch, read_and_patch, without_content
+from controller.runtime.execute.patches import error_of_create, outcome_of_patch, read_and_patch, without_content
 from controller.runtime.execute.refusals import Refusals
 from controller.runtime.execute.restarts import Restarts
 from controller.runtime.result import is_outage, name_of, was_tried
@@ -98,14 +97,13 @@ class Executor:
         controller: str,
         instruments: ActionInstruments,
         report: Callable[[ObjectKey, Sequence[Outcome]], None] = lambda _key, _outcomes: None,
-        merge: Merge = PLAIN.merge,
         judge: Judge = NO_JUDGE,
         check: CacheCheck | None = None,
         refusals: Refusals | None = None,
         thread: SideThread | None = None,
     ) -> None:
-        """`report` is called after each plan, and `merge` for each `ThreeWayMerge`, in `thread` if it is large. `judge`
-        judges changed objects again, `check` gets all outcomes, and `refusals` remembers refused writes.
+        """`report` is called after each plan, `judge` judges changed objects again, `check` gets all outcomes, and
+        `refusals` remembers refused writes. Large template changes are computed in `thread`.
         """
         self.thread = thread or SideThread()
         self._client = client
@@ -117,7 +115,6 @@ class Executor:
         self._controller = controller
         self._instruments = instruments
         self._report = report
-        self._merge = merge
         self._check = check or CacheCheck(client)
         self._refusals = refusals or Refusals()
 
@@ -276,7 +273,7 @@ class Executor:
                     )
                     return outcome_of_patch(action, action.body, answer)
                 case RemoveOwnerReference() | ThreeWayMerge() | ExpandClaim():
-                    return await read_and_patch(self._client, action, self._merge, self.thread)
+                    return await read_and_patch(self._client, action, self.thread)
                 case Confirm():
                     return await self._confirm(action)
                 case ConfirmFree():

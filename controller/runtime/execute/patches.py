@@ -3,7 +3,7 @@
 A policy may take back what a patch or a create writes.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from math import ceil
 from typing import Final, TypeAlias
@@ -16,6 +16,7 @@ from controller.apimachinery.quantities import parse_quantity
 from controller.apimachinery.raw_json import text_of, value_at
 from controller.apimachinery.redaction import redacted
 from controller.kubevirt.annotations import ADOPT_DISKS, KEPT_FOR, STANDBY_STATE, USED_FOR
+from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.pool_types import POOL_KIND
 from controller.kubevirt.replicaset_types import REPLICA_SET_KIND
 from controller.kubevirt.resources import VMIS
@@ -40,10 +41,6 @@ from informers.meta import ObjectMeta, OwnerReference, annotations_of, controlle
 from informers.objects import ObjectClient, PatchType, read_meta
 
 ReadAndPatch: TypeAlias = RemoveOwnerReference | ThreeWayMerge | ExpandClaim
-
-Merge: TypeAlias = Callable[[bytes, bytes, bytes], bytes | None]
-"""Returns a merge patch, or None, from the current object and those of the old and the new template."""
-
 
 _OWNERS: Final = "ownerReferences"
 _RUN_STRATEGY: Final = ("spec", "runStrategy")
@@ -74,7 +71,7 @@ def owner_removal(action: RemoveOwnerReference, meta: ObjectMeta) -> bytes | Out
     return release_patch(meta, action.owner_uid, mark)
 
 
-def template_change(merge: Merge, action: ThreeWayMerge, meta: ObjectMeta, current: bytes) -> bytes | Outcome:
+def template_change(action: ThreeWayMerge, meta: ObjectMeta, current: bytes) -> bytes | Outcome:
     """Return the patch of the template change, or an outcome if none is sent: `Done` without a difference, `Missing` if
     the object is gone or has left its owner, `Rejected` if it or a template cannot be read.
     """
@@ -82,8 +79,10 @@ def template_change(merge: Merge, action: ThreeWayMerge, meta: ObjectMeta, curre
     if meta.uid != action.uid or meta.deletion_timestamp is not None or has_left:
         return Missing(action)
     try:
-        patch = merge(current, action.old, action.new)
-        has_others = action.is_exact and patch is not None and merge(current, action.new, action.old) is not None
+        patch = VM_RULES.merge(current, action.old, action.new)
+        has_others = (
+            action.is_exact and patch is not None and VM_RULES.merge(current, action.new, action.old) is not None
+        )
     except Exception as error:  # also one that only this object causes: the other VMs are merged
         return Rejected(action, ApiError(f"{action.key} cannot be read: {str(error) or type(error).__name__}"))
     if has_others:
@@ -187,17 +186,17 @@ def expansion(action: ExpandClaim, meta: ObjectMeta, claim: bytes) -> bytes | Ou
 ATTEMPTS: Final = 4
 
 
-async def read_and_patch(client: ObjectClient, action: ReadAndPatch, merge: Merge, thread: SideThread) -> Outcome:
+async def read_and_patch(client: ObjectClient, action: ReadAndPatch, thread: SideThread) -> Outcome:
     """Read the object and patch it, in `thread` if it is large. After ATTEMPTS conflicts, raise Conflict."""
     for _ in range(ATTEMPTS - 1):
         try:
-            return await _read_and_patch_once(client, action, merge, thread)
+            return await _read_and_patch_once(client, action, thread)
         except Conflict:
             continue
-    return await _read_and_patch_once(client, action, merge, thread)
+    return await _read_and_patch_once(client, action, thread)
 
 
-async def _read_and_patch_once(client: ObjectClient, action: ReadAndPatch, merge: Merge, thread: SideThread) -> Outcome:
+async def _read_and_patch_once(client: ObjectClient, action: ReadAndPatch, thread: SideThread) -> Outcome:
     try:
         current = await client.get(action.resource, action.key)
         meta = read_meta(current)
@@ -219,7 +218,7 @@ async def _read_and_patch_once(client: ObjectClient, action: ReadAndPatch, merge
             if taken := await DiskCheck(client, ()).obstacle(action):
                 raise Invalid(taken, code=422)
             large = is_large(size=len(current) + len(action.old) + len(action.new))
-            patch = await thread.call(template_change, merge, action, meta, current, large=large)
+            patch = await thread.call(template_change, action, meta, current, large=large)
     if not isinstance(patch, bytes):
         return patch
     answer = await client.patch(action.resource, action.key, patch, content_type=PatchType.MERGE.value)

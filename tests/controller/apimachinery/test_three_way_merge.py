@@ -2,8 +2,12 @@
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from controller.apimachinery.three_way_merge import PLAIN, MergeRules, NamedList
+from controller.apimachinery.three_way_merge import MergeRules, NamedList
+from controller.kubevirt.normal_form import UNKNOWN, normal_form
+
+PLAIN = MergeRules(UNKNOWN, normal_form, {}, frozenset(), lambda merged, *_: merged)
 
 
 def patch_of(current: object, old: object, new: object, rules: MergeRules = PLAIN) -> object:
@@ -31,13 +35,13 @@ def test_a_change_of_the_template_is_applied(current, old, new, patch):
 
 def test_a_named_list_is_merged_by_element():
     one, two, own = ({"id": {"name": name}, "x": 1} for name in ("one", "two", "own"))
-    rules = MergeRules(named_lists={"parts": NamedList(name=("id", "name"))})
+    rules = replace(PLAIN, named_lists={"parts": NamedList(name=("id", "name"))})
     current = {"parts": [{**one, "noted": 9}, own]}
     patch = patch_of(current, {"parts": [one]}, {"parts": [{**one, "x": 2}, two]}, rules)
     assert patch == {"parts": [{**one, "x": 2, "noted": 9}, two, own]}
 
 
 def test_a_whole_object_is_replaced():
-    rules = MergeRules(whole=frozenset({"source"}))
+    rules = replace(PLAIN, whole=frozenset({"source"}))
     merged = patch_of({"source": {"a": 1, "noted": 9}}, {"source": {"a": 1}}, {"source": {"a": 2}}, rules)
     assert merged == {"source": {"a": 2, "noted": None}}

@@ -4,6 +4,7 @@ reads and patches again (P12).
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ from msgspec.structs import replace
 
 from controller.apimachinery.finalizers import removal_patch
 from controller.kubevirt.annotations import KEPT_FOR
+from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS
 from controller.runtime.actions import Done, Missing, Patch, Rejected, RemoveOwnerReference, Stage, ThreeWayMerge
+from controller.runtime.execute import patches
 from controller.runtime.execute.patches import ATTEMPTS
 from controller.runtime.execute.refusals import FIRST_WAIT_S
 from informers.errors import Conflict
@@ -125,14 +128,13 @@ async def test_p12_a_vm_that_a_user_detached_since_the_plan_is_not_changed(
 async def test_p12_a_merge_that_fails_unexpectedly_does_not_stop_the_other_vms(setup, monkeypatch: pytest.MonkeyPatch):
     actions = [three_way_merge(put_vm(setup, f"vm-{number}"), f"vm-{number}") for number in range(5)]
     actions[3] = replace(actions[3], new=b'{"too": "large"}')
-    merge = setup.executor._merge
 
     def overflow(current: bytes, old: bytes, new: bytes) -> bytes | None:
         if new == actions[3].new:
             raise MemoryError
-        return merge(current, old, new)
+        return VM_RULES.merge(current, old, new)
 
-    monkeypatch.setattr(setup.executor, "_merge", overflow)
+    monkeypatch.setattr(patches, "VM_RULES", SimpleNamespace(merge=overflow))
     outcomes = await setup.carry_out(actions)
     assert kinds(outcomes) == ["Done"] * 3 + ["Rejected", "Done"]
     assert outcomes[3].message == "default/vm-3 cannot be read: MemoryError"

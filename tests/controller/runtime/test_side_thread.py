@@ -1,6 +1,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from controller.kubevirt.merge_keys import VM_RULES
 from controller.pool.rules import PoolRules
 from controller.replicaset.rules import ReplicaSetRules
+from controller.runtime.execute import patches
 from controller.runtime.workers import side_thread
 from controller.runtime.workers.side_thread import LARGE, LARGE_BYTES, SideThread, is_large
 from tests.builders import replicaset, vmi
@@ -75,7 +77,7 @@ def test_a_large_vm_gets_its_new_template_in_the_thread(monkeypatch: pytest.Monk
     simulation = pool_at_rest(1)
     monkeypatch.setattr(side_thread, "LARGE_BYTES", 300 if is_large else side_thread.LARGE_BYTES)
     threads: list[int] = []
-    monkeypatch.setattr(simulation.process.executor, "_merge", noting(threads, VM_RULES.merge))
+    monkeypatch.setattr(patches, "VM_RULES", SimpleNamespace(merge=noting(threads, VM_RULES.merge)))
     simulation.change_template(vm_spec(image="v2"))
     simulation.come_to_rest()
     assert [thread != threading.get_ident() for thread in threads] == [is_large]
