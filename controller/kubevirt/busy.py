@@ -34,8 +34,7 @@ def is_claimed(meta: ObjectMeta) -> bool:
 
 def claim_ends_at(meta: ObjectMeta) -> datetime | None:
     """Return the time at which the claim of a VM ends, or None if it is not claimed, or the claim has no end."""
-    until = meta.annotations.get(CLAIMED_UNTIL) if meta.annotations is not None and is_claimed(meta) else None
-    return time_of(until) if until is not None else None
+    return time_of(annotations_of(meta).get(CLAIMED_UNTIL, "")) if is_claimed(meta) else None
 
 
 def is_claim_of_backup(meta: ObjectMeta) -> bool:
@@ -76,10 +75,8 @@ def lasting(reason: str) -> str:
 
 
 def ends_of_marks(*objects: KubeObject | None, now: datetime) -> Iterator[datetime]:
-    for obj in objects:
-        mark = busy_mark(obj.metadata) if obj is not None else None
-        ends = [time_of(mark) if mark is not None else None]
-        ends += [claim_ends_at(obj.metadata)] if obj is not None else []
+    for meta in (obj.metadata for obj in objects if obj is not None):
+        ends = (time_of(busy_mark(meta) or ""), claim_ends_at(meta))
         yield from (until for until in ends if until is not None and until > now)
 
 

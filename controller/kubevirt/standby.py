@@ -2,7 +2,7 @@
 
 The annotation `STANDBY_STATE` is the mark of such a VM. A VM that a user has started or unpaused, or that is busy
 before its rest, is an ordinary VM again, although it still has the mark. So is a claimed VM, until its claim ends. A
-woken VM keeps the time until it is ready, because its objects show only since when it is not ready: since it rests.
+woken VM keeps the time until it is ready: its objects show only since when it rests.
 
 A VM that rests paused has the UID of its VMI in the mark. If its VMI is another one, the memory is lost. A request to
 pause it may come late, if its answer was lost. So the mark comes first, and a VM that was paused keeps the time of its

@@ -1,9 +1,9 @@
 """A disruption budget that follows: the PodDisruptionBudget of a set or pool with `vmherd.dev/disruption-budget` (P27).
 
 An eviction, for example by `kubectl drain`, asks the budgets of a Pod. The controllers of virt-launcher Pods are VMIs,
-which have no scale. So Kubernetes does not know how many Pods are wanted, and only a number in `minAvailable` works.
-The functions in this module compute this number, and the plans of both kinds write it before anything else. A scale-in
-lowers it before VMs go, and a scale-out raises it only as far as the VMs exist.
+which have no scale. So Kubernetes does not know how many Pods are wanted, and only a number in `minAvailable` works. A
+plan writes it before anything else: a scale-in lowers it before VMs go, and a scale-out raises it only as far as the
+VMs exist.
 
 The API server refuses every eviction of a Pod with two budgets. So a set or pool keeps no budget beside another one. A
 budget has the labels of its Pods. So each of two sets or pools sees if its selector selects a Pod of the other one.

@@ -162,7 +162,7 @@ def drain_first(
     mark. If the plan does not delete or restart the VM, it loses the mark and is in service again, unless
     `still_leaves` says that the cause lasts, nothing says stop, and the VM only waits for its turn.
     """
-    leaving = dict(_leaving(plan))
+    leaving = {_subject(each): each for each in plan.actions if isinstance(each, Delete | Restart)}
     marked = members.where(has_mark)
     if not marked and (time is None or not leaving):
         return plan
@@ -197,13 +197,6 @@ def _lasts(member: T, still_leaves: Callable[[T, str], bool]) -> bool:
     mark = mark_of(member.metadata)
     is_deleting = member.metadata.deletion_timestamp is not None
     return is_deleting or (mark is not None and still_leaves(member, mark.cause))
-
-
-def _leaving(plan: Plan) -> Iterator[tuple[str, Delete | Restart]]:
-    """Yield the UIDs of the objects that the plan deletes or restarts, each with the action."""
-    for action in plan.actions:
-        if isinstance(action, Delete | Restart):
-            yield _subject(action), action
 
 
 def _subject(action: Delete | Restart) -> str:

@@ -1,9 +1,8 @@
 """The state of a set or pool in one word, and the conditions that tools wait for (R11, P17).
 
-Helm, Flux, Argo CD and other tools wait for `Reconciling` and `Stalled`, with the rules of kstatus: an object with the
-condition `Reconciling` is in progress, and an object with the condition `Stalled` has failed. An object with neither
-condition is as its spec asks. At most one of the two conditions is true. `Available` and `Progressing` mean what they
-mean on a Deployment, for `kubectl wait`.
+Helm, Flux, Argo CD and other tools wait for `Reconciling` and `Stalled`, at most one of which is true, with the rules
+of kstatus: an object with `Reconciling` is in progress, one with `Stalled` has failed, and one with neither is as its
+spec asks. `Available` and `Progressing` mean what they mean on a Deployment, for `kubectl wait`.
 """
 
 import re

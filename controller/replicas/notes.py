@@ -1,10 +1,8 @@
 """The parts of a plan that both kinds have: notes, times to look again, the progress deadline, the limit of replicas,
 and Events about fields that cannot be read.
 
-Notes are annotations that the controller writes on a set, a pool or a VM, so that a restart forgets nothing.
-
-Without the limit of replicas, a wrong number, for example 2147483647, would fill the API server's storage, and one very
-large object would delay all other objects.
+Notes are annotations that the controller writes on a set, a pool or a VM, so that a restart forgets nothing. The limit
+stops a wrong number, such as 2147483647: it would fill the API server's storage and delay all other objects.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

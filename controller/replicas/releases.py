@@ -1,10 +1,10 @@
 """The release of members because of their labels (R2, P2), with a growing delay and a bound.
 
 A webhook or another controller may change the labels of each new VM or VMI. Without a delay, the owner would release
-each of them at once and create another one, without end. So a young member is not released. After a release, the next
-one waits, for a time that doubles with each member that was released in a row. When as many members as the owner wants
-were released in a row, only one is released at a time, after a longer time, and the owner is stalled. A row ends when a
-member that was created after the last release keeps its labels. The annotation `vmherd.dev/released` notes the row.
+each of them at once and create another one, without end. So a young member is not released, and the wait for the next
+one doubles with each release in a row. When as many as the owner wants were released, only one is released at a time,
+after a longer time, and the owner is stalled. A row, noted in `vmherd.dev/released`, ends when a member that was
+created after the last release keeps its labels.
 """
 
 from collections.abc import Collection, Iterable

@@ -1,13 +1,12 @@
 """Return by itself: if a rollout stalls, its VMs go back to the last revision that was wholly ready (P29).
 
 The annotation `ROLLBACK` on a set or pool asks for it. The spec stays as it is: the plans of both kinds replace the
-template of the spec with the earlier one. So the way back is an update like any other, within the same limits, and new
-VMs get the earlier template.
+template of the spec with the earlier one. So the way back is an update like any other, within the same limits.
 
 Two notes on the set or pool survive a crash. `READY_REVISION` names the last revision that all VMs had while all were
 available. `ROLLED_BACK` has the digest of the template that stalled, the revision to return to and the time. It is
-written before the first step back, and counts until the template changes. So a template is tried once, and a return
-that stalls too waits for a user.
+written before the first step back, and counts until the template changes: a template is tried once, and a return that
+stalls too waits for a user.
 """
 
 from collections.abc import Callable, Iterable

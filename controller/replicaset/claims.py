@@ -32,14 +32,6 @@ class Claims(Struct, frozen=True):
     adopted: tuple[VirtualMachineInstance, ...]
     releases: Releases[VirtualMachineInstance]
 
-    @property
-    def released(self) -> tuple[VirtualMachineInstance, ...]:
-        return self.releases.now
-
-    @property
-    def held(self) -> tuple[VirtualMachineInstance, ...]:
-        return self.releases.held
-
 
 def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
     """Separate the VMIs by their labels. One that is being deleted is neither adopted nor released."""
@@ -63,7 +55,7 @@ def plan_claims(snapshot: Snapshot, selector: Selector, claims: Claims) -> Plan:
         for vmi in claims.adopted[: snapshot.burst]
     ]
     strays = [vmi for vmi in strays_of(owner.key, snapshot.orphans) if not selector.matches(labels_of(vmi.metadata))]
-    patches += release((*claims.released, *strays), selector, owner.uid)
+    patches += release((*claims.releases.now, *strays), selector, owner.uid)
     why = "confirm the owner before it adopts VMIs"
     confirm = Confirm(resource=snapshot.replicasets, key=owner.key, uid=owner.uid, why=why)
     stages = (*stage_of([confirm] if claims.adopted else [], essential=True), *stage_of(patches, essential=True))

@@ -124,7 +124,7 @@ def problem_of(vmi: VirtualMachineInstance, now: datetime, deadline: timedelta) 
 
 def _activity(situation: Situation) -> kstatus.Activity:
     active, claims = situation.active, situation.claims
-    is_claiming = bool(claims.adopted or claims.released or claims.held)
+    is_claiming = bool(claims.adopted or claims.releases.now or claims.releases.held)
     has_surplus = situation.missing < 0 and active.some(lambda vmi: not is_protected(vmi.metadata))
     return kstatus.Activity(
         scales=not situation.has_regular or has_surplus or is_claiming,

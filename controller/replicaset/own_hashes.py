@@ -1,8 +1,8 @@
 """The templates of VMIs that have lost their label `vmherd.dev/template-hash` (R14).
 
-A policy for updates, another controller or a user may change or remove the label. Then the VMI looks outdated. So does
-the VMI that replaces it, and the update has no end. But a set gives each VMI a name of its own, and its revisions have
-the time of each rollout. So the set finds the template: the last one that was rolled out before the VMI was created.
+Without the label, a VMI looks outdated. If a policy, another controller or a user removes it again and again, the
+update has no end. But a set gives each VMI a name of its own, and its revisions have the time of each rollout. So the
+set finds the template: the last one that was rolled out before the VMI was created.
 """
 
 from bisect import bisect_right

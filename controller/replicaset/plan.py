@@ -93,7 +93,7 @@ def _plan_changes(situation: Situation) -> Plan:
         plan_progress(situation),
     ]
     is_surge = situation.missing > 0 and situation.has_regular
-    may_change = not claims.adopted and not claims.released and (is_surge or not scaling.stages)
+    may_change = not claims.adopted and not claims.releases.now and (is_surge or not scaling.stages)
     rolls_out = may_change and not returning.stages
     if may_change:
         limit -= _deletes_of(cleanup)

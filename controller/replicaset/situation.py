@@ -78,7 +78,7 @@ def situation_of(snapshot: Snapshot) -> Situation | FieldError:
         stranded=stranded,
         replicas=intent.replicas,
         limit=snapshot.max_replicas,
-        young=len(claims.held),
+        young=len(claims.releases.held),
         existing=len(active),
     )
     rollout = intent.limits_at(target.regular)

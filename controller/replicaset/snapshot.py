@@ -36,14 +36,9 @@ from informers.store import Change, Removed, StoreView
 FORMER_SET: Final = "former-set"
 
 
-def by_former_set(revision: ControllerRevision) -> Iterable[str]:
-    """An index function. If no controller owns the revision, return the key of `former_set_of` as text."""
-    return map(str, former_set_of(revision))
-
-
 REVISION_INDEXES: Final[Mapping[str, Callable[[ControllerRevision], Iterable[str]]]] = {
     OWNER_UID: by_owner_uid,
-    FORMER_SET: by_former_set,
+    FORMER_SET: lambda revision: map(str, former_set_of(revision)),
 }
 
 
@@ -208,10 +203,6 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     history: History
     max_replicas: int = 0
     budgets: Budgets | None = None
-
-    @property
-    def key(self) -> ObjectKey:
-        return self.owner.metadata.key
 
     @property
     def revisions(self) -> tuple[ControllerRevision, ...]:

@@ -1,13 +1,10 @@
 """The reconciler of a kind takes the snapshot, carries out the plan and writes the status. The rules of the kind
 decide.
 
-1. Ask the server about each write whose answer was lost.
-2. Take a snapshot of the caches. The members of a very large set or pool are read in slices.
-3. Make the plan, and carry it out. The plan of a large set or pool is made in another thread (see `side_thread`).
-4. Send the Events about the writes.
-5. Take a second snapshot, because the caches have changed in the meantime, and write the status if it differs, then the
-   history.
-6. Return a report, which says when the key is reconciled again.
+It first asks the server about each write whose answer was lost. After the plan it sends the Events about the writes,
+and takes a second snapshot, because the caches have changed in the meantime: the status and then the history are
+written from it. The members of a very large set or pool are read in slices, and its plan is made in another thread (see
+`side_thread`).
 """
 
 import asyncio

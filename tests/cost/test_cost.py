@@ -41,7 +41,7 @@ UNMEASURED = {
     "controller/kubevirt/vms.py": {"became_ready_at", "is_start_requested"},
     "controller/kubevirt/problems.py": {"terminating_problem"},
     "controller/replicas/conditions.py": {"transitions", "without_failure"},
-    "controller/replicaset/snapshot.py": {"by_former_set", "by_required_label", "orphans_of"},
+    "controller/replicaset/snapshot.py": {"by_required_label", "orphans_of"},
     "controller/pool/rollout/live.py": {"settled_at"},
     "controller/pool/status.py": {"_failure_notices"},
     "controller/events/correlator.py": {"SpamFilter.admit", "SpamFilter._evict"},

@@ -173,7 +173,9 @@ def _oversleeps(world: Any, rules: Any, snapshot: Any, plan: Plan) -> str:
     for seconds in LATER_S:
         if plan.requeue_after_s is not None and seconds > plan.requeue_after_s:
             return ""
-        later = rules.take_snapshot(snapshot.key, now=snapshot.now + timedelta(seconds=seconds), settled=True)
+        later = rules.take_snapshot(
+            snapshot.owner.metadata.key, now=snapshot.now + timedelta(seconds=seconds), settled=True
+        )
         written = [
             f"{label_of(type(each))} {each.resource.plural}/{each.key.name}" for each in rules.plan(later).actions
         ]

@@ -1,20 +1,20 @@
 """How many VMs or VMIs a set or pool may create in a row (R4b).
 
 New members may go again and again. Failures (R4a), releases (R2) and refused writes have limits of their own. This is
-the limit for all other causes. For example, a policy or another controller makes each new member look outdated, starts
-each standby, or removes its owner or our notes.
+the limit for all other causes: a policy or another controller makes each new member look outdated, starts each standby,
+or removes its owner or our notes.
 
 A set or pool may create twice as many members as it wants, and a few more, at once. As many as it wants are added each
-minute, and with each change of the spec. If none is left, a round begins after a delay: as many as wanted may be
-created. The delay grows with each round. It ends when no member was missing for a minute. Standbys have a count of
-their own, so no wanted member waits for them.
+minute, and with each change of the spec. If none is left, a round of as many begins after a delay, which grows with
+each round, until no member was missing for a minute. Standbys have a count of their own, so no wanted member waits for
+them.
 
-Members that others delete do not count. VMs that are claimed, or that are deleted because they have finished, do not
-count either. A member that leaves alive, without its owner or its labels, counts only in its first minute: a user takes
-old ones out, and a policy new ones.
+Members that others delete do not count, nor do VMs that are claimed, or deleted because they have finished. A member
+that leaves alive, without its owner or its labels, counts only in its first minute: a user takes old ones out, and a
+policy new ones.
 
-If others delete a member as soon as it is created, its owner is in doubt: the garbage collector may have done it,
-because the owner does not exist any more, and the cache does not show it. Then the next plan confirms the owner first.
+If others delete a member as soon as it is created, its owner is in doubt: it may not exist any more, and the garbage
+collector works before the cache shows it. Then the next plan confirms the owner first.
 """
 
 from collections import OrderedDict

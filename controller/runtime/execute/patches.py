@@ -4,6 +4,7 @@ A policy may take back what a patch or a create writes.
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from fractions import Fraction
 from math import ceil
 from typing import Final, TypeAlias
@@ -189,10 +190,8 @@ ATTEMPTS: Final = 4
 async def read_and_patch(client: ObjectClient, action: ReadAndPatch, thread: SideThread) -> Outcome:
     """Read the object and patch it, in `thread` if it is large. After ATTEMPTS conflicts, raise Conflict."""
     for _ in range(ATTEMPTS - 1):
-        try:
+        with suppress(Conflict):
             return await _read_and_patch_once(client, action, thread)
-        except Conflict:
-            continue
     return await _read_and_patch_once(client, action, thread)
 
 

@@ -4,10 +4,9 @@ The wait doubles with each refusal in a row. Until then, a plan with the write g
 request, also for the status. A change of the spec ends the wait. So does the loss of a member for a create, once for
 each member, because a quota may have room.
 
-The clock is for one write, such as one annotation, and for all creates of one resource. It is only in memory.
-
-A patch that another writer reverts again and again counts as refused (see `written`). So does a create if new members
-do not last (see `births`), and a delete of a member that would wait for such a create.
+The clock, in memory only, is for one write, such as one annotation, and for all creates of one resource. A patch that
+another writer reverts again and again counts as refused (see `written`). So does a create if new members do not last
+(see `births`), and a delete of a member that would wait for such a create.
 
 An object other than a VM or VMI may be collected soon after its create, because of a deletion that the cache does not
 show yet. Then its creates have a clock of their own: the second one is sent at once.

@@ -15,6 +15,7 @@ is older than the cache. After a restore, all resources are listed again.
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -144,7 +145,9 @@ class CacheCheck:
     async def _checked(self, resource: AnyResource, key: ObjectKey, doubt: _Doubt) -> _Doubt | None:
         """Compare the object on the server with the cache. Return the doubt that is left, or None. Raise ApiError."""
         informer = self._informers[resource]
-        found = await self._read(resource, key)
+        found = None
+        with suppress(NotFound):
+            found = read_meta(await self._client.get(resource, key))
         if _cached(informer, key) != doubt.cached:
             return None
         if found is None and doubt.cached is not None and not doubt.gone:
@@ -157,12 +160,6 @@ class CacheCheck:
         if why:
             informer.relist(why, namespace=key.namespace)
         return None
-
-    async def _read(self, resource: AnyResource, key: ObjectKey) -> ObjectMeta | None:
-        try:
-            return read_meta(await self._client.get(resource, key))
-        except NotFound:
-            return None
 
     def _may_list(self, resource: AnyResource | None) -> bool:
         now = _now()
