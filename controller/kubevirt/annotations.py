@@ -1,6 +1,6 @@
 """The names of the controller's labels and annotations, and functions that read marks.
 
-`catalogue` has the valid values of each annotation.
+`catalogue` has the valid values of each annotation, and `tools/reference/annotations.md.in` the meaning of a setting.
 """
 
 from typing import Final
@@ -21,26 +21,14 @@ PROTECT: Final = "vmherd.dev/protect"
 DELETION_COST: Final = "vmherd.dev/deletion-cost"
 BUSY_UNTIL: Final = "vmherd.dev/busy-until"
 CLAIMED_BY: Final = "vmherd.dev/claimed-by"
-"""An annotation on a VM of a pool. The value names who has taken the VM from the pool (P33)."""
-
 CLAIMED_UNTIL: Final = "vmherd.dev/claimed-until"
-"""An annotation on a VM with `CLAIMED_BY`. At the time in the value, the claim ends, and the VM is deleted (P33)."""
-
 MAX_CLAIMED: Final = "vmherd.dev/max-claimed"
-"""An annotation on a pool: how many claimed VMs the pool may have beside its wanted ones (P33)."""
-
 STANDBY: Final = "vmherd.dev/standby"
-"""An annotation on a pool: how many VMs rest beside the wanted ones, as a number or as a percentage of them (P32)."""
-
 STANDBY_STATE: Final = "vmherd.dev/standby-state"
 """An annotation that the controller writes on a VM that is not one of the wanted ones: it is prepared, or it rests."""
 
 STANDBY_MODE: Final = "vmherd.dev/standby-mode"
-"""An annotation on a pool with `STANDBY`: standbys rest `stopped` (default), or `paused` with their memory (P32)."""
-
 REUSE: Final = "vmherd.dev/reuse"
-"""On a pool with `STANDBY`: if "true", a scale-in lays VMs to rest while standbys are missing (P32)."""
-
 DRAIN_SECONDS: Final = "vmherd.dev/drain-seconds"
 DRAINING: Final = "vmherd.dev/draining"
 DRAINED: Final = "vmherd.dev/drained"
@@ -90,8 +78,6 @@ PARTITION_STEP: Final = "vmherd.dev/partition-step"
 """On a pool, by the controller and `rollout resume`: the template, the steps and the one that has begun (P14)."""
 
 ADOPT_DISKS: Final = "vmherd.dev/adopt-disks"
-"""On a pool: if "true", new VMs use disks without an owner that have the names of their disks (P21)."""
-
 KEPT_FOR: Final = "vmherd.dev/kept-for"
 """A label on a disk without its VM: the pool, as at most 63 characters. Other pools do not use it (P10, P21)."""
 
@@ -99,8 +85,6 @@ USED_FOR: Final = "vmherd.dev/used-for"
 """Takes the place of `KEPT_FOR` when a new VM uses the disk again, until the disk is kept again (P10)."""
 
 INDEX_SYSPREP: Final = "vmherd.dev/index-sysprep"
-"""On a pool and its revisions: if "true", the references of `sysprep` volumes get the ordinal, too (P5)."""
-
 TAKEOVER: Final = "vmherd.dev/takeover"
 """On a pool in takeover mode: `held ...` until a user writes `proceed` for the first update, and then `done`."""
 
@@ -108,14 +92,10 @@ TAKEOVER_HELD: Final = "held"
 """The first word of the takeover annotation while the first update waits for the user's permission."""
 
 MOST_DISRUPTIVE: Final = "vmherd.dev/most-disruptive-action"
-"""On a pool: the worst that an update may do: `live` changes (default), `restart` VMs, `recreate` with disks (P21)."""
-
 SCOUTED: Final = "vmherd.dev/scouted"
 """On a pool, by the controller: a template's digest, and the VM with it when KubeVirt asked for a restart (P21)."""
 
 MIGRATE: Final = "vmherd.dev/migrate"
-"""On a pool: if "true", the controller starts the live migrations of live changes, if KubeVirt does not (P13)."""
-
 RESTART: Final = "restart"
 """The value of `MOST_DISRUPTIVE` that allows an update to restart VMs, and not to delete them."""
 
@@ -135,8 +115,6 @@ HISTORY: Final = "vmherd.dev/history"
 """On a set or pool, by the controller: what happened to it last. No decision reads it (`replicas/history.py`)."""
 
 REPLACE_UNREADY_AFTER: Final = "vmherd.dev/replace-unready-after-seconds"
-"""On a set or pool: the seconds after which a VM or VMI that runs but is not ready is replaced. Default: never."""
-
 EARLY_FAILURES: Final = "vmherd.dev/early-failures"
 """On a VMI of a set, by the controller: the number of failures in a row before it, and when they began (R4a)."""
 

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.apimachinery.conditions import with_timezone
@@ -228,12 +227,6 @@ def wait_for_protected(vmis: VMIs, text: str, *, stall: str = "") -> Plan:
 SHARE: Final = 4
 
 
-class UnreadyVMI(Struct, frozen=True):
-    vmi: VirtualMachineInstance
-    failures: int
-    due: datetime
-
-
 def plan_unready(situation: Situation, *, limit: int) -> Plan:
     """Plan to replace at most `limit` VMIs that have not been ready for too long: first deletes, then creates."""
     now, after = situation.snapshot.now, situation.intent.settings.replace_unready_after
@@ -252,7 +245,7 @@ def plan_unready(situation: Situation, *, limit: int) -> Plan:
     )
 
 
-def _unready_vmis(situation: Situation, after: timedelta) -> list[UnreadyVMI]:
+def _unready_vmis(situation: Situation, after: timedelta) -> list[EarlyFailure]:
     """VMIs that drain, and then VMIs that replaced fewer failed VMIs, come first."""
     snapshot, active = situation.snapshot, situation.active
     found = []
@@ -263,7 +256,8 @@ def _unready_vmis(situation: Situation, after: timedelta) -> list[UnreadyVMI]:
             continue  # The rollout replaces this VMI.
         failures = trial_of(vmi).failures + 1
         since = min(_unready_since(vmi) or snapshot.now, snapshot.now)
-        found.append(UnreadyVMI(vmi, failures, since + after + delay_after(failures)))
+        due = since + after + delay_after(failures)
+        found.append(EarlyFailure(vmi, failures, failing_since(vmi, snapshot.now), due))
     found.sort(key=lambda each: (not is_draining(each.vmi.metadata), each.failures, each.due, each.vmi.metadata.name))
     return found
 
@@ -275,7 +269,7 @@ def _unready_since(vmi: VirtualMachineInstance) -> datetime | None:
     return max(times, default=None)
 
 
-def _slots(situation: Situation, overdue: list[UnreadyVMI]) -> int:
+def _slots(situation: Situation, overdue: list[EarlyFailure]) -> int:
     """Return the number of VMIs that may be replaced now. Each replacement that is not ready yet reduces the number."""
     overdue_uids = {each.vmi.metadata.uid for each in overdue}
     starting = sum(
@@ -285,17 +279,13 @@ def _slots(situation: Situation, overdue: list[UnreadyVMI]) -> int:
     return max(situation.target.regular // SHARE, 1) - starting
 
 
-def _stages(situation: Situation, chosen: list[UnreadyVMI], seconds: int) -> tuple[Stage, ...]:
+def _stages(situation: Situation, chosen: list[EarlyFailure], seconds: int) -> tuple[Stage, ...]:
     snapshot, template = situation.snapshot, situation.template
     why = f"not ready for longer than {seconds} s"
     # A VMI that must drain first is not deleted yet (P26), so nothing replaces it.
     going = [each for each in chosen if not _must_drain(situation, each.vmi)]
     missing = max(situation.missing + len(going), 0)
-    replaced = tuple(
-        EarlyFailure(each.vmi, each.failures, failing_since(each.vmi, snapshot.now), snapshot.now)
-        for each in going
-        if is_updated(each.vmi, template)
-    )[:missing]
+    replaced = tuple(each for each in going if is_updated(each.vmi, template))[:missing]
     fresh = min(len(going), missing) - len(replaced)
     creates = creates_of(situation, Creates(replaced, fresh), "replaces a VMI that was not ready")
     successor = creates[0].body if creates else b""

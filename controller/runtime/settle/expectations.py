@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import structlog
+from msgspec import Struct
 
 from controller.runtime.actions import (
     AlreadyThere,
@@ -44,20 +45,17 @@ LATE_S = 20.0
 Write: TypeAlias = Create | Delete | Patch | ThreeWayMerge | Restart | Pause
 
 
-class _Awaited:
+class _Awaited(Struct):
     """The writes of one key, the last at `since`, that the cache does not show, for the owner `owner_uid`."""
 
-    __slots__ = ("deletions", "owner_uid", "removals", "rewinds", "since", "unresolved", "versions")
-
-    def __init__(self, owner_uid: str, since: float, rewinds: int) -> None:
-        self.owner_uid = owner_uid
-        self.since = since
-        self.rewinds = rewinds
-        self.versions: dict[tuple[AnyResource, str], int] = {}
-        self.deletions: dict[str, Delete] = {}
-        self.removals: dict[str, tuple[Patch, int]] = {}
-        """The patches that remove finalizers, with the versions in the answers, by the UID of the object."""
-        self.unresolved: list[Write] = []
+    owner_uid: str
+    since: float
+    rewinds: int
+    versions: dict[tuple[AnyResource, str], int] = {}
+    deletions: dict[str, Delete] = {}
+    removals: dict[str, tuple[Patch, int]] = {}
+    """The patches that remove finalizers, with the versions in the answers, by the UID of the object."""
+    unresolved: list[Write] = []
 
     def __bool__(self) -> bool:
         return bool(self.versions or self.deletions or self.removals or self.unresolved)
