@@ -194,13 +194,9 @@ def _covers(value: Json, wanted: Json) -> bool:
         return all(_covers(value.get(name), each) for name, each in wanted.items())
     if isinstance(value, list) and isinstance(wanted, list):
         present, named = {*map(encoded, value)}, {value_at(each, ("name",)): each for each in value}
-        return all(encoded(each) in present or _covers_named(named, each) for each in wanted)
+        missing = [(value_at(each, ("name",)), each) for each in wanted if encoded(each) not in present]
+        return all(name is not None and _covers(named.get(name), each) for name, each in missing)
     return wanted is None or encoded(value) == encoded(wanted)
-
-
-def _covers_named(named: dict[Json, Json], wanted: Json) -> bool:
-    name = value_at(wanted, ("name",))
-    return name is not None and _covers(named.get(name), wanted)
 
 
 def _is_in(path: str, parents: tuple[Path, ...]) -> bool:

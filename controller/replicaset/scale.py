@@ -283,21 +283,15 @@ def _stages(situation: Situation, chosen: list[EarlyFailure], seconds: int) -> t
     snapshot, template = situation.snapshot, situation.template
     why = f"not ready for longer than {seconds} s"
     # A VMI that must drain first is not deleted yet (P26), so nothing replaces it.
-    going = [each for each in chosen if not _must_drain(situation, each.vmi)]
+    drain, selector = situation.intent.settings.drain, situation.intent.selector
+    going = [each for each in chosen if not must_drain(drain, guest_of_vmi(selector, each.vmi), HEALING, snapshot.now)]
     missing = max(situation.missing + len(going), 0)
     replaced = tuple(each for each in going if is_updated(each.vmi, template))[:missing]
     fresh = min(len(going), missing) - len(replaced)
     creates = creates_of(situation, Creates(replaced, fresh), "replaces a VMI that was not ready")
     successor = creates[0].body if creates else b""
-    selector = situation.intent.selector if creates else None
+    kept = selector if creates else None
     deletes = (
-        delete_of(snapshot, each.vmi, why, cause=Cause.HEALING, successor=successor, selector=selector)
-        for each in chosen
+        delete_of(snapshot, each.vmi, why, cause=Cause.HEALING, successor=successor, selector=kept) for each in chosen
     )
     return (*stage_of(deletes, essential=True), *stage_of(creates, essential=True))
-
-
-def _must_drain(situation: Situation, vmi: VirtualMachineInstance) -> bool:
-    snapshot = situation.snapshot
-    guest = guest_of_vmi(situation.intent.selector, vmi)
-    return must_drain(situation.intent.settings.drain, guest, HEALING, snapshot.now)

@@ -1,6 +1,7 @@
 """This module decides which replica sets are reconciled after a change in a cache, and after which delay (R16)."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.label_selectors import LabelSelector, SelectorCache
@@ -55,17 +56,12 @@ def _owner_or_adopters(
         return
     yield from former_set_of_vmi(vmi)
     labels = labels_of(meta)
-    for candidate in _candidates(meta.namespace, labels, sets):
+    # A set is found by its required label, or if it has none, by the namespace.
+    keys = (meta.namespace, *(label_key(meta.namespace, *label) for label in labels.items()))
+    for candidate in chain.from_iterable(sets.by_index(REQUIRED_LABEL, key) for key in keys):
         selector = selectors.parse(candidate.metadata.key, candidate.spec.selector or NO_SELECTOR)
         if not isinstance(selector, FieldError) and not selector.is_empty and selector.matches(labels):
             yield candidate.metadata.key
-
-
-def _candidates(namespace: str, labels: Mapping[str, str], sets: StoreView[ReplicaSet]) -> Iterator[ReplicaSet]:
-    """Yield the sets whose required label is one of these labels, and the sets without a required label."""
-    yield from sets.by_index(REQUIRED_LABEL, namespace)
-    for key, value in labels.items():
-        yield from sets.by_index(REQUIRED_LABEL, label_key(namespace, key, value))
 
 
 def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:

@@ -125,9 +125,6 @@ class Rosters(Generic[T]):
         """The roster of each large set or pool, by its UID."""
         self._uids: dict[ObjectKey, str] = {}
 
-    def __len__(self) -> int:
-        return len(self._rosters)
-
     def __contains__(self, uid: object) -> bool:
         return uid in self._rosters
 

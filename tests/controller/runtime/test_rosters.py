@@ -58,7 +58,7 @@ def test_a_set_with_a_roster_prepares_only_its_changes(monkeypatch):
 def test_a_set_that_fits_into_one_slice_is_not_prepared():
     _, found = full_store(2)
     assert list(found.prepare(OWNER.metadata, {})) == []
-    assert len(found._rosters) == 0
+    assert len(found._rosters._rosters) == 0
 
 
 def test_a_snapshot_does_not_change_with_the_roster():
@@ -108,6 +108,6 @@ def test_another_thread_reads_a_group_while_the_roster_changes():
 def test_a_deleted_set_has_no_roster():
     _, found = full_store(5)
     found.read(OWNER.metadata, {})
-    assert len(found._rosters) == 1
+    assert len(found._rosters._rosters) == 1
     found.forget(OWNER.metadata.key)
-    assert len(found._rosters) == 0
+    assert len(found._rosters._rosters) == 0
