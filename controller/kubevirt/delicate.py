@@ -30,8 +30,6 @@ PROTECTED: Final = f"it is protected by {PROTECT}"
 
 IS_PAUSED: Final = "it is paused"
 
-_FROZEN: Final = "frozen"
-
 
 def reason_to_keep(vm: VirtualMachine, vmi: VirtualMachineInstance | None, now: datetime) -> str:
     """Return the reason why vmherd must not delete the VM now, or "" (P20). `vmi` is the VM's VMI, or None."""
@@ -123,7 +121,7 @@ def delicate_reason_of_vmi(
     backup = status.changed_block_tracking.backup_status if status.changed_block_tracking is not None else None
     if backup is not None and not backup.completed and not backup.failed:
         return f"backup {backup.backup_name or ''} is in progress"
-    if status.fs_freeze_status == _FROZEN:
+    if status.fs_freeze_status == "frozen":
         return "its file systems are frozen"
     # Before the phase Running, KubeVirt attaches the volumes of earlier hot-plugs. A restart does no harm then.
     if vmis.is_running(vmi) and status.volume_status:

@@ -3,7 +3,7 @@
 The controller stores a pool's spec in a ControllerRevision, with only the fields of `PoolSpec`.
 """
 
-from typing import Final, TypeAlias
+from typing import Final
 
 from msgspec import Struct
 
@@ -12,9 +12,6 @@ from controller.kubevirt.vmi_types import ReplicaStatus, VMITemplate
 from informers.meta import ObjectMeta
 
 POOL_KIND: Final = "VirtualMachinePool"
-
-VMTemplate: TypeAlias = VMITemplate
-"""Labels, annotations, and the VM spec as raw JSON: the same fields as in `VMITemplate`."""
 
 
 class Selectors(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
@@ -70,7 +67,7 @@ class PoolSpec(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True
 
     replicas: int | None = None
     selector: LabelSelector | None = None
-    virtual_machine_template: VMTemplate | None = None
+    virtual_machine_template: VMITemplate | None = None  # its spec is that of a VM
     paused: bool | None = None
     name_generation: NameGeneration | None = None
     max_unavailable: int | str | None = None

@@ -176,7 +176,8 @@ def _rival(
     if any(each.metadata.name == name for each in others):
         return f"PodDisruptionBudget {name} exists, and does not belong to this object: delete it"
     own = next((each.metadata for each in found if is_controlled_by(each.metadata, uid)), None)
-    others = [each for each in others if own is None or not _yields(each.metadata, own)]
+    if own is not None:  # Of two budgets of vmherd, the older one stays, or that with the first name.
+        others = [each for each in others if not _is_ours(each.metadata) or _age(each.metadata) <= _age(own)]
     sharing = [each.metadata for each in others if covers(each) or _is_covered(each.metadata, selector)]
     if not sharing:
         return ""
@@ -184,11 +185,6 @@ def _rival(
     if _kind_of_owner(other) == VMIS.kind:
         return f"KubeVirt before 1.6 makes a PodDisruptionBudget for each VMI that migrates, and {_TWO}"
     return f"PodDisruptionBudget {other.name} covers the same Pods, and {_TWO}"
-
-
-def _yields(other: ObjectMeta, own: ObjectMeta) -> bool:
-    """Return True if the other one of two budgets of vmherd goes: the older one stays, or that with the first name."""
-    return _is_ours(other) and _age(own) < _age(other)
 
 
 def _age(budget: ObjectMeta) -> tuple[datetime, str]:
