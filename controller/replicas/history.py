@@ -19,6 +19,7 @@ from informers.meta import ObjectMeta, annotations_of
 MOST_FACTS: Final = 20
 MOST_BYTES: Final = 4096
 LONGEST_TEXT: Final = 200
+LATEST: Final = datetime.max.replace(tzinfo=UTC)
 
 BURST: Final = timedelta(minutes=10)
 """A fact that happens again within this time is counted, so one update of many VMs does not fill the list."""
@@ -89,9 +90,6 @@ def facts_of_status(old: Any, new: Any, at: datetime) -> Iterator[Fact]:
         yield fact(at, "RolloutStarted", f"from {old.update_revision} to {target}")
     if new.current_revision == target != old.current_revision:
         yield fact(at, "RolledOut", f"no VM is older than {target}")
-
-
-LATEST: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class _Fields(Struct, frozen=True):

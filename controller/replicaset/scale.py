@@ -52,6 +52,8 @@ from controller.runtime.members.groups import by_name
 from controller.runtime.waits import Wait, Why
 from informers.meta import NO_LABELS, ObjectKey, controller_of
 
+UNREADY_SHARE: Final = 4
+
 
 def plan_scale(situation: Situation) -> Plan:
     """Plan at most `snapshot.burst` creates or deletes towards the wanted number of active VMIs."""
@@ -224,9 +226,6 @@ def wait_for_protected(vmis: VMIs, text: str, *, stall: str = "") -> Plan:
     return waiting(text, Why.PROTECTION, names=tuple(protected[:MAX_NOTICES]), stall=stall)
 
 
-SHARE: Final = 4
-
-
 def plan_unready(situation: Situation, *, limit: int) -> Plan:
     """Plan to replace at most `limit` VMIs that have not been ready for too long: first deletes, then creates."""
     now, after = situation.snapshot.now, situation.intent.settings.replace_unready_after
@@ -276,7 +275,7 @@ def _slots(situation: Situation, overdue: list[EarlyFailure]) -> int:
         trial_of(vmi).failures > 0 and vmi.metadata.uid not in overdue_uids
         for vmi in situation.active.where(lambda vmi: replaces_failure(vmi) and not is_ready(vmi))
     )
-    return max(situation.target.regular // SHARE, 1) - starting
+    return max(situation.target.regular // UNREADY_SHARE, 1) - starting
 
 
 def _stages(situation: Situation, chosen: list[EarlyFailure], seconds: int) -> tuple[Stage, ...]:

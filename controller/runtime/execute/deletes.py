@@ -35,6 +35,8 @@ from informers.objects import ObjectClient, read_meta, read_version
 
 ATTEMPTS: Final = 4
 _UID_PRECONDITION: Final = re.compile(r"\bUID in (the )?precondition\b", re.IGNORECASE)
+_FULL: Final = "exceeded quota: "
+_QUOTA: Final = re.compile(rf"{_FULL}\S++ requested: (\S++) used: (\S++) limited: (\S++)")
 
 Found: TypeAlias = Mapping[AnyResource, bytes]
 """Objects of the same name as the server has them now. A resource without such an object is absent."""
@@ -172,10 +174,6 @@ async def _read(client: ObjectClient, key: ObjectKey, resources: set[AnyResource
         except NotFound:
             continue
     return found
-
-
-_FULL: Final = "exceeded quota: "
-_QUOTA: Final = re.compile(rf"{_FULL}\S++ requested: (\S++) used: (\S++) limited: (\S++)")
 
 
 async def successor_error(client: ObjectClient, action: Delete) -> ApiError | None:

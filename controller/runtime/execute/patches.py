@@ -47,6 +47,10 @@ _OWNERS: Final = "ownerReferences"
 _RUN_STRATEGY: Final = ("spec", "runStrategy")
 _OUR_KINDS: Final = (REPLICA_SET_KIND, POOL_KIND)
 
+ATTEMPTS: Final = 4
+MOST_SHARE: Final = Fraction(5, 4)
+"""The largest size of a claim that CDI makes, as a multiple of the size in the template."""
+
 
 class _WantedMeta(Struct, frozen=True, rename="camel"):
     labels: dict[str, object] | None = None
@@ -164,10 +168,6 @@ def without_content(action: Action, message: str) -> str:
             return message
 
 
-MOST_SHARE: Final = Fraction(5, 4)
-"""The largest size of a claim that CDI makes, as a multiple of the size in the template."""
-
-
 def expansion(action: ExpandClaim, meta: ObjectMeta, claim: bytes) -> bytes | Outcome:
     """Return the patch with the new size, `Done` if the claim has it, or `Rejected` if it is being deleted."""
     if meta.deletion_timestamp is not None:
@@ -182,9 +182,6 @@ def expansion(action: ExpandClaim, meta: ObjectMeta, claim: bytes) -> bytes | Ou
     size = action.size if share == 1 else str(ceil(new * share))
     spec = {"resources": {"requests": {"storage": size}}}
     return msgspec.json.encode({"metadata": {"resourceVersion": meta.resource_version}, "spec": spec})
-
-
-ATTEMPTS: Final = 4
 
 
 async def read_and_patch(client: ObjectClient, action: ReadAndPatch, thread: SideThread) -> Outcome:
