@@ -34,18 +34,14 @@ from controller.config.settings import RETRY_JITTER
 from controller.leaderelection.lease import (
     LEASES,
     NO_NOTES,
-    Create,
     Lease,
     LeaseSpec,
     Observed,
-    Renew,
     RestoreDetector,
-    Take,
-    Wait,
     change_body,
     claim,
     creation_body,
-    decide,
+    may_write,
     observe,
     release,
 )
@@ -212,7 +208,7 @@ class LeaderElector:
         try:
             async with asyncio.timeout(self._renew_deadline_s / 2):
                 await self._read()
-                ours = await self._apply_decision()
+                ours = await self._write_if_free()
         except Forbidden as error:
             now = self._now()
             self._forbidden_since = self._forbidden_since or now
@@ -268,11 +264,11 @@ class LeaderElector:
             return False  # the operating system stopped the process for too long, so the last read is outdated
         async with asyncio.timeout(min(self._attempt_s, left_s)):
             try:
-                return await self._apply_decision()
+                return await self._write_if_free()
             except (Conflict, NotFound, AlreadyExists):
                 # Another client changed or deleted the lease, or the answer to an earlier renewal did not arrive.
                 await self._read()
-                return self.holder == self.identity and await self._apply_decision()
+                return self.holder == self.identity and await self._write_if_free()
 
     def _loss_message(self) -> str:
         lease = f"the lease {self._namespace}/{self._name}"
@@ -294,22 +290,19 @@ class LeaderElector:
         except FAILURES as error:
             self._log_failure("cannot release the lease", error)
 
-    async def _apply_decision(self) -> bool:
+    async def _write_if_free(self) -> bool:
         """Write the lease, unless another process is its last known holder. Return whether this process holds it."""
-        if self._observed is None:
+        observed, started = self._observed, self._now()
+        if observed is None or not may_write(observed, identity=self.identity, now=started):
             return False
-        started = self._now()
-        decision = decide(self._observed, identity=self.identity, now=started)
-        if isinstance(decision, Wait):
-            return False
-        spec = claim(decision, identity=self.identity, duration_s=self._lease_duration_s, now=self._wall_clock())
-        match decision:
-            case Create():
-                body = creation_body(self._namespace, self._name, spec)
-                answer = await self._client.request("POST", LEASES.path(self._namespace), body=body)
-                self._observe(LEASES.decode(answer))
-            case Renew(lease) | Take(lease):
-                await self._write(lease, spec, self._notes(lease.note if isinstance(decision, Take) else ""))
+        lease = observed.lease
+        spec = claim(lease, identity=self.identity, duration_s=self._lease_duration_s, now=self._wall_clock())
+        if lease is None:
+            body = creation_body(self._namespace, self._name, spec)
+            answer = await self._client.request("POST", LEASES.path(self._namespace), body=body)
+            self._observe(LEASES.decode(answer))
+        else:
+            await self._write(lease, spec, self._notes("" if lease.holder == self.identity else lease.note))
         # The deadline counts from the time before the request. Standbys see the write later, so the lease expires later
         # for them.
         self._leading_until = started + self._renew_deadline_s

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -95,55 +95,21 @@ def _version(lease: Lease) -> tuple[str, str]:
     return lease.metadata.uid, lease.metadata.resource_version
 
 
-class Create(Struct, frozen=True):
-    """The decision to create the lease, because no lease exists and no other process is known to be the leader."""
+def may_write(observed: Observed, *, identity: str, now: float) -> bool:
+    """Return True if the process `identity` may write the lease at the time `now` of its monotonic clock."""
+    return observed.holder == identity or now >= observed.held_until
 
 
-class Renew(Struct, frozen=True):
-    lease: Lease
-
-
-class Take(Struct, frozen=True):
-    """The decision to take the lease, because the holder released it or did not renew it in time."""
-
-    lease: Lease
-
-
-class Wait(Struct, frozen=True):
-    """The field `until` is the earliest end of the wait."""
-
-    until: float
-
-
-Decision: TypeAlias = Create | Renew | Take | Wait
-
-
-def decide(observed: Observed, *, identity: str, now: float) -> Decision:
-    """Return the next step of the process `identity` at the time `now` of its monotonic clock."""
-    if observed.holder == identity:
-        return Renew(observed.lease) if observed.lease else Create()
-    if now < observed.held_until:
-        return Wait(observed.held_until)
-    return Take(observed.lease) if observed.lease else Create()
-
-
-def claim(decision: Create | Renew | Take, *, identity: str, duration_s: float, now: datetime) -> LeaseSpec:
-    """The argument `now` is the wall-clock time, which is information for users."""
-    moment = micro_time(now)
-    seconds = math.ceil(duration_s)  # the API accepts only whole seconds, and a longer duration is safe
-    match decision:
-        case Create():
-            acquired, transitions = moment, 0
-        case Renew(lease):
-            acquired, transitions = lease.record.acquire_time or moment, lease.record.lease_transitions or 0
-        case Take(lease):
-            acquired, transitions = moment, (lease.record.lease_transitions or 0) + 1
+def claim(lease: Lease | None, *, identity: str, duration_s: float, now: datetime) -> LeaseSpec:
+    """Return the record that creates the lease, or renews or takes this one. `now` is the wall clock, for users."""
+    moment, before = micro_time(now), lease.record if lease is not None else LeaseSpec()
+    is_renewal, transitions = before.holder_identity == identity, before.lease_transitions or 0
     return LeaseSpec(
         holder_identity=identity,
-        lease_duration_seconds=seconds,
-        acquire_time=acquired,
+        lease_duration_seconds=math.ceil(duration_s),  # the API accepts only whole seconds, and more is safe
+        acquire_time=(before.acquire_time if is_renewal else None) or moment,
         renew_time=moment,
-        lease_transitions=transitions,
+        lease_transitions=transitions if is_renewal or lease is None else transitions + 1,
     )
 
 
