@@ -8,9 +8,10 @@ The section "Client" of docs/informers.md lists its promises, and the only three
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -33,11 +34,14 @@ __all__ = ["ApiClient", "ConfigurationError", "Credentials", "load_credentials",
 
 log = structlog.get_logger()
 
+T = TypeVar("T")
+
 JSON = "application/json"
 
 REQUEST_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0
 DEFAULT_TIMEOUT = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
+WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
 MAX_TRIES = 4
 LONGEST_RETRY_AFTER_S = 10.0
 """The longest Retry-After, in seconds, for which the client waits. After a longer one, the request fails."""
@@ -55,12 +59,6 @@ class _Request(NamedTuple):
     accept: str
     limits: aiohttp.ClientTimeout
     longest: int | None
-
-
-class _Answer(NamedTuple):
-    code: int
-    body: bytes
-    retry_after: str | None
 
 
 class ApiClient:
@@ -125,13 +123,13 @@ class ApiClient:
         tries = 0
         while True:
             tries += 1
+            send = partial(self._send_in_turn, request, asyncio.get_running_loop().time())
             try:
-                return await self._try(request)
+                return await self._authorized(send)
             except StatusError as error:
                 wait_s = error.retry_after_s
-                if error.code not in (429, 503) or wait_s is None or wait_s > LONGEST_RETRY_AFTER_S:
-                    raise
-                if tries >= MAX_TRIES:
+                is_busy = error.code in (429, 503) and tries < MAX_TRIES
+                if not is_busy or wait_s is None or wait_s > LONGEST_RETRY_AFTER_S:
                     raise
                 self._instruments.request_retried(verb=method, host=self._host, code=str(error.code))
             await asyncio.sleep(wait_s)
@@ -191,14 +189,7 @@ class ApiClient:
         While `may_pause` returns True, a busy watch is read less often (see `read_chunks`). Raise ApiError if the watch
         cannot be opened or is lost, and TimeoutError if no data arrives for `idle_timeout_s` seconds.
         """
-        limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
-        token = await self._token()
-        try:
-            answer = await self._open_stream(path, params, limits, token)
-        except Unauthorized:
-            if not await self._renew(token):
-                raise
-            answer = await self._open_stream(path, params, limits, await self._token())
+        answer = await self._authorized(partial(self._open_stream, path, params))
         report_lost_connection(answer)
         chunks = read_chunks(answer, self._host, idle_timeout_s=idle_timeout_s, may_pause=may_pause)
         try:
@@ -212,9 +203,17 @@ class ApiClient:
             answer.close()
             await chunks.aclose()
 
-    async def _open_stream(
-        self, path: str, params: Mapping[str, str], limits: aiohttp.ClientTimeout, token: str | None
-    ) -> aiohttp.ClientResponse:
+    async def _authorized(self, send: Callable[[str | None], Awaitable[T]]) -> T:
+        """Return the result of `send` with the token, and after a 401 with a new token."""
+        token = await self._token()
+        try:
+            return await send(token)
+        except Unauthorized:
+            if not await self._renew(token):
+                raise
+        return await send(await self._token())
+
+    async def _open_stream(self, path: str, params: Mapping[str, str], token: str | None) -> aiohttp.ClientResponse:
         loop = asyncio.get_running_loop()
         started = loop.time()
         code = NO_ANSWER
@@ -226,15 +225,13 @@ class ApiClient:
                     self._credentials.host + path,
                     params=params,
                     headers=_headers(token),
-                    timeout=limits,
+                    timeout=WATCH_TIMEOUT,
                     **self._connection(),
                 )
                 code = str(answer.status)
                 if answer.status != 200:
                     async with answer:
-                        raise from_response(
-                            answer.status, await answer.read(), retry_after=answer.headers.get("Retry-After")
-                        )
+                        raise _refusal(answer, await answer.read())
         except (aiohttp.ClientError, OSError) as error:
             # The caller opens the watch again after a delay.
             await self._distrusts(error, tls)
@@ -243,17 +240,7 @@ class ApiClient:
             self._instruments.request_finished(verb="GET", host=self._host, code=code, seconds=loop.time() - started)
         return answer
 
-    async def _try(self, request: _Request) -> bytes:
-        started = asyncio.get_running_loop().time()
-        token = await self._token()
-        answer = await self._send_in_turn(request, token, started)
-        if answer.code == 401 and await self._renew(token):
-            answer = await self._send_in_turn(request, await self._token(), started)
-        if answer.code >= 300:
-            raise from_response(answer.code, answer.body, retry_after=answer.retry_after)
-        return answer.body
-
-    async def _send_in_turn(self, request: _Request, token: str | None, started: float) -> _Answer:
+    async def _send_in_turn(self, request: _Request, started: float, token: str | None) -> bytes:
         """Wait until the limits allow the request, and send it. `started` is the beginning of the reported duration."""
         async with _NO_LIMIT if request.method == "GET" or self.write_slots is None else self.write_slots:
             tls = self._credentials.ssl
@@ -264,7 +251,7 @@ class ApiClient:
                     raise
             return await self._send(request, token, started)
 
-    async def _send(self, request: _Request, token: str | None, started: float) -> _Answer:
+    async def _send(self, request: _Request, token: str | None, started: float) -> bytes:
         sent = {} if request.body is None else {"Content-Type": request.content_type}
         # A small compressed answer may be large.
         plain = {} if request.longest is None else {"Accept-Encoding": "identity"}
@@ -283,7 +270,10 @@ class ApiClient:
             ) as answer:
                 code = str(answer.status)
                 collect(answer.headers.getall("Warning", ()))
-                return _Answer(answer.status, await _body(answer, request), answer.headers.get("Retry-After"))
+                content = await _body(answer, request)
+                if answer.status >= 300:
+                    raise _refusal(answer, content)
+                return content
         except (aiohttp.ClientError, OSError) as error:
             raise transport_error(error, self._host, sent=body is None or body.is_begun) from error
         finally:
@@ -344,6 +334,10 @@ async def open_client(
     ) as session:
         session._retry_connection = False  # else aiohttp sends GET, PUT and DELETE again after a lost connection
         yield ApiClient(session, connector, credentials, instruments=instruments, max_inflight=max_inflight)
+
+
+def _refusal(answer: aiohttp.ClientResponse, body: bytes) -> StatusError:
+    return from_response(answer.status, body, retry_after=answer.headers.get("Retry-After"))
 
 
 async def _body(answer: aiohttp.ClientResponse, request: _Request) -> bytes:
