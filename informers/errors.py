@@ -154,13 +154,13 @@ _DUMP = re.compile(
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
 
-_decode_status = msgspec.json.Decoder(Status).decode
+decode_status = msgspec.json.Decoder(Status).decode
 
 
 def from_response(code: int, body: bytes, *, retry_after: str | None = None) -> StatusError:
     """Return the error for an HTTP answer. Its message is that of the Status in `body`, or else only the code."""
     try:
-        status = _decode_status(body)
+        status = decode_status(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         status = Status()
     if status.kind != "Status":
@@ -173,7 +173,8 @@ def from_status(status: Status, *, code: int | None = None, retry_after: str | N
     number = code or status.code or 500
     details = status.details or StatusDetails()
     reason = status.reason or ""
-    return _class_for(number, reason)(
+    kind = _BY_CODE.get(number, ServerError if number >= 500 else StatusError)
+    return (AlreadyExists if number == 409 and reason == "AlreadyExists" else kind)(
         without_dumps(status.message or reason or f"the server answered HTTP {number}")[:MESSAGE_LIMIT],
         code=number,
         reason=reason,
@@ -188,14 +189,6 @@ def without_dumps(message: str) -> str:
     A webhook may quote an object with passwords. The dump may be cut off, so all text after its beginning is left out.
     """
     return _CONTROL.sub(" ", _DUMP.sub("{...}", message[:_LONGEST_READ]))
-
-
-def _class_for(code: int, reason: str) -> type[StatusError]:
-    if code == 409 and reason == "AlreadyExists":
-        return AlreadyExists
-    if code >= 500:
-        return _BY_CODE.get(code, ServerError)
-    return _BY_CODE.get(code, StatusError)
 
 
 def _seconds(header: str | None, details: int | None) -> float | None:

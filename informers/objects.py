@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from informers.errors import TransportError
 from informers.meta import ObjectKey, ObjectMeta
-from informers.resource import PartialObject, Resource, cut_deep_values
+from informers.resource import Resource, cut_deep_values, decode_partial
 
 T = TypeVar("T")
 
@@ -61,13 +61,12 @@ class _Versioned(Struct, frozen=True):
     metadata: _Version = _Version()
 
 
-_decode_object = msgspec.json.Decoder(PartialObject).decode
 _decode_versioned = msgspec.json.Decoder(_Versioned).decode
 
 
 def read_meta(answer: bytes) -> ObjectMeta:
     """Decode the metadata of an answer. Raise TransportError with `sent=True`: a proxy may have answered."""
-    return _read(_decode_object, answer).metadata
+    return _read(decode_partial, answer).metadata
 
 
 def read_version(answer: bytes) -> str:

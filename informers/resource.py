@@ -46,6 +46,7 @@ def cut_deep_values(document: bytes) -> bytes:
     return b"".join((*kept, document[copied:])) if kept else document
 
 
+Item = TypeVar("Item")
 T = TypeVar("T", bound=KubeObject)
 
 Wire: TypeAlias = bytes | msgspec.Raw
@@ -60,18 +61,11 @@ class ListMeta(Struct, frozen=True):
     remaining: int | None = field(default=None, name="remainingItemCount")
 
 
-class Page(Struct, Generic[T], frozen=True):
+class Page(Struct, Generic[Item], frozen=True):
     """A short list has only one page. `items` is None if the server sent `null`. Such a page is empty."""
 
     metadata: ListMeta = ListMeta()
-    items: tuple[T, ...] | None = None
-
-
-class RawPage(Struct, frozen=True):
-    """One page of a list whose objects are not decoded yet, because at least one cannot be decoded."""
-
-    metadata: ListMeta = ListMeta()
-    items: tuple[msgspec.Raw, ...] | None = None
+    items: tuple[Item, ...] | None = None
 
 
 class PartialObject(Struct, frozen=True):
@@ -142,7 +136,7 @@ class Resource(Generic[T]):
     def decode_metadata(self, raw: msgspec.Raw, why: str) -> T | None:
         """Return the object with only its metadata and the message `why`, or None if not `partial` or unreadable."""
         try:
-            metadata = _decode_metadata(raw).metadata if self._partial else ObjectMeta()
+            metadata = decode_partial(raw).metadata if self._partial else ObjectMeta()
         except UNDECODABLE:
             return None
         type_: Any = self.type
@@ -155,5 +149,5 @@ class Resource(Generic[T]):
         return decoder.decode
 
 
-_decode_metadata: Callable[[Wire], PartialObject] = msgspec.json.Decoder(PartialObject).decode
-decode_raw_page: Callable[[Wire], RawPage] = msgspec.json.Decoder(RawPage).decode
+decode_partial: Callable[[Wire], PartialObject] = msgspec.json.Decoder(PartialObject).decode
+decode_raw_page: Callable[[Wire], Page[msgspec.Raw]] = msgspec.json.Decoder(Page[msgspec.Raw]).decode

@@ -4,15 +4,14 @@ A watch is a stream of JSON objects, one on each line, which the network cuts at
 directly into the type of the resource, without the JSON fields that the type does not have.
 """
 
-from collections.abc import Mapping
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
 
-from informers.errors import Status, StatusError, TransportError, from_status
-from informers.meta import KubeObject, ObjectMeta
-from informers.resource import TOO_DEEP, UNDECODABLE, WHY, Resource, cut_deep_values, decode_raw_page
+from informers.errors import StatusError, TransportError, decode_status, from_status
+from informers.meta import KubeObject, ObjectMeta, annotations_of
+from informers.resource import TOO_DEEP, UNDECODABLE, WHY, Resource, cut_deep_values, decode_partial, decode_raw_page
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -78,15 +77,6 @@ class _RawEnvelope(Struct, frozen=True):
     object: Raw = Raw()
 
 
-class _BookmarkMeta(Struct, frozen=True, rename="camel"):
-    resource_version: str = ""
-    annotations: Mapping[str, str] | None = None
-
-
-class _BookmarkObject(Struct, frozen=True):
-    metadata: _BookmarkMeta = _BookmarkMeta()
-
-
 class _Identity(Struct, frozen=True, rename="camel"):
     name: str | None = None
     namespace: str | None = None
@@ -99,8 +89,6 @@ class _Identified(Struct, frozen=True):
 
 
 _decode_raw = msgspec.json.Decoder(_RawEnvelope).decode
-_decode_bookmark = msgspec.json.Decoder(_BookmarkObject).decode
-_decode_status = msgspec.json.Decoder(Status).decode
 _decode_identified = msgspec.json.Decoder(_Identified).decode
 
 
@@ -158,7 +146,7 @@ class WatchParser(Generic[T]):
                 case "BOOKMARK":
                     return _bookmark(event.object)
                 case "ERROR":
-                    return WatchError(from_status(_decode_status(event.object)))
+                    return WatchError(from_status(decode_status(event.object)))
                 case "ADDED" | "MODIFIED":
                     return undecodable(self._resource, event.object, why)
                 case kind:
@@ -189,8 +177,8 @@ def identify(raw: Raw) -> ObjectMeta | None:
 
 
 def _bookmark(raw: Raw) -> Bookmark:
-    meta = _decode_bookmark(raw).metadata
-    return Bookmark(meta.resource_version, (meta.annotations or {}).get(INITIAL_EVENTS_END) == "true")
+    meta = decode_partial(raw).metadata
+    return Bookmark(meta.resource_version, annotations_of(meta).get(INITIAL_EVENTS_END) == "true")
 
 
 def decode_page(resource: Resource[T], body: bytes) -> PageRead[T]:
