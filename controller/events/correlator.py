@@ -35,18 +35,18 @@ _MICROSECOND = timedelta(microseconds=1)
 _STAMP_LENGTH = 16
 
 
-class ObjectRef(Struct, frozen=True, kw_only=True):
+class ObjectRef(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The object that an Event is about. `namespace` is "" for cluster-scoped objects."""
 
     api_version: str
     kind: str
-    namespace: str
+    namespace: str = ""
     name: str
-    uid: str
+    uid: str = ""
     resource_version: str = ""
 
     @property
-    def identity(self) -> tuple[str, str, str, str]:
+    def identity(self) -> "Identity":
         """What identifies the object. Each write changes the resourceVersion, so this does not belong to it."""
         return (self.uid, self.kind, self.namespace, self.name)
 

@@ -9,20 +9,11 @@ EVENTS = Resource(PartialObject, group="", version="v1", plural="events", kind="
 
 
 def body_of(series: Series, *, instance: str = "") -> bytes:
-    ref = series.ref
-    about = {
-        "apiVersion": ref.api_version,
-        "kind": ref.kind,
-        "namespace": ref.namespace,
-        "name": ref.name,
-        "uid": ref.uid,
-        "resourceVersion": ref.resource_version,
-    }
     body = {
         "apiVersion": EVENTS.api_version,
         "kind": EVENTS.kind,
-        "metadata": {"name": series.name, "namespace": namespace_of(ref)},
-        "involvedObject": {field: value for field, value in about.items() if value},
+        "metadata": {"name": series.name, "namespace": namespace_of(series.ref)},
+        "involvedObject": series.ref,
         "reason": series.reason,
         "type": "Warning" if series.warning else "Normal",
         "source": {"component": series.component},

@@ -27,6 +27,7 @@ from msgspec import Struct
 from controller.config.settings import Config
 from controller.events.correlator import Correlator, ObjectRef, Occasions, Series, SpamFilter
 from controller.events.event import EVENTS, body_of, namespace_of, patch_of
+from controller.leaderelection.lease import LEASES
 from controller.running import is_set_within
 from controller.runtime.actions import AnyResource, Notice
 from informers.errors import (
@@ -43,8 +44,6 @@ from informers.errors import (
 from informers.meta import ObjectKey, ObjectMeta
 from informers.objects import ObjectClient, PatchType
 from informers.workqueue import WorkQueue
-
-__all__ = ["DROP_REASONS", "EVENTS", "EventRecorder", "ObjectRef"]
 
 log = structlog.get_logger()
 
@@ -278,12 +277,6 @@ def _drop_reason(error: Exception) -> str:
 
 async def announce(recorder: EventRecorder, config: Config, notice: Notice) -> None:
     """Send an Event about the lease of this controller. Wait at most `ANNOUNCED_WITHIN_S` seconds for it."""
-    lease = ObjectRef(
-        api_version="coordination.k8s.io/v1",
-        kind="Lease",
-        namespace=config.leader_election_namespace,
-        name=config.leader_election_id,
-        uid="",
-    )
-    recorder.publish(lease, (notice,))
+    lease = ObjectMeta(namespace=config.leader_election_namespace, name=config.leader_election_id)
+    recorder.publish(ref_of(LEASES, lease), (notice,))
     await recorder.sent(ANNOUNCED_WITHIN_S)
