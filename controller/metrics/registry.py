@@ -27,7 +27,7 @@ from controller.events.recorder import DROP_REASONS
 from controller.kinds import KINDS
 from controller.metrics.machines import MachineCounts
 from controller.metrics.objects import FigureSource, Held, Marked, SetFigures, Tallies, families_of, render
-from controller.metrics.series import ControllerSeries, ProcessSeries, QueueSeries, ResourceSeries
+from controller.metrics.series import QUEUE_LABELS, ControllerSeries, ProcessSeries, QueueSeries, ResourceSeries
 from controller.runtime.actions import Action, Check, Notice, Outcome, label_of
 from informers.http.fairness import FairSlots
 from informers.instruments import Instruments
@@ -68,31 +68,12 @@ class Page(Collector):
         return counted + objects, content_type
 
 
-def gauge(name: str, help_text: str, label: str, values: Mapping[str, float]) -> Metric:
-    family = GaugeMetricFamily(name, help_text, labels=[label])
+def gauge(name: str, help_text: str, values: Mapping[str, float], *labels: str) -> Metric:
+    """Return a gauge with one series for each key. All labels of the series have the key as their value."""
+    family = GaugeMetricFamily(name, help_text, labels=labels)
     for key, value in values.items():
-        family.add_metric([key], value)
+        family.add_metric([key] * len(labels), value)
     return family
-
-
-def queue_ages(queues: Iterable[WorkQueue[Any]], now: float) -> Iterator[Metric]:
-    """Yield two gauges of the seconds that workers have spent on unfinished keys: only these show a hanging worker."""
-    labels = ["name", "controller"]
-    unfinished = GaugeMetricFamily(
-        "workqueue_unfinished_work_seconds",
-        "Sum of the time that workers have spent on unfinished keys.",
-        labels=labels,
-    )
-    longest = GaugeMetricFamily(
-        "workqueue_longest_running_processor_seconds",
-        "Time since the start of the longest unfinished reconciliation.",
-        labels=labels,
-    )
-    for queue in queues:
-        unfinished.add_metric([queue.name, queue.name], queue.unfinished_s(now))
-        longest.add_metric([queue.name, queue.name], queue.longest_s(now))
-    yield unfinished
-    yield longest
 
 
 def writes(slots: FairSlots) -> Iterator[Metric]:
@@ -186,19 +167,32 @@ class Metrics(Instruments):
     def page(self) -> Page:
         """Return a snapshot of all series. Call this method on the event loop. Any thread may then render the page."""
         worst_lag_s, self._worst_lag_s = self._worst_lag_s, 0.0
+        now, queues = self._clock(), self._queues
         live = (
-            *queue_ages(self._queues, self._clock()),
+            # Only these two show a worker that hangs.
+            gauge(
+                "workqueue_unfinished_work_seconds",
+                "Sum of the time that workers have spent on unfinished keys.",
+                {queue.name: queue.unfinished_s(now) for queue in queues},
+                *QUEUE_LABELS,
+            ),
+            gauge(
+                "workqueue_longest_running_processor_seconds",
+                "Time since the start of the longest unfinished reconciliation.",
+                {queue.name: queue.longest_s(now) for queue in queues},
+                *QUEUE_LABELS,
+            ),
             gauge(
                 "vmherd_unsettled_seconds",
                 "Longest time that an object has waited until the cache shows its previous writes.",
-                "controller",
                 {controller: oldest_s() for controller, oldest_s in self._unsettled.items()},
+                "controller",
             ),
             gauge(
                 "vmherd_watch_silence_seconds",
                 "Time since data last arrived from a list or watch of the resource, bookmarks included.",
+                {resource: now - at for resource, at in self._progress_at.items()},
                 "resource",
-                self.silence_s(),
             ),
             GaugeMetricFamily(
                 "vmherd_event_loop_lag_max_seconds",
@@ -214,11 +208,6 @@ class Metrics(Instruments):
     def is_leading(self) -> bool:
         """True unless this process waits for a lease. Only a leading process reports values of objects."""
         return all(self._leases.values())
-
-    def silence_s(self) -> dict[str, float]:
-        """For each resource, return the time since a list or watch last delivered data or a bookmark, in seconds."""
-        now = self._clock()
-        return {resource: now - at for resource, at in self._progress_at.items()}
 
     def request_finished(self, *, verb: str, host: str, code: str, seconds: float) -> None:
         self._request(code, verb, host).inc()

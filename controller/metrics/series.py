@@ -34,19 +34,22 @@ class Series:
         return child
 
 
+QUEUE_LABELS = ("name", "controller")
+
+
 class QueueSeries(Series):
     def __init__(self, registry: CollectorRegistry) -> None:
-        labels = ("name", "controller")
-
         def times(name: str, meaning: str) -> Histogram:
-            return Histogram(name, meaning, labels, registry=registry, buckets=QUEUE_BUCKETS)
+            return Histogram(name, meaning, QUEUE_LABELS, registry=registry, buckets=QUEUE_BUCKETS)
 
-        self.depth = Gauge("workqueue_depth", "Objects that wait for a worker.", labels, registry=registry)
-        self.adds = Counter("workqueue_adds_total", "Objects that were added to the queue.", labels, registry=registry)
+        self.depth = Gauge("workqueue_depth", "Objects that wait for a worker.", QUEUE_LABELS, registry=registry)
+        self.adds = Counter(
+            "workqueue_adds_total", "Objects that were added to the queue.", QUEUE_LABELS, registry=registry
+        )
         self.retries = Counter(
             "workqueue_retries_total",
             "Objects that were added to the queue because a reconciliation failed.",
-            labels,
+            QUEUE_LABELS,
             registry=registry,
         )
         self.waited = times("workqueue_queue_duration_seconds", "Time that an object waits for a worker.")
