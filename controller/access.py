@@ -14,7 +14,7 @@ log = structlog.get_logger()
 
 
 class Permission(Struct, frozen=True, order=True):
-    """If `namespace` or `name` is empty, all namespaces or names are allowed."""
+    """The attributes in a review. If `namespace` or `name` is empty, all namespaces or names are allowed."""
 
     group: str
     resource: str
@@ -106,16 +106,8 @@ async def missing_permissions(client: Requests, needed: Iterable[Permission]) ->
 
 async def _is_allowed(client: Requests, permission: Permission) -> bool | ApiError:
     """Return True also if the controller may not ask. An ApiError is returned, so that it cancels no other request."""
-    attributes = {
-        "namespace": permission.namespace,
-        "verb": permission.verb,
-        "group": permission.group,
-        "resource": permission.resource,
-        "subresource": permission.subresource,
-        "name": permission.name,
-    }
     try:
-        answer = await review(client, ACCESS_REVIEWS, "SelfSubjectAccessReview", {"resourceAttributes": attributes})
+        answer = await review(client, ACCESS_REVIEWS, "SelfSubjectAccessReview", {"resourceAttributes": permission})
     except Forbidden as error:
         # If users have no permission to ask for their own permissions, the check is impossible. The controller starts
         # anyway.

@@ -1,6 +1,7 @@
 """The permissions that the controller needs, and the `optional_permissions`. The roles have exactly both."""
 
 from collections.abc import Iterable
+from functools import partial
 
 from controller.access import Permission
 from controller.config.modes import Mode
@@ -83,9 +84,7 @@ def _owner_permissions(group: str, plural: str) -> Iterable[tuple[str, str, str,
 
 
 def _lease_permissions(config: Config) -> tuple[Permission, ...]:
-    def lease(verb: str, name: str) -> Permission:
-        namespace = config.leader_election_namespace
-        return Permission(group="coordination.k8s.io", resource="leases", verb=verb, namespace=namespace, name=name)
-
     # RBAC cannot limit the verb create to one name, because the path of a create request contains no name.
-    return (lease("create", ""), *(lease(verb, config.leader_election_id) for verb in ("get", "patch")))
+    names = {"create": "", "get": config.leader_election_id, "patch": config.leader_election_id}
+    lease = partial(Permission, "coordination.k8s.io", "leases", namespace=config.leader_election_namespace)
+    return tuple(lease(verb, name=name) for verb, name in names.items())

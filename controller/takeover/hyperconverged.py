@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from controller.takeover.virt_controller import PATCHES, ComponentPatch, KubeVirt, is_ours, stop_patch
+from informers.meta import annotations_of
 from informers.resource import PartialObject, Resource
 
 ANNOTATION: Final = "kubevirt.kubevirt.io/jsonpatch"
@@ -77,7 +78,7 @@ def undo_takeover(manager: PartialObject) -> bytes | None:
 
 def _steps_of(manager: PartialObject) -> list[Step]:
     """Return the steps in the annotation. Raises Unclear if the annotation is not a JSON patch."""
-    text = (manager.metadata.annotations or {}).get(ANNOTATION, "")
+    text = annotations_of(manager.metadata).get(ANNOTATION, "")
     if not text.strip():
         return []
     try:
