@@ -91,7 +91,6 @@ class _Program(NamedTuple):
     optional: Sequence[SharedInformer[Any]]
     elector: LeaderElector | None
     strategy: RolloutStrategy
-    monitor: LoopMonitor
     watch: SecondWriterWatch
     sample: WriterSample
     server: HttpServer
@@ -143,7 +142,7 @@ async def serve(
         try:
             if (await _ended_before(stop, checks.check(free_client, config, now=platform.now))).cancelled():
                 return
-            async with running(program.parts.recorder.run(), program.monitor.run()):
+            async with running(program.parts.recorder.run(), monitor.run()):
                 built()
                 deadman = Deadman(monitor.away_s, lambda: share.at_work)
                 election = nullcontext(True) if elector is None else platform.elected(elector, stop, deadman.look)
@@ -218,7 +217,7 @@ def _build(
     sample = WriterSample(
         client, identity, lambda: [(each.owners.resource, key) for each in assemblies for key in each.controller.recent]
     )
-    return _Program(parts, informers, assemblies, optional, elector, strategy, monitor, watch, sample, server)
+    return _Program(parts, informers, assemblies, optional, elector, strategy, watch, sample, server)
 
 
 def _secure(config: Config, client: ApiClient, now: Callable[[], datetime]) -> Secure | None:

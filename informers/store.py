@@ -205,7 +205,7 @@ class Store(Generic[T]):
         self._indexes: Indexes[T] = indexes or {}
         self._shards: dict[str, Shard[T]] = {scope: Shard(self._indexes) for scope in scopes}
         self._versions: dict[str, str] = dict.fromkeys(self._shards, "")
-        self._rewinds = 0
+        self.rewinds = 0
         self._followers: list[Follower[T]] = []
 
     def __len__(self) -> int:
@@ -226,10 +226,6 @@ class Store(Generic[T]):
 
     def version(self, namespace: str = ALL_NAMESPACES) -> str:
         return self._versions.get(ALL_NAMESPACES) or self._versions.get(namespace, "")
-
-    @property
-    def rewinds(self) -> int:
-        return self._rewinds
 
     def follow(self, follower: Follower[T]) -> None:
         self._followers.append(follower)
@@ -269,7 +265,7 @@ class Store(Generic[T]):
         """Make the new list visible, `rewound` after a restore. Nothing else may write since `begin_replace`."""
         self._shards[scope] = replacement.shard
         self._versions[scope] = version
-        self._rewinds += rewound or replacement.goes_back
+        self.rewinds += rewound or replacement.goes_back
         for follower in self._followers:
             follower.replaced()
 

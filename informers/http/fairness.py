@@ -22,29 +22,22 @@ class FairSlots:
     """A semaphore with `size` slots that are shared fairly between flows. Use it as an `async with` block."""
 
     def __init__(self, size: int) -> None:
-        self._free = self._size = size
-        self._waiters = 0
+        self.size = self._free = size
+        self.waiting = 0
+        """The number of requests that wait."""
         self._waited_s = 0.0
         self._waited_since = 0.0
         self._held_by_key: Counter[Flow] = Counter()
         self._held_by_group: Counter[str] = Counter()
-        self._waiting: dict[str, Keys] = {}
-
-    @property
-    def size(self) -> int:
-        return self._size
+        self._turns: dict[str, Keys] = {}
 
     @property
     def running(self) -> int:
-        return self._size - self._free
-
-    @property
-    def waiting(self) -> int:
-        return self._waiters
+        return self.size - self._free
 
     def waited_s(self) -> float:
         """Return the total time during which at least one request waited, in seconds. Call it on the event loop."""
-        open_s = asyncio.get_running_loop().time() - self._waited_since if self._waiters else 0.0
+        open_s = asyncio.get_running_loop().time() - self._waited_since if self.waiting else 0.0
         return self._waited_s + open_s
 
     async def __aenter__(self) -> None:
@@ -53,10 +46,10 @@ class FairSlots:
             self._take(flow)
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(group, {}).setdefault(key, deque()).append(turn)
-        if not self._waiters:
+        self._turns.setdefault(group, {}).setdefault(key, deque()).append(turn)
+        if not self.waiting:
             self._waited_since = asyncio.get_running_loop().time()
-        self._waiters += 1
+        self.waiting += 1
         try:
             await turn
         except asyncio.CancelledError:
@@ -64,18 +57,18 @@ class FairSlots:
                 self._give_back(flow)
             raise
         finally:
-            self._waiters -= 1
-            if not self._waiters:
+            self.waiting -= 1
+            if not self.waiting:
                 self._waited_s += asyncio.get_running_loop().time() - self._waited_since
 
     async def __aexit__(self, *_: object) -> None:
         self._give_back(FLOW.get())
 
     def _group_has_room(self, group: str) -> bool:
-        return not group or self._held_by_group[group] < max(self._size * 9 // 10, 1)
+        return not group or self._held_by_group[group] < max(self.size * 9 // 10, 1)
 
     def _key_has_room(self, flow: Flow) -> bool:
-        return flow == NO_FLOW or self._held_by_key[flow] < max(self._size * 4 // 5, 1)
+        return flow == NO_FLOW or self._held_by_key[flow] < max(self.size * 4 // 5, 1)
 
     def _take(self, flow: Flow) -> None:
         self._free -= 1
@@ -96,13 +89,13 @@ class FairSlots:
         while (flow := self._next_flow()) is not None:
             group, key = flow
             # Remove the group and the key, and insert them again at the end. So the others have their turn first.
-            keys = self._waiting.pop(group)
+            keys = self._turns.pop(group)
             turns = keys.pop(key)
             turn = turns.popleft()
             if turns:
                 keys[key] = turns
             if keys:
-                self._waiting[group] = keys
+                self._turns[group] = keys
             if not turn.done():
                 self._take(flow)
                 turn.set_result(None)
@@ -110,7 +103,7 @@ class FairSlots:
     def _next_flow(self) -> Flow | None:
         if self._free <= 0:
             return None
-        for group, keys in self._waiting.items():
+        for group, keys in self._turns.items():
             if self._group_has_room(group):
                 for key in keys:
                     if self._key_has_room((group, key)):
