@@ -35,8 +35,8 @@ def now() -> float:
 class Clock:
     """A clock that a test sets."""
 
-    def __init__(self) -> None:
-        self.now = 100.0
+    def __init__(self, now: Any = 100.0) -> None:
+        self.now = now
 
-    def __call__(self) -> float:
+    def __call__(self) -> Any:
         return self.now

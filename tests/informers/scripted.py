@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from informers.errors import ApiError, TransportError, from_response
 from informers.informer import SharedInformer
+from informers.instruments import Instruments
 from informers.store import Change, Removed
 from tests.informers.subjects import CONFIGMAPS, ConfigMap
 
@@ -102,7 +103,7 @@ async def _chunks(answer: Stream, idle_timeout_s: float) -> AsyncGenerator[bytes
         raise TimeoutError
 
 
-class RecordedInstruments:
+class RecordedInstruments(Instruments):
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.progressed = 0
@@ -110,8 +111,6 @@ class RecordedInstruments:
 
     def listed(self, resource: str, *, reason: str) -> None:
         self.calls.append(f"listed: {reason}")
-
-    def watch_started(self, resource: str) -> None: ...
 
     def watch_ended(self, resource: str, *, reason: str) -> None:
         self.calls.append(f"ended: {reason}")

@@ -1,7 +1,10 @@
 import asyncio
+from typing import Any
+from unittest.mock import call, create_autospec
 
 import pytest
 
+from informers.instruments import Instruments
 from informers.ratelimit import ItemBackoff
 from informers.workqueue import QueueShutDown, WorkQueue
 from tests.fakes.virtual_time import now
@@ -99,33 +102,12 @@ async def test_one_flow_never_has_all_workers_and_each_key_is_still_taken():
 # Instruments
 
 
-class RecordedInstruments:
-    def __init__(self) -> None:
-        self.depths: list[int] = []
-        self.adds = 0
-        self.retries = 0
-        self.waits: list[float] = []
-        self.works: list[float] = []
-
-    def depth(self, queue: str, items: int) -> None:
-        assert queue == "test"
-        self.depths.append(items)
-
-    def added(self, queue: str) -> None:
-        self.adds += 1
-
-    def retried(self, queue: str) -> None:
-        self.retries += 1
-
-    def started(self, queue: str, *, waited_s: float) -> None:
-        self.waits.append(waited_s)
-
-    def finished(self, queue: str, *, worked_s: float) -> None:
-        self.works.append(worked_s)
+def recorder() -> Any:
+    return create_autospec(Instruments, instance=True)
 
 
 async def test_depth_waiting_time_and_working_time_are_reported():
-    recorded = RecordedInstruments()
+    recorded = recorder()
     queue = make_queue(instruments=recorded, limiter=ItemBackoff(initial_s=1))
     queue.add("first")
     queue.done(await queue.get())
@@ -137,12 +119,14 @@ async def test_depth_waiting_time_and_working_time_are_reported():
     await asyncio.sleep(2)
     queue.done("a")
     queue.add_rate_limited("a")
-    assert (recorded.adds, recorded.retries) == (3, 1)
-    assert (recorded.depths, recorded.waits, recorded.works) == ([1, 0, 1, 2, 1], [0, 3], [0, 2])
+    assert (recorded.added.call_count, recorded.retried.call_count) == (3, 1)
+    assert recorded.depth.call_args_list == [call("test", items) for items in (1, 0, 1, 2, 1)]
+    assert recorded.started.call_args_list == [call("test", waited_s=0), call("test", waited_s=3)]
+    assert recorded.finished.call_args_list == [call("test", worked_s=0), call("test", worked_s=2)]
 
 
 async def test_the_waiting_time_of_a_key_that_is_added_during_its_run_starts_at_that_moment():
-    recorded = RecordedInstruments()
+    recorded = recorder()
     queue = make_queue(instruments=recorded)
     queue.add("a")
     await queue.get()
@@ -152,7 +136,7 @@ async def test_the_waiting_time_of_a_key_that_is_added_during_its_run_starts_at_
     assert queue.oldest_waiting_s(now()) == 6
     queue.done("a")
     await queue.get()
-    assert recorded.waits == [0, 6]
+    assert recorded.started.call_args_list == [call("test", waited_s=0), call("test", waited_s=6)]
 
 
 async def test_the_ages_of_waiting_and_unfinished_keys(queue):

@@ -1,8 +1,9 @@
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from controller.events.correlator import (
     BURST,
@@ -17,20 +18,9 @@ from controller.events.correlator import (
     SpamFilter,
     truncate,
 )
+from tests.controller.events.recorder_setup import START, ref
 
-START = datetime(2026, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
-
-
-def ref(name: str = "web", *, uid: str = "", version: str = "1") -> ObjectRef:
-    return ObjectRef(
-        api_version="kubevirt.io/v1",
-        kind="VirtualMachineInstanceReplicaSet",
-        namespace="default",
-        name=name,
-        uid=uid or f"uid-of-{name}",
-        resource_version=version,
-    )
 
 
 def record(
@@ -62,7 +52,7 @@ def spam_filter() -> SpamFilter:
     "difference",
     [
         {"about": ref("other")},
-        {"about": ref(uid="another-uid")},
+        {"about": replace(ref(), uid="another-uid")},
         {"component": "pool-controller"},
         {"reason": "SuccessfulDelete"},
         {"warning": True},

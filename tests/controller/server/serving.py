@@ -1,16 +1,27 @@
 """An HTTP server on free ports of loopback."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
 from controller.config.types import Address
 from controller.metrics.registry import Metrics
-from controller.server.http import Checks, HttpServer
+from controller.server.authorization import Denial
+from controller.server.certificates import SelfSignedCertificate
+from controller.server.http import Checks, HttpServer, Secure
 
 ANY_PORT = Address("127.0.0.1", 0)
+
+
+async def allow_all(_: str) -> None:
+    return None
+
+
+def https(check: Callable[[str], Awaitable[Denial | None]] = allow_all) -> Secure:
+    return Secure(SelfSignedCertificate(lambda: datetime.now(UTC)), check)
 
 
 def make_server(*, live: Checks | None = None, ready: Checks | None = None, **settings: Any) -> HttpServer:

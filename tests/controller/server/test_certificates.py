@@ -20,17 +20,10 @@ from controller.server.certificates import (
     SelfSignedCertificate,
     ServerTls,
 )
+from tests.fakes.virtual_time import Clock
 from tests.programs import finished
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = START
-
-    def __call__(self) -> datetime:
-        return self.now
 
 
 class Files:
@@ -185,14 +178,14 @@ def test_a_key_with_a_password_is_rejected_without_a_prompt(files: Files):
 
 
 def test_a_self_signed_certificate_names_this_host():
-    certificate = served_by(ServerTls(SelfSignedCertificate(Clock())))
+    certificate = served_by(ServerTls(SelfSignedCertificate(lambda: START)))
     assert {socket.gethostname(), "localhost", "127.0.0.1", "::1"} == set(names_of(certificate))
     assert certificate.not_valid_before_utc < START
     assert certificate.not_valid_after_utc == START + VALID_FOR
 
 
 def test_a_self_signed_certificate_is_renewed_before_it_expires_and_kept_until_then():
-    clock = Clock()
+    clock = Clock(START)
     tls = ServerTls(SelfSignedCertificate(clock))
     first = served_by(tls)
     clock.now += RENEWED_AFTER - timedelta(seconds=1)
@@ -205,7 +198,7 @@ def test_a_self_signed_certificate_is_renewed_before_it_expires_and_kept_until_t
 
 def test_the_key_of_a_self_signed_certificate_is_not_written_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "there-is-no-such-directory"))
-    served_by(ServerTls(SelfSignedCertificate(Clock())))
+    served_by(ServerTls(SelfSignedCertificate(lambda: START)))
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

@@ -2,9 +2,9 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 import uvloop
@@ -12,11 +12,10 @@ from structlog.testing import capture_logs
 
 from controller.config.types import Address
 from controller.server import connections
-from controller.server.certificates import SelfSignedCertificate
-from controller.server.http import HttpServer, Secure
-from tests.controller.server.serving import serving
+from controller.server.http import HttpServer
+from tests.controller.server.serving import https, serving
 
-NewLoop = Callable[[], asyncio.AbstractEventLoop]
+Run = Callable[[Coroutine[Any, Any, None]], None]
 
 PROBE = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
@@ -142,20 +141,17 @@ async def test_a_client_that_reads_slowly_is_closed(monkeypatch: pytest.MonkeyPa
         assert len(await connection.answer()) < len(large)
 
 
-LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Iterator[Run]:
+    """Runs a coroutine on each loop."""
+    with asyncio.Runner(loop_factory=request.param) as runner:
+        yield runner.run
 
 
 def untrusting() -> ssl.SSLContext:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
-
-
-def https() -> Secure:
-    async def allow_all(_: str) -> None:
-        return None
-
-    return Secure(SelfSignedCertificate(lambda: datetime.now(UTC)), allow_all)
 
 
 async def scrape(server: HttpServer) -> bytes:
@@ -169,8 +165,7 @@ async def scrape(server: HttpServer) -> bytes:
     return answer
 
 
-@LOOPS
-def test_a_client_that_begins_no_tls_handshake_is_closed(monkeypatch: pytest.MonkeyPatch, new_loop: NewLoop) -> None:
+def test_a_client_that_begins_no_tls_handshake_is_closed(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     monkeypatch.setattr(connections, "TLS_TIMEOUT_S", 0.3)
 
     async def check() -> None:
@@ -180,12 +175,10 @@ def test_a_client_that_begins_no_tls_handshake_is_closed(monkeypatch: pytest.Mon
             assert await silent.answer(within_s=5) == b""
             assert b"vmherd_build_info" in await scrape(server)
 
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(check())
+    run(check())
 
 
-@LOOPS
-def test_connections_without_a_tls_handshake_count_towards_the_limit(new_loop: NewLoop) -> None:
+def test_connections_without_a_tls_handshake_count_towards_the_limit(run: Run) -> None:
     async def check() -> None:
         most = connections.MAX_CONNECTIONS
         async with serving(secure=https()) as server, connected(server.metrics.bound, number=2 * most) as held:
@@ -195,12 +188,10 @@ def test_connections_without_a_tls_handshake_count_towards_the_limit(new_loop: N
             await server.close()
             assert await held[-1].answer() == b"", "the end of the server ends the handshakes"
 
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(check())
+    run(check())
 
 
-@LOOPS
-def test_a_request_in_the_last_packet_of_the_handshake_is_answered(new_loop: NewLoop) -> None:
+def test_a_request_in_the_last_packet_of_the_handshake_is_answered(run: Run) -> None:
     async def check() -> None:
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         client = untrusting().wrap_bio(incoming, outgoing)
@@ -224,5 +215,4 @@ def test_a_request_in_the_last_packet_of_the_handshake_is_answered(new_loop: New
                     answer += client.read(2**16)
             writer.transport.abort()
 
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(check())
+    run(check())

@@ -1,8 +1,6 @@
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import aiohttp
 import pytest
@@ -10,17 +8,9 @@ from prometheus_client import CollectorRegistry
 
 from controller.metrics.registry import Metrics, Page
 from controller.server.authorization import Denial
-from controller.server.certificates import FileCertificate, SelfSignedCertificate
+from controller.server.certificates import FileCertificate
 from controller.server.http import BindError, HttpServer, Secure
-from tests.controller.server.serving import ANY_PORT, make_server, serving
-
-
-@asynccontextmanager
-async def serving_securely(
-    check: Callable[[str], Awaitable[Denial | None]], **settings: Any
-) -> AsyncIterator[HttpServer]:
-    async with serving(secure=Secure(SelfSignedCertificate(lambda: datetime.now(UTC)), check), **settings) as server:
-        yield server
+from tests.controller.server.serving import ANY_PORT, allow_all, https, make_server, serving
 
 
 class Answer(NamedTuple):
@@ -40,16 +30,12 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-async def allow_all(_: str) -> Denial | None:
-    return None
-
-
 async def allow_jane(authorization: str) -> Denial | None:
     return None if authorization == "Bearer jane" else Denial(401 if not authorization else 403, "only Jane may")
 
 
 async def test_metrics_can_be_served_over_https():
-    async with serving_securely(allow_all) as server:
+    async with serving(secure=https()) as server:
         answer = await ask(server)
         assert answer.status == 200
         assert b"vmherd_build_info" in answer.body
@@ -58,7 +44,7 @@ async def test_metrics_can_be_served_over_https():
 
 
 async def test_a_denied_client_gets_one_line_and_no_metrics():
-    async with serving_securely(allow_jane) as server:
+    async with serving(secure=https(allow_jane)) as server:
         anonymous, bob, jane = [await ask(server, **sent) for sent in ({}, bearer("bob"), bearer("jane"))]
     assert [answer.status for answer in (anonymous, bob, jane)] == [401, 403, 200]
     assert anonymous.body == bob.body == b"only Jane may\n"
@@ -67,7 +53,7 @@ async def test_a_denied_client_gets_one_line_and_no_metrics():
 
 
 async def test_a_head_request_needs_the_same_permission():
-    async with serving_securely(allow_jane) as server:
+    async with serving(secure=https(allow_jane)) as server:
         assert (await ask(server, method="HEAD")).status == 401
         assert (await ask(server, method="HEAD", **bearer("jane"))).status == 200
 
@@ -81,7 +67,7 @@ async def test_the_page_is_not_made_for_a_denied_client():
         pages += 1
         return metrics.page()
 
-    async with serving_securely(allow_jane, page=page) as server:
+    async with serving(secure=https(allow_jane), page=page) as server:
         await ask(server)
         assert pages == 0
         await ask(server, **bearer("jane"))
@@ -90,7 +76,7 @@ async def test_the_page_is_not_made_for_a_denied_client():
 
 async def test_probes_need_neither_a_token_nor_https():
     async with (
-        serving_securely(allow_jane) as server,
+        serving(secure=https(allow_jane)) as server,
         aiohttp.ClientSession() as session,
         session.get(f"http://{server.health.bound}/healthz") as answer,
     ):

@@ -2,12 +2,14 @@ import asyncio
 import json
 import socket
 from pathlib import Path
+from unittest.mock import create_autospec
 
 import pytest
 
 from informers import errors
 from informers.http.client import ApiClient, open_client
 from informers.http.configuration import load_credentials
+from informers.instruments import Instruments
 from informers.objects import LONGEST_PAGE, PatchType
 from tests.informers.faultserver import (
     Answer,
@@ -243,32 +245,20 @@ async def test_cookies_are_not_kept(tmp_path: Path):
     assert "cookie" not in server.requests[1].headers
 
 
-class RequestCounter:
-    def __init__(self) -> None:
-        self.requests: list[tuple[str, str]] = []
-        self.retries: list[tuple[str, str]] = []
-        self.seconds: list[float] = []
-
-    def request_finished(self, *, verb: str, host: str, code: str, seconds: float) -> None:
-        assert host.startswith("127.0.0.1:")
-        self.requests.append((verb, code))
-        self.seconds.append(seconds)
-
-    def request_retried(self, *, verb: str, host: str, code: str) -> None:
-        self.retries.append((verb, code))
-
-
 async def test_each_sent_request_is_reported_with_its_code(tmp_path: Path):
-    counted = RequestCounter()
+    counted = create_autospec(Instruments, instance=True)
     server = FaultServer(answer(429, retry_after="0"), answer(201), answer(404), cut)
     async with client_of(server, tmp_path, instruments=counted) as client:
         await write(client)
         for request in (client.get(CONFIGMAPS, key("a")), write(client)):
             with pytest.raises((errors.NotFound, errors.TransportError)):
                 await request
-    assert counted.requests == [("POST", "429"), ("POST", "201"), ("GET", "404"), ("POST", "<error>")]
-    assert counted.retries == [("POST", "429")], "a 404 and a lost connection are not repeated"
-    assert all(0 <= seconds < 60 for seconds in counted.seconds)
+    finished = [each.kwargs for each in counted.request_finished.call_args_list]
+    sent = [("POST", "429"), ("POST", "201"), ("GET", "404"), ("POST", "<error>")]
+    assert [(each["verb"], each["code"]) for each in finished] == sent
+    assert all(each["host"].startswith("127.0.0.1:") and 0 <= each["seconds"] < 60 for each in finished)
+    host = finished[0]["host"]  # a 404 and a lost connection are not repeated
+    counted.request_retried.assert_called_once_with(verb="POST", host=host, code="429")
 
 
 async def test_a_cancelled_request_does_not_count_as_in_flight(tmp_path: Path):
