@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from controller.apimachinery.conditions import Condition
 from controller.kinds import KINDS
@@ -109,6 +110,12 @@ def exercise(metrics: Metrics, *, figures: Callable[[], Iterable[SetFigures]] = 
     metrics.event_dropped("spam")
     metrics.leading("vmherd", master=True)
     metrics.loop_lagged(0.03)
+
+
+def samples_of(metrics: Metrics) -> list[Sample]:
+    """All samples of the page."""
+    text = metrics.page().render()[0].decode()
+    return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
 
 class Exported(NamedTuple):

@@ -32,6 +32,14 @@ def shell(*arguments: str, code: str = "", **env: str) -> subprocess.CompletedPr
     )
 
 
+def failure(*arguments: str, **more: str) -> str:
+    """The only line on stderr of a call that fails with exit code 1."""
+    done = shell(*arguments, **more)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
 @pytest.mark.parametrize("argument", ["--help", "-h", "help"])
 def test_help_goes_to_stdout_and_names_every_command(argument, capsys):
     assert main([argument]) == 0
@@ -113,10 +121,7 @@ def test_an_unusable_kubeconfig_is_one_line_and_exit_code_1(command, content, sa
     file = tmp_path / "kubeconfig"
     if content is not None:
         file.write_text(content)
-    done = shell(*command.split(), "--kubeconfig", str(file))
-    assert done.returncode == 1
-    assert said.format(file) in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert said.format(file) in failure(*command.split(), "--kubeconfig", str(file))
 
 
 def test_the_controller_may_open_as_many_files_as_the_hard_limit_allows():
@@ -141,10 +146,8 @@ ANY_PORT = ("--metrics-bind-address", "127.0.0.1:0", "--health-probe-bind-addres
 @pytest.mark.cluster
 def test_a_wrong_token_is_one_line_and_exit_code_1(control_plane, tmp_path):
     kubeconfig = control_plane.write_kubeconfig(tmp_path / "kubeconfig", "nobody", token="wrong")
-    done = shell("run", "--kubeconfig", str(kubeconfig), *ANY_PORT)
-    assert done.returncode == 1
-    assert done.stderr.startswith("vmherd: the API server does not accept the credentials")
-    assert done.stderr.count("\n") == 1
+    line = failure("run", "--kubeconfig", str(kubeconfig), *ANY_PORT)
+    assert line.startswith("vmherd: the API server does not accept the credentials")
 
 
 @pytest.mark.cluster
@@ -160,10 +163,8 @@ def test_missing_permissions_are_a_line_for_each_resource_and_exit_code_1(contro
 @pytest.mark.cluster
 def test_a_missing_kind_is_one_line_that_says_what_installs_it_and_exit_code_1(control_plane):
     options = ["--kubeconfig", str(control_plane.kubeconfig), "--leader-election-namespace", "default", *ANY_PORT]
-    done = shell("run", "--replicaset-group", "nobody.dev", *options)
-    assert done.returncode == 1
-    assert "has no virtualmachineinstancereplicasets.nobody.dev in version v1: run 'kubectl apply -f " in done.stderr
-    assert done.stderr.count("\n") == 1
+    line = failure("run", "--replicaset-group", "nobody.dev", *options)
+    assert "has no virtualmachineinstancereplicasets.nobody.dev in version v1: run 'kubectl apply -f " in line
 
 
 SLOW = {"asyncio", "kubernetes_asyncio", "aiohttp", "controller.app", "sandbox", "rich", "yaml"}
@@ -217,10 +218,7 @@ def test_there_is_a_completion_script_for_each_shell(shell_name):
 
 @pytest.mark.parametrize("command", ["demo", "sandbox"])
 def test_without_the_sandbox_its_commands_say_so_in_one_line(command):
-    done = shell(command, code="sys.modules['sandbox'] = None")
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"vmherd: {command} needs sandbox")
-    assert done.stderr.count("\n") == 1
+    assert failure(command, code="sys.modules['sandbox'] = None").startswith(f"vmherd: {command} needs sandbox")
 
 
 def test_ctrl_c_prints_no_traceback(monkeypatch, capsys):

@@ -39,6 +39,13 @@ def stream() -> Stream:
     return Stream()
 
 
+@pytest.fixture
+def output(stream: Stream) -> Stream:
+    """A stream that gets the lines from the level info on, as JSON."""
+    configure("info", "json", stream=stream)
+    return stream
+
+
 log = structlog.get_logger()
 
 
@@ -50,10 +57,9 @@ def fail_with_a_secret(token: str) -> None:
     raise ValueError(len(token))
 
 
-def test_a_line_is_one_json_object_that_starts_with_time_level_and_message(stream: Stream):
-    configure("info", "json", stream=stream)
+def test_a_line_is_one_json_object_that_starts_with_time_level_and_message(output: Stream):
     log.info("scaled in", deleted=3, why="surplus")
-    [line] = stream.lines()
+    [line] = output.lines()
     assert list(line) == ["ts", "level", "msg", "deleted", "why"]
     assert {**line, "ts": ""} == {"ts": "", "level": "info", "msg": "scaled in", "deleted": 3, "why": "surplus"}
     written = datetime.fromisoformat(line["ts"])
@@ -61,12 +67,11 @@ def test_a_line_is_one_json_object_that_starts_with_time_level_and_message(strea
     assert abs(datetime.now(UTC) - written) < timedelta(minutes=1)
 
 
-def test_only_the_lines_of_a_reconcile_have_its_context(stream: Stream):
-    configure("info", "json", stream=stream)
+def test_only_the_lines_of_a_reconcile_have_its_context(output: Stream):
     with bound_contextvars(controller="replicaset", namespace="shop", name="web", reconcile_id="1f"):
         log.info("reconciled")
     log.info("idle")
-    inside, outside = stream.lines()
+    inside, outside = output.lines()
     assert [inside[key] for key in ("controller", "namespace", "name", "reconcile_id")] == [
         "replicaset",
         "shop",
@@ -93,23 +98,21 @@ def test_lines_below_the_level_are_not_written(level: str, written: list[str], s
 
 
 @pytest.mark.parametrize("logger", [log, logging.getLogger("asyncio")], ids=["ours", "of a library"])
-def test_an_exception_is_one_field_of_one_line(logger: Any, stream: Stream):
-    configure("info", "json", stream=stream)
+def test_an_exception_is_one_field_of_one_line(logger: Any, output: Stream):
     try:
         fail("no such phase")
     except ValueError:
         logger.exception("reconcile failed")
-    [line] = stream.lines()
+    [line] = output.lines()
     assert (line["level"], line["msg"]) == ("error", "reconcile failed")
     assert line["exception"].startswith("Traceback (most recent call last):")
     assert line["exception"].endswith("ValueError: no such phase")
 
 
-def test_an_exception_group_shows_each_exception(stream: Stream):
-    configure("info", "json", stream=stream)
+def test_an_exception_group_shows_each_exception(output: Stream):
     group = ExceptionGroup("services failed", [ValueError("one"), OSError("two")])
     log.error("stopping", exc_info=group)
-    [line] = stream.lines()
+    [line] = output.lines()
     assert "ValueError: one" in line["exception"]
     assert "OSError: two" in line["exception"]
 
@@ -180,10 +183,9 @@ def test_a_message_begins_no_new_line_on_the_console(stream: Stream):
     assert len(stream.getvalue().splitlines()) == 1
 
 
-def test_data_cannot_replace_the_fields_of_every_line(stream: Stream):
-    configure("info", "json", stream=stream)
+def test_data_cannot_replace_the_fields_of_every_line(output: Stream):
     log.info("what happened", msg="something else", ts="never")
-    [line] = stream.lines()
+    [line] = output.lines()
     assert line["msg"] == "what happened"
     assert line["ts"] != "never"
 

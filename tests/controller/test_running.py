@@ -56,13 +56,6 @@ async def test_inner_scopes_stop_before_outer_ones():
     assert journal.lines == ["outer starts", "inner starts", "block", "inner stops", "outer stops"]
 
 
-async def test_a_block_that_never_waits_still_starts_and_stops_its_services():
-    journal = Journal()
-    async with running(journal.service("a")):
-        pass
-    assert journal.lines == ["a starts", "a stops"]
-
-
 @pytest.mark.parametrize("after_s", [0, 3])
 async def test_a_service_that_fails_ends_the_block_and_its_siblings(after_s):
     journal = Journal()

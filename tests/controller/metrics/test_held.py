@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
-from prometheus_client.parser import text_string_to_metric_families
 
 from controller.kubevirt.annotations import ROLLING_UPDATE
 from controller.metrics.objects import Figures, SetFigures
@@ -14,6 +13,7 @@ from controller.replicaset.intent import parse_intent as parse_set
 from controller.runtime.actions import Notice
 from informers.meta import ObjectKey
 from tests.builders import replicaset
+from tests.metrics_page import samples_of
 from tests.pool_builders import pool
 
 POOL = "VirtualMachinePool"
@@ -23,14 +23,8 @@ WEB = ObjectKey("shop", "web")
 
 
 def held(metrics: Metrics) -> set[tuple[str, str]]:
-    return {(labels["name"], labels["reason"]) for labels in samples(metrics, "vmherd_held")}
-
-
-def samples(metrics: Metrics, name: str) -> list[dict[str, str]]:
-    text = metrics.page().render()[0].decode()
-    return [
-        sample.labels for each in text_string_to_metric_families(text) for sample in each.samples if each.name == name
-    ]
+    labels = (sample.labels for sample in samples_of(metrics) if sample.name == "vmherd_held")
+    return {(each["name"], each["reason"]) for each in labels}
 
 
 def figures(name: str = "web", **changes: Any) -> SetFigures:
@@ -39,9 +33,7 @@ def figures(name: str = "web", **changes: Any) -> SetFigures:
 
 
 def values(metrics: Metrics, name: str) -> dict[str, float]:
-    text = metrics.page().render()[0].decode()
-    found = (sample for each in text_string_to_metric_families(text) for sample in each.samples)
-    return {sample.labels["name"]: sample.value for sample in found if sample.name == name}
+    return {sample.labels["name"]: sample.value for sample in samples_of(metrics) if sample.name == name}
 
 
 def showing(*shown: SetFigures) -> Metrics:

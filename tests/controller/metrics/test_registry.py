@@ -6,14 +6,13 @@ from typing import get_args
 
 import pytest
 from prometheus_client import CollectorRegistry
-from prometheus_client.parser import text_string_to_metric_families
 
 from controller.events.recorder import DROP_REASONS
 from controller.kinds import KINDS
 from controller.metrics.registry import ACTION_OUTCOMES, RESULTS, Metrics
 from controller.runtime.actions import Action, Outcome, SuccessorRefused, label_of
 from tests.fakes.virtual_time import Clock
-from tests.metrics_page import VMIS, HangingQueue, exercise, talkative
+from tests.metrics_page import VMIS, HangingQueue, exercise, samples_of, talkative
 from tests.promtool import find_or_skip
 from tools.release.project import ROOT
 
@@ -26,10 +25,9 @@ class RegistrySetup:
     def scrape(self) -> dict[str, float]:
         """All samples of the page, by `name{label="value",...}`. The labels are sorted by name."""
         samples = {}
-        for family in text_string_to_metric_families(self.metrics.page().render()[0].decode()):
-            for sample in family.samples:
-                labels = ",".join(f'{key}="{value}"' for key, value in sorted(sample.labels.items()))
-                samples[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
+        for sample in samples_of(self.metrics):
+            labels = ",".join(f'{key}="{value}"' for key, value in sorted(sample.labels.items()))
+            samples[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
         return samples
 
 

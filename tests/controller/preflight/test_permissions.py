@@ -10,6 +10,7 @@ from controller.preflight.permissions import permissions_needed
 
 SETS = "virtualmachineinstancereplicasets"
 POOLS = "virtualmachinepools"
+ALL = ["get", "list", "watch", "create", "patch", "delete"]
 
 
 def test_the_list_has_the_needed_permissions_and_no_others():
@@ -19,18 +20,12 @@ def test_the_list_has_the_needed_permissions_and_no_others():
         *(("kubevirt.io", SETS, "", verb) for verb in ("get", "list", "watch", "patch")),
         ("kubevirt.io", SETS, "status", "patch"),
         ("kubevirt.io", SETS, "finalizers", "update"),
-        *(
-            ("kubevirt.io", "virtualmachineinstances", "", verb)
-            for verb in ("get", "list", "watch", "create", "patch", "delete")
-        ),
+        *(("kubevirt.io", "virtualmachineinstances", "", verb) for verb in ALL),
         *(("pool.kubevirt.io", POOLS, "", verb) for verb in ("get", "list", "watch", "patch")),
         ("pool.kubevirt.io", POOLS, "status", "patch"),
         ("pool.kubevirt.io", POOLS, "finalizers", "update"),
-        *(
-            ("kubevirt.io", "virtualmachines", "", verb)
-            for verb in ("get", "list", "watch", "create", "patch", "delete")
-        ),
-        *(("apps", "controllerrevisions", "", verb) for verb in ("get", "list", "watch", "create", "patch", "delete")),
+        *(("kubevirt.io", "virtualmachines", "", verb) for verb in ALL),
+        *(("apps", "controllerrevisions", "", verb) for verb in ALL),
         *(("", "persistentvolumeclaims", "", verb) for verb in ("get", "list", "patch")),
         *(("cdi.kubevirt.io", "datavolumes", "", verb) for verb in ("get", "list", "patch")),
         ("subresources.kubevirt.io", "virtualmachines", "restart", "update"),
@@ -93,7 +88,7 @@ def test_observe_needs_permission_to_read_the_cached_resources_only():
 @pytest.mark.parametrize(
     ("flag", "resource", "writes"),
     [
-        ("disruption_budgets", "poddisruptionbudgets", ["get", "list", "watch", "create", "patch", "delete"]),
+        ("disruption_budgets", "poddisruptionbudgets", ALL),
         ("migrations", "virtualmachineinstancemigrations", ["get", "list", "watch", "create", "delete"]),
     ],
 )

@@ -3,6 +3,7 @@
 import pytest
 from structlog.testing import capture_logs
 
+from controller.kubevirt.live_updates import RolloutSettings
 from controller.preflight.rollout_strategy import RolloutStrategy
 from controller.takeover.virt_controller import KUBEVIRTS
 from informers.errors import NotFound, TransportError
@@ -20,6 +21,12 @@ def answers(strategy: str | None, version: str = "") -> Answers:
     return server
 
 
+async def rollout(server: Answers) -> RolloutSettings:
+    known = RolloutStrategy(server)
+    await known.read()
+    return known.rollout
+
+
 CASES: dict[str, tuple[str | None, str, bool]] = {
     "LiveUpdate": ("LiveUpdate", "v1.3.0", True),
     "Stage": ("Stage", "v1.9.0", False),
@@ -33,17 +40,13 @@ CASES: dict[str, tuple[str | None, str, bool]] = {
 async def test_the_strategy_comes_from_the_object_or_from_the_version(
     strategy: str | None, version: str, expected: bool
 ) -> None:
-    known = RolloutStrategy(answers(strategy, version))
-    await known.read()
-    assert known.rollout.changes is expected
+    assert (await rollout(answers(strategy, version))).changes is expected
 
 
 @pytest.mark.parametrize(("version", "expected"), [("v1.8.3", False), ("v1.9.0", True), ("v1.10.1", True), ("", False)])
 async def test_p13_kubevirt_judges_each_change_since_1_9_with_each_strategy(version: str, expected: bool) -> None:
     for strategy in ("LiveUpdate", "Stage"):
-        known = RolloutStrategy(answers(strategy, version))
-        await known.read()
-        assert known.rollout.judges is expected
+        assert (await rollout(answers(strategy, version))).judges is expected
 
 
 @pytest.mark.parametrize(
@@ -72,9 +75,7 @@ async def test_without_kubevirt_and_without_permission_no_change_is_live_and_not
     assert not known.rollout.changes
     assert KUBEVIRTS.path() not in denied.asked
     assert [each["why"] for each in logs if "why" in each] == ["no permission to list kubevirts.kubevirt.io"]
-    absent = RolloutStrategy(Answers())
-    await absent.read()
-    assert not absent.rollout.changes
+    assert not (await rollout(Answers())).changes
 
 
 async def test_before_the_first_answer_no_live_change_is_taken_for_a_restart() -> None:
