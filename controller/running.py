@@ -13,8 +13,8 @@ A scope raises failures as an ExceptionGroup, and each outer scope wraps it once
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import structlog
@@ -71,20 +71,25 @@ async def is_set_within(event: asyncio.Event, seconds: float) -> bool:
 
 
 @contextmanager
-def stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
+def handling_signals(handle: Callable[[signal.Signals], None]) -> Iterator[None]:
+    """Call `handle` on the running loop at each SIGTERM and SIGINT while the block runs."""
+    loop, numbers = asyncio.get_running_loop(), (signal.SIGTERM, signal.SIGINT)
+    for number in numbers:
+        loop.add_signal_handler(number, handle, number)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+def stopped_by_signals(stop: asyncio.Event) -> AbstractContextManager[None]:
     """Set `stop` at the first SIGTERM or SIGINT while the block runs. A second signal ends the process immediately."""
 
-    def handle() -> None:
+    def handle(_: signal.Signals) -> None:
         if stop.is_set():
             log.warning("second signal, ending immediately")
             os._exit(1)
         stop.set()
 
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, handle)
-    try:
-        yield
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
+    return handling_signals(handle)

@@ -15,10 +15,9 @@ from controller.apimachinery.indexes import by_owner_uid
 from controller.commands.cleanup_options import CLEANED, FORCE, SCOPE
 from controller.commands.command import CommandFailed, carry_out, refuse_if_controller_runs
 from controller.commands.shared_options import DRY_RUN, LEASE
-from controller.config.modes import Mode
 from controller.config.options import Command, Option, chosen
-from controller.config.settings import OPTIONS, Config, KindGroups, with_groups
-from controller.kinds import KINDS, Kind
+from controller.config.settings import OPTIONS, Config, with_groups
+from controller.kinds import Kind
 from controller.preflight.versions import served_resource
 from controller.runtime.actions import Action, AnyResource, Outcome, Patch, Rejected, Unknown
 from controller.runtime.execute.births import Owner
@@ -38,11 +37,7 @@ ROUNDS: Final = 3
 T = TypeVar("T", bound=KubeObject)
 
 
-class Settings(KindGroups, frozen=True, kw_only=True):
-    mode: str = Mode.AUTO.value
-    watch_namespaces: tuple[str, ...] = ()
-    leader_election_id: str = "vmherd"
-    leader_election_namespace: str = ""
+class Settings(Config, frozen=True, kw_only=True):
     dry_run: bool = False
     force: bool = False
 
@@ -64,15 +59,9 @@ def command(ctx: click.Context, /, **_: Any) -> None:
 async def run(client: ApiClient, settings: Settings) -> None:
     """With `--dry-run`, only print the planned writes. Raises CommandFailed, ApiError."""
     if not settings.dry_run:
-        await refuse_if_controller_runs(
-            client,
-            name=settings.leader_election_id,
-            namespace=settings.leader_election_namespace,
-            why="uninstall it first, because it would add the finalizers again",
-            force=settings.force,
-        )
-    groups = {kind.group_setting: getattr(settings, kind.group_setting) for kind in KINDS}
-    decided = await decide_mode(client, Config(mode=settings.mode, **groups))
+        why = "uninstall it first, because it would add the finalizers again"
+        await refuse_if_controller_runs(client, settings, why=why, force=settings.force)
+    decided = await decide_mode(client, settings)
     for kind in CLEANED:
         owners = await served_resource(client, kind, decided.group_of(kind))
         await _clean_up(client, kind, owners, settings)
@@ -127,7 +116,7 @@ async def _with_finalizer(
     """Return also the objects whose controller has one of the UIDs in `owners`."""
     return [
         each
-        for namespace in settings.watch_namespaces or ("",)
+        for namespace in settings.namespaces
         async for raw in raw_items(client, resource.path(namespace))
         for each in (resource.decode(raw),)
         if finalizer in (each.metadata.finalizers or ()) or owners.intersection(by_owner_uid(each))

@@ -8,7 +8,7 @@ from typing import TypeVar
 import click
 import msgspec
 
-from controller.config.settings import Connection
+from controller.config.settings import Config, Connection
 from controller.leaderelection.lease import Observed, observe
 from controller.leaderelection.other_leader import leases_named
 from controller.runtime.execute.requests import Requests
@@ -69,10 +69,11 @@ async def active_holder(client: Requests, *, name: str, namespace: str = "") -> 
         await asyncio.sleep(PAUSE_S)
 
 
-async def refuse_if_controller_runs(client: Requests, *, name: str, namespace: str, why: str, force: bool) -> None:
+async def refuse_if_controller_runs(client: Requests, config: Config, *, why: str, force: bool) -> None:
     """Raise CommandFailed if a controller runs, or if the user may not read leases. `force` checks nothing."""
     if force:
         return
+    name, namespace = config.leader_election_id, config.leader_election_namespace
     try:
         holder = await active_holder(client, name=name, namespace=namespace)
     except Forbidden as error:

@@ -8,8 +8,8 @@ import asyncio
 import signal
 import sys
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,13 +28,13 @@ from controller.config.modes import Mode
 from controller.config.options import Command, Listed, Option, Switch, chosen, complain
 from controller.config.settings import OPTIONS, Connection
 from controller.config.types import FILE, GROUP, Integer, OneOf, Value
+from controller.running import handling_signals
 from controller.version import PROGRAM, version
 from informers.errors import ApiError
 from informers.http.client import ApiClient
 
 FAILED: Final = 1
 IMAGE: Final = "kubevirt/cirros-container-disk-demo:latest"
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 AGAIN_S: Final = 1.0
 
 
@@ -135,8 +135,7 @@ def _selected(settings: Settings) -> list[Case]:
     return cases
 
 
-@contextmanager
-def cancelled_by_signals() -> Iterator[None]:
+def cancelled_by_signals() -> AbstractContextManager[None]:
     """Cancel the task at SIGINT or SIGTERM, and at a later Ctrl-C. Signals within `AGAIN_S` seconds count as one."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     first_at: list[float] = []
@@ -149,13 +148,7 @@ def cancelled_by_signals() -> Iterator[None]:
         if task is not None:
             task.cancel()
 
-    for number in SIGNALS:
-        loop.add_signal_handler(number, interrupt, number)
-    try:
-        yield
-    finally:
-        for number in SIGNALS:
-            loop.remove_signal_handler(number)
+    return handling_signals(interrupt)
 
 
 async def run(client: ApiClient, settings: Settings, cases: Sequence[Case]) -> int:

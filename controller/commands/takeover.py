@@ -18,7 +18,7 @@ from controller.commands.command import CommandFailed, carry_out, refuse_if_cont
 from controller.commands.shared_options import DRY_RUN, KUBEVIRT_NAMESPACE, LEASE, TAKEOVER_FORCE, UNDO
 from controller.config.modes import Mode
 from controller.config.options import Command, Option, chosen
-from controller.config.settings import OPTIONS, Config, Connection
+from controller.config.settings import OPTIONS, Config
 from controller.kinds import KINDS
 from controller.preflight.versions import served_resource
 from controller.runtime.actions import AnyResource
@@ -37,10 +37,7 @@ from informers.resource import PartialObject, Resource
 TRIES: Final = 4
 
 
-class Settings(Connection, frozen=True, kw_only=True):
-    kubevirt_namespace: str = ""
-    leader_election_id: str = "vmherd"
-    leader_election_namespace: str = ""
+class Settings(Config, frozen=True, kw_only=True):
     undo: bool = False
     dry_run: bool = False
     force: bool = False
@@ -94,13 +91,8 @@ async def run(client: ApiClient, settings: Settings) -> None:
 async def _change(client: ApiClient, settings: Settings) -> Change:
     """Patch the KubeVirt object, except with `--dry-run`, and return the change. Raises CommandFailed, ApiError."""
     if settings.undo and not settings.dry_run:
-        await refuse_if_controller_runs(
-            client,
-            name=settings.leader_election_id,
-            namespace=settings.leader_election_namespace,
-            why="stop it first, because KubeVirt would reconcile the same objects",
-            force=settings.force,
-        )
+        why = "stop it first, because KubeVirt would reconcile the same objects"
+        await refuse_if_controller_runs(client, settings, why=why, force=settings.force)
     for _ in range(TRIES - 1):
         try:
             return await _change_once(client, settings)

@@ -3,6 +3,7 @@
 import ipaddress
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from math import inf
 from typing import Any, Final, NamedTuple
 
@@ -109,20 +110,13 @@ def _read_address(text: str) -> Address | None:
         return None
     host, colon, port = text.rpartition(":")
     if colon and port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535:
-        bracketed = host.startswith("[") and host.endswith("]")
-        if bracketed and _is_ipv6(host[1:-1]):
-            return Address(host[1:-1], int(port))
-        if not host or (_HOST.fullmatch(host) and not bracketed):
+        if host.startswith("[") and host.endswith("]"):
+            with suppress(ValueError):
+                ipaddress.IPv6Address(host[1:-1])
+                return Address(host[1:-1], int(port))
+        elif not host or _HOST.fullmatch(host):
             return Address(host, int(port))
     raise ValueError("host:port, such as :8080 or 127.0.0.1:8080, or 0 to disable the server")
-
-
-def _is_ipv6(text: str) -> bool:
-    try:
-        ipaddress.IPv6Address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _read_namespaces(text: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from controller.commands.command import CommandFailed, active_holder, refuse_if_controller_runs
+from controller.config.settings import Config
 from informers.errors import Forbidden
 from tests.fakes.answers import Answering, Call
 from tests.fakes.virtual_time import now
@@ -64,7 +65,7 @@ def forbidden(second: int) -> list[Any]:
 
 async def refused(server: Leases, *, force: bool = False) -> str:
     try:
-        await refuse_if_controller_runs(server, name="vmherd", namespace="", why="stop it", force=force)
+        await refuse_if_controller_runs(server, Config(), why="stop it", force=force)
     except CommandFailed as error:
         return str(error)
     return ""
