@@ -92,12 +92,6 @@ def test_a_wrong_call_is_one_line_on_stderr_and_exit_code_2(arguments, line, cap
     assert capsys.readouterr() == ("", f"vmherd: {line}\n")
 
 
-def test_a_wrong_variable_is_one_line_on_stderr_and_exit_code_2():
-    done = shell("run", VMHERD_WORKERS="0")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "vmherd: VMHERD_WORKERS: 0 is not in the range 1<=x<=1000\n"
-
-
 KUBECONFIG = """
 current-context: a
 contexts: [{name: a, context: {cluster: a, user: a}}]

@@ -101,15 +101,6 @@ async def test_a_cancelled_service_may_return():
         await asyncio.sleep(1)
 
 
-async def test_a_failure_of_the_block_stops_the_services_and_is_raised():
-    journal = Journal()
-    with pytest.raises(ExceptionGroup) as caught:
-        async with running(journal.service("a")):
-            raise Broken
-    assert [type(leaf) for leaf in leaf_errors(caught.value)] == [Broken]
-    assert journal.lines == ["a starts", "a stops"]
-
-
 async def test_a_service_that_fails_while_it_stops_is_reported():
     with pytest.raises(ExceptionGroup) as caught:
         async with running(fail_when_cancelled(Broken())):

@@ -8,7 +8,7 @@ import json
 import ssl
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -27,6 +27,7 @@ class Request(NamedTuple):
 
 Behavior: TypeAlias = Callable[[asyncio.StreamWriter], Awaitable[None]]
 Answer: TypeAlias = bytes | Behavior
+Handler: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 EXEC_API = "client.authentication.k8s.io/v1"
 REASONS = {200: "OK", 401: "Unauthorized", 429: "Too Many Requests", 503: "Service Unavailable"}
@@ -90,19 +91,14 @@ class FaultServer:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self.connected()
-        try:
-            while True:
-                self.requests.append(await _read(reader))
-                self.busy += 1
-                self.busiest = max(self.busy, self.busiest)
-                try:
-                    await self._reply(writer)
-                finally:
-                    self.busy -= 1
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
+        while True:
+            self.requests.append(await _read(reader))
+            self.busy += 1
+            self.busiest = max(self.busy, self.busiest)
+            try:
+                await self._reply(writer)
+            finally:
+                self.busy -= 1
 
     async def _reply(self, writer: asyncio.StreamWriter) -> None:
         reply = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
@@ -120,28 +116,34 @@ async def _read(reader: asyncio.StreamReader) -> Request:
 
 
 @asynccontextmanager
-async def listening(server: FaultServer, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-    """Serve until the block ends, and yield the server's address. The tasks of the connections end with the block."""
+async def port_of(serve: Handler, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    """Serve until the block ends, and yield the port. The tasks of the connections end with the block."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         tasks.add(task)
-        try:
-            await server.serve(reader, writer)
-        except asyncio.CancelledError:
-            writer.transport.abort()
+        # A client can leave at any time, and the end of the block ends the task.
+        with suppress(asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
+            await serve(reader, writer)
+        writer.transport.abort()
 
-    listener = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls)
-    port = listener.sockets[0].getsockname()[1]
+    listener = await asyncio.start_server(accept, host, 0, ssl=tls)
     try:
-        yield f"{'https' if tls else 'http'}://127.0.0.1:{port}"
+        yield listener.sockets[0].getsockname()[1]
     finally:
         listener.close()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def listening(server: FaultServer, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+    """Serve until the block ends, and yield the server's address."""
+    async with port_of(server.serve, tls=tls) as port:
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{port}"
 
 
 def write_kubeconfig(path: Path, server: str, user: dict[str, Any] | None = None, **cluster: Any) -> Path:

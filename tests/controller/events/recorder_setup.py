@@ -70,6 +70,10 @@ class RecorderSetup:
     def now() -> datetime:
         return START + timedelta(seconds=asyncio.get_running_loop().time())
 
+    async def send(self, *notices: Notice) -> None:
+        self.recorder.publish(ref(), notices)
+        await self.sent()
+
     async def sent(self) -> None:
         await self.recorder.flush(3600)
         assert len(self.recorder) == 0

@@ -5,7 +5,7 @@ import pytest
 
 from controller.events.recorder import EVENTS, EventRecorder
 from controller.runtime.actions import Notice
-from tests.controller.events.recorder_setup import COMPONENT, Drops, RecorderSetup, created, recording, ref
+from tests.controller.events.recorder_setup import COMPONENT, Drops, created, recording, ref
 from tests.fakes.apiserver import FakeApiServer
 
 pytestmark = pytest.mark.looptime
@@ -47,8 +47,7 @@ async def test_the_body_of_an_event():
 async def test_a_repeat_raises_the_count_of_the_event_on_the_server():
     async with recording() as setup:
         for _ in range(3):
-            setup.recorder.publish(ref(), [created("web1")])
-            await setup.sent()
+            await setup.send(created("web1"))
             await asyncio.sleep(60)
     [event] = setup.events
     assert (event["count"], event["firstTimestamp"], event["lastTimestamp"]) == (
@@ -61,12 +60,10 @@ async def test_a_repeat_raises_the_count_of_the_event_on_the_server():
 
 async def test_a_repeat_of_an_expired_event_creates_a_new_event():
     async with recording() as setup:
-        setup.recorder.publish(ref(), [created("web1")])
-        await setup.sent()
+        await setup.send(created("web1"))
         [request] = setup.server.requests
         setup.server.remove(EVENTS, request.key)
-        setup.recorder.publish(ref(), [created("web1")])
-        await setup.sent()
+        await setup.send(created("web1"))
     assert setup.counts() == [("Created virtual machine: web1", 2)]
 
 
@@ -96,11 +93,9 @@ async def test_a_notice_is_published_once_for_each_occasion():
 
 async def test_a_notice_that_the_full_queue_dropped_can_be_published_later():
     async with recording(queue_size=1) as setup:
-        setup.recorder.publish(ref(), [created("web1"), Notice(reason="InvalidSpec", message="bad", once="1")])
-        await setup.sent()
+        await setup.send(created("web1"), Notice(reason="InvalidSpec", message="bad", once="1"))
         assert setup.counts() == [("Created virtual machine: web1", 1)]
-        setup.recorder.publish(ref(), [Notice(reason="InvalidSpec", message="bad", once="1")])
-        await setup.sent()
+        await setup.send(Notice(reason="InvalidSpec", message="bad", once="1"))
     assert len(setup.events) == 2
 
 
@@ -112,14 +107,6 @@ async def test_an_occurrence_is_counted_while_its_event_is_being_sent():
             await asyncio.sleep(0.3)
         await setup.sent()
     assert setup.counts() == [("Created virtual machine: web1", 5)]
-
-
-async def test_a_full_queue_drops_events_and_counts_them_and_never_waits():
-    setup = RecorderSetup(queue_size=10)
-    for n in range(15):
-        setup.recorder.publish(ref(f"web-{n}"), [created("x")])
-    assert len(setup.recorder) == 10
-    assert setup.drops == {"queue_full": 5}
 
 
 async def test_publishing_never_raises():

@@ -51,10 +51,8 @@ async def test_an_event_for_an_occasion_that_an_outage_lost_is_published_again()
             setup.recorder.publish(ref(), [notice])
             await asyncio.sleep(1)
         setup.outage = None
-        setup.recorder.publish(ref(), [notice])
-        await setup.sent()
-        setup.recorder.publish(ref(), [notice])
-        await setup.sent()
+        await setup.send(notice)
+        await setup.send(notice)
     assert setup.counts() == [("bad", 2)]
 
 
@@ -63,8 +61,7 @@ async def test_an_event_whose_answer_was_lost_exists_once_with_the_right_count()
         setup.faults = [Lost.AFTER]
         setup.recorder.publish(ref(), [created("web1")])
         await asyncio.sleep(0.5)
-        setup.recorder.publish(ref(), [created("web1")])
-        await setup.sent()
+        await setup.send(created("web1"))
     assert setup.counts() == [("Created virtual machine: web1", 2)]
 
 
@@ -85,8 +82,7 @@ async def test_an_event_that_cannot_be_written_is_dropped_and_the_next_is_sent(
 ):
     async with recording() as setup:
         setup.faults = [error] * tries
-        setup.recorder.publish(ref(), [created("web1"), created("web2")])
-        await setup.sent()
+        await setup.send(created("web1"), created("web2"))
     assert setup.counts() == [("Created virtual machine: web2", 1)]
     assert setup.drops == {reason: 1}
     assert len(setup.verbs) == tries + 1

@@ -216,11 +216,8 @@ async def namespace_with(server: FakeApiServer, config: Config = UNCHOSEN) -> st
     return (await with_lease_namespace(server, config)).leader_election_namespace
 
 
-async def test_the_lease_that_exists_is_used():
+async def test_the_lease_that_exists_is_used_and_without_one_the_namespace_is_default():
     assert await namespace_with(server_with("vmherd-system")) == "vmherd-system"
-
-
-async def test_without_a_lease_the_namespace_is_default():
     assert await namespace_with(server_with()) == "default"
     assert await namespace_with(server_with("elsewhere", name="another")) == "default"
 

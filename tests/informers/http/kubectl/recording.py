@@ -3,18 +3,18 @@
 import asyncio
 import base64
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import trustme
 from cryptography.hazmat.primitives import serialization
 
+from tests.informers.faultserver import Handler, port_of
+
 VERSION = b'{"major": "1", "minor": "37", "gitVersion": "v1.37.1"}'
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(VERSION), VERSION)
-
-Handler: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Seen(NamedTuple):
@@ -86,7 +86,6 @@ async def recording(pki: Pki, texts: str) -> AsyncIterator[tuple[dict[str, str],
     Yield the values of the addresses, and the list of all requests.
     """
     seen: list[Seen] = []
-    tasks: set[asyncio.Task[None]] = set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while request := await _read(reader, writer):
@@ -99,18 +98,7 @@ async def recording(pki: Pki, texts: str) -> AsyncIterator[tuple[dict[str, str],
     async with AsyncExitStack() as stack:
 
         async def port(handle: Handler, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> str:
-            async def tracked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                task = asyncio.current_task()
-                assert task is not None
-                tasks.add(task)
-                # A client can leave at any time, and the end of the block ends the task.
-                with suppress(asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
-                    await handle(reader, writer)
-                writer.transport.abort()
-
-            server = await asyncio.start_server(tracked, host, 0, ssl=tls)
-            stack.callback(server.close)
-            return str(server.sockets[0].getsockname()[1])
+            return str(await stack.enter_async_context(port_of(handle, host, tls)))
 
         values = {}
         if any(name in texts for name in ("$HTTPS", "$HOST", "$PORT")):
@@ -130,9 +118,6 @@ async def recording(pki: Pki, texts: str) -> AsyncIterator[tuple[dict[str, str],
         if "$SOCKS" in texts:
             values["$SOCKS"] = f"127.0.0.1:{await port(_socks)}"
         yield values, seen
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 _names: dict[Any, str | None] = {}
