@@ -61,9 +61,7 @@ class Lease(Struct, frozen=True, kw_only=True):
         return annotations_of(self.metadata).get(QUARANTINE, "")
 
 
-LEASES: Resource[Lease] = Resource(
-    Lease, group="coordination.k8s.io", version="v1", plural="leases", kind="Lease", namespaced=True
-)
+LEASES: Resource[Lease] = Resource(Lease, group="coordination.k8s.io", version="v1", plural="leases", kind="Lease")
 
 
 class Observed(Struct, frozen=True, kw_only=True):

@@ -159,6 +159,4 @@ def _without(namespace: str, leases: dict[str, Lease]) -> dict[str, Lease]:
 
 
 def _has_changed(before: Lease | None, now: Lease | None) -> bool:
-    if now is None:
-        return False
-    return before is None or before.metadata.resource_version != now.metadata.resource_version
+    return now is not None and (before is None or before.metadata.resource_version != now.metadata.resource_version)

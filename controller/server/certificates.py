@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import IO, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import structlog
 
@@ -134,16 +134,13 @@ class ServerTls:
 @contextmanager
 def _as_file(pem: bytes) -> Iterator[str]:
     """Yield the path of a file, in memory if possible, because the `ssl` module loads certificates only from files."""
-    with _memory_file() or tempfile.NamedTemporaryFile() as file:
-        file.write(pem)
-        file.flush()
-        yield f"/proc/self/fd/{file.fileno()}" if isinstance(file.name, int) else file.name
-
-
-def _memory_file() -> IO[bytes] | None:
     # Standalone builds of Python lack `os.memfd_create`.
     create = getattr(os, "memfd_create", None) or getattr(ctypes.CDLL(None), "memfd_create", None)
-    return os.fdopen(create(b"certificate", MFD_CLOEXEC), "wb") if create is not None else None
+    in_memory = os.fdopen(create(b"certificate", MFD_CLOEXEC), "wb") if create is not None else None
+    with in_memory or tempfile.NamedTemporaryFile() as file:
+        file.write(pem)
+        file.flush()
+        yield f"/proc/self/fd/{file.fileno()}" if in_memory else file.name
 
 
 def _self_signed(now: datetime) -> bytes:

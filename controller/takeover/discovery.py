@@ -131,12 +131,11 @@ async def get_virt_controller(client: Requests, kubevirt: ObjectMeta) -> Deploym
 
 async def latest_write(client: Requests, path: str) -> Write | None:
     """Return the last status write by virt-controller in a collection with this URL path, or None."""
-    latest: Write | None = None
-    async for raw in raw_items(client, path):
-        meta = _decode_written(raw).metadata
-        for fields in meta.managed_fields or ():
-            if fields.manager != VIRT_CONTROLLER or fields.subresource != "status" or fields.time is None:
-                continue
-            if latest is None or fields.time > latest.at:
-                latest = Write(ObjectKey(meta.namespace, meta.name), fields.time)
-    return latest
+    writes = [
+        Write(ObjectKey(meta.namespace, meta.name), fields.time)
+        async for raw in raw_items(client, path)
+        for meta in (_decode_written(raw).metadata,)
+        for fields in meta.managed_fields or ()
+        if fields.manager == VIRT_CONTROLLER and fields.subresource == "status" and fields.time is not None
+    ]
+    return max(writes, key=lambda write: write.at, default=None)

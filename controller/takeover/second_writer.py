@@ -28,7 +28,7 @@ from controller.kinds import Kind, names_of
 from controller.leaderelection.other_leader import OtherLeader, OtherLeaders
 from controller.runtime.actions import Notice
 from controller.runtime.execute.requests import Requests
-from controller.takeover.discovery import Absent, Hidden, Write, find_kubevirt, get_virt_controller, latest_write
+from controller.takeover.discovery import Absent, Hidden, find_kubevirt, get_virt_controller, latest_write
 from controller.takeover.other_process import OtherProcess, WriterSample
 from controller.takeover.virt_controller import LOOPS, VIRT_CONTROLLER, KubeVirt, active_loops, is_rolled_out
 from informers.errors import ApiError, Forbidden, GateClosed, NotFound
@@ -86,7 +86,9 @@ class StatusWrites(NamedTuple):
                     continue
                 now = self.now()
                 if write is not None and now - write.at < RECENT:
-                    return SecondWriter(_describe(write, resource.name, now))
+                    ago_s = max(0, round((now - write.at).total_seconds()))
+                    what = f"the status of {resource.name} {write.key}"
+                    return SecondWriter(f"{VIRT_CONTROLLER} wrote {what} {ago_s}s ago")
         return None
 
 
@@ -149,11 +151,6 @@ async def _check_kubevirt(writes: StatusWrites, kubevirt: KubeVirt, deadline: fl
             evidence = f"KubeVirt may still reconcile {kinds} (Deployment {name} is rolling out)"
             return SecondWriter(evidence, is_certain=False)
         await asyncio.sleep(PAUSE_S)
-
-
-def _describe(write: Write, kind: str, now: datetime) -> str:
-    ago_s = max(0, round((now - write.at).total_seconds()))
-    return f"{VIRT_CONTROLLER} wrote the status of {kind} {write.key} {ago_s}s ago"
 
 
 INTERVAL_S: Final = 60.0
