@@ -84,10 +84,7 @@ SERVICE_OPTIONS: Final = (
         "any",
     ),
     _service_option(
-        "external_ip",
-        Value("ip", _read_address),
-        "an additional address whose traffic arrives at the nodes",
-        "none",
+        "external_ip", Value("ip", _read_address), "an additional address whose traffic arrives at the nodes", "none"
     ),
     _service_option(
         "ip_family",

@@ -58,11 +58,7 @@ class Change(Struct, frozen=True):
 
 
 GROUPS: Final[Mapping[str, Sequence[Option]]] = {
-    "The cluster": (
-        OPTIONS["kubeconfig"],
-        OPTIONS["context"],
-        KUBEVIRT_NAMESPACE,
-    ),
+    "The cluster": (OPTIONS["kubeconfig"], OPTIONS["context"], KUBEVIRT_NAMESPACE),
     "What to do": (UNDO, DRY_RUN, TAKEOVER_FORCE),
     "The controller that has to be stopped before --undo": LEASE,
 }

@@ -237,8 +237,7 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
     "The HTTP servers": (
         _option("metrics_bind_address", ADDRESS, "the address of /metrics; 0 disables it"),
         _switch(
-            "metrics_secure",
-            "serve /metrics over HTTPS, and only to users that RBAC allows to get this nonResourceURL",
+            "metrics_secure", "serve /metrics over HTTPS, and only to users that RBAC allows to get this nonResourceURL"
         ),
         _option(
             "metrics_cert_file",

@@ -169,12 +169,7 @@ class EventRecorder:
         if notice.once and self._occasions.is_reported(occasion):
             return False
         series = self._correlator.record(
-            ref,
-            component=component,
-            reason=notice.reason,
-            message=notice.message,
-            warning=notice.warning,
-            at=at,
+            ref, component=component, reason=notice.reason, message=notice.message, warning=notice.warning, at=at
         )
         if self._enqueue(series, at) and notice.once:
             self._occasions.mark_reported(occasion)

@@ -140,8 +140,7 @@ class ProcessSeries:
             "leader_election_master_status", "1 in the process that holds the lease, 0 in other processes.", ("name",)
         )
         self.second_writer = gauge(
-            "vmherd_second_writer",
-            "1 while another controller works on the same objects; the lease has its name.",
+            "vmherd_second_writer", "1 while another controller works on the same objects; the lease has its name."
         )
         self.quarantined = gauge(
             "vmherd_quarantined_objects",

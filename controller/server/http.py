@@ -17,13 +17,7 @@ from controller.config.types import Address
 from controller.metrics.registry import Page
 from controller.server.authorization import Denial
 from controller.server.certificates import Certificate, CertificateError, ServerTls
-from controller.server.connections import (
-    LIMITS,
-    MAX_CONNECTIONS,
-    Connections,
-    answer_in_time,
-    server_log,
-)
+from controller.server.connections import LIMITS, MAX_CONNECTIONS, Connections, answer_in_time, server_log
 
 Check: TypeAlias = Callable[[], str | None]
 """A health check: returns None, or the reason why it fails. Each probe calls it on the event loop."""

@@ -173,12 +173,7 @@ class SecondWriterWatch:
     """
 
     def __init__(
-        self,
-        client: Requests,
-        config: Config,
-        *,
-        now: Callable[[], datetime],
-        report: Callable[[bool], None],
+        self, client: Requests, config: Config, *, now: Callable[[], datetime], report: Callable[[bool], None]
     ) -> None:
         self.reason = ""
         self._client = client

@@ -17,14 +17,7 @@ from informers.errors import GateClosed, TransportError
 from tests.command_line import parse
 from tests.controller.leaderelection.test_other_leader import Cluster as Leases
 from tests.controller.leaderelection.test_other_leader import live
-from tests.controller.takeover.test_second_writer import (
-    DENIED,
-    DEPLOYMENT,
-    NOW,
-    RESTING,
-    Cluster,
-    deployment,
-)
+from tests.controller.takeover.test_second_writer import DENIED, DEPLOYMENT, NOW, RESTING, Cluster, deployment
 from tests.fakes.answers import Answering, Call
 
 pytestmark = pytest.mark.looptime

@@ -67,15 +67,12 @@ GIVE_UP = (GiveUpStreaming(),)
 
 
 def after(
-    error: errors.ApiError, then: Listing | Streaming | Watching | Checking, *, at_least_s: float = 0.0
+    error: errors.ApiError, then: Listing | Streaming | Watching | Checking, at_least_s: float = 0.0, **more: bool
 ) -> Waiting:
-    return Waiting(then, why=str(error), at_least_s=at_least_s)
+    return Waiting(then, why=str(error), at_least_s=at_least_s, **more)
 
 
-def cheap_after(
-    error: errors.ApiError, then: Listing | Streaming | Watching | Checking, *, at_least_s: float = 0.0
-) -> Waiting:
-    return Waiting(then, why=str(error), at_least_s=at_least_s, cheap=True)
+cheap_after = partial(after, cheap=True)
 
 
 class Row(NamedTuple):

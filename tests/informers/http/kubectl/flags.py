@@ -29,12 +29,7 @@ FLAGS: Final = (
     *(
         case(f"--token beside {name}", document(user), flags=TOKEN, files=files, differs=why, ours=SENT)
         for name, user, files, why in (
-            (
-                "a client certificate",
-                CERTIFICATE,
-                {},
-                "an API server prefers the certificate",
-            ),
+            ("a client certificate", CERTIFICATE, {}, "an API server prefers the certificate"),
             ("a token file", {"tokenFile": "token"}, {"token": f"{SECRET}-file"}, "kubectl's flag has no effect"),
             ("a password", BASIC, {}, "the token replaces all credentials of the kubeconfig, the password too"),
         )

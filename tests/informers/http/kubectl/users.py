@@ -4,15 +4,7 @@ import json
 from base64 import urlsafe_b64encode
 from typing import Any, Final
 
-from tests.informers.http.kubectl.cases import (
-    BASIC,
-    CERTIFICATE,
-    CERTIFICATE_DATA,
-    SECRET,
-    asks,
-    case,
-    document,
-)
+from tests.informers.http.kubectl.cases import BASIC, CERTIFICATE, CERTIFICATE_DATA, SECRET, asks, case, document
 
 
 def id_token(expires: int) -> str:
