@@ -8,20 +8,22 @@ from informers.resource import PartialObject, Resource
 EVENTS = Resource(PartialObject, group="", version="v1", plural="events", kind="Event")
 
 
-def body_of(series: Series, *, instance: str = "") -> bytes:
-    body = {
-        "apiVersion": EVENTS.api_version,
-        "kind": EVENTS.kind,
-        "metadata": {"name": series.name, "namespace": namespace_of(series.ref)},
-        "involvedObject": series.ref,
-        "reason": series.reason,
-        "type": "Warning" if series.warning else "Normal",
-        "source": {"component": series.component},
-        "firstTimestamp": series.first.replace(microsecond=0),
-        **_latest(series),
-        "reportingComponent": series.component,
-    }
-    return msgspec.json.encode({**body, "reportingInstance": instance} if instance else body)
+def body_of(series: Series, instance: str) -> bytes:
+    return msgspec.json.encode(
+        {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": {"name": series.name, "namespace": namespace_of(series.ref)},
+            "involvedObject": series.ref,
+            "reason": series.reason,
+            "type": "Warning" if series.warning else "Normal",
+            "source": {"component": series.component},
+            "firstTimestamp": series.first.replace(microsecond=0),
+            **_latest(series),
+            "reportingComponent": series.component,
+            "reportingInstance": instance,
+        }
+    )
 
 
 def patch_of(series: Series) -> bytes:

@@ -232,7 +232,7 @@ class EventRecorder:
             # The answer AlreadyExists means that an earlier attempt succeeded but the answer was lost. If the Event's
             # count has risen since that attempt, the Event is in the queue again.
             with suppress(AlreadyExists):
-                await self._client.create(EVENTS, namespace, body_of(series, instance=self._instance))
+                await self._client.create(EVENTS, namespace, body_of(series, self._instance))
             series.posted = True
 
     def _drop(self, series: Series, error: Exception) -> None:

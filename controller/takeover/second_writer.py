@@ -74,7 +74,7 @@ class StatusWrites(NamedTuple):
     config: Config
     kinds: tuple[Kind[Any], ...]
     now: Callable[[], datetime]
-    advises: bool = True
+    advises: bool
 
     async def find_recent(self) -> SecondWriter | None:
         """Return a recent write in the watched namespaces. Another check reports a kind that may not be listed."""
@@ -191,7 +191,7 @@ class SecondWriterWatch:
     def ready(self) -> str | None:
         return self.reason or None
 
-    async def run(self, announce: Announce, sample: WriterSample | None = None) -> None:
+    async def run(self, announce: Announce, sample: WriterSample) -> None:
         """Check every `INTERVAL_S` seconds until cancelled. If a check fails, the last result stays valid."""
         looks = dict(self._looks(sample))
         try:
@@ -202,15 +202,14 @@ class SecondWriterWatch:
         finally:
             self._set("", stops=False)
 
-    def _looks(self, sample: WriterSample | None) -> Iterator[tuple[str, Look]]:
+    def _looks(self, sample: WriterSample) -> Iterator[tuple[str, Look]]:
         config = self._config
         if config.observe:
             return
         if config.second_writer_check and shared_with_kubevirt(config):
             yield "loops of KubeVirt", self._find_loops
         yield "another leader", OtherLeaders(self._client, config).find
-        if sample is not None:
-            yield "another vmherd", sample.find
+        yield "another vmherd", sample.find
 
     async def _find_loops(self) -> SecondWriter | None:
         objections = await find_second_writer(self._client, self._config, now=self._now, deadline=0.0, advises=False)

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from controller.running import running
 from controller.runtime.actions import Notice
+from controller.takeover.other_process import WriterSample
 from controller.takeover.second_writer import INTERVAL_S, SecondWriterWatch
 from informers.errors import GateClosed, TransportError
 from tests.command_line import parse
@@ -62,7 +63,7 @@ async def watching(
     told = Told()
     config = parse(argv or ["--mode", "takeover"], {}, pod_namespace=pod_namespace)
     watch = told.watch = SecondWriterWatch(cluster, config, now=lambda: NOW, report=told.report)
-    async with running(watch.run(told.announce)):
+    async with running(watch.run(told.announce, WriterSample(cluster, "pod-0", lambda: ()))):
         yield watch, told
 
 
