@@ -10,12 +10,10 @@ from msgspec import Struct
 from controller.apimachinery.names import is_subdomain
 from controller.kubevirt.resources import VMIS, VMS
 from informers.errors import NotFound
-from informers.meta import ObjectKey
 from informers.resource import Resource
 from plugin.connection import Failed, Session
 from plugin.subjects import MEMBER_TYPES, Subject, did_you_mean, parse_subjects
-from plugin.views.edits import Document
-from plugin.views.membership import controller, owner_kind
+from plugin.views.membership import Item, owner_of
 from plugin.views.situation import Member, Situation
 
 
@@ -24,20 +22,6 @@ class MemberName(Struct, frozen=True):
 
     name: str
     resource: Resource[Any] | None = None
-
-
-class Item(Struct, frozen=True):
-    resource: Resource[Any]
-    document: Document
-
-    @property
-    def key(self) -> ObjectKey:
-        metadata = self.document["metadata"]
-        return ObjectKey(metadata["namespace"], metadata["name"])
-
-    @property
-    def path(self) -> str:
-        return f"{self.resource.kind.lower()}.{self.resource.group}/{self.key.name}"
 
 
 def parse_members(arguments: Sequence[str]) -> tuple[MemberName, ...]:
@@ -78,10 +62,10 @@ def _is_member_type(text: str) -> bool:
     return text.lower().partition(".")[0] in MEMBER_TYPES
 
 
-def owner_of(item: Item) -> Subject:
+def subject_of(item: Item) -> Subject:
     """Return the pool or set that a VM or VMI belongs to. Raise Refused if there is none."""
-    kind, owner = owner_kind(item.document), controller(item.document) or {}
-    return Subject(kind, owner["apiVersion"].partition("/")[0], owner["name"])
+    kind, owner = owner_of(item)
+    return Subject(kind, owner.api_version.partition("/")[0], owner.name)
 
 
 async def owners_of(session: Session, named: Named) -> tuple[tuple[Subject, ...], Mapping[str, set[str]]]:
@@ -92,7 +76,7 @@ async def owners_of(session: Session, named: Named) -> tuple[tuple[Subject, ...]
         if isinstance(each, Subject):
             subjects[each] = None
             continue
-        owner = owner_of(await read_member(session, each))
+        owner = subject_of(await read_member(session, each))
         subjects[owner] = None
         members.setdefault(f"{owner.kind.singular}.{owner.group}/{owner.name}", set()).add(each.name)
     return tuple(subjects), members

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.indexes import owned_by
 from controller.assembly import BUDGET_CACHE, MIGRATION_CACHE, Cache
 from controller.config.modes import Mode
@@ -24,6 +25,8 @@ from controller.kubevirt.vm_types import ControllerRevision
 from controller.leaderelection.lease import SETTINGS, Lease
 from controller.leaderelection.other_leader import leases_named
 from controller.pool.members.machine import own_vmi
+from controller.pool.members.situation import Situation as PoolSituation
+from controller.pool.members.situation import situation_of as pool_situation_of
 from controller.pool.members.snapshot import Snapshot as PoolSnapshot
 from controller.pool.rollout.live import LiveChanges
 from controller.pool.rules import PoolRules
@@ -170,11 +173,23 @@ class Reader:
         return found
 
     async def _of(self, subject: Subject, selector: str) -> list[Target]:
-        resource = await self.resource(subject.kind, subject.group)
         if subject.name:
-            return [await self._get(subject, resource)]
+            return [await self.target(subject)]
+        resource = await self.resource(subject.kind, subject.group)
         raws = raw_items(self._client, resource.path(self._namespace), selector)
         return [Target(subject.kind, resource, resource.decode(raw), raw) async for raw in raws]
+
+    async def target(self, subject: Subject) -> Target:
+        """Return the named object. Raise Failed if there is none."""
+        resource = await self.resource(subject.kind, subject.group)
+        try:
+            raw = await self._client.request("GET", resource.path(self._namespace, subject.name))
+        except NotFound as error:
+            if not error.reason:
+                raise Failed(f"error: this cluster has no {subject.plural}") from error
+            hint = did_you_mean(subject.name, await self._client.names_of(resource, self._namespace))
+            raise Failed(f"Error from server (NotFound): {error}{hint}") from error
+        return Target(subject.kind, resource, resource.decode(raw), raw)
 
     async def again(self, target: Target) -> Target:
         raw = await self._client.request("GET", target.resource.path(*target.key))
@@ -190,6 +205,16 @@ class Reader:
             owner, members = target.owner, self._visible_members(target)
             return situation_from_status(target.kind, target.resource.group, owner, owner.status, members=members)
         return situation_of(target.kind, target.resource.group, snapshot)
+
+    async def pool(self, target: Target, what: str = "") -> PoolSituation:
+        """Return a pool as its controller sees it. Raise Failed if the pool is invalid, or as `refusal` says."""
+        snapshot = await self.snapshot(target)
+        if snapshot is None:
+            raise self.refusal(what)
+        situation = pool_situation_of(snapshot)
+        if isinstance(situation, FieldError):
+            raise Failed(f"error: {target} is invalid: {situation.message}")
+        return situation
 
     def _visible_members(self, target: Target) -> tuple[Member, ...]:
         if target.kind is not POOLS or VMS not in self._seen or VMS.name in self.missing:
@@ -295,17 +320,6 @@ class Reader:
         if self._once:
             self._stores[place] = store
         return store
-
-    async def _get(self, subject: Subject, resource: Resource[Any]) -> Target:
-        key = ObjectKey(self._namespace, subject.name)
-        try:
-            raw = await self._client.request("GET", resource.path(*key))
-        except NotFound as error:
-            if not error.reason:
-                raise Failed(f"error: this cluster has no {subject.plural}") from error
-            hint = did_you_mean(subject.name, await self._client.names_of(resource, self._namespace))
-            raise Failed(f"Error from server (NotFound): {error}{hint}") from error
-        return Target(subject.kind, resource, resource.decode(raw), raw)
 
 
 def snapshot_of(rules: Rules[Any], key: ObjectKey) -> Any:

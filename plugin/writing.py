@@ -10,10 +10,10 @@ import msgspec
 from informers.objects import PatchType
 from plugin.connection import Failed, Session
 from plugin.flags import CLIENT, FOR_PROGRAMS, NAME, Flags
-from plugin.members import Item
 from plugin.printing import clean, note, print_value
 from plugin.reading import Target
 from plugin.views.edits import Document, Edit, edited, json_patch
+from plugin.views.membership import Item
 
 
 async def write(session: Session, target: Target | Item, edits: Sequence[Edit], done: str) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 import click
 import msgspec
 
-from controller.apimachinery.field_error import FieldError
+from controller.apimachinery.conditions import time_text
 from controller.events.event import EVENTS
 from controller.kinds import POOLS
 from controller.kubevirt.annotations import CLAIMED_BY, CLAIMED_UNTIL
@@ -23,21 +23,21 @@ from controller.pool.claimed import free_members
 from controller.pool.members.ledger import is_leaving
 from controller.pool.members.machine import Machine
 from controller.pool.members.revisions import is_updated
-from controller.pool.members.situation import Situation, situation_of
+from controller.pool.members.situation import Situation
 from informers.errors import AlreadyExists, Conflict, Forbidden
 from informers.meta import annotations_of
 from informers.objects import PatchType
 from plugin import clock
 from plugin.claim_secrets import check_secret, give_secret, read_files
 from plugin.command import Subjects, on_members, on_objects
-from plugin.commands.membership import note_about_surplus, owner_of_member
+from plugin.commands.membership import note_about_surplus
 from plugin.connection import Failed, Session
 from plugin.flags import FOR_PROGRAMS, NAME
-from plugin.members import Item
+from plugin.members import subject_of
 from plugin.printing import print_lines, print_value
 from plugin.reading import Reader
 from plugin.subjects import Subject
-from plugin.views.membership import release_edits
+from plugin.views.membership import Item, release_edits
 from plugin.writing import write
 
 PAUSE_S, LONGEST_PAUSE_S = 1.0, 10.0
@@ -68,33 +68,33 @@ async def claim(
         raise click.UsageError("name one pool, such as vmpool/web")
     if not re.fullmatch(CLAIMANT_PATTERN, claimant, re.ASCII):
         raise click.UsageError("--for must be 1 to 253 characters without spaces, such as job-123")
-    data = read_files(secret)
+    pool, data = subjects[0], read_files(secret)
     if data:
-        await check_secret(session, await _look(session, subjects), data)
+        await check_secret(session, await _look(session, pool), data)
     until = clock.now() + timedelta(seconds=until_s) if until_s is not None else None
     deadline = clock.now() + timedelta(seconds=wait_s)
     pause_s = PAUSE_S
-    while (machine := await take(session, subjects, claimant, until)) is None:
+    while (machine := await take(session, pool, claimant, until)) is None:
         left_s = (deadline - clock.now()).total_seconds()
         if left_s <= 0:
-            situation = await _look(session, subjects)
+            situation = await _look(session, pool)
             await _tell_vain_wait(session, situation, claimant, wait_s)
-            raise Failed(f"error: {subjects[0]} has no free VM: {_why_none(situation, subjects[0])}")
+            raise Failed(f"error: {pool} has no free VM: {_why_none(situation, pool)}")
         await sleep(min(pause_s, left_s))
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-    await _print(session, machine, await give_secret(session, subjects[0].name, machine, data) if data else "")
+    await _print(session, machine, await give_secret(session, pool.name, machine, data) if data else "")
 
 
-async def take(session: Session, subjects: Subjects, claimant: str, until: datetime | None) -> Machine | None:
+async def take(session: Session, pool: Subject, claimant: str, until: datetime | None) -> Machine | None:
     """Claim a VM and return it, or None if no VM is free. A VM that is claimed for the same already is returned.
 
     The VM is read again after the claim: two callers with the same name may each claim a VM at the same time, and then
     the first in the order of the ordinals stays. A VM that leaves since then is given back. A later claim with `until`
     moves the end.
     """
-    ours = {CLAIMED_BY: claimant, CLAIMED_UNTIL: f"{until:%Y-%m-%dT%H:%M:%SZ}" if until is not None else None}
+    ours = {CLAIMED_BY: claimant, CLAIMED_UNTIL: time_text(until) if until is not None else None}
     for _ in range(LOOKS):
-        situation = await _look(session, subjects)
+        situation = await _look(session, pool)
         found = _of(situation, claimant)
         staying = [each for each in found if not is_leaving(each)]
         for each in found:
@@ -119,17 +119,9 @@ def _why_none(situation: Situation, this: Subject) -> str:
     return f"see 'kubectl vmherd tree {this}'"
 
 
-async def _look(session: Session, subjects: Subjects) -> Situation:
-    """Read the pool and its VMs. Raise Failed if they may not be read, or if the pool is invalid."""
+async def _look(session: Session, pool: Subject) -> Situation:
     reader = Reader(session, session.namespace)
-    [target] = await reader.targets(subjects)
-    snapshot = await reader.snapshot(target)
-    if snapshot is None:
-        raise reader.refusal()
-    situation = situation_of(snapshot)
-    if isinstance(situation, FieldError):
-        raise Failed(f"error: {target} is invalid: {situation.message}")
-    return situation
+    return await reader.pool(await reader.target(pool))
 
 
 def _of(situation: Situation, claimant: str) -> list[Machine]:
@@ -151,7 +143,7 @@ async def _mark(session: Session, vm: VirtualMachine, marks: Mapping[str, str | 
 
 async def _tell_vain_wait(session: Session, situation: Situation, claimant: str, wait_s: float) -> None:
     """Send an Event about the pool, once for each name of a claimant, if the user may do that."""
-    meta, now = situation.pool, f"{clock.now():%Y-%m-%dT%H:%M:%SZ}"
+    meta, now = situation.pool, time_text(clock.now())
     digest = blake2b(f"{meta.uid} {claimant}".encode(), digest_size=8).hexdigest()
     pools = situation.snapshot.pools
     event = {
@@ -196,6 +188,6 @@ async def release(session: Session, item: Item, keep: bool) -> None:
     leave if the pool has too many.
     """
     done = "given back" if keep else "released"
-    await write(session, item, release_edits(item.document, None if keep else clock.now()), done)
+    await write(session, item, release_edits(item, None if keep else clock.now()), done)
     if keep:
-        note_about_surplus(session, await owner_of_member(session, item), 1)
+        note_about_surplus(session, await Reader(session, session.namespace).target(subject_of(item)), 1)

@@ -6,16 +6,17 @@ from datetime import timedelta
 
 import click
 
+from controller.apimachinery.conditions import time_text
 from informers.errors import NotFound
 from informers.objects import read_meta
 from plugin import clock
 from plugin.command import on_members, on_objects
 from plugin.connection import Session
 from plugin.flags import CLIENT, NONE
-from plugin.members import Item, MemberName, owner_of, parse_members, read_member
+from plugin.members import MemberName, parse_members, read_member, subject_of
 from plugin.printing import note
 from plugin.reading import Reader
-from plugin.views.membership import busy_edits, protect_edits, remove_edits
+from plugin.views.membership import Item, busy_edits, protect_edits, remove_edits
 from plugin.writing import write, write_replicas
 
 LEAVING_LOOKS, LOOK_S = 20, 0.5
@@ -25,13 +26,13 @@ LEAVING_LOOKS, LOOK_S = 20, 0.5
 @on_members("protect")
 async def protect(session: Session, item: Item) -> None:
     """Keep VMs at every scale-in. The annotation is vmherd.dev/protect on the VM."""
-    await write(session, item, protect_edits(item.document, protected=True), "protected")
+    await write(session, item, protect_edits(item, protected=True), "protected")
 
 
 @on_members("unprotect")
 async def unprotect(session: Session, item: Item) -> None:
     """End the protection of VMs."""
-    await write(session, item, protect_edits(item.document, protected=False), "unprotected")
+    await write(session, item, protect_edits(item, protected=False), "unprotected")
 
 
 @on_members("busy")
@@ -40,8 +41,8 @@ async def busy(session: Session, item: Item, for_s: float | None, clear: bool) -
     if clear == (for_s is not None):
         raise click.UsageError("say how long with --for, such as --for 2h, or end the mark with --clear")
     until = clock.now() + timedelta(seconds=for_s) if for_s is not None else None
-    done = f"is busy until {until:%Y-%m-%dT%H:%M:%SZ}" if until is not None else "is not busy"
-    await write(session, item, busy_edits(item.document, until), done)
+    done = f"is busy until {time_text(until)}" if until is not None else "is not busy"
+    await write(session, item, busy_edits(item, until), done)
 
 
 @on_objects("remove", metavar="VM...", parse=parse_members)
@@ -49,17 +50,17 @@ async def remove(session: Session, members: tuple[MemberName, ...], scale_in: bo
     """Mark VMs as the first to leave at a scale-in. With --scale-in, they leave now: all of them, or none."""
     if scale_in and undo:
         raise click.UsageError("--scale-in and --undo contradict each other")
-    done, wanted = "no longer marked for removal" if undo else "marked for removal", {"on": not undo}
+    done = "no longer marked for removal" if undo else "marked for removal"
     if not scale_in:
         for member in dict.fromkeys(members):
             with session.going_on():
                 item = await read_member(session, member)
-                await write(session, item, remove_edits(item.document, **wanted), done)
+                await write(session, item, remove_edits(item, on=not undo), done)
         if not undo and not session.flags.output and len(session.failures) < len(members):
             note("Note: it leaves first when its pool or set is scaled in; --scale-in does this now.")
         return
     items = [await read_member(session, member) for member in dict.fromkeys(members)]
-    changes = [(item, remove_edits(item.document, **wanted)) for item in items]
+    changes = [(item, remove_edits(item, on=True)) for item in items]
     for item, edits in changes:
         await write(session, item, edits, done)
     await _scale_in(session, items)  # the controller compares its cache with the marks before a scale-in (R9)
@@ -73,8 +74,8 @@ async def _scale_in(session: Session, items: list[Item]) -> None:
     The version of the owner keeps two people from counting down at the same time.
     """
     reader = Reader(session, session.namespace)
-    for owner, number in Counter(map(owner_of, items)).items():
-        [target] = await reader.targets([owner])
+    for owner, number in Counter(map(subject_of, items)).items():
+        target = await reader.target(owner)
         replicas = max(target.wanted - number, 0)
         if session.flags.dry_run != CLIENT:
             await write_replicas(session, target, replicas, is_exact=True)
@@ -102,4 +103,4 @@ async def _is_leaving(session: Session, item: Item) -> bool:
     except NotFound:
         return True
     meta = read_meta(answer)
-    return meta.deletion_timestamp is not None or meta.uid != item.document["metadata"]["uid"]
+    return meta.deletion_timestamp is not None or meta.uid != item.meta.uid

@@ -4,29 +4,20 @@ from contextlib import suppress
 
 import click
 
-from controller.apimachinery.field_error import FieldError
 from controller.kinds import POOLS, REPLICA_SETS
 from controller.kubevirt.annotations import CLAIMED_BY
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import RESTART_REQUIRED
-from controller.pool.members.situation import Situation, situation_of
+from controller.pool.members.situation import Situation
+from informers.meta import annotations_of, is_controlled_by
 from plugin.command import on_members, on_objects
 from plugin.connection import Failed, Session
-from plugin.members import Item, MemberName, parse_members, read_member
+from plugin.members import MemberName, parse_members, read_member, subject_of
 from plugin.printing import note
 from plugin.reading import Reader, Target
-from plugin.subjects import Subject, parse_subjects
-from plugin.views.edits import ABSENT, Edit, field
-from plugin.views.membership import (
-    ANNOTATIONS,
-    REVISION,
-    adopt_edits,
-    adopt_vm_edits,
-    after_detach,
-    controller,
-    detach_edits,
-    owner_kind,
-)
+from plugin.subjects import parse_subjects
+from plugin.views.edits import Edit, items
+from plugin.views.membership import REVISION, Item, adopt_edits, adopt_vm_edits, after_detach, detach_edits, owner_of
 from plugin.views.steering import Refused
 from plugin.writing import changed, write
 
@@ -36,20 +27,11 @@ async def detach(session: Session, item: Item) -> None:
     """Take VMs out of their pool or set. They keep running, and others are created in their place. A VMI of a set also
     loses the labels of the selector, so Services of the set leave it out.
     """
-    kind = owner_kind(item.document)
-    owner = (await owner_of_member(session, item)).owner if kind is REPLICA_SETS else None
-    edits = detach_edits(item.document, owner)
-    await write(session, item, edits, "detached")
+    kind, reference = owner_of(item)
+    owner = (await Reader(session, session.namespace).target(subject_of(item))).owner if kind is REPLICA_SETS else None
+    await write(session, item, detach_edits(item, owner), "detached")
     if not session.flags.output:
-        note(after_detach(kind, (controller(item.document) or {})["name"]))
-
-
-async def owner_of_member(session: Session, item: Item) -> Target:
-    """Read the set or pool that controls a member. Raise Refused, Failed."""
-    kind, reference = owner_kind(item.document), controller(item.document) or {}
-    group = reference["apiVersion"].partition("/")[0]
-    [target] = await Reader(session, session.namespace).targets([Subject(kind, group, reference["name"])])
-    return target
+        note(after_detach(kind, reference.name))
 
 
 @on_objects("adopt", metavar="VM...", parse=parse_members)
@@ -61,8 +43,8 @@ async def adopt(session: Session, members: tuple[MemberName, ...], to: str) -> N
     if len(subjects) != 1 or not subjects[0].name:
         raise click.UsageError("--to names one set or pool, such as vmirs/web")
     reader = Reader(session, session.namespace)
-    [target] = await reader.targets(subjects)
-    situation = await _situation(reader, target) if target.kind is POOLS else None
+    target = await reader.target(subjects[0])
+    situation = await reader.pool(target, "the pool cannot be read: ") if target.kind is POOLS else None
     done, number = f"adopted by {target.kind.short_names[0]}/{target.key.name}", 0
     for member in dict.fromkeys(members):
         with session.going_on():
@@ -70,31 +52,21 @@ async def adopt(session: Session, members: tuple[MemberName, ...], to: str) -> N
             if item.resource is not (VMIS if situation is None else VMS):
                 names = "VMIs only: name them as vmi/NAME" if situation is None else "VMs only: name them as vm/NAME"
                 raise Refused(f"a {target.kind.noun} adopts {names}")
-            edits = adopt_edits(item.document, target.owner) if situation is None else ()
-            if situation is not None:
-                edits = await _prepare_vm(session, situation, item)
-            await write(session, item, edits, done)
+            if situation is None:
+                await write(session, item, adopt_edits(item, target.owner), done)
+            else:
+                await write(session, item, await _prepare_vm(session, situation, item), done)
             number += 1
     note_about_surplus(session, target, number)
-
-
-async def _situation(reader: Reader, target: Target) -> Situation:
-    snapshot = await reader.snapshot(target)
-    if snapshot is None:
-        raise reader.refusal("the pool cannot be read: ")
-    found = situation_of(snapshot)
-    if isinstance(found, FieldError):
-        raise Refused(f"{target} is invalid: {found.message}")
-    return found
 
 
 async def _prepare_vm(session: Session, situation: Situation, vm: Item) -> tuple[Edit, ...]:
     """Return the change that makes a VM a member of a pool. The VMI of a VM with the pool's template gets the label of
     the revision first, so the pool does not restart it.
     """
-    edits, revision = adopt_vm_edits(vm.document, situation)
-    by = field(vm.document, (*ANNOTATIONS, CLAIMED_BY))
-    if by is not ABSENT and not session.flags.output:
+    edits, revision = adopt_vm_edits(vm, situation)
+    by = annotations_of(vm.meta).get(CLAIMED_BY)
+    if by is not None and not session.flags.output:
         note(f"Note: vm/{vm.key.name} stays claimed by {by}: release it, or give it to the pool with release --keep.")
     if revision:
         await _label_vmi(session, vm, revision)
@@ -105,12 +77,11 @@ async def _prepare_vm(session: Session, situation: Situation, vm: Item) -> tuple
 
 async def _label_vmi(session: Session, vm: Item, revision: str) -> None:
     """Write that the VMI runs this revision, unless KubeVirt says that the VMI is older than its VM."""
-    conditions = field(vm.document, ("status", "conditions"))
-    if any(each.get("type") == RESTART_REQUIRED for each in (() if conditions is ABSENT else conditions)):
+    if any(each.get("type") == RESTART_REQUIRED for each in items(vm.document, ("status", "conditions"))):
         return
     with suppress(Failed):
         vmi = await read_member(session, MemberName(vm.key.name, VMIS))
-        if (controller(vmi.document) or {}).get("uid") == vm.document["metadata"]["uid"]:
+        if is_controlled_by(vmi.meta, vm.meta.uid):
             await changed(session, vmi, (Edit(REVISION, revision),))
 
 

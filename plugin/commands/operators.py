@@ -84,7 +84,7 @@ def expose(ctx: click.Context, /, arguments: tuple[str, ...], **values: Any) -> 
 
 
 async def _expose(session: Session, subject: Subject, chosen: Mapping[str, Any]) -> None:
-    [target] = await Reader(session, session.namespace).targets([subject])
+    target = await Reader(session, session.namespace).target(subject)
     chosen = {"name": subject.name, **chosen}
     reference = controller_reference(target.resource, target.owner.metadata)
     request = service_request(chosen, target.key.namespace)

@@ -4,6 +4,7 @@ from contextlib import suppress
 
 import msgspec
 
+from controller.apimachinery.conditions import time_text
 from controller.kinds import POOLS
 from controller.pool.members.snapshot import Snapshot as PoolSnapshot
 from controller.pool.plan import plan as plan_pool
@@ -26,7 +27,7 @@ async def restart(session: Session, _: Reader, target: Target) -> None:
     """Restart all VMs, as fast as the update limits allow. Each VM keeps its name and its disks; a VMI of a set is
     replaced.
     """
-    edits = restart_edits(target.kind, target.document, clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"))
+    edits = restart_edits(target.kind, target.document, time_text(clock.now()))
     evidence = "" if target.kind is POOLS else await other_writer(session, target, {})
     if evidence:
         raise Refused(f"can't restart {target}: {KUBEVIRT_REPLACES_NONE} ({evidence})")

@@ -40,6 +40,12 @@ def field(document: Document, path: Iterable[str]) -> Any:
     return value
 
 
+def items(document: Document, path: Iterable[str]) -> list[Any]:
+    """Return the elements of a list, or none if the field is no list."""
+    found = field(document, path)
+    return found if isinstance(found, list) else []
+
+
 def edited(document: Document, edits: Iterable[Edit]) -> Document:
     for edit in edits:
         document = _with(document, edit.path, edit.value)

@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from plugin.views.edits import field
+from plugin.views.edits import field, items
 
 IMAGES: Final = (
     ("containerDisk", "image"),
@@ -22,7 +22,6 @@ def image_in(spec: bytes | msgspec.Raw) -> str:
     except msgspec.DecodeError:
         return ""
     places = (("template", "spec", "volumes"), ("volumes",), ("dataVolumeTemplates",))
-    lists = (field(document, path) for path in places)
-    volumes = [volume for each in lists if isinstance(each, list) for volume in each]
+    volumes = [volume for path in places for volume in items(document, path)]
     found = (field(volume, path) for volume in volumes for path in IMAGES)
     return next((each for each in found if isinstance(each, str)), "")

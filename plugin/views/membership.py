@@ -1,11 +1,12 @@
 """The changes of single VMs and VMIs: marks for scale-in, detaching and adopting."""
 
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
+from controller.apimachinery.conditions import time_text, with_timezone
 from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.label_selectors import LabelSelector, Selector, parse_selector
 from controller.apimachinery.owner_references import controller_reference
@@ -18,22 +19,25 @@ from controller.kubevirt.annotations import (
     DRAINED,
     DRAINING,
     IN_SERVICE,
-    OWN_NOTES,
     PROTECT,
     REMOVE,
     REVISION_NAME,
     STANDBY,
+    is_marked,
+    own_notes,
 )
-from controller.kubevirt.busy import time_of
+from controller.kubevirt.busy import is_claimed, time_of
 from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.replicaset_types import ReplicaSet
+from controller.kubevirt.resources import VMS
 from controller.kubevirt.standby import has_standby_mark
 from controller.pool.members.situation import Situation
 from controller.pool.spec.indexing import encode_disks, encode_shape
 from controller.pool.spec.naming import ordinal_of
-from informers.meta import ObjectMeta
-from plugin.views.edits import ABSENT, Document, Edit, edited, field
+from informers.meta import ObjectKey, ObjectMeta, OwnerReference, annotations_of, controller_of, labels_of
+from informers.resource import Resource
+from plugin.views.edits import ABSENT, Document, Edit, edited, field, items
 from plugin.views.steering import Refused
 
 OWNERS: Final = ("metadata", "ownerReferences")
@@ -46,171 +50,171 @@ KEPT_COST: Final = "1000"
 MACHINE_LABELS: Final = ("spec", "template", "metadata", "labels")
 
 
-def protect_edits(member: Document, *, protected: bool) -> tuple[Edit, ...]:
+class Item(Struct, frozen=True):
+    """A VM or VMI as the server sent it."""
+
+    resource: Resource[Any]
+    document: Document
+
+    @property
+    def meta(self) -> ObjectMeta:
+        return msgspec.convert(self.document["metadata"], ObjectMeta)
+
+    @property
+    def key(self) -> ObjectKey:
+        return self.meta.key
+
+    @property
+    def path(self) -> str:
+        return f"{self.resource.kind.lower()}.{self.resource.group}/{self.key.name}"
+
+    def __str__(self) -> str:
+        return f"{'vm' if self.resource is VMS else 'vmi'}/{self.key.name}"
+
+
+def protect_edits(member: Item, *, protected: bool) -> tuple[Edit, ...]:
     """Return the change that protects a member from scale-in, or ends the protection. Raise Refused."""
-    owner_kind(member)
+    owner_of(member)
     return _mark(member, PROTECT, "true" if protected else ABSENT)
 
 
-def remove_edits(member: Document, *, on: bool) -> tuple[Edit, ...]:
+def remove_edits(member: Item, *, on: bool) -> tuple[Edit, ...]:
     """Return the change that sets or removes the mark. Raise Refused if the member is protected, or if it does not
     count as one of the wanted VMs: another VM would leave in its place.
     """
-    owner_kind(member)
-    if on and (by := field(member, (*ANNOTATIONS, CLAIMED_BY))) is not ABSENT:
-        raise Refused(f"{_path(member)} is claimed by {by}, and no scale-in takes it: run release")
-    if on and _is_on_standby(member):
-        raise Refused(f"{_path(member)} is on standby, and no scale-in takes it: lower {STANDBY}, or delete it")
-    if on and field(member, ("metadata", "annotations", PROTECT)) == "true":
-        raise Refused(f"{_path(member)} is protected by {PROTECT}: run unprotect first")
+    owner_of(member)
+    meta = member.meta
+    if on and is_claimed(meta):
+        raise Refused(
+            f"{member} is claimed by {annotations_of(meta)[CLAIMED_BY]}, and no scale-in takes it: run release"
+        )
+    if on and has_standby_mark(meta):
+        raise Refused(f"{member} is on standby, and no scale-in takes it: lower {STANDBY}, or delete it")
+    if on and is_marked(meta, PROTECT):
+        raise Refused(f"{member} is protected by {PROTECT}: run unprotect first")
     return _mark(member, REMOVE, "true" if on else ABSENT)
 
 
-def busy_edits(member: Document, until: datetime | None) -> tuple[Edit, ...]:
+def busy_edits(member: Item, until: datetime | None) -> tuple[Edit, ...]:
     """Return the change that marks a member as busy until this time. None removes the mark. Raise Refused."""
-    owner_kind(member)
-    if until is not None and _is_on_standby(member):
-        raise Refused(f"{_path(member)} is on standby, and does no work yet: claim a VM of the pool, or scale it out")
-    return _mark(member, BUSY_UNTIL, _time_text(until) if until is not None else ABSENT)
+    owner_of(member)
+    if until is not None and has_standby_mark(member.meta):
+        raise Refused(f"{member} is on standby, and does no work yet: claim a VM of the pool, or scale it out")
+    return _mark(member, BUSY_UNTIL, time_text(until) if until is not None else ABSENT)
 
 
-def _is_on_standby(member: Document) -> bool:
-    return has_standby_mark(msgspec.convert(member["metadata"], ObjectMeta))
-
-
-def release_edits(member: Document, at: datetime | None) -> tuple[Edit, ...]:
+def release_edits(member: Item, at: datetime | None) -> tuple[Edit, ...]:
     """Return the change that ends the claim of a VM at this time. None takes the claim away, and lets other VMs leave
     first: the pool has replaced the VM. Raise Refused.
     """
-    if field(member, (*ANNOTATIONS, CLAIMED_BY)) is ABSENT:
-        raise Refused(f"{_path(member)} is not claimed")
+    meta = member.meta
+    if not is_claimed(meta):
+        raise Refused(f"{member} is not claimed")
     if at is not None:
-        created = time_of(str(field(member, ("metadata", "creationTimestamp"))))  # by the clock of the server
-        return _mark(member, CLAIMED_UNTIL, _time_text(created if created is not None and created > at else at))
-    stays = _mark(member, DELETION_COST, KEPT_COST) if field(member, (*ANNOTATIONS, DELETION_COST)) is ABSENT else ()
+        created = with_timezone(meta.creation_timestamp)  # by the clock of the server
+        return _mark(member, CLAIMED_UNTIL, time_text(max(at, created or at)))
+    stays = () if DELETION_COST in annotations_of(meta) else _mark(member, DELETION_COST, KEPT_COST)
     # A VM whose claim has ended may drain already. Without its mark it does not leave first.
     drains = (*_mark(member, DRAINING, ABSENT), *_mark(member, DRAINED, ABSENT))
     return (*_mark(member, CLAIMED_BY, ABSENT), *_mark(member, CLAIMED_UNTIL, ABSENT), *drains, *stays)
 
 
-def _time_text(at: datetime) -> str:
-    return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
-
-
-def owner_kind(member: Document) -> Kind[Any]:
-    """Return the kind of the pool or set that controls a member. Raise Refused if there is none."""
-    owner = controller(member)
+def owner_of(member: Item) -> tuple[Kind[Any], OwnerReference]:
+    """Return the kind of the pool or set that controls a member, and the reference. Raise Refused if there is none."""
+    owner = controller_of(member.meta)
     for kind in KINDS:
-        if owner is not None and owner.get("kind") == kind.kind:
-            return kind
-    if owner is not None and owner.get("kind") == "VirtualMachine":
-        raise Refused(f"{_path(member)} belongs to the VM {owner.get('name')}: name vm/{owner.get('name')} instead")
-    raise Refused(f"{_path(member)} belongs to no pool and no replica set")
+        if owner is not None and owner.kind == kind.kind:
+            return kind, owner
+    if owner is not None and owner.kind == VMS.kind:
+        raise Refused(f"{member} belongs to the VM {owner.name}: name vm/{owner.name} instead")
+    raise Refused(f"{member} belongs to no pool and no replica set")
 
 
-def controller(member: Document) -> Mapping[str, Any] | None:
-    owners = field(member, OWNERS)
-    return next((each for each in (() if owners is ABSENT else owners) if each.get("controller")), None)
-
-
-def detach_edits(member: Document, owner: ReplicaSet | None) -> tuple[Edit, ...]:
+def detach_edits(member: Item, owner: ReplicaSet | None) -> tuple[Edit, ...]:
     """Return the change that releases a member from its pool or set. `owner` is the set of a VMI, or None.
 
     A set adopts a released VMI if the labels match the selector. So the VMI also loses the labels of the selector.
 
     Raise Refused if the remaining labels still match.
     """
-    reference = controller(member)
-    others = [each for each in field(member, OWNERS) if each is not reference]
+    meta = member.meta
+    others = [each for each in meta.owner_references or () if not each.controller]
     release = (Edit(OWNERS, others or ABSENT), *_without_notes(member, owner))
     if owner is None:
         return release
-    selector = owner.spec.selector or LabelSelector()
-    labels = _labels(member)
-    left = {name: text for name, text in labels.items() if name not in (selector.match_labels or {})}
-    if _selector(owner).matches(left):
-        raise Refused(
-            f"{_path(member)} would be adopted again: change a label of matchExpressions with kubectl label first"
-        )
-    removed = [Edit((*LABELS, name), ABSENT) for name in labels if name not in left]
-    return (*release, *removed)
+    wanted, labels = (owner.spec.selector or LabelSelector()).match_labels or {}, labels_of(meta)
+    if _selector(owner).matches({name: text for name, text in labels.items() if name not in wanted}):
+        raise Refused(f"{member} would be adopted again: change a label of matchExpressions with kubectl label first")
+    return (*release, *(Edit((*LABELS, name), ABSENT) for name in labels if name in wanted))
 
 
-def _without_notes(member: Document, owner: ReplicaSet | None) -> tuple[Edit, ...]:
+def _without_notes(member: Item, owner: ReplicaSet | None) -> tuple[Edit, ...]:
     """Return the changes that take the notes of vmherd off a member. If the VMI of a pool's VM may have a mark too, the
     controller takes both off, the one of the VMI first.
     """
-    notes = [name for name in OWN_NOTES if field(member, (*ANNOTATIONS, name)) is not ABSENT]
-    label = field(member, (*LABELS, IN_SERVICE))
-    if owner is None and field(member, (*MACHINE_LABELS, IN_SERVICE)) is not ABSENT:
+    if owner is None and field(member.document, (*MACHINE_LABELS, IN_SERVICE)) is not ABSENT:
         return ()
+    notes, label = own_notes(member.meta), labels_of(member.meta).get(IN_SERVICE)
     removed = tuple(Edit((*ANNOTATIONS, name), ABSENT) for name in notes)
     is_out = owner is not None and DRAINING in notes and label == "false" and not _selector(owner).reads(IN_SERVICE)
     return (*removed, Edit((*LABELS, IN_SERVICE), "true")) if is_out else removed
 
 
-def adopt_edits(member: Document, owner: ReplicaSet | Pool) -> tuple[Edit, ...]:
+def adopt_edits(member: Item, owner: ReplicaSet | Pool) -> tuple[Edit, ...]:
     """Return the labels that a VMI or VM needs to match the selector of a set or pool. Raise Refused if these labels
     are not enough, or if the VMI or VM cannot be adopted.
     """
-    holder = controller(member)
+    meta = member.meta
+    holder, labels = controller_of(meta), labels_of(meta)
     if holder is not None:
-        raise Refused(f"{_path(member)} belongs to {holder.get('kind')} {holder.get('name')}: run detach first")
-    if field(member, ("metadata", "deletionTimestamp")) is not ABSENT:
-        raise Refused(f"{_path(member)} is being deleted")
-    wanted = dict((owner.spec.selector or LabelSelector()).match_labels or {})
-    labels = _labels(member)
+        raise Refused(f"{member} belongs to {holder.kind} {holder.name}: run detach first")
+    if meta.deletion_timestamp is not None:
+        raise Refused(f"{member} is being deleted")
+    wanted = (owner.spec.selector or LabelSelector()).match_labels or {}
     if not _selector(owner).matches({**labels, **wanted}):
-        raise Refused(f"{_path(member)} does not match the matchExpressions of {owner.metadata.name}: label it first")
+        raise Refused(f"{member} does not match the matchExpressions of {owner.metadata.name}: label it first")
     return tuple(Edit((*LABELS, name), text) for name, text in wanted.items() if labels.get(name) != text)
 
 
-def adopt_vm_edits(vm: Document, situation: Situation) -> tuple[tuple[Edit, ...], str]:
+def adopt_vm_edits(vm: Item, situation: Situation) -> tuple[tuple[Edit, ...], str]:
     """Return the change that makes a VM a member of a pool, and the revision that the VM has, or "".
 
     The VM gets the owner reference, and the labels of the selector. A claim that has ended would end with the VM, so it
-    gets no end. If the pool's template would change nothing in the
-    VM, the VM gets the label of the present revision, so no update restarts it. Raise Refused.
+    gets no end. If the pool's template would change nothing in the VM, the VM gets the label of the present revision,
+    so no update restarts it. Raise Refused.
     """
-    snapshot, revisions = situation.snapshot, situation.revisions
-    pool, name = snapshot.owner.metadata, str(field(vm, ("metadata", "name")))
-    edits, ordinal = adopt_edits(vm, snapshot.owner), ordinal_of(name, pool.name)
+    snapshot, revisions, meta, document = situation.snapshot, situation.revisions, vm.meta, vm.document
+    pool = snapshot.owner.metadata
+    edits, ordinal = adopt_edits(vm, snapshot.owner), ordinal_of(meta.name, pool.name)
     if ordinal is None:
-        raise Refused(
-            f"{_path(vm)} cannot join pool {pool.name}: the names of its VMs are {pool.name}-0, -1, and so on"
-        )
-    own = msgspec.to_builtins(controller_reference(snapshot.pools, pool))
-    others = field(vm, OWNERS)
-    edits = (*edits, Edit(OWNERS, [*(() if others is ABSENT else others), own]))
-    until = time_of(str(field(vm, (*ANNOTATIONS, CLAIMED_UNTIL))))
+        raise Refused(f"{vm} cannot join pool {pool.name}: the names of its VMs are {pool.name}-0, -1, and so on")
+    owners = [*(meta.owner_references or ()), controller_reference(snapshot.pools, pool)]
+    edits = (*edits, Edit(OWNERS, owners))
+    until = time_of(annotations_of(meta).get(CLAIMED_UNTIL, ""))
     if until is not None and until <= situation.now:
         edits = (*edits, Edit((*ANNOTATIONS, CLAIMED_UNTIL), ABSENT))
     both = REVISION, (*MACHINE_LABELS, REVISION_NAME)
     marked = (*edits, *(Edit(label, revisions.current) for label in both))
-    shape, disks = (
-        encode_shape(revisions.template, ordinal, revisions.current),
-        encode_disks(revisions.template, ordinal),
-    )
-    has, wants = _disks(vm), _disks(msgspec.json.decode(shape))
-    if len(has) != len(wants) or not {*_volumes(msgspec.json.decode(disks))} <= {*_volumes(vm)}:
+    shape = encode_shape(revisions.template, ordinal, revisions.current)
+    disks = encode_disks(revisions.template, ordinal)
+    has, wants = _disks(document), _disks(msgspec.json.decode(shape))
+    if len(has) != len(wants) or not {*_volumes(msgspec.json.decode(disks))} <= {*_volumes(document)}:
         raise Refused(
-            f"{_path(vm)} has the dataVolumeTemplates {', '.join(has) or '(none)'}, and the pool {pool.name} would "
+            f"{vm} has the dataVolumeTemplates {', '.join(has) or '(none)'}, and the pool {pool.name} would "
             f"give it {', '.join(wants) or '(none)'}: give the pool a template with the same disks"
         )
-    if VM_RULES.merge(msgspec.json.encode(edited(vm, marked)), disks if has != wants else b"{}", shape) is None:
+    after = msgspec.json.encode(edited(document, marked))
+    if VM_RULES.merge(after, disks if has != wants else b"{}", shape) is None:
         return marked, revisions.current
-    return (*edits, *(Edit(label, ABSENT) for label in both if field(vm, label) is not ABSENT)), ""
+    return (*edits, *(Edit(label, ABSENT) for label in both if field(document, label) is not ABSENT)), ""
 
 
 def _disks(vm: Document) -> list[str]:
-    templates = field(vm, ("spec", "dataVolumeTemplates"))
-    found = [] if templates is ABSENT else templates or []
-    return sorted(str(field(each, ("metadata", "name"))) for each in found)
+    return sorted(str(field(each, ("metadata", "name"))) for each in items(vm, ("spec", "dataVolumeTemplates")))
 
 
 def _volumes(vm: Document) -> list[str]:
-    found = field(vm, ("spec", "template", "spec", "volumes"))
-    return [str(field(each, ("name",))) for each in (() if found is ABSENT else found or ())]
+    return [str(field(each, ("name",))) for each in items(vm, ("spec", "template", "spec", "volumes"))]
 
 
 def after_detach(kind: Kind[Any], owner: str) -> str:
@@ -218,14 +222,9 @@ def after_detach(kind: Kind[Any], owner: str) -> str:
     return f"Note: the {kind.noun} {owner} creates another {member} in its place, unless it is scaled in."
 
 
-def _mark(member: Document, annotation: str, value: Any) -> tuple[Edit, ...]:
-    path = ("metadata", "annotations", annotation)
-    return () if field(member, path) == value else (Edit(path, value),)
-
-
-def _labels(member: Document) -> dict[str, str]:
-    labels = field(member, LABELS)
-    return {} if labels is ABSENT else dict(labels)
+def _mark(member: Item, annotation: str, value: Any) -> tuple[Edit, ...]:
+    is_so = annotations_of(member.meta).get(annotation, ABSENT) == value
+    return () if is_so else (Edit((*ANNOTATIONS, annotation), value),)
 
 
 def _selector(owner: ReplicaSet | Pool) -> Selector:
@@ -233,8 +232,3 @@ def _selector(owner: ReplicaSet | Pool) -> Selector:
     if isinstance(selector, FieldError):
         raise Refused(f"the set is invalid: {selector.message}")
     return selector
-
-
-def _path(member: Document) -> str:
-    short = "vm" if member.get("kind") == "VirtualMachine" else "vmi"
-    return f"{short}/{field(member, ('metadata', 'name'))}"

@@ -67,8 +67,7 @@ UNMEASURED = {
     "plugin/views/listing.py": {"sorted_by", "tree_answer"},
     "plugin/views/membership.py": {
         "_volumes",
-        "owner_kind",
-        "controller",
+        "owner_of",
         "detach_edits",
         "adopt_edits",
         "adopt_vm_edits",

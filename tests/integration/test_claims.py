@@ -19,7 +19,7 @@ pytestmark = pytest.mark.cluster
 
 BY = "vmherd.dev/claimed-by"
 CALLERS, CLAIMS = 20, 50
-POOL = (Subject(POOLS, POOLS.group, "pool"),)
+POOL = Subject(POOLS, POOLS.group, "pool")
 
 
 async def claim_all(pools: PoolNamespace, jobs: list[str]) -> dict[str, str]:
