@@ -106,6 +106,8 @@ class Reader:
         """The caches of the last call of `rules`. A cache that the user may not read is empty."""
 
         self.missing: dict[str, str] = {}
+        self.other_writers: dict[AnyResource, str] = {}
+        """The evidence that KubeVirt's own controller works on the objects of a type, or ""."""
 
     def refusal(self, what: str = "") -> Failed:
         """Return the error that the user may not read what the command needs. The line begins with `what`."""

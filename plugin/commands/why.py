@@ -6,15 +6,17 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from controller.events.event import EVENTS
+from controller.kubevirt.resources import DATA_VOLUMES
+from controller.kubevirt.vms import disk_names_of
+from controller.pool.members.snapshot import Snapshot
 from controller.runtime.reconciler import API_WARNING
-from informers.errors import Forbidden
-from informers.resource import Resource
+from informers.errors import Forbidden, NotFound
 from plugin import clock
 from plugin.command import on_objects
 from plugin.connection import Session
-from plugin.disks import with_disk_problems
 from plugin.members import Named, named_members, owners_of, parse_shown
 from plugin.other_writer import leader_in, other_writer
 from plugin.printing import note, notes_about_missing, print_answers, print_lines, print_reasons, width
@@ -26,6 +28,9 @@ from plugin.views.tables import age
 from plugin.views.upcoming import Upcoming, upcoming_of
 
 LISTED_WARNINGS = 3
+FILLING = frozenset({"Provisioning", "WaitingForVolumeBinding", "DataVolumeError"})
+ASKED = 3
+"""At most so many VMs are looked at, as one answer names no more."""
 
 
 @on_objects("why", metavar="[TYPE/NAME]", parse=lambda words: parse_shown(words) if words else EVERY_TYPE)
@@ -40,7 +45,6 @@ async def command(session: Session, named: Named, leader_election_id: str) -> No
     leader = await leader_in(reader, leader_election_id)
     warned = await server_warnings(session)
     answers, well, is_one = [], 0, all(subject.name for subject in subjects)
-    writers: dict[Resource[Any], str] = {}  # the answer is the same for all objects of a type
     # Many objects have one leader, which is named once: first if it is not alive, or else at the end.
     of_all = leader.text if leader is not None else LEADER_UNKNOWN
     line = [f"leader: {of_all}"] if not is_one and session.flags.is_text else []
@@ -49,17 +53,8 @@ async def command(session: Session, named: Named, leader_election_id: str) -> No
         line = []
     for target in targets:
         flags = f" -n {target.key.namespace}" if session.flags.namespace or not session.scope else ""
-        if target.resource not in writers:
-            writers[target.resource] = await other_writer(session, target, reader.missing)
-        situation, reasons = await explain(
-            session,
-            reader,
-            target,
-            leader=leader,
-            other_writer=writers[target.resource],
-            warned=warned.get(target.owner.metadata.uid, ()),
-            flags=flags,
-        )
+        about_it = warned.get(target.owner.metadata.uid, ())
+        situation, reasons = await explain(session, reader, target, leader, warned=about_it, flags=flags)
         lines = [member_line(situation, each) for each in named_members(situation, members) if target.path in members]
         if not is_one and is_well(situation, reasons):
             well += 1
@@ -84,31 +79,21 @@ async def command(session: Session, named: Named, leader_election_id: str) -> No
 
 
 async def explain(
-    session: Session,
-    reader: Reader,
-    target: Target,
-    *,
-    leader: Leader | None,
-    other_writer: str,
-    warned: Sequence[str],
-    flags: str,
+    session: Session, reader: Reader, target: Target, leader: Leader | None, *, warned: Sequence[str], flags: str
 ) -> tuple[Situation, tuple[Reason, ...]]:
-    """The arguments after the target are those of `reasons_of`."""
+    """The arguments after the target are those of `reasons_of`. The reader remembers what it has read (`once`)."""
+    if target.resource not in reader.other_writers:
+        reader.other_writers[target.resource] = await other_writer(session, target, reader.missing)
+    writer = reader.other_writers[target.resource]
     snapshot = await reader.snapshot(target)
     situation = await with_disk_problems(session, reader.situation_in(target, snapshot), snapshot)
     upcoming: tuple[Upcoming, ...] = ()
     with suppress(Exception):  # rules that fail foresee nothing, and the situation says that they fail
         upcoming = upcoming_of(snapshot) if snapshot is not None else ()
-    reasons = reasons_of(
-        situation,
-        leader,
-        clock.now(),
-        upcoming=upcoming,
-        other_writer=other_writer,
-        warned=warned,
-        flags=flags,
+    now = clock.now()
+    return situation, reasons_of(
+        situation, leader, now, upcoming=upcoming, other_writer=writer, warned=warned, flags=flags
     )
-    return situation, reasons
 
 
 async def server_warnings(session: Session) -> dict[str, list[str]]:
@@ -131,3 +116,41 @@ def warnings_in(events: Sequence[Mapping[str, Any]]) -> list[str]:
         last = each.get("lastTimestamp")
         texts.append(f"{each.get('message', '')} ({age(last and datetime.fromisoformat(last), clock.now())} ago)")
     return texts
+
+
+async def with_disk_problems(session: Session, situation: Situation, snapshot: Any) -> Situation:
+    """Return the situation of a pool in which the VMs that wait for disks say what CDI says of these disks. Only the
+    DataVolumes say it: KubeVirt's VM says that it has no VMI.
+    """
+    waiting = [each.name for each in situation.members if each.problem and each.status in FILLING][:ASKED]
+    if not waiting or not isinstance(snapshot, Snapshot):
+        return situation
+    problems = {
+        each.vm.metadata.name: await _problem(session, situation.identity.namespace, disk_names_of(each.vm))
+        for each in snapshot.members
+        if each.vm.metadata.name in waiting
+    }
+    members = (replace(each, problem=problems.get(each.name) or each.problem) for each in situation.members)
+    return replace(situation, members=tuple(members))
+
+
+async def _problem(session: Session, namespace: str, disks: tuple[str, ...]) -> str:
+    for name in disks:
+        try:
+            answer = await session.request("GET", DATA_VOLUMES.path(namespace, name))
+        except (Forbidden, NotFound):  # the disk is a claim without a DataVolume, or not made yet
+            continue
+        status = msgspec.json.decode(answer).get("status") or {}
+        if status.get("phase") != "Succeeded":
+            return f"disk {name}: {told_by(status)}"
+    return ""
+
+
+def told_by(status: Mapping[str, Any]) -> str:
+    """Return the phase of a DataVolume, its progress, and the first message of a condition that is not met."""
+    unmet = (each for each in status.get("conditions") or () if each.get("status") == "False")
+    message = next((text for each in unmet if (text := each.get("message"))), "")
+    progress = status.get("progress", "")
+    return (
+        ", ".join(filter(None, (status.get("phase"), progress if "%" in progress else "", message))) or "no phase yet"
+    )

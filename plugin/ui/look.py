@@ -19,7 +19,7 @@ from informers.resource import Resource
 from plugin.commands.listing import read_fleet
 from plugin.commands.why import explain, warnings_in
 from plugin.connection import Session, describe
-from plugin.other_writer import leader_in, other_writer, warning_about_status
+from plugin.other_writer import leader_in, warning_about_status
 from plugin.reading import Reader, Target
 from plugin.subjects import EVERY_TYPE, parse_subjects
 from plugin.ui.html import Markup
@@ -93,18 +93,12 @@ async def _fleet(session: Session, root: str) -> Markup:
 
 async def _object(session: Session, place: Mapping[str, str]) -> Markup:
     reader = Reader(session, place["namespace"], once=True)
-    [target] = await reader.targets(parse_subjects([f"{place['type']}/{place['name']}"]))
+    target = await reader.target(*parse_subjects([f"{place['type']}/{place['name']}"]))
     leader = await leader_in(reader)
     events = await _events(session, target, reader.missing)
-    situation, reasons = await explain(
-        session,
-        reader,
-        target,
-        leader=leader,
-        other_writer=await other_writer(session, target, reader.missing),
-        warned=warnings_in([each for each in events if each.get("reason") == API_WARNING]),
-        flags=f" -n {target.key.namespace}",
-    )
+    warned = warnings_in([each for each in events if each.get("reason") == API_WARNING])
+    flags = f" -n {target.key.namespace}"
+    situation, reasons = await explain(session, reader, target, leader, warned=warned, flags=flags)
     # A controller at work renews its lease every few seconds. The page would change each time.
     at_the_top = LEADER_UNKNOWN if leader is None else leader.text if leader.is_alive else ""
     shown = [each for each in reasons if each.text != at_the_top]

@@ -13,6 +13,7 @@ from controller.pool.rollout.steps import PendingStep, Step
 from controller.pool.rollout.update import pending_steps
 from controller.pool.spec.intent import Intent, parse_intent
 from controller.pool.spec.template import DiskChange, disk_change
+from controller.replicas.conditions import counted
 from plugin.views.history import Revision
 
 LISTED: Final = 10
@@ -60,7 +61,7 @@ def _sentence(steps: list[PendingStep]) -> str:
     if not disks:
         return ""
     more = f" and {len(disks) - LISTED} more" if len(disks) > LISTED else ""
-    return f"{len(steps)} {'VM' if len(steps) == 1 else 'VMs'} with the disks {', '.join(disks[:LISTED])}{more}"
+    return f"{counted(len(steps), 'VM', 'VMs')} with the disks {', '.join(disks[:LISTED])}{more}"
 
 
 def _differs_in_disks(snapshot: Snapshot, name: str) -> bool:

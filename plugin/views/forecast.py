@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.apimachinery.field_error import FieldError
-from controller.kubevirt.annotations import PARTITION, ROLLING_UPDATE, is_protected
+from controller.kubevirt.annotations import MAX_CLAIMED, PARTITION, ROLLING_UPDATE, is_protected
 from controller.kubevirt.delicate import reason_to_keep_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import is_deleting
@@ -24,6 +24,8 @@ from controller.pool.rollout.effects import Effect, effect_of
 from controller.pool.rollout.live import most_live_changes
 from controller.pool.rollout.steps import PendingStep, pending_step
 from controller.pool.rollout.update import in_turn, pending_steps
+from controller.pool.standby import is_fresh
+from controller.replicas.conditions import counted
 from controller.replicaset.plan import plan as plan_set
 from controller.replicaset.ranking import rank_for_removal
 from controller.replicaset.situation import situation_of as set_situation
@@ -31,7 +33,6 @@ from controller.replicaset.snapshot import Snapshot as SetSnapshot
 from controller.replicaset.template import is_updated as is_updated_vmi
 from controller.runtime.actions import Plan
 from informers.meta import annotations_of
-from plugin.views.beside import claims_text, standby_text
 from plugin.views.history import REPLACE
 from plugin.views.scaling import ScalePreview, preview, preview_lines
 from plugin.views.steering import Refused
@@ -106,8 +107,8 @@ def _of_pool(snapshot: PoolSnapshot) -> Forecast:
     )
     found = _forecast((_fate(situation, each) for each in machines), pace, scale, plan_pool(snapshot))
     gone = frozenset((*scale.waking, *(each.name for each in scale.leaving)))
-    standby = standby_text(situation, gone, len(scale.resting))
-    return replace(found, standby=standby, claims=claims_text(situation))
+    standby = _standby_text(situation, gone, len(scale.resting))
+    return replace(found, standby=standby, claims=_claims_text(situation))
 
 
 def _fate(situation: Situation, machine: Machine) -> Fate:
@@ -125,6 +126,35 @@ def _fate(situation: Situation, machine: Machine) -> Fate:
         lost_disks=step.lost_disks,
         grown_disks={name: size for name, (_, size) in step.sizes.items()},
     )
+
+
+def _standby_text(situation: Situation, gone: frozenset[str], resting: int) -> str:
+    """Return how many standbys the pool wants, and what happens to them. `gone` are the names of those that are woken
+    or deleted, and `resting` is the number of VMs that become standbys.
+    """
+    wanted, asked = situation.target.standbys, situation.intent.standbys
+    if not asked:
+        return ""
+    staying = situation.standby.where(lambda each: not is_deleting(each.vm) and each.metadata.name not in gone)
+    outdated = len(staying.where(lambda each: not is_fresh(situation, each)))
+    missing = max(wanted - len(staying) - resting, 0)
+    rest, mode = "rests" if wanted == 1 else "rest", "paused" if situation.intent.pauses else "stopped"
+    texts = [
+        f"{counted(wanted, 'VM', 'VMs')} beside the {situation.target.replicas} wanted {rest} {mode}",
+        f"{missing} would be created, when no wanted VM is missing" if missing else "",
+        f"{outdated} {'is' if outdated == 1 else 'are'} outdated, and would be made again" if outdated else "",
+        f"{asked - wanted} more would have no room below --max-replicas" if asked > wanted else "",
+    ]
+    return "; ".join(filter(None, texts))
+
+
+def _claims_text(situation: Situation) -> str:
+    """Return how many VMs are claimed, and how many of them the pool replaces, or "" if it says nothing of claims."""
+    claimed, limit = len(situation.claimed), situation.intent.max_claimed
+    if not claimed and MAX_CLAIMED not in annotations_of(situation.pool):
+        return ""
+    present = f"{counted(claimed, 'VM', 'VMs')} claimed, and left alone" if claimed else "no VM is claimed"
+    return f"{present}; others take the place of at most {limit} ({MAX_CLAIMED})"
 
 
 def _held(situation: Situation, step: PendingStep) -> str:

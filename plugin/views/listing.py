@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
+from controller.replicas.conditions import counted
 from controller.replicas.history import Fact
 from plugin.views.situation import Member, Situation
 from plugin.views.tables import age, printable, table
@@ -14,36 +14,22 @@ from plugin.views.tables import age, printable, table
 UPDATING = "Updating"
 
 
-class Row(Struct, frozen=True, kw_only=True, rename="camel"):
-    name: str
-    namespace: str
-    status: str
-    desired: int
-    target: int
-    current: int
-    updated: int
-    ready: int
-    revision: str
-    created: datetime | None
-    problem: str
-    labels: Mapping[str, str]
-
-
-def row_of(situation: Situation) -> Row:
-    return Row(
-        name=situation.identity.path,
-        namespace=situation.identity.namespace,
-        status=situation.word,
-        desired=situation.wanted,
-        target=situation.target,
-        current=situation.total,
-        updated=situation.updated,
-        ready=situation.ready,
-        revision=situation.revisions,
-        created=situation.created,
-        problem=situation.problem,
-        labels=situation.labels,
-    )
+def row_of(situation: Situation) -> dict[str, object]:
+    """Return what `list_lines` shows, for programs."""
+    return {
+        "name": situation.identity.path,
+        "namespace": situation.identity.namespace,
+        "status": situation.word,
+        "desired": situation.wanted,
+        "target": situation.target,
+        "current": situation.total,
+        "updated": situation.updated,
+        "ready": situation.ready,
+        "revision": situation.revisions,
+        "created": situation.created,
+        "problem": situation.problem,
+        "labels": situation.labels,
+    }
 
 
 def sorted_by(column: str | None, situations: Iterable[Situation]) -> list[Situation]:
@@ -142,14 +128,14 @@ def _folded(situation: Situation, members: Iterable[Member], counts: bool) -> It
         states.setdefault(state, []).append(why_of_member(situation, each))
     for state, reasons in states.items():
         reason = reasons[0] if len({*reasons}) == 1 else ""
-        name = f"{len(reasons)} {situation.identity.member}{'s' * (len(reasons) > 1)}"
+        name = counted(len(reasons), situation.identity.member, f"{situation.identity.member}s")
         yield (name, *state, *([""] * counts), "", "", reason)
 
 
 def tree_answer(situation: Situation, members: Sequence[Member]) -> Mapping[str, object]:
     """Return what `tree_lines` shows, for programs."""
     shown = [msgspec.to_builtins(each) | {"why": why_of_member(situation, each)} for each in members]
-    return {**msgspec.to_builtins(row_of(situation)), "why": why_of(situation), "members": shown}
+    return {**row_of(situation), "why": why_of(situation), "members": shown}
 
 
 def fact_lines(facts: Iterable[Fact], now: datetime, *, width: int = 0) -> list[str]:

@@ -112,7 +112,7 @@ def release_edits(member: Item, at: datetime | None) -> tuple[Edit, ...]:
         raise Refused(f"{member} is not claimed")
     if at is not None:
         created = with_timezone(meta.creation_timestamp)  # by the clock of the server
-        return _mark(member, CLAIMED_UNTIL, time_text(max(at, created or at)))
+        return _mark(member, CLAIMED_UNTIL, time_text(created if created is not None and created > at else at))
     stays = () if DELETION_COST in annotations_of(meta) else _mark(member, DELETION_COST, KEPT_COST)
     # A VM whose claim has ended may drain already. Without its mark it does not leave first.
     drains = (*_mark(member, DRAINING, ABSENT), *_mark(member, DRAINED, ABSENT))

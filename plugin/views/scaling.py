@@ -14,7 +14,7 @@ from controller.apimachinery.field_error import FieldError
 from controller.kubevirt import vmis, vms
 from controller.kubevirt.annotations import DRAIN_SECONDS, POOL_FINALIZER, PROTECT, REMOVE, is_marked, is_protected
 from controller.kubevirt.resources import VMIS, VMS
-from controller.kubevirt.standby import has_standby_mark
+from controller.kubevirt.standby import WOKEN, has_standby_mark, mark_in
 from controller.kubevirt.vms import disk_names_of, has_finished
 from controller.pool.healing.heal import plan_replacements
 from controller.pool.leaving.claims import lacking_finalizer
@@ -23,14 +23,14 @@ from controller.pool.members.situation import Situation, situation_of
 from controller.pool.members.snapshot import Snapshot as PoolSnapshot
 from controller.pool.plan import plan as plan_pool
 from controller.pool.spec.policies import Strategy, keeps_disks
+from controller.pool.standby import to_wake
 from controller.replicas.settings import deletion_cost, read_settings
 from controller.replicaset.plan import plan as plan_set
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
-from controller.runtime.actions import Cause, Create, Delete, Plan
+from controller.runtime.actions import Cause, Create, Delete, Patch, Plan
 from controller.runtime.members.groups import by_name, one_by_one
 from controller.runtime.waits import Why
 from informers.meta import ObjectMeta, annotations_of
-from plugin.views.beside import laid_to_rest, woken_by
 
 LISTED = 10
 
@@ -78,13 +78,26 @@ def preview(snapshot: PoolSnapshot | SetSnapshot) -> ScalePreview:
     return ScalePreview(
         leaving=tuple(leaving),
         staying=tuple(_staying(left, held)) if gone or len(left.members) > wanted else (),
-        waking=woken_by(known) if known is not None else (),
-        resting=laid_to_rest(known, first) if known is not None else (),
+        waking=_woken_by(known) if known is not None else (),
+        resting=_laid_to_rest(known, first) if known is not None else (),
         creating=tuple(each.key.name for each in creates_in(first)),
         disks=_disks(snapshot, gone.values()) if isinstance(snapshot, PoolSnapshot) else "",
         drain=_drain(snapshot.owner.metadata) if gone else "",
         held=held.held,
     )
+
+
+def _woken_by(situation: Situation) -> tuple[str, ...]:
+    """Return the names of the standbys that take the place of missing VMs, in their order."""
+    missing = situation.target.wanted - len(situation.members)
+    return tuple(each.metadata.name for each in to_wake(situation, missing))
+
+
+def _laid_to_rest(situation: Situation, plan: Plan) -> tuple[str, ...]:
+    """Return the names of the VMs that a scale-in makes standbys in the place of deletes."""
+    known = {each.metadata.name for each in situation.standby}
+    marks = {each.key.name: mark_in(each.body) for each in plan.actions if isinstance(each, Patch)}
+    return tuple(name for name, mark in marks.items() if mark and not mark.startswith(WOKEN) and name not in known)
 
 
 def with_replicas(snapshot: Any, replicas: int) -> Any:
