@@ -27,7 +27,7 @@ async def read(flags: Flags, type_: str, types: Mapping[str, tuple[Kind[Any], st
     async with connection.connect(flags) as session:
         for resource in _resources(type_, types):
             try:
-                return await _read(session, resource)
+                return [(str(row.get("Name", "")), _state_in(row)) for row in await _rows(session, resource)]
             except NotFound:
                 continue
     return []
@@ -48,10 +48,6 @@ def _resources(type_: str, types: Mapping[str, tuple[Kind[Any], str]]) -> list[R
         return []
     kind, usual = types[name]
     return [kind.resource(group or usual, version) for version in (kind.version, *kind.other_versions)]
-
-
-async def _read(session: connection.Session, resource: Resource[Any]) -> list[tuple[str, str]]:
-    return [(str(row.get("Name", "")), _state_in(row)) for row in await _rows(session, resource)]
 
 
 async def _rows(session: connection.Session, resource: Resource[Any]) -> list[dict[str, Any]]:

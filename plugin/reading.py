@@ -4,7 +4,7 @@ The reader fills the same caches as the controller, so the controller's rules wo
 of one namespace, or of all namespaces.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import click
@@ -97,8 +97,7 @@ class Reader:
         self._namespace = namespace
         self._once = once
         self._kubevirt: Installation | None = None
-        self._published: tuple[Config, ...] = ()
-        self._is_known = False
+        self._published: tuple[Lease, ...] | None = None
         self._leases: dict[str, tuple[Lease, ...] | None] = {}
         self._resources: dict[tuple[str, str], Resource[Any]] = {}
         self._stores: dict[tuple[object, ...], Store[Any]] = {}
@@ -226,7 +225,7 @@ class Reader:
 
     async def snapshot(self, target: Target, *, without: Collection[AnyResource] = ()) -> Any:
         """Return the controller's snapshot. Return None if an object may not be read, unless it is in `without`."""
-        rules = await self.rules(target.kind, target.resource, [target.owner], target.key.namespace, without=without)
+        rules = await self.rules([target], target.key.namespace, without=without)
         return None if rules is None else snapshot_of(rules, target.key)
 
     async def revisions_of(self, target: Target) -> list[ControllerRevision] | None:
@@ -243,19 +242,14 @@ class Reader:
         return found
 
     async def rules(
-        self,
-        kind: Kind[Any],
-        resource: Resource[Any],
-        owners: Iterable[Any],
-        namespace: str,
-        *,
-        without: Collection[AnyResource] = (),
+        self, targets: Sequence[Target], namespace: str, *, without: Collection[AnyResource] = ()
     ) -> Rules[Any] | None:
-        """Return the rules of a kind, with caches that are read now. Return None if the user may not read all objects
-        of these caches. A cache in `without` may be empty instead, and so may an optional cache, unless VMIs have
-        returned to a revision (P29).
+        """Return the rules for objects of one type, with caches that are read now. Return None if the user may not read
+        all objects of these caches. A cache in `without` may be empty instead, and so may an optional cache, unless
+        VMIs have returned to a revision (P29).
         """
-        module, owners = kind.module("wiring"), tuple(owners)
+        kind, resource, owners = targets[0].kind, targets[0].resource, [each.owner for each in targets]
+        module = kind.module("wiring")
         has_returned = any(read_settings(each.metadata).returned[1] for each in owners)
         caches = module.CACHES
         stores = {cached: await self._store(cached, cache, namespace) for cached, cache in caches.items()}
@@ -263,13 +257,13 @@ class Reader:
             without = [*without, *(cached for cached, cache in caches.items() if cache.is_optional)]
         self._seen = stores
         config = await self._config(kind, resource)
-        if config.disruption_budgets and any(asks_for_budget(each.metadata) for each in owners):
-            budgets = await self._store(DISRUPTION_BUDGETS, BUDGET_CACHE, namespace)
-            # Without permission to read them, nothing is said about budgets.
-            stores |= {DISRUPTION_BUDGETS: budgets} if DISRUPTION_BUDGETS.name not in self.missing else {}
-        if config.migrations and any(is_marked(each.metadata, MIGRATE) for each in owners):
-            migrations = await self._store(MIGRATIONS, MIGRATION_CACHE, namespace)
-            stores |= {MIGRATIONS: migrations} if MIGRATIONS.name not in self.missing else {}
+        budgets = config.disruption_budgets and any(asks_for_budget(each.metadata) for each in owners)
+        migrates = config.migrations and any(is_marked(each.metadata, MIGRATE) for each in owners)
+        needs = ((budgets, DISRUPTION_BUDGETS, BUDGET_CACHE), (migrates, MIGRATIONS, MIGRATION_CACHE))
+        for is_needed, asked, cache in needs:
+            store = await self._store(asked, cache, namespace) if is_needed else None
+            # Without permission to read them, nothing is said about them.
+            stores |= {asked: store} if store is not None and asked.name not in self.missing else {}
         if self.missing.keys() & {cached.name for cached in caches if cached not in without}:
             return None
         held: Store[Any] = Store(indexes=module.OWNER_CACHE.indexes)
@@ -287,12 +281,12 @@ class Reader:
         who may not read leases, this mode would be a guess.
         """
         if self._kubevirt is None:
-            self._kubevirt, leases = await find_kubevirt(self._client), await self.leases()
-            self._published, self._is_known = published_in(leases or ()), leases is not None
-        for each in self._published:
-            if each.group_of(kind) == resource.group:
-                return each
-        is_there = self._is_known and not isinstance(self._kubevirt, Absent)
+            self._kubevirt, self._published = await find_kubevirt(self._client), await self.leases()
+        texts = (annotations_of(each.metadata).get(SETTINGS, "") for each in self._published or ())
+        for config in map(read_published, texts):
+            if config is not None and config.group_of(kind) == resource.group:
+                return config
+        is_there = self._published is not None and not isinstance(self._kubevirt, Absent)
         mode = Mode.TAKEOVER if is_there and resource.group == kind.group else Mode.STANDALONE
         return Config(mode=mode.value, disruption_budgets=True, migrations=True)
 
@@ -327,12 +321,6 @@ class Reader:
 def snapshot_of(rules: Rules[Any], key: ObjectKey) -> Any:
     """Return the snapshot of one object at the present time. All writes count as seen, because the caches are new."""
     return rules.take_snapshot(key, now=clock.now(), settled=True)
-
-
-def published_in(leases: Iterable[Lease]) -> tuple[Config, ...]:
-    """Return the settings that leaders have published on these leases."""
-    texts = (annotations_of(each.metadata).get(SETTINGS, "") for each in leases)
-    return tuple(found for text in texts if (found := read_published(text)) is not None)
 
 
 def situation_of(kind: Kind[Any], group: str, snapshot: Any) -> Situation:

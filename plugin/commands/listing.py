@@ -82,12 +82,12 @@ async def _situations(reader: Reader, targets: Iterable[Target], namespace: str)
             uncounted.setdefault(target.resource, []).append(target)
         else:
             found.append(_from_status(target))
-    for resource, group in uncounted.items():
-        kind = group[0].kind
-        rules = await reader.rules(kind, resource, [each.owner for each in group], namespace)
-        for each in group:
-            counted = situation_of(kind, resource.group, snapshot_of(rules, each.key)) if rules is not None else None
-            found.append(counted or _from_status(each))
+    for group in uncounted.values():
+        rules = await reader.rules(group, namespace)
+        found += [
+            situation_of(each.kind, each.resource.group, snapshot_of(rules, each.key)) if rules else _from_status(each)
+            for each in group
+        ]
     return found
 
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
 import click
@@ -36,12 +37,8 @@ def takeover(ctx: click.Context, /, **values: Any) -> None:
     patch of the KubeVirt object does this, and --undo removes the patch.
     """
     flags = flags_of(values)
-    chosen = given(ctx, TAKEOVER_OPTIONS)
-    if flags.namespace:
-        chosen.setdefault("kubevirt_namespace", flags.namespace)
-    settings = controller_takeover.Settings(**chosen, dry_run=flags.dry_run == CLIENT)
-    _announce(flags)
-    carry_out(flags, lambda session: controller_takeover.run(session, settings))
+    within = {"kubevirt_namespace": flags.namespace} if flags.namespace else {}
+    _run(controller_takeover, flags, {**within, **given(ctx, TAKEOVER_OPTIONS)})
 
 
 @verb("cleanup")
@@ -51,17 +48,15 @@ def cleanup(ctx: click.Context, /, **values: Any) -> None:
     -n, all namespaces are cleaned up.
     """
     flags = flags_of(values)
-    chosen = given(ctx, CLEANUP_OPTIONS)
-    if flags.namespace:
-        chosen.setdefault("watch_namespaces", (flags.namespace,))
-    settings = controller_cleanup.Settings(**with_groups(chosen), dry_run=flags.dry_run == CLIENT)
-    _announce(flags)
-    carry_out(flags, lambda session: controller_cleanup.run(session, settings))
+    within = {"watch_namespaces": (flags.namespace,)} if flags.namespace else {}
+    _run(controller_cleanup, flags, with_groups({**within, **given(ctx, CLEANUP_OPTIONS)}))
 
 
-def _announce(flags: Flags) -> None:
+def _run(command: ModuleType, flags: Flags, chosen: Mapping[str, Any]) -> None:
+    settings = command.Settings(**chosen, dry_run=flags.dry_run == CLIENT)
     if flags.dry_run == SERVER:
         note("Note: this is a server dry run: the API server checks each write and stores nothing.")
+    carry_out(flags, lambda session: command.run(session, settings))
 
 
 @verb("expose")

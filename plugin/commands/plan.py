@@ -15,6 +15,7 @@ from controller.kinds import KINDS, POOLS
 from controller.kubevirt.oddities import oddities_in
 from controller.pool.members.situation import Situation, situation_of
 from controller.pool.scale import NAMES_TAKEN, plan_scale
+from controller.replicas.conditions import counted
 from controller.runtime.dry_run import DryRunReport, dry_run_report
 from informers.errors import Forbidden, NotFound
 from informers.meta import ObjectKey
@@ -57,7 +58,7 @@ async def _next_writes(session: Session, subjects: Subjects) -> None:
     answers = []
     targets = await reader.some_targets(subjects, session.flags.selector)
     for target in targets:
-        rules = await reader.rules(target.kind, target.resource, [target.owner], target.key.namespace)
+        rules = await reader.rules([target], target.key.namespace)
         if rules is None:
             raise reader.refusal("there is no plan: ")
         snapshot = snapshot_of(rules, target.key)
@@ -155,7 +156,8 @@ def _forecast_of_new(subject: Subject, snapshot: Any, beginning: str) -> tuple[l
     """Return the lines and the JSON about a set or pool that does not exist."""
     replicas = snapshot.owner.spec.replicas
     creates = 1 if replicas is None else replicas
-    members = f"{creates} {'VM' if subject.kind is POOLS else 'VMI'}{'' if creates == 1 else 's'}"
+    member = "VM" if subject.kind is POOLS else "VMI"
+    members = counted(creates, member, f"{member}s")
     text, more = "", dict[str, object](creates=creates)
     situation = situation_of(snapshot) if subject.kind is POOLS else None
     if isinstance(situation, Situation):

@@ -104,7 +104,7 @@ async def undo(session: Session, reader: Reader, target: Target, to_revision: in
         why = f"skipped rollback (current template already matches revision {entry.row.revision})"
         await write(session, target, (), why)
         return
-    program = owner_in_git(target.document)
+    program = owner_in_git(target.owner.metadata)
     if program:
         note(f"Warning: {target} belongs to {program}, which may undo this rollback: change the source, too")
     if target.kind is POOLS:

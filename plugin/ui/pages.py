@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from controller.apimachinery.conditions import time_text, with_timezone
+from controller.replicas.conditions import counted
 from controller.replicas.history import Fact
 from plugin.ui.html import Content, Markup, markup, path, tag
 from plugin.views.listing import newest_first, sick_first, why_of_member
@@ -75,11 +76,11 @@ def object_page(
     done = f"{situation.available} of {situation.wanted} {this.member}s are available"
     bar = tag("progress", done, value=str(situation.available), max=str(max(situation.wanted, 1)), aria_label=done)
     title = tag("h1", f"{this.short_path} ", tag("small", this.namespace), " ", _word(situation.word))
+    buttons = ((each, _button("copy", each.text) if each.topic in COMMANDS else "") for each in reasons)
     why = [
-        tag("div", tag("dt", each.topic), tag("dd", each.text, _copy(each)), class_=f"topic {each.topic}")
-        for each in reasons
+        tag("div", tag("dt", each.topic), tag("dd", each.text, button), class_=f"topic {each.topic}")
+        for each, button in buttons
     ]
-    number = len(situation.members)
     return markup(
         [
             _warnings(top),
@@ -90,7 +91,7 @@ def object_page(
             tag("section", tag("h2", "Why"), tag("dl", why) if why else tag("p", "Nothing waits.")),
             tag(
                 "section",
-                tag("h2", f"{number} {this.member}{'' if number == 1 else 's'}"),
+                tag("h2", counted(len(situation.members), this.member, f"{this.member}s")),
                 tag("ul", _tiles(situation), class_="tiles"),
             ),
             _list("History", map(_of_fact, newest_first(facts)), "vmherd has noted nothing."),
@@ -121,10 +122,6 @@ def _button(label: str, command: str) -> Markup:
     return tag("span", class_="copy", data_label=label, data_command=command)
 
 
-def _copy(reason: Reason) -> Content:
-    return _button("copy", reason.text) if reason.topic in COMMANDS else ""
-
-
 def _fleet_row(root: str, situation: Situation) -> Markup:
     this = situation.identity
     link = tag("a", this.short_path, href=root + path(this.namespace, this.plural, this.name))
@@ -141,7 +138,7 @@ def _word(word: str) -> Markup:
 
 def _tiles(situation: Situation) -> Iterable[Markup]:
     for member in sick_first(situation, situation.members):
-        restarts = f"{member.restarts} restart{'s' * (member.restarts > 1)}" if member.restarts else ""
+        restarts = counted(member.restarts, "restart", "restarts") if member.restarts else ""
         facts = (f"revision {member.revision or 'unknown'}", member.image, member.node, restarts)
         why, console = why_of_member(situation, member), f"virtctl console {member.name}"
         yield tag(

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -25,7 +25,7 @@ from controller.replicaset.intent import Intent, parse_intent, parse_rolling
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
 from controller.replicaset.template import parse_template
 from controller.replicaset.template import template_in as template_of_set
-from informers.meta import labels_of
+from informers.meta import ObjectMeta, annotations_of, labels_of
 from plugin.views.edits import ABSENT, Document, Edit, field
 from plugin.views.steering import Refused
 from plugin.views.tables import age, table
@@ -115,7 +115,7 @@ def history_of_pool(snapshot: PoolSnapshot, *, counts: bool) -> History:
             effect = effect_between(before, template, snapshot.live)
         is_current = present is not None and name == present.current
         vms = members[name] if counts else None
-        data = _decoded(each) if template is not None else {}
+        data = msgspec.json.decode(each.data) if template is not None else {}
         fields = {name: data[name] for name in TEMPLATE_FIELDS if data.get(name) is not None}
         entries.append(
             Entry(
@@ -140,9 +140,10 @@ def history_of_set(snapshot: SetSnapshot, revisions: Iterable[ControllerRevision
     before: Document | None = None
     for each in _in_order(revisions):
         template = template_of_set(snapshot.owner, each)
-        document: Document | None = _decoded(each)["template"] if template is not None else None
+        document: Document | None = msgspec.json.decode(each.data)["template"] if template is not None else None
         own = template.hash if template is not None else ""
-        is_current, changes = bool(own) and own == hashed, _set_changes(before, document)
+        is_current, is_known = bool(own) and own == hashed, before is not None and document is not None
+        changes = first_differences(before, document, VMI_TEMPLATE) if is_known else ""
         vms = (members[own] if own else 0) if counts else None
         effect = REPLACE if changes else ""
         entries.append(
@@ -179,25 +180,10 @@ def _in_order(revisions: Iterable[ControllerRevision]) -> list[ControllerRevisio
     return sorted(staying, key=lambda each: (each.revision, each.metadata.name))
 
 
-def _decoded(revision: ControllerRevision) -> dict[str, Any]:
-    """Return the data of a revision, or an empty object if the data cannot be read."""
-    try:
-        data = msgspec.json.decode(revision.data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return {}
-    return data if isinstance(data, dict) else {}
-
-
 def _pool_edits(revision: ControllerRevision, template: Document) -> tuple[Edit, ...]:
     edits = [Edit(("spec", name), template.get(name, ABSENT)) for name in TEMPLATE_FIELDS]
     sysprep = "true" if is_marked(revision.metadata, INDEX_SYSPREP) else ABSENT
     return (*edits, Edit(("metadata", "annotations", INDEX_SYSPREP), sysprep))
-
-
-def _set_changes(before: Document | None, after: Document | None) -> str:
-    if before is None or after is None:
-        return ""
-    return first_differences(before, after, VMI_TEMPLATE)
 
 
 def history_lines(history: History, now: datetime, *, width: int = 0) -> list[str]:
@@ -247,9 +233,8 @@ def undo_edits(owner: Document, entry: Entry) -> tuple[Edit, ...]:
     return tuple(edit for edit in entry.edits if field(owner, edit.path) != edit.value)
 
 
-def owner_in_git(document: Document) -> str:
-    metadata = document.get("metadata") or {}
-    marks = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
+def owner_in_git(owner: ObjectMeta) -> str:
+    marks = {**labels_of(owner), **annotations_of(owner)}
     return next((program for mark, program in GITOPS.items() if mark in marks), "")
 
 

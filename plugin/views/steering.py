@@ -33,9 +33,8 @@ def restart_edits(kind: Kind[Any], document: Document, at: str) -> tuple[Edit, .
     if is_paused(document):
         raise Refused(f"can't restart paused {kind.noun} {name!r} (run rollout resume first)")
     if kind is POOLS:
-        strategy = field(document, ("spec", "updateStrategy"))
         for other in ("opportunistic", "unmanaged"):
-            if strategy is not ABSENT and field(strategy, (other,)) is not ABSENT:
+            if field(document, ("spec", "updateStrategy", other)) is not ABSENT:
                 raise Refused(
                     f"can't restart pool {name!r}: it restarts no VM, because spec.updateStrategy is {other}; "
                     "restart its VMs with virtctl restart"
@@ -66,22 +65,18 @@ def resume_edits(target: Any, document: Document, plural: str) -> tuple[Edit, ..
     """Return the change that ends the pause of an object, or that begins the next step of a pool's update. `target` is
     the decoded object. Raise Refused if it is neither paused nor before a further step.
     """
-    template = (
-        parse_template(target.spec, index_sysprep=is_marked(target.metadata, INDEX_SYSPREP))
-        if isinstance(target, Pool)
-        else None
-    )
-    status = target.status
+    meta, status = target.metadata, target.status
+    is_sysprep = is_marked(meta, INDEX_SYSPREP)
+    template = parse_template(target.spec, index_sysprep=is_sysprep) if isinstance(target, Pool) else None
     is_done = status is None or (status.updated_replicas or 0) >= (status.replicas or 0)
-    is_done = is_done or ROLLED_BACK in annotations_of(target.metadata)  # nothing goes on after a return
-    if is_paused(document) or not isinstance(template, Template) or is_done:
-        return pause_edits(document, plural, paused=False)
-    step, steps = noted_step(target.metadata, template.digest)[0] + 1, len(parse_partition(target.metadata))
-    if step > steps:
+    is_done = is_done or ROLLED_BACK in annotations_of(meta)  # nothing goes on after a return
+    if isinstance(template, Template) and not (is_done or is_paused(document)):
+        step, steps = noted_step(meta, template.digest)[0] + 1, len(parse_partition(meta))
+        if step <= steps:
+            return (Edit(("metadata", "annotations", PARTITION_STEP), step_note(meta, template.digest, step)),)
         if steps > 1:
-            raise Refused(f'{plural} "{target.metadata.name}" is not paused, and its update is in the last step')
-        return pause_edits(document, plural, paused=False)
-    return (Edit(("metadata", "annotations", PARTITION_STEP), step_note(target.metadata, template.digest, step)),)
+            raise Refused(f'{plural} "{meta.name}" is not paused, and its update is in the last step')
+    return pause_edits(document, plural, paused=False)
 
 
 def is_paused(document: Document) -> bool:
