@@ -11,7 +11,16 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from controller.events.event import EVENTS
-from controller.kubevirt.annotations import HISTORY, POOL_FINALIZER, ROLLING_UPDATE, TEMPLATE_HASH
+from controller.kubevirt.annotations import (
+    CLAIMED_BY,
+    DRAINING,
+    HISTORY,
+    PARTITION,
+    POOL_FINALIZER,
+    ROLLING_UPDATE,
+    STANDBY_STATE,
+    TEMPLATE_HASH,
+)
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.replicas.history import Fact, encode_history, fact
@@ -91,6 +100,19 @@ def pool_with_marks(cluster: Cluster, **fields: Any) -> None:
         pool_builders.vm("web-3", owner=pool, spec=spec, annotations={"vmherd.dev/protect": "true"}),
     ]
     cluster.put_pool(pool, vms, [pool_builders.vmi(vm) for vm in vms], [pool_builders.revision(pool)])
+
+
+def vms_that_cannot_join_their_pool(cluster: Cluster) -> None:
+    """The VMs have another name, another owner, an end, and another disk."""
+    disk = {"spec": {"dataVolumeTemplates": [{"metadata": {"name": "root-3"}}]}}
+    vms = [
+        pool_builders.vm("api-0"),
+        pool_builders.vm("web-1", owner=pool_builders.pool("api", uid="other")),
+        pool_builders.vm("web-2", deleting=True),
+        pool_builders.vm("web-3", finalizers=()),
+    ]
+    cluster.put_pool(pool_builders.pool(), vms, [], [])
+    cluster.server.change(VMS, vms[3].metadata.key, disk)
 
 
 def template(number: int, **fields: Any) -> ReplicaSet:
@@ -214,6 +236,7 @@ def set_while_virt_controller_restarts(cluster: Cluster) -> None:
     cluster.server.change(DEPLOYMENTS, deployment, {"status": {"updatedReplicas": 1}})
 
 
+DRAIN: Final = "scale-in until 2026-08-01T12:00:00Z of uid"
 OFFLINE: Final = {"scaleInStrategy": {"proactive": {"statePreservation": "Offline"}}}
 RECORDING: Final = Path(__file__).parents[1] / "recordings" / "kubevirt-pool-revision.json"
 
@@ -254,6 +277,7 @@ SCENES: Final[Mapping[str, Setup]] = {
     "undo-invalid-set": invalid_set,
     "undo-set": partial(put_set, vmis=(1, 2, 2)),
     "undo-set-to-the-template-of-all": partial(put_set, vmis=(1, 1)),
+    "rolled-back": states.pool_rolled_back,
     "restart-pool": herds.pool_at_rest,
     "restart-set": rolling_set,
     "restart-nothing": put_set,
@@ -262,6 +286,11 @@ SCENES: Final[Mapping[str, Setup]] = {
     "protect": both,
     "remove": both,
     "membership": both,
+    "adopt-refused": vms_that_cannot_join_their_pool,
+    "claim": partial(herds.pool_at_rest, number=2, status={"replicas": 2}),
+    "claim-outdated": herds.pool_in_update,
+    "claim-drains": partial(states.pool_with_marks, marks={CLAIMED_BY: "job", DRAINING: DRAIN}),
+    "standby": partial(states.pool_with_marks, marks={STANDBY_STATE: "resting web-0"}),
     "history": pool_with_a_history,
     "scale": herds.pool_at_rest,
     "scale-preview": pool_with_marks,
@@ -289,6 +318,7 @@ SCENES: Final[Mapping[str, Setup]] = {
     "several": both,
     "status": both,
     "status-unmanaged": partial(herds.pool_in_update, updateStrategy={"unmanaged": {}}),
+    "status-wrong-partition": partial(herds.pool_in_update, annotations={PARTITION: "50%,-3"}),
     "status-not-observed": changed_pool(status={"observedGeneration": 1}),
     "status-behind-kubevirt": behind_kubevirt(partial(herds.replica_set, outdated=2, updated=1, rolls=False)),
     "status-finished-behind-kubevirt": without(behind_kubevirt(partial(herds.replica_set, updated=2)), "kubevirts"),

@@ -12,6 +12,7 @@ from controller.config.settings import Config, published
 from controller.kubevirt import annotations as names
 from controller.kubevirt.resources import VMIS, VMS
 from controller.leaderelection.lease import LEASES, SETTINGS
+from controller.pool.spec.partition import step_note
 from controller.replicaset.back_off import annotation_of
 from controller.replicaset.intent import Intent, parse_intent
 from informers.meta import ObjectKey
@@ -185,6 +186,38 @@ def pool_deleted(cluster: Cluster) -> None:
     cluster.put_pool(pool, [held], [pool_builders.vmi(held)], [pool_builders.revision(pool)])
 
 
+def pool_rolled_back(cluster: Cluster) -> None:
+    """A pool whose two VMs have returned from web-3 to web-2."""
+    old, spec = pool_builders.pool(generation=2), pool_builders.vm_spec(image="v2")
+    digest = pool_builders.intent_of(pool_builders.pool(spec=spec)).template.digest
+    annotations = {names.ROLLBACK: "stalled", names.READY_REVISION: "web-2", names.ROLLED_BACK: f"{digest} to web-2"}
+    pool = pool_builders.pool(generation=3, replicas=2, spec=spec, annotations=annotations)
+    vms = pool_builders.vms(pool, 0, 1, revision="web-2")
+    revisions = [pool_builders.revision(old, "web-2", number=2), pool_builders.revision(pool, "web-3", number=3)]
+    cluster.put_pool(pool, vms, [pool_builders.vmi(each) for each in vms], revisions)
+
+
+def pool_in_steps(cluster: Cluster, **notes: str) -> Any:
+    """A pool of three VMs. The VM of the first step has been updated a minute ago."""
+    old = pool_builders.pool(generation=2)
+    spec, status = pool_builders.vm_spec(image="v2"), {"replicas": 3, "readyReplicas": 3, "updatedReplicas": 1}
+    annotations = {names.PARTITION: "2:10m,0", **notes}
+    pool = pool_builders.pool(
+        generation=3, spec=spec, annotations=annotations, status={**status, "observedGeneration": 3}
+    )
+    late, done = pool_builders.vms(pool, 0, 1, revision="web-2"), pool_builders.vms(pool, 2, revision="web-3")
+    vmis = [*map(pool_builders.vmi, late), *(pool_builders.vmi(each, ready_for_s=60) for each in done)]
+    revisions = [pool_builders.revision(old, "web-2", number=2), pool_builders.revision(pool, "web-3", number=3)]
+    cluster.put_pool(pool, [*late, *done], vmis, revisions)
+    return pool
+
+
+def pool_in_first_step(cluster: Cluster) -> None:
+    pool = pool_in_steps(cluster)
+    note = step_note(pool.metadata, pool_builders.intent_of(pool).template.digest, 1, seconds_ago(60))
+    pool_in_steps(cluster, **{names.PARTITION_STEP: note})
+
+
 def pool_invalid(cluster: Cluster) -> None:
     """A pool whose spec became invalid after a failed write."""
     herds.pool_at_rest(cluster, maxUnavailable="0%")
@@ -273,6 +306,8 @@ POOLS: Final[Mapping[str, State]] = {
     "lost": pool_lost,
     "deleted": pool_deleted,
     "invalid": pool_invalid,
+    "rolled-back": pool_rolled_back,
+    "steps": pool_in_first_step,
     "scale-in": pool_scale_in,
     "at-rest": herds.pool_at_rest,
 }

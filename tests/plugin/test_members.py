@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.kubevirt.annotations import DRAINING, IN_SERVICE, REVISION_NAME
+from controller.kubevirt.annotations import CLAIMED_BY, CLAIMED_UNTIL, DRAINING, IN_SERVICE, REVISION_NAME
 from controller.kubevirt.resources import VMIS, VMS
 from controller.replicaset.claims import choose_claims
 from controller.replicaset.intent import Intent, parse_intent
@@ -123,22 +123,6 @@ def test_restored_vms_join_their_pool_and_nothing_is_created_beside_them_or_rest
     assert labels[2] == "web-1", "this name is none of the new pool, so web-2 restarts in its turn"
 
 
-@pytest.mark.parametrize(
-    ("vm", "reason"),
-    [
-        ({"name": "api-0"}, "the names of its VMs are web-0, -1, and so on"),
-        ({"name": "web-1", "owner": pool_builders.pool("api", uid="other")}, "run detach first"),
-        ({"name": "web-1", "deleting": True}, "is being deleted"),
-    ],
-    ids=["other name", "other owner", "deleting"],
-)
-def test_a_pool_gets_no_vm_that_cannot_be_its_member(cluster: Cluster, shell: Shell, vm: dict[str, Any], reason: str):
-    cluster.put_pool(pool_builders.pool(), [pool_builders.vm(**vm)], [], [])
-    code, _, error = shell(f"adopt vm/{vm['name']} --to vmpool/web")
-    assert reason in error
-    assert (code, cluster.writes) == (1, [])
-
-
 @pytest.mark.parametrize(("seed", "differs"), [("#cloud-config", False), ("#cloud-config new", True)])
 def test_a_vm_whose_disk_was_restored_under_another_name_joins_its_pool(
     cluster: Cluster, shell: Shell, seed: str, differs: bool
@@ -156,10 +140,16 @@ def test_a_vm_whose_disk_was_restored_under_another_name_joins_its_pool(
     assert (shell("plan vmpool/res")[1].count("from revision (not known)") > 0) is differs
 
 
-def test_a_pool_gets_no_vm_with_other_disks_because_the_server_would_refuse_its_update(cluster: Cluster, shell: Shell):
-    vm = pool_builders.vm("web-1", finalizers=())
-    cluster.put_pool(pool_builders.pool(), [vm], [], [])
-    cluster.server.change(VMS, vm.metadata.key, {"spec": {"dataVolumeTemplates": [{"metadata": {"name": "root-1"}}]}})
-    code, _, error = shell("adopt vm/web-1 --to vmpool/web")
-    assert "has the dataVolumeTemplates root-1, and the pool web would give it (none)" in error
-    assert (code, cluster.writes) == (1, [])
+@pytest.mark.parametrize(("until", "stays"), [("2020-01-01T00:00:00Z", None), ("2099-01-01T00:00:00Z", True)])
+def test_an_adopted_vm_stays_claimed_and_a_claim_that_has_ended_gets_no_end(
+    cluster: Cluster, shell: Shell, until: str, stays: bool | None
+):
+    herds.pool_at_rest(cluster, 1)
+    vm = cluster.document(VMS, "web-0")
+    del vm["metadata"]["ownerReferences"]
+    vm["metadata"]["annotations"] = {CLAIMED_BY: "job", CLAIMED_UNTIL: until}
+    cluster.put(VMS, vm)
+    code, _, told = shell("adopt vm/web-0 --to vmpool/web")
+    assert (code, "vm/web-0 stays claimed by job: release it" in told) == (0, True)
+    marks = cluster.document(VMS, "web-0")["metadata"]["annotations"]
+    assert marks == {CLAIMED_BY: "job", **({CLAIMED_UNTIL: until} if stays else {})}

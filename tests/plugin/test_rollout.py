@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -11,14 +10,13 @@ from controller.kinds import POOLS
 from controller.kubevirt.annotations import (
     PARTITION,
     PARTITION_STEP,
-    READY_REVISION,
     ROLLBACK,
     ROLLED_BACK,
     ROLLING_UPDATE,
 )
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.pool.members.revisions import read_revisions
-from controller.pool.spec.partition import noted_step, step_note
+from controller.pool.spec.partition import noted_step
 from controller.pool.spec.template import Template, parse_template
 from controller.replicas.settings import read_settings
 from informers.errors import ServerError, TransportError
@@ -27,7 +25,7 @@ from plugin.views.edits import edited
 from plugin.views.forecast import forecast_of
 from plugin.views.steering import restart_edits
 from tests import builders, pool_builders
-from tests.plugin import herds
+from tests.plugin import herds, states
 from tests.plugin.cluster import POOL, SET, Cluster, Shell
 from tests.pool_builders import intent_of
 from tests.strategies import template_hash_of
@@ -105,13 +103,6 @@ def test_a_partition_ends_the_rollout_early(cluster: Cluster, shell: Shell, part
     assert shell.output("rollout status vmpool/web") == line
 
 
-def test_a_wrong_partition_is_no_success(cluster: Cluster, shell: Shell):
-    herds.pool_in_update(cluster, annotations={"vmherd.dev/partition": "50%,-3"})
-    code, out, err = shell("rollout status vmpool/web")
-    assert (code, out) == (1, "")
-    assert err.endswith("outdated, because the value of vmherd.dev/partition is wrong\n")
-
-
 def test_an_outage_of_the_server_does_not_end_the_watch(cluster: Cluster, shell: Shell):
     herds.pool_in_update(cluster)
     down = TransportError("cannot connect to 10.0.0.1:6443: Connection refused", sent=False)
@@ -164,32 +155,8 @@ def test_a_restart_changes_the_digest_that_makes_a_pool_restart_its_vmis():
     assert not read_revisions(pool_builders.snapshot(new, revisions=[]), after).current_exists
 
 
-TOLD = "revision web-3 was not ready in time; its VMs return to revision web-2 until the template changes"
-
-
-def rolled_back(cluster: Cluster) -> None:
-    """A pool whose two VMs have returned from web-3 to web-2."""
-    old, spec = pool_builders.pool(generation=2), pool_builders.vm_spec(image="v2")
-    digest = intent_of(pool_builders.pool(spec=spec)).template.digest
-    annotations = {ROLLBACK: "stalled", READY_REVISION: "web-2", ROLLED_BACK: f"{digest} to web-2"}
-    pool = pool_builders.pool(generation=3, replicas=2, spec=spec, annotations=annotations)
-    vms = pool_builders.vms(pool, 0, 1, revision="web-2")
-    revisions = [pool_builders.revision(old, "web-2", number=2), pool_builders.revision(pool, "web-3", number=3)]
-    cluster.put_pool(pool, vms, [pool_builders.vmi(each) for each in vms], revisions)
-
-
-def test_each_command_says_that_the_vms_have_returned_and_why(cluster: Cluster, shell: Shell):
-    rolled_back(cluster)
-    assert shell.error("rollout status vmpool/web --watch=false") == f'error: vmpool "web" stalled: {TOLD}'
-    assert f"held     stalled: {TOLD}" in shell.output("why vmpool/web")
-    [row] = shell.output("list").splitlines()[1:]
-    assert row.split()[1:4] == ["RolledBack", "2/2", "0"]
-    rows = shell.output("rollout history vmpool/web").splitlines()
-    assert ["rolled back" in each for each in rows if each[:1].isdigit()] == [False, True]
-
-
 def test_an_undo_after_a_return_goes_to_the_revision_of_the_vms_and_not_to_a_newer_one(cluster: Cluster, shell: Shell):
-    rolled_back(cluster)
+    states.pool_rolled_back(cluster)
     another = pool_builders.pool(generation=1, spec=pool_builders.vm_spec(image="bad"))
     cluster.put(CONTROLLER_REVISIONS, pool_builders.revision(another, "web-1", number=2))
     former = pool_builders.revision(pool_builders.pool(generation=2), "web-2", number=1)
@@ -211,45 +178,17 @@ def test_why_knows_the_revision_to_which_a_set_has_returned(cluster: Cluster, sh
 
 
 def test_a_restart_changes_the_template_so_it_is_tried_again(cluster: Cluster, shell: Shell):
-    rolled_back(cluster)
+    states.pool_rolled_back(cluster)
     shell.output("rollout restart vmpool/web")
     pool = cluster.server.find(POOL, ObjectKey("default", "web"))
     assert read_settings(pool.metadata).return_target(intent_of(pool).template.digest) == ""
 
 
 KEY = ObjectKey("default", "web")
-STEP = "step 1 of 2 updates the ordinals from 2 on; the next step begins when they have been ready for 600 s"
-
-
-def pool_in_steps(cluster: Cluster, **notes: str) -> Any:
-    """A pool of three VMs. The VM of the first step has been updated a minute ago."""
-    old = pool_builders.pool(generation=2)
-    spec, status = pool_builders.vm_spec(image="v2"), {"replicas": 3, "readyReplicas": 3, "updatedReplicas": 1}
-    annotations = {PARTITION: "2:10m,0", **notes}
-    pool = pool_builders.pool(
-        generation=3, spec=spec, annotations=annotations, status={**status, "observedGeneration": 3}
-    )
-    late, done = pool_builders.vms(pool, 0, 1, revision="web-2"), pool_builders.vms(pool, 2, revision="web-3")
-    vmis = [*map(pool_builders.vmi, late), *(pool_builders.vmi(each, ready_for_s=60) for each in done)]
-    revisions = [pool_builders.revision(old, "web-2", number=2), pool_builders.revision(pool, "web-3", number=3)]
-    cluster.put_pool(pool, [*late, *done], vmis, revisions)
-    return pool
-
-
-def test_status_and_why_name_the_step_and_when_the_next_one_begins(cluster: Cluster, shell: Shell):
-    pool = pool_in_steps(cluster)
-    since = pool_builders.seconds_ago(60)
-    pool_in_steps(cluster, **{PARTITION_STEP: step_note(pool.metadata, intent_of(pool).template.digest, 1, since)})
-    assert f"1 out of 3 new VMs have been updated; {STEP}" in shell.output("rollout status vmpool/web --watch=false")
-    answer = shell.output("why vmpool/web")
-    assert f"  held     update: {STEP}, or after kubectl vmherd rollout resume" in answer
-    assert "in 9m: step 2 of 2 of the update begins" in answer
-    rows = shell.output("tree vmpool/web").splitlines()[2:]
-    assert [row.endswith("waits for a later step") for row in rows] == [True, True, False]
 
 
 def test_resume_begins_the_next_step_and_the_last_step_has_no_next_one(cluster: Cluster, shell: Shell):
-    pool = pool_in_steps(cluster)
+    pool = states.pool_in_steps(cluster)
     assert shell.output("rollout resume vmpool/web") == "virtualmachinepool.pool.kubevirt.io/web resumed\n"
     after = cluster.server.find(POOL, KEY)
     assert noted_step(after.metadata, intent_of(pool).template.digest)[:2] == (2, None)
@@ -258,7 +197,7 @@ def test_resume_begins_the_next_step_and_the_last_step_has_no_next_one(cluster: 
 
 
 def test_resume_ends_a_pause_before_it_begins_a_step(cluster: Cluster, shell: Shell):
-    pool_in_steps(cluster)
+    states.pool_in_steps(cluster)
     cluster.server.change(POOL, KEY, {"spec": {"paused": True}})
     shell.output("rollout resume vmpool/web")
     document = cluster.document(POOL, "web")
@@ -273,7 +212,7 @@ def test_resume_refuses_a_pool_that_has_nothing_to_begin(cluster: Cluster, shell
 
 
 def test_resume_begins_no_step_of_a_template_from_which_the_vms_have_returned(cluster: Cluster, shell: Shell):
-    pool_in_steps(cluster, **{ROLLED_BACK: "digest to web-2"})
+    states.pool_in_steps(cluster, **{ROLLED_BACK: "digest to web-2"})
     assert "is not paused" in shell.error("rollout resume vmpool/web")
 
 
