@@ -28,6 +28,7 @@ from plugin.claim_secrets import SECRETS
 from plugin.cli import main
 from plugin.connection import Session
 from plugin.flags import Flags
+from tests import pool_builders
 from tests.builders import NOW
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.patches import json_patch
@@ -85,11 +86,21 @@ class Cluster:
             document["metadata"]["creationTimestamp"] = document["metadata"]["creationTimestamp"] or wire(A_DAY_AGO)
             self.server.put(resource, document)
 
-    def put_pool(self, pool: Any, vms: Iterable[Any], vmis: Iterable[Any], revisions: Iterable[Any]) -> None:
+    def put_pool(
+        self,
+        pool: Any,
+        vms: Sequence[Any] = (),
+        vmis: Iterable[Any] | None = None,
+        *,
+        old: Any = None,
+        has_revision: bool = True,
+    ) -> None:
+        """Without `vmis`, each VM has its VMI. The pool has its revision, and that of `old`, an earlier state of it."""
         self.put(POOL, pool)
         self.put(VMS, *vms)
-        self.put(VMIS, *vmis)
-        self.put(CONTROLLER_REVISIONS, *revisions)
+        self.put(VMIS, *(map(pool_builders.vmi, vms) if vmis is None else vmis))
+        owners = [*([old] if old is not None else []), *([pool] if has_revision else [])]
+        self.put(CONTROLLER_REVISIONS, *map(pool_builders.revision, owners))
 
     def put_pool_status(self, name: str, status: Mapping[str, Any]) -> None:
         self.server.change(POOL, ObjectKey("default", name), {"status": dict(status)})

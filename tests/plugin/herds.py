@@ -18,7 +18,6 @@ def pool_in_update(cluster: Cluster, *, stalled: bool = False, **fields: Any) ->
     old = pool_builders.pool(generation=2)
     fields = {"replicas": 4, "maxUnavailable": 1, **fields}
     pool = pool_builders.pool(generation=3, spec=pool_builders.vm_spec(image="v2"), **fields)
-    revisions = [pool_builders.revision(old, "web-2", number=2), pool_builders.revision(pool, "web-3", number=3)]
     waits_s = 900 if stalled else 60
     done = pool_builders.vm("web-0", owner=pool, revision="web-3")
     broken = pool_builders.vm(
@@ -29,7 +28,7 @@ def pool_in_update(cluster: Cluster, *, stalled: bool = False, **fields: Any) ->
     vmis.append(
         pool_builders.vmi(broken, ready=False, ready_for_s=waits_s, phase="Scheduling", age_s=waits_s, reason=BROKEN)
     )
-    cluster.put_pool(pool, [done, broken, *late], vmis, revisions)
+    cluster.put_pool(pool, [done, broken, *late], vmis, old=old)
 
 
 def pool_at_rest(cluster: Cluster, number: int = 2, **fields: Any) -> None:
@@ -37,8 +36,7 @@ def pool_at_rest(cluster: Cluster, number: int = 2, **fields: Any) -> None:
     old = pool_builders.pool(generation=1, spec=pool_builders.vm_spec(image="v0"))
     pool = pool_builders.pool(generation=2, replicas=number, **fields)
     vms = pool_builders.vms(pool, *range(number), revision="web-2")
-    revisions = [pool_builders.revision(old, "web-1", number=1), pool_builders.revision(pool, "web-2", number=2)]
-    cluster.put_pool(pool, vms, [pool_builders.vmi(vm) for vm in vms], revisions)
+    cluster.put_pool(pool, vms, old=old)
 
 
 def large_pool(cluster: Cluster, number: int = 200, *, sick: int = 6, name: str = "web", **broken: Any) -> None:
@@ -47,8 +45,7 @@ def large_pool(cluster: Cluster, number: int = 200, *, sick: int = 6, name: str 
     broken = {"ready": False, "printable": "ErrorUnschedulable", "ready_for_s": 60, **broken}
     vms = pool_builders.vms(pool, *range(number - sick), revision=f"{name}-1")
     lost = pool_builders.vms(pool, *range(number - sick, number), revision=f"{name}-1", **broken)
-    revisions = [pool_builders.revision(pool, f"{name}-1")]
-    cluster.put_pool(pool, [*vms, *lost], [pool_builders.vmi(vm) for vm in vms], revisions)
+    cluster.put_pool(pool, [*vms, *lost], map(pool_builders.vmi, vms))
 
 
 def replica_set(cluster: Cluster, *, outdated: int = 0, updated: int = 0, rolls: bool = True, **fields: Any) -> None:

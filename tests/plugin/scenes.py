@@ -80,13 +80,7 @@ def pool_with_other_rules_for_names(cluster: Cluster) -> None:
     spec = pool_builders.vm_spec(volumes=[{"name": "key", "secret": {"secretName": "key"}}])
     old = pool_builders.pool(generation=1, spec=spec, nameGeneration={"appendIndexToSecretRefs": True})
     pool = pool_builders.pool(generation=2, spec=spec)
-    revisions = [pool_builders.revision(old, "web-1", number=1), pool_builders.revision(pool, number=2)]
-    cluster.put_pool(pool, [], [], revisions)
-
-
-def pool_with_one_revision(cluster: Cluster) -> None:
-    pool = pool_builders.pool()
-    cluster.put_pool(pool, [], [], [pool_builders.revision(pool)])
+    cluster.put_pool(pool, old=old)
 
 
 def pool_with_marks(cluster: Cluster, **fields: Any) -> None:
@@ -99,7 +93,7 @@ def pool_with_marks(cluster: Cluster, **fields: Any) -> None:
         pool_builders.vm("web-1", owner=pool, spec=spec, ready=False),
         pool_builders.vm("web-3", owner=pool, spec=spec, annotations={"vmherd.dev/protect": "true"}),
     ]
-    cluster.put_pool(pool, vms, [pool_builders.vmi(vm) for vm in vms], [pool_builders.revision(pool)])
+    cluster.put_pool(pool, vms)
 
 
 def vms_that_cannot_join_their_pool(cluster: Cluster) -> None:
@@ -111,7 +105,7 @@ def vms_that_cannot_join_their_pool(cluster: Cluster) -> None:
         pool_builders.vm("web-2", deleting=True),
         pool_builders.vm("web-3", finalizers=()),
     ]
-    cluster.put_pool(pool_builders.pool(), vms, [], [])
+    cluster.put_pool(pool_builders.pool(), vms, ())
     cluster.server.change(VMS, vms[3].metadata.key, disk)
 
 
@@ -218,10 +212,9 @@ def pool_with_other_disks_before(
     """A pool of three VMs with the newest of two templates. The older one has disks of this size and class."""
     old = pool_builders.vm_spec(disks=["data"], size=size, storage_class=storage_class, image="v0")
     past = pool_builders.pool(generation=1, spec=old)
-    owner = pool_builders.pool(generation=2, spec=pool_builders.vm_spec(disks=["data"]), **fields)
-    vms = pool_builders.vms(owner, 0, 1, 2, revision="web-2")
-    revisions = [pool_builders.revision(past, "web-1", number=1), pool_builders.revision(owner, "web-2", number=2)]
-    cluster.put_pool(owner, vms, [pool_builders.vmi(vm) for vm in vms], revisions)
+    pool = pool_builders.pool(generation=2, spec=pool_builders.vm_spec(disks=["data"]), **fields)
+    vms = pool_builders.vms(pool, 0, 1, 2, revision="web-2")
+    cluster.put_pool(pool, vms, old=past)
 
 
 def set_without_hashes(cluster: Cluster) -> None:
@@ -258,14 +251,14 @@ SCENES: Final[Mapping[str, Setup]] = {
     "history-set": partial(put_set, vmis=(1, 2, 2)),
     "history-broken": set_with_a_broken_revision,
     "history-none": set_without_a_revision,
-    "history-none-of-a-pool": lambda cluster: cluster.put_pool(pool_builders.pool(), [], [], []),
+    "history-none-of-a-pool": lambda cluster: cluster.put(POOL, pool_builders.pool()),
     "history-none-behind-kubevirt": behind_kubevirt(set_without_a_revision),
     "history-forbidden": without(put_set, "controllerrevisions"),
     "history-without-vmis": without(put_set, "virtualmachineinstances"),
     "history-without-vms": without(herds.pool_at_rest, "virtualmachines", "virtualmachineinstances"),
     "undo-pool": herds.pool_at_rest,
     "undo-rules-for-names": pool_with_other_rules_for_names,
-    "undo-one-revision": pool_with_one_revision,
+    "undo-one-revision": lambda cluster: cluster.put_pool(pool_builders.pool()),
     "undo-paused": partial(herds.pool_at_rest, paused=True),
     "undo-argo": changed_pool(metadata={"labels": {"argocd.argoproj.io/instance": "shop"}}),
     "undo-flux": changed_pool(metadata={"labels": {"kustomize.toolkit.fluxcd.io/name": "shop"}}),

@@ -68,8 +68,7 @@ def pool_failing(cluster: Cluster, *, waits_s: float, failures: int, **fields: A
     state = {"ready": False, "printable": "CrashLoopBackOff", "failures": failures, "ready_for_s": waits_s}
     broken = pool_builders.vm("web-1", owner=pool, **state)
     vms = pool_builders.vms(pool, 0, 2, 3)
-    vmis = [pool_builders.vmi(vm) for vm in vms]
-    cluster.put_pool(pool, [*vms, broken], vmis, [pool_builders.revision(pool)])
+    cluster.put_pool(pool, [*vms, broken], map(pool_builders.vmi, vms))
 
 
 def pool_after_healings(cluster: Cluster) -> None:
@@ -97,8 +96,7 @@ def pool_with_new_disks(cluster: Cluster, *, size: str = "1Gi", storage_class: s
     spec = pool_builders.vm_spec(disks=["data"], size=size, storage_class=storage_class)
     pool = pool_builders.pool(**{"generation": 2, "maxUnavailable": 1, "spec": spec, **fields})
     vms = pool_builders.vms(pool, *range(number), annotations=marks)
-    revisions = [pool_builders.revision(old, "web-1", number=1), pool_builders.revision(pool, "web-2", number=2)]
-    cluster.put_pool(pool, vms, [pool_builders.vmi(vm) for vm in vms], revisions)
+    cluster.put_pool(pool, vms, old=old)
 
 
 def pool_successor_refused(cluster: Cluster) -> None:
@@ -125,7 +123,7 @@ def pool_healing_held(cluster: Cluster, marks: Mapping[str, str] = {}, state: st
         "web-1", owner=pool, ready=False, printable=state, ready_for_s=900, spec=own, annotations=marks
     )
     vms = pool_builders.vms(pool, 0, 2, 3)
-    cluster.put_pool(pool, [*vms, bad], [pool_builders.vmi(vm) for vm in vms], [pool_builders.revision(pool)])
+    cluster.put_pool(pool, [*vms, bad], map(pool_builders.vmi, vms))
 
 
 def pool_healing_blocked(cluster: Cluster, *, waits_s: float = 900, failures: int = 3) -> None:
@@ -133,7 +131,7 @@ def pool_healing_blocked(cluster: Cluster, *, waits_s: float = 900, failures: in
     pool = pool_builders.pool(replicas=3, autohealing={}, annotations={names.MAX_UNHEALTHY: "1"}, maxUnavailable="100%")
     state = {"ready": False, "printable": "CrashLoopBackOff", "failures": failures, "ready_for_s": waits_s}
     vms = [pool_builders.vm("web-0", owner=pool), *(pool_builders.vm(each, owner=pool, **state) for each in FAILING)]
-    cluster.put_pool(pool, vms, [pool_builders.vmi(vms[0])], [pool_builders.revision(pool)])
+    cluster.put_pool(pool, vms, [pool_builders.vmi(vms[0])])
 
 
 def pool_stopped(cluster: Cluster) -> None:
@@ -157,7 +155,7 @@ def pool_with_marks(cluster: Cluster, marks: Mapping[str, str]) -> None:
     """A pool with one VM too many. Each VM has these annotations."""
     pool = pool_builders.pool(replicas=1)
     vms = pool_builders.vms(pool, 0, 1, annotations=marks)
-    cluster.put_pool(pool, vms, [pool_builders.vmi(vm) for vm in vms], [pool_builders.revision(pool)])
+    cluster.put_pool(pool, vms)
 
 
 def pool_draining(cluster: Cluster) -> None:
@@ -165,7 +163,7 @@ def pool_draining(cluster: Cluster) -> None:
     mark = {names.DRAINING: "scale-in until 2026-08-01T12:10:00Z of uid-web-1"}
     over = {names.BUSY_UNTIL: "2026-08-01T11:59:00Z"}
     vms = (*pool_builders.vms(pool, 0, annotations=over), *pool_builders.vms(pool, 1, annotations=mark))
-    cluster.put_pool(pool, vms, [pool_builders.vmi(vm) for vm in vms], [pool_builders.revision(pool)])
+    cluster.put_pool(pool, vms)
 
 
 def pool_lost(cluster: Cluster) -> None:
@@ -174,7 +172,7 @@ def pool_lost(cluster: Cluster) -> None:
     lost = pool_builders.vm("web-0", owner=pool, ready=False, ready_for_s=400)
     vms = (*pool_builders.vms(pool, 1), *pool_builders.vms(pool, 2, annotations={names.SUBSTITUTE: "true"}))
     vmis = [pool_builders.vmi(lost, ready=False, reason=None, ready_for_s=400), *map(pool_builders.vmi, vms)]
-    cluster.put_pool(pool, (lost, *vms), vmis, [pool_builders.revision(pool)])
+    cluster.put_pool(pool, (lost, *vms), vmis)
 
 
 def pool_deleted(cluster: Cluster) -> None:
@@ -183,7 +181,7 @@ def pool_deleted(cluster: Cluster) -> None:
     finalizers = (names.POOL_FINALIZER, "foregroundDeletion")
     pool = pool_builders.pool(replicas=2, deleting=True, finalizers=finalizers, scaleInStrategy=policy)
     held = pool_builders.vm("web-0", owner=pool, deleting=True, finalizers=(pool_builders.OTHER_FINALIZER,))
-    cluster.put_pool(pool, [held], [pool_builders.vmi(held)], [pool_builders.revision(pool)])
+    cluster.put_pool(pool, [held])
 
 
 def pool_rolled_back(cluster: Cluster) -> None:
@@ -193,8 +191,7 @@ def pool_rolled_back(cluster: Cluster) -> None:
     annotations = {names.ROLLBACK: "stalled", names.READY_REVISION: "web-2", names.ROLLED_BACK: f"{digest} to web-2"}
     pool = pool_builders.pool(generation=3, replicas=2, spec=spec, annotations=annotations)
     vms = pool_builders.vms(pool, 0, 1, revision="web-2")
-    revisions = [pool_builders.revision(old, "web-2", number=2), pool_builders.revision(pool, "web-3", number=3)]
-    cluster.put_pool(pool, vms, [pool_builders.vmi(each) for each in vms], revisions)
+    cluster.put_pool(pool, vms, old=old)
 
 
 def pool_in_steps(cluster: Cluster, **notes: str) -> Any:
@@ -207,8 +204,7 @@ def pool_in_steps(cluster: Cluster, **notes: str) -> Any:
     )
     late, done = pool_builders.vms(pool, 0, 1, revision="web-2"), pool_builders.vms(pool, 2, revision="web-3")
     vmis = [*map(pool_builders.vmi, late), *(pool_builders.vmi(each, ready_for_s=60) for each in done)]
-    revisions = [pool_builders.revision(old, "web-2", number=2), pool_builders.revision(pool, "web-3", number=3)]
-    cluster.put_pool(pool, [*late, *done], vmis, revisions)
+    cluster.put_pool(pool, [*late, *done], vmis, old=old)
     return pool
 
 

@@ -48,7 +48,7 @@ def pool_that_waits_for_a_disk(cluster: Cluster, status: object) -> None:
     pool = pool_builders.pool(replicas=2, spec=spec)
     waits = pool_builders.vm("web-1", owner=pool, ready=False, ready_for_s=120, printable="Provisioning")
     vms = [*pool_builders.vms(pool, 0), replace(waits, spec=pool_builders.vms(pool, 1)[0].spec)]
-    cluster.put_pool(pool, vms, [pool_builders.vmi(vms[0])], [pool_builders.revision(pool)])
+    cluster.put_pool(pool, vms, [pool_builders.vmi(vms[0])])
     if status:
         cluster.server.put(DATA_VOLUMES, {"metadata": {"name": "data-1", "namespace": "default"}, "status": status})
     else:

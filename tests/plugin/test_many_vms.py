@@ -43,7 +43,7 @@ def test_why_says_how_many_more_vms_wait_for_finalizers(cluster: Cluster, shell:
         pool_builders.vm(f"web-{each}", owner=pool, deleting=True, finalizers=(pool_builders.OTHER_FINALIZER,))
         for each in range(6)
     ]
-    cluster.put_pool(pool, held, [], [pool_builders.revision(pool)])
+    cluster.put_pool(pool, held, [])
     out = shell.output("why vmpool/web")
     assert out.count("it waits for the finalizers") == 3
     assert "and 3 more VMs wait for finalizers" in out

@@ -105,7 +105,7 @@ def test_restored_vms_join_their_pool_and_nothing_is_created_beside_them_or_rest
     """
     pool = pool_builders.pool(replicas=3)
     vms = [pool_builders.vm(f"web-{each}", revision="web-1", finalizers=(), age_s=9000) for each in range(3)]
-    cluster.put_pool(pool, vms, map(pool_builders.vmi, vms), [])
+    cluster.put_pool(pool, vms, has_revision=False)
     for vm, image in zip(vms, ("v1", "v1", "other"), strict=True):
         cluster.server.change(VMS, vm.metadata.key, {"spec": pool_builders.vm_spec(image=image)})
     assert "web-0 and 2 more have names of this pool and no owner" in shell("why vmpool/web")[1]
@@ -133,7 +133,7 @@ def test_a_vm_whose_disk_was_restored_under_another_name_joins_its_pool(
     spec["template"]["spec"]["volumes"][1]["cloudInitNoCloud"]["userData"] = seed
     pool = pool_builders.pool("res", replicas=1, spec=spec)
     vm = pool_builders.vm("res-0", finalizers=(), age_s=9000)
-    cluster.put_pool(pool, [vm], [pool_builders.vmi(vm)], [])
+    cluster.put_pool(pool, [vm], has_revision=False)
     cluster.server.change(VMS, vm.metadata.key, {"spec": recording["after"]["spec"] | {"runStrategy": "Always"}})
     code, out, notes = shell("adopt vm/res-0 --to vmpool/res")
     assert (code, out.count("adopted by vmpool/res"), notes.count("differs from the template")) == (0, 1, differs)

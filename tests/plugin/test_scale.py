@@ -82,7 +82,7 @@ def test_a_dry_run_names_the_vm_that_waits_for_a_disk(cluster: Cluster, shell: S
     spec = pool_builders.vm_spec(disks=["data"])
     pool = pool_builders.pool(spec=spec, replicas=1)
     vms = pool_builders.vms(pool, 0, spec=spec)
-    cluster.put_pool(pool, vms, map(pool_builders.vmi, vms), [pool_builders.revision(pool)])
+    cluster.put_pool(pool, vms)
     cluster.server.put(DATA_VOLUMES, {"metadata": {"namespace": "default", "name": "data-1"}})
     out = shell.output("scale vmpool/web --replicas=3 --dry-run=client").splitlines()
     assert out[0] == "would create: web-2"
