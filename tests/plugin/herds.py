@@ -1,5 +1,6 @@
 """Pools and sets in the states that the commands show."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from controller.kubevirt.annotations import ROLLING_UPDATE, TEMPLATE_HASH
@@ -48,16 +49,24 @@ def large_pool(cluster: Cluster, number: int = 200, *, sick: int = 6, name: str 
     cluster.put_pool(pool, [*vms, *lost], map(pool_builders.vmi, vms))
 
 
+def set_of(
+    cluster: Cluster,
+    vmis: Sequence[Mapping[str, Any]] = ({}, {}),
+    annotations: Mapping[str, str] = {},
+    **fields: Any,
+) -> None:
+    """A set with a VMI for each mapping. `old` in a mapping gives the VMI an older template."""
+    owner = builders.replicaset(**{"replicas": len(vmis), "annotations": dict(annotations) or None, **fields})
+    intent = parse_intent(owner)
+    current = intent.template.hash if isinstance(intent, Intent) else "unknown"
+    cluster.put(SET, owner)
+    for number, each in enumerate(vmis):
+        changes = dict(each)
+        labels = {**builders.LABELS, TEMPLATE_HASH: "oldoldoldo" if changes.pop("old", False) else current}
+        cluster.put(VMIS, builders.vmi(f"test{number}", owner=owner, labels=labels, **changes))
+
+
 def replica_set(cluster: Cluster, *, outdated: int = 0, updated: int = 0, rolls: bool = True, **fields: Any) -> None:
     """A set with ready VMIs of its template, and with ready VMIs of an older template."""
-    annotations = {ROLLING_UPDATE: "maxUnavailable=1"} if rolls else None
-    owner = builders.replicaset(replicas=outdated + updated, annotations=annotations, **fields)
-    intent = parse_intent(owner)
-    assert isinstance(intent, Intent)
-    hashes = [*["oldoldoldo"] * outdated, *[intent.template.hash] * updated]
-    vmis = [
-        builders.vmi(f"test{number}", owner=owner, labels={**builders.LABELS, TEMPLATE_HASH: each})
-        for number, each in enumerate(hashes)
-    ]
-    cluster.put(SET, owner)
-    cluster.put(VMIS, *vmis)
+    annotations = {ROLLING_UPDATE: "maxUnavailable=1"} if rolls else {}
+    set_of(cluster, [*[{"old": True}] * outdated, *[{}] * updated], annotations, **fields)

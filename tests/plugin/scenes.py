@@ -17,12 +17,13 @@ from controller.kubevirt.annotations import (
     HISTORY,
     PARTITION,
     POOL_FINALIZER,
+    ROLLED_BACK,
     ROLLING_UPDATE,
     STANDBY_STATE,
     TEMPLATE_HASH,
 )
 from controller.kubevirt.replicaset_types import ReplicaSet
-from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, VMIS, VMS
 from controller.replicas.history import Fact, encode_history, fact
 from controller.runtime.reconciler import WARNED
 from controller.takeover.virt_controller import DEPLOYMENTS, VIRT_CONTROLLER
@@ -37,7 +38,7 @@ from tests.strategies import template_hash_of
 
 HERD = ObjectKey("default", "testreplicaset")
 
-Setup = Callable[[Cluster], None]
+Setup = Callable[[Cluster], object]
 
 
 def both(cluster: Cluster) -> None:
@@ -46,34 +47,27 @@ def both(cluster: Cluster) -> None:
     cluster.put(VMIS, builders.vmi("alone", labels={"own": "label"}))
 
 
-def without(setup: Setup, *plurals: str) -> Setup:
-    """The same cluster for a user who may not read these resources."""
-
+def in_turn(*setups: Setup) -> Setup:
     def put(cluster: Cluster) -> None:
-        setup(cluster)
-        cluster.forbidden = set(plurals)
+        for setup in setups:
+            setup(cluster)
 
     return put
+
+
+def without(setup: Setup, *plurals: str) -> Setup:
+    """The same cluster for a user who may not read these resources."""
+    return in_turn(setup, lambda cluster: cluster.forbidden.update(plurals))
 
 
 def behind_kubevirt(setup: Setup, *flags: str) -> Setup:
     """The same cluster with KubeVirt. Its virt-controller has these flags."""
-
-    def put(cluster: Cluster) -> None:
-        setup(cluster)
-        cluster.install_kubevirt(*flags)
-
-    return put
+    return in_turn(setup, lambda cluster: cluster.install_kubevirt(*flags))
 
 
-def changed_pool(**change: Any) -> Setup:
-    """A pool at rest, with a change that nothing has handled yet."""
-
-    def put(cluster: Cluster) -> None:
-        herds.pool_at_rest(cluster)
-        states.change_pool(cluster, **change)
-
-    return put
+def changed_pool(setup: Setup = herds.pool_at_rest, **change: Any) -> Setup:
+    """A pool, at rest by default, with a change that nothing has handled yet."""
+    return in_turn(setup, partial(states.change_pool, **change))
 
 
 def pool_with_other_rules_for_names(cluster: Cluster) -> None:
@@ -162,6 +156,17 @@ def two_pools_and_a_leader(cluster: Cluster) -> None:
     states.lease(cluster)
     states.pool_rollout(cluster)
     herds.replica_set(cluster, updated=2)
+
+
+def pool_without_vms(cluster: Cluster) -> None:
+    cluster.put(POOL, pool_builders.pool("api", uid="uid-api", replicas=0))
+
+
+def pool_beside_a_disk(cluster: Cluster) -> None:
+    """A pool whose next VM has the name of a disk without an owner."""
+    pool = pool_builders.pool(spec=pool_builders.vm_spec(disks=["data"]), replicas=1)
+    cluster.put_pool(pool, pool_builders.vms(pool, 0, spec=pool_builders.vm_spec(disks=["data"])))
+    cluster.server.put(DATA_VOLUMES, {"metadata": {"namespace": "default", "name": "data-1"}})
 
 
 def pool_with_an_api_warning(cluster: Cluster) -> None:
@@ -275,6 +280,11 @@ SCENES: Final[Mapping[str, Setup]] = {
     "restart-set": rolling_set,
     "restart-nothing": put_set,
     "restart-opportunistic": partial(herds.pool_at_rest, updateStrategy={"opportunistic": {}}),
+    "resume-step": states.pool_in_steps,
+    "resume-paused-step": changed_pool(states.pool_in_steps, spec={"paused": True}),
+    "resume-finished-step": partial(herds.pool_at_rest, annotations={PARTITION: "2:10m,0"}),
+    "resume-finished-partition": partial(herds.pool_at_rest, annotations={PARTITION: "2"}),
+    "resume-returned": partial(states.pool_in_steps, **{ROLLED_BACK: "digest to web-2"}),
     "pause": both,
     "protect": both,
     "remove": both,
@@ -291,6 +301,7 @@ SCENES: Final[Mapping[str, Setup]] = {
     "list-counters": without(
         pool_that_the_status_describes, "virtualmachines", "virtualmachineinstances", "controllerrevisions"
     ),
+    "list-sorted": in_turn(two_pools_and_a_leader, pool_without_vms),
     "list-nothing": lambda cluster: None,
     "not-served": lambda cluster: setattr(cluster, "served", ()),
     "one-vm": two_pools_and_a_leader,
@@ -321,6 +332,8 @@ SCENES: Final[Mapping[str, Setup]] = {
     "cleanup": pool_with_finalizers,
     "cleanup-fails": pool_whose_finalizer_stays,
     "cleanup-forbidden": without(both, "virtualmachinepools"),
+    "scale-waits": pool_beside_a_disk,
+    "scale-waits-for-hidden-disks": without(pool_beside_a_disk, "datavolumes", "persistentvolumeclaims"),
     "scale-unmanaged": partial(herds.pool_at_rest, scaleInStrategy={"unmanaged": {}}),
     "recorded": recorded_pool,
     "recorded-new-image": partial(recorded_pool, has_new_image=True),

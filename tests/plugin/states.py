@@ -1,6 +1,6 @@
 """Pools and sets in each state that `tree` and `why` explain. Each state is a function that fills a cluster."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
@@ -14,7 +14,6 @@ from controller.kubevirt.resources import VMIS, VMS
 from controller.leaderelection.lease import LEASES, SETTINGS
 from controller.pool.spec.partition import step_note
 from controller.replicaset.back_off import annotation_of
-from controller.replicaset.intent import Intent, parse_intent
 from informers.meta import ObjectKey
 from tests import builders, pool_builders
 from tests.builders import NOW, seconds_ago
@@ -226,23 +225,6 @@ def pool_scale_in(cluster: Cluster) -> None:
     change_pool(cluster, spec={"replicas": 2})
 
 
-def replica_set(
-    cluster: Cluster,
-    vmis: Sequence[Mapping[str, Any]] = ({}, {}),
-    annotations: Mapping[str, str] = {},
-    **fields: Any,
-) -> None:
-    """A set with a VMI for each mapping. `old` in a mapping gives the VMI an older template."""
-    owner = builders.replicaset(**{"replicas": len(vmis), "annotations": dict(annotations) or None, **fields})
-    intent = parse_intent(owner)
-    current = intent.template.hash if isinstance(intent, Intent) else "unknown"
-    cluster.put(SET, owner)
-    for number, each in enumerate(vmis):
-        changes = dict(each)
-        labels = {**builders.LABELS, names.TEMPLATE_HASH: "oldoldoldo" if changes.pop("old", False) else current}
-        cluster.put(VMIS, builders.vmi(f"test{number}", owner=owner, labels=labels, **changes))
-
-
 ROLLING: Final = {names.ROLLING_UPDATE: "maxUnavailable=50%"}
 STARTING: Final = {"ready": False, "phase": "Scheduling", "reason": "GuestNotRunning", "age_s": 60, "ready_for_s": 60}
 
@@ -250,18 +232,18 @@ STARTING: Final = {"ready": False, "phase": "Scheduling", "reason": "GuestNotRun
 PROTECTED: Final = {"annotations": {names.PROTECT: "true"}}
 HANGING: Final = {"ready": False, "age_s": 600, "ready_for_s": 100, "reason": "GuestAgentLost"}
 
-set_rollout: Final = partial(replica_set, vmis=[{"old": True}, STARTING], annotations=ROLLING)
+set_rollout: Final = partial(herds.set_of, vmis=[{"old": True}, STARTING], annotations=ROLLING)
 
 
 def set_back_off(cluster: Cluster) -> None:
     """A VMI that failed three times in a row. Its replacement waits."""
     failed = {"phase": "Failed", "ready": False, "age_s": 40, "ready_for_s": 5, "entered_s": {"Failed": 5}}
     trial = {"vmherd.dev/early-failures": annotation_of(2, seconds_ago(90), seconds_ago(40))}
-    replica_set(cluster, [{}, {**failed, "annotations": trial}], replicas=2)
+    herds.set_of(cluster, [{}, {**failed, "annotations": trial}], replicas=2)
 
 
 def set_quota(cluster: Cluster) -> None:
-    replica_set(cluster, replicas=3)
+    herds.set_of(cluster, replicas=3)
     status = failure(QUOTA.replace("machines", "machineinstances"), reason="FailedCreate", since_s=120)
     cluster.server.change(SET, ObjectKey("default", SET_NAME), {"status": status})
 
@@ -310,15 +292,15 @@ POOLS: Final[Mapping[str, State]] = {
 SETS: Final[Mapping[str, State]] = {
     "rollout": set_rollout,
     "stalled": partial(
-        replica_set, vmis=[{"old": True}, {**STARTING, "age_s": 900, "ready_for_s": 900}], annotations=ROLLING
+        herds.set_of, vmis=[{"old": True}, {**STARTING, "age_s": 900, "ready_for_s": 900}], annotations=ROLLING
     ),
     "back-off": set_back_off,
-    "unready": partial(replica_set, vmis=[{}, HANGING], annotations={names.REPLACE_UNREADY_AFTER: "300"}),
+    "unready": partial(herds.set_of, vmis=[{}, HANGING], annotations={names.REPLACE_UNREADY_AFTER: "300"}),
     "quota": set_quota,
-    "paused": partial(replica_set, vmis=[{"old": True}, {}], paused=True, annotations=ROLLING),
-    "no-rolling-update": partial(replica_set, vmis=[{"old": True}, {}]),
-    "protected": partial(replica_set, vmis=[PROTECTED, PROTECTED], replicas=1),
+    "paused": partial(herds.set_of, vmis=[{"old": True}, {}], paused=True, annotations=ROLLING),
+    "no-rolling-update": partial(herds.set_of, vmis=[{"old": True}, {}]),
+    "protected": partial(herds.set_of, vmis=[PROTECTED, PROTECTED], replicas=1),
     "deleted": set_deleted,
-    "invalid": partial(replica_set, vmis=[{}], match_labels={"other": "label"}),
-    "at-rest": replica_set,
+    "invalid": partial(herds.set_of, vmis=[{}], match_labels={"other": "label"}),
+    "at-rest": herds.set_of,
 }

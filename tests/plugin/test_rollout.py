@@ -9,14 +9,12 @@ import pytest
 from controller.kinds import POOLS
 from controller.kubevirt.annotations import (
     PARTITION,
-    PARTITION_STEP,
     ROLLBACK,
     ROLLED_BACK,
     ROLLING_UPDATE,
 )
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.pool.members.revisions import read_revisions
-from controller.pool.spec.partition import noted_step
 from controller.pool.spec.template import Template, parse_template
 from controller.replicas.settings import read_settings
 from informers.errors import ServerError, TransportError
@@ -185,35 +183,6 @@ def test_a_restart_changes_the_template_so_it_is_tried_again(cluster: Cluster, s
 
 
 KEY = ObjectKey("default", "web")
-
-
-def test_resume_begins_the_next_step_and_the_last_step_has_no_next_one(cluster: Cluster, shell: Shell):
-    pool = states.pool_in_steps(cluster)
-    assert shell.output("rollout resume vmpool/web") == "virtualmachinepool.pool.kubevirt.io/web resumed\n"
-    after = cluster.server.find(POOL, KEY)
-    assert noted_step(after.metadata, intent_of(pool).template.digest)[:2] == (2, None)
-    last = 'error: virtualmachinepools.pool.kubevirt.io "web" is not paused, and its update is in the last step'
-    assert shell.error("rollout resume vmpool/web") == last
-
-
-def test_resume_ends_a_pause_before_it_begins_a_step(cluster: Cluster, shell: Shell):
-    states.pool_in_steps(cluster)
-    cluster.server.change(POOL, KEY, {"spec": {"paused": True}})
-    shell.output("rollout resume vmpool/web")
-    document = cluster.document(POOL, "web")
-    assert "paused" not in document["spec"]
-    assert PARTITION_STEP not in document["metadata"]["annotations"]
-
-
-@pytest.mark.parametrize("text", ["2:10m,0", "2"])
-def test_resume_refuses_a_pool_that_has_nothing_to_begin(cluster: Cluster, shell: Shell, text: str):
-    herds.pool_at_rest(cluster, annotations={PARTITION: text})
-    assert "is not paused" in shell.error("rollout resume vmpool/web")
-
-
-def test_resume_begins_no_step_of_a_template_from_which_the_vms_have_returned(cluster: Cluster, shell: Shell):
-    states.pool_in_steps(cluster, **{ROLLED_BACK: "digest to web-2"})
-    assert "is not paused" in shell.error("rollout resume vmpool/web")
 
 
 def test_the_forecast_says_which_vms_wait_for_a_later_step():

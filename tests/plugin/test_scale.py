@@ -2,11 +2,9 @@
 
 from msgspec.structs import replace
 
-from controller.kubevirt.resources import DATA_VOLUMES
 from plugin.views.scaling import preview, with_replicas
 from tests import builders, pool_builders
 from tests.builders import snapshot as set_snapshot
-from tests.plugin.cluster import Cluster, Shell
 
 
 def test_the_preview_counts_new_vms_and_not_the_revision_that_is_created_too():
@@ -76,16 +74,3 @@ def test_vms_leave_although_they_must_drain_and_get_a_finalizer_before():
     assert (len(given.leaving), given.held) == (2, "")
     assert given.disks == "kept (statePreservation Offline)"
     assert preview(replace(snapshot, owner=replace(pool, spec=replace(pool.spec, paused=True)))).leaving == ()
-
-
-def test_a_dry_run_names_the_vm_that_waits_for_a_disk(cluster: Cluster, shell: Shell):
-    spec = pool_builders.vm_spec(disks=["data"])
-    pool = pool_builders.pool(spec=spec, replicas=1)
-    vms = pool_builders.vms(pool, 0, spec=spec)
-    cluster.put_pool(pool, vms)
-    cluster.server.put(DATA_VOLUMES, {"metadata": {"namespace": "default", "name": "data-1"}})
-    out = shell.output("scale vmpool/web --replicas=3 --dry-run=client").splitlines()
-    assert out[0] == "would create: web-2"
-    assert out[1].startswith("would wait:   web-1 (the disk data-1 has no owner: delete it, or annotate the pool with")
-    cluster.forbidden = {"datavolumes", "persistentvolumeclaims"}
-    assert "would create: web-1, web-2" in shell.output("scale vmpool/web --replicas=3 --dry-run=client")

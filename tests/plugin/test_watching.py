@@ -139,17 +139,3 @@ def test_the_timeout_of_a_rollout_ends_also_while_the_server_says_nothing(
 
 def test_a_document_cannot_be_watched(shell: Shell):
     assert "--watch shows a table" in shell.error("list -w -o json", 2)
-
-
-def test_the_rows_have_the_order_of_a_column(cluster: Cluster, shell: Shell):
-    states.pool_rollout(cluster)
-    herds.replica_set(cluster, updated=2)
-    cluster.put(POOL, pool_builders.pool("api", uid="uid-api", replicas=0))
-
-    def names(flag: str) -> list[str]:
-        return [line.split()[0].partition("/")[2] for line in shell.output(f"list {flag}").splitlines()[1:]]
-
-    assert names("") == ["testreplicaset", "api", "web"]
-    assert names("--sort-by=problem")[0] == "web"
-    assert names("--sort-by=ready")[0] == "web"
-    assert names("--sort-by=name") == ["api", "testreplicaset", "web"]
