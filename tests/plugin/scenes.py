@@ -162,6 +162,12 @@ def pool_without_vms(cluster: Cluster) -> None:
     cluster.put(POOL, pool_builders.pool("api", uid="uid-api", replicas=0))
 
 
+def pool_of_held_vms(cluster: Cluster) -> None:
+    pool = pool_builders.pool(replicas=6)
+    finalizers = (pool_builders.OTHER_FINALIZER,)
+    cluster.put_pool(pool, pool_builders.vms(pool, *range(6), deleting=True, finalizers=finalizers), ())
+
+
 def pool_beside_a_disk(cluster: Cluster) -> None:
     """A pool whose next VM has the name of a disk without an owner."""
     pool = pool_builders.pool(spec=pool_builders.vm_spec(disks=["data"]), replicas=1)
@@ -235,6 +241,7 @@ def set_while_virt_controller_restarts(cluster: Cluster) -> None:
 
 
 DRAIN: Final = "scale-in until 2026-08-01T12:00:00Z of uid"
+REFUSED: Final = states.failure(f"error during scale out: {states.DENIED}", reason="FailedScaleOut", since_s=60)
 OFFLINE: Final = {"scaleInStrategy": {"proactive": {"statePreservation": "Offline"}}}
 RECORDING: Final = Path(__file__).parents[1] / "recordings" / "kubevirt-pool-revision.json"
 
@@ -318,6 +325,8 @@ SCENES: Final[Mapping[str, Setup]] = {
     "plan-protected": states.POOLS["protected-from-new-disks"],
     "plan-many-disks": partial(states.pool_with_new_disks, replicas=12),
     "data": herds.pool_in_update,
+    "why-refused-creates": partial(herds.pool_in_update, replicas=6, status=REFUSED),
+    "why-many-finalizers": pool_of_held_vms,
     "why-without-kubevirts": without(behind_kubevirt(herds.pool_at_rest), "kubevirts"),
     "several": both,
     "status": both,

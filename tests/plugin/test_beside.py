@@ -1,22 +1,18 @@
 """What `plan -f` and `scale --dry-run` say of standby VMs (P32), claimed VMs (P33), and wrong annotations."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from controller.apimachinery.conditions import Condition
 from controller.kubevirt import annotations as names
-from controller.kubevirt.resources import VMS
 from controller.pool.members.snapshot import Snapshot
 from plugin.views.forecast import forecast_lines, forecast_of
 from plugin.views.pools import situation_of_pool
 from plugin.views.reasons import reasons_of
 from plugin.views.scaling import with_owner
 from tests.builders import NOW
-from tests.plugin.cluster import POOL, Cluster, Shell
-from tests.pool_builders import LABELS, pool, revision, snapshot, vm, vm_spec, vmi, vms
+from tests.pool_builders import LABELS, pool, revision, snapshot, vm_spec, vmi, vms
 
 CLAIMED = "2 VMs claimed, and left alone; others take the place of at most"
 
@@ -100,37 +96,3 @@ def test_p32_a_paused_standby_is_no_cause():
     resting = vms(owner, 1, ready=False, annotations=mark)
     seen = snapshot(owner, (*running, *resting), vmis=[vmi(running[0]), paused], revisions=[revision(owner, "web-1")])
     assert [each for each in reasons_of(situation_of_pool(seen), None, NOW) if each.topic == "cause"] == []
-
-
-def test_p23_a_plan_warns_of_annotations_with_wrong_values(cluster: Cluster, shell: Shell, tmp_path: Path) -> None:
-    wrong = (
-        'annotation vmherd.dev/standby is "x": it must be a number from 1, or "1%" to "100%", so there is no standby VM'
-    )
-    cluster.put(POOL, pool(replicas=0))
-    for name, exists in (("web", True), ("new", False)):
-        document = json.loads(json.dumps(cluster.document(POOL, "web")))
-        metadata = {"name": name, "annotations": {names.STANDBY: "x"}}
-        file = tmp_path / f"{name}.json"
-        file.write_text(
-            json.dumps({**document, "apiVersion": POOL.api_version, "kind": POOL.kind, "metadata": metadata})
-        )
-        code, out, err = shell(f"plan -f {file} -o json")
-        answer = json.loads(out)
-        assert (code, answer["exists"], answer["warnings"], err) == (0, exists, [wrong], f"Warning: {wrong}\n")
-
-
-def test_p32_a_new_pool_says_how_many_standbys_it_has_and_why_not_paused(
-    cluster: Cluster, shell: Shell, tmp_path: Path
-) -> None:
-    owner = pool(replicas=20, annotations={names.STANDBY: "10%"})
-    cluster.put(POOL, owner)
-    document = {**cluster.document(POOL, "web"), "apiVersion": POOL.api_version, "kind": POOL.kind}
-    document["metadata"] = {"name": "new", "annotations": {names.STANDBY: "10%", names.STANDBY_MODE: "paused"}}
-    file = tmp_path / "new.json"
-    file.write_text(json.dumps(document))
-    code, out, err = shell(f"plan -f {file}")
-    assert (code, out.endswith("it would be created with 20 VMs, and 2 on standby\n")) == (0, True)
-    assert err.startswith("Warning: annotation vmherd.dev/standby-mode counts as stopped: ")
-    cluster.put(VMS, vm("new-7", finalizers=()))
-    code, out, _ = shell(f"plan -f {file}")
-    assert "it would be created with 20 VMs, and 2 on standby, and wait: new-7 has a name of this pool" in out

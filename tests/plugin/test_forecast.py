@@ -10,8 +10,9 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from controller.kubevirt.annotations import MOST_DISRUPTIVE, PARTITION, PROTECT, ROLLING_UPDATE
+from controller.kubevirt.annotations import MOST_DISRUPTIVE, PARTITION, PROTECT, ROLLING_UPDATE, STANDBY, STANDBY_MODE
 from controller.kubevirt.live_updates import NO_METHOD, RolloutSettings
+from controller.kubevirt.resources import VMS
 from controller.pool.members.snapshot import LiveUpdates
 from controller.pool.plan import plan
 from controller.runtime.actions import Delete, ThreeWayMerge
@@ -148,6 +149,30 @@ def test_a_manifest_that_the_server_accepts_in_silence_has_a_warning(cluster: Cl
     )
     data = json.loads(shell(f"plan -f {file} -o json")[1])
     assert [f"Warning: {each}" for each in data["warnings"]] == err.splitlines()
+
+
+def test_p23_a_plan_warns_of_annotations_with_wrong_values(cluster: Cluster, shell: Shell, file: Path):
+    wrong = (
+        'annotation vmherd.dev/standby is "x": it must be a number from 1, or "1%" to "100%", so there is no standby VM'
+    )
+    cluster.put(POOL, pool_builders.pool(replicas=0))
+    for name, exists in (("web", True), ("new", False)):
+        metadata = {"name": name, "annotations": {STANDBY: "x"}}
+        code, out, err = shell(write(file, {**manifest(cluster, POOL, "web"), "metadata": metadata}) + " -o json")
+        answer = json.loads(out)
+        assert (code, answer["exists"], answer["warnings"], err) == (0, exists, [wrong], f"Warning: {wrong}\n")
+
+
+def test_p32_a_new_pool_says_how_many_standbys_it_has_and_why_not_paused(cluster: Cluster, shell: Shell, file: Path):
+    cluster.put(POOL, pool_builders.pool(replicas=20, annotations={STANDBY: "10%"}))
+    metadata = {"name": "new", "annotations": {STANDBY: "10%", STANDBY_MODE: "paused"}}
+    line = write(file, {**manifest(cluster, POOL, "web"), "metadata": metadata})
+    code, out, err = shell(line)
+    assert (code, out.endswith("it would be created with 20 VMs, and 2 on standby\n")) == (0, True)
+    assert err.startswith("Warning: annotation vmherd.dev/standby-mode counts as stopped: ")
+    cluster.put(VMS, pool_builders.vm("new-7", finalizers=()))
+    code, out, _ = shell(line)
+    assert "it would be created with 20 VMs, and 2 on standby, and wait: new-7 has a name of this pool" in out
 
 
 def test_a_file_that_cannot_be_read_or_fits_no_flag_is_one_line(cluster: Cluster, shell: Shell, file: Path):

@@ -46,13 +46,6 @@ def test_texts_in_objects_do_not_control_the_terminal(cluster: Cluster, shell: S
         assert "\nvmpool/web is fine" not in out
 
 
-def test_why_counts_as_the_plan_does_while_the_server_refuses_creates(cluster: Cluster, shell: Shell):
-    status = states.failure(f"error during scale out: {states.DENIED}", reason="FailedScaleOut", since_s=60)
-    herds.pool_in_update(cluster, replicas=6, status=status)
-    answer = shell.output("why vmpool/web")
-    assert "2 virtual machines wait until more are ready: 1 of 1 allowed are unavailable, by web-1" in answer
-
-
 def test_why_has_a_command_for_members_whose_labels_are_changed_again_and_again(cluster: Cluster, shell: Shell):
     herds.pool_at_rest(cluster, number=3, annotations={RELEASED: f"3 {wire(seconds_ago(60))}"})
     cluster.server.change(VMS, ObjectKey("default", "web-1"), {"metadata": {"labels": {"app": None}}})

@@ -9,7 +9,6 @@ import pytest
 from controller.kubevirt.resources import VMS
 from informers.meta import ObjectKey
 from plugin.connection import Failed
-from tests import pool_builders
 from tests.plugin import herds
 from tests.plugin.cluster import POOL, Cluster, Shell
 
@@ -35,18 +34,6 @@ def test_all_vms_have_a_row_if_a_user_asks(cluster: Cluster, shell: Shell):
     answer = json.loads(shell.output("tree vmpool/web --problems -o json"))
     assert [each["name"] for each in answer["members"]] == [f"web-{number}" for number in range(194, 200)]
     assert len(json.loads(shell.output("tree vmpool/web -o json"))["members"]) == 200
-
-
-def test_why_says_how_many_more_vms_wait_for_finalizers(cluster: Cluster, shell: Shell):
-    pool = pool_builders.pool(replicas=6)
-    held = [
-        pool_builders.vm(f"web-{each}", owner=pool, deleting=True, finalizers=(pool_builders.OTHER_FINALIZER,))
-        for each in range(6)
-    ]
-    cluster.put_pool(pool, held, [])
-    out = shell.output("why vmpool/web")
-    assert out.count("it waits for the finalizers") == 3
-    assert "and 3 more VMs wait for finalizers" in out
 
 
 @pytest.mark.parametrize("words", ["vmpool/web", "vmpool -A", "vmpool/web --problems"])
