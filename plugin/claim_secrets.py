@@ -16,7 +16,6 @@ import msgspec
 from msgspec import Struct
 
 from controller.apimachinery.owner_references import controller_reference
-from controller.kubevirt.normal_form import Json, value_at
 from controller.kubevirt.resources import VMS
 from controller.pool.members.machine import Machine
 from controller.pool.members.situation import Situation
@@ -25,6 +24,7 @@ from informers.errors import AlreadyExists, ApiError, Forbidden
 from informers.meta import ObjectMeta, OwnerReference, is_controlled_by
 from informers.resource import Resource
 from plugin.connection import Failed, Session, describe
+from plugin.views.edits import Document, field, items
 
 
 class Secret(Struct, frozen=True):
@@ -71,8 +71,8 @@ async def give_secret(session: Session, pool: str, machine: Machine, data: Mappi
     """
     meta = machine.metadata
     try:
-        vm: Json = msgspec.json.decode(await session.request("GET", VMS.path(*meta.key)))
-        found = _optional_secrets(value_at(vm, ("spec",)))
+        vm = msgspec.json.decode(await session.request("GET", VMS.path(*meta.key)))
+        found = _optional_secrets(field(vm, ("spec",)))
         names = [each for each in found if each.endswith(f"-{ordinal_of(meta.name, pool)}")]
         for name in names:
             if await _has_secret(session, meta, name, data):
@@ -104,9 +104,8 @@ def _body(name: Mapping[str, str], owner: OwnerReference, data: Mapping[str, str
     return msgspec.json.encode({"apiVersion": "v1", "kind": SECRETS.kind, "metadata": meta, "data": data})
 
 
-def _optional_secrets(spec: Json) -> list[str]:
+def _optional_secrets(spec: Document) -> list[str]:
     """Return the names of the optional Secrets in the volumes of a VM spec."""
-    volumes = value_at(spec, ("template", "spec", "volumes"))
-    sources = [value_at(each, ("secret",)) for each in volumes] if isinstance(volumes, list) else []
-    names = [value_at(each, ("secretName",)) for each in sources if value_at(each, ("optional",)) is True]
+    sources = [field(each, ("secret",)) for each in items(spec, ("template", "spec", "volumes"))]
+    names = [field(each, ("secretName",)) for each in sources if field(each, ("optional",)) is True]
     return [each for each in names if isinstance(each, str) and each]

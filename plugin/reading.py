@@ -202,10 +202,14 @@ class Reader:
 
     def situation_in(self, target: Target, snapshot: Any) -> Situation:
         """Without a snapshot, use the object's status, and the VMs that the user may read."""
-        if snapshot is None:
-            owner, members = target.owner, self._visible_members(target)
-            return situation_from_status(target.kind, target.resource.group, owner, owner.status, members=members)
-        return situation_of(target.kind, target.resource.group, snapshot)
+        kind, owner, vms = target.kind, target.owner, self._seen.get(VMS)
+        if snapshot is not None:
+            return situation_of(kind, target.resource.group, snapshot)
+        members: tuple[Member, ...] = ()
+        if kind is POOLS and vms is not None and VMS.name not in self.missing:
+            found = [(vm, own_vmi(vm, self._seen[VMIS])) for vm in owned_by(owner.metadata, vms)]
+            members = visible_members(owner, found, clock.now())
+        return situation_from_status(kind, target.resource.group, owner, owner.status, members=members)
 
     async def pool(self, target: Target, what: str = "") -> PoolSituation:
         """Return a pool as its controller sees it. Raise Failed if the pool is invalid, or as `refusal` says."""
@@ -216,12 +220,6 @@ class Reader:
         if isinstance(situation, FieldError):
             raise Failed(f"error: {target} is invalid: {situation.message}")
         return situation
-
-    def _visible_members(self, target: Target) -> tuple[Member, ...]:
-        if target.kind is not POOLS or VMS not in self._seen or VMS.name in self.missing:
-            return ()
-        vms = owned_by(target.owner.metadata, self._seen[VMS])
-        return visible_members(target.owner, [(vm, own_vmi(vm, self._seen[VMIS])) for vm in vms], clock.now())
 
     async def snapshot(self, target: Target, *, without: Collection[AnyResource] = ()) -> Any:
         """Return the controller's snapshot. Return None if an object may not be read, unless it is in `without`."""

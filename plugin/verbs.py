@@ -104,9 +104,7 @@ FLAGS: Final[Mapping[str, tuple[click.Option, ...]]] = {
         switch("yes", "do not ask before disks are deleted", short="-y"),
         *_MANY,
     ),
-    "rollout restart": _MANY,
-    "rollout pause": _MANY,
-    "rollout resume": _MANY,
+    **dict.fromkeys(("rollout restart", "rollout pause", "rollout resume"), _MANY),
     "list": (
         _WATCH,
         click.Option(["--sort-by"], type=click.Choice(COLUMNS), help="the column that orders the rows"),
@@ -144,10 +142,8 @@ FLAGS: Final[Mapping[str, tuple[click.Option, ...]]] = {
         click.Option(["--current-replicas"], type=Integer(0, MOST), help="only scale if this is the number now"),
         *_MANY,
     ),
-    "detach": _CHANGES,
+    **dict.fromkeys(("detach", "protect", "unprotect"), _CHANGES),
     "adopt": (click.Option(["--to"], required=True, metavar="TYPE/NAME", help="the set or pool"), *_CHANGES),
-    "protect": _CHANGES,
-    "unprotect": _CHANGES,
     "busy": (
         click.Option(["--for", "for_s"], type=_TERM, help="how long, such as 45m"),
         switch("clear", "end the mark"),

@@ -1,6 +1,6 @@
 """The situation of a pool. The input is the same snapshot as the controller takes of the pool."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -71,11 +71,31 @@ def situation_of_pool(snapshot: Snapshot) -> Situation:
     texts, in_steps = texts_of(status.conditions), bool(fields.get("step"))
     templates = ((each.metadata.name, template_of(each)) for each in snapshot.revisions)
     images = {name: image_in(template.spec) for name, template in templates if template is not None}
+
+    def member(machine: Machine) -> Member:
+        vm, vmi, downtime = machine.vm, machine.vmi, machine.downtime
+        running = vmi_revision_of(vmi) if vmi is not None else ""
+        found = member_of(
+            vm,
+            vmi,
+            snapshot.now,
+            revision=revision_number(snapshot, revision_of(vm), revision_of(vm)),
+            image=images.get(revision_of(vm), ""),
+            running_revision=revision_number(snapshot, running, running),
+            is_updated=of_spec is not None and is_updated(of_spec, machine),
+            unready_since=flapping_since(snapshot.revisions, machine, snapshot.now),
+            restarts=(downtime.crashes if downtime is not None else 0) or start_failures_of(vm) or None,
+        )
+        if pool is None:
+            return found
+        found = told_of(found, problem_of(pool, machine), texts)
+        if in_steps and not found.is_updated and not pool.is_above_partition(machine):
+            found = replace(found, note=", ".join(filter(None, (found.note, "waits for a later step"))))
+        return found
+
     machines = sorted(snapshot.members, key=lambda each: (_place(snapshot.ordinal_of(each)), each.metadata.name))
     fields["old_revision"] = revision_number(snapshot, status.current_revision or "")
-    fields["members"] = tuple(
-        _member(snapshot, of_spec, each, pool, texts=texts, in_steps=in_steps, images=images) for each in machines
-    )
+    fields["members"] = tuple(map(member, machines))
     fields["percentage"] = limit if isinstance(limit := owner.spec.max_unavailable, str) else ""
     return situation_in_plan(POOLS, snapshot.pools.group, snapshot, plan, status, **fields)
 
@@ -98,37 +118,6 @@ def _of_valid(pool: PoolSituation) -> dict[str, Any]:
 
 def _place(ordinal: int | None) -> int:
     return PLAIN if ordinal is None else ordinal
-
-
-def _member(
-    snapshot: Snapshot,
-    revisions: Revisions | None,
-    machine: Machine,
-    pool: PoolSituation | None,
-    *,
-    texts: Sequence[str],
-    in_steps: bool,
-    images: Mapping[str, str],
-) -> Member:
-    vm, vmi = machine.vm, machine.vmi
-    running = vmi_revision_of(vmi) if vmi is not None else ""
-    found = member_of(
-        vm,
-        vmi,
-        snapshot.now,
-        revision=revision_number(snapshot, revision_of(vm), revision_of(vm)),
-        image=images.get(revision_of(vm), ""),
-        running_revision=revision_number(snapshot, running, running),
-        is_updated=revisions is not None and is_updated(revisions, machine),
-        unready_since=flapping_since(snapshot.revisions, machine, snapshot.now),
-        restarts=(machine.downtime.crashes if machine.downtime is not None else 0) or start_failures_of(vm) or None,
-    )
-    if pool is None:
-        return found
-    found = told_of(found, problem_of(pool, machine), texts)
-    if in_steps and not found.is_updated and not pool.is_above_partition(machine):
-        found = replace(found, note=", ".join(filter(None, (found.note, "waits for a later step"))))
-    return found
 
 
 def member_of(vm: VirtualMachine, vmi: VirtualMachineInstance | None, now: datetime, **fields: Any) -> Member:

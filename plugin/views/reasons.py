@@ -13,7 +13,7 @@ from controller.kubevirt.busy import time_of
 from controller.leaderelection.lease import SECOND_WRITER, Lease
 from controller.pool.rollout.update import UPDATE_HELD
 from controller.replicas.kstatus import Word
-from controller.replicas.wrong_annotations import others_wrong
+from controller.replicas.wrong_annotations import others_wrong, problem_of
 from controller.runtime.actions import Plan
 from controller.runtime.dry_run import dry_run_report
 from controller.runtime.execute.deletes import is_full_quota
@@ -201,7 +201,7 @@ def _is_told(situation: Situation, lines: Iterable[tuple[str, str]]) -> bool:
     """Return True if other lines tell the problem that the status names first."""
     name, found = situation.found.partition(":")[0], situation.found
     named = {each.name for each in situation.members if each.problem or each.finalizers}
-    return name in named or found == situation.wrong_in_short or any(found in text for _, text in lines)
+    return name in named or found == printable(problem_of(situation.wrong)) or any(found in text for _, text in lines)
 
 
 def _limit(situation: Situation) -> str:
@@ -235,7 +235,7 @@ def _causes(situation: Situation, now: datetime) -> Iterable[str]:
 
 def _wrong(situation: Situation) -> Iterable[str]:
     """Return the wrong annotations, without one that `held` names already."""
-    others = [text for text in situation.wrong if text != situation.by_hand]
+    others = [each.text for each in situation.wrong if each.text != situation.by_hand]
     yield from map(printable, others[:LISTED])
     if len(others) > LISTED:
         yield others_wrong(len(others) - LISTED)

@@ -25,7 +25,7 @@ from controller.replicas.catalogue import Place
 from controller.replicas.conditions import DEADLINE, REPLICA_BACK_OFF, REPLICA_FAILURE, STALLED
 from controller.replicas.draining import mark_of
 from controller.replicas.kstatus import MESSAGES, texts_of, word_of
-from controller.replicas.wrong_annotations import Wrong, problem_of, with_hints, wrong_on
+from controller.replicas.wrong_annotations import Wrong, with_hints, wrong_on
 from controller.runtime.actions import Outcome, Plan, Skipped
 from controller.runtime.waits import Why
 from informers.meta import KubeObject, ObjectMeta, labels_of
@@ -119,14 +119,13 @@ class Situation(Struct, frozen=True, kw_only=True):
 
     `target` is the number of members that the rollout will update. A partition or update selectors make it smaller
     than `wanted`. `step` is the present step of an update in steps, or "".
-    `most_unavailable` is None if no rollout limits the unavailable members, and `percentage` is this limit if a
-    user wrote it in percent. `unavailable` is the number that the plan compares with this limit. `by_hand` says why
-    outdated members stay outdated until a user acts. `stall` is the condition `Stalled`.
-    `failures` are the messages of the failure conditions by type, such as a full quota. `found` is the first problem,
-    as the field `problem` of the status names it. `finalizers` are
-    those of an object that is being deleted. `wrong` are the wrong annotations, and `wrong_in_short` the line about
-    them in the status (P23). `bridged` is the number of lost VMs in whose place another VM exists (P28).
-    `blockers` are the names of the updated members for which an update may have to wait, because they are not ready.
+    `most_unavailable` is None if no rollout limits the unavailable members, and `percentage` is this limit if a user
+    wrote it in percent. `unavailable` is the number that the plan compares with this limit. `by_hand` says why outdated
+    members stay outdated until a user acts. `stall` is the condition `Stalled`. `failures` are the messages of the
+    failure conditions by type, such as a full quota. `found` is the first problem, as the field `problem` of the status
+    names it. `finalizers` are those of an object that is being deleted. `wrong` are the wrong annotations (P23).
+    `bridged` is the number of lost VMs in whose place another VM exists (P28). `blockers` are the names of the updated
+    members for which an update may have to wait, because they are not ready.
     """
 
     identity: Identity
@@ -155,8 +154,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     stall: Condition | None = None
     failures: Mapping[str, str] = {}
     found: str = ""
-    wrong: tuple[str, ...] = ()
-    wrong_in_short: str = ""
+    wrong: tuple[Wrong, ...] = ()
     bridged: int = 0
     labels: Mapping[str, str] = {}
     blockers: tuple[str, ...] = ()
@@ -242,7 +240,7 @@ def situation_from_status(kind: Kind[Any], group: str, owner: Any, status: Any, 
         "found": _problem(status),
         "stall": find_true(conditions, STALLED),
         "blockers": tuple(each.name for each in fields.get("members", ()) if each.is_blocker and not each.beside),
-        **_wrong(with_hints(wrong_on(meta, place))),
+        "wrong": with_hints(wrong_on(meta, place)),
     }
     return Situation(**{**shown, **fields})
 
@@ -261,7 +259,7 @@ def situation_in_plan(kind: Kind[Any], group: str, snapshot: Any, plan: Plan, st
         plan=plan,
         by_hand=fields.pop("by_hand", by_hand),
         failures=failures_of(*failing),
-        **_wrong(snapshot.wrong_annotations),
+        wrong=snapshot.wrong_annotations,
         **fields,
     )
     noted = find_true(before.conditions if before is not None else None, STALLED)
@@ -331,10 +329,6 @@ def marks_of(obj: KubeObject, kind: str, now: datetime) -> dict[str, Any]:
     keeps = {f"unprotect {name}": is_protected(meta), f"busy {name} --clear": busy, f"release {name} --keep": claim}
     remedy = next((f"kubectl vmherd {command}" for command, reason in keeps.items() if reason), "")
     return {"note": ", ".join(filter(None, marks)), "remedy": remedy}
-
-
-def _wrong(found: tuple[Wrong, ...]) -> dict[str, Any]:
-    return {"wrong": tuple(each.text for each in found), "wrong_in_short": printable(problem_of(found))}
 
 
 def _problem(status: Any) -> str:
