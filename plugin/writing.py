@@ -58,15 +58,11 @@ async def confirm(what: str, *, yes: bool) -> None:
     if yes:
         note(f"Warning: {what}")
         return
-    if not is_interactive():
+    if sys.stdin is None or not sys.stdin.isatty():
         raise Failed(f"error: {what}; --yes allows this")
     print(clean(f"Warning: {what}"), "Continue? [y/N] ", sep="\n", end="", file=sys.stderr, flush=True)
     if (await read_answer()).strip().lower() not in ("y", "yes"):
         raise Failed("error: nothing was changed")
-
-
-def is_interactive() -> bool:
-    return sys.stdin is not None and sys.stdin.isatty()
 
 
 async def read_answer() -> str:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from controller.kubevirt.oddities import oddities_in
 from controller.pool.members.situation import Situation, situation_of
 from controller.pool.scale import NAMES_TAKEN, plan_scale
 from controller.replicas.conditions import counted
-from controller.runtime.dry_run import DryRunReport, dry_run_report
+from controller.runtime.dry_run import dry_run_report
 from informers.errors import Forbidden, NotFound
 from informers.meta import ObjectKey
 from informers.resource import Resource
@@ -72,21 +72,11 @@ async def _next_writes(session: Session, subjects: Subjects) -> None:
             answers.append({"name": target.path, "namespace": target.key.namespace, **answer})
         else:
             name = f"{target.key.namespace}/{target.path}" if session.flags.all_namespaces else target.path
-            print_lines(plan_lines(name, report, disks))
+            texts = [*report.actions, *(f"event {notice}" for notice in report.notices)]
+            texts += [*([f"held: {report.held}"] if report.held else []), *disks]
+            print_lines(f"{name}: {text}" for text in texts or ["nothing"])
     print_answers(answers, session.flags.output, is_list=not all(each.name for each in subjects))
     await note_about_other_writer(session, targets)
-
-
-def plan_lines(subject: str, report: DryRunReport, disks: Iterable[str] = ()) -> list[str]:
-    """Return one line for each write and each Event of the plan, and one line for the writes that wait.
-
-    `disks` has a line for each VM whose disks the update deletes or expands, now or later.
-    """
-    texts = [*report.actions, *(f"event {notice}" for notice in report.notices)]
-    if report.held:
-        texts.append(f"held: {report.held}")
-    texts += disks
-    return [f"{subject}: {text}" for text in texts or ["nothing"]]
 
 
 async def _found(session: Session, subject: Subject, resource: Resource[Any], key: ObjectKey) -> Target | None:

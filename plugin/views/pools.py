@@ -40,12 +40,12 @@ from controller.pool.spec.naming import ordinal_of
 from controller.pool.spec.partition import WRONG
 from controller.pool.status import next_status
 from controller.replicas.kstatus import texts_of
-from plugin.views.images import image_in
 from plugin.views.situation import (
     TERMINATING,
     Member,
     Situation,
     finalizers_of,
+    image_in,
     marks_of,
     not_yet_tried,
     situation_in_plan,

@@ -17,7 +17,7 @@ from controller.replicas.wrong_annotations import others_wrong, problem_of
 from controller.runtime.actions import Plan
 from controller.runtime.dry_run import dry_run_report
 from controller.runtime.execute.deletes import is_full_quota
-from controller.runtime.waits import Wait, Why
+from controller.runtime.waits import Why
 from informers.meta import annotations_of
 from plugin.views.listing import listed, reason_of, why_of_member
 from plugin.views.situation import PROTECTED, Member, Situation
@@ -113,7 +113,7 @@ def reasons_of(
     elif leader is not None and not leader.is_alive:
         lines.append(("leader", leader.text))
     lines += [("held", text) for text in _held(situation, plans=not other_writer)]
-    lines += [("cause", text) for text in (*_failures(situation), *_causes(situation, now))]
+    lines += [("cause", text) for text in _causes(situation, now)]
     lines += [("wrong", text) for text in (*_wrong(situation), *map(printable, warned))]
     if situation.found and not _is_told(situation, lines):
         lines.append(("cause", situation.found))
@@ -191,12 +191,6 @@ def _held(situation: Situation, *, plans: bool) -> Iterable[str]:
         yield "; ".join(f"{situation.dated(each.text)}{limit}" for each, limit in zip(waits, limits, strict=True))
 
 
-def _failures(situation: Situation) -> Iterable[str]:
-    """Return the failures of the status, without a failure that `held` names already."""
-    stall = situation.stall.message if situation.stall is not None else ""
-    return (f"{type_}: {text}" for type_, text in situation.failures.items() if text != stall)
-
-
 def _is_told(situation: Situation, lines: Iterable[tuple[str, str]]) -> bool:
     """Return True if other lines tell the problem that the status names first."""
     name, found = situation.found.partition(":")[0], situation.found
@@ -216,6 +210,8 @@ def _limit(situation: Situation) -> str:
 
 
 def _causes(situation: Situation, now: datetime) -> Iterable[str]:
+    held = situation.stall.message if situation.stall is not None else ""
+    yield from (f"{type_}: {text}" for type_, text in situation.failures.items() if text != held)
     broken = [each for each in situation.members if each.problem]
     for each in broken[:LISTED]:
         since = f" since {age(each.unready_since, now)}" if each.unready_since is not None else ""
@@ -254,15 +250,13 @@ def _next(plan: Plan, upcoming: Sequence[Upcoming], now: datetime) -> Iterable[s
     yield from actions[:LISTED]
     if len(actions) > LISTED:
         yield f"and {len(actions) - LISTED} more writes"
-    later = [((each.until - now).total_seconds(), _in_time(each, now)) for each in plan.waits if each.until is not None]
+    later = []
+    for each in plan.waits:
+        if each.until is not None:
+            left = (each.until - now).total_seconds()
+            later.append((left, each.text.replace(f"at {time_text(each.until)}", f"in {short(left)}")))
     later += [(float("inf") if each.seconds is None else each.seconds, each.text) for each in upcoming]
     yield from (text for _, text in sorted(later, key=lambda each: each[0]))
-
-
-def _in_time(wait: Wait, now: datetime) -> str:
-    """Return the text of a wait with the time that is left, instead of the time at which it ends."""
-    assert wait.until is not None, "only a wait with an end has a time that is left"
-    return wait.text.replace(f"at {time_text(wait.until)}", f"in {short((wait.until - now).total_seconds())}")
 
 
 def _advice(situation: Situation, *, keeps_templates: bool) -> Iterable[str]:

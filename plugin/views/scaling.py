@@ -74,30 +74,24 @@ def preview(snapshot: PoolSnapshot | SetSnapshot) -> ScalePreview:
         plan = plan_of(left)
     wanted = 1 if snapshot.owner.spec.replicas is None else snapshot.owner.spec.replicas
     situation = situation_of(snapshot) if isinstance(snapshot, PoolSnapshot) else None
-    known = situation if isinstance(situation, Situation) else None
     return ScalePreview(
         leaving=tuple(leaving),
         staying=tuple(_staying(left, held)) if gone or len(left.members) > wanted else (),
-        waking=_woken_by(known) if known is not None else (),
-        resting=_laid_to_rest(known, first) if known is not None else (),
         creating=tuple(each.key.name for each in creates_in(first)),
         disks=_disks(snapshot, gone.values()) if isinstance(snapshot, PoolSnapshot) else "",
         drain=_drain(snapshot.owner.metadata) if gone else "",
         held=held.held,
+        **(_standbys(situation, first) if isinstance(situation, Situation) else {}),
     )
 
 
-def _woken_by(situation: Situation) -> tuple[str, ...]:
-    """Return the names of the standbys that take the place of missing VMs, in their order."""
+def _standbys(situation: Situation, plan: Plan) -> dict[str, Any]:
+    """Return the standbys that take the place of missing VMs, in their order, and the VMs that become standbys."""
     missing = situation.target.wanted - len(situation.members)
-    return tuple(each.metadata.name for each in to_wake(situation, missing))
-
-
-def _laid_to_rest(situation: Situation, plan: Plan) -> tuple[str, ...]:
-    """Return the names of the VMs that a scale-in makes standbys in the place of deletes."""
     known = {each.metadata.name for each in situation.standby}
     marks = {each.key.name: mark_in(each.body) for each in plan.actions if isinstance(each, Patch)}
-    return tuple(name for name, mark in marks.items() if mark and not mark.startswith(WOKEN) and name not in known)
+    resting = (name for name, mark in marks.items() if mark and not mark.startswith(WOKEN) and name not in known)
+    return {"waking": tuple(each.metadata.name for each in to_wake(situation, missing)), "resting": tuple(resting)}
 
 
 def with_replicas(snapshot: Any, replicas: int) -> Any:

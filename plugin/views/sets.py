@@ -1,7 +1,7 @@
 """The situation of a replica set. The input is the same snapshot as the controller takes of the set."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from controller.apimachinery.field_error import FieldError
@@ -21,12 +21,12 @@ from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.status import next_status
 from controller.replicaset.template import Template, has_hash, is_updated
 from informers.meta import annotations_of, labels_of
-from plugin.views.images import image_in
 from plugin.views.situation import (
     TERMINATING,
     Member,
     Situation,
     finalizers_of,
+    image_in,
     marks_of,
     not_yet_tried,
     situation_in_plan,
@@ -54,6 +54,31 @@ def situation_of_set(snapshot: Snapshot) -> Situation:
     if template is None and active and intent is not None:
         fields["by_hand"] = f"no VMI has the label {TEMPLATE_HASH}, so the template of the VMIs is not known"
     image = image_in(owner.spec.template.spec) if owner.spec.template is not None else ""
+    now, deadline, texts = snapshot.now, read_settings(owner.metadata).deadline, texts_of(status.conditions)
+
+    def member(vmi: VirtualMachineInstance) -> Member:
+        is_current = template is not None and is_updated(vmi, template)
+        is_down = is_active(vmi) and not is_ready(vmi)
+        revision = revision_number(snapshot, _hash_of(vmi, template))
+        found = Member(
+            kind="vmi",
+            name=vmi.metadata.name,
+            revision=revision,
+            running_revision=revision,
+            status=TERMINATING if is_deleting(vmi) else phase_of(vmi) or "Pending",
+            is_ready=is_ready(vmi),
+            is_updated=is_current,
+            image=image if is_current else "",
+            is_deleting=is_deleting(vmi),
+            node=node_of(vmi),
+            restarts=trial_of(vmi).failures or None,
+            created=vmi.metadata.creation_timestamp,
+            unready_since=vmi_stuck_since(vmi, now) if is_down else None,
+            finalizers=finalizers_of(vmi.metadata),
+            **marks_of(vmi, "vmi", now),
+        )
+        return told_of(found, problem_of(vmi, now, deadline) if is_down else None, texts)
+
     ordered = sorted(snapshot.members, key=lambda vmi: (_created(vmi), vmi.metadata.name))
     return situation_in_plan(
         REPLICA_SETS,
@@ -64,7 +89,7 @@ def situation_of_set(snapshot: Snapshot) -> Situation:
         updated=updated,
         revision=revision_number(snapshot, hashed),
         old_revision=revision_number(snapshot, _old_hash(active, template, hashed)),
-        members=tuple(_member(vmi, template, snapshot, texts_of(status.conditions), image) for vmi in ordered),
+        members=tuple(map(member, ordered)),
         invalid=found.message if isinstance(found, FieldError) else "",
         **fields,
     )
@@ -84,31 +109,3 @@ def _old_hash(active: Iterable[VirtualMachineInstance], template: Template | Non
     hashes = (_hash_of(vmi, template) for vmi in active)
     others = Counter(each or "?" for each in hashes if each != current)
     return max(others, key=lambda each: (others[each], each), default="")
-
-
-def _member(
-    vmi: VirtualMachineInstance, template: Template | None, snapshot: Snapshot, texts: Sequence[str], image: str
-) -> Member:
-    """`image` is the disk image in the present template of the set."""
-    is_current = template is not None and is_updated(vmi, template)
-    now, deadline = snapshot.now, read_settings(snapshot.owner.metadata).deadline
-    is_down = is_active(vmi) and not is_ready(vmi)
-    revision = revision_number(snapshot, _hash_of(vmi, template))
-    found = Member(
-        kind="vmi",
-        name=vmi.metadata.name,
-        revision=revision,
-        running_revision=revision,
-        status=TERMINATING if is_deleting(vmi) else phase_of(vmi) or "Pending",
-        is_ready=is_ready(vmi),
-        is_updated=is_current,
-        image=image if is_current else "",
-        is_deleting=is_deleting(vmi),
-        node=node_of(vmi),
-        restarts=trial_of(vmi).failures or None,
-        created=vmi.metadata.creation_timestamp,
-        unready_since=vmi_stuck_since(vmi, now) if is_down else None,
-        finalizers=finalizers_of(vmi.metadata),
-        **marks_of(vmi, "vmi", now),
-    )
-    return told_of(found, problem_of(vmi, now, deadline) if is_down else None, texts)

@@ -10,6 +10,7 @@ from datetime import datetime
 from itertools import chain
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -29,6 +30,7 @@ from controller.replicas.wrong_annotations import Wrong, with_hints, wrong_on
 from controller.runtime.actions import Outcome, Plan, Skipped
 from controller.runtime.waits import Why
 from informers.meta import KubeObject, ObjectMeta, labels_of
+from plugin.views.edits import field, items
 from plugin.views.tables import printable
 
 DELETING: Final = "Deleting"
@@ -38,6 +40,14 @@ PROTECTED: Final = "protected"
 """The note of a member that its user protects from scale-in."""
 
 FAILURES: Final = frozenset({REPLICA_FAILURE, REPLICA_BACK_OFF, VIRTUAL_MACHINE_FAILURE})
+
+IMAGES: Final = (
+    ("containerDisk", "image"),
+    ("spec", "source", "registry", "url"),
+    ("spec", "source", "http", "url"),
+    ("spec", "sourceRef", "name"),
+)
+"""Where a volume or a template of a DataVolume names an image."""
 
 
 class Member(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -299,6 +309,18 @@ def told_of(member: Member, problem: Problem | None, texts: Iterable[str]) -> Me
     found = problem.after(texts)
     lost = member.node if found.state == NODE_LOST else ""
     return replace(member, status=found.state, problem=found.detail, lost_node=lost)
+
+
+def image_in(spec: bytes | msgspec.Raw) -> str:
+    """Return the first image in the spec of a VM or VMI, or "" if there is none."""
+    try:
+        document = msgspec.json.decode(spec)
+    except msgspec.DecodeError:
+        return ""
+    places = (("template", "spec", "volumes"), ("volumes",), ("dataVolumeTemplates",))
+    volumes = [volume for path in places for volume in items(document, path)]
+    found = (field(volume, path) for volume in volumes for path in IMAGES)
+    return next((each for each in found if isinstance(each, str)), "")
 
 
 def not_yet_tried(plan: Plan) -> tuple[Outcome, ...]:
