@@ -142,11 +142,6 @@ def pool_that_the_status_describes(cluster: Cluster) -> None:
     cluster.put(POOL, pool_builders.pool(status={**counters, **revisions, "printableStatus": "Updating"}))
 
 
-def kubevirt_and_a_pool(cluster: Cluster) -> None:
-    cluster.install_kubevirt()
-    cluster.put(POOL, pool_builders.pool(replicas=1))
-
-
 def pools_in_two_namespaces(cluster: Cluster) -> None:
     for namespace in ("default", "shop"):
         cluster.put(POOL, pool_builders.pool(namespace=namespace, uid=f"uid-{namespace}"))
@@ -336,7 +331,7 @@ SCENES: Final[Mapping[str, Setup]] = {
     "status-behind-kubevirt": behind_kubevirt(partial(herds.replica_set, outdated=2, updated=1, rolls=False)),
     "status-finished-behind-kubevirt": without(behind_kubevirt(partial(herds.replica_set, updated=2)), "kubevirts"),
     "expose": both,
-    "takeover": kubevirt_and_a_pool,
+    "takeover": in_turn(Cluster.install_kubevirt, lambda cluster: cluster.put(POOL, pool_builders.pool(replicas=1))),
     "cleanup-one-namespace": pools_in_two_namespaces,
     "cleanup": pool_with_finalizers,
     "cleanup-fails": pool_whose_finalizer_stays,

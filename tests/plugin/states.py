@@ -25,6 +25,9 @@ State = Callable[[Cluster], None]
 FAILING: Final = ("web-1", "web-2")
 SET_NAME: Final = "testreplicaset"
 QUOTA: Final = 'virtualmachines.kubevirt.io "web-2" is forbidden: exceeded quota: few, used: 2, limited: 2'
+POSTPONED: Final = (
+    "default/web-2 waits: the disk data-2 belongs to api-2; give the dataVolumeTemplates of each pool own names"
+)
 DENIED: Final = "admission webhook \"policy.example.org\" denied the request: no label 'team'"
 
 
@@ -76,16 +79,14 @@ def pool_after_healings(cluster: Cluster) -> None:
     pool_failing(cluster, waits_s=4, failures=3, annotations={names.HEALED: record})
 
 
-def pool_quota(cluster: Cluster) -> None:
+def pool_after_failed_create(cluster: Cluster, text: str, *, since_s: float = 120) -> None:
+    """A pool whose third VM could not be created, because of this text."""
     herds.pool_at_rest(cluster)
-    status = failure(f"error during scale out: {QUOTA}", reason="FailedScaleOut", since_s=120)
+    status = failure(f"error during scale out: {text}", reason="FailedScaleOut", since_s=since_s)
     change_pool(cluster, spec={"replicas": 3}, status=status)
 
 
-def pool_create_refused(cluster: Cluster) -> None:
-    herds.pool_at_rest(cluster)
-    status = failure(f"error during scale out: {DENIED}", reason="FailedScaleOut", since_s=900)
-    change_pool(cluster, spec={"replicas": 3}, status=status)
+pool_quota: Final = partial(pool_after_failed_create, text=QUOTA)
 
 
 def pool_with_new_disks(cluster: Cluster, *, size: str = "1Gi", storage_class: str = "slow", **fields: Any) -> None:
@@ -103,14 +104,6 @@ def pool_successor_refused(cluster: Cluster) -> None:
     pool_with_new_disks(cluster, maxUnavailable=1)
     text = f"error during VM update: the successor of web-2 would be refused: {DENIED}"
     change_pool(cluster, status=failure(text, reason="FailedUpdate", since_s=120))
-
-
-def pool_create_postponed(cluster: Cluster) -> None:
-    """The next VM waits for a disk of another VM."""
-    herds.pool_at_rest(cluster)
-    wait = "the disk data-2 belongs to api-2; give the dataVolumeTemplates of each pool own names"
-    text = f"error during scale out: default/web-2 waits: {wait}"
-    change_pool(cluster, spec={"replicas": 3}, status=failure(text, reason="FailedScaleOut", since_s=120))
 
 
 def pool_healing_held(cluster: Cluster, marks: Mapping[str, str] = {}, state: str = "ErrImagePull") -> None:
@@ -263,13 +256,13 @@ POOLS: Final[Mapping[str, State]] = {
     "healing": partial(pool_failing, waits_s=900, failures=3),
     "after-healings": pool_after_healings,
     "quota": pool_quota,
-    "create-refused": pool_create_refused,
+    "create-refused": partial(pool_after_failed_create, text=DENIED, since_s=900),
     "new-disks": pool_with_new_disks,
     "growing-disks": partial(pool_with_new_disks, size="2Gi", storage_class="fast"),
     "keeps-disks": partial(pool_with_new_disks, scaleInStrategy={"proactive": {"statePreservation": "Offline"}}),
     "protected-from-new-disks": partial(pool_with_new_disks, marks={names.PROTECT: "True"}),
     "successor-refused": pool_successor_refused,
-    "create-postponed": pool_create_postponed,
+    "create-postponed": partial(pool_after_failed_create, text=POSTPONED),
     "healing-held": pool_healing_held,
     "protected-from-healing": partial(pool_healing_held, marks={names.PROTECT: "yes"}, state="CrashLoopBackOff"),
     "healing-blocked": pool_healing_blocked,

@@ -46,17 +46,13 @@ def write(file: Path, *documents: Any) -> str:
     return f"plan -f {file}"
 
 
-def pool_with_grace(cluster: Cluster, seconds: int = 7, **more: Any) -> dict[str, Any]:
-    given = manifest(cluster, POOL, "web", **more)
-    given["spec"]["virtualMachineTemplate"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = seconds
-    return given
-
-
 def test_the_forecast_names_each_vm_its_turn_and_its_limits_and_writes_nothing(
     cluster: Cluster, shell: Shell, file: Path, terminal: None
 ):
     herds.pool_at_rest(cluster, 3, maxUnavailable=1)
-    line = write(file, pool_with_grace(cluster))
+    given = manifest(cluster, POOL, "web")
+    given["spec"]["virtualMachineTemplate"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 7
+    line = write(file, given)
     lines = shell.output(line).splitlines()
     assert lines[0] == "virtualmachinepool.pool.kubevirt.io/web:"
     assert lines[1].split() == ["NAME", "TURN", "EFFECT", "WHY"]
