@@ -130,7 +130,6 @@ def named(ctx: click.Context, type_: str, incomplete: str, *, prefix: str = "") 
 
     with without_rich():
         from plugin import names  # noqa: PLC0415
-    from plugin.subjects import TYPES  # noqa: PLC0415
 
     around = [ctx.parent.params] if ctx.parent is not None else []
     given = {name: value for params in (*around, ctx.params) for name, value in params.items() if value}
@@ -138,7 +137,7 @@ def named(ctx: click.Context, type_: str, incomplete: str, *, prefix: str = "") 
     owner = "".join(_arguments(ctx)[-1:]).rpartition("/")[2] if type_ == REVISIONS else ""
     found: list[tuple[str, str]] = []
     with suppress(Exception):
-        reading = names.read_revisions(flags, owner) if owner else names.read(flags, type_, TYPES)
+        reading = names.read_revisions(flags, owner) if owner else names.read(flags, type_)
         found = asyncio.run(asyncio.wait_for(reading, COMPLETION_S))
     return _starting(incomplete, ((f"{prefix}{name}", text) for name, text in found))
 

@@ -5,12 +5,12 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.kinds import Kind
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from informers.errors import NotFound
 from informers.resource import PartialObject, Resource
 from plugin import connection
 from plugin.flags import Flags
+from plugin.subjects import TYPES
 
 TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io"
 ANY_VERSION: Final = "0"
@@ -23,9 +23,9 @@ NAMESPACES: Final = Resource(
 OTHER_TYPES: Final[Mapping[str, Resource[Any]]] = {"namespaces": NAMESPACES, "vm": VMS, "vmi": VMIS}
 
 
-async def read(flags: Flags, type_: str, types: Mapping[str, tuple[Kind[Any], str]]) -> list[tuple[str, str]]:
+async def read(flags: Flags, type_: str) -> list[tuple[str, str]]:
     async with connection.connect(flags) as session:
-        for resource in _resources(type_, types):
+        for resource in _resources(type_):
             try:
                 return [(str(row.get("Name", "")), _state_in(row)) for row in await _rows(session, resource)]
             except NotFound:
@@ -40,13 +40,13 @@ async def read_revisions(flags: Flags, owner: str) -> list[tuple[str, str]]:
     return [(str(row.get("Revision", "")), str(row.get("Name", ""))) for row in own]
 
 
-def _resources(type_: str, types: Mapping[str, tuple[Kind[Any], str]]) -> list[Resource[Any]]:
+def _resources(type_: str) -> list[Resource[Any]]:
     name, _, group = type_.lower().partition(".")
     if name in OTHER_TYPES:
         return [OTHER_TYPES[name]]
-    if name not in types:
+    if name not in TYPES:
         return []
-    kind, usual = types[name]
+    kind, usual = TYPES[name]
     return [kind.resource(group or usual, version) for version in (kind.version, *kind.other_versions)]
 
 

@@ -182,14 +182,22 @@ class Reader:
 
     async def target(self, subject: Subject) -> Target:
         """Return the named object. Raise Failed if there is none."""
+        found = await self.find(subject)
+        if found is None:
+            resource = await self.resource(subject.kind, subject.group)
+            hint = did_you_mean(subject.name, await self._client.names_of(resource, self._namespace))
+            raise Failed(f'Error from server (NotFound): {resource.name} "{subject.name}" not found{hint}')
+        return found
+
+    async def find(self, subject: Subject) -> Target | None:
+        """Return the named object, or None if there is none. Raise Failed if the cluster does not serve its type."""
         resource = await self.resource(subject.kind, subject.group)
         try:
             raw = await self._client.request("GET", resource.path(self._namespace, subject.name))
         except NotFound as error:
             if not error.reason:
                 raise Failed(f"error: this cluster has no {subject.plural}") from error
-            hint = did_you_mean(subject.name, await self._client.names_of(resource, self._namespace))
-            raise Failed(f"Error from server (NotFound): {error}{hint}") from error
+            return None
         return Target(subject.kind, resource, resource.decode(raw), raw)
 
     async def again(self, target: Target) -> Target:

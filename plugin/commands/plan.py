@@ -17,9 +17,7 @@ from controller.pool.members.situation import Situation, situation_of
 from controller.pool.scale import NAMES_TAKEN, plan_scale
 from controller.replicas.conditions import counted
 from controller.runtime.dry_run import dry_run_report
-from informers.errors import Forbidden, NotFound
-from informers.meta import ObjectKey
-from informers.resource import Resource
+from informers.errors import Forbidden
 from plugin.command import Subjects, on_objects
 from plugin.connection import Failed, Session
 from plugin.flags import SERVER
@@ -79,16 +77,6 @@ async def _next_writes(session: Session, subjects: Subjects) -> None:
     await note_about_other_writer(session, targets)
 
 
-async def _found(session: Session, subject: Subject, resource: Resource[Any], key: ObjectKey) -> Target | None:
-    try:
-        raw = await session.request("GET", resource.path(*key))
-    except NotFound as error:
-        if not error.reason:
-            raise Failed(f"error: this cluster has no {subject.plural}") from error
-        return None
-    return Target(subject.kind, resource, resource.decode(raw), raw)
-
-
 async def _forecast(session: Session, manifest: Document, place: str) -> dict[str, object]:
     """Print what the manifest would do, and return it. The API server checks the manifest in a dry run, if the user may
     write the object.
@@ -101,8 +89,7 @@ async def _forecast(session: Session, manifest: Document, place: str) -> dict[st
         raise Failed(f"error: {where}, and the flag -n {session.flags.namespace}")
     reader, tried = Reader(session, namespace), Session(session, replace(session.flags, dry_run=SERVER))
     resource = await reader.resource(subject.kind, subject.group)
-    path, key = f"{subject.kind.singular}.{resource.group}/{subject.name}", ObjectKey(namespace, subject.name)
-    target = await _found(session, subject, resource, key)
+    path, target = f"{subject.kind.singular}.{resource.group}/{subject.name}", await reader.find(subject)
     try:
         if target is None:
             body = msgspec.json.encode({**manifest, "apiVersion": f"{resource.group}/{resource.version}"})

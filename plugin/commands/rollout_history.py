@@ -1,6 +1,6 @@
 """`kubectl vmherd rollout history` and `undo`: lists the revisions of an object, and returns it to one of them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ from plugin.other_writer import KUBEVIRT_REPLACES_NONE, other_writer
 from plugin.printing import note, notes_about_missing, print_lines, print_value, width
 from plugin.reading import Reader, Target
 from plugin.views.disks import lost_by_undo
-from plugin.views.edits import Edit, edited
+from plugin.views.edits import edited
 from plugin.views.history import (
     Entry,
     History,
@@ -108,21 +108,14 @@ async def undo(session: Session, reader: Reader, target: Target, to_revision: in
     if program:
         note(f"Warning: {target} belongs to {program}, which may undo this rollback: change the source, too")
     if target.kind is POOLS:
-        await _ask_about_disks(session, target, past, entry, edits, yes=yes)
+        owner = target.resource.decode(msgspec.json.encode(edited(target.document, edits)))
+        lost = lost_by_undo(past.snapshot, owner, entry.row)
+        if lost:  # a dry run only warns
+            what = f"the rollback of {target} deletes {lost}; the VMs are created again with new disks"
+            await confirm(what, yes=yes or session.flags.dry_run != NONE)
     await write(session, target, edits, "rolled back")
     if target.kind is not POOLS and not session.flags.output:
         _note_about_vmis(session, target, past, entry, reader.missing.values())
-
-
-async def _ask_about_disks(
-    session: Session, target: Target, past: Past, entry: Entry, edits: Sequence[Edit], *, yes: bool
-) -> None:
-    """Ask the user if the update to this revision deletes disks. A dry run only warns. Raise Failed."""
-    owner = target.resource.decode(msgspec.json.encode(edited(target.document, edits)))
-    lost = lost_by_undo(past.snapshot, owner, entry.row)
-    if lost:
-        what = f"the rollback of {target} deletes {lost}; the VMs are created again with new disks"
-        await confirm(what, yes=yes or session.flags.dry_run != NONE)
 
 
 def _note_about_vmis(session: Session, target: Target, past: Past, entry: Entry, missing: Iterable[str]) -> None:

@@ -60,7 +60,10 @@ async def scale(session: Session, subjects: Subjects, replicas: int, current_rep
             if session.flags.dry_run == CLIENT:
                 await _preview(session, reader, target, replicas, names=len(targets) > 1)
             else:
-                await _scale(session, target, replicas, is_exact=current_replicas is not None)
+                answer = await write_replicas(session, target, replicas, is_exact=current_replicas is not None)
+                report(session.flags, target.path, msgspec.json.decode(answer), "scaled")
+                if is_paused(target.document) and not session.flags.output:
+                    note(f"Note: the {target.kind.noun} is paused, so nothing is scaled until it is resumed.")
     if session.flags.dry_run == CLIENT:
         await note_about_other_writer(session, targets)
     notes_about_missing(reader.missing.values())
@@ -80,10 +83,3 @@ async def _preview(session: Session, reader: Reader, target: Target, replicas: i
     print_answers([{"name": target.path, **msgspec.to_builtins(given)}], session.flags.output)
     if session.flags.is_text:
         print_lines([*([f"{target.path}:"] if names else []), *(preview_lines(given) or ["would change nothing"])])
-
-
-async def _scale(session: Session, target: Target, replicas: int, *, is_exact: bool) -> None:
-    answer = await write_replicas(session, target, replicas, is_exact=is_exact)
-    report(session.flags, target.path, msgspec.json.decode(answer), "scaled")
-    if is_paused(target.document) and not session.flags.output:
-        note(f"Note: the {target.kind.noun} is paused, so nothing is scaled until it is resumed.")

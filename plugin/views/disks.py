@@ -48,24 +48,16 @@ def lost_by_undo(snapshot: Snapshot, owner: Pool, revision: Revision) -> str:
     `owner` is the pool after the return. If the user may not read the VMs of the pool, the templates are compared.
     """
     if revision.vms is None:
-        return "VMs of the pool with their disks" if _differs_in_disks(snapshot, revision.name) else ""
+        intent = parse_intent(snapshot.owner)
+        pasts = (template_of(each) for each in snapshot.revisions if each.metadata.name == revision.name)
+        changes = (disk_change(past, intent.template) for past in pasts if past and isinstance(intent, Intent))
+        return "VMs of the pool with their disks" if DiskChange.OTHER in changes else ""
     # A write increases the generation.
     metadata = replace(owner.metadata, generation=(owner.metadata.generation or 0) + 1)
     steps = disk_steps(replace(snapshot, owner=replace(owner, metadata=metadata)))
     lost = [each for each in steps if each.step is Step.RECREATE and not each.needs_user]
-    return _sentence(sorted(lost, key=lambda each: snapshot.rank_of(each.machine)))
-
-
-def _sentence(steps: list[PendingStep]) -> str:
-    disks = [disk for each in steps for disk in each.lost_disks]
+    disks = [disk for each in sorted(lost, key=lambda each: snapshot.rank_of(each.machine)) for disk in each.lost_disks]
     if not disks:
         return ""
     more = f" and {len(disks) - LISTED} more" if len(disks) > LISTED else ""
-    return f"{counted(len(steps), 'VM', 'VMs')} with the disks {', '.join(disks[:LISTED])}{more}"
-
-
-def _differs_in_disks(snapshot: Snapshot, name: str) -> bool:
-    intent = parse_intent(snapshot.owner)
-    pasts = (template_of(each) for each in snapshot.revisions if each.metadata.name == name)
-    changes = (disk_change(past, intent.template) for past in pasts if past and isinstance(intent, Intent))
-    return DiskChange.OTHER in changes
+    return f"{counted(len(lost), 'VM', 'VMs')} with the disks {', '.join(disks[:LISTED])}{more}"

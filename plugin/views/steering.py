@@ -13,8 +13,6 @@ from plugin.views.edits import ABSENT, Document, Edit, field
 RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
 """kubectl's annotation on a template. A new value makes a new template."""
 
-POOL_TEMPLATE: Final[tuple[str, ...]] = ("spec", "virtualMachineTemplate", "spec", "template")
-SET_TEMPLATE: Final[tuple[str, ...]] = ("spec", "template")
 PAUSED: Final = ("spec", "paused")
 
 
@@ -39,14 +37,12 @@ def restart_edits(kind: Kind[Any], document: Document, at: str) -> tuple[Edit, .
                     f"can't restart pool {name!r}: it restarts no VM, because spec.updateStrategy is {other}; "
                     "restart its VMs with virtctl restart"
                 )
-        template = POOL_TEMPLATE
-    else:
-        if field(document, ("metadata", "annotations", ROLLING_UPDATE)) is ABSENT:
-            raise Refused(
-                f"can't restart replica set {name!r}: it replaces no VMI without the annotation {ROLLING_UPDATE}; "
-                f'set it with kubectl annotate, for example to "maxUnavailable=25%"'
-            )
-        template = SET_TEMPLATE
+    elif field(document, ("metadata", "annotations", ROLLING_UPDATE)) is ABSENT:
+        raise Refused(
+            f"can't restart replica set {name!r}: it replaces no VMI without the annotation {ROLLING_UPDATE}; "
+            f'set it with kubectl annotate, for example to "maxUnavailable=25%"'
+        )
+    template = ("spec", *(("virtualMachineTemplate", "spec") if kind is POOLS else ()), "template")
     path = (*template, "metadata", "annotations", RESTARTED_AT)
     if field(document, path) == at:
         raise Refused("if restart has already been triggered within the past second, please wait before attempting it")

@@ -61,7 +61,7 @@ UNMEASURED = {
     "controller/pool/scale.py": {"_wait_for_adoption"},
     "controller/pool/rollout/update.py": {"_blocking"},
     # Commands of the plugin, each of which runs once, on the machine of its user.
-    "plugin/views/disks.py": {"lost_by_undo", "_sentence", "_differs_in_disks"},
+    "plugin/views/disks.py": {"lost_by_undo"},
     "plugin/views/edits.py": {"edited"},
     "plugin/views/history.py": {"find_revision", "previous_revision", "undo_edits", "owner_in_git", "staying_vmis"},
     "plugin/views/listing.py": {"sorted_by", "tree_answer"},
