@@ -102,9 +102,6 @@ class Cluster:
         owners = [*([old] if old is not None else []), *([pool] if has_revision else [])]
         self.put(CONTROLLER_REVISIONS, *map(pool_builders.revision, owners))
 
-    def put_pool_status(self, name: str, status: Mapping[str, Any]) -> None:
-        self.server.change(POOL, ObjectKey("default", name), {"status": dict(status)})
-
     def install_kubevirt(self, *flags: str) -> None:
         """Install KubeVirt. Its virt-controller has these flags."""
         self.has_kubevirt = True

@@ -5,7 +5,6 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from controller.config.settings import Config, published
@@ -138,7 +137,7 @@ def pool_takeover(cluster: Cluster) -> None:
     """KubeVirt is installed, its loops are stopped, and the first update waits for the user."""
     cluster.install_kubevirt("--pool-controller-threads=0", "--rs-controller-threads=0")
     herds.pool_in_update(cluster)
-    pool = POOL.decode(msgspec.json.encode(cluster.document(POOL, "web")))
+    pool = cluster.server.find(POOL, ObjectKey("default", "web"))
     mark = f"{names.TAKEOVER_HELD} 1 {pool_builders.intent_of(pool).template.digest}"
     change_pool(cluster, metadata={"annotations": {names.TAKEOVER: mark}})
 

@@ -60,7 +60,8 @@ def test_a_long_name_keeps_its_end_and_the_last_column_its_room(
 ):
     monkeypatch.setenv("NO_COLOR", "1")
     herds.large_pool(cluster, 12, sick=1, name=LONG)
-    cluster.put_pool_status(LONG, {"problem": f"{LONG}-11: ErrorUnschedulable", "replicas": 12, "updatedReplicas": 12})
+    status = {"problem": f"{LONG}-11: ErrorUnschedulable", "replicas": 12, "updatedReplicas": 12}
+    cluster.server.change(POOL, ObjectKey("default", LONG), {"status": status})
     lines = shell.output(line).splitlines()
     assert all(len(each) <= 80 for each in lines)
     assert re.search(r"^(default )? *vmpool...\S*-it ", lines[1])

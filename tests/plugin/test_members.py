@@ -1,9 +1,7 @@
 """`kubectl vmherd protect, unprotect, remove, detach, adopt`: the changes of single VMs and VMIs."""
 
 import json
-from typing import Any
 
-import msgspec
 import pytest
 
 from controller.kubevirt.annotations import CLAIMED_BY, CLAIMED_UNTIL, DRAINING, IN_SERVICE, REVISION_NAME
@@ -65,17 +63,13 @@ def test_a_detached_vmi_does_not_match_the_selector_of_its_set_any_more(cluster:
     herds.replica_set(cluster, updated=2)
     code, out, _ = shell("detach test0")
     assert (code, out) == (0, f"{VMI} detached\n")
-    owner = SET.decode(shell_json(cluster, SET, "testreplicaset"))
+    owner = cluster.server.find(SET, ObjectKey("default", "testreplicaset"))
     intent = parse_intent(owner)
     assert isinstance(intent, Intent)
-    vmis = [VMIS.decode(shell_json(cluster, VMIS, name)) for name in ("test0", "test1")]
+    vmis = [cluster.server.find(VMIS, ObjectKey("default", name)) for name in ("test0", "test1")]
     claims = choose_claims(builders.snapshot(owner, vmis), intent)
     assert [vmi.metadata.name for vmi in claims.kept] == ["test1"]
     assert claims.adopted == ()
-
-
-def shell_json(cluster: Cluster, resource: Any, name: str) -> bytes:
-    return msgspec.json.encode(cluster.document(resource, name))
 
 
 @pytest.mark.parametrize("kind", ["pool", "set"])
