@@ -95,7 +95,8 @@ async def take(session: Session, pool: Subject, claimant: str, until: datetime |
     ours = {CLAIMED_BY: claimant, CLAIMED_UNTIL: time_text(until) if until is not None else None}
     for _ in range(LOOKS):
         situation = await _look(session, pool)
-        found = _of(situation, claimant)
+        claimed = situation.claimed.where(lambda each: annotations_of(each.metadata)[CLAIMED_BY] == claimant)
+        found = sorted(claimed, key=situation.snapshot.rank_of)
         staying = [each for each in found if not is_leaving(each)]
         for each in found:
             if each not in staying[:1] and not is_deleting(each.vm):
@@ -122,12 +123,6 @@ def _why_none(situation: Situation, this: Subject) -> str:
 async def _look(session: Session, pool: Subject) -> Situation:
     reader = Reader(session, session.namespace)
     return await reader.pool(await reader.target(pool))
-
-
-def _of(situation: Situation, claimant: str) -> list[Machine]:
-    """Return the VMs that are claimed for this name, in the order of their ordinals."""
-    found = situation.claimed.where(lambda each: annotations_of(each.metadata)[CLAIMED_BY] == claimant)
-    return sorted(found, key=situation.snapshot.rank_of)
 
 
 async def _mark(session: Session, vm: VirtualMachine, marks: Mapping[str, str | None]) -> bool:

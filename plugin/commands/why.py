@@ -151,6 +151,5 @@ def told_by(status: Mapping[str, Any]) -> str:
     unmet = (each for each in status.get("conditions") or () if each.get("status") == "False")
     message = next((text for each in unmet if (text := each.get("message"))), "")
     progress = status.get("progress", "")
-    return (
-        ", ".join(filter(None, (status.get("phase"), progress if "%" in progress else "", message))) or "no phase yet"
-    )
+    texts = (status.get("phase"), progress if "%" in progress else "", message)
+    return ", ".join(filter(None, texts)) or "no phase yet"

@@ -264,10 +264,7 @@ def _advice(situation: Situation, *, keeps_templates: bool) -> Iterable[str]:
 
     `keeps_templates` is False behind KubeVirt's own controller, which keeps the templates of pools only.
     """
-    this, by_name = (
-        situation.identity.short_path,
-        {each.name: each for each in situation.members},
-    )
+    this, by_name = situation.identity.short_path, {each.name: each for each in situation.members}
     if situation.is_deleting:
         return
     if situation.is_paused:
