@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -115,7 +115,7 @@ def history_of_pool(snapshot: PoolSnapshot, *, counts: bool) -> History:
             effect = effect_between(before, template, snapshot.live)
         is_current = present is not None and name == present.current
         vms = members[name] if counts else None
-        data = msgspec.json.decode(each.data) if template is not None else {}
+        data = _decoded(each) if template is not None else {}
         fields = {name: data[name] for name in TEMPLATE_FIELDS if data.get(name) is not None}
         entries.append(
             Entry(
@@ -140,7 +140,7 @@ def history_of_set(snapshot: SetSnapshot, revisions: Iterable[ControllerRevision
     before: Document | None = None
     for each in _in_order(revisions):
         template = template_of_set(snapshot.owner, each)
-        document: Document | None = msgspec.json.decode(each.data)["template"] if template is not None else None
+        document: Document | None = _decoded(each)["template"] if template is not None else None
         own = template.hash if template is not None else ""
         is_current, is_known = bool(own) and own == hashed, before is not None and document is not None
         changes = first_differences(before, document, VMI_TEMPLATE) if is_known else ""
@@ -178,6 +178,15 @@ def _in_order(revisions: Iterable[ControllerRevision]) -> list[ControllerRevisio
     """Return the revisions that stay, the oldest first."""
     staying = [each for each in revisions if each.metadata.deletion_timestamp is None]
     return sorted(staying, key=lambda each: (each.revision, each.metadata.name))
+
+
+def _decoded(revision: ControllerRevision) -> dict[str, Any]:
+    """Return the data of a revision, or an empty object if the data cannot be read."""
+    try:
+        data = msgspec.json.decode(revision.data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {}
+    return data if isinstance(data, dict) else {}
 
 
 def _pool_edits(revision: ControllerRevision, template: Document) -> tuple[Edit, ...]:
