@@ -5,9 +5,8 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 from sandbox.processes import Child, Spawner
 
@@ -52,8 +51,6 @@ def _tree(root: int) -> Iterator[list[str]]:
         waiting += children.get(pid, [])
 
 
-T = TypeVar("T")
-
 STOPPED_WITHIN_S = 60.0
 SYNC_TIMEOUT = "30m"
 """The longest time for the first lists. A busy machine may need so much."""
@@ -93,14 +90,16 @@ class Running:
             raise RuntimeError(f"the program ended:\n{self._child.log_tail(30)}")
 
 
-@contextmanager
 def running_controller(
     kubeconfig: Path, log: Path, *, against: str = "", stalls: Path | None = None, flags: Sequence[str] = ()
-) -> Iterator[Running]:
+) -> AbstractContextManager[Running]:
     """Run vmherd with these flags, with `stalls` in `benchmarks.watched`, or the shell command `against`."""
-    other = ["/usr/bin/env", f"KUBECONFIG={kubeconfig}", "sh", "-c", against]
-    with running_process(other if against else [*_vmherd(kubeconfig, stalls), *flags], log) as running:
-        yield running
+    if against:
+        return running_process(["/usr/bin/env", f"KUBECONFIG={kubeconfig}", "sh", "-c", against], log)
+    program = ["benchmarks.watched", str(stalls)] if stalls else ["controller"]
+    command = [sys.executable, "-m", *program, "run", "--kubeconfig", str(kubeconfig), "--log-format", "json"]
+    command += ["--metrics-bind-address", "0", "--health-probe-bind-address", "0", "--sync-timeout", SYNC_TIMEOUT]
+    return running_process([*command, *flags], log)
 
 
 @contextmanager
@@ -115,18 +114,10 @@ def running_process(command: Sequence[str], log: Path) -> Iterator[Running]:
         spawner.close()
 
 
-def wait_until(reached: Callable[[], T], what: str, *, within_s: float, poll_s: float = 0.05) -> T:
-    """Call a function until its answer is true, and return the answer. Raises RuntimeError."""
+def wait_until(reached: Callable[[], object], what: str, *, within_s: float, poll_s: float = 0.05) -> None:
+    """Call a function until its answer is true. Raises RuntimeError."""
     deadline = time.monotonic() + within_s
-    while not (answer := reached()):
+    while not reached():
         if time.monotonic() > deadline:
             raise RuntimeError(f"this did not happen within {within_s:g} s: {what}")
         time.sleep(poll_s)
-    return answer
-
-
-def _vmherd(kubeconfig: Path, stalls: Path | None) -> list[str]:
-    program = ["benchmarks.watched", str(stalls)] if stalls else ["controller"]
-    flags = ["--log-format", "json", "--metrics-bind-address", "0", "--health-probe-bind-address", "0"]
-    flags += ["--sync-timeout", SYNC_TIMEOUT]
-    return [sys.executable, "-m", *program, "run", "--kubeconfig", str(kubeconfig), *flags]

@@ -33,7 +33,7 @@ class Replay:
     def ask(self, what: str, **params: float) -> Any:
         return self.admin.get(f"/replay/{what}?{urlencode(params)}")
 
-    def until_quiet(self, *, quiet_s: float, within_s: float) -> None:
+    def until_quiet(self, quiet_s: float) -> None:
         """Wait until the controller has sent no request except those for the lease for `quiet_s` seconds."""
         changed, seen = time.monotonic(), -1
 
@@ -43,7 +43,7 @@ class Replay:
                 changed, seen = time.monotonic(), now_seen
             return time.monotonic() - changed >= quiet_s
 
-        wait_until(is_quiet, "the controller sends no requests", within_s=within_s, poll_s=POLL_S)
+        wait_until(is_quiet, "the controller sends no requests", within_s=WITHIN_S, poll_s=POLL_S)
 
     def until_idle(self, *, within_s: float) -> dict[str, Any]:
         wait_until(lambda: not self.ask("load")["running"], "the load ends", within_s=within_s, poll_s=POLL_S)
@@ -93,7 +93,7 @@ def _run(setting: Setting) -> Round:
     with _settled(setting.directory / "full", size, pace) as replay:
         cold = _cold_start(replay, setting.directory / "full")
         with _started(replay, setting.directory / "full") as program:
-            replay.until_quiet(quiet_s=pace.quiet_s, within_s=WITHIN_S)
+            replay.until_quiet(pace.quiet_s)
             _until_calm(program)
             values = _rest(replay, program, pace)
             values |= _churn(replay, program, pace)
@@ -107,10 +107,7 @@ def _run(setting: Setting) -> Round:
         "cold_us_each": (cold["cpu_s"] - base["cpu_s"]) / objects * 1e6,
         "cold_kb_each": (cold["rss_mb"] - base["rss_mb"]) / objects * 1000,
         "cold_mb": cold["rss_mb"],
-        "server_cpu_s": cold["server_cpu_s"],
-        "stall_ms": cold["stall_ms"],
-        "stall_cpu_ms": cold["stall_cpu_ms"],
-        "start_stall_cpu_ms": cold["start_stall_cpu_ms"],
+        **{name: cold[name] for name in ("server_cpu_s", "stall_ms", "stall_cpu_ms", "start_stall_cpu_ms")},
     }
 
 
@@ -118,7 +115,7 @@ def _run(setting: Setting) -> Round:
 def _settled(directory: Path, size: Size, pace: Pace) -> Iterator[Replay]:
     with running_replay(directory, size) as replay:
         with _started(replay, directory):
-            replay.until_quiet(quiet_s=pace.quiet_s, within_s=WITHIN_S)
+            replay.until_quiet(pace.quiet_s)
         yield replay
 
 

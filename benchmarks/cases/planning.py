@@ -60,17 +60,9 @@ def _pool_rules(members: int, *, starting: bool = False, **changes: str) -> Made
         machines, instances = [_starting(each, number) for number, each in enumerate(machines)], []
     resource = POOLS.resource()
     owner = resource.decode(shapes["pool"].render(0, **changes))
-    vmis = _store(VMIS, instances)
-    stores = Stores(
-        _store(resource, [owner]),
-        _store(VMS, machines, VM_INDEXES),
-        vmis,
-        _store(
-            CONTROLLER_REVISIONS,
-            _decoded(CONTROLLER_REVISIONS, shapes["ControllerRevision of a pool"]),
-            REVISION_INDEXES,
-        ),
-    )
+    vmis = _store(instances)
+    revisions = _decoded(CONTROLLER_REVISIONS, shapes["ControllerRevision of a pool"])
+    stores = Stores(_store([owner]), _store(machines, VM_INDEXES), vmis, _store(revisions, REVISION_INDEXES))
     return PoolRules(stores, resource, Limits(), PoolRosters(stores.vms, vmis), Refusals()), owner, vmis
 
 
@@ -84,10 +76,10 @@ def _set_rules(members: int, *, starting: bool = False, **changes: str) -> Made:
     instances = [_with_hash(each, intent.template.hash) for each in _decoded(VMIS, shapes["VMI of a set"])]
     if starting:
         instances = [_starting(each, number) for number, each in enumerate(instances)]
-    vmis = _store(VMIS, instances, VMI_INDEXES)
-    sets = _store(resource, [owner], REPLICASET_INDEXES)
+    vmis = _store(instances, VMI_INDEXES)
+    sets = _store([owner], REPLICASET_INDEXES)
     stored = _decoded(CONTROLLER_REVISIONS, shapes["ControllerRevision of a set"])
-    revisions = RevisionCache(_store(CONTROLLER_REVISIONS, stored, SET_REVISION_INDEXES), 5)
+    revisions = RevisionCache(_store(stored, SET_REVISION_INDEXES), 5)
     return ReplicaSetRules(sets, vmis, resource, VMIRosters(vmis), revisions, 250), owner, vmis
 
 
@@ -106,7 +98,7 @@ def _with_hash(vmi: VirtualMachineInstance, template_hash: str) -> VirtualMachin
     return replace(vmi, metadata=replace(vmi.metadata, labels=labels))
 
 
-def _store(resource: Resource[Any], objects: list[Any], indexes: Any = None) -> Store[Any]:
+def _store(objects: list[Any], indexes: Any = None) -> Store[Any]:
     store: Store[Any] = Store(indexes=indexes)
     for each in objects:
         store.apply(each)
