@@ -96,6 +96,10 @@ def owners_of(document: Mapping[str, Any]) -> list[Document]:
     return document["metadata"].get("ownerReferences") or []
 
 
+def finalizers_of(document: Mapping[str, Any]) -> list[str]:
+    return document["metadata"].get("finalizers") or []
+
+
 def controller_of(document: Mapping[str, Any]) -> Document | None:
     return next((owner for owner in owners_of(document) if owner.get("controller")), None)
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from conformance.api import Api, condition_of, controller_of, describe, is_terminating, require
+from conformance.api import Api, condition_of, controller_of, describe, finalizers_of, is_terminating, require
 from conformance.case import Document, Skip, Unmet
 from conformance.templates import HOLD, vmi_spec
 from informers.errors import ApiError, StatusError
@@ -299,20 +299,19 @@ class CaseNamespace(ABC):
 
     async def hold(self, path: str) -> None:
         """Add a finalizer of the suite to an object. A deleted object then stays until `let_go` is called."""
-        finalizers = (await self.api.get(path))["metadata"].get("finalizers") or []
-        step: Document = {"op": "add", "path": "/metadata/finalizers", "value": [HOLD]}
-        if finalizers:
-            step = {"op": "add", "path": "/metadata/finalizers/-", "value": HOLD}
-        await self.api.steps(path, step)
+        at = (
+            ("/metadata/finalizers/-", HOLD)
+            if finalizers_of(await self.api.get(path))
+            else ("/metadata/finalizers", [HOLD])
+        )
+        await self.api.steps(path, {"op": "add", "path": at[0], "value": at[1]})
 
     async def let_go(self, path: str) -> None:
         async def removed() -> bool:
             found = await self.api.find(path)
-            finalizers = [] if found is None else found["metadata"].get("finalizers") or []
-            if HOLD not in finalizers:
-                return True
-            at = f"/metadata/finalizers/{finalizers.index(HOLD)}"
-            await self.api.steps(path, {"op": "test", "path": at, "value": HOLD}, {"op": "remove", "path": at})
+            if found is not None and HOLD in finalizers_of(found):
+                at = f"/metadata/finalizers/{finalizers_of(found).index(HOLD)}"
+                await self.api.steps(path, {"op": "test", "path": at, "value": HOLD}, {"op": "remove", "path": at})
             return True
 
         await self.until("the finalizer of the suite is removed", removed, bool)

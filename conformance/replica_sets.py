@@ -15,15 +15,9 @@ ENDED: Final = ("Succeeded", "Failed")
 class ReplicaSets(CaseNamespace):
     name, template_field, member = NAME, "template", "VMI"
 
-    def template(
-        self,
-        labels: Mapping[str, str] | None = None,
-        annotations: Mapping[str, str] | None = None,
-        *,
-        running: bool = True,
-    ) -> Document:
+    def template(self, *, running: bool = True, annotations: Mapping[str, str] | None = None) -> Document:
         """Return a template of VMIs. A VMI always starts, whatever `running` is."""
-        return vmi_template(self.conditions.image, {**LABELS, **(labels or {})}, annotations=annotations)
+        return vmi_template(self.conditions.image, LABELS, annotations=annotations)
 
     def vmi_spec_in(self, template: Document) -> Document:
         spec: Document = template["spec"]

@@ -10,7 +10,6 @@ import msgspec
 from conformance.case import Case, Kind, Origin, Result, Status
 from conformance.cluster import Cluster
 
-FORMATS: Final = ("table", "markdown", "json", "junit")
 SUFFIXES: Final[Mapping[str, str]] = {".json": "json", ".md": "markdown", ".xml": "junit"}
 _MARGIN = " " * 10
 
@@ -131,10 +130,12 @@ def as_junit(cluster: Cluster, results: Sequence[Result], seconds: float) -> str
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def render(format: str, cluster: Cluster, results: Sequence[Result], seconds: float) -> str:
-    formats = {"table": table, "markdown": as_markdown, "json": as_json, "junit": as_junit}
-    return formats[format](cluster, results, seconds)
-
-
 def _printable(text: str) -> str:
     return "".join(each if each.isprintable() else " " for each in text)
+
+
+FORMATS: Final = {"table": table, "markdown": as_markdown, "json": as_json, "junit": as_junit}
+
+
+def render(format: str, cluster: Cluster, results: Sequence[Result], seconds: float) -> str:
+    return FORMATS[format](cluster, results, seconds)

@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from conformance.api import Api
+from conformance.api import Api, finalizers_of
 from conformance.case import MISSING, Case, Document, Kind, Origin, Result, Skip, Status, Unmet
 from conformance.cluster import VERSIONS, VMHERD, Cluster, probe
 from conformance.namespace import CaseNamespace, Conditions, Subject
@@ -82,7 +82,7 @@ class Namespaces:
                 await self._remove_finalizers_of(f"{path}/{item['metadata']['name']}", item)
 
     async def _remove_finalizers_of(self, path: str, item: Document) -> None:
-        before = item["metadata"].get("finalizers") or []
+        before = finalizers_of(item)
         after = [each for each in before if each not in (HOLD, POOL_FINALIZER)]
         if after == before:
             return
@@ -142,8 +142,7 @@ async def run_cases(
 
 
 async def run_case(setup: Setup, cluster: Cluster, case: Case) -> Result:
-    reason = missing(cluster, case)
-    if reason:
+    if reason := missing(cluster, case):
         return Result(case=case, status=Status.SKIPPED, reason=reason)
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -151,12 +150,19 @@ async def run_case(setup: Setup, cluster: Cluster, case: Case) -> Result:
         namespace = await setup.namespaces.create(case.id)
     except ApiError as error:
         return Result(case=case, status=Status.FAILED, expected="a namespace for the case", seen=str(error))
+    space = setup.space(case.kind, namespace, cluster.subjects[case.kind])
+    status, found = Status.PASSED, dict[str, str]()
     try:
-        space = setup.space(case.kind, namespace, cluster.subjects[case.kind])
-        outcome = await _outcome(case, space, limit_s=CASE_S * setup.conditions.patience)
+        await _check(case, space, limit_s=CASE_S * setup.conditions.patience)
+    except Skip as skip:
+        status, found = Status.SKIPPED, {"reason": str(skip)}
+    except Unmet as unmet:
+        is_of_another = cluster.reconcilers.get(case.kind, "") not in ("", VMHERD)
+        status = Status.DIFFERS if case.origin is Origin.VMHERD and is_of_another else Status.FAILED
+        found = {"expected": unmet.expected, "seen": unmet.seen}
     finally:
         await setup.namespaces.delete(namespace)
-    return _judged(case, cluster, outcome, loop.time() - began)
+    return Result(case=case, status=status, seconds=loop.time() - began, **found)
 
 
 def missing(cluster: Cluster, case: Case) -> str:
@@ -165,33 +171,14 @@ def missing(cluster: Cluster, case: Case) -> str:
     return next((MISSING[each] for each in case.requires if each not in cluster.has), "")
 
 
-async def _outcome(case: Case, space: CaseNamespace, *, limit_s: float) -> Unmet | Skip | None:
-    """Run the check of a case. Return the exception that ended the check, or None if the case passed."""
+async def _check(case: Case, space: CaseNamespace, *, limit_s: float) -> None:
+    """Run the check of a case. Raises Unmet or Skip."""
     try:
         async with asyncio.timeout(limit_s):
             await case.check(space)
-    except (Unmet, Skip) as end:
-        return end
     except TimeoutError:
-        return Unmet("an end of the case", f"it still runs after {limit_s:g} s")
+        raise Unmet("an end of the case", f"it still runs after {limit_s:g} s") from None
     except ApiError as error:
-        return Unmet("that the API server accepts the requests of the case", str(error))
+        raise Unmet("that the API server accepts the requests of the case", str(error)) from error
     except (LookupError, TypeError, ValueError) as error:
-        return Unmet("objects with the usual fields", f"{type(error).__name__}: {error}")
-    return None
-
-
-def _judged(case: Case, cluster: Cluster, outcome: Unmet | Skip | None, seconds: float) -> Result:
-    match outcome:
-        case None:
-            return Result(case=case, status=Status.PASSED, seconds=seconds)
-        case Skip():
-            return Result(case=case, status=Status.SKIPPED, seconds=seconds, reason=str(outcome))
-        case Unmet(expected=expected, seen=seen):
-            status = Status.DIFFERS if differs(case, cluster) else Status.FAILED
-            return Result(case=case, status=status, seconds=seconds, expected=expected, seen=seen)
-
-
-def differs(case: Case, cluster: Cluster) -> bool:
-    """Return True if the case is about a behaviour of vmherd, and another controller reconciles the kind."""
-    return case.origin is Origin.VMHERD and cluster.reconcilers.get(case.kind, "") not in ("", VMHERD)
+        raise Unmet("objects with the usual fields", f"{type(error).__name__}: {error}") from error

@@ -11,12 +11,7 @@ from conformance.templates import FAILING, FAILING_DISK, data_volume_template
 
 cases: Cases[Pools] = Cases(Kind.POOLS)
 NEEDS = (Requirement.CDI,)
-
-
-def kept(state: str) -> Document:
-    strategy = proactive("DescendingOrder")
-    strategy["proactive"]["statePreservation"] = state
-    return strategy
+KEPT = {"proactive": {**proactive("DescendingOrder")["proactive"], "statePreservation": "Offline"}}
 
 
 async def with_disks(pools: Pools, replicas: int, **spec: Document) -> dict[str, Document]:
@@ -54,7 +49,7 @@ async def disk_deleted(pools: Pools) -> None:
 @cases.add("P10", requires=NEEDS)
 async def disk_preserved(pools: Pools) -> None:
     """With statePreservation Offline, a scale-in keeps the disk."""
-    before = await with_disks(pools, 2, scaleInStrategy=kept("Offline"))
+    before = await with_disks(pools, 2, scaleInStrategy=KEPT)
     await pools.scale(1)
     await pools.until_names(0)
     await pools.until("no VM pool-1", pools.vms, lambda seen: "pool-1" not in seen, within_s=BOOT_S)
@@ -69,7 +64,7 @@ async def disk_preserved(pools: Pools) -> None:
 @cases.add("P10", requires=NEEDS)
 async def disk_reused(pools: Pools) -> None:
     """With statePreservation Offline, the next VM of the ordinal gets the disk."""
-    before = await with_disks(pools, 2, scaleInStrategy=kept("Offline"))
+    before = await with_disks(pools, 2, scaleInStrategy=KEPT)
     await pools.scale(1)
     await pools.until("no VM pool-1", pools.vms, lambda seen: "pool-1" not in seen, within_s=BOOT_S)
     await pools.scale(2)
@@ -89,7 +84,7 @@ async def disk_reused(pools: Pools) -> None:
 @cases.add("P33", origin=Origin.VMHERD, requires=NEEDS)
 async def claim_disk(pools: Pools) -> None:
     """When a claim ends, the disk of the VM is deleted, also with statePreservation Offline."""
-    before = await with_disks(pools, 1, scaleInStrategy=kept("Offline"))
+    before = await with_disks(pools, 1, scaleInStrategy=KEPT)
     ended = {"vmherd.dev/claimed-by": "job", "vmherd.dev/claimed-until": await made_at(pools, "pool-0")}
     await annotate(pools, "pool-0", ended)
     await pools.until(
@@ -145,16 +140,14 @@ async def uids(pools: Pools) -> dict[str, str]:
     return uids_by_name({**await pools.vms(), **await pools.data_volumes()})
 
 
-async def change_disk(pools: Pools, name: str) -> None:
-    """Give the pool's template a disk of this name in place of its disk."""
-    spec = pools.template(disks=[name], running=True)["spec"]
+async def change_disk(pools: Pools) -> None:
+    """Give the pool's template the disk `fresh` in place of its disk."""
+    spec = pools.template(disks=["fresh"], running=True)["spec"]
     await pools.change({"spec": {"virtualMachineTemplate": {"spec": spec}}})
 
 
-async def until_changed(pools: Pools, name: str) -> None:
-    await pools.until(
-        f"only the disk {name}-0", pools.data_volumes, lambda seen: [*seen] == [f"{name}-0"], within_s=BOOT_S
-    )
+async def until_changed(pools: Pools) -> None:
+    await pools.until("only the disk fresh-0", pools.data_volumes, lambda seen: [*seen] == ["fresh-0"], within_s=BOOT_S)
     await pools.until_ready(1)
 
 
@@ -173,8 +166,8 @@ def protected(template: Document) -> Document:
 async def disk_template(pools: Pools) -> None:
     """New dataVolumeTemplates create the VM and its disk again."""
     before = await made_with_disk(pools)
-    await change_disk(pools, "fresh")
-    await until_changed(pools, "fresh")
+    await change_disk(pools)
+    await until_changed(pools)
     await pools.until("a new VM pool-0", lambda: uids(pools), lambda seen: seen["pool-0"] != before["pool-0"])
 
 
@@ -199,10 +192,10 @@ async def disk_growth(pools: Pools) -> None:
 async def disk_kept(pools: Pools) -> None:
     """With statePreservation Offline, new dataVolumeTemplates delete nothing until an annotation allows it."""
     before = await made_with_disk(pools, scaleInStrategy={"proactive": {"statePreservation": "Offline"}})
-    await change_disk(pools, "fresh")
+    await change_disk(pools)
     await until_held(pools, before)
     await pools.change({"metadata": {"annotations": {"vmherd.dev/most-disruptive-action": "recreate"}}})
-    await until_changed(pools, "fresh")
+    await until_changed(pools)
 
 
 @cases.add("P21", origin=Origin.VMHERD, requires=NEEDS)
@@ -228,17 +221,17 @@ async def disk_refused(pools: Pools) -> None:
     """While the server refuses new VMs, new dataVolumeTemplates delete neither a VM nor a disk."""
     before = await made_with_disk(pools)
     await pools.forbid()
-    await change_disk(pools, "fresh")
+    await change_disk(pools)
     await until_held(pools, before)
     await pools.allow()
-    await until_changed(pools, "fresh")
+    await until_changed(pools)
 
 
 @cases.add("P20", origin=Origin.VMHERD, requires=NEEDS)
 async def disk_protect(pools: Pools) -> None:
     """New dataVolumeTemplates never delete a VM with vmherd.dev/protect."""
     before = await made_with_disk(pools, protected(pools.template(disks=["data"], running=True)))
-    await change_disk(pools, "fresh")
+    await change_disk(pools)
     await until_held(pools, before)
 
 
@@ -248,7 +241,7 @@ async def protect_healing(pools: Pools) -> None:
     template = protected(pools.template(running=True, annotations=FAILING))
     await pools.made(1, template=template, autohealing={"startUpFailureThreshold": 1})
     before = uids_by_name(await pools.vms())
-    await until_failing(pools, "pool-0", 2)
+    await until_failing(pools)
     await pools.until_told("HealingHeld")
     await pools.scale(0)
     await pools.until_told("ProtectedFromDeletion")
@@ -267,7 +260,7 @@ async def disk_repair(pools: Pools) -> None:
         lambda vm: (vm.get("status") or {}).get("printableStatus") == "DataVolumeError",
         within_s=BOOT_S,
     )
-    await change_disk(pools, "fresh")
+    await change_disk(pools)
     await pools.until_ready(1)
     await pools.until("the disk fresh-0", pools.data_volumes, lambda seen: "fresh-0" in seen)
 

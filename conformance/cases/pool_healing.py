@@ -12,12 +12,9 @@ HEALED_S = 300.0
 MISSING: Document = {"name": "absent", "persistentVolumeClaim": {"claimName": "absent"}}
 
 
-async def until_failing(pools: Pools, name: str, failures: int) -> Document:
-    return await pools.until(
-        f"{failures} failed starts of {name}",
-        lambda: pools.vm(name),
-        lambda vm: _failures(vm) >= failures,
-        within_s=HEALED_S,
+async def until_failing(pools: Pools) -> None:
+    await pools.until(
+        "2 failed starts of pool-0", lambda: pools.vm("pool-0"), lambda vm: _failures(vm) >= 2, within_s=HEALED_S
     )
 
 
@@ -43,7 +40,7 @@ async def heal_off(pools: Pools) -> None:
     """Without spec.autohealing, a failing VM stays."""
     template = pools.template(running=True, annotations=FAILING)
     [vm] = (await pools.made(1, template=template)).values()
-    await until_failing(pools, "pool-0", 2)
+    await until_failing(pools)
     uid = vm["metadata"]["uid"]
     await pools.stays("the same VM", lambda: pools.vm("pool-0"), lambda seen: seen["metadata"]["uid"] == uid)
 

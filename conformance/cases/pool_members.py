@@ -1,16 +1,12 @@
 """Cases about the membership and the content of a pool's VMs."""
 
-from conformance.api import labels_of, owners_of, require
+from conformance.api import finalizers_of, labels_of, owners_of, require
 from conformance.case import Cases, Document, Kind, Origin
 from conformance.namespace import BOOT_S
 from conformance.pools import LABELS, Pools
 from conformance.templates import HOLD, POOL_FINALIZER
 
 cases: Cases[Pools] = Cases(Kind.POOLS)
-
-
-def finalizers_of(document: Document) -> list[str]:
-    return document["metadata"].get("finalizers") or []
 
 
 @cases.add("P3")
