@@ -299,12 +299,9 @@ class CaseNamespace(ABC):
 
     async def hold(self, path: str) -> None:
         """Add a finalizer of the suite to an object. A deleted object then stays until `let_go` is called."""
-        at = (
-            ("/metadata/finalizers/-", HOLD)
-            if finalizers_of(await self.api.get(path))
-            else ("/metadata/finalizers", [HOLD])
-        )
-        await self.api.steps(path, {"op": "add", "path": at[0], "value": at[1]})
+        at = "/metadata/finalizers"
+        at, value = (f"{at}/-", HOLD) if finalizers_of(await self.api.get(path)) else (at, [HOLD])
+        await self.api.steps(path, {"op": "add", "path": at, "value": value})
 
     async def let_go(self, path: str) -> None:
         async def removed() -> bool:

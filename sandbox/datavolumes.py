@@ -95,8 +95,7 @@ def volume_step(volume: SimulatedDataVolume, claim: SimulatedClaim | None, now: 
         return Step()
     waiting = waiting_phase(meta)
     if waiting and not claim.is_bound:
-        write = _volume_status_patch(volume, waiting, now) if phase != waiting else None
-        return Step(write=write)
+        return Step(write=_volume_status_patch(volume, waiting, now) if phase != waiting else None)
     usable = claim.is_bound and is_controlled_by(claim.metadata, meta.uid)
     left_s = settings.ready_after_s - (now - creation_time(meta, first_seen)).total_seconds()
     wanted = _phase(settings, usable=usable, left_s=left_s)

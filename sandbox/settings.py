@@ -30,7 +30,6 @@ DETAIL: Final = "sim.vmherd.dev/detail"
 RESIZE: Final = "sim.vmherd.dev/resize"
 RESIZE_AFTER: Final = "sim.vmherd.dev/resize-after"
 Resize: TypeAlias = Literal["normal", "hang", "fail"]
-RESIZES: Final[tuple[Resize, ...]] = get_args(Resize)
 
 Detail: TypeAlias = Literal["short", "full"]
 DETAILS: Final[tuple[Detail, ...]] = get_args(Detail)
@@ -53,8 +52,6 @@ Behavior: TypeAlias = Literal[
 ]
 BEHAVIORS: Final[tuple[Behavior, ...]] = get_args(Behavior)
 
-READY_AFTER_S: Final = 0.3
-RESIZE_AFTER_S: Final = 0.3
 SLOW_SHUTDOWN_S: Final = 30.0
 LONGEST_S: Final = 24 * 3600.0
 
@@ -63,12 +60,12 @@ class SimulationSettings(Struct, frozen=True, kw_only=True):
     """The settings of one object. `warnings` has a text for each annotation whose value cannot be parsed."""
 
     behavior: Behavior = "normal"
-    ready_after_s: float = READY_AFTER_S
+    ready_after_s: float = 0.3
     shutdown_after_s: float = 0.0
     time_scale: float = 1.0
     detail: Detail = "short"
     resize: Resize = "normal"
-    resize_after_s: float = RESIZE_AFTER_S
+    resize_after_s: float = 0.3
     warnings: tuple[str, ...] = ()
 
 
@@ -112,7 +109,7 @@ _ANNOTATIONS: Final[Mapping[str, tuple[str, tuple[Callable[[str], Any], str]]]] 
     SHUTDOWN_AFTER: ("shutdown_after_s", _A_DURATION),
     TIME_SCALE: ("time_scale", _A_SCALE),
     DETAIL: ("detail", _one_of(DETAILS)),
-    RESIZE: ("resize", _one_of(RESIZES)),
+    RESIZE: ("resize", _one_of(get_args(Resize))),
     RESIZE_AFTER: ("resize_after_s", _A_DURATION),
 }
 """For each annotation, its setting, the function that parses the value, and the text about a wrong value."""

@@ -62,7 +62,6 @@ async def run(
     kubeconfig: str | os.PathLike[str],
     *,
     namespaces: Iterable[str] = (ALL_NAMESPACES,),
-    workers: int = WORKERS,
     defaults: SimulationSettings = DEFAULT,
     virt_api: bool = False,
     webhooks: bool = False,
@@ -84,7 +83,7 @@ async def run(
         if virt_api:
             group.create_task(server.run(writer, webhooks=webhooks), name="virt-api")
         cluster = _Cluster(writer, tuple(namespaces), defaults, launchers=launchers)
-        group.create_task(cluster.run(workers), name="simulator")
+        group.create_task(cluster.run(), name="simulator")
 
 
 class _Cluster:
@@ -143,7 +142,7 @@ class _Cluster:
             self._launchers = LauncherSimulator(client, informer_of, self._informers, self._vmi_simulator)
             self._simulators += self._launchers.simulators
 
-    async def run(self, workers: int) -> None:
+    async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             informers = self._informers.values()
             for informer in informers:
@@ -154,7 +153,7 @@ class _Cluster:
             if self._launchers is not None:
                 await self._launchers.create_nodes()
             for simulator in self._simulators:
-                group.create_task(simulator.run(workers), name=f"simulator-{simulator.name}")
+                group.create_task(simulator.run(WORKERS), name=f"simulator-{simulator.name}")
             # VMs may wait for DataVolumes, if the definition of DataVolumes was installed late.
             await self._volumes.synced.wait()
             self._vm_simulator.enqueue_all()

@@ -156,7 +156,7 @@ def hotplug_patch(vmi: SimulatedVMI) -> Patch | None:
     conditions = vmi.conditions
     for type_, is_needed in (("HotVCPUChange", _has_new_sockets(vmi)), ("HotMemoryChange", _has_new_memory(vmi))):
         if is_needed:
-            conditions = updated(conditions, _timeless(type_, "True"))
+            conditions = updated(conditions, Condition(type=type_, status="True"))
     return vmi_patch(vmi, status={"conditions": conditions}) if conditions != vmi.conditions else None
 
 
@@ -234,7 +234,7 @@ def _conditions(
         conditions = updated(conditions, _ready(state, vmi, history, now))
     if state.phase == "Running" and vmi.condition("LiveMigratable") is None:
         conditions = updated(conditions, _live_migratable(vmi))
-        conditions = updated(conditions, _timeless("StorageLiveMigratable", "True"))
+        conditions = updated(conditions, Condition(type="StorageLiveMigratable", status="True"))
     told = _CONDITION_OF.get(state.problem, "Synchronized")
     conditions = without(conditions, *({"PodScheduled", "Synchronized", "Paused"} - {told}))
     if told:
@@ -258,7 +258,7 @@ def _ready(state: VMIState, vmi: SimulatedVMI, history: Iterable[PhaseTransition
 
 def _live_migratable(vmi: SimulatedVMI) -> Condition:
     if is_migratable(vmi):
-        return _timeless("LiveMigratable", "True")
+        return Condition(type="LiveMigratable", status="True")
     reason = "InterfaceNotLiveMigratable"
     return Condition(type="LiveMigratable", status="False", reason=reason, message=_NOT_MIGRATABLE)
 
@@ -268,7 +268,3 @@ def _condition(type_: str, status: str, reason: str, now: datetime, *, probed: d
     return Condition(
         type=type_, status=status, reason=reason, message=message, last_probe_time=probed, last_transition_time=now
     )
-
-
-def _timeless(type_: str, status: str) -> Condition:
-    return Condition(type=type_, status=status)

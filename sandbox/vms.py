@@ -1,6 +1,6 @@
 """The fields of a VirtualMachine that the simulator reads, and functions that return patches and manifests of VMs."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -196,7 +196,7 @@ def create(
 def record_start(vm: SimulatedVM, revisions: Mapping[str, ControllerRevision]) -> Iterator[Effect]:
     """The effects create the ControllerRevision for the VM's generation and delete the revisions of earlier starts."""
     name = vm.revision_name
-    for other in _of_starts(vm, revisions.values()):
+    for other in _of_starts(vm, revisions):
         if other.metadata.name != name:
             yield Delete(CONTROLLER_REVISIONS, other.metadata.name, other.metadata.uid)
     if name not in revisions:
@@ -205,7 +205,7 @@ def record_start(vm: SimulatedVM, revisions: Mapping[str, ControllerRevision]) -
 
 
 def start_revision(vm: SimulatedVM, revisions: Mapping[str, ControllerRevision]) -> ControllerRevision | None:
-    return max(_of_starts(vm, revisions.values()), key=lambda each: each.revision, default=None)
+    return max(_of_starts(vm, revisions), key=lambda each: each.revision, default=None)
 
 
 def spec_in(revision: ControllerRevision) -> dict[str, Any]:
@@ -213,6 +213,6 @@ def spec_in(revision: ControllerRevision) -> dict[str, Any]:
     return spec
 
 
-def _of_starts(vm: SimulatedVM, revisions: Iterable[ControllerRevision]) -> Iterator[ControllerRevision]:
+def _of_starts(vm: SimulatedVM, revisions: Mapping[str, ControllerRevision]) -> Iterator[ControllerRevision]:
     prefix = f"revision-start-vm-{vm.metadata.uid}-"
-    return (revision for revision in revisions if revision.metadata.name.startswith(prefix))
+    return (revision for revision in revisions.values() if revision.metadata.name.startswith(prefix))

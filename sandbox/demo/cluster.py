@@ -63,11 +63,10 @@ def running_cluster() -> Iterator[DemoCluster]:
         yield DemoCluster(plane, metrics_port)
 
 
-def until(condition: Callable[[], bool], what: str) -> float:
-    """Wait for the condition, and return the waited seconds. Raises DemoFailed with `what` after STEP_TIMEOUT_S."""
-    started = time.monotonic()
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for the condition. Raises DemoFailed with `what` after STEP_TIMEOUT_S."""
+    give_up = time.monotonic() + STEP_TIMEOUT_S
     while not condition():
-        if time.monotonic() - started > STEP_TIMEOUT_S:
+        if time.monotonic() > give_up:
             raise DemoFailed(f"not finished within {STEP_TIMEOUT_S:g}s: {what}")
         time.sleep(POLL_INTERVAL_S)
-    return time.monotonic() - started

@@ -69,12 +69,8 @@ class Runner:
     def _work(self) -> None:
         with self._lock:
             experiment = self._waiting.pop(0)
-            self._report = Report(line=f"{experiment.key} {experiment.name}", running=True)
-        self._run(experiment)
-
-    def _run(self, experiment: Experiment) -> None:
-        line, failed = f"{experiment.key}: {experiment.purpose}", f"{experiment.key} {experiment.name} failed"
-        self._say(Report(line=line, commands=experiment.commands, running=True))
+            line, failed = f"{experiment.key}: {experiment.purpose}", f"{experiment.key} {experiment.name} failed"
+            self._report = Report(line=line, commands=experiment.commands, running=True)
         try:
             for command in experiment.commands:
                 if error := self._failure(command):

@@ -107,8 +107,7 @@ STARTED: Final = frozenset({"Scheduled", "Running", "Unknown"})
 CPU_OF_ONE_VCPU_M: Final = 100
 """The CPU request in millicores for each virtual CPU, from KubeVirt's default `cpuAllocationRatio` of 10."""
 
-_NOT_COPIED: Final = ("kubectl.kubernetes.io/last-applied-configuration",)
-_BINDING: Final = "binding"
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def vmi_step(vmi: SimulatedVMI, pods: tuple[Pod, ...]) -> Step:
@@ -144,7 +143,7 @@ def new_pod(vmi: SimulatedVMI, *, node: str, migration_uid: str = "") -> Create:
     meta = vmi.metadata
     labels = {name: value for name, value in labels_of(meta).items() if name != NODE_LABEL}
     labels |= {"kubevirt.io": "virt-launcher", CREATED_BY: meta.uid, "vm.kubevirt.io/name": meta.name}
-    annotations = {name: value for name, value in annotations_of(meta).items() if name not in _NOT_COPIED}
+    annotations = {name: value for name, value in annotations_of(meta).items() if name != _LAST_APPLIED}
     annotations |= {"kubevirt.io/domain": meta.name, "kubectl.kubernetes.io/default-container": "compute"}
     if migration_uid:
         labels[MIGRATION_UID] = migration_uid
@@ -241,6 +240,6 @@ def _is_source_of_past(pod: Pod, vmi: SimulatedVMI) -> bool:
 
 
 def _binding(pod: Pod, node: str) -> Create:
-    resource = Resource(Pod, group="", version="v1", plural=f"pods/{pod.metadata.name}/{_BINDING}", kind="Binding")
+    resource = Resource(Pod, group="", version="v1", plural=f"pods/{pod.metadata.name}/binding", kind="Binding")
     target = {"apiVersion": "v1", "kind": "Node", "name": node}
     return creation(resource, {"name": pod.metadata.name}, target=target)

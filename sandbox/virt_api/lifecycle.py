@@ -46,10 +46,6 @@ def conflict(name: str, why: str, kind: str = VIRTUAL_MACHINE) -> Failure:
     return Failure(409, f'Operation cannot be fulfilled on {kind}.{GROUP} "{name}": {why}', name, kind)
 
 
-def forbidden(name: str, why: str, kind: str) -> Failure:
-    return Failure(403, f'{kind}.{GROUP} "{name}" is forbidden: {why}', name, kind)
-
-
 def not_found(name: str, kind: str = VIRTUAL_MACHINE) -> Failure:
     return Failure(404, f'{kind}.{GROUP} "{name}" not found', name, kind)
 
@@ -111,7 +107,8 @@ def decide_pause(subresource: str, vm: Document | None, vmi: Document) -> Answer
     if _phase(vmi) != "Running":
         return conflict(name, NOT_RUNNING if pauses else "VMI is not running", VMI)
     if pauses and probe is not None and probe.get("guestAgentPing") is None:
-        return forbidden(name, "Pausing VMIs with a non-GuestAgentPing LivenessProbe is not supported", VMI)
+        why = "Pausing VMIs with a non-GuestAgentPing LivenessProbe is not supported"
+        return Failure(403, f'{VMI}.{GROUP} "{name}" is forbidden: {why}', name, VMI)
     if has_condition(vmi, "Paused") is pauses:
         return conflict(name, "VMI is already paused" if pauses else "VMI is not paused", VMI)
     path = f"/metadata/annotations/{BEHAVIOR.replace('/', '~1')}"
