@@ -90,10 +90,6 @@ bench: $(INSTALLED)  ## run the benchmarks; ARGS="set-burst --sizes 1000" runs o
 simulate: $(INSTALLED)  ## run the whole controller in simulated worlds; ARGS="--seeds 1000" runs more, --from N replays one
 	@$(BIN)/python -m tests.simulation $(ARGS)
 
-.PHONY: soak
-soak: $(INSTALLED)  ## run a small load for an hour, and judge what grows; ARGS="--minutes 15" runs shorter
-	@$(BIN)/python -m benchmarks.soak $(ARGS)
-
 .PHONY: manifests
 manifests: $(INSTALLED)  ## write the generated files of the chart and of manifests/; ARGS=--check only compares
 	@$(BIN)/python -m tools.chart $(ARGS)

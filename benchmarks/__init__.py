@@ -1,1 +1,1 @@
-"""Measurements of the controller and the plugin: `make bench`, and `make soak`. No other package imports them."""
+"""Measurements of the controller and the plugin: `make bench`. No other package imports them."""

@@ -91,15 +91,15 @@ class Running:
 
 
 def running_controller(
-    kubeconfig: Path, log: Path, *, against: str = "", stalls: Path | None = None, flags: Sequence[str] = ()
+    kubeconfig: Path, log: Path, *, against: str = "", stalls: Path | None = None
 ) -> AbstractContextManager[Running]:
-    """Run vmherd with these flags, with `stalls` in `benchmarks.watched`, or the shell command `against`."""
+    """Run vmherd, with `stalls` in `benchmarks.watched`, or the shell command `against`."""
     if against:
         return running_process(["/usr/bin/env", f"KUBECONFIG={kubeconfig}", "sh", "-c", against], log)
     program = ["benchmarks.watched", str(stalls)] if stalls else ["controller"]
     command = [sys.executable, "-m", *program, "run", "--kubeconfig", str(kubeconfig), "--log-format", "json"]
     command += ["--metrics-bind-address", "0", "--health-probe-bind-address", "0", "--sync-timeout", SYNC_TIMEOUT]
-    return running_process([*command, *flags], log)
+    return running_process(command, log)
 
 
 @contextmanager

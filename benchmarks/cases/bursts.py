@@ -1,11 +1,10 @@
 """One replica set or pool goes to N replicas and back to 0. A bare loop sends the same writes for comparison."""
 
-import json
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -39,20 +38,9 @@ class Cluster(Admin):
         self.kubeconfig = plane.write_kubeconfig(plane.directory / "controller.kubeconfig", USER, ADMIN_GROUP)
         self.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
 
-    def delete(self, path: str, propagation: str = "Background") -> None:
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
-        self.send("DELETE", path, json.dumps(options).encode(), "application/json")
-
-    def items(self, path: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.get(path)["items"]
-        return found
-
     def count(self, path: str) -> int:
         page = self.get(f"{path}?limit=1")
         return int(len(page["items"]) + page["metadata"].get("remainingItemCount", 0))
-
-    def until(self, reached: Callable[[], bool], what: str, *, within_s: float) -> None:
-        wait_until(reached, what, within_s=within_s, poll_s=POLL_S)
 
     def records(self, since: int) -> list[AuditRecord]:
         return list(read_records(self.plane.audit_log, since))
@@ -129,7 +117,7 @@ def _against(name: str, loop: BareLoop, values: Round, count: int) -> Round:
 def _wait_until_it_works(cluster: Cluster, burst: Burst) -> None:
     for replicas in (1, 0):
         cluster.patch(burst.path(BURST), {"spec": {"replicas": replicas}})
-        cluster.until(_reached(cluster, burst, replicas), "the first VM", within_s=BASE_TIMEOUT_S)
+        _until_reached(cluster, burst, replicas, "the first VM", BASE_TIMEOUT_S)
     time.sleep(SETTLE_S)
 
 
@@ -137,7 +125,7 @@ def _scale(cluster: Cluster, burst: Burst, program: Running, replicas: int, way:
     """Scale until `count` children are created or deleted. Times come from the audit log of the API server."""
     position, cpu_s = cluster.plane.audit_position(), program.cpu_s
     cluster.patch(burst.path(BURST), {"spec": {"replicas": replicas}})
-    cluster.until(_reached(cluster, burst, replicas), way, within_s=BASE_TIMEOUT_S + count * TIMEOUT_EACH_S)
+    _until_reached(cluster, burst, replicas, way, BASE_TIMEOUT_S + count * TIMEOUT_EACH_S)
     time.sleep(SETTLE_S)
     cpu_s = program.cpu_s - cpu_s
     records, ours = cluster.records(position), cluster.of_controller(position)
@@ -155,8 +143,8 @@ def _scale(cluster: Cluster, burst: Burst, program: Running, replicas: int, way:
 def _react(cluster: Cluster, burst: Burst) -> Round:
     """Delete some children, one after the other. A reaction begins with the delete, and ends with the create."""
     position = cluster.plane.audit_position()
-    for child in cluster.items(f"{burst.children_path}?limit={REACTIONS}"):
-        cluster.delete(f"{burst.children_path}/{child['metadata']['name']}")
+    for child in cluster.get(f"{burst.children_path}?limit={REACTIONS}")["items"]:
+        cluster.send("DELETE", f"{burst.children_path}/{child['metadata']['name']}")
         time.sleep(REACTION_PAUSE_S)
     time.sleep(SETTLE_S)
     records = [record for record in cluster.records(position) if record.resource == burst.child.plural]
@@ -165,8 +153,8 @@ def _react(cluster: Cluster, burst: Burst) -> Round:
     return {"reaction_ms": statistics.median(times), "slowest_reaction_ms": max(times)}
 
 
-def _reached(cluster: Cluster, burst: Burst, replicas: int) -> Callable[[], bool]:
-    return lambda: cluster.count(burst.children_path) == replicas
+def _until_reached(cluster: Cluster, burst: Burst, replicas: int, what: str, within_s: float) -> None:
+    wait_until(lambda: cluster.count(burst.children_path) == replicas, what, within_s=within_s, poll_s=POLL_S)
 
 
 def _rest(cluster: Cluster, program: Running, seconds: float) -> Round:
