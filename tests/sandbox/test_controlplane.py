@@ -10,6 +10,8 @@ from sandbox.controlplane import ControlPlane, ControlPlaneError, CrdError
 from sandbox.processes import free_ports
 from tests.cluster import Kubectl
 from tests.controlplane.documents import vm_document, vmi_document
+from tests.controlplane.programs import simulator
+from tests.controlplane.waits import eventually
 from tests.manifests.documents import SOUND, SOUND_POOL
 from tests.rbac import person
 from tests.sandbox.patience import processes_about
@@ -77,3 +79,19 @@ def test_an_editor_of_one_namespace_edits_sets_pools_and_vms_there_and_nowhere_e
     for document in objects[:2]:
         editor("scale", f"{document['kind']}/{document['metadata']['name']}", "--replicas=0")
     assert "forbidden" in editor("get", "nodes", check=False).stderr
+
+
+def test_a_claim_is_bound_when_its_storage_class_exists(control_plane: ControlPlane, kubectl: Kubectl) -> None:
+    name = f"late-{kubectl.namespace}"
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "late"}}
+    resources = {"requests": {"storage": "1Gi"}}
+    early = {**claim, "metadata": {"name": "early"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": resources}}
+    with simulator(control_plane):
+        kubectl.create({**claim, "spec": {**early["spec"], "storageClassName": name}})
+        kubectl.create(early)
+        eventually(lambda: kubectl.json("get", "pvc", "early")["status"]["phase"] == "Bound")
+        assert kubectl.json("get", "pvc", "late")["status"]["phase"] == "Pending"
+        kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name}}
+        kubectl.create({**kind, "provisioner": "sim.vmherd.dev"})
+        eventually(lambda: kubectl.json("get", "pvc", "late")["status"]["phase"] == "Bound")
+        kubectl("delete", "storageclass", name)

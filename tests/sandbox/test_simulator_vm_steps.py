@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sandbox.claims import CLAIMS
 from sandbox.datavolumes import DATA_VOLUMES
-from sandbox.settings import BEHAVIOR, BEHAVIORS, READY_AFTER, SHUTDOWN_AFTER
+from sandbox.settings import BEHAVIOR, BEHAVIORS, DETAIL, READY_AFTER, SHUTDOWN_AFTER
 from sandbox.vmis import VMIS
 from sandbox.vms import FINALIZER, VMS
 from tests.fakes.requests import Document
@@ -250,3 +250,41 @@ def test_a_vm_is_migrating_from_the_begin_to_the_end_of_its_migration_as_in_the_
         words.append(machines.live(1).word)
     recorded = [vm["status"]["printableStatus"] for _, vm in Recording("vm-drained").story(VMS)]
     assert words == [word for word, _ in groupby(recorded)]
+
+
+def conditions(document: Document) -> dict[str, tuple[str, str | None]]:
+    return {each["type"]: (each["status"], each.get("reason")) for each in document["status"]["conditions"]}
+
+
+def set_behavior(machines: Machines, behavior: str | None) -> None:
+    machines.patch(VMIS, "vm", {"metadata": {"annotations": {BEHAVIOR: behavior}}})
+    machines.live(3)
+
+
+@pytest.mark.parametrize("detail", ["short", "full"])
+@pytest.mark.parametrize(("behavior", "reason"), [("paused", "PausedByUser"), ("io-error", "PausedIOError")])
+def test_a_paused_vmi_and_its_vm_are_not_ready_until_the_vmi_goes_on(behavior: str, reason: str, detail: str) -> None:
+    machines = Machines(vm_document(annotations={DETAIL: detail})).live(5)
+    before = machines.uid(VMIS)
+    set_behavior(machines, behavior)
+    for document in (machines.get(VMIS), machines.get(VMS)):
+        told = conditions(document)
+        assert told["Paused"] == ("True", reason)
+        assert told["Ready"] == ("False", "ReadinessGatesNotReady")
+    assert machines.get(VMIS)["status"]["phase"] == "Running"
+    assert (machines.word, machines.status().get("ready")) == ("Paused", None)
+    set_behavior(machines, None)
+    for document in (machines.get(VMIS), machines.get(VMS)):
+        assert "Paused" not in conditions(document)
+        assert conditions(document)["Ready"] == ("True", None)
+    assert (machines.word, machines.status()["ready"], machines.uid(VMIS)) == ("Running", True, before)
+
+
+def test_a_paused_vmi_can_be_deleted() -> None:
+    machines = Machines(vm_document()).live(5)
+    before = machines.uid(VMIS)
+    set_behavior(machines, "paused")
+    machines.delete(VMIS, "vm")
+    machines.live(5)
+    assert machines.uid(VMIS) not in (None, before)
+    assert machines.word == "Running"

@@ -1,5 +1,6 @@
-"""The lines below the demo's tables, and the lines to paste."""
+"""The experiments of the demo, the lines below its tables, and the lines to paste."""
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -68,3 +69,12 @@ def test_the_lines_to_paste_have_every_experiment_and_the_missing_path() -> None
     assert f'export KUBECONFIG={KUBECONFIG} PATH="$PATH:/opt/bin"' in lines
     assert all(shlex.join(command) in lines for each in EXPERIMENTS.values() for command in each.commands)
     assert lines[-1] == "Metrics are at http://127.0.0.1:8080/metrics."
+
+
+def test_an_update_repairs_a_bad_image() -> None:
+    def annotations(key: str) -> dict[str, str | None]:
+        change = json.loads(EXPERIMENTS[key].commands[0][-1])
+        found = change["spec"]["virtualMachineTemplate"]["spec"]["template"]["metadata"]["annotations"]
+        return dict(found)
+
+    assert [annotations("2")[name] for name in annotations("4")] == [None]
