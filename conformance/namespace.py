@@ -216,9 +216,7 @@ class CaseNamespace(ABC):
 
     async def until_condition(self, type_: str) -> Document:
         found = await self.until(
-            f"the condition {type_}=True",
-            lambda: self.condition(type_),
-            lambda seen: seen and seen["status"] == "True",
+            f"the condition {type_}=True", lambda: self.condition(type_), lambda seen: seen and seen["status"] == "True"
         )
         return found or {}
 

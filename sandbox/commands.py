@@ -229,14 +229,8 @@ def _running_cluster(mode: str) -> Iterator[Path]:
         prepare(plane, mode)
         plane.start_program("simulator", "sandbox.simulator", "--launchers")
         # No virt-controller runs in a sandbox.
-        flags = (
-            f"--mode={mode}",
-            "--no-second-writer-check",
-            "--no-leader-elect",
-            "--disruption-budgets",
-            "--migrations",
-        )
-        start_controller(plane, *flags)
+        flags = ("--no-second-writer-check", "--no-leader-elect", "--disruption-budgets", "--migrations")
+        start_controller(plane, f"--mode={mode}", *flags)
         print(f"a sandbox with mode {mode} is up after {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
         yield plane.kubeconfig
 

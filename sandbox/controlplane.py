@@ -295,10 +295,7 @@ def install_storage_classes(kubeconfig: Path) -> None:
         admin.apply(f"/apis/storage.k8s.io/v1/storageclasses/{document['metadata']['name']}", document)
 
 
-USER_ROLES: Final = (
-    PROJECT / "manifests" / "controller" / "rbac.yaml",
-    Path(__file__).with_name("user_roles.yaml"),
-)
+USER_ROLES: Final = (PROJECT / "manifests" / "controller" / "rbac.yaml", Path(__file__).with_name("user_roles.yaml"))
 AGGREGATED: Final = "rbac.authorization.k8s.io/aggregate-to-"
 
 

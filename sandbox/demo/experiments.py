@@ -79,10 +79,7 @@ _ALL: Final = (
         changed_vm(BROKEN, {BEHAVIOR: "never-ready"}),
     ),
     Experiment(
-        "4",
-        "bad image",
-        "give the pool a template with a bad image: the update stops at the first VM",
-        (BAD_IMAGE,),
+        "4", "bad image", "give the pool a template with a bad image: the update stops at the first VM", (BAD_IMAGE,)
     ),
     Experiment(
         "5",

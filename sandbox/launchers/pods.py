@@ -12,16 +12,7 @@ from informers.meta import ObjectMeta, annotations_of, controller_of, labels_of
 from informers.resource import Resource
 from sandbox.step import Change, Create, Delete, Effect, Step, creation, patch_of
 from sandbox.vmi_status import state_patch
-from sandbox.vmis import (
-    FINAL_PHASES,
-    NODE_LABEL,
-    VMIS,
-    CpuTopology,
-    Reason,
-    SimulatedVMI,
-    VMIState,
-    final_phase,
-)
+from sandbox.vmis import FINAL_PHASES, NODE_LABEL, VMIS, CpuTopology, Reason, SimulatedVMI, VMIState, final_phase
 
 CREATED_BY: Final = "kubevirt.io/created-by"
 MIGRATION_UID: Final = "kubevirt.io/migrationJobUID"

@@ -29,20 +29,13 @@ HOST: Final = f"{SERVICE}.{NAMESPACE}.svc"
 """The name in the server's certificate. kube-apiserver expects the name of the Service."""
 
 SOURCE: Final = Path(__file__).with_name("objects.yaml")
-TEXTS: Final = {
-    "group": GROUP,
-    "version": VERSION,
-    "namespace": NAMESPACE,
-    "service": SERVICE,
-    "account": ACCOUNT,
-    "user": USER,
-}
 
 
 def objects(port: int = 0, ca: bytes = b"") -> dict[str, dict[str, Fields]]:
     """Return the objects in `objects.yaml`, by group and URL path, for a server with this port and certificate."""
-    texts = {**TEXTS, "port": port, "ca": base64.b64encode(ca).decode()}
-    found: dict[str, dict[str, Fields]] = yaml.safe_load(Template(SOURCE.read_text()).substitute(texts))
+    texts = {"group": GROUP, "version": VERSION, "namespace": NAMESPACE, "service": SERVICE, "account": ACCOUNT}
+    document = Template(SOURCE.read_text()).substitute(texts, user=USER, port=port, ca=base64.b64encode(ca).decode())
+    found: dict[str, dict[str, Fields]] = yaml.safe_load(document)
     return found
 
 
@@ -54,12 +47,7 @@ def group() -> Fields:
 def resources(names: tuple[str, ...]) -> Fields:
     """Return the discovery document. As in virt-api, the document has neither kinds nor verbs."""
     listed = [{"name": name, "singularName": "", "namespaced": True, "kind": "", "verbs": None} for name in names]
-    return {
-        "kind": "APIResourceList",
-        "apiVersion": "v1",
-        "groupVersion": f"{GROUP}/{VERSION}",
-        "resources": listed,
-    }
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{GROUP}/{VERSION}", "resources": listed}
 
 
 def names_port(document: Fields, port: int) -> bool:

@@ -65,10 +65,7 @@ def controller_rules() -> dict[str, tuple[Rule, ...]]:
     )
     observing = structs.replace(working, observe=True)
     taking_over = structs.replace(
-        working,
-        mode=Mode.TAKEOVER.value,
-        **groups_in(Mode.TAKEOVER),
-        kubevirt_namespace=_KUBEVIRT,
+        working, mode=Mode.TAKEOVER.value, **groups_in(Mode.TAKEOVER), kubevirt_namespace=_KUBEVIRT
     )
     return {
         "work": _rules_in(_WATCHED, working),

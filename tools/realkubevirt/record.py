@@ -18,7 +18,6 @@ DISK_KINDS = ("datavolumes", "persistentvolumeclaims")
 
 class Recorder:
     def __init__(self, kubectl: Kubectl, about: str, kinds: Sequence[str] = KINDS) -> None:
-        self._kubectl = kubectl
         self._about = about
         self._began = time.monotonic()
         self._lock = threading.Lock()

@@ -40,8 +40,8 @@ class Stage(Struct, frozen=True):
         return {each["metadata"]["name"]: each for each in self.kubectl.json("get", "vmi")["items"]}
 
     def configure(self, methods: list[str]) -> None:
-        patch = {"spec": {"workloadUpdateStrategy": {"workloadUpdateMethods": methods}}}
-        self.kubectl("patch", "kubevirt", "kubevirt", "--namespace=kubevirt", "--type=merge", f"--patch={text(patch)}")
+        patch = json.dumps({"spec": {"workloadUpdateStrategy": {"workloadUpdateMethods": methods}}})
+        self.kubectl("patch", "kubevirt", "kubevirt", "--namespace=kubevirt", "--type=merge", f"--patch={patch}")
 
     def make_vm(self, domain: Fields) -> None:
         """Make a VM on the second node."""
@@ -127,10 +127,6 @@ class Stage(Struct, frozen=True):
 def program(kubectl: Kubectl, name: str, *arguments: str) -> list[str]:
     """The command that runs vmherd or its plugin on the cluster."""
     return [str(Path(sys.executable).with_name(name)), *arguments, f"--kubeconfig={kubectl.kubeconfig}"]
-
-
-def text(document: Fields) -> str:
-    return json.dumps(document)
 
 
 def condition(obj: Fields, name: str) -> str:

@@ -197,17 +197,15 @@ def lose(stage: Stage) -> str:
 
 def fate(stage: Stage, before: dict[str, Fields]) -> str:
     after = stage.vmis()
-    stayed = sum(name in after and uid_of(after[name]) == uid_of(vmi) for name, vmi in before.items())
+    stayed = sum(
+        name in after and after[name]["metadata"]["uid"] == vmi["metadata"]["uid"] for name, vmi in before.items()
+    )
     places = ", ".join(f"{name} on {node_of(vmi)}" for name, vmi in sorted(after.items()))
     return f"{stayed} of {len(before)} VMIs stayed; {places}"
 
 
 def revision_of(vmi: Fields) -> str:
     return str(vmi["metadata"]["labels"]["kubevirt.io/vm-pool-revision-name"])
-
-
-def uid_of(vmi: Fields) -> str:
-    return str(vmi["metadata"]["uid"])
 
 
 @contextmanager
