@@ -229,7 +229,9 @@ def _growth(
     if left_s > 0:
         return Step(after_s=left_s)
     if settings.resize == "fail":
-        return Step(write=_refusal(claim, conditions, now))
+        failed = updated(conditions, _condition(FAILED, now, _FAILED_MESSAGE))
+        write = _status_patch(claim, _status(failed, "ControllerResizeInfeasible")) if failed != conditions else None
+        return Step(write=write)
     grown: tuple[Change, ...] = ()
     if volume is not None and _size(volume.spec.capacity) != wanted:
         patch = patch_of(volume.metadata, spec={"capacity": {"storage": size}})
@@ -240,11 +242,6 @@ def _growth(
         return Step(effects=grown, write=write)
     finished = _status(without(conditions, *_CONDITIONS), None) | {"capacity": {"storage": size}}
     return Step(effects=grown, write=_status_patch(claim, finished))
-
-
-def _refusal(claim: SimulatedClaim, conditions: Conditions, now: datetime) -> Patch | None:
-    failed = updated(conditions, _condition(FAILED, now, _FAILED_MESSAGE))
-    return _status_patch(claim, _status(failed, "ControllerResizeInfeasible")) if failed != conditions else None
 
 
 def _status_patch(claim: SimulatedClaim, status: ClaimStatus | dict[str, Any]) -> Patch:

@@ -105,9 +105,8 @@ def judge_eviction(pod: Document, vmi: Document) -> Verdict:
     strategy, is_migratable = vmi["spec"].get("evictionStrategy"), has_condition(vmi, "LiveMigratable")
     if strategy == "LiveMigrate" and not is_migratable:
         return Verdict(f"VMI {name} is configured with an eviction strategy but is not live-migratable")
-    if strategy not in ("LiveMigrate", "LiveMigrateIfPossible", "External"):
-        return Verdict()
-    if strategy == "LiveMigrateIfPossible" and not is_migratable:
+    leaves = strategy in ("LiveMigrate", "External") or (strategy == "LiveMigrateIfPossible" and is_migratable)
+    if not leaves:
         return Verdict()
     triggered = f'Eviction triggered evacuation of VMI "{vmi["metadata"]["namespace"]}/{name}"'
     if status.get("evacuationNodeName"):

@@ -156,17 +156,16 @@ class VirtApi:
 
     async def put_pause(self, request: web.Request) -> web.Response:
         """Pause or unpause the VMI. Return status code 200 without a body, as virt-api does, or an error."""
-        failure = await self._pause(request.match_info["subresource"], _key_in(request))
-        return web.Response() if failure is None else _answer(failure)
-
-    async def _pause(self, subresource: str, key: ObjectKey) -> Failure | None:
+        key = _key_in(request)
         try:
             vmi = await self._found(VMIS, key)
             if vmi is None:
-                return not_found(key.name, VMI)
-            return await self._carry_out(decide_pause(subresource, await self._found(VMS, key), vmi), key)
+                return _answer(not_found(key.name, VMI))
+            decision = decide_pause(request.match_info["subresource"], await self._found(VMS, key), vmi)
+            failure = await self._carry_out(decision, key)
         except ApiError as error:
-            return internal_error(str(error))
+            failure = internal_error(str(error))
+        return web.Response() if failure is None else _answer(failure)
 
     async def _execute(self, subresource: str, options: Request, key: ObjectKey) -> Failure | None:
         try:

@@ -62,7 +62,8 @@ def causes(resource: str, new: Document, old: Document | None, *, by_kubevirt: b
                 return _causes_for_new_vmi(new, by_kubevirt=by_kubevirt)
             return _causes_for_changed_vmi(new, old, by_kubevirt=by_kubevirt)
         case "datavolumes":
-            return _causes_for_changed_data_volume(new, old or {})
+            is_same = new.get("spec") == (old or {}).get("spec")
+            return [] if is_same else [Cause("FieldValueDuplicate", "Cannot update DataVolume Spec", "DataVolume.Spec")]
         case "virtualmachineinstancereplicasets":
             return _causes_for_replica_set(new)
         case _:
@@ -75,12 +76,6 @@ def _causes_for_vm(vm: Document, old: Document | None, *, by_kubevirt: bool) -> 
     spec = vm.get("spec") or {}
     wrong = list(_instance_type_conflicts(spec)) or list(_vm_spec(spec, "spec", by_kubevirt=by_kubevirt))
     return wrong or (list(_delicate(vm, old)) if old is not None else [])
-
-
-def _causes_for_changed_data_volume(volume: Document, old: Document) -> list[Cause]:
-    if volume.get("spec") == old.get("spec"):
-        return []
-    return [Cause("FieldValueDuplicate", "Cannot update DataVolume Spec", "DataVolume.Spec")]
 
 
 def _causes_for_new_vmi(vmi: Document, *, by_kubevirt: bool) -> list[Cause]:
