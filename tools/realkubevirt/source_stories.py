@@ -73,7 +73,8 @@ def from_cron(stage: Stage) -> str:
         import_golden(stage, f"{images}/{FIRST_IMAGE}")
         stage.kubectl.create({"apiVersion": CDI, "kind": "DataImportCron", "metadata": {"name": "boot"}, "spec": cron})
         first = eventually(lambda: _source_of(stage), within_s=LONG_S, what="the first import of the cron")
-        make(stage, {"sourceRef": {"kind": "DataSource", "name": "boot"}} | _storage(), boots=True, replicas=1)
+        made = {"sourceRef": {"kind": "DataSource", "name": "boot"}, "storage": disk(BLANK)["storage"]}
+        make(stage, made, boots=True, replicas=1)
         stage.kubectl("delete", "datavolume", GOLDEN)
         began = time.monotonic()
         import_golden(stage, f"{images}/{LATER_IMAGE}")
@@ -181,10 +182,6 @@ def disk_uids(stage: Stage) -> set[str]:
 
 def _here(stage: Stage) -> Fields:
     return {"name": GOLDEN, "namespace": stage.kubectl.namespace}
-
-
-def _storage() -> Fields:
-    return {"storage": disk(BLANK)["storage"]}
 
 
 def _source_of(stage: Stage) -> str:
