@@ -6,6 +6,8 @@ Helm 4 and Flux use the library itself. https://github.com/kubernetes-sigs/cli-u
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import msgspec
+
 CONDITIONS = {"Reconciling": "InProgress", "Stalled": "Failed"}
 
 
@@ -26,3 +28,10 @@ def kstatus_of(item: Mapping[str, Any]) -> KStatus:
         if condition["type"] in CONDITIONS and condition["status"] == "True":
             return KStatus(CONDITIONS[condition["type"]], condition.get("message", ""))
     return KStatus("Current")
+
+
+def kstatus_after(owner: Any, status: Any) -> KStatus:
+    """What kstatus says about a pool or a set with this status."""
+    conditions = [msgspec.to_builtins(each) for each in status.conditions or ()]
+    generations = {"observedGeneration": status.observed_generation, "conditions": conditions}
+    return kstatus_of({"metadata": {"generation": owner.metadata.generation}, "status": generations})

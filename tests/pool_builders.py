@@ -98,10 +98,8 @@ def pool(
     `labels`, `template_annotations` and `spec` belong to the template. `fields` are fields of the pool's spec with
     their JSON names (`replicas`, `maxUnavailable`, `scaleInStrategy` ...). A field with the value None is left out.
     """
-    template = {
-        "metadata": {"labels": labels, "annotations": template_annotations},
-        "spec": vm_spec() if spec is None else spec,
-    }
+    meta = {"labels": labels, "annotations": template_annotations}
+    template = {"metadata": meta, "spec": vm_spec() if spec is None else spec}
     wire = {"replicas": 3, "selector": {"matchLabels": LABELS}, "virtualMachineTemplate": template, **fields}
     metadata = {
         "name": name,
@@ -250,9 +248,8 @@ def stores(
     revisions: Iterable[ControllerRevision] = (),
 ) -> Stores:
     """Caches that contain exactly these objects."""
-    caches: Stores = Stores(
-        Store(indexes=OWNER_CACHE.indexes), Store(indexes=VM_INDEXES), Store(), Store(indexes=REVISION_INDEXES)
-    )
+    indexes = (OWNER_CACHE.indexes, VM_INDEXES, {}, REVISION_INDEXES)
+    caches: Stores = Stores(*(Store(indexes=each) for each in indexes))
     for store, objects in zip(caches, ((owner,) if owner is not None else (), vms, vmis, revisions), strict=True):
         for each in objects:
             store.apply(each)
@@ -272,12 +269,11 @@ def snapshot(
     revisions: Iterable[ControllerRevision] | None = None,
     now: datetime = NOW,
     settled: bool = True,
-    burst: int = 250,
-    revision_history: int = 5,
     unready_before: Mapping[str, UnreadyPeriod] | None = None,
     downtimes: Downtimes | None = None,
+    **limits: Any,
 ) -> Snapshot:
-    """The snapshot of a pool. The cluster contains only the given objects.
+    """The snapshot of a pool. The cluster contains only the given objects. `limits` are fields of Limits.
 
     If `vmis` is None, each VM has a VMI. Each VMI became ready or unready at the same time as its VM. If `revisions` is
     None, there is one revision with the number 1 and the pool's spec. `unready_before` contains the unready periods of
@@ -291,7 +287,7 @@ def snapshot(
     caches = stores(owner, vms, vmis=vmis, revisions=revisions)
     known = Downtimes(unready_before) if downtimes is None else downtimes
     rosters = PoolRosters(caches.vms, caches.vmis, {owner.metadata.key: known})
-    rules = PoolRules(caches, POOLS, Limits(burst, revision_history), rosters, Refusals())
+    rules = PoolRules(caches, POOLS, Limits(**limits), rosters, Refusals())
     seen = rules.take_snapshot(owner.metadata.key, now=now, settled=settled)
     assert seen is not None
     return seen

@@ -25,6 +25,9 @@ from tests.pool_builders import LABELS, Json, pool, revision, situation_of, snap
 
 BEFORE = pool(spec=vm_spec(image="v1"))
 ASCENDING: Json = {"proactive": {"selectionPolicy": {"sortPolicy": "AscendingOrder"}}}
+DESCENDING: Json = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
+OFFLINE: Json = {"proactive": {"statePreservation": "Offline"}}
+"""The pool keeps the disks of the VMs that leave."""
 
 
 def updated_pool(**changes: Any) -> Pool:
@@ -71,10 +74,8 @@ def merged(todo: Plan) -> list[str]:
 
 def restarted(todo: Plan) -> list[str]:
     """The VMs whose VMI is deleted or restarted."""
-    is_restart = (
-        isinstance(each, Restart) or (isinstance(each, Delete) and each.resource is VMIS) for each in todo.actions
-    )
-    return [each.key.name for each, found in zip(todo.actions, is_restart, strict=True) if found]
+    found = [each for each in todo.actions if isinstance(each, Delete | Restart)]
+    return [each.key.name for each in found if isinstance(each, Restart) or each.resource is VMIS]
 
 
 def deleted(todo: Plan) -> list[str]:

@@ -177,10 +177,6 @@ class PoolSimulation:
         templates = {name: each["spec"]["template"] for name, each in self.vms.items()}
         return {name: each["spec"]["volumes"][0]["containerDisk"]["image"] for name, each in templates.items()}
 
-    def edit_vm(self, name: str, *, metadata: Document | None = None, spec: Document | None = None) -> None:
-        """Apply a merge patch to a VM, as a user does."""
-        self.server.change(VMS, self.key(name), {"metadata": metadata or {}, "spec": spec or {}})
-
     def delete_by_user(self, name: str, *, foreground: bool = False) -> None:
         self.server.remove(VMS, self.key(name), propagation="Foreground" if foreground else "Background")
 

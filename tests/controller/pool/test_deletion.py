@@ -23,10 +23,9 @@ from controller.runtime.actions import Create, Delete, Patch, RemoveOwnerReferen
 from informers.objects import PatchType
 from tests.builders import NOW
 from tests.pool_builders import ANOTHER_CONTROLLER, OTHER_FINALIZER, POOLS, pool, revision, snapshot, vm, vm_spec, vms
-from tests.pool_scenes import FAILING, announced_for
+from tests.pool_scenes import DESCENDING, FAILING, OFFLINE, announced_for
 from tests.pool_simulation import PoolSimulation
 
-OFFLINE = {"proactive": {"statePreservation": "Offline"}}
 THIRD = "example.org/third"
 
 
@@ -47,17 +46,19 @@ def test_p6_the_pool_gets_the_finalizer_before_its_first_vm():
     [patch] = first.actions
     assert first.essential
     assert (patch.resource, patch.key.name, patch.type) == (POOLS, "web", PatchType.MERGE)
-    assert json.loads(patch.body)["metadata"] == {
-        "uid": "uid-of-the-pool",
-        "resourceVersion": "7",
-        "finalizers": [OTHER_FINALIZER, THIRD, POOL_FINALIZER],
-    }
+    finalizers = [OTHER_FINALIZER, THIRD, POOL_FINALIZER]
+    identity = {"uid": "uid-of-the-pool", "resourceVersion": "7"}
+    assert json.loads(patch.body)["metadata"] == {**identity, "finalizers": finalizers}
     assert all(isinstance(each, Create) for stage in others for each in stage.actions)
     owner = pool(finalizers=(OTHER_FINALIZER, POOL_FINALIZER))
     assert plan(snapshot(owner, vms(owner, 0, 1, 2))).actions == ()
 
 
 MINE = (POOL_FINALIZER,)
+WITHOUT_FIRST_FINALIZER = [
+    {"op": "test", "path": "/metadata/finalizers/0", "value": POOL_FINALIZER},
+    {"op": "remove", "path": "/metadata/finalizers/0"},
+]
 HEALS = {"autohealing": {"startUpFailureThreshold": 1}}
 CRASHING = {"ready": False, "failures": 9, "printable": "CrashLoopBackOff"}
 
@@ -90,11 +91,8 @@ def test_p6_first_the_vms_lose_our_finalizer_and_then_the_pool_does():
     assert (patch.resource, patch.key.name) == (VMS, "web-0")
     [patch] = plan(snapshot(owner, (vm("web-0", owner=owner, finalizers=(OTHER_FINALIZER,)),))).actions
     assert (patch.resource, patch.key.name) == (POOLS, "web")
-    assert json.loads(patch.body) == [
-        {"op": "test", "path": "/metadata/uid", "value": "uid-of-the-pool"},
-        {"op": "test", "path": "/metadata/finalizers/0", "value": POOL_FINALIZER},
-        {"op": "remove", "path": "/metadata/finalizers/0"},
-    ]
+    of_uid = {"op": "test", "path": "/metadata/uid", "value": "uid-of-the-pool"}
+    assert json.loads(patch.body) == [of_uid, *WITHOUT_FIRST_FINALIZER]
 
 
 @pytest.mark.parametrize("strategy", [None, OFFLINE])
@@ -177,16 +175,11 @@ def test_p6_p10_a_vm_is_deleted_with_its_pool_only_if_the_server_confirms_the_ow
 
 
 LAST_KEPT = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
-LAST = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
 
 
 def owner_removals(todo):
     """For each owner reference that the plan removes: the disk's resource and name, and the owner's UID."""
-    return [
-        (each.resource, each.key.name, each.owner_uid)
-        for each in todo.actions
-        if isinstance(each, RemoveOwnerReference)
-    ]
+    return [(a.resource, a.key.name, a.owner_uid) for a in todo.actions if isinstance(a, RemoveOwnerReference)]
 
 
 @pytest.mark.parametrize(
@@ -205,9 +198,7 @@ def patched(todo):
 
 def test_p2_a_member_whose_labels_stop_matching_loses_our_reference_and_our_finalizer_in_one_write():
     owner = pool(replicas=1)
-    released = vm(
-        "web-0", owner=owner, owners=(), labels={"app": "debug"}, finalizers=(OTHER_FINALIZER, POOL_FINALIZER)
-    )
+    released = vm("web-0", owner=owner, labels={"app": "debug"}, finalizers=(OTHER_FINALIZER, POOL_FINALIZER))
     todo = plan(snapshot(owner, (released,)))
     assert [each.key.name for each in todo.actions] == ["web", "web-0", "web-1"], "a note, the release, the new VM"
     assert not any(each.essential for each in todo.stages[:2]), "its replacement does not wait for the release"
@@ -227,10 +218,7 @@ def test_p2_at_most_burst_members_are_released_and_a_vm_of_another_controller_lo
     assert len(patched(plan(snapshot(owner, vms(owner, *range(9), labels={}), burst=4)))) == 4
     foreign = vm("web-0", owners=(ANOTHER_CONTROLLER,), finalizers=(POOL_FINALIZER, OTHER_FINALIZER))
     [patch] = patched(plan(snapshot(owner, (foreign,)))).values()
-    assert json.loads(patch.body)[1:] == [
-        {"op": "test", "path": "/metadata/finalizers/0", "value": POOL_FINALIZER},
-        {"op": "remove", "path": "/metadata/finalizers/0"},
-    ]
+    assert json.loads(patch.body)[1:] == WITHOUT_FIRST_FINALIZER
 
 
 def test_p2_in_a_row_a_standby_is_no_surplus_and_one_that_keeps_its_labels_ends_the_row():
@@ -266,7 +254,7 @@ def test_p10_a_disk_with_a_name_from_an_earlier_template_is_kept_too():
 
 
 TERMINATING = {
-    "disks are not kept": (LAST, [{"deleting": True}], []),
+    "disks are not kept": (DESCENDING, [{"deleting": True}], []),
     "an invalid strategy keeps disks": ({"proactive": {}, "unmanaged": {}}, [{"deleting": True}], ["web-0"]),
     "the pool is too large": ({"opportunistic": {}}, [{"deleting": True}], []),
     "a foreground deletion": (LAST_KEPT, [{"foreground": True}], []),
@@ -318,11 +306,7 @@ def test_p10_members_without_the_finalizer_get_it_at_most_burst_in_a_pass(kind, 
 
 DELETES = {
     "scale-in": ({"replicas": 0, "scaleInStrategy": FIRST_KEPT}, {}, POOL_FINALIZER),
-    "healing": (
-        {"scaleInStrategy": FIRST_KEPT, "autohealing": {"startUpFailureThreshold": 1}},
-        FAILING,
-        POOL_FINALIZER,
-    ),
+    "healing": ({"scaleInStrategy": FIRST_KEPT, **HEALS}, FAILING, POOL_FINALIZER),
     "with the pool": ({"deleting": True, "scaleInStrategy": FIRST_KEPT}, {}, POOL_FINALIZER),
     "no disks are kept": ({"replicas": 0}, {}, ""),
 }

@@ -11,16 +11,15 @@ from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.leaving.claims import plan_strays
 from controller.pool.plan import plan
 from controller.replicas.draining import HEALING, SCALE_IN, UPDATE, Mark, guest_of_vm, must_drain
-from controller.runtime.actions import Action, Create, Delete, Patch
+from controller.runtime.actions import Create, Delete, Patch
 from tests.builders import NOW, seconds_ago
 from tests.plans import reasons
 from tests.pool_builders import LABELS, pool, snapshot, vm, vm_spec, vmi, vms
-from tests.pool_scenes import deleted, during_update, limited_pool, new_vms, old_vmis, old_vms, restarted, updated_pool
+from tests.pool_scenes import DESCENDING, deleted, during_update, limited_pool, new_vms, old_vmis, old_vms, restarted
 
 DRAIN = {names.DRAIN_SECONDS: "900"}
 DRAIN_TIME = timedelta(seconds=900)
 END = NOW + timedelta(seconds=900)
-DESCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
 
 
 def marked(name: str, *, cause: str = "scale-in", until: Any = END, **more: str) -> dict[str, Any]:
@@ -29,11 +28,8 @@ def marked(name: str, *, cause: str = "scale-in", until: Any = END, **more: str)
 
 def patches(todo: Any) -> dict[str, Any]:
     """The bodies of the patches of VMs, by name."""
-    return {each.key.name: json.loads(each.body) for each in todo.actions if _is_patch_of_vm(each)}
-
-
-def _is_patch_of_vm(action: Action) -> bool:
-    return isinstance(action, Patch) and action.resource is VMS
+    found = [each for each in todo.actions if isinstance(each, Patch) and each.resource is VMS]
+    return {each.key.name: json.loads(each.body) for each in found}
 
 
 def planned(owner: Any, *machines: Any, **more: Any) -> Any:
@@ -45,10 +41,7 @@ def test_p26_a_vm_is_marked_before_a_scale_in_and_leaves_after_its_answer_or_its
     todo = planned(owner, *vms(owner, 0, 1))
     assert (deleted(todo), reasons(todo), todo.requeue_after_s) == ([], ["Draining"], 900)
     meta = patches(todo)["web-1"]["metadata"]
-    assert meta["annotations"] == {
-        names.DRAINING: "scale-in until 2026-08-01T12:15:00Z of uid-web-1",
-        names.DRAINED: None,
-    }
+    assert meta["annotations"] == {names.DRAINING: str(Mark(SCALE_IN, END, "uid-web-1")), names.DRAINED: None}
     assert todo.held == "web-1 waits: it drains until 2026-08-01T12:15:00Z (scale-in)"
     first = vm("web-0", owner=owner)
     waiting = vm("web-1", owner=owner, **marked("web-1"))
@@ -64,7 +57,7 @@ def test_p26_a_vm_is_marked_before_a_scale_in_and_leaves_after_its_answer_or_its
 
 
 def test_p11_p26_a_template_is_stored_for_an_undo_although_a_scale_in_drains_for_long():
-    owner = updated_pool(replicas=1, scaleInStrategy=DESCENDING, annotations=DRAIN)
+    owner = limited_pool(None, replicas=1, scaleInStrategy=DESCENDING, annotations=DRAIN)
     machines = (*old_vms(owner, 0), *old_vms(owner, 1, **marked("web-1")))
     todo = plan(during_update(owner, machines, current=False))
     assert [(type(each), each.key.name) for each in todo.actions] == [(Create, "web-2")]
@@ -143,10 +136,8 @@ def test_p26_the_mark_of_a_vm_that_failed_counts_for_its_next_vmi_only_in_healin
 def test_p26_a_mark_with_a_strange_text_or_a_deadline_out_of_reach_is_replaced(text: str):
     owner = pool(replicas=0, annotations=DRAIN)
     todo = planned(owner, vm("web-0", owner=owner, annotations={names.DRAINING: text}))
-    assert patches(todo)["web-0"]["metadata"]["annotations"] == {
-        names.DRAINING: str(Mark(SCALE_IN, END, "uid-web-0")),
-        names.DRAINED: None,
-    }
+    notes = patches(todo)["web-0"]["metadata"]["annotations"]
+    assert notes == {names.DRAINING: str(Mark(SCALE_IN, END, "uid-web-0")), names.DRAINED: None}
     assert (deleted(todo), todo.requeue_after_s) == ([], 900)
 
 

@@ -25,9 +25,11 @@ from controller.runtime.execute.refusals import Refusal
 from controller.runtime.members.groups import grouped, one_by_one
 from tests.builders import LABELS, NOW, seconds_ago
 from tests.pool_builders import pool, revision, rules_of, snapshot, stores, vm, vm_spec, vmi, vms
+from tests.pool_scenes import OFFLINE
 
 BOTH = st.booleans()
 FAILURE = {"type": "Failure", "status": "True", "reason": "FailedCreate", "message": "no such instancetype"}
+MARKS = {names.PROTECT: "true", names.REMOVE: "true", names.DELETION_COST: "-1"}
 OTHER_FAILURE = {**FAILURE, "message": "its Pod exceeds a quota"}
 
 
@@ -37,9 +39,9 @@ def restart_required(seconds: float) -> dict[str, Any]:
     return {"type": "RestartRequired", "status": "True", "reason": "Changed", "lastTransitionTime": since}
 
 
-def with_grace(seconds: int) -> dict[str, Any]:
-    template = vm_spec()["template"]
-    return {**template, "spec": {**template["spec"], "terminationGracePeriodSeconds": seconds}}
+STRATEGIES = [vm_spec(run_strategy=each) for each in ("Halted", "Manual")]
+SLOW = vm_spec()
+SLOW["template"]["spec"]["terminationGracePeriodSeconds"] = 3600
 
 
 VM_FACTS: Mapping[str, st.SearchStrategy[Any]] = {
@@ -53,19 +55,9 @@ VM_FACTS: Mapping[str, st.SearchStrategy[Any]] = {
     "snapshot": st.sampled_from([None, "backup"]),
     "conditions": st.sampled_from([(), (FAILURE,), (OTHER_FAILURE,), (restart_required(1),), (restart_required(60),)]),
     "labels": st.sampled_from([LABELS, {"app": "other"}]),
-    "annotations": st.sampled_from(
-        [None, {names.PROTECT: "true"}, {names.REMOVE: "true"}, {names.DELETION_COST: "-1"}]
-    ),
+    "annotations": st.sampled_from([None, *({name: value} for name, value in MARKS.items())]),
     "finalizers": st.sampled_from([None, ("pool.kubevirt.io/finalizer",), ()]),
-    "spec": st.sampled_from(
-        [
-            vm_spec(),
-            vm_spec(run_strategy="Halted"),
-            vm_spec(run_strategy="Manual"),
-            vm_spec(node_selector={"disk": "ssd"}),
-            {**vm_spec(), "template": with_grace(3600)},
-        ]
-    ),
+    "spec": st.sampled_from([vm_spec(), *STRATEGIES, vm_spec(node_selector={"disk": "ssd"}), SLOW]),
 }
 VMI_FACTS: Mapping[str, st.SearchStrategy[Any]] = {
     "ready": st.sampled_from([True, False, False, None]),
@@ -138,11 +130,7 @@ def period_of(machine, *, uid="", ready_at=None, crashes=False, **facts):
 @st.composite
 def situations(draw: st.DrawFn) -> Snapshot:
     annotations = {name: value for name, values in ANNOTATIONS.items() if (value := draw(values)) is not None}
-    strategies = [
-        {"proactive": {"statePreservation": "Offline"}},
-        {"proactive": {"selectionPolicy": {"sortPolicy": "Newest"}}},
-        None,
-    ]
+    strategies = [OFFLINE, {"proactive": {"selectionPolicy": {"sortPolicy": "Newest"}}}, None]
     changes = {
         "replicas": draw(st.sampled_from([2, 4, 6, 10])),
         "generation": 2,

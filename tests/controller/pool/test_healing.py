@@ -85,16 +85,12 @@ def test_p15_a_vm_that_does_not_fail_is_not_healed(changes):
     assert heal(owner, *vms(owner, 0, **changes), *vms(owner, 1, 2)) == Plan()
 
 
+PATIENT = {"autohealing": {"minFailingToStartDuration": "876000h"}}
 IN_9999 = NOW - NOW.replace(year=9999, month=12, day=31)
 DUE = {
     "the first failing VM": ([{**STUCK, "ready_for_s": 100}, {**STUCK, "ready_for_s": 250}], {}, [], 50),
     "a clock ahead of ours": ([{**STUCK, "ready_for_s": -7200}], {}, [], 300),
-    "a date in the year 9999": (
-        [{**STUCK, "ready_for_s": IN_9999.total_seconds()}],
-        {"autohealing": {"minFailingToStartDuration": "876000h"}},
-        [],
-        876000 * 3600,
-    ),
+    "a date in the year 9999": ([{**STUCK, "ready_for_s": IN_9999.total_seconds()}], PATIENT, [], 876000 * 3600),
     "no Ready condition": ([{"ready": None, "failures": 3}], {}, ["web-0"], None),
     "a ready VM without a VMI": ([{"failures": 9, "vmi": None}], {}, [], None),
     "a pause of another ordinal": ([FAILING, FAILING], {"healed": {0: entry(count=9)}}, ["web-1"], 240),
@@ -197,11 +193,8 @@ def test_every_annotation_value_gives_a_plan(text):
 
 def test_the_annotation_stays_below_the_size_limit_of_the_server():
     """The oldest records are removed, because all annotations of an object together may have at most 256 KiB."""
-    owner = healing_pool(
-        replicas=3000,
-        healed={number: entry(UUID, 5, 2000 - number / 2) for number in range(1, 2000)},
-        annotations={MAX_UNHEALTHY: "100%"},
-    )
+    records = {number: entry(UUID, 5, 2000 - number / 2) for number in range(1, 2000)}
+    owner = healing_pool(replicas=3000, healed=records, annotations={MAX_UNHEALTHY: "100%"})
     written = record_of(announce(owner, *vms(owner, 0, **FAILING, uid=UUID), *vms(owner, *range(1, 3000))))
     assert len(written) == 1000
     assert written["0"] == [UUID, 1, at(0)]
@@ -216,14 +209,10 @@ def replacing_pool(*, limit="60", annotations=None, **changes):
     return pool(**{"replicas": 10, "annotations": annotations, **changes})
 
 
-def running(machines, *, phase="Running", ready_for_s=0):
-    return [vmi(each, ready=False, phase=phase, ready_for_s=ready_for_s) for each in machines]
-
-
 def unready(owner, *ordinals, seconds, phase="Running"):
     """VMs that have been unready for `seconds` seconds, and their VMIs."""
     machines = vms(owner, *ordinals, ready=False, printable="Running", ready_for_s=seconds)
-    return machines, running(machines, phase=phase, ready_for_s=seconds)
+    return machines, [vmi(each, ready=False, phase=phase, ready_for_s=seconds) for each in machines]
 
 
 def heal_among(owner, machines, vmis, *others):
@@ -246,10 +235,8 @@ def test_p15_a_running_vm_is_replaced_when_it_has_not_been_ready_for_the_limit()
 @pytest.mark.parametrize(("later_s", "noted"), [(58, []), (57, []), (56, ["0"])])
 def test_p15_a_healing_is_not_announced_if_too_many_vms_fail_before_its_delete(later_s, noted):
     owner = replacing_pool(replicas=4)
-    (first, running_first), (later, running_later) = (
-        unready(owner, 0, seconds=60),
-        unready(owner, 1, 2, seconds=later_s),
-    )
+    first, running_first = unready(owner, 0, seconds=60)
+    later, running_later = unready(owner, 1, 2, seconds=later_s)
     seen = {"vmis": [*running_first, *running_later, *map(vmi, vms(owner, 3))]}
     todo = announce(owner, *first, *later, *vms(owner, 3), **seen)
     assert list(record_of(todo) if todo.actions else ()) == noted

@@ -8,7 +8,7 @@ from controller.runtime.actions import Delete
 from controller.runtime.waits import Why
 from tests.plans import reasons
 from tests.pool_builders import pool, snapshot, vm_spec, vms
-from tests.pool_scenes import FAILING, STUCK, deleted_vms, entry, heal, healed, healing_pool
+from tests.pool_scenes import DESCENDING, FAILING, STUCK, deleted_vms, entry, heal, healed, healing_pool
 
 
 def test_p15_no_more_than_max_unavailable_are_healed_at_once():
@@ -18,17 +18,10 @@ def test_p15_no_more_than_max_unavailable_are_healed_at_once():
     assert todo.held == "healing: 1 virtual machine waits until others are available"
 
 
+ONE = {"maxUnavailable": 1}
 FIRST = {
-    "the VM that fails for the longest time": (
-        {"maxUnavailable": 1},
-        [{**STUCK, "ready_for_s": 400}, {**STUCK, "ready_for_s": 500}],
-        ["web-1"],
-    ),
-    "a VM that was never healed": (
-        {"maxUnavailable": 1, "healed": {0: entry(count=2, seconds=600)}},
-        [FAILING, FAILING],
-        ["web-1"],
-    ),
+    "the VM that fails for the longest time": (ONE, [{**STUCK, "ready_for_s": each} for each in (400, 500)], ["web-1"]),
+    "a VM that was never healed": (ONE | {"healed": {0: entry(count=2, seconds=600)}}, [FAILING, FAILING], ["web-1"]),
     "at most burst": ({}, [FAILING] * 3, ["web-0", "web-1"]),
 }
 
@@ -55,11 +48,8 @@ HEALED_0 = {"healed": {0: entry("healed", seconds=60)}}
 BESIDE_HEALING = {
     **{name: (HEALED_0, changes, ["web-1"]) for name, changes in NOT_RECOVERING.items()},
     **{name: (HEALED_0, changes, []) for name, changes in RECOVERING.items()},
-    "recreated late, because its disks were deleted slowly": (
-        {"healed": {0: entry("healed", seconds=900)}},
-        {"ready": False, "printable": "Starting", "age_s": 60},
-        [],
-    ),
+    # Its disks were deleted slowly.
+    "recreated late": ({"healed": {0: entry("healed", seconds=900)}}, {**RECOVERING["starting"], "age_s": 60}, []),
     "not recreated": ({"healed": {0: entry()}}, None, []),
     "scaled in": ({"replicas": 9, "healed": {9: entry()}}, {}, ["web-1"]),
     # A failing VM is already unavailable, so its healing makes no other VM unavailable.
@@ -127,10 +117,6 @@ PRESERVING = {"proactive": {"statePreservation": "Online"}}
 DISK_FAILS = {"ready": False, "printable": "DataVolumeError", "ready_for_s": 3600}
 
 
-def pool_that_preserves(**fields):
-    return healing_pool(scaleInStrategy=PRESERVING, spec=vm_spec(disks=["data"]), **fields)
-
-
 @pytest.mark.parametrize("strategy", [PRESERVING, None], ids=["kept", "not kept"])
 def test_p15_a_vm_is_deleted_in_the_foreground_only_if_its_disks_are_not_kept(strategy):
     """A foreground deletion deletes the disks before the VM (P10)."""
@@ -143,7 +129,7 @@ def test_p15_a_vm_is_deleted_in_the_foreground_only_if_its_disks_are_not_kept(st
 
 @pytest.mark.parametrize("state", ["DataVolumeError", "ErrorPvcNotFound"])
 def test_p15_a_vm_is_not_healed_if_its_failing_disk_is_preserved(state):
-    owner = pool_that_preserves()
+    owner = healing_pool(scaleInStrategy=PRESERVING, spec=vm_spec(disks=["data"]))
     todo = heal(owner, *vms(owner, 0, **{**DISK_FAILS, "printable": state}), *vms(owner, 1, 2))
     assert todo.actions == ()
     assert reasons(todo) == ["HealingHeld"]
@@ -151,9 +137,6 @@ def test_p15_a_vm_is_not_healed_if_its_failing_disk_is_preserved(state):
     assert "web-0" in notice.message
     assert state in notice.message
     assert "disk" in todo.held
-
-
-DESCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
 
 
 def test_p15_a_failing_vm_is_not_healed_during_a_snapshot_and_an_event_has_the_reason():

@@ -2,7 +2,6 @@
 
 from datetime import timedelta
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -17,9 +16,9 @@ from controller.replicas.kstatus import dated
 from controller.runtime.actions import Rejected
 from tests.builders import NOW, seconds_ago
 from tests.fakes.requests import Request
-from tests.kstatus import kstatus_of
+from tests.kstatus import kstatus_after
 from tests.pool_builders import pool, revision, snapshot, vm, vm_spec, vmi, vms
-from tests.pool_scenes import CREATE, QUOTA, changed_pool, status_of
+from tests.pool_scenes import CREATE, OFFLINE, QUOTA, changed_pool, status_of
 from tests.pool_simulation import PoolSimulation
 
 BROKEN = {"ready": False, "printable": "ImagePullBackOff", "ready_for_s": 60}
@@ -27,30 +26,15 @@ STARTING = {"ready": False, "printable": "Starting", "ready_for_s": 60}
 BOOTING = {"ready": False, "printable": "Running", "ready_for_s": 60}
 
 
-def seen(owner, status) -> tuple[str, str]:
-    """What kstatus says about a pool with this status."""
-    conditions = [msgspec.to_builtins(each) for each in status.conditions or ()]
-    item = {
-        "metadata": {"generation": owner.metadata.generation},
-        "status": {"observedGeneration": status.observed_generation, "conditions": conditions},
-    }
-    return kstatus_of(item)
-
-
 def test_p10_p17_a_pool_is_reconciling_until_its_vms_have_the_finalizer_that_keeps_their_disks():
-    owner = pool(scaleInStrategy={"proactive": {"statePreservation": "Offline"}})
+    owner = pool(scaleInStrategy=OFFLINE)
     waiting = status_of(owner, *vms(owner, 0, 1), *vms(owner, 2, finalizers=()))
-    assert [(each.type, each.reason) for each in waiting.conditions[1:]] == [
-        ("Reconciling", "Updating"),
-        ("Progressing", "Updating"),
-    ]
-    assert seen(owner, waiting).status == "InProgress"
-    assert seen(owner, status_of(owner, *vms(owner, 0, 1, 2))).status == "Current"
-    unprotected = pool()
-    assert (
-        seen(unprotected, status_of(unprotected, *vms(unprotected, 0, 1, 2, finalizers=(POOL_FINALIZER,)))).status
-        == "Current"
-    )
+    conditions = [(each.type, each.reason) for each in waiting.conditions[1:]]
+    assert conditions == [("Reconciling", "Updating"), ("Progressing", "Updating")]
+    assert kstatus_after(owner, waiting).status == "InProgress"
+    assert kstatus_after(owner, status_of(owner, *vms(owner, 0, 1, 2))).status == "Current"
+    needless = status_of(pool(), *vms(pool(), 0, 1, 2, finalizers=(POOL_FINALIZER,)))
+    assert kstatus_after(pool(), needless).status == "Current"
 
 
 RECONCILING = {"type": "Reconciling", "status": "True", "reason": "Updating", "message": ""}
@@ -81,7 +65,7 @@ def test_p17_a_stalled_pool_with_a_new_template_is_in_progress_unless_the_vm_kee
     owner, kept = changed_pool(annotations=annotations)
     machines = (*vms(owner, 0, 1), *vms(owner, 2, **{**BROKEN, "ready_for_s": 9000}))
     status = status_of(owner, *machines, revisions=kept)
-    assert (seen(owner, status).status, status.printable_status) == (expected, shown)
+    assert (kstatus_after(owner, status).status, status.printable_status) == (expected, shown)
 
 
 def test_p17_a_vm_that_is_paused_after_failed_starts_is_paused_and_in_no_crash_loop():
@@ -105,7 +89,7 @@ def test_p17_a_pool_is_stalled_if_a_vm_is_not_ready_at_the_progress_deadline():
         ("Stalled", "True", "ProgressDeadlineExceeded"),
         ("Progressing", "False", "ProgressDeadlineExceeded"),
     ]
-    assert seen(owner, status) == ("Failed", "web-2: ImagePullBackOff, GuestNotRunning")
+    assert kstatus_after(owner, status) == ("Failed", "web-2: ImagePullBackOff, GuestNotRunning")
     assert status.printable_status == "Degraded"
 
 
@@ -114,7 +98,7 @@ def test_p17_refused_writes_stall_the_pool_after_the_progress_deadline():
         failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedScaleOut", "message": "old"}
         owner = pool(status={"conditions": [{**failure, "lastTransitionTime": seconds_ago(since)}]})
         status = status_of(owner, outcomes=[Rejected(CREATE, QUOTA)])
-        assert seen(owner, status) == (expected, "error during scale out: exceeded quota: 3 of 3")
+        assert kstatus_after(owner, status) == (expected, "error during scale out: exceeded quota: 3 of 3")
 
 
 LEFT_OUT = {
@@ -137,14 +121,9 @@ def test_p17_a_pool_is_current_if_its_outdated_vms_wait_for_a_user(fields, revis
 MESSAGE = 'VirtualMachineInstancetype.instancetype.kubevirt.io "u1.huge" not found'
 
 
-def failing(reason="FailedCreate", message=MESSAGE, type_="Failure", status="True"):
-    return {
-        "type": type_,
-        "status": status,
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": seconds_ago(60),
-    }
+def failing(message=MESSAGE, status="True"):
+    failure = {"type": "Failure", "status": status, "reason": "FailedCreate", "message": message}
+    return {**failure, "lastTransitionTime": seconds_ago(60)}
 
 
 NOT_STARTED = {"ready": False, "printable": "Stopped", "conditions": [failing()]}
@@ -192,11 +171,6 @@ def test_p17_vms_that_cannot_start_give_a_condition_and_one_event():
 
 OLD, NEW = pool(replicas=3), pool(replicas=3, generation=2, maxUnavailable=1, spec=vm_spec(image="v2"))
 REVISIONS = [revision(OLD, number=1), revision(NEW, number=2)]
-OFFLINE = {"proactive": {"statePreservation": "Offline"}}
-
-
-def deleted_for(machine, minutes: int):
-    return replace(machine, metadata=replace(machine.metadata, deletion_timestamp=NOW - timedelta(minutes=minutes)))
 
 
 def stall_of(machines, **more) -> str:
@@ -206,7 +180,8 @@ def stall_of(machines, **more) -> str:
 
 
 def stuck(minutes: int) -> VirtualMachine:
-    return deleted_for(vm("web-0", owner=NEW, deleting=True, finalizers=("backup.example/hold",)), minutes)
+    found = vm("web-0", owner=NEW, deleting=True, finalizers=("backup.example/hold",))
+    return replace(found, metadata=replace(found.metadata, deletion_timestamp=NOW - timedelta(minutes=minutes)))
 
 
 def test_p22_a_vm_that_stays_terminating_stalls_the_pool():

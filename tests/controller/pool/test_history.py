@@ -28,6 +28,7 @@ from controller.runtime.actions import Create, Delete, Patch, Plan, Rejected, Th
 from tests.builders import NOW
 from tests.fakes.requests import refusal
 from tests.pool_builders import LABELS, POOLS, intent_of, pool, revision, revisions_of, snapshot, vm_spec, vmi, vms
+from tests.pool_scenes import new_vms
 from tests.spelling import RECORDINGS, paths_where_presence_matters, respelled, vm_specs, with_presence
 
 
@@ -68,11 +69,8 @@ def test_p5_a_change_of_the_sysprep_annotation_is_a_change_of_the_template(asked
     todo = plan(snapshot(owner, vms(owner, 0), revisions=[before]))
     [create] = [each for each in todo.actions if isinstance(each, Create)]
     [merge] = [each for each in todo.actions if isinstance(each, ThreeWayMerge)]
-    names = [
-        json.loads(shape)["spec"]["template"]["spec"]["volumes"][-1]["sysprep"]["secret"]["name"]
-        for shape in (merge.old, merge.new)
-    ]
-    assert names == (["s", "s-0"] if asked else ["s-0", "s"])
+    volumes = [json.loads(each)["spec"]["template"]["spec"]["volumes"][-1] for each in (merge.old, merge.new)]
+    assert [each["sysprep"]["secret"]["name"] for each in volumes] == (["s", "s-0"] if asked else ["s-0", "s"])
     assert create.key.name != "web-1", "both revisions belong to the first generation"
     made = revision(owner, create.key.name, number=1, annotations=ASKED if asked else None)
     at_rest = snapshot(owner, vms(owner, 0, revision=create.key.name), revisions=[before, made])
@@ -179,8 +177,9 @@ def test_r17_a_new_revision_names_the_one_of_most_ready_vms_which_stays():
     create = plan(snapshot(template_of(3), machines, revisions=history(1, 2))).actions[0]
     assert json.loads(create.body)["metadata"]["annotations"] == {READY_REVISION: "web-1"}
     newest = revision(template_of(6), number=6, annotations={READY_REVISION: "web-1"})
-    seen = snapshot(template_of(6), vms(pool(), 0, 1, 2, revision="web-6"), revisions=[*history(1, 2, 3), newest])
-    assert revisions_in(plan(replace(seen, limits=replace(seen.limits, revision_history=1))), Delete) == ["web-2"]
+    members, known = vms(pool(), 0, 1, 2, revision="web-6"), [*history(1, 2, 3), newest]
+    seen = snapshot(template_of(6), members, revisions=known, revision_history=1)
+    assert revisions_in(plan(seen), Delete) == ["web-2"]
 
 
 def test_p11_a_revision_that_a_vm_or_a_vmi_uses_is_not_deleted():
@@ -194,9 +193,7 @@ def test_p11_a_revision_that_a_vm_or_a_vmi_uses_is_not_deleted():
 
 def test_p11_a_template_that_is_rolled_out_again_has_the_newest_number():
     owner = pool(generation=3, spec=vm_spec(image="v1"))
-    machines = vms(
-        owner, 0, 1, 2, revision="web-2", spec=vm_spec(image="v2", labels={**LABELS, REVISION_NAME: "web-2"})
-    )
+    machines = new_vms(owner, 0, 1, 2)
     todo = plan(snapshot(owner, machines, revisions=history(1, 2)))
     assert revisions_in(todo, Patch) == ["web-1"]
     [patch] = [each for each in todo.actions if isinstance(each, Patch)]
@@ -274,16 +271,9 @@ def taken_over(document, written, *, number):
     document["spec"]["replicas"] = 2
     owner = POOLS.decode(msgspec.json.encode(document))
     kept_revision: ControllerRevision = CONTROLLER_REVISIONS.decode(msgspec.json.encode(written))
-    name, machine = written["metadata"]["name"], document["spec"]["virtualMachineTemplate"]["spec"]
-    machines = vms(
-        owner,
-        0,
-        1,
-        namespace=owner.metadata.namespace,
-        labels=document["spec"]["selector"]["matchLabels"],
-        revision=name,
-        spec=machine,
-    )
+    meta = {"namespace": owner.metadata.namespace, "labels": document["spec"]["selector"]["matchLabels"]}
+    spec = document["spec"]["virtualMachineTemplate"]["spec"]
+    machines = vms(owner, 0, 1, revision=written["metadata"]["name"], spec=spec, **meta)
     return snapshot(owner, machines, revisions=[replace(kept_revision, revision=number)])
 
 

@@ -75,11 +75,8 @@ def test_p4_p6_a_vm_is_created_with_the_finalizer_only_if_its_disks_are_kept(sta
 
 
 def test_p4_name_and_namespace_in_the_template_are_ignored():
-    named = {
-        "metadata": {"name": "x", "namespace": "y", "generateName": "z", "labels": {"app": "web"}},
-        "spec": vm_spec(),
-    }
-    metadata = made_of(pool(namespace="here", virtualMachineTemplate=named))["metadata"]
+    meta = {"name": "x", "namespace": "y", "generateName": "z", "labels": {"app": "web"}}
+    metadata = made_of(pool(namespace="here", virtualMachineTemplate={"metadata": meta, "spec": vm_spec()}))["metadata"]
     assert (metadata["name"], metadata["namespace"]) == ("web-7", "here")
     assert "generateName" not in metadata
 

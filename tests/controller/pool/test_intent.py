@@ -26,7 +26,11 @@ def test_the_defaults_of_a_pool():
     assert intent.healing is None
 
 
-SELECTORS = "spec.scaleInStrategy.proactive.selectionPolicy.selectors"
+UPDATES, SCALES_IN = (f"spec.{each}Strategy.proactive.selectionPolicy" for each in ("update", "scaleIn"))
+SELECTORS = f"{SCALES_IN}.selectors"
+NEAR = {"matchExpressions": [{"key": "app", "operator": "Near"}]}
+TWO, ONLY_ONE = {"opportunistic": {}, "unmanaged": {}}, "only one strategy can be configured at a time"
+HEALING, DURATION = "spec.autohealing", "minFailingToStartDuration"
 
 
 def policy_of(kind, **policy):
@@ -39,42 +43,25 @@ def template_without(*parts, **given):
 
 
 TEMPLATE = "spec.virtualMachineTemplate"
-NO_LABELS, NO_SPEC, NO_VMI = (
-    f"{TEMPLATE}.{each}" for each in ("metadata.labels is empty", "spec is", "spec.template is")
-)
+NO_LABELS, NO_SPEC, NO_VMI = (f"{TEMPLATE}.{each} is" for each in ("metadata.labels", "spec", "spec.template"))
 ERRORS = {
     "negative replicas": ({"replicas": -1}, "spec.replicas is -1"),
     "no selector": ({"selector": None}, "spec.selector is empty"),
     "an empty selector": ({"selector": {}}, "spec.selector is empty"),
-    "a selector that does not parse": (
-        {"selector": {"matchExpressions": [{"key": "app", "operator": "Near"}]}},
-        'spec.selector.matchExpressions[0].operator is "Near"',
-    ),
+    "a selector that does not parse": ({"selector": NEAR}, 'spec.selector.matchExpressions[0].operator is "Near"'),
     "no template": ({"virtualMachineTemplate": None}, f"{TEMPLATE} is missing"),
-    "no labels": ({"labels": None}, NO_LABELS),
-    "no metadata": (template_without("metadata"), NO_LABELS),
+    "no labels": ({"labels": None}, f"{NO_LABELS} empty"),
+    "no metadata": (template_without("metadata"), f"{NO_LABELS} empty"),
     "labels that do not match": ({"labels": {"app": "db"}}, 'spec.selector "app=web" does not match'),
     "no VM spec": (template_without("spec"), f"{NO_SPEC} missing"),
     **{f"a VM spec that is {each}": (template_without(spec=each), f"{NO_SPEC} missing") for each in (None, [])},
     "no VMI template": ({"spec": {"running": True}}, f"{NO_VMI} missing"),
     **{f"a VMI template that is {each}": ({"spec": {"template": each}}, f"{NO_VMI} missing") for each in (None, [])},
     **{str(each): ({"maxUnavailable": each}, f'spec.maxUnavailable is "{each}"') for each in (0, "0%", "101%", "half")},
-    "two strategies of scaling in": (
-        {"scaleInStrategy": {"proactive": {}, "unmanaged": {}}},
-        "spec.scaleInStrategy: only one strategy can be configured at a time",
-    ),
-    "two strategies of updating": (
-        {"updateStrategy": {"opportunistic": {}, "unmanaged": {}}},
-        "spec.updateStrategy: only one strategy can be configured at a time",
-    ),
-    "an unknown sort policy": (
-        policy_of("update", sortPolicy="Youngest"),
-        'spec.updateStrategy.proactive.selectionPolicy.sortPolicy is "Youngest"',
-    ),
-    "an unknown base policy": (
-        policy_of("scaleIn", basePolicy="Youngest"),
-        'spec.scaleInStrategy.proactive.selectionPolicy.basePolicy is "Youngest"',
-    ),
+    "two strategies of scaling in": ({"scaleInStrategy": TWO}, f"spec.scaleInStrategy: {ONLY_ONE}"),
+    "two strategies of updating": ({"updateStrategy": TWO}, f"spec.updateStrategy: {ONLY_ONE}"),
+    "an unknown sort policy": (policy_of("update", sortPolicy="Youngest"), f'{UPDATES}.sortPolicy is "Youngest"'),
+    "an unknown base policy": (policy_of("scaleIn", basePolicy="Youngest"), f'{SCALES_IN}.basePolicy is "Youngest"'),
     "an unknown state preservation": (
         {"scaleInStrategy": {"opportunistic": {"statePreservation": "Always"}}},
         'spec.scaleInStrategy.opportunistic.statePreservation is "Always"',
@@ -89,14 +76,8 @@ ERRORS = {
         ),
         f"{SELECTORS}.nodeSelectorRequirementMatcher[0].values must be a single integer",
     ),
-    "a threshold of zero": (
-        {"autohealing": {"startUpFailureThreshold": 0}},
-        "spec.autohealing.startUpFailureThreshold is 0",
-    ),
-    "an invalid duration": (
-        {"autohealing": {"minFailingToStartDuration": "soon"}},
-        'spec.autohealing.minFailingToStartDuration is "soon"',
-    ),
+    "a threshold of zero": ({"autohealing": {"startUpFailureThreshold": 0}}, f"{HEALING}.startUpFailureThreshold is 0"),
+    "an invalid duration": ({"autohealing": {DURATION: "soon"}}, f'{HEALING}.{DURATION} is "soon"'),
     "a quantity that Kubernetes does not read": (
         {"spec": vm_spec(disks=["a"], size="64MB")},
         f"{TEMPLATE}.spec.dataVolumeTemplates[0].spec.storage.resources.requests.storage is "
@@ -176,8 +157,7 @@ def test_p13_the_digests_show_which_part_changed(fields, same):
 
 
 NAMES = {
-    "the first": ("web-0", ("web", 0)),
-    "a later one": ("web-17", ("web", 17)),
+    "a pool and an ordinal": ("web-17", ("web", 17)),
     "a pool whose name ends like a VM's": ("web-1-0", ("web-1", 0)),
     "a pool with dashes": ("a-b-c-3", ("a-b-c", 3)),
     "no ordinal": ("web", None),

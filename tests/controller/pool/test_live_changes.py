@@ -79,11 +79,9 @@ class Facts:
         old = self.vms[ordinal]
         assert old.status is not None
         conditions = (*(old.status.conditions or ()), Condition(type=type_, status=status, **fields))
-        meta, status = (
-            replace(old.metadata, generation=2),
-            replace(old.status, conditions=conditions, desired_generation=2),
-        )
-        self.vms[ordinal] = replace(old, metadata=meta, status=status)
+        meta = replace(old.metadata, generation=2)
+        known = replace(old.status, conditions=conditions, desired_generation=2)
+        self.vms[ordinal] = replace(old, metadata=meta, status=known)
         return self
 
     def hot_plug(self, ordinal: int) -> "Facts":
@@ -155,14 +153,8 @@ VERDICTS: dict[str, tuple[Facts, list[str]]] = {
     "has ended": (Facts(NEW, begun=1), ["relabel web-0"]),
     "needs a restart": (Facts(NEW, begun=1).restart_required(0), ["restart web-0"]),
     "needs a restart since a moment": (Facts(NEW, begun=1).restart_required(0, for_s=1, seen_s=1), []),
-    "needs a restart, and KubeVirt's clock is ahead": (
-        Facts(NEW, begun=1).restart_required(0, for_s=-900),
-        ["restart web-0"],
-    ),
-    "needs a restart, says KubeVirt again and again": (
-        Facts(NEW, begun=1).restart_required(0, for_s=0),
-        ["restart web-0"],
-    ),
+    "a restart, says a clock that is ahead": (Facts(NEW, begun=1).restart_required(0, for_s=-900), ["restart web-0"]),
+    "a restart, says KubeVirt again and again": (Facts(NEW, begun=1).restart_required(0, for_s=0), ["restart web-0"]),
 }
 
 
@@ -223,11 +215,7 @@ def test_p13_a_live_change_without_an_end_stalls_the_pool_and_restarts_nothing(f
 
 NO_END: dict[str, tuple[Callable[..., Facts], bool, str]] = {
     "no method": (Facts, False, NO_METHOD),
-    "the VMs cannot migrate": (
-        lambda *new, **how: Facts(*new, **how).immovable(),
-        True,
-        "it cannot migrate: bridge net",
-    ),
+    "the VMs cannot migrate": (lambda *a, **how: Facts(*a, **how).immovable(), True, "it cannot migrate: bridge net"),
 }
 
 
@@ -281,11 +269,7 @@ OPEN_VERDICTS: dict[str, tuple[Facts, dict[str, Any], list[str]]] = {
     "the VMI has it since a moment": (plugged(), {"since_s": 2}, []),
     "the VMI has it": (plugged(), {}, ["relabel web-0", "update"]),
     "a migration": (plugged().of_vmi(0, MIGRATES), {}, ["update"]),
-    "a migration that waits": (
-        plugged().of_vmi(0, Condition(type="MigrationRequired", status="False")),
-        WAITS,
-        ["update"],
-    ),
+    "a migration that waits": (plugged().of_vmi(0, replace(MIGRATES, status="False")), WAITS, ["update"]),
     "a migration that nothing starts": (plugged().of_vmi(0, MIGRATES), WAITS, ["restart web-0"]),
     "a migration of a VM that cannot migrate": (plugged().of_vmi(0, MIGRATES).immovable(), {}, ["restart web-0"]),
     "a restart since a moment": (plugged().restart_required(0, for_s=1, seen_s=1), {}, []),
@@ -296,11 +280,7 @@ OPEN_VERDICTS: dict[str, tuple[Facts, dict[str, Any], list[str]]] = {
     "scout: a migration that nothing starts": (capped(begun=1).of_vmi(0, MIGRATES), WAITS, []),
     "scout: it is live": (capped(begun=1), {}, ["relabel web-0"]),
     "scout: a restart": (capped(begun=1).restart_required(0), {}, ["update web-0"]),
-    "scout: a restart, noted before a crash": (
-        capped(begun=1).restart_required(0).scouted(PLUGGED),
-        {},
-        ["update web-0"],
-    ),
+    "scout: a restart, noted earlier": (capped(begun=1).restart_required(0).scouted(PLUGGED), {}, ["update web-0"]),
     "scout: noted": (capped().scouted(PLUGGED), {}, []),
     "scout: noted for another template": (capped().scouted(NEW), {}, ["update"]),
     "scout: another VM needed a restart before": (capped().restart_required(2), {}, ["update"]),

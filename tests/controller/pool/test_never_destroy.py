@@ -5,24 +5,22 @@ import json
 from copy import deepcopy
 
 import pytest
-from msgspec.structs import replace
 
 from controller.kubevirt.annotations import ADOPT_DISKS, MOST_DISRUPTIVE, PROTECT, RECREATED
 from controller.kubevirt.resources import PVCS, VMIS, VMS
-from controller.pool.members.snapshot import Limits, Snapshot
 from controller.pool.plan import plan
 from controller.pool.spec.template import DiskChange, disk_change, larger_disks
 from controller.pool.status import next_status
 from controller.runtime.actions import Create, Delete, ExpandClaim, Patch, ThreeWayMerge
 from tests.fakes.requests import Request, refusal
 from tests.fakes.virtual_time import run
-from tests.pool_builders import Json, intent_of, pool, revision, snapshot, vm, vm_spec, vmi, vms
-from tests.pool_scenes import FAILING, heal, healed, healing_pool
+from tests.pool_builders import Json, intent_of, pool, snapshot, vm_spec, vmi, vms
+from tests.pool_scenes import FAILING, OFFLINE, during_update, heal, healed, healing_pool
 from tests.pool_simulation import PoolSimulation
 
 OLD = vm_spec(disks=["data"])
 NEW = vm_spec(disks=["data"], storage_class="slow")
-OFFLINE = {"proactive": {"statePreservation": "Offline"}}
+BEFORE = pool(spec=OLD)
 CRASHED: Json = {
     "status": {
         "printableStatus": "CrashLoopBackOff",
@@ -80,24 +78,16 @@ def test_p20_no_vm_is_healed_while_creates_are_refused():
 
 def test_p20_a_missing_vm_that_the_update_has_deleted_takes_a_turn():
     refused = {"type": "ReplicaFailure", "status": "True", "reason": "FailedScaleOut", "message": "no"}
-    fields: Json = {
-        "generation": 2,
-        "maxUnavailable": 1,
-        "spec": vm_spec(image="v2"),
-        "status": {"conditions": [refused]},
-    }
+    fields = {"generation": 2, "maxUnavailable": 1, "spec": vm_spec(image="v2"), "status": {"conditions": [refused]}}
     for noted, restarts in ((None, True), ({RECREATED: '{"2":["gone"]}'}, False)):
         owner = pool(replicas=3, annotations=noted, **fields)
-        revisions = [revision(pool(), number=1), revision(owner, number=2)]
-        todo = plan(snapshot(owner, vms(owner, 0, 1), revisions=revisions))
+        todo = plan(during_update(owner, vms(owner, 0, 1)))
         assert any(isinstance(each, ThreeWayMerge) for each in todo.actions) is restarts
 
 
 def test_p20_a_recreated_vm_is_noted_before_it_is_deleted():
-    before = pool(replicas=2, spec=OLD)
     owner = pool(replicas=2, generation=2, maxUnavailable=1, spec=NEW)
-    seen = snapshot(owner, vms(owner, 0, 1), revisions=[revision(before, number=1), revision(owner, number=2)])
-    note, delete = plan(seen).actions
+    note, delete = plan(during_update(owner, vms(owner, 0, 1), before=BEFORE)).actions
     assert isinstance(note, Patch)
     assert isinstance(delete, Delete)
     noted = json.loads(json.loads(note.body)["metadata"]["annotations"][RECREATED])
@@ -115,13 +105,11 @@ def test_p20_a_recreated_vm_is_noted_before_it_is_deleted():
 )
 def test_p20_neither_healing_nor_an_update_deletes_such_a_vm(cause, circumstances):
     owner = healing_pool()
-    todo = heal(owner, vm("web-0", owner=owner, **{**FAILING, **circumstances}), *vms(owner, *range(1, 10)))
+    todo = heal(owner, *vms(owner, 0, **{**FAILING, **circumstances}), *vms(owner, *range(1, 10)))
     assert healed(todo) == []
     assert cause in todo.held or circumstances.get("printable")
-    before = pool(replicas=1, spec=OLD)
     owner = pool(replicas=1, generation=2, spec=NEW)
-    machine = vm("web-0", owner=owner, **circumstances)
-    seen = snapshot(owner, [machine], revisions=[revision(before, number=1), revision(owner, number=2)])
+    seen = during_update(owner, vms(owner, 0, **circumstances), before=BEFORE)
     assert plan(seen).actions == ()
     assert cause in plan(seen).held
 
@@ -138,21 +126,15 @@ def test_p20_healing_deletes_no_disks_for_a_cause_that_a_new_disk_does_not_cure(
     assert healed(heal(plain, *vms(plain, 0, **failing), *vms(plain, 1, 2))) == ["web-0"]
 
 
-def limited(seen: Snapshot) -> Snapshot:
-    return replace(seen, limits=Limits(max_replicas=5))
-
-
 def test_p20_the_limit_of_replicas_never_shrinks_a_pool():
-    before = pool(replicas=10, spec=OLD)
     owner = pool(replicas=10, generation=2, maxUnavailable=1, spec=NEW)
-    revisions = [revision(before, number=1), revision(owner, number=2)]
-    seen = limited(snapshot(owner, vms(owner, *range(9)), revisions=revisions))
+    seen = during_update(owner, vms(owner, *range(9)), before=BEFORE, max_replicas=5)
     todo = plan(seen)
     assert todo.actions == ()
     assert "--max-replicas (5)" in todo.held
     assert "--max-replicas (5)" in (next_status(seen, (), plan(seen).waits).problem or "")
     owner = healing_pool()
-    failing = limited(snapshot(owner, [*vms(owner, 0, **FAILING), *vms(owner, *range(1, 9))]))
+    failing = snapshot(owner, [*vms(owner, 0, **FAILING), *vms(owner, *range(1, 9))], max_replicas=5)
     assert [each for each in plan(failing).actions if isinstance(each, Delete)] == []
 
 
@@ -172,8 +154,7 @@ def test_p21_new_disks_need_leave_if_the_pool_keeps_disks(strategy, action, is_h
     fields: Json = {"replicas": 2, "scaleInStrategy": strategy}
     annotations = {MOST_DISRUPTIVE: action} if action else None
     owner = pool(generation=2, spec=NEW, annotations=annotations, **fields)
-    revisions = [revision(pool(spec=OLD, **fields), number=1), revision(owner, number=2)]
-    seen = snapshot(owner, vms(owner, 0, 1), revisions=revisions)
+    seen = during_update(owner, vms(owner, 0, 1), before=pool(spec=OLD, **fields))
     assert any(isinstance(each, Delete) for each in plan(seen).actions) is not is_held
     status = next_status(seen, (), plan(seen).waits)
     stalled = [each for each in status.conditions or () if each.type == "Stalled"]
@@ -187,16 +168,10 @@ def test_p21_new_disks_need_leave_if_the_pool_keeps_disks(strategy, action, is_h
 
 @pytest.mark.parametrize(("printable", "deleted"), [("DataVolumeError", ["web-0"]), ("Stopped", [])])
 def test_p21_new_disks_reach_a_vm_that_cannot_start_and_no_vm_that_its_user_stopped(printable, deleted):
-    before = pool(replicas=2, spec=OLD)
     owner = pool(replicas=2, generation=2, spec=NEW, maxUnavailable=1)
     spec = vm_spec(disks=["data-0"], run_strategy="Halted" if printable == "Stopped" else "Always")
-    machines = (
-        vm("web-0", owner=owner, ready=False, printable=printable, spec=spec),
-        vm("web-1", owner=owner, revision="web-2"),
-    )
-    seen = snapshot(
-        owner, machines, vmis=[vmi(machines[1])], revisions=[revision(before, number=1), revision(owner, number=2)]
-    )
+    [first], [second] = vms(owner, 0, ready=False, printable=printable, spec=spec), vms(owner, 1, revision="web-2")
+    seen = during_update(owner, [first, second], before=BEFORE, vmis=[vmi(second)])
     todo = plan(seen)
     assert [each.key.name for each in todo.actions if isinstance(each, Delete)] == deleted
     assert next_status(seen, ()).updated_replicas == 1
@@ -216,7 +191,7 @@ def test_p20_a_vm_that_has_recovered_on_the_server_is_not_healed():
     assert "web-0" in simulation.running()
 
 
-SMALL, LARGE = vm_spec(disks=["data"]), vm_spec(disks=["data"], size="2Gi")
+LARGE = vm_spec(disks=["data"], size="2Gi")
 
 
 def template(**fields):
@@ -250,21 +225,15 @@ def test_p21_a_smaller_disk_beside_a_larger_one_is_no_difference():
 
 @pytest.mark.parametrize(
     ("strategy", "annotation", "usable"),
-    [
-        (None, "false", ()),
-        (OFFLINE, "false", ("", "web")),
-        (None, "true", None),
-        (OFFLINE, "true", None),
-    ],
+    [(None, "false", ()), (OFFLINE, "false", ("", "web")), (None, "true", None), (OFFLINE, "true", None)],
 )
 def test_p21_a_pool_uses_disks_without_an_owner_if_it_keeps_disks_or_its_user_says_so(strategy, annotation, usable):
     fields: Json = {"replicas": 1, "scaleInStrategy": strategy}
     spec = vm_spec(disks=["data", "logs"])
     owner = pool(generation=2, spec=spec, annotations={ADOPT_DISKS: annotation}, **fields)
-    halted = vm("web-0", owner=owner, ready=False, spec=vm_spec(disks=["data-0"], run_strategy="Halted"))
-    revisions = [revision(pool(spec=OLD, **fields), number=1), revision(owner, number=2)]
-    [merge] = plan(snapshot(owner, [halted], revisions=revisions)).actions
-    [create] = plan(snapshot(owner, revisions=revisions)).actions
+    halted = vms(owner, 0, ready=False, spec=vm_spec(disks=["data-0"], run_strategy="Halted"))
+    before = pool(spec=OLD, **fields)
+    [merge], [create] = (plan(during_update(owner, found, before=before)).actions for found in (halted, ()))
     assert isinstance(create, Create)
     assert isinstance(merge, ThreeWayMerge)
     assert {key.name for _, key in create.reusable_disks} == {"data-0", "logs-0"}
@@ -272,14 +241,13 @@ def test_p21_a_pool_uses_disks_without_an_owner_if_it_keeps_disks_or_its_user_sa
     assert create.usable == merge.usable == usable
 
 
-@pytest.mark.parametrize("strategy", [None, {"proactive": {"statePreservation": "Offline"}}])
+@pytest.mark.parametrize("strategy", [None, OFFLINE])
 @pytest.mark.parametrize("ready", [True, False])
 def test_p21_the_claim_is_expanded_before_the_vm_gets_the_new_template(strategy, ready):
-    before = pool(replicas=1, spec=SMALL, scaleInStrategy=strategy)
+    before = pool(replicas=1, spec=OLD, scaleInStrategy=strategy)
     owner = pool(replicas=1, generation=2, spec=LARGE, scaleInStrategy=strategy)
-    machine = vm("web-0", owner=owner, ready=ready, spec=vm_spec(disks=["data-0"]))
-    seen = snapshot(owner, [machine], revisions=[revision(before, number=1), revision(owner, number=2)])
-    expansion, merge = plan(seen).actions
+    machines = vms(owner, 0, ready=ready, spec=vm_spec(disks=["data-0"]))
+    expansion, merge = plan(during_update(owner, machines, before=before)).actions
     assert isinstance(expansion, ExpandClaim)
     assert (expansion.resource, expansion.key.name, expansion.size) == (PVCS, "data-0", "2Gi")
     assert expansion.usable == ("web",), "a claim without an owner must have the label of the pool"

@@ -18,7 +18,7 @@ from controller.runtime.execute.refusals import Refusal
 from informers.errors import Conflict, StatusError
 from tests.builders import NOW
 from tests.pool_builders import LABELS, Json, member, pool, revision, situation_of, snapshot, vm_spec, vmi, vms
-from tests.pool_scenes import at
+from tests.pool_scenes import at, during_update
 
 IN, OUT = (vm_spec(labels={**LABELS, names.IN_SERVICE: each}) for each in ("true", "false"))
 HIDDEN = {**LABELS, names.IN_SERVICE: "false"}
@@ -33,8 +33,7 @@ def test_p32_a_vm_whose_guest_runs_an_earlier_template_is_not_laid_to_rest():
     first, second = vms(new, 0, 1, spec=vm_spec(image="v2"), revision="web-2")
     for runs, rests in (("web-1", False), ("web-2", True)):
         vmis = [vmi(first, revision=runs), vmi(second, revision=runs)]
-        revisions = [revision(pool(spec=vm_spec(image="v1")), number=1), revision(new, "web-2", number=2)]
-        todo = plan(snapshot(new, (first, second), vmis=vmis, revisions=revisions)).actions
+        todo = plan(during_update(new, (first, second), vmis=vmis)).actions
         assert any(isinstance(each, Patch) and b"resting" in each.body for each in todo) == rests
 
 

@@ -31,9 +31,9 @@ from controller.pool.substitutes import WAITS_FOR_POD
 from controller.runtime.actions import Create, Patch, Plan
 from tests.builders import NOW, seconds_ago
 from tests.plans import reasons
-from tests.pool_builders import POOLS, intent_of, pool, revision, snapshot, vm, vm_spec, vmi
+from tests.pool_builders import POOLS, intent_of, pool, revision, snapshot, vm, vm_spec, vmi, vms
 from tests.pool_replay import Replay, moments
-from tests.pool_scenes import deleted, during_update, limited_pool, merged, new_vms, old_vms
+from tests.pool_scenes import DESCENDING, deleted, during_update, limited_pool, merged, new_vms, old_vms
 
 ASKED = {ROLLBACK: "stalled", PROGRESS_DEADLINE: "300"}
 LATE_S, IN_TIME_S = 400, 200
@@ -76,10 +76,8 @@ def test_p29_a_late_vm_of_the_new_template_notes_the_return_before_any_step_back
     assert len(todo.actions) == 1
     [notice] = todo.notices
     assert notice.reason == "RolledBack"
-    assert (
-        notice.message
-        == "revision web-2 is not ready in time (web-0); its VMs return to revision web-1 until the template changes"
-    )
+    late, returns = "revision web-2 is not ready in time (web-0)", "its VMs return to revision web-1"
+    assert notice.message == f"{late}; {returns} until the template changes"
 
 
 def test_p29_a_return_forgets_the_step_so_that_a_template_that_is_tried_again_begins_with_the_first():
@@ -122,11 +120,8 @@ def test_p29_the_way_back_is_an_update_within_the_limits_and_new_vms_get_the_ear
     assert b'"image":"v1"' in create.body
     assert not [each for each in plan(seen).actions if each.resource is CONTROLLER_REVISIONS]
     below = {PARTITION: "9", PARTITION_REVISION: "web-2", **returned(asking())}
-    [create] = [
-        each
-        for each in plan(halfway(asking(replicas=5, annotations=below), 0, 1, 2, 3)).actions
-        if isinstance(each, Create)
-    ]
+    seen = halfway(asking(replicas=5, annotations=below), 0, 1, 2, 3)
+    [create] = [each for each in plan(seen).actions if isinstance(each, Create)]
     assert b'"image":"v1"' in create.body
     owner = asking(most=1, annotations=returned(asking()))
     assert merged(plan(halfway(owner, 1, 3))) == ["web-1", "web-3"], "they are not ready anyway"
@@ -173,10 +168,8 @@ def test_p29_without_a_usable_revision_nothing_moves_and_an_event_says_why(targe
     if target:
         owner = asking(annotations=returned(owner, target))
         todo = plan(seen(owner))
-        assert (todo.actions, todo.held) == (
-            (),
-            f"its VMs have returned to revision {target}, but {why}; change the template",
-        )
+        held = f"its VMs have returned to revision {target}, but {why}; change the template"
+        assert (todo.actions, todo.held) == ((), held)
         assert next_status(seen(owner), ()).printable_status == "RolledBack"
 
 
@@ -195,10 +188,8 @@ def test_p29_broken_vms_return_also_if_vms_with_the_earlier_template_are_not_rea
     owner = asking(most=1, annotations=returned(asking()))
     late = {"ready": False, "ready_for_s": LATE_S}
     vms = [*old_vms(owner, 0, 3, printable="Starting", **late), *new_vms(owner, 1, 2, printable="Starting", **late)]
-    assert merged(plan(during_update(owner, vms, vmis=[vmi(each, age_s=LATE_S, **late) for each in vms]))) == [
-        "web-1",
-        "web-2",
-    ]
+    todo = plan(during_update(owner, vms, vmis=[vmi(each, age_s=LATE_S, **late) for each in vms]))
+    assert merged(todo) == ["web-1", "web-2"]
 
 
 def test_p29_a_new_template_or_the_end_of_the_wish_removes_the_notes():
@@ -212,9 +203,10 @@ def test_p29_a_new_template_or_the_end_of_the_wish_removes_the_notes():
 
 AFTER = {SUBSTITUTE_LOST_AFTER: "300"}
 MARK = {SUBSTITUTE: "true"}
-DESCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
 SILENT: dict[str, Any] = {"ready": False, "reason": None, "ready_for_s": 400}
 """What KubeVirt shows of a VMI while its node does not answer."""
+
+BOOTING: dict[str, Any] = {**SILENT, "phase": "Scheduling", "reason": "GuestNotRunning"}
 
 TERMINATING: dict[str, Any] = {"ready": False, "reason": "PodTerminating", "ready_for_s": 400}
 """What KubeVirt shows after Kubernetes has deleted the Pod."""
@@ -223,10 +215,8 @@ TERMINATING: dict[str, Any] = {"ready": False, "reason": "PodTerminating", "read
 def seen(owner: Any, lost: dict[int, dict[str, Any]], *ordinals: int, **more: Any) -> Any:
     """The snapshot of a pool whose VMs `lost` are not ready."""
     marked = more.pop("marked", {})
-    machines = [
-        vm(f"web-{n}", owner=owner, ready=n not in lost, ready_for_s=since(lost, n), annotations=marked.get(n))
-        for n in ordinals
-    ]
+    states = [{"ready": n not in lost, "ready_for_s": since(lost, n), "annotations": marked.get(n)} for n in ordinals]
+    machines = [vm(f"web-{n}", owner=owner, **state) for n, state in zip(ordinals, states, strict=True)]
     instances = [vmi(each, **lost.get(n, {})) for each, n in zip(machines, ordinals, strict=True)]
     return snapshot(owner, machines, vmis=instances, **more)
 
@@ -303,13 +293,7 @@ def test_p28_there_are_at_most_max_unavailable_substitutes_and_none_if_too_many_
         ({1: {**TERMINATING, "ready_for_s": 1}}, {}, {3: MARK}, [], ""),
         ({}, {}, {3: MARK}, ["web-3"], ""),
         ({}, {}, {2: MARK}, ["web-2"], ""),
-        (
-            {1: {**SILENT, "phase": "Scheduling", "reason": "GuestNotRunning"}},
-            {},
-            {3: MARK},
-            [],
-            "1 substitute virtual",
-        ),
+        ({1: BOOTING}, {}, {3: MARK}, [], "1 substitute virtual"),
         ({}, {}, {3: {**MARK, PROTECT: "true"}}, [], "1 surplus virtual machine may not be deleted"),
         ({}, {}, {3: {**MARK, BUSY_UNTIL: "2999-01-01T00:00:00Z"}}, [], "scale-in: web-3 waits: it is busy"),
         ({1: SILENT}, {"replicas": 2}, {3: MARK}, ["web-3"], ""),
@@ -329,16 +313,11 @@ def test_p28_the_substitute_leaves_first_and_a_lost_vm_never(
 
 
 def test_p28_healing_and_updates_leave_a_lost_vm_alone():
-    owner = pool(
-        annotations={**AFTER, REPLACE_UNREADY_AFTER: "60"}, spec=vm_spec(image="v2"), generation=2, maxUnavailable=1
-    )
-    old = revision(pool(), number=1)
-    machines = [
-        vm(f"web-{n}", owner=owner, ready=n != 1, spec=vm_spec(), annotations=MARK if n == 3 else None)
-        for n in range(4)
-    ]
-    states = [vmi(each, **(SILENT if each.metadata.name == "web-1" else {})) for each in machines]
-    todo = plan(snapshot(owner, machines, vmis=states, revisions=[old, revision(owner, number=2)]))
+    owner = limited_pool(replicas=3, annotations={**AFTER, REPLACE_UNREADY_AFTER: "60"})
+    [lost], [substitute] = vms(owner, 1, ready=False, spec=vm_spec()), vms(owner, 3, spec=vm_spec(), annotations=MARK)
+    machines = [*vms(owner, 0, 2, spec=vm_spec()), lost, substitute]
+    states = [vmi(each, **(SILENT if each is lost else {})) for each in machines]
+    todo = plan(during_update(owner, machines, vmis=states))
     changed = {each.key.name for each in todo.actions if each.resource in (VMS, VMIS)}
     assert len(changed) == 1, "the substitute is there, so one other VM may be unavailable"
     assert changed.isdisjoint({"web-1"})

@@ -20,7 +20,7 @@ from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.rosters import Downtimes, PoolReader, PoolRosters
-from controller.pool.members.snapshot import VM_INDEXES, Snapshot
+from controller.pool.members.snapshot import VM_INDEXES
 from controller.pool.members.traits import erase
 from controller.pool.members.unready_periods import UnreadyPeriod
 from controller.pool.plan import plan
@@ -186,10 +186,6 @@ LARGEST = 2**31 - 1
 STEPS = "90%,50%:10m,0"
 
 
-def limited(seen: Snapshot, most: int) -> Snapshot:
-    return replace(seen, limits=replace(seen.limits, max_replicas=most))
-
-
 def cost_of(work: Callable[[], Any]) -> tuple[int, int]:
     """Return the number of function calls, and the largest memory in bytes, that the work needs."""
     calls = 0
@@ -214,7 +210,7 @@ def cost_of(work: Callable[[], Any]) -> tuple[int, int]:
 @pytest.mark.parametrize("partition", ["1", STEPS, "100%"])
 def test_p20_the_largest_number_of_replicas_costs_as_little_as_a_small_one(most: int, partition: str) -> None:
     owner = pool(replicas=LARGEST, annotations={PARTITION: partition})
-    seen = limited(snapshot(owner, vms(owner, 0, 1, 2)), most)
+    seen = snapshot(owner, vms(owner, 0, 1, 2), max_replicas=most)
     for work in (lambda: plan(seen), lambda: next_status(seen, ())):
         calls, peak = cost_of(work)
         assert calls < 200_000
@@ -226,7 +222,7 @@ def test_p20_plan_and_status_agree_on_the_wanted_vms_and_their_partition(most: i
     owner = pool(replicas=LARGEST, generation=2, annotations={PARTITION: STEPS})
     past = pool(spec=vm_spec(image="v0"), generation=1)
     members = vms(past, 0, 1, 2, revision="web-1")
-    seen = limited(snapshot(owner, members, revisions=[revision(past, "web-1")]), most)
+    seen = snapshot(owner, members, revisions=[revision(past, "web-1")], max_replicas=most)
     target = situation_of(seen).target
     assert (target.wanted, target.replicas) == (wanted, LARGEST)
     todo = plan(seen)

@@ -10,21 +10,15 @@ from controller.pool.spec.policies import Selection, Sort
 from controller.runtime.actions import Confirm, ConfirmFree, Create, Delete
 from tests.fakes.virtual_time import run
 from tests.pool_builders import LABELS, intent_of, pool, snapshot, vm, vm_spec, vmi, vms
-from tests.pool_scenes import entry, healing_pool
+from tests.pool_scenes import ASCENDING, OFFLINE, entry, healing_pool
 from tests.pool_simulation import PoolSimulation
 
 SPARE = {"selectors": {"labelSelector": {"matchLabels": {"tier": "spare"}}}, "sortPolicy": "AscendingOrder"}
-ASCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "AscendingOrder"}}}
 PRESERVING = {"proactive": {"selectionPolicy": {"sortPolicy": "AscendingOrder"}, "statePreservation": "Offline"}}
 
 
 def names(todo, kind):
     return [each.key.name for each in todo.actions if isinstance(each, kind) and each.resource is VMS]
-
-
-def spare(owner, name, **changes):
-    """A VM that the selection policy `SPARE` matches."""
-    return vm(name, owner=owner, spec=vm_spec(labels={"tier": "spare"}), **changes)
 
 
 LEAVING = {"deleting": True, "finalizers": ("x",)}
@@ -51,8 +45,7 @@ def test_p3_p4_missing_vms_are_created(replicas, present, expected):
 def test_p3_p15_a_healed_vm_gets_its_ordinal_back_before_a_smaller_one_is_used():
     """Its kept disks wait for a VM with its name."""
     owner = healing_pool(replicas=4, healed={"2": entry(), "5": entry()})
-    created = [each.key.name for each in plan(snapshot(owner, vms(owner, 0, 2))).actions if isinstance(each, Create)]
-    assert created == ["web-5", "web-1"]
+    assert names(plan(snapshot(owner, vms(owner, 0, 2))), Create) == ["web-5", "web-1"]
 
 
 def test_p4_a_pool_is_confirmed_before_new_vms_replace_a_vm_that_left_it():
@@ -66,23 +59,23 @@ def test_p4_a_pool_is_confirmed_before_new_vms_replace_a_vm_that_left_it():
 
 
 @pytest.mark.parametrize(
-    ("revisions", "labels", "is_held"),
-    [((), LABELS, True), (None, LABELS, False), ((), {"app": "other"}, False)],
-    ids=["restored", "detached", "other labels"],
+    ("replicas", "name", "revisions", "labels", "created"),
+    [
+        (3, "web-1", (), LABELS, None),
+        (3, "web-1", None, LABELS, ["web-0", "web-2", "web-3"]),
+        (3, "web-1", (), {"app": "other"}, ["web-0", "web-2", "web-3"]),
+        (1, "web-7", (), LABELS, None),
+        (0, "web-7", (), LABELS, []),
+    ],
+    ids=["restored", "detached", "other labels", "restored, above the replicas", "none is lacking"],
 )
-def test_p3_a_pool_that_never_created_a_vm_creates_none_beside_vms_with_its_names(revisions, labels, is_held):
-    owner = pool(replicas=3)
-    found = plan(snapshot(owner, (vm("web-1", finalizers=(), labels=labels),), revisions=revisions))
-    assert [wait.stall for wait in found.waits] == (["NamesTaken"] if is_held else [])
-    created = [each.key.name for each in found.actions if isinstance(each, Create) and each.resource is VMS]
-    assert created == ([] if is_held else ["web-0", "web-2", "web-3"])
-
-
-@pytest.mark.parametrize(("replicas", "is_held"), [(1, True), (0, False)])
-def test_p3_a_restored_vm_holds_a_new_pool_that_lacks_vms_with_any_number(replicas, is_held):
-    """Standbys and claims lead to numbers above the number of replicas."""
-    found = plan(snapshot(pool(replicas=replicas), (vm("web-7", finalizers=()),), revisions=()))
-    assert [wait.stall for wait in found.waits] == ["NamesTaken"] * is_held
+def test_p3_a_pool_that_never_created_a_vm_creates_none_beside_vms_with_its_names(
+    replicas, name, revisions, labels, created
+):
+    """Standbys and claims lead to numbers above the number of replicas. `created=None` stands for a pool that waits."""
+    found = plan(snapshot(pool(replicas=replicas), (vm(name, finalizers=(), labels=labels),), revisions=revisions))
+    assert [wait.stall for wait in found.waits] == ["NamesTaken"] * (created is None)
+    assert names(found, Create) == (created or [])
 
 
 @pytest.mark.parametrize("adopted", [1, 2, 3])
@@ -118,9 +111,7 @@ DELETED = {
     "terminating VMs count": (2, {0: {}, 1: {}, 2: {}, 3: LEAVING, 4: LEAVING}, ["web-0"], ""),
     "at most burst": (0, {n: {} for n in range(10)}, FIRST_FOUR, "6 more deletes wait for the next pass"),
     # The pool was scaled from 10 to 5. Five VMs are still terminating when the pool is scaled again.
-    **{
-        f"scaled to {wanted}": (wanted, {n: LEAVING if n > 3 else {} for n in range(9)}, [], "") for wanted in (4, 5, 9)
-    },
+    **{f"to {wanted}": (wanted, {n: LEAVING if n > 3 else {} for n in range(9)}, [], "") for wanted in (4, 5, 9)},
 }
 
 
@@ -135,7 +126,7 @@ def test_p8_surplus_vms_are_deleted(replicas, present, expected, held):
 
 def test_p8_if_the_selectors_match_too_few_vms_an_event_says_how_many_stay():
     owner = pool(replicas=1, generation=7, scaleInStrategy={"proactive": {"selectionPolicy": SPARE}})
-    todo = plan(snapshot(owner, (*vms(owner, 0, 1), spare(owner, "web-2"))))
+    todo = plan(snapshot(owner, (*vms(owner, 0, 1), *vms(owner, 2, spec=vm_spec(labels={"tier": "spare"})))))
     assert names(todo, Delete) == ["web-2"]
     [notice] = todo.notices
     assert (notice.reason, notice.warning, notice.once) == ("ScaleInIncomplete", True, "kept 7 1")
@@ -173,13 +164,7 @@ def selection_of(**selectors):
     return intent_of(pool(scaleInStrategy=block)).scale_in.selection
 
 
-def three(**changes):
-    return [
-        vm(f"web-{ordinal}", owner=OWNER, **{key: values[ordinal] for key, values in changes.items()})
-        for ordinal in range(3)
-    ]
-
-
+BY_ORDINAL = ["mine", "web-0", "web-9", "web-10", "web-100"]
 NUMBERS = {"web-10": {}, "web-9": {}, "web-100": {}, "web-0": {}, "mine": {}}
 AGES = {"web-0": {"age_s": 100}, "web-1": {"age_s": 300}, "web-2": {"age_s": 200}, "web-3": {"age_s": 200}}
 MARKS = {
@@ -193,19 +178,11 @@ MARKS = {
 }
 
 ORDERS = {
-    "ordinals are numbers, and a VM without one is the lowest": (
-        Sort.ASCENDING,
-        NUMBERS,
-        ["mine", "web-0", "web-9", "web-10", "web-100"],
-    ),
-    "descending": (Sort.DESCENDING, NUMBERS, ["web-100", "web-10", "web-9", "web-0", "mine"]),
+    "ascending, as numbers, and one without an ordinal": (Sort.ASCENDING, NUMBERS, BY_ORDINAL),
+    "descending": (Sort.DESCENDING, NUMBERS, BY_ORDINAL[::-1]),
     "newest, and then by ordinal": (Sort.NEWEST, AGES, ["web-0", "web-3", "web-2", "web-1"]),
     "oldest, and then by ordinal": (Sort.OLDEST, AGES, ["web-1", "web-2", "web-3", "web-0"]),
-    "a mark outweighs the cost, and the cost outweighs the policy": (
-        Sort.ASCENDING,
-        MARKS,
-        ["web-2", "web-1", "web-0", "web-4", "web-6", "web-3"],
-    ),
+    "a mark, then the cost, then the policy": (Sort.ASCENDING, MARKS, [f"web-{n}" for n in (2, 1, 0, 4, 6, 3)]),
 }
 
 
@@ -215,15 +192,9 @@ def test_the_order_of_deletion(sort, machines, expected):
     assert order(found, sort=sort) == expected
 
 
-def test_without_a_policy_vms_that_are_not_ready_come_first():
-    """The test has twenty cases. In each case, another one of twenty VMs is not ready."""
-    for broken in range(20):
-        machines = [vm(f"web-{ordinal}", owner=OWNER, ready=ordinal != broken) for ordinal in range(20)]
-        assert order(machines)[0] == f"web-{broken}"
-
-
 def test_p8_without_a_policy_readiness_outweighs_the_cost_and_with_a_policy_only_the_cost_counts():
-    machines = three(ready=[True, True, False], annotations=[{DELETION_COST: "-5"}, None, {DELETION_COST: "9"}])
+    cheap, dear = vms(OWNER, 0, annotations={DELETION_COST: "-5"}), {"annotations": {DELETION_COST: "9"}}
+    machines = (*cheap, *vms(OWNER, 1), *vms(OWNER, 2, ready=False, **dear))
     assert order(machines) == ["web-2", "web-0", "web-1"]
     assert order(machines, sort=Sort.ASCENDING) == ["web-0", "web-1", "web-2"]
 
@@ -231,12 +202,8 @@ def test_p8_without_a_policy_readiness_outweighs_the_cost_and_with_a_policy_only
 def test_p8_without_a_policy_equal_vms_on_the_most_crowded_node_leave_first():
     """A protected VM counts on its node. A VM without a node comes after those with one."""
     nodes = ["a", "b", "b", "c", "c", "c", "d", "d"]
-    machines = [
-        *vms(OWNER, *range(6)),
-        vm("web-6", owner=OWNER, annotations={PROTECT: "true"}),
-        vm("web-7", owner=OWNER, annotations={DELETION_COST: "9"}),
-        vm("web-8", owner=OWNER),
-    ]
+    dear = vms(OWNER, 7, annotations={DELETION_COST: "9"})
+    machines = [*vms(OWNER, *range(6)), *vms(OWNER, 6, annotations={PROTECT: "true"}), *dear, *vms(OWNER, 8)]
     running = [vmi(each, node=node) for each, node in zip(machines, nodes, strict=False)]
     seen = snapshot(OWNER, machines, vmis=running)
     ranked = choose_for_removal(seen, Selection(), seen.members, most=len(seen.members)).ranked
@@ -260,11 +227,13 @@ def test_the_random_order_is_the_same_for_a_retry_and_another_for_a_new_generati
 ZONE = [{"key": "zone", "operator": "In", "values": ["a", "b"]}]
 NUMBERED = [{"key": "rank", "operator": "Gt", "values": ["5"]}]
 SPARE_LABELS = {"matchLabels": {"tier": "spare"}}
+BOTH = {"labelSelector": SPARE_LABELS, "nodeSelectorRequirementMatcher": ZONE}
 
 ALLOWED = {
     "no selector": ({}, {}, True),
     "an empty selector": ({"labelSelector": {}}, {}, True),
     "labels of the VMI template": ({"labelSelector": SPARE_LABELS}, {"labels": {"tier": "spare"}}, True),
+    "no VMI template": ({"labelSelector": SPARE_LABELS}, None, False),
     "other labels": ({"labelSelector": SPARE_LABELS}, {"labels": {"tier": "main"}}, False),
     "a node selector": ({"nodeSelectorRequirementMatcher": ZONE}, {"node_selector": {"zone": "a"}}, True),
     "another zone": ({"nodeSelectorRequirementMatcher": ZONE}, {"node_selector": {"zone": "c"}}, False),
@@ -272,42 +241,42 @@ ALLOWED = {
     "a greater number": ({"nodeSelectorRequirementMatcher": NUMBERED}, {"node_selector": {"rank": "10"}}, True),
     "no number": ({"nodeSelectorRequirementMatcher": NUMBERED}, {"node_selector": {"rank": "high"}}, False),
     "not greater": ({"nodeSelectorRequirementMatcher": NUMBERED}, {"node_selector": {"rank": "5"}}, False),
-    "both given, one matches": (
-        {"labelSelector": SPARE_LABELS, "nodeSelectorRequirementMatcher": ZONE},
-        {"labels": {"tier": "spare"}},
-        False,
-    ),
-    "both given, both match": (
-        {"labelSelector": SPARE_LABELS, "nodeSelectorRequirementMatcher": ZONE},
-        {"labels": {"tier": "spare"}, "node_selector": {"zone": "b"}},
-        True,
-    ),
+    "both given, one matches": (BOTH, {"labels": {"tier": "spare"}}, False),
+    "both given, both match": (BOTH, {"labels": {"tier": "spare"}, "node_selector": {"zone": "b"}}, True),
 }
 
 
 @pytest.mark.parametrize(("selectors", "spec", "allowed"), ALLOWED.values(), ids=ALLOWED)
 def test_which_vms_the_selectors_allow(selectors, spec, allowed):
-    assert allows(selection_of(**selectors), vm(spec=vm_spec(**spec))) is allowed
+    """The selectors are compared with the VMI template, and not with the VM."""
+    machine = vm(labels={"tier": "spare"}, spec={} if spec is None else vm_spec(**spec))
+    assert allows(selection_of(**selectors), machine) is allowed
 
 
-def test_selectors_are_compared_with_the_vmi_template_and_not_with_the_vm():
-    label_on_vm = vm(labels={"tier": "spare"}, spec=vm_spec(labels={}))
-    assert not allows(selection_of(labelSelector=SPARE_LABELS), label_on_vm)
-    assert not allows(selection_of(labelSelector=SPARE_LABELS), vm(spec={}))
+def with_a_late_cache(**fields):
+    """A pool at rest. From then on, its cache of VMs receives no event by itself."""
+    simulation = PoolSimulation(pool(**fields))
+    simulation.come_to_rest()
+    simulation.server.on_write = lambda request, before: None
+    return simulation
+
+
+def reconcile(simulation, cache):
+    """Reconcile once. Only this cache is fresh."""
+    cache.catch_up()
+    run(simulation.process.reconcile(simulation.key("web")))
 
 
 UNREADY = {"printableStatus": "Starting", "conditions": [{"type": "Ready", "status": "False"}]}
 
 
 @pytest.mark.parametrize("unready", ["web-0", "web-1", "web-2"])
-@pytest.mark.parametrize("strategy", [None, {"proactive": {"statePreservation": "Offline"}}])
+@pytest.mark.parametrize("strategy", [None, OFFLINE])
 def test_p8_a_new_leader_with_a_lagging_cache_chooses_no_second_victim(unready, strategy):
     """The first leader deletes a VM before it sees that another VM is not ready. The second leader sees that, but not
     the deletion, so it would choose the unready VM.
     """
-    simulation = PoolSimulation(pool(replicas=3, **({} if strategy is None else {"scaleInStrategy": strategy})))
-    simulation.come_to_rest()
-    simulation.server.on_write = lambda request, before: None  # the cache of VMs receives no event by itself
+    simulation = with_a_late_cache(replicas=3, scaleInStrategy=strategy)
     pools, vms, vmis, _ = simulation.caches
     simulation.change(replicas=2)
     simulation.server.change(VMS, simulation.key(unready), {"status": UNREADY})
@@ -317,8 +286,7 @@ def test_p8_a_new_leader_with_a_lagging_cache_chooses_no_second_victim(unready, 
     simulation.restart()
     vms.catch_up(events=1)
     for _ in range(3):
-        pools.catch_up()
-        run(simulation.process.reconcile(simulation.key("web")))
+        reconcile(simulation, pools)
         assert len(simulation.running()) == 2
     vms.catch_up()
     vmis.catch_up()
@@ -350,15 +318,12 @@ BEFORE = {
 @pytest.mark.parametrize("change", BEFORE)
 @pytest.mark.parametrize("victim", ["web-0", "web-1", "web-2"])
 def test_p8_what_a_user_did_to_a_vm_before_a_scale_in_counts_even_if_its_cache_is_late(victim, change):
-    simulation = PoolSimulation(pool(replicas=3))
-    simulation.come_to_rest()
-    simulation.server.on_write = lambda request, before: None  # the cache of VMs receives no event by itself
-    pools, asked = simulation.caches[0], len(simulation.server.requests)
+    simulation = with_a_late_cache(replicas=3)
+    asked = len(simulation.server.requests)
     BEFORE[change](simulation.server, simulation.key(victim))
     simulation.change(replicas=2)
     for _ in range(3):
-        pools.catch_up()
-        run(simulation.process.reconcile(simulation.key("web")))
+        reconcile(simulation, simulation.caches[0])
     simulation.come_to_rest()
     lists = [each.resource for each in simulation.server.requests[asked:] if each.verb == "list"]
     assert sorted(each.plural for each in lists) == [VMIS.plural, VMS.plural], "one comparison for each change"
@@ -367,33 +332,20 @@ def test_p8_what_a_user_did_to_a_vm_before_a_scale_in_counts_even_if_its_cache_i
 
 
 def test_p14_a_vm_that_becomes_busy_just_before_a_template_would_stop_it_keeps_running():
-    simulation = PoolSimulation(pool(replicas=2))
-    simulation.come_to_rest()
-    simulation.server.on_write = lambda request, before: None  # the cache of VMs receives no event by itself
+    simulation = with_a_late_cache(replicas=2)
     BEFORE["work"](simulation.server, simulation.key("web-1"))
     simulation.change_template(vm_spec(run_strategy="Halted"))
     for _ in range(3):
-        simulation.caches[0].catch_up()
-        run(simulation.process.reconcile(simulation.key("web")))
-    for _ in range(9):
-        simulation.process.catch_up()
-        run(simulation.process.reconcile(simulation.key("web")))
-        simulation.live_on()
+        reconcile(simulation, simulation.caches[0])
+    simulation.run_passes(9)
     assert [each["spec"]["runStrategy"] for each in simulation.vms.values()] == ["Halted", "Always"]
 
 
 def test_p6_a_vm_that_is_protected_just_before_its_pool_is_deleted_stays():
-    simulation = PoolSimulation(pool(replicas=3))
-    simulation.come_to_rest()
-    simulation.server.on_write = lambda request, before: None  # the cache of VMs receives no event by itself
-    pools = simulation.caches[0]
+    simulation = with_a_late_cache(replicas=3)
     simulation.server.change(VMS, simulation.key("web-1"), {"metadata": {"annotations": {PROTECT: "true"}}})
     simulation.delete_pool()
     for _ in range(3):
-        pools.catch_up()
-        run(simulation.process.reconcile(simulation.key("web")))
-    for _ in range(9):
-        simulation.process.catch_up()
-        run(simulation.process.reconcile(simulation.key("web")))
-        simulation.live_on()
+        reconcile(simulation, simulation.caches[0])
+    simulation.run_passes(9)
     assert list(simulation.vms) == ["web-1"]

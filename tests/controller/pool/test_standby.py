@@ -46,9 +46,7 @@ def seen(owner: Any, *machines: Any, **facts: Any) -> Any:
     running = [each for each in machines if each.spec.run_strategy != "Halted"]
     found = snapshot(owner, running)
     vmis = [each.vmi for each in found.members if each.vmi is not None]
-    limit = facts.pop("limit", 0)
-    whole = snapshot(owner, machines, **{"vmis": vmis, **facts})
-    return replace(whole, limits=replace(whole.limits, max_replicas=limit))
+    return snapshot(owner, machines, **{"vmis": vmis, **facts})
 
 
 def does(found: Any) -> list[str]:
@@ -216,11 +214,8 @@ def test_p32_a_scale_in_lays_a_vm_to_rest_only_if_the_pool_reuses_vms_and_a_stan
     text = json.loads(mark.body)["metadata"]["annotations"][names.DRAINING]
     drained = vms(drains, 0, annotations={names.DRAINING: text, names.DRAINED: "true"})
     [rest] = plan(seen(drains, *drained, *vms(drains, 1, 2))).actions
-    assert json.loads(rest.body)["metadata"]["annotations"] == {
-        names.STANDBY_STATE: "resting web-0",
-        names.DRAINING: None,
-        names.DRAINED: None,
-    }
+    notes = {names.STANDBY_STATE: "resting web-0", names.DRAINING: None, names.DRAINED: None}
+    assert json.loads(rest.body)["metadata"]["annotations"] == notes
 
 
 def outdated_scene(*machines: str, image: str = "v2", **fields: Any) -> Any:
@@ -282,21 +277,20 @@ def test_p32_a_standby_whose_revision_a_policy_takes_is_replaced_not_before_five
     ]
 
 
-@pytest.mark.parametrize("trouble", [{"printable": "ErrorUnschedulable"}, {"limit": 2}])
+@pytest.mark.parametrize("trouble", [{"printable": "ErrorUnschedulable"}, {"max_replicas": 2}])
 def test_p32_wanted_vms_come_before_standbys_where_room_is_short(trouble: Json):
     owner = standby_pool()
     last = vms(owner, 1, ready="printable" not in trouble, printable=trouble.get("printable", "Running"))
-    assert does(seen(owner, *vms(owner, 0), *last, limit=trouble.get("limit", 0))) == []
+    assert does(seen(owner, *vms(owner, 0), *last, max_replicas=trouble.get("max_replicas", 0))) == []
 
 
 def test_p32_standbys_leave_if_the_wanted_vms_need_the_room_of_the_controllers_limit():
     owner = standby_pool(replicas=4)
-    assert does(seen(owner, *vms(owner, 0, 1, 2), *prepared(owner, 3, 4, ready_for_s=5), limit=5)) == [
-        "web-3 woken Always",
-        "web-4 resting Halted",
-    ]
+    starting = prepared(owner, 3, 4, ready_for_s=5)
+    found = seen(owner, *vms(owner, 0, 1, 2), *starting, max_replicas=5)
+    assert does(found) == ["web-3 woken Always", "web-4 resting Halted"]
     old = resting(owner, 3, 4, revision="web-0")
-    assert does(seen(owner, *vms(owner, 0, 1, 2), *old, limit=5)) == ["Delete web-4", "Delete web-3"]
+    assert does(seen(owner, *vms(owner, 0, 1, 2), *old, max_replicas=5)) == ["Delete web-4", "Delete web-3"]
 
 
 @pytest.mark.parametrize("strategy", ["Manual", "Halted", "Once"])

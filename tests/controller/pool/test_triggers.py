@@ -17,14 +17,11 @@ OWNER = pool()
 RIVAL = pool("rival", uid="uid-of-the-rival")
 NOW_S, SOON, NEVER = {"web": 0.0}, {"web": COUNT_DELAY_S}, {}
 FAILURE = {"type": "ReplicaFailure", "status": "True", "message": "3 of 3"}
-
-
-def triggered_by(change) -> dict[str, float]:
-    """The pools that a change of a VM triggers, with their delays."""
-    return by_name(pools_of_vm(change))
+PAUSED = {"type": "ReplicaPaused"}
 
 
 def by_name(triggers) -> dict[str, float]:
+    """The pools that a change triggers, with their delays."""
     triggers = list(triggers)
     assert len({key for key, _ in triggers}) == len(triggers)
     assert all(key.namespace == "default" for key, _ in triggers)
@@ -70,10 +67,7 @@ VM_CHANGES = {
     "it becomes ready": (Updated(member(ready=False), member()), SOON),
     "it becomes not ready": (Updated(member(), member(ready=False)), SOON),
     "Ready appears and is false": (Updated(member(ready=None), member(ready=False)), SOON),
-    "it is not ready since another time": (
-        Updated(member(ready=False, ready_for_s=5), member(ready=False, ready_for_s=9)),
-        SOON,
-    ),
+    "it is not ready since another time": (Updated(*(member(ready=False, ready_for_s=s) for s in (5, 9))), SOON),
     "it is ready since another time": (Updated(member(ready_for_s=5), member(ready_for_s=9)), NEVER),
     "another annotation changes": (Updated(member(), member(annotations={"note": "hi"})), NEVER),
     "only its version changes": (Updated(member(), member(version="2")), NEVER),
@@ -83,11 +77,11 @@ VM_CHANGES = {
 
 @pytest.mark.parametrize(("change", "expected"), VM_CHANGES.values(), ids=VM_CHANGES)
 def test_p19_which_pools_a_vm_triggers(change, expected):
-    assert triggered_by(change) == expected
+    assert by_name(pools_of_vm(change)) == expected
 
 
 VM = member()
-SERVES = {"app": "web", names.IN_SERVICE: "true"}
+SERVES, HIDDEN = ({"app": "web", names.IN_SERVICE: each} for each in ("true", "false"))
 
 
 def with_condition(type_: str, status: str) -> VirtualMachineInstance:
@@ -116,18 +110,12 @@ VMI_CHANGES = {
     "it gets a node": (Updated(vmi(VM, node=None), vmi(VM)), NEVER),
     "its migration starts": (Updated(vmi(VM), vmi(VM, migrating=True)), SOON),
     "it will have to migrate": (Updated(vmi(VM), with_condition("MigrationRequired", "False")), SOON),
-    "it has to migrate": (
-        Updated(with_condition("MigrationRequired", "False"), with_condition("MigrationRequired", "True")),
-        SOON,
-    ),
+    "it has to migrate": (Updated(*(with_condition("MigrationRequired", each) for each in ("False", "True"))), SOON),
     "it cannot start": (Updated(vmi(VM, phase="Scheduling", ready=False), obstructed("try 1")), SOON),
     "it still cannot start": (Updated(obstructed("try 1"), obstructed("try 2")), NEVER),
     "it cannot migrate any more": (Updated(vmi(VM), with_condition("LiveMigratable", "False")), SOON),
     "its migration ends": (Updated(vmi(VM, migrating=True), vmi(VM)), SOON),
-    "it leaves its Services": (
-        Updated(vmi(VM, labels=SERVES), vmi(VM, labels=SERVES | {names.IN_SERVICE: "false"})),
-        SOON,
-    ),
+    "it leaves its Services": (Updated(vmi(VM, labels=SERVES), vmi(VM, labels=HIDDEN)), SOON),
     "its drain ends": (Updated(vmi(VM, annotations={names.DRAINING: "x"}), vmi(VM)), SOON),
     "an annotation changes": (Updated(vmi(VM), vmi(VM, annotations={"note": "hi"})), NEVER),
     "only its version changes": (Updated(vmi(VM), vmi(VM, version="2")), NEVER),
@@ -144,22 +132,21 @@ def test_p19_which_pools_a_vmi_triggers(change, expected):
 KEPT = revision(OWNER)
 FOREIGN = revision(OWNER, owned=False)
 
+
+def kept_with(**meta):
+    return replace(KEPT, metadata=replace(KEPT.metadata, **meta))
+
+
 REVISION_CHANGES = {
     "it appears": (Added(KEPT), NOW_S),
     "it vanishes": (Removed(KEPT), NOW_S),
     "it is being deleted": (Updated(KEPT, revision(OWNER, deleting=True)), NOW_S),
     "it gets another controller": (Updated(KEPT, FOREIGN), NOW_S),
     "the pool becomes its controller": (Updated(FOREIGN, KEPT), NOW_S),
-    "it was recreated between two lists": (
-        Updated(KEPT, replace(KEPT, metadata=replace(KEPT.metadata, uid="another"))),
-        NOW_S,
-    ),
+    "it was recreated between two lists": (Updated(KEPT, kept_with(uid="another")), NOW_S),
     "its data changes": (Updated(KEPT, replace(KEPT, data=Raw(b"{}"))), NOW_S),
     "its number changes": (Updated(KEPT, replace(KEPT, revision=9)), NOW_S),
-    "only its version changes": (
-        Updated(KEPT, replace(KEPT, metadata=replace(KEPT.metadata, resource_version="2"))),
-        NEVER,
-    ),
+    "only its version changes": (Updated(KEPT, kept_with(resource_version="2")), NEVER),
     "a revision of another controller appears": (Added(FOREIGN), NEVER),
 }
 
@@ -169,12 +156,8 @@ def test_p19_which_pools_a_revision_triggers(change, expected):
     assert by_name(pools_of_revision(change)) == expected
 
 
-def annotated(annotation):
-    return Updated(OWNER, pool(annotations={annotation: "1"}))
-
-
 NUMBERS = ("replicas", "readyReplicas", "updatedReplicas", "observedGeneration")
-STATUS_FIELDS = dict.fromkeys(NUMBERS, 1) | dict.fromkeys(
+STATUS = dict.fromkeys(NUMBERS, 1) | dict.fromkeys(
     ("labelSelector", "currentRevision", "updateRevision", "printableStatus"), "else"
 )
 
@@ -189,7 +172,7 @@ POOL_CHANGES = {
     "it loses the pool finalizer": (Updated(OWNER, pool(finalizers=())), NOW_S),
     "it was recreated between two lists": (Updated(OWNER, pool(uid="another")), NOW_S),
     **{
-        f"{name} changes": (annotated(name), NOW_S)
+        f"{name} changes": (Updated(OWNER, pool(annotations={name: "1"})), NOW_S)
         for name in (
             names.PARTITION,
             names.MIN_READY,
@@ -204,14 +187,8 @@ POOL_CHANGES = {
     "only its version changes": (Updated(OWNER, pool(version="2")), NEVER),
     "its counts are written": (Updated(OWNER, pool(status={"replicas": 3})), SOON),
     "its status is removed": (Updated(pool(status={"replicas": 3, "conditions": [FAILURE]}), OWNER), SOON),
-    "another condition is removed": (
-        Updated(pool(status={"conditions": [{"type": "ReplicaPaused"}]}), pool(status={})),
-        SOON,
-    ),
-    **{
-        f"{field} is overwritten": (Updated(pool(status={}), pool(status={field: value})), SOON)
-        for field, value in STATUS_FIELDS.items()
-    },
+    "another condition is removed": (Updated(pool(status={"conditions": [PAUSED]}), pool(status={})), SOON),
+    **{f"{field} is written": (Updated(pool(status={}), pool(status={field: x})), SOON) for field, x in STATUS.items()},
     "its failure has another message": (
         Updated(pool(status={"conditions": [FAILURE]}), pool(status={"conditions": [{**FAILURE, "message": "4"}]})),
         NEVER,

@@ -107,9 +107,8 @@ def test_p13_a_new_instance_type_or_preference_needs_a_restart(field):
     owner = limited_pool(replicas=1, spec=spec)
     template = {**spec["template"], "metadata": {"labels": {**LABELS, REVISION_NAME: "web-2"}}}
     machines = vms(owner, 0, revision="web-2", spec={**spec, "template": template})
-    assert restarted(
-        plan(during_update(owner, machines, before=before, vmis=[vmi(machines[0], revision="web-1")]))
-    ) == ["web-0"]
+    running = [vmi(machines[0], revision="web-1")]
+    assert restarted(plan(during_update(owner, machines, before=before, vmis=running))) == ["web-0"]
 
 
 # Delicate moments

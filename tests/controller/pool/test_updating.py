@@ -17,6 +17,7 @@ from controller.runtime.actions import Create, Delete, Patch, ThreeWayMerge
 from tests.builders import NOW
 from tests.pool_builders import LABELS, intent_of, pool, vm_spec, vmi, vms
 from tests.pool_scenes import (
+    DESCENDING,
     announced_for,
     during_update,
     limited_pool,
@@ -28,8 +29,6 @@ from tests.pool_scenes import (
     restarted,
     updated_pool,
 )
-
-DESCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
 
 
 def test_p12_outdated_vms_are_updated_after_the_new_revision_is_created():
@@ -117,30 +116,36 @@ def test_p13_a_vmi_is_not_restarted(fields, of_vm, of_vmi):
     assert (todo.notices, todo.requeue_after_s) == ((), None) or "deleting" in of_vmi
 
 
-@pytest.mark.parametrize(("of_vm", "of_vmi"), [("web-2", None), ("web-2", "bogus"), ("web-2", "web-2")])
-@pytest.mark.parametrize("generation", [3, 2], ids=["runs the spec", "runs an earlier spec"])
-def test_p4_p13_a_label_that_others_have_changed_restarts_no_vmi_that_runs_the_spec(of_vm, of_vmi, generation):
+@pytest.mark.parametrize(
+    ("own", "inner", "of_vmi", "generation"),
+    [
+        *((own, "web-2", "web-2", 3) for own in (None, "bogus")),
+        *(("web-2", inner, inner, 3) for inner in (None, "bogus")),
+        *(("web-2", "web-2", of_vmi, generation) for of_vmi in (None, "bogus", "web-2") for generation in (3, 2)),
+    ],
+)
+def test_p4_p13_a_label_that_others_have_changed_restarts_no_vmi_that_runs_the_spec(own, inner, of_vmi, generation):
+    """The generation of the VM is 3."""
     owner = updated_pool(replicas=1)
-    spec = vm_spec(image="v2", labels={**LABELS, names.REVISION_NAME: "web-2"})
-    [machine] = vms(owner, 0, revision=of_vm, spec=spec)
+    spec = vm_spec(image="v2", labels={**LABELS, **({names.REVISION_NAME: inner} if inner is not None else {})})
+    [machine] = vms(owner, 0, revision=own, spec=spec)
     machine = replace(machine, metadata=replace(machine.metadata, generation=3))
     running = vmi(machine, revision=of_vmi, annotations={names.VM_GENERATION: str(generation)})
     seen = during_update(owner, [machine], vmis=[running])
-    is_updated = generation == 3 or of_vmi == "web-2"
-    assert restarted(plan(seen)) == ([] if is_updated else ["web-0"])
+    todo, is_updated = plan(seen), generation == 3 or of_vmi == "web-2"
+    assert restarted(todo) == ([] if is_updated else ["web-0"])
     assert next_status(seen, ()).updated_replicas == int(is_updated)
+    assert len(merged(todo)) == (own != "web-2"), "its own label is written again"
 
 
 def created(todo):
     """The revision and the image of each VM that is created, by its name."""
-    bodies = {each.key.name: json.loads(each.body) for each in todo.actions if isinstance(each, Create)}
-    return {
-        name: (
-            body["metadata"]["labels"][names.REVISION_NAME],
-            body["spec"]["template"]["spec"]["volumes"][0]["containerDisk"]["image"],
-        )
-        for name, body in bodies.items()
-    }
+    found = {}
+    for each in [each for each in todo.actions if isinstance(each, Create)]:
+        body = json.loads(each.body)
+        root, *_ = body["spec"]["template"]["spec"]["volumes"]
+        found[each.key.name] = (body["metadata"]["labels"][names.REVISION_NAME], root["containerDisk"]["image"])
+    return found
 
 
 def test_p14_a_vm_that_is_created_below_the_partition_gets_the_revision_of_the_status():

@@ -205,12 +205,8 @@ class ReplicaSetSimulation:
 
     @property
     def members(self) -> list[VirtualMachineInstance]:
-        uid = self.owner.metadata.uid
-        return [
-            vmi
-            for vmi in self.server.objects(VMIS)
-            if (by := controller_of(vmi.metadata)) is not None and by.uid == uid
-        ]
+        found = [(each, controller_of(each.metadata)) for each in self.server.objects(VMIS)]
+        return [each for each, by in found if by is not None and by.uid == self.owner.metadata.uid]
 
     @property
     def active(self) -> list[VirtualMachineInstance]:

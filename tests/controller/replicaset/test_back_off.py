@@ -1,16 +1,22 @@
-"""R4a: which VMIs count as early failures, and when their replacements are created."""
+"""R4a: which VMIs count as early failures, and when they and VMIs that run and are not ready are replaced."""
 
 import json
 from datetime import timedelta
 
 import pytest
 
-from controller.kubevirt.annotations import EARLY_FAILURES, PROTECT, TEMPLATE_HASH
+from controller.kubevirt.annotations import EARLY_FAILURES, PROTECT, REPLACE_UNREADY_AFTER, TEMPLATE_HASH
+from controller.kubevirt.resources import VMIS
 from controller.replicaset.back_off import MAX_EVIDENCE, Trial, annotation_of, delay_after, trial_of
 from controller.replicaset.plan import plan
-from controller.replicaset.status import next_status
-from controller.runtime.actions import Create
-from tests.builders import LABELS, NOW, replicaset, seconds_ago, snapshot, vmi
+from controller.replicaset.status import next_status, outcome_notices
+from controller.runtime.actions import Create, Delete, Done
+from controller.runtime.result import After
+from informers.meta import ObjectKey
+from tests.builders import LABELS, NOW, REPLICASETS, replicaset, seconds_ago, snapshot, vmi
+from tests.controller.replicaset.simulation import ReplicaSetSimulation, replicaset_document
+from tests.fakes.rules import wire
+from tests.fakes.virtual_time import run
 from tests.plans import deleted, histories
 from tests.strategies import template_of
 
@@ -77,6 +83,7 @@ def test_r4a_a_row_of_failures_is_reported_once():
     assert early.notices[0].once == late.notices[0].once
 
 
+POD_TERMINATES = {"phase": "Running", "reason": "PodTerminating", "ready_for_s": 1}
 NO_EARLY_FAILURES = {
     "it finished on purpose": {"phase": "Succeeded", "started_ago_s": 61.5},
     "its node was lost": {"status_reason": "NodeUnresponsive"},
@@ -84,13 +91,7 @@ NO_EARLY_FAILURES = {
     "it had run for ten minutes": {"started_ago_s": 601.0},
     "another template": {"labels": {**LABELS, TEMPLATE_HASH: "older"}},
     "its record is older than half an hour": {"ago_s": 1801.0},
-    "its launcher Pod terminates after a day": {
-        "phase": "Running",
-        "reason": "PodTerminating",
-        "ready_for_s": 1,
-        "entered_s": {"Running": 86400.0},
-        "age_s": 86402,
-    },
+    "its launcher Pod terminates after a day": {**POD_TERMINATES, "entered_s": {"Running": 86400.0}, "age_s": 86402},
     "it is being deleted": {"deleting": True},
 }
 
@@ -104,13 +105,7 @@ EARLY_FAILURES_TOO = {
     "it never ran": {},
     "it ran for less than ten minutes": {"started_ago_s": 590.0},
     "it crashed while it was ready": {"started_ago_s": 5.0, "ready": True},
-    "its launcher Pod terminates": {
-        "phase": "Running",
-        "reason": "PodTerminating",
-        "ready_for_s": 1,
-        "entered_s": {"Running": 590.0},
-        "age_s": 592,
-    },
+    "its launcher Pod terminates": {**POD_TERMINATES, "entered_s": {"Running": 590.0}, "age_s": 592},
     "KubeVirt keeps no times": {"entered_s": None, "ready_for_s": 1},
     "its guest ended at once": {"phase": "Succeeded", "started_ago_s": 59.0},
     "it was taken over": {"labels": LABELS},
@@ -216,3 +211,149 @@ NO_BACK_OFF = {
 @pytest.mark.parametrize("vmis", NO_BACK_OFF.values(), ids=NO_BACK_OFF)
 def test_r4a_a_set_without_delayed_replacements_has_no_condition(vmis):
     assert condition(*vmis) is None
+
+
+def unready(name="unready", *, running_s=301.0, before=0, **changes):
+    """A VMI that has run for this time without being ready. Its condition Ready is five seconds older than the phase
+    Running.
+    """
+    annotations = {EARLY_FAILURES: annotation_of(before, seconds_ago(900), seconds_ago(running_s))} if before else None
+    state = {"ready": False, "ready_for_s": running_s + 5, "entered_s": {"Running": running_s}, "labels": CURRENT}
+    return vmi(name, owner=replicaset(), **{"annotations": annotations, **state, **changes})
+
+
+def ready(name="ready", **changes):
+    return vmi(name, owner=replicaset(), labels=CURRENT, **changes)
+
+
+def replacing(*vmis, after="300", replicas=1, annotations=None, **circumstances):
+    owner = replicaset(replicas=replicas, annotations={REPLACE_UNREADY_AFTER: after, **(annotations or {})})
+    return plan(snapshot(owner, vmis, **circumstances))
+
+
+def test_r4a_a_vmi_that_runs_unready_for_too_long_is_replaced_and_counts_as_an_early_failure():
+    todo = replacing(unready())
+    assert [[type(action) for action in stage.actions] for stage in todo.stages] == [[Delete], [Create]]
+    assert deleted(todo) == ["unready"]
+    assert histories(todo) == [1]
+    notice, _ = outcome_notices([Done(todo.actions[0])])
+    message = "virtual machine unready is replaced: it is not ready for longer than 300 s"
+    assert (notice.reason, notice.warning, notice.message) == ("UnreadyReplaced", True, message)
+
+
+def test_r4a_without_the_annotation_no_unready_vmi_is_replaced():
+    assert plan(snapshot(replicaset(replicas=1), [unready(running_s=90000)])).actions == ()
+
+
+UNREADY_WAITS = {
+    "it started": ({"running_s": 100}, 200),
+    "the time before the phase Running does not count": ({"running_s": 100, "age_s": 9000, "ready_for_s": 9000}, 200),
+    "it was ready until just now": ({"running_s": 9000, "ready_for_s": 3}, 297),
+    "it is a replacement": ({"running_s": 305, "before": 1}, 5),
+}
+
+
+@pytest.mark.parametrize(("changes", "wait_s"), UNREADY_WAITS.values(), ids=UNREADY_WAITS)
+def test_r4a_before_the_time_nothing_happens_and_the_pass_is_repeated_then(changes, wait_s):
+    todo = replacing(unready(**changes))
+    assert (todo.actions, todo.requeue_after_s) == ((), wait_s)
+
+
+NOT_REPLACED = {
+    "ready": {"ready": True},
+    "not running": {"phase": "Scheduled"},
+    "protected": {"annotations": {PROTECT: "true"}},
+    "being migrated": {"migrating": True},
+    "being deleted": {"deleting": True},
+}
+
+
+@pytest.mark.parametrize("changes", NOT_REPLACED.values(), ids=NOT_REPLACED)
+def test_r4a_these_vmis_are_not_replaced(changes):
+    assert deleted(replacing(unready(**changes))) == []
+
+
+def test_r4a_at_most_a_quarter_is_replaced_at_once_and_replacements_must_come_up_first():
+    many = [unready(f"u-{number}") for number in range(8)]
+    todo = replacing(*many, replicas=8)
+    assert deleted(todo) == ["u-0", "u-1"]
+    assert todo.held == "6 VMIs that are not ready wait for the replacements of others"
+    starting = [unready(f"r-{number}", before=1, phase="Scheduling", running_s=5) for number in range(2)]
+    assert deleted(replacing(*many[:6], *starting, replicas=8)) == []
+
+
+@pytest.mark.parametrize("after", ["", "0", "-5", "soon", "1.5"])
+def test_r4a_a_malformed_time_replaces_nothing(after):
+    assert replacing(unready(), after=after).actions == ()
+
+
+HOUR_S = 3600.0
+STEP_S = 1.0
+
+
+class FailingLauncher:
+    """Acts as virt-controller and the nodes: each VMI fails one second after its creation.
+
+    With `strips`, a policy takes the number of failures off each VMI.
+    """
+
+    def __init__(self, replicas: int, *, strips: bool = False) -> None:
+        self.strips = strips
+        self.simulation = ReplicaSetSimulation(latency_s=0)
+        self.simulation.server.put(REPLICASETS, replicaset_document(replicas=replicas))
+        self._born: dict[str, float] = {}
+        """The time in seconds of each creation, by UID."""
+
+    @property
+    def created(self) -> int:
+        return len(self._born)
+
+    async def live(self, seconds: float) -> None:
+        end = self.simulation.seconds() + seconds
+        while (now := self.simulation.seconds()) < end:
+            before = len(self.simulation.server.events)
+            self.simulation.process.catch_up()
+            report = await self.simulation.reconcile()
+            if self._act(now) or len(self.simulation.server.events) > before:
+                self.simulation.advance(STEP_S)
+                continue
+            wait_s = report.result.seconds if isinstance(report.result, After) else end - now
+            self.simulation.advance(max(min(wait_s, end - now), 0.001))
+
+    def _act(self, now: float) -> bool:
+        """Give each VMI its phase. Return True if a VMI will fail soon."""
+        soon = False
+        for name, document in self.simulation.server.documents(VMIS).items():
+            born = self._born.setdefault(document["metadata"]["uid"], now)
+            phase, times = "Failed" if now - born >= STEP_S else "Scheduling", document.get("status", {})
+            soon = soon or phase == "Scheduling"
+            if times.get("phase") != phase:
+                entered = {"phase": phase, "phaseTransitionTimestamp": wire(self.simulation.now)}
+                status = {"phase": phase, "phaseTransitionTimestamps": [entered]}
+                notes = {"metadata": {"annotations": {EARLY_FAILURES: None}}} if self.strips else {}
+                self.simulation.server.change(VMIS, ObjectKey("default", name), {"status": status, **notes})
+        return soon
+
+    def reported(self, reason: str) -> int:
+        """The number of different Events with this reason. Notices with equal `once` give one Event."""
+        return len({each.once for each in self.simulation.process.recorder.published if each.reason == reason})
+
+
+@pytest.mark.no_cover  # hours of the same few lines
+@pytest.mark.parametrize(("replicas", "strips"), [(1, False), (3, False), (20, False), (3, True)])
+def test_r4a_a_template_that_always_fails_makes_few_vmis_in_an_hour(replicas, strips):
+    """Each VMI is replaced once without a delay. Then one VMI is tried at a time, with delays from 10 s to 300 s."""
+    launcher = FailingLauncher(replicas, strips=strips)
+    run(launcher.live(HOUR_S))
+    assert 2 * replicas + 14 <= launcher.created <= 2 * replicas + 18
+    assert len(launcher.simulation.members) <= replicas
+    assert launcher.reported("BackOff") == 1
+    assert "ReplicaBackOff" in launcher.simulation.conditions
+
+
+def test_r4a_a_restart_of_the_controller_forgets_nothing():
+    launcher = FailingLauncher(3)
+    for _ in range(60):
+        run(launcher.live(60))
+        launcher.simulation.restart()
+    assert launcher.created <= 2 * 3 + 18

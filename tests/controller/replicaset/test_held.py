@@ -1,5 +1,6 @@
-"""P20 for sets: no VMI is deleted that cannot come back, and no VMI that is protected or paused. Each hold is shown."""
+"""P20 for sets: no VMI is deleted that cannot come back, is protected or paused, or must drain first (P26)."""
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +12,11 @@ from controller.apimachinery.conditions import Condition, find_true
 from controller.kubevirt.annotations import (
     ADOPTED_TEMPLATE,
     BUSY_UNTIL,
+    DRAIN_SECONDS,
+    DRAINED,
+    DRAINING,
+    EARLY_FAILURES,
+    IN_SERVICE,
     PROTECT,
     REMOVE,
     REPLACE_UNREADY_AFTER,
@@ -18,12 +24,14 @@ from controller.kubevirt.annotations import (
     SCALE_IN,
     TEMPLATE_HASH,
 )
+from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.replicas.draining import Mark
 from controller.replicaset.plan import plan
 from controller.replicaset.ranking import rank_for_removal
 from controller.replicaset.status import next_status
 from controller.replicaset.traits import group_vmis
-from controller.runtime.actions import Delete, Plan
+from controller.runtime.actions import Create, Delete, Patch, Plan
 from controller.runtime.execute.refusals import FIRST_WAIT_S, LONGEST_WAIT_S
 from tests import builders
 from tests.builders import LABELS, NOW, REPLICASETS, replicaset, seconds_ago, snapshot
@@ -72,10 +80,8 @@ def test_p20_a_paused_vmi_stays_and_one_event_names_it(way, reason):
     todo = planned(vmi("a", paused=True, **changes), replicas=replicas)
     assert (deleted(todo), reasons(todo)) == ([], [reason])
     assert todo.held == "a waits: it is paused"
-    assert (todo.notices[0].message, todo.notices[0].once) == (
-        "virtual machine a is not deleted now: it is paused",
-        "uid-a it is paused",
-    )
+    assert todo.notices[0].message == "virtual machine a is not deleted now: it is paused"
+    assert todo.notices[0].once == "uid-a it is paused"
 
 
 @pytest.mark.parametrize("way", ["scale-in", "rolling update", "replacement of an unready VMI"])
@@ -149,18 +155,13 @@ def test_p20_the_reason_of_a_replacement_is_judged_by_a_new_plan_after_a_conflic
     assert (successor["kind"], successor["metadata"]["name"] == "a") == ("VirtualMachineInstance", False)
 
 
-def outdated_set(**changes: Any) -> ReplicaSetSimulation:
-    owner = replicaset(replicas=3, annotations=REPLACES)
-    members = [vmi(f"v-{number}", owner=owner, **{"labels": OLD, **changes}) for number in range(3)]
-    return ReplicaSetSimulation.of(owner, members)
-
-
-HELD = {"UpdateHeld": {}, "HealingHeld": {"labels": LABELS, **UNREADY}}
+HELD = {"UpdateHeld": {"labels": OLD}, "HealingHeld": {"labels": LABELS, **UNREADY}}
 
 
 @pytest.mark.parametrize(("reason", "changes"), HELD.items(), ids=HELD)
 def test_p20_while_creates_are_refused_no_vmi_is_replaced_and_the_set_says_so(reason, changes):
-    simulation = outdated_set(**changes)
+    owner = replicaset(replicas=3, annotations=REPLACES)
+    simulation = ReplicaSetSimulation.of(owner, [vmi(f"v-{n}", owner=owner, **changes) for n in range(3)])
     simulation.fail(refusal(422, "Invalid", "denied by the policy"), verb="create")
     for _ in range(5):
         simulation.run_pass()
@@ -196,3 +197,74 @@ def test_p22_a_refused_note_is_a_failure_of_the_set_and_stops_no_other_write():
     noted = simulation.owner.metadata.annotations
     assert noted == {ADOPTED_TEMPLATE: template_hash_of(replicaset())}
     assert "ReplicaFailure" not in simulation.conditions
+
+
+DRAIN = {DRAIN_SECONDS: "60", ROLLING_UPDATE: "maxUnavailable=1", REPLACE_UNREADY_AFTER: "60"}
+END = NOW + timedelta(seconds=60)
+CAUSES = {"scale-in": (0, {}), "update": (1, {"labels": OLD}), "healing": (1, UNREADY)}
+
+
+def drained(replicas: int, *vmis: Any, now: Any = NOW, **changes: Any) -> Any:
+    return plan(snapshot(replicaset(replicas=replicas, annotations=DRAIN, **changes), vmis, now=now))
+
+
+def of(todo: Any, kind: type) -> list[str]:
+    return [each.key.name for each in todo.actions if isinstance(each, kind) and each.resource is VMIS]
+
+
+@pytest.mark.parametrize(("cause", "given"), CAUSES.items(), ids=CAUSES)
+def test_p26_a_vmi_is_marked_and_nothing_is_deleted_or_created_before_it_has_drained(cause: str, given: Any):
+    replicas, changes = given
+    todo = drained(replicas, vmi("a", **changes))
+    assert (of(todo, Delete), of(todo, Create), todo.requeue_after_s) == ([], [], 60)
+    [patch] = [each for each in todo.actions if isinstance(each, Patch) and each.resource is VMIS]
+    mark = json.loads(patch.body)["metadata"]["annotations"]
+    assert mark == {DRAINING: f"{cause} until 2026-08-01T12:01:00Z of uid-a", DRAINED: None}
+    waiting = drained(replicas, vmi("a", annotations={DRAINING: mark[DRAINING]}, **changes))
+    assert (of(waiting, Delete), of(waiting, Patch), of(waiting, Create)) == ([], [], [])
+    answered = drained(replicas, vmi("a", annotations={DRAINING: mark[DRAINING], DRAINED: "true"}, **changes))
+    assert of(answered, Delete) == ["a"]
+    assert len(of(answered, Create)) == (cause == "healing")
+    assert of(drained(replicas, vmi("a", annotations={DRAINING: mark[DRAINING]}, **changes), now=END), Delete) == ["a"]
+    ended = {**changes, "phase": "Succeeded", "entered_s": {"Succeeded": 999}}
+    assert of(drained(0, vmi("a", annotations={DRAINING: mark[DRAINING]}, **ended)), Delete) == ["a"]
+
+
+def test_p26_a_mark_is_taken_back_if_its_reason_is_gone_or_another_vmi_is_unavailable():
+    mark = {DRAINING: str(Mark("update", END, "uid-a"))}
+    ready, unready = [vmi("b"), vmi("c")], [vmi("b", ready=False, ready_for_s=5), vmi("c")]
+    kept = drained(3, vmi("a", annotations=mark, labels=OLD), *ready)
+    assert (of(kept, Delete), of(kept, Patch)) == ([], [])
+    for member, others in ((vmi("a", annotations=mark, labels=OLD), unready), (vmi("a", annotations=mark), ready)):
+        todo = drained(3, member, *others)
+        assert (of(todo, Delete), of(todo, Patch)) == ([], ["a"])
+
+
+def test_p26_a_drain_goes_on_while_a_scale_in_waits_for_the_adoption_of_orphans():
+    owner = replicaset(replicas=1, annotations=DRAIN)
+    marked = vmi("a", annotations={DRAINING: str(Mark("scale-in", END, "uid-a"))})
+    todo = plan(replace(snapshot(owner, [marked, vmi("b"), builders.vmi("c"), builders.vmi("d")]), burst=1))
+    assert (of(todo, Patch), of(todo, Delete)) == (["c"], [])
+
+
+def test_p26_the_label_changes_unless_the_set_would_release_the_vmi():
+    labelled = {**LABELS, IN_SERVICE: "true"}
+    for match, labels in ((LABELS, {IN_SERVICE: "false"}), (labelled, None)):
+        owner = replicaset(replicas=0, annotations=DRAIN, match_labels=match, template_labels=labelled)
+        todo = plan(snapshot(owner, [builders.vmi("a", owner=owner, labels=labelled)]))
+        [patch] = [each for each in todo.actions if isinstance(each, Patch) and each.resource is VMIS]
+        assert json.loads(patch.body)["metadata"].get("labels") == labels
+
+
+@pytest.mark.parametrize("owner", [replicaset(), None], ids=["released", "detached"])
+@pytest.mark.parametrize("is_selected", [False, True])
+def test_r2_a_vmi_that_leaves_during_a_drain_loses_its_notes_and_returns_to_service(owner: Any, is_selected: bool):
+    notes = {DRAINING: str(Mark("update", END, "uid")), DRAINED: "true", EARLY_FAILURES: "1 2026-08-01T12:00:00Z"}
+    left = builders.vmi(
+        "testreplicasetabcde", owner=owner, annotations={**notes, "a": "b"}, labels={"app": "x", IN_SERVICE: "false"}
+    )
+    both = {**LABELS, IN_SERVICE: "true"}
+    todo = drained(0, left, **({"match_labels": both, "template_labels": both} if is_selected else {}))
+    [patch] = [json.loads(each.body)["metadata"] for each in todo.actions if each.resource is VMIS]
+    assert (patch["ownerReferences"], patch["annotations"]) == ([], dict.fromkeys(notes))
+    assert patch.get("labels") == (None if is_selected else {IN_SERVICE: "true"})

@@ -79,22 +79,13 @@ def test_r17_the_revision_is_created_before_the_first_vmis_and_a_failure_does_no
     assert [action.resource for stage in others for action in stage.actions] == [VMIS] * 3
     assert create.key == ObjectKey("default", f"testreplicaset-{template_hash_of(owner)}")
     assert create.owner_uid == owner.metadata.uid
+    meta, spec = create.key._asdict(), {"domain": {"devices": {}}, "hostname": "v4"}
     assert json.loads(create.body) == {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
-        "metadata": {
-            "name": create.key.name,
-            "namespace": "default",
-            "labels": {TEMPLATE_HASH: template_hash_of(owner)},
-            "ownerReferences": [OWNER_REFERENCE],
-        },
+        "metadata": {**meta, "labels": {TEMPLATE_HASH: template_hash_of(owner)}, "ownerReferences": [OWNER_REFERENCE]},
         "revision": 4,
-        "data": {
-            "template": {
-                "metadata": {"labels": LABELS, "name": "test"},
-                "spec": {"domain": {"devices": {}}, "hostname": "v4"},
-            }
-        },
+        "data": {"template": {"metadata": {"labels": LABELS, "name": "test"}, "spec": spec}},
     }
 
 
@@ -142,9 +133,8 @@ def test_r17_a_template_that_is_rolled_out_again_has_the_newest_number():
     assert of_revisions(plan(snapshot(owner, vmis, history=numbered))) == []
     third = members(owner, *(template_hash_of(template(number)) for number in (2, 4)))
     known = snapshot(owner, third, history=history(first, replace(second, revision=5), revision(template(4))))
-    assert next_status(known, ()).current_revision == template_hash_of(template(4)), (
-        "it was rolled out before the other"
-    )
+    earlier = template_hash_of(template(4))
+    assert next_status(known, ()).current_revision == earlier, "it was rolled out before the other"
 
 
 @pytest.mark.parametrize(
@@ -236,16 +226,11 @@ def test_r17_the_cache_keeps_the_revisions_of_sets_and_no_data_of_those_that_no_
 
 def test_r17_a_set_waits_for_its_revision_that_has_lost_its_owner_and_its_label():
     made = revision(template(3))
-    lost = kept_revision(replace(made, metadata=replace(made.metadata, owner_references=None, labels=None)))
+    lost = kept_revision(changed(made, owner_references=None, labels=None))
     assert lost is not None
     assert (lost.metadata.key, bytes(lost.data)) == (made.metadata.key, b"")
-    strange = replace(
-        made,
-        metadata=replace(
-            made.metadata, owner_references=(replace(ANOTHER_CONTROLLER, kind="VirtualMachine"),), labels=None
-        ),
-    )
-    assert kept_revision(strange) is None
+    stranger = replace(ANOTHER_CONTROLLER, kind="VirtualMachine")
+    assert kept_revision(changed(made, owner_references=(stranger,), labels=None)) is None
 
 
 def test_r17_the_cache_drops_a_revision_without_owner_whose_name_is_not_that_of_its_hash():
@@ -289,10 +274,8 @@ def edit(made: ReplicaSetSimulation, version: int) -> None:
 
 
 def stored(made: ReplicaSetSimulation) -> set[str]:
-    return {
-        document["data"]["template"]["spec"].get("hostname", "")
-        for document in made.server.documents(CONTROLLER_REVISIONS).values()
-    }
+    templates = [each["data"]["template"] for each in made.server.documents(CONTROLLER_REVISIONS).values()]
+    return {each["spec"].get("hostname", "") for each in templates}
 
 
 @pytest.mark.looptime

@@ -108,11 +108,7 @@ def test_r6_the_first_vmis_for_removal_are_the_first_of_all_in_order(fact, usual
             members = group_vmis(arranged)
             in_order = rank_for_removal(one_by_one(members), NOW)
             assert rank_for_removal(members, NOW) == in_order
-            assert [first_for_removal(members, number, NOW) for number in (1, 2, 3)] == [
-                in_order[:1],
-                in_order[:2],
-                in_order[:3],
-            ]
+            assert all(first_for_removal(members, number, NOW) == in_order[:number] for number in (1, 2, 3))
 
 
 class CountedGroup(Group[VirtualMachineInstance]):
