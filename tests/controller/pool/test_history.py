@@ -10,15 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.structs import replace
 
-from controller.kubevirt.annotations import (
-    INDEX_SYSPREP,
-    PARTITION,
-    PARTITION_REVISION,
-    PARTITION_STEP,
-    POOL_UID,
-    READY_REVISION,
-    REVISION_NAME,
-)
+from controller.kubevirt import annotations as names
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.pool.members.revisions import oldest_in_use
@@ -54,12 +46,12 @@ def test_p11_a_revision_is_named_after_the_generation_and_belongs_to_the_pool():
     assert (reference["uid"], reference["controller"]) == ("uid-of-the-pool", True)
     assert body["data"]["selector"] == {"matchLabels": dict(LABELS)}
     assert body["data"]["virtualMachineTemplate"]["spec"] == vm_spec()
-    assert body["metadata"]["labels"] == {POOL_UID: "uid-of-the-pool"}
+    assert body["metadata"]["labels"] == {names.POOL_UID: "uid-of-the-pool"}
 
 
 SYSPREP = vm_spec(volumes=[{"name": "answers", "sysprep": {"secret": {"name": "s"}}}])
 INDEXED = {"nameGeneration": {"appendIndexToSecretRefs": True}, "spec": SYSPREP}
-ASKED = {INDEX_SYSPREP: "true"}
+ASKED = {names.INDEX_SYSPREP: "true"}
 
 
 @pytest.mark.parametrize("asked", [True, False], ids=["added", "removed"])
@@ -141,16 +133,16 @@ def test_p12_the_revision_of_the_present_generation_is_current_whatever_it_conta
 
 def test_p11_a_pool_with_the_name_of_a_deleted_pool_uses_none_of_the_earlier_names():
     """The garbage collector may need a while for the revisions of earlier pools. Several of them may be left."""
-    owner, names = pool(replicas=1), ["web-1"]
+    owner, known = pool(replicas=1), ["web-1"]
     for _ in range(4):
-        left = [revision(owner, name, number=1, owned=False, deleting=True) for name in names]
+        left = [revision(owner, name, number=1, owned=False, deleting=True) for name in known]
         seen = snapshot(owner, revisions=left)
         assert not revisions_of(seen).current_exists
         [name] = revisions_in(plan(seen))
-        assert name not in names
+        assert name not in known
         assert revisions_in(plan(seen), Delete) == []
-        names.append(name)
-    assert len(set(names)) == 5
+        known.append(name)
+    assert len(set(known)) == 5
 
 
 def test_p11_the_newest_unused_revisions_stay_for_undo():
@@ -166,7 +158,7 @@ def test_p11_the_newest_unused_revisions_stay_for_undo():
 def test_p11_the_noted_revision_of_an_update_in_steps_stays_although_no_vm_has_it():
     """A scale-out in a step creates VMs with it."""
     step = f"{intent_of(template_of(3)).template.digest} 1 75%:60s,0 since {NOW.isoformat()}"
-    notes = {PARTITION: "75%:60s,0", PARTITION_REVISION: "web-1", PARTITION_STEP: step}
+    notes = {names.PARTITION: "75%:60s,0", names.PARTITION_REVISION: "web-1", names.PARTITION_STEP: step}
     owner = pool(replicas=1, generation=3, spec=vm_spec(image="v3"), annotations=notes)
     seen = snapshot(owner, vms(owner, 0, revision="web-3"), revisions=history(1, 2, 3), revision_history=0)
     assert revisions_in(plan(seen), Delete) == ["web-2"]
@@ -175,8 +167,8 @@ def test_p11_the_noted_revision_of_an_update_in_steps_stays_although_no_vm_has_i
 def test_r17_a_new_revision_names_the_one_of_most_ready_vms_which_stays():
     machines = [*vms(pool(), 0, 1, revision="web-1"), *vms(pool(), 2, revision="web-2")]
     create = plan(snapshot(template_of(3), machines, revisions=history(1, 2))).actions[0]
-    assert json.loads(create.body)["metadata"]["annotations"] == {READY_REVISION: "web-1"}
-    newest = revision(template_of(6), number=6, annotations={READY_REVISION: "web-1"})
+    assert json.loads(create.body)["metadata"]["annotations"] == {names.READY_REVISION: "web-1"}
+    newest = revision(template_of(6), number=6, annotations={names.READY_REVISION: "web-1"})
     members, known = vms(pool(), 0, 1, 2, revision="web-6"), [*history(1, 2, 3), newest]
     seen = snapshot(template_of(6), members, revisions=known, revision_history=1)
     assert revisions_in(plan(seen), Delete) == ["web-2"]
@@ -184,7 +176,7 @@ def test_r17_a_new_revision_names_the_one_of_most_ready_vms_which_stays():
 
 def test_p11_a_revision_that_a_vm_or_a_vmi_uses_is_not_deleted():
     owner = pool(generation=6, spec=vm_spec(image="v6"), updateStrategy={"opportunistic": {}})
-    spec = vm_spec(image="v6", labels={**LABELS, REVISION_NAME: "web-6"})
+    spec = vm_spec(image="v6", labels={**LABELS, names.REVISION_NAME: "web-6"})
     machines = vms(owner, 0, 1, 2, revision="web-6", spec=spec)
     running = [vmi(machines[0], revision="web-1"), *(vmi(each) for each in machines[1:])]
     todo = plan(snapshot(owner, machines, vmis=running, revisions=history(1, 2, 6), revision_history=0))

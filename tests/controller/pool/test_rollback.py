@@ -8,22 +8,7 @@ import msgspec
 import pytest
 
 from controller.apimachinery.conditions import time_text
-from controller.kubevirt.annotations import (
-    BUSY_UNTIL,
-    MAX_UNHEALTHY,
-    MOST_DISRUPTIVE,
-    PARTITION,
-    PARTITION_REVISION,
-    PARTITION_STEP,
-    PROGRESS_DEADLINE,
-    PROTECT,
-    READY_REVISION,
-    REPLACE_UNREADY_AFTER,
-    ROLLBACK,
-    ROLLED_BACK,
-    SUBSTITUTE,
-    SUBSTITUTE_LOST_AFTER,
-)
+from controller.kubevirt import annotations as names
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.pool.plan import plan
 from controller.pool.status import next_status
@@ -35,19 +20,19 @@ from tests.pool_builders import POOLS, intent_of, pool, revision, snapshot, vm, 
 from tests.pool_replay import Replay, moments
 from tests.pool_scenes import DESCENDING, deleted, during_update, limited_pool, merged, new_vms, old_vms
 
-ASKED = {ROLLBACK: "stalled", PROGRESS_DEADLINE: "300"}
+ASKED = {names.ROLLBACK: "stalled", names.PROGRESS_DEADLINE: "300"}
 LATE_S, IN_TIME_S = 400, 200
 NOT_READY = "ContainersNotReady"
 
 
 def asking(replicas: int = 4, most: int = 2, **more: Any) -> Any:
     """A pool whose template web-2 is rolled out, and whose VMs were all ready with web-1."""
-    annotations = {**ASKED, READY_REVISION: "web-1", **more.pop("annotations", {})}
+    annotations = {**ASKED, names.READY_REVISION: "web-1", **more.pop("annotations", {})}
     return limited_pool(most, replicas=replicas, annotations=annotations, **more)
 
 
 def returned(owner: Any, target: str = "web-1") -> dict[str, str]:
-    return {ROLLED_BACK: f"{intent_of(owner).template.digest} to {target} at {time_text(NOW)}"}
+    return {names.ROLLED_BACK: f"{intent_of(owner).template.digest} to {target} at {time_text(NOW)}"}
 
 
 def halfway(owner: Any, *new: int, late_s: float = LATE_S, ready: bool = False, before: Any = None) -> Any:
@@ -81,8 +66,8 @@ def test_p29_a_late_vm_of_the_new_template_notes_the_return_before_any_step_back
 
 
 def test_p29_a_return_forgets_the_step_so_that_a_template_that_is_tried_again_begins_with_the_first():
-    owner = asking(annotations={PARTITION: "3,0", PARTITION_STEP: "digest 2 3,0"})
-    assert notes(plan(halfway(owner, 3)))[PARTITION_STEP] is None
+    owner = asking(annotations={names.PARTITION: "3,0", names.PARTITION_STEP: "digest 2 3,0"})
+    assert notes(plan(halfway(owner, 3)))[names.PARTITION_STEP] is None
 
 
 def test_p29_a_ready_revision_is_noted_as_soon_as_its_last_vm_is_available():
@@ -90,21 +75,21 @@ def test_p29_a_ready_revision_is_noted_as_soon_as_its_last_vm_is_available():
     every = range(4)
     waits = plan(halfway(owner, *every, late_s=40, ready=True))
     assert (notes(waits), waits.requeue_after_s) == ({}, 20)
-    assert notes(plan(halfway(owner, *every, late_s=60, ready=True))) == {READY_REVISION: "web-2"}
+    assert notes(plan(halfway(owner, *every, late_s=60, ready=True))) == {names.READY_REVISION: "web-2"}
 
 
 NOT_YET = {
-    "nobody asks": (asking(annotations={ROLLBACK: "never"}), LATE_S, False),
+    "nobody asks": (asking(annotations={names.ROLLBACK: "never"}), LATE_S, False),
     "in time": (asking(), IN_TIME_S, False),
     "ready": (asking(), LATE_S, True),
-    "the rollout was whole before": (asking(annotations={READY_REVISION: "web-2"}), LATE_S, False),
+    "the rollout was whole before": (asking(annotations={names.READY_REVISION: "web-2"}), LATE_S, False),
 }
 
 
 @pytest.mark.parametrize(("owner", "late_s", "ready"), NOT_YET.values(), ids=NOT_YET)
 def test_p29_vms_return_only_if_a_rollout_stalls_and_the_pool_asks_for_it(owner: Any, late_s: float, ready: bool):
     todo = plan(halfway(owner, 0, 1, late_s=late_s, ready=ready))
-    assert ROLLED_BACK not in notes(todo)
+    assert names.ROLLED_BACK not in notes(todo)
     assert "RolledBack" not in {each.reason for each in todo.notices}
 
 
@@ -119,7 +104,7 @@ def test_p29_the_way_back_is_an_update_within_the_limits_and_new_vms_get_the_ear
     [create] = [each for each in plan(seen).actions if isinstance(each, Create)]
     assert b'"image":"v1"' in create.body
     assert not [each for each in plan(seen).actions if each.resource is CONTROLLER_REVISIONS]
-    below = {PARTITION: "9", PARTITION_REVISION: "web-2", **returned(asking())}
+    below = {names.PARTITION: "9", names.PARTITION_REVISION: "web-2", **returned(asking())}
     seen = halfway(asking(replicas=5, annotations=below), 0, 1, 2, 3)
     [create] = [each for each in plan(seen).actions if isinstance(each, Create)]
     assert b'"image":"v1"' in create.body
@@ -134,7 +119,7 @@ def test_p29_the_way_back_is_an_update_within_the_limits_and_new_vms_get_the_ear
 @pytest.mark.parametrize(("cap", "deleted"), [(None, False), ("restart", False), ("recreate", True)])
 def test_p29_a_return_deletes_no_disk_unless_the_pool_says_so(cap: str | None, deleted: bool):
     before, after = vm_spec(disks=["root"]), vm_spec(disks=["root"], storage_class="slow")
-    cap_note = {MOST_DISRUPTIVE: cap} if cap else {}
+    cap_note = {names.MOST_DISRUPTIVE: cap} if cap else {}
     owner = asking(spec=after, annotations={**cap_note, **returned(asking(spec=after))})
     todo = plan(halfway(owner, 0, 1, ready=True, before=pool(spec=before)))
     assert bool(todo.actions) == deleted
@@ -159,9 +144,9 @@ def test_p29_without_a_usable_revision_nothing_moves_and_an_event_says_why(targe
         vmis = [each.vmi for each in found.members if each.vmi is not None]
         return snapshot(owner, vms, vmis=vmis, revisions=[*found.revisions, broken, other])
 
-    owner = asking(annotations={READY_REVISION: target})
+    owner = asking(annotations={names.READY_REVISION: target})
     todo = plan(seen(owner))
-    assert ROLLED_BACK not in notes(todo)
+    assert names.ROLLED_BACK not in notes(todo)
     assert [each.message for each in todo.notices if each.reason == "RollbackHeld"] == [
         f"revision web-2 is not ready in time (web-0), and no VM returns by itself: {why}"
     ]
@@ -193,16 +178,16 @@ def test_p29_broken_vms_return_also_if_vms_with_the_earlier_template_are_not_rea
 
 
 def test_p29_a_new_template_or_the_end_of_the_wish_removes_the_notes():
-    owner = asking(annotations={ROLLED_BACK: "f00 to web-1"})
+    owner = asking(annotations={names.ROLLED_BACK: "f00 to web-1"})
     todo = plan(halfway(owner, 0, ready=True))
-    assert notes(todo) == {ROLLED_BACK: None}
+    assert notes(todo) == {names.ROLLED_BACK: None}
     assert merged(todo)
-    owner = limited_pool(annotations={READY_REVISION: "web-1", ROLLED_BACK: "f00 to web-1"})
-    assert notes(plan(halfway(owner, 0, ready=True))) == {READY_REVISION: None, ROLLED_BACK: None}
+    owner = limited_pool(annotations={names.READY_REVISION: "web-1", names.ROLLED_BACK: "f00 to web-1"})
+    assert notes(plan(halfway(owner, 0, ready=True))) == {names.READY_REVISION: None, names.ROLLED_BACK: None}
 
 
-AFTER = {SUBSTITUTE_LOST_AFTER: "300"}
-MARK = {SUBSTITUTE: "true"}
+AFTER = {names.SUBSTITUTE_LOST_AFTER: "300"}
+MARK = {names.SUBSTITUTE: "true"}
 SILENT: dict[str, Any] = {"ready": False, "reason": None, "ready_for_s": 400}
 """What KubeVirt shows of a VMI while its node does not answer."""
 
@@ -229,7 +214,7 @@ def since(lost: dict[int, dict[str, Any]], ordinal: int) -> float:
 def created(todo: Any) -> dict[str, bool]:
     """The names of the VMs that a plan creates, and whether each is a substitute."""
     bodies = {each.key.name: json.loads(each.body)["metadata"] for each in todo.actions if isinstance(each, Create)}
-    return {name: SUBSTITUTE in (meta.get("annotations") or {}) for name, meta in bodies.items()}
+    return {name: names.SUBSTITUTE in (meta.get("annotations") or {}) for name, meta in bodies.items()}
 
 
 @pytest.mark.parametrize(
@@ -267,21 +252,25 @@ def test_p28_a_guest_that_shuts_down_slowly_is_not_lost_before_its_grace_period_
 
 
 @pytest.mark.parametrize(
-    ("fields", "names", "held"),
+    ("fields", "substitutes", "held"),
     [
         ({"maxUnavailable": 1}, ["web-6"], "lost: 2 lost virtual machines wait for a substitute, because maxUnav"),
         ({"maxUnavailable": 2}, ["web-6", "web-7"], "lost: 1 lost virtual machine waits for a substitute"),
         ({}, ["web-6", "web-7", "web-8"], ""),
-        ({"annotations": {**AFTER, MAX_UNHEALTHY: "2"}}, [], "lost: 3 virtual machines are lost at the same time"),
-        ({"annotations": {SUBSTITUTE_LOST_AFTER: "0"}}, [], ""),
+        (
+            {"annotations": {**AFTER, names.MAX_UNHEALTHY: "2"}},
+            [],
+            "lost: 3 virtual machines are lost at the same time",
+        ),
+        ({"annotations": {names.SUBSTITUTE_LOST_AFTER: "0"}}, [], ""),
     ],
 )
 def test_p28_there_are_at_most_max_unavailable_substitutes_and_none_if_too_many_vms_are_lost(
-    fields: Any, names: list[str], held: str
+    fields: Any, substitutes: list[str], held: str
 ):
     owner = pool(**{"replicas": 6, "annotations": AFTER, **fields})
     todo = plan(seen(owner, dict.fromkeys((1, 3, 5), SILENT), *range(6)))
-    assert sorted(created(todo)) == names
+    assert sorted(created(todo)) == substitutes
     assert todo.held.startswith(held)
     assert ("SubstitutesHeld" in reasons(todo)) is ("at the same time" in held)
 
@@ -294,8 +283,8 @@ def test_p28_there_are_at_most_max_unavailable_substitutes_and_none_if_too_many_
         ({}, {}, {3: MARK}, ["web-3"], ""),
         ({}, {}, {2: MARK}, ["web-2"], ""),
         ({1: BOOTING}, {}, {3: MARK}, [], "1 substitute virtual"),
-        ({}, {}, {3: {**MARK, PROTECT: "true"}}, [], "1 surplus virtual machine may not be deleted"),
-        ({}, {}, {3: {**MARK, BUSY_UNTIL: "2999-01-01T00:00:00Z"}}, [], "scale-in: web-3 waits: it is busy"),
+        ({}, {}, {3: {**MARK, names.PROTECT: "true"}}, [], "1 surplus virtual machine may not be deleted"),
+        ({}, {}, {3: {**MARK, names.BUSY_UNTIL: "2999-01-01T00:00:00Z"}}, [], "scale-in: web-3 waits: it is busy"),
         ({1: SILENT}, {"replicas": 2}, {3: MARK}, ["web-3"], ""),
         ({1: SILENT}, {"replicas": 1}, {0: MARK}, ["web-0", "web-3"], ""),
         ({1: SILENT}, {"replicas": 0}, {3: MARK}, ["web-0", "web-2", "web-3"], ""),
@@ -313,7 +302,7 @@ def test_p28_the_substitute_leaves_first_and_a_lost_vm_never(
 
 
 def test_p28_healing_and_updates_leave_a_lost_vm_alone():
-    owner = limited_pool(replicas=3, annotations={**AFTER, REPLACE_UNREADY_AFTER: "60"})
+    owner = limited_pool(replicas=3, annotations={**AFTER, names.REPLACE_UNREADY_AFTER: "60"})
     [lost], [substitute] = vms(owner, 1, ready=False, spec=vm_spec()), vms(owner, 3, spec=vm_spec(), annotations=MARK)
     machines = [*vms(owner, 0, 2, spec=vm_spec()), lost, substitute]
     states = [vmi(each, **(SILENT if each is lost else {})) for each in machines]
@@ -341,7 +330,7 @@ def test_p28_a_pool_whose_lost_vms_have_substitutes_is_as_its_spec_asks_and_name
 
 
 def test_p28_a_vm_on_a_lost_node_of_a_real_cluster_gets_one_substitute_and_is_left_alone():
-    replay = Replay(pool(replicas=1, annotations={SUBSTITUTE_LOST_AFTER: "25"}))
+    replay = Replay(pool(replicas=1, annotations={names.SUBSTITUTE_LOST_AFTER: "25"}))
     lost_s = []
     for moment in moments("vm-node-lost", replay.owner):
         todo = replay.run_pass(moment)

@@ -9,15 +9,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from controller.apimachinery.conditions import Condition, time_text
-from controller.kubevirt.annotations import (
-    EARLY_FAILURES,
-    PROGRESS_DEADLINE,
-    READY_REVISION,
-    ROLLBACK,
-    ROLLED_BACK,
-    ROLLING_UPDATE,
-    TEMPLATE_HASH,
-)
+from controller.kubevirt import annotations as names
 from controller.replicaset.back_off import annotation_of
 from controller.replicaset.plan import plan
 from controller.replicaset.status import next_status
@@ -25,7 +17,7 @@ from controller.runtime.actions import Create, Delete, Patch, Plan
 from tests.builders import LABELS, NOW, history, replicaset, revision, seconds_ago, snapshot, vmi
 from tests.strategies import template_hash_of
 
-ASKED = {ROLLBACK: "stalled", PROGRESS_DEADLINE: "300", ROLLING_UPDATE: "maxUnavailable=1"}
+ASKED = {names.ROLLBACK: "stalled", names.PROGRESS_DEADLINE: "300", names.ROLLING_UPDATE: "maxUnavailable=1"}
 NAME = "testreplicaset"
 LATE_S = 400
 
@@ -37,14 +29,14 @@ def of_template(number: int, **annotations: str) -> Any:
 
 OLD, NEW = of_template(1), of_template(2)
 OLD_HASH, NEW_HASH = template_hash_of(OLD), template_hash_of(NEW)
-READY = {READY_REVISION: f"{NAME}-{OLD_HASH}"}
-RETURNED = {**READY, ROLLED_BACK: f"{NEW_HASH} to {NAME}-{OLD_HASH} at {time_text(NOW)}"}
+READY = {names.READY_REVISION: f"{NAME}-{OLD_HASH}"}
+RETURNED = {**READY, names.ROLLED_BACK: f"{NEW_HASH} to {NAME}-{OLD_HASH} at {time_text(NOW)}"}
 
 
-def members(hashed: str, *names: str, ready: bool = True, late_s: float = LATE_S) -> list[Any]:
-    labels = {**LABELS, TEMPLATE_HASH: hashed}
+def members(hashed: str, *vmis: str, ready: bool = True, late_s: float = LATE_S) -> list[Any]:
+    labels = {**LABELS, names.TEMPLATE_HASH: hashed}
     changes = {"ready": ready, "reason": None if ready else "ContainersNotReady"}
-    return [vmi(name, owner=NEW, labels=labels, ready_for_s=late_s, age_s=late_s, **changes) for name in names]
+    return [vmi(name, owner=NEW, labels=labels, ready_for_s=late_s, age_s=late_s, **changes) for name in vmis]
 
 
 def seen_with(annotations: dict[str, str], *vmis: Any, revisions: Any = (OLD, NEW)) -> Any:
@@ -62,7 +54,7 @@ def notes(todo: Plan) -> dict[str, Any]:
 
 def test_p29_a_late_vmi_of_the_new_template_notes_the_return_before_any_step_back():
     todo = plan(seen_with(READY, *halfway()))
-    assert notes(todo) == {ROLLED_BACK: RETURNED[ROLLED_BACK]}
+    assert notes(todo) == {names.ROLLED_BACK: RETURNED[names.ROLLED_BACK]}
     assert len(todo.actions) == 1
     assert [each.reason for each in todo.notices] == ["RolledBack"]
 
@@ -81,20 +73,20 @@ def with_condition(member: Any, type_: str, status: str, reason: str | None = No
         (READY, [*halfway()[:2], with_condition(halfway()[2], "Ready", "False", "PodTerminating")]),
         (READY, halfway(200)),
         (READY, halfway(ready=True)),
-        ({**READY, ROLLBACK: "no"}, halfway()),
-        ({READY_REVISION: f"{NAME}-{NEW_HASH}"}, halfway()),
-        ({**READY, ROLLING_UPDATE: "none"}, halfway()),
+        ({**READY, names.ROLLBACK: "no"}, halfway()),
+        ({names.READY_REVISION: f"{NAME}-{NEW_HASH}"}, halfway()),
+        ({**READY, names.ROLLING_UPDATE: "none"}, halfway()),
     ],
 )
 def test_p29_vmis_return_only_if_a_rolling_update_stalls_and_the_set_asks_for_it(annotations: Any, vmis: Any):
-    assert ROLLED_BACK not in notes(plan(seen_with(annotations, *vmis)))
+    assert names.ROLLED_BACK not in notes(plan(seen_with(annotations, *vmis)))
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_p29_a_vmi_on_a_lost_node_hides_no_other_vmi(order: tuple[int, int]):
     hung, other = members(NEW_HASH, "c", "d", ready=False)
     stalled = [(hung, with_condition(other, "Ready", "False"))[each] for each in order]
-    assert ROLLED_BACK in notes(plan(seen_with(READY, *members(OLD_HASH, "a"), *stalled)))
+    assert names.ROLLED_BACK in notes(plan(seen_with(READY, *members(OLD_HASH, "a"), *stalled)))
 
 
 @pytest.mark.parametrize(
@@ -108,9 +100,9 @@ def test_p29_a_guest_that_ends_tells_of_its_template_and_an_eviction_does_not(
     """As recorded from KubeVirt: the Pod of each VMI that has failed is terminating."""
     entered_s = {"Scheduling": 550.0, **({"Running": running_s} if running_s else {}), "Failed": 400.0}
     ended: Any = {"phase": "Failed", "ready": False, "reason": "PodTerminating", "ready_for_s": unready_s}
-    labels = {**LABELS, TEMPLATE_HASH: NEW_HASH}
+    labels = {**LABELS, names.TEMPLATE_HASH: NEW_HASH}
     failed = vmi("c", owner=NEW, labels=labels, age_s=560, entered_s=entered_s, **ended)
-    assert (ROLLED_BACK in notes(plan(seen_with(READY, *members(OLD_HASH, "a", "b"), failed)))) == returns
+    assert (names.ROLLED_BACK in notes(plan(seen_with(READY, *members(OLD_HASH, "a", "b"), failed)))) == returns
 
 
 def test_p29_the_way_back_is_a_rolling_update_and_new_vmis_get_the_earlier_template():
@@ -143,7 +135,7 @@ def test_p29_the_ready_revision_is_noted_before_the_first_vmi_is_replaced_and_it
     assert [type(each) for each in todo.actions] == [Patch, Delete]
     many = [of_template(number) for number in range(1, 9)]
     owner = replace(many[-1], metadata=replace(many[-1].metadata, annotations={**ASKED, **READY}))
-    labels = {**LABELS, TEMPLATE_HASH: template_hash_of(owner)}
+    labels = {**LABELS, names.TEMPLATE_HASH: template_hash_of(owner)}
     current = [vmi(name, owner=owner, labels=labels, ready=name != "a", age_s=20) for name in "abc"]
     pruned = plan(snapshot(owner, current, history=history(*map(revision, many), keep=0))).actions
     assert len(pruned) == 6
@@ -151,7 +143,7 @@ def test_p29_the_ready_revision_is_noted_before_the_first_vmi_is_replaced_and_it
 
 
 def test_p29_a_set_asks_for_the_pass_that_notes_its_ready_revision():
-    again = {EARLY_FAILURES: annotation_of(1, seconds_ago(700), seconds_ago(650))}
+    again = {names.EARLY_FAILURES: annotation_of(1, seconds_ago(700), seconds_ago(650))}
 
     def seen(ready_s: float) -> Plan:
         late = members(OLD_HASH, "c", late_s=ready_s)[0]
@@ -169,4 +161,4 @@ def test_p29_the_first_template_of_a_set_has_no_way_back_and_no_event_says_so():
 def test_p29_the_revision_to_return_to_is_kept_if_the_template_that_stalled_becomes_ready_too():
     known = history(*map(revision, (OLD, NEW)), keep=0)
     todo = plan(snapshot(of_template(2, **RETURNED), members(NEW_HASH, "a", "b", "c"), history=known))
-    assert READY_REVISION not in notes(todo)
+    assert names.READY_REVISION not in notes(todo)

@@ -1,16 +1,20 @@
-"""R14: outdated VMIs are replaced step by step. With `maxSurge`, new VMIs are ready before outdated VMIs go."""
+"""R14: outdated VMIs are replaced step by step, and a VMI that has lost its template hash has the hash of its set."""
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
+from controller.apimachinery.conditions import time_text
 from controller.kubevirt import annotations as names
 from controller.kubevirt.resources import VMIS
 from controller.replicaset.back_off import annotation_of
+from controller.replicaset.intent import parse_intent
+from controller.replicaset.own_hashes import with_own_hashes
 from controller.replicaset.plan import plan
+from controller.replicaset.status import next_status
 from controller.runtime.actions import Create
 from controller.runtime.execute.refusals import FIRST_WAIT_S, LONGEST_WAIT_S
-from tests.builders import LABELS, limits_of, replicaset, seconds_ago, snapshot, vmi
+from tests.builders import LABELS, history, limits_of, replicaset, revision, seconds_ago, snapshot, vmi
 from tests.controller.replicaset.simulation import ReplicaSetSimulation
 from tests.plans import deleted
 from tests.strategies import template_hash_of
@@ -211,3 +215,84 @@ def test_r14_while_a_quota_refuses_the_surge_only_max_unavailable_goes_on(limits
 def test_r14_p25_a_set_that_keeps_its_running_vmis_creates_no_surge_beside_a_surplus():
     owner = surging(**{names.SCALE_IN: "finished"})
     assert planned(owner, *outdated(owner, 5))[0] == 0
+
+
+ROLLING = {"vmherd.dev/rolling-update": "maxUnavailable=1"}
+EARLIER = replicaset(replicas=1, generation=1, spec=b'{"domain":{},"hostname":"old"}')
+NEW = replicaset(replicas=1, generation=2, annotations=ROLLING)
+OLD_HASH, NEW_HASH = map(template_hash_of, (EARLIER, NEW))
+BASE = parse_intent(NEW).template.base
+OWN = f"{BASE}bcdfg"
+RETURNED = ROLLING | {names.ROLLBACK: "stalled"}
+BACK = f"{NEW_HASH} to testreplicaset-{OLD_HASH}"
+
+
+def seen(hashed, *, name=OWN, age_s=50, rolled_out_s=None, annotations=ROLLING, revisions=(EARLIER, NEW), twin=False):
+    """A set with revisions of 200 and of 100 seconds, and with one VMI, or two."""
+    notes = {names.ROLLED_OUT: time_text(seconds_ago(rolled_out_s))} if rolled_out_s is not None else None
+    stored = [
+        replace(made, metadata=replace(made.metadata, creation_timestamp=seconds_ago(age), annotations=notes))
+        for made, age in zip(map(revision, revisions), (200, 100), strict=False)
+    ]
+    owner = replace(NEW, metadata=replace(NEW.metadata, annotations=annotations))
+    labels = {**LABELS, **({names.TEMPLATE_HASH: hashed} if hashed is not None else {})}
+    vmis = [vmi(name, owner=owner, labels=labels, age_s=age_s)]
+    vmis += [vmi(f"{BASE}zzzzz", owner=owner, labels=labels, age_s=age_s + 100)] if twin else []
+    return with_own_hashes(snapshot(owner, vmis, history=history(*stored)))
+
+
+@pytest.mark.parametrize(
+    ("hashed", "circumstances", "counts"),
+    [
+        ("bogus", {}, True),
+        ("bogus", {"name": f"{BASE}bcdf"}, False),
+        ("bogus", {"name": "made-by-hand"}, False),
+        ("bogus", {"age_s": 150}, False),
+        ("bogus", {"rolled_out_s": 40}, True),
+        ("bogus", {"revisions": (EARLIER,)}, False),
+        (NEW_HASH, {"revisions": (EARLIER,)}, True),
+        (OLD_HASH, {}, False),
+        (NEW_HASH, {}, True),
+        (None, {"annotations": {**ROLLING, "vmherd.dev/adopted-template": OLD_HASH}}, True),
+        (None, {"age_s": 150}, False),
+        (None, {"age_s": 250}, True),
+    ],
+)
+def test_r14_a_vmi_younger_than_the_rollout_with_a_name_of_the_set_has_the_present_template(
+    hashed, circumstances, counts
+):
+    found = seen(hashed, **circumstances)
+    assert next_status(found, ()).updated_replicas == int(counts)
+    assert ("delete" in {type(each).__name__.lower() for each in plan(found).actions}) is not counts
+
+
+@pytest.mark.parametrize(("note", "counts"), [(f" at {time_text(seconds_ago(60))}", True), ("", False)])
+def test_r14_p29_after_a_return_a_younger_vmi_has_the_earlier_template(note, counts):
+    found = seen("bogus", annotations={**RETURNED, names.ROLLED_BACK: BACK + note})
+    assert [each.metadata.labels[names.TEMPLATE_HASH] for each in found.members] == [OLD_HASH if counts else "bogus"]
+
+
+def test_r14_a_template_that_was_rolled_out_again_is_that_of_the_vmis_after_it():
+    ages = {"bcdfg": 150, "ghjkl": 90, "mnpqr": 30}
+    owner = replace(EARLIER, metadata=replace(NEW.metadata, annotations=ROLLING, generation=3))
+    again = {names.ROLLED_OUT: time_text(seconds_ago(60))}
+    stored = [
+        replace(made, metadata=replace(made.metadata, creation_timestamp=seconds_ago(age), annotations=notes))
+        for made, age, notes in ((revision(EARLIER), 200, again), (revision(NEW), 100, None))
+    ]
+    vmis = [vmi(BASE + end, owner=owner, labels=LABELS, age_s=age) for end, age in ages.items()]
+    found = with_own_hashes(snapshot(owner, vmis, history=history(*stored)))
+    hashes = {each.metadata.name[-5:]: each.metadata.labels[names.TEMPLATE_HASH] for each in found.members}
+    assert hashes == {"bcdfg": OLD_HASH, "ghjkl": NEW_HASH, "mnpqr": OLD_HASH}
+
+
+def test_r14_before_a_new_template_has_its_revision_vmis_without_a_hash_keep_the_earlier_one():
+    found = seen(None, revisions=(EARLIER,))
+    assert [each.metadata.labels[names.TEMPLATE_HASH] for each in found.members] == [OLD_HASH]
+    assert "vmherd.dev/adopted-template" not in str([getattr(each, "body", "") for each in plan(found).actions])
+
+
+def test_r14_an_older_vmi_with_the_same_label_stays_outdated():
+    found = seen("bogus", twin=True)
+    hashes = {each.metadata.name: each.metadata.labels[names.TEMPLATE_HASH] for each in found.members}
+    assert hashes == {OWN: NEW_HASH, f"{BASE}zzzzz": OLD_HASH}
