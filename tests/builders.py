@@ -42,6 +42,11 @@ OWNER_REFERENCE = {
 """The owner reference of a VMI that `replicaset()` owns, as JSON."""
 
 
+ANOTHER_CONTROLLER = OwnerReference(
+    api_version="apps/v1", kind="Other", name="other", uid="uid-of-a-stranger", controller=True
+)
+
+
 def seconds_ago(seconds: float) -> datetime:
     return NOW - timedelta(seconds=seconds)
 

@@ -32,16 +32,13 @@ from controller.runtime.execute.refusals import Refusals
 from informers.meta import ObjectMeta, OwnerReference
 from informers.store import Store
 from tests import builders
-from tests.builders import NOW, seconds_ago
+from tests.builders import ANOTHER_CONTROLLER, NOW, seconds_ago
 
 Json: TypeAlias = dict[str, Any]
 
 POOLS = kinds.POOLS.resource()
 LABELS: Mapping[str, str] = {"app": "web"}
 OTHER_FINALIZER = "example.org/other"
-ANOTHER_CONTROLLER = OwnerReference(
-    api_version="apps/v1", kind="Other", name="other", uid="uid-of-a-stranger", controller=True
-)
 
 
 def vm_spec(

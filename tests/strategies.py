@@ -12,12 +12,10 @@ from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.back_off import annotation_of
 from controller.replicaset.template import Template, parse_template
-from informers.meta import OwnerReference
-from tests.builders import LABELS, replicaset, seconds_ago, snapshot, vmi
+from tests.builders import ANOTHER_CONTROLLER, LABELS, replicaset, seconds_ago, snapshot, vmi
 
 PHASES = (None, "Pending", "Scheduling", "Scheduled", "Running", "Succeeded", "Failed", "Unknown")
 SURGES = ("maxSurge=1,maxUnavailable=0", "maxSurge=50%,maxUnavailable=1")
-STRANGER = OwnerReference(api_version="apps/v1", kind="Other", name="other", uid="uid-of-a-stranger", controller=True)
 
 
 @lru_cache(maxsize=1000, typed=True)
@@ -84,7 +82,7 @@ def draw_vmi(draw: st.DrawFn, name: str, owner: ReplicaSet) -> VirtualMachineIns
     return vmi(
         name,
         owner=owner if role == "member" else None,
-        owners=(STRANGER,) if role == "stranger" else (),
+        owners=(ANOTHER_CONTROLLER,) if role == "stranger" else (),
         labels=labels,
         annotations=annotations,
         deleting=not draw(st.integers(0, 5)),

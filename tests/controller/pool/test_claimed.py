@@ -304,9 +304,8 @@ def test_p33_a_claimed_vm_is_not_healed_updated_or_told_as_a_problem():
 def test_p33_a_time_without_a_claim_is_told_as_wrong():
     owner = pool(replicas=1)
     found = scene(owner, 1, 0, marks={names.CLAIMED_UNTIL: SOON}).wrong_annotations
-    assert [each.text for each in found] == [
-        f"VM web-0: annotation {names.CLAIMED_UNTIL} has no effect without {names.CLAIMED_BY}"
-    ]
+    text = f"VM web-0: annotation {names.CLAIMED_UNTIL} has no effect without {names.CLAIMED_BY}"
+    assert [each.text for each in found] == [text]
     assert scene(owner, 1, 0).wrong_annotations == ()
 
 

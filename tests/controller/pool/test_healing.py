@@ -163,6 +163,7 @@ UNREADABLE = {
 }
 
 
+FIRST = ["uid-web-0", 1, at(0)]
 RECORDS = {
     "the count increments and other records stay": (
         healing_pool(healed={0: entry(count=2), 5: entry("five", 4, 120)}),
@@ -171,12 +172,9 @@ RECORDS = {
     # A record is kept for half an hour plus twice the minimum failing time.
     "old records are removed": (
         healing_pool(healed={0: entry(count=9, seconds=2400), 5: entry(seconds=2400), 6: entry(seconds=2399)}),
-        {"0": ["uid-web-0", 1, at(0)], "6": ["another", 1, at(2399)]},
+        {"0": FIRST, "6": ["another", 1, at(2399)]},
     ),
-    **{
-        name: (healing_pool(annotations={HEALED: text}), {"0": ["uid-web-0", 1, at(0)]})
-        for name, text in UNREADABLE.items()
-    },
+    **{name: (healing_pool(annotations={HEALED: text}), {"0": FIRST}) for name, text in UNREADABLE.items()},
 }
 
 

@@ -30,10 +30,8 @@ def template_of(owner):
 
 
 def made_of(owner, ordinal=7):
-    reference = controller_reference(POOLS, owner.metadata)
-    return json.loads(
-        encode_vm(template_of(owner), ordinal, "web-1", owner.metadata, {"ownerReferences": (reference,)})
-    )
+    ref = controller_reference(POOLS, owner.metadata)
+    return json.loads(encode_vm(template_of(owner), ordinal, "web-1", owner.metadata, {"ownerReferences": (ref,)}))
 
 
 def volume_of(volume, **fields):

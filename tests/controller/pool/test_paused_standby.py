@@ -227,10 +227,8 @@ def test_p32_a_new_template_and_another_mode_replace_paused_standbys_one_first()
     assert [each for each in does(seen(new, *both, **facts)) if "Delete" in each] == ["Delete web-1"]
     stopped = pool(replicas=1, annotations={names.STANDBY: "2"}, spec=IN)
     assert does(seen(stopped, *both)) == ["Delete web-1"]
-    halted = vms(
-        old, 1, spec={**OUT, "runStrategy": "Halted"}, ready=False, annotations={names.STANDBY_STATE: "resting"}
-    )
-    assert does(seen(old, (halted[0], None), both[1])) == ["Delete web-1"]
+    stops = vms(old, 1, spec=OUT | {"runStrategy": "Halted"}, ready=False, annotations={names.STANDBY_STATE: "resting"})
+    assert does(seen(old, (stops[0], None), both[1])) == ["Delete web-1"]
     unfinished = standby(stopped, 1, "pausing")
     assert "web-1 resting Halted" in does(seen(stopped, unfinished, both[1]))
 

@@ -31,9 +31,7 @@ HEALING = {"startUpFailureThreshold": 1}
 
 
 def steps(todo):
-    return [
-        [(each.resource.kind, type(each).__name__, each.key.name) for each in stage.actions] for stage in todo.stages
-    ]
+    return [[(a.resource.kind, type(a).__name__, a.key.name) for a in stage.actions] for stage in todo.stages]
 
 
 def test_p16_the_stages_are_removals_finalizer_healing_and_scaling():

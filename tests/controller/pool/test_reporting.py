@@ -37,9 +37,7 @@ RELABEL = actions.Patch(resource=VMIS, key=KEY, body=b"{}", type=PatchType.MERGE
 REMOVE_FINALIZER = actions.Patch(resource=VMS, key=KEY, body=b"{}", type=PatchType.JSON, why="")
 NOTE = actions.Patch(resource=POOLS, key=KEY, body=b"{}", type=PatchType.MERGE, why="", is_note=True)
 REMOVE_OWNER = actions.RemoveOwnerReference(resource=DATA_VOLUMES, key=KEY, owner_uid="uid", why="")
-CREATE_REVISION = actions.Create(
-    resource=CONTROLLER_REVISIONS, key=KEY, body=b"{}", owner_uid="uid-of-the-pool", why=""
-)
+CREATE_REVISION = actions.Create(resource=CONTROLLER_REVISIONS, key=KEY, body=b"{}", owner_uid="uid", why="")
 DELETE_REVISION = actions.Delete(resource=CONTROLLER_REVISIONS, key=KEY, uid="uid", why="")
 LOST = TransportError("connection reset", sent=True)
 WEBHOOK = ServerError("failed calling webhook", code=500)

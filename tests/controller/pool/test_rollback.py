@@ -46,12 +46,9 @@ def halfway(owner: Any, *new: int, late_s: float = LATE_S, ready: bool = False, 
 
 
 def notes(todo: Plan) -> dict[str, Any]:
-    patches = (each for each in todo.actions if isinstance(each, Patch) and each.resource is POOLS)
-    return {
-        key: value
-        for each in patches
-        for key, value in msgspec.json.decode(each.body)["metadata"]["annotations"].items()
-    }
+    patches = [each for each in todo.actions if isinstance(each, Patch) and each.resource is POOLS]
+    written = [msgspec.json.decode(each.body)["metadata"]["annotations"] for each in patches]
+    return {key: value for each in written for key, value in each.items()}
 
 
 def test_p29_a_late_vm_of_the_new_template_notes_the_return_before_any_step_back():

@@ -159,14 +159,10 @@ class RosterMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), owner=st.sampled_from(OWNERS), of_vms=st.booleans())
     def prepare_while_the_members_change(self, data, owner, of_vms):
-        changes = [
-            lambda: self.apply(data, 1),
-            lambda: self.remove(data, of_vms),
-            lambda: self.list_again(data, of_vms),
-        ]
+        acts = [lambda: self.apply(data, 1), lambda: self.remove(data, of_vms), lambda: self.list_again(data, of_vms)]
         meta = owner.metadata
         for _ in islice(self.rosters.prepare(meta, self.now, {}), 5):
-            data.draw(st.sampled_from(changes))()
+            data.draw(st.sampled_from(acts))()
         found, (expected, _) = self.rosters.read(meta, self.now, {}), self.read_all(meta, {})
         assert set(map(versions_of, found)) == set(map(versions_of, expected))
         # A short readiness between two slices is part of a period, but a later reading does not see it.
@@ -240,9 +236,8 @@ def test_r4_plan_and_status_of_a_set_agree_on_the_wanted_vmis() -> None:
     members = [builders.vmi(f"member-{number}", owner=owner) for number in range(3)]
     for most, creates, problem in ((0, 250, ""), (5, 2, ""), (3, 0, f"spec.replicas is {LARGEST}")):
         seen = replace(builders.snapshot(owner, members), max_replicas=most)
-        assert (
-            sum(isinstance(each, Create) for each in set_plan.plan(seen).actions if "test" in each.key.name) == creates
-        )
+        made = [each for each in set_plan.plan(seen).actions if isinstance(each, Create) and "test" in each.key.name]
+        assert len(made) == creates
         assert (set_status.next_status(seen, (), set_plan.plan(seen).waits).problem or "").startswith(problem)
         calls, peak = cost_of(lambda seen=seen: set_status.next_status(seen, ()))
         assert calls < 50_000

@@ -52,9 +52,7 @@ def template(number: int, **fields: Any) -> ReplicaSet:
 
 
 def members(owner: ReplicaSet, *hashes: str) -> list[VirtualMachineInstance]:
-    return [
-        vmi(f"test{number}", owner=owner, labels={**LABELS, TEMPLATE_HASH: each}) for number, each in enumerate(hashes)
-    ]
+    return [vmi(f"test{n}", owner=owner, labels={**LABELS, TEMPLATE_HASH: each}) for n, each in enumerate(hashes)]
 
 
 def at_rest(number: int, **fields: Any) -> tuple[ReplicaSet, list[VirtualMachineInstance]]:

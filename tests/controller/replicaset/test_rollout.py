@@ -109,9 +109,8 @@ def test_r14_a_template_whose_vmis_are_replaced_stalls_although_each_vmi_is_youn
 def test_r14_a_vmi_that_replaces_an_early_failure_counts_as_ready_after_ten_minutes():
     owner = rolling("maxUnavailable=1", replicas=2)
     record = {names.EARLY_FAILURES: annotation_of(1, seconds_ago(599), seconds_ago(598))}
-    todo = plan(
-        snapshot(owner, [*outdated(owner, 1), *updated(owner, 1, annotations=record, age_s=598, ready_for_s=590)])
-    )
+    young = updated(owner, 1, annotations=record, age_s=598, ready_for_s=590)
+    todo = plan(snapshot(owner, [*outdated(owner, 1), *young]))
     assert (todo.actions, todo.requeue_after_s) == ((), 1)
     proven = updated(owner, 1, annotations=record, age_s=700, ready_for_s=600)
     assert deletes(owner, *outdated(owner, 1), *proven) == ["old-0"]

@@ -126,9 +126,7 @@ def large_set(number: int, *, wanted: int | None = None, **facts: Any) -> Snapsh
     """A set with VMIs of a burst: 300 VMIs were created in each second."""
     owner = replicaset(replicas=number if wanted is None else wanted)
     labels = {**LABELS, names.TEMPLATE_HASH: HASH}
-    vmis = [
-        vmi(f"vm-{each}", owner=owner, labels=labels, **{"age_s": 1 + each // 300, **facts}) for each in range(number)
-    ]
+    vmis = [vmi(f"vm-{n}", owner=owner, labels=labels, **{"age_s": 1 + n // 300, **facts}) for n in range(number)]
     seen = snapshot(owner, vmis)
     groups = [CountedGroup(tuple(group), group.traits) for group in seen.members.groups]
     CountedGroup.read = 0

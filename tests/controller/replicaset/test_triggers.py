@@ -193,9 +193,7 @@ def test_r5_names_in_use_include_all_vmis_of_the_namespace():
 
 
 def test_only_the_index_of_namespaces_contains_the_vmi_of_a_vm():
-    owner = OwnerReference(
-        api_version="kubevirt.io/v1", kind="VirtualMachine", name="vm", uid="uid-vm", controller=True
-    )
-    of_vm = vmi("vm", owners=(owner,))
+    of = OwnerReference(api_version="kubevirt.io/v1", kind="VirtualMachine", name="vm", uid="uid-vm", controller=True)
+    of_vm = vmi("vm", owners=(of,))
     found = {name: list(function(of_vm)) for name, function in VMI_INDEXES.items()}
     assert {name: values for name, values in found.items() if values} == {NAMESPACE: ["default"]}
