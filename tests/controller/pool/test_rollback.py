@@ -254,11 +254,7 @@ def test_p28_a_guest_that_shuts_down_slowly_is_not_lost_before_its_grace_period_
         ({"maxUnavailable": 1}, ["web-6"], "lost: 2 lost virtual machines wait for a substitute, because maxUnav"),
         ({"maxUnavailable": 2}, ["web-6", "web-7"], "lost: 1 lost virtual machine waits for a substitute"),
         ({}, ["web-6", "web-7", "web-8"], ""),
-        (
-            {"annotations": {**AFTER, names.MAX_UNHEALTHY: "2"}},
-            [],
-            "lost: 3 virtual machines are lost at the same time",
-        ),
+        ({"annotations": AFTER | {names.MAX_UNHEALTHY: "2"}}, [], "lost: 3 virtual machines are lost at the same time"),
         ({"annotations": {names.SUBSTITUTE_LOST_AFTER: "0"}}, [], ""),
     ],
 )

@@ -270,11 +270,9 @@ def test_p32_a_standby_whose_revision_a_policy_takes_is_replaced_not_before_five
     owner = standby_pool()
     wanted = vms(owner, 0, 1)
     stripped = {"revision": "", "marks": PREPARING}
-    young = seen(owner, *wanted, *prepared(owner, 2, **stripped, age_s=200), *prepared(owner, 3, **stripped, age_s=200))
+    young = seen(owner, *wanted, *prepared(owner, 2, 3, **stripped, age_s=200))
     assert (does(young), plan(young).requeue_after_s) == ([], 100)
-    assert does(seen(owner, *wanted, *prepared(owner, 2, **stripped), *prepared(owner, 3, **stripped))) == [
-        "Delete web-2"
-    ]
+    assert does(seen(owner, *wanted, *prepared(owner, 2, 3, **stripped))) == ["Delete web-2"]
 
 
 @pytest.mark.parametrize("trouble", [{"printable": "ErrorUnschedulable"}, {"max_replicas": 2}])

@@ -174,10 +174,7 @@ CRITERIA = {
     "pending, before running": (vmi("z", phase="Pending", **cost("9")), vmi("a", ready=False, **cost("-9"))),
     "scheduling, before running": (vmi("z", phase="Scheduling"), vmi("a", phase="Running", ready=False)),
     "scheduled, before running": (vmi("z", phase="Scheduled"), vmi("a", phase="Running", ready=False)),
-    "at the start, cost before phase": (
-        vmi("z", phase="Scheduled", ready=None, **cost("-1")),
-        vmi("a", phase="Pending", ready=None),
-    ),
+    "cost before phase": (vmi("z", phase="Scheduled", ready=None, **cost("-1")), vmi("a", phase="Pending", ready=None)),
     "not ready": (vmi("z", ready=False), vmi("a", migrating=True, **cost("-9"))),
     "being migrated": (vmi("z", migrating=True), vmi("a", **cost("-9"))),
     "lower cost": (vmi("z", **cost("-1"), ready_for_s=9000, node="node-2"), vmi("a", ready_for_s=1)),
