@@ -263,7 +263,7 @@ class SimulatedKubeVirt(FakeKubeVirt):
             self._after(1.0, self._step, name, uid, steps)
             return
         step, *rest = steps
-        if not vmi.get("status", {}).get("accident"):
+        if not vmi.get("status", {}).get("accident") and vmi.get("status", {}).get("phase") != "Failed":
             self.set_status(name, vmi, step)
         if rest:
             self._after(rest[0].after_s, self._step, name, uid, tuple(rest))

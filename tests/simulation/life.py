@@ -7,7 +7,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from controller.events.event import EVENTS
-from controller.kubevirt.annotations import ROLLED_BACK
+from controller.kubevirt.annotations import ADOPTED_TEMPLATE, ROLLED_BACK
 from controller.leaderelection.lease import LEASES
 from tests.fakes.requests import Document
 from tests.simulation.faults import Faults
@@ -140,13 +140,19 @@ def _unfinished(kind: str, name: str, owner: Document, members: list[Document]) 
         return [f"{kind} {name} is still being deleted"]
     if status.get("observedGeneration") not in (owner["metadata"]["generation"], None):
         return [f"{kind} {name} is not observed"]
-    images = [image_in(kind, each["spec"]) for each in members]
     wanted = image_in(kind, template_of(kind, owner)["spec"])
+    noted = owner["metadata"].get("annotations") or {}
+    # A VMI that was adopted counts as updated until the next template.
+    is_first = noted.get(ADOPTED_TEMPLATE, "none") in status.get("currentRevision", "")
+    images = [
+        wanted if is_first and "-orphan-" in each["metadata"]["name"] else image_in(kind, each["spec"])
+        for each in members
+    ]
     counts = [len(members), sum(map(is_ready, members)), images.count(wanted)]
     if counts != [spec["replicas"]] * 3:
         template = template_of(kind, owner)
         notes = "" if LAST_IMAGE in str(template) else ", and an old template"
-        notes += ", after a return" if ROLLED_BACK in (owner["metadata"].get("annotations") or {}) else ""
+        notes += ", after a return" if ROLLED_BACK in noted else ""
         return [f"{kind} {name} has {counts} of {spec['replicas']}{notes}"]
     # KubeVirt's CRDs have no field for the updated ones.
     told = [status.get("readyReplicas") or 0, status.get("updatedReplicas", counts[2])]

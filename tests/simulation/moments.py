@@ -330,6 +330,7 @@ REFUSED_WORDS: Final = (
     "exceeded quota",
     "forbidden",
     "denied the request",
+    "would be refused",  # the status tells one of two refusals
     "conversion webhook failed",
 )
 

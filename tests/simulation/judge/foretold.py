@@ -90,6 +90,10 @@ def _after_plan(life: Life, quiet: _Quiet, told: Foretold) -> Iterator[Found | N
     if len({each.at > told.at for each in near}) > 1:
         return  # it was told in the middle of a pass, whose plan is older
     asked = next((each for each in _writes(life, told) if each.at > told.at), None)
+    # `plan` prints no notes, and another process does not know since when a VM is not ready before a note says so.
+    notes = [each for each in quiet.changes(told.owner) if each.is_ours and told.at < each.at and _is_noted(each)]
+    if asked is not None and not told.names and any(each.at <= asked.at for each in notes):
+        return
     if asked is not None and asked.at < told.due - quiet.ahead_s and quiet.between(told.owner, told.at, asked.at):
         yield None
         name = f"{asked.resource.plural}/{asked.key.name}"
@@ -104,6 +108,14 @@ def _after_plan(life: Life, quiet: _Quiet, told: Foretold) -> Iterator[Found | N
         is_late = is_late and not life.faults.overlap(told.at - RETRY_S, told.at, "strip", "quota", "refuse", "webhook")
         if is_late and told.at + SOON_S < life.ended_at:
             yield told.at, told.owner, f"the plan names {sorted(told.names)}, and nothing is written"
+
+
+def _is_noted(change: Change) -> bool:
+    """True if the controller has written since when VMs are not ready, or that they return."""
+    if change.resource not in (POOLS, SETS) or change.before is None or change.after is None:
+        return False
+    before, after = annotations(change.before), annotations(change.after)
+    return any(before.get(each) != after.get(each) for each in (names.UNREADY, names.ROLLED_BACK))
 
 
 def _waiting_for_disks(life: Life, told: Foretold) -> set[str]:
