@@ -7,7 +7,7 @@ earlier VMI of the same name is not cleaned up on its node. So a name that was s
 minutes (R5). The names are only in memory: a restart forgets them.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
@@ -99,7 +99,7 @@ class GoneNames:
     """Remembers the names of VMIs that went. Call `handle` on the event loop."""
 
     def __init__(self) -> None:
-        self._new: list[ObjectKey] = []
+        self._new: deque[ObjectKey] = deque(maxlen=MOST)
         self._gone: OrderedDict[ObjectKey, datetime] = OrderedDict()
 
     def handle(self, change: Change[VirtualMachineInstance]) -> None:
