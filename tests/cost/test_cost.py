@@ -30,7 +30,7 @@ UNMEASURED = {
     "controller/kubevirt/normal_form.py": {"_read"},
     "controller/leaderelection/lease.py": {"change_body"},
     "controller/takeover/virt_controller.py": {
-        *("active_loops", "_arguments_of", "is_stopped", "stop_patch", "take_over", "undo_takeover"),
+        *("active_loops", "_arguments_of", "is_stopped", "stop_patch", "take_over", "undo_takeover")
     },
     # One number, one error, one path, one object with a few conditions or annotations, or one key of an index.
     "informers/errors.py": {"requested_delay_s"},

@@ -70,15 +70,15 @@ class FakeKubeVirt:
 
     def _end(self, name: str, vm: Document) -> None:
         """Delete the VMI of a terminating VM. Once the VMI is gone, remove the VM's finalizer."""
-        vmi = self._of(VMIS).get(name)
-        if vmi is None:
+        vmi = self._vmi_of(vm)
+        if vmi is None and VM_CONTROLLER in finalizers_of(vm):
             kept = [each for each in finalizers_of(vm) if each != VM_CONTROLLER]
             self._server.change(VMS, self._key(name), {"metadata": {"finalizers": kept}})
-        elif "deletionTimestamp" not in vmi["metadata"]:
+        elif vmi is not None and "deletionTimestamp" not in vmi["metadata"]:
             self._server.remove(VMIS, self._key(name))
 
     def _control(self, name: str, vm: Document) -> None:
-        spec, vmi = vm["spec"], self._of(VMIS).get(name)
+        spec, vmi = vm["spec"], self._vmi_of(vm)
         if VM_CONTROLLER not in finalizers_of(vm):
             finalizers = [VM_CONTROLLER, *finalizers_of(vm)]
             self._server.change(VMS, self._key(name), {"metadata": {"finalizers": finalizers}})
@@ -89,6 +89,9 @@ class FakeKubeVirt:
         elif vmi is not None and self._stops(vm, vmi) and "deletionTimestamp" not in vmi["metadata"]:
             self._server.remove(VMIS, self._key(name))
         self._report(name, vm)
+
+    def _vmi_of(self, vm: Document) -> Document | None:
+        return self._of(VMIS).get(vm["metadata"]["name"])
 
     def _restart(self, request: Request) -> Document:
         """Carry out a request to restart a VM. As with virt-api, the answer is empty."""

@@ -1,7 +1,7 @@
 """Counts what the lives of a run covered: pairs of opt-in features, changed fields, acts, faults and sentences."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import combinations
 from typing import Final, TypeAlias
 
@@ -93,12 +93,11 @@ def _pairs(life: Life) -> set[Pair]:
     return {(moment.kind, *pair) for moment in met for pair in combinations(moment.features, 2)}
 
 
-def _fields(life: Life) -> Iterator[str]:
-    changes = (each for each in life.changes if each.resource in (POOLS, SETS) and each.at < BUSY_UNTIL_S)
+def _fields(life: Life) -> set[str]:
     found = set()
-    for change in changes:
+    for change in (each for each in life.changes if each.resource in (POOLS, SETS) and each.at < BUSY_UNTIL_S):
         if change.actor == "user" and change.before and change.after:
             before, after = change.before["spec"], change.after["spec"]
             kind = "pool" if change.resource is POOLS else "set"
             found |= {f"{kind}.{each}" for each in before.keys() | after.keys() if before.get(each) != after.get(each)}
-    yield from found
+    return found

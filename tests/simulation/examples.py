@@ -122,10 +122,7 @@ _ACTS: Final[dict[str, tuple[Act, ...]]] = {
         _refusal(30, "patch virtualmachinepools"),
         _act(40, "template", "pool", "web", "hang"),
     ),
-    "a_template_that_worked_stays": (
-        birth("pool", replicas=1),
-        _act(30, "try_templates", "pool", "web", "hang", 6),
-    ),
+    "a_template_that_worked_stays": (birth("pool", replicas=1), _act(30, "try_templates", "pool", "web", "hang", 6)),
     "who_serves_is_in_service": (
         birth("pool", in_service=True, annotations={names.DRAIN_SECONDS: "5"}, fields=_ONE),
         _act(40, "template", "pool", "web", "v2"),

@@ -9,9 +9,9 @@ from random import Random
 from typing import Any, Final
 
 from controller.kubevirt.annotations import IN_SERVICE, VM_GENERATION
-from controller.kubevirt.resources import DATA_VOLUMES, MIGRATIONS, PAUSE, PVCS, VMI_REQUESTS, VMIS, VMS
+from controller.kubevirt.resources import MIGRATIONS, PAUSE, PVCS, VMI_REQUESTS, VMIS, VMS
 from tests.fakes.garbage import collect_garbage
-from tests.fakes.kubevirt import FakeKubeVirt, owned_by
+from tests.fakes.kubevirt import VM_CONTROLLER, FakeKubeVirt, owned_by
 from tests.fakes.requests import AnyResource, Document, Request, refusal
 from tests.fakes.rules import finalizers_of, wire
 from tests.simulation.guests import Step, timeline
@@ -31,13 +31,7 @@ class SimulatedKubeVirt(FakeKubeVirt):
     """
 
     def __init__(
-        self,
-        server: SimulatedServer,
-        chance: Random,
-        *,
-        now: Callable[[], datetime],
-        options: Any,
-        namespace: str,
+        self, server: SimulatedServer, chance: Random, *, now: Callable[[], datetime], options: Any, namespace: str
     ) -> None:
         super().__init__(server, now=now, cdi=options.cdi, namespace=namespace)
         self.lost: set[str] = set()
@@ -60,20 +54,21 @@ class SimulatedKubeVirt(FakeKubeVirt):
         relabel_later(self._api, change, self._after)
         if change.resource is MIGRATIONS and change.key.namespace == self._namespace and change.before is None:
             self._live.migrate(change.key)
-        if change.key.namespace != self._namespace or change.resource not in (VMS, VMIS, PVCS, DATA_VOLUMES):
-            self._maybe_collect(change)
-            return
-        if change.resource in (VMS, VMIS):
-            self._later(VMS, change.key.name)
-        if change.resource is VMIS and change.before is None:
-            self._begin(change.key.name, change.last["metadata"]["uid"])
-        if change.resource is VMIS and change.after is not None and "deletionTimestamp" in change.after["metadata"]:
-            self._stop_guest(change.key.name)
-        if change.resource is VMIS and change.after is not None and change.after["metadata"]["uid"] in self._paused:
-            self._follow_user(change.key.name, change.after)
-        if change.resource is PVCS and change.after is not None:
-            self._after(0.5, self._grow, change.key.name)
+        if change.key.namespace == self._namespace:
+            self._act_later(change, change.key.name)
         self._maybe_collect(change)
+
+    def _act_later(self, change: Change, name: str) -> None:
+        if change.resource in (VMS, VMIS):
+            self._later(VMS, name)
+        if change.resource is VMIS and change.before is None:
+            self._begin(name, change.last["metadata"]["uid"])
+        if change.resource is VMIS and change.after is not None and "deletionTimestamp" in change.after["metadata"]:
+            self._stop_guest(name)
+        if change.resource is VMIS and change.after is not None and change.after["metadata"]["uid"] in self._paused:
+            self._follow_user(name, change.after)
+        if change.resource is PVCS and change.after is not None:
+            self._after(0.5, self._grow, name)
 
     def _after(self, delay_s: float, act: Callable[..., None], *args: Any) -> None:
         def run() -> None:
@@ -114,8 +109,8 @@ class SimulatedKubeVirt(FakeKubeVirt):
     # The VM controller
 
     def _control(self, name: str, vm: Document) -> None:
-        if VM_FINALIZER not in finalizers_of(vm):
-            kept = [VM_FINALIZER, *finalizers_of(vm)]
+        if VM_CONTROLLER not in finalizers_of(vm):
+            kept = [VM_CONTROLLER, *finalizers_of(vm)]
             vm = self._api.change(VMS, self._key(name), {"metadata": {"finalizers": kept}})
         for template in vm["spec"].get("dataVolumeTemplates") or ():
             self._provide(template, owned_by(vm, "VirtualMachine"))
@@ -128,7 +123,7 @@ class SimulatedKubeVirt(FakeKubeVirt):
         self._report(name, self._api.document(VMS, self._key(name)))
 
     def _control_vmi(self, name: str, vm: Document, vmi: Document) -> None:
-        phase, strategy = vmi.get("status", {}).get("phase"), vm["spec"].get("runStrategy")
+        phase, strategy = _phase(vmi), vm["spec"].get("runStrategy")
         ends = strategy == "Always" and phase in _FINAL
         ends = ends or (strategy == "RerunOnFailure" and phase == "Failed")
         if self._stops(vm, vmi) or ends:
@@ -161,19 +156,10 @@ class SimulatedKubeVirt(FakeKubeVirt):
         owners = (vmi or {}).get("metadata", {}).get("ownerReferences") or ()
         return vmi if any(each["uid"] == vm["metadata"]["uid"] for each in owners) else None
 
-    def _end(self, name: str, vm: Document) -> None:
-        vmi = self._vmi_of(vm)
-        if vmi is None:
-            kept = [each for each in finalizers_of(vm) if each != VM_FINALIZER]
-            if kept != finalizers_of(vm):
-                self._api.change(VMS, self._key(name), {"metadata": {"finalizers": kept}})
-        elif "deletionTimestamp" not in vmi["metadata"]:
-            self._api.remove(VMIS, self._key(name))
-
     def _report(self, name: str, vm: Document) -> None:
         vmi, status = self._vmi_of(vm), vm.get("status") or {}
         ready = _condition(vmi or {}, "Ready") or {"type": "Ready", "status": "False", "reason": "VMINotExists"}
-        phase = (vmi or {}).get("status", {}).get("phase", "")
+        phase = _phase(vmi or {})
         pulled = _condition(vmi or {}, "Synchronized")
         failures = status.get("startFailure", {}).get("consecutiveFailCount", 0)
         word = "Starting"
@@ -225,9 +211,9 @@ class SimulatedKubeVirt(FakeKubeVirt):
             return self._restart(request)
         vmi, name = self._api.document(VMIS, request.key), request.key.name
         is_paused, pauses = _condition(vmi, "Paused") is not None, request.subresource == PAUSE
-        if vmi.get("status", {}).get("phase") != "Running" or is_paused is pauses:
+        if _phase(vmi) != "Running" or is_paused is pauses:
             raise refusal(409, "Conflict", "VMI is not running, or it is so already")
-        if vmi["status"].get("nodeName") in self.lost:
+        if _node(vmi) in self.lost:
             raise refusal(500, "InternalError", "virt-handler does not answer")
         # virt-handler tells it later.
         self._after(self._chance.uniform(0.02, 1.5), self._set_paused, name, vmi["metadata"]["uid"], pauses)
@@ -235,7 +221,7 @@ class SimulatedKubeVirt(FakeKubeVirt):
 
     def _set_paused(self, name: str, uid: str, pauses: bool) -> None:
         vmi = self._api.current(VMIS, self._key(name))
-        if vmi is None or vmi["metadata"]["uid"] != uid or vmi.get("status", {}).get("phase") != "Running":
+        if vmi is None or vmi["metadata"]["uid"] != uid or _phase(vmi) != "Running":
             return
         (self._paused.add if pauses else self._paused.discard)(uid)
         others = [each for each in vmi["status"].get("conditions") or [] if each["type"] != "Paused"]
@@ -256,10 +242,10 @@ class SimulatedKubeVirt(FakeKubeVirt):
         self._after(steps[0].after_s, self._step, name, uid, steps)
 
     def _step(self, name: str, uid: str, steps: tuple[Step, ...]) -> None:
-        vmi = self._api.current(VMIS, self._key(name))
-        if vmi is None or vmi["metadata"]["uid"] != uid or "deletionTimestamp" in vmi["metadata"]:
+        vmi = self._present(name, uid)
+        if vmi is None:
             return
-        if vmi.get("status", {}).get("nodeName") in self.lost:
+        if _node(vmi) in self.lost:
             self._after(1.0, self._step, name, uid, steps)
             return
         step, *rest = steps
@@ -300,18 +286,14 @@ class SimulatedKubeVirt(FakeKubeVirt):
     def _mark_terminating(self, name: str) -> None:
         """The Pod of a VMI that is being deleted ends. A lost node does not say so, but Kubernetes does."""
         vmi = self._api.current(VMIS, self._key(name))
-        if vmi is None or "deletionTimestamp" not in vmi["metadata"]:
-            return
-        if vmi.get("status", {}).get("phase") == "Running":
+        if vmi is not None and "deletionTimestamp" in vmi["metadata"] and _phase(vmi) == "Running":
             self.set_status(name, vmi, Step(0, "Running", reason="PodTerminating"))
 
     def _finish(self, name: str) -> None:
         """Remove a VMI that is being deleted, unless its node is lost."""
         self._planned.discard((VMIS, name))
         vmi = self._api.current(VMIS, self._key(name))
-        if vmi is None or "deletionTimestamp" not in vmi["metadata"]:
-            return
-        if vmi.get("status", {}).get("nodeName") in self.lost:
+        if vmi is None or "deletionTimestamp" not in vmi["metadata"] or _node(vmi) in self.lost:
             return
         kept = [each for each in finalizers_of(vmi) if each != GUEST_FINALIZER]
         self._api.change(VMIS, self._key(name), {"metadata": {"finalizers": kept}})
@@ -325,7 +307,7 @@ class SimulatedKubeVirt(FakeKubeVirt):
         if node not in self.lost:
             return
         for name, vmi in sorted(self._on(node)):
-            if vmi["status"].get("phase") == "Running" and "deletionTimestamp" not in vmi["metadata"]:
+            if _phase(vmi) == "Running" and "deletionTimestamp" not in vmi["metadata"]:
                 self.set_status(name, vmi, Step(0, "Running", reason=""))
 
     def return_node(self, node: str, *, guests_died: bool) -> None:
@@ -334,25 +316,29 @@ class SimulatedKubeVirt(FakeKubeVirt):
         for name, vmi in sorted(self._on(node)):
             if "deletionTimestamp" in vmi["metadata"]:
                 self._stop_guest(name)
-            elif vmi["status"].get("phase") == "Running":
+            elif _phase(vmi) == "Running":
                 step = Step(0, "Failed") if guests_died else Step(0, "Running", ready=True)
                 self._after(0.1, self._recover, name, vmi["metadata"]["uid"], step)
 
     def _recover(self, name: str, uid: str, step: Step) -> None:
-        vmi = self._api.current(VMIS, self._key(name))
-        if vmi is not None and vmi["metadata"]["uid"] == uid and "deletionTimestamp" not in vmi["metadata"]:
+        vmi = self._present(name, uid)
+        if vmi is not None:
             self.set_status(name, vmi, step)
 
+    def _present(self, name: str, uid: str) -> Document | None:
+        """The VMI with this UID, unless it is being deleted."""
+        vmi = self._api.current(VMIS, self._key(name))
+        if vmi is None or vmi["metadata"]["uid"] != uid or "deletionTimestamp" in vmi["metadata"]:
+            return None
+        return vmi
+
     def _on(self, node: str) -> list[tuple[str, Document]]:
-        found = self._of(VMIS).items()
-        return [(name, vmi) for name, vmi in found if vmi.get("status", {}).get("nodeName") == node]
+        return [(name, vmi) for name, vmi in self._of(VMIS).items() if _node(vmi) == node]
 
     def accident(self, name: str, kind: str) -> None:
         """Let the guest of a VMI hang, crash, finish or recover."""
         vmi = self._api.current(VMIS, self._key(name))
-        if vmi is None or vmi.get("status", {}).get("phase") != "Running" or "deletionTimestamp" in vmi["metadata"]:
-            return
-        if vmi["status"].get("nodeName") in self.lost:
+        if vmi is None or _phase(vmi) != "Running" or "deletionTimestamp" in vmi["metadata"] or _node(vmi) in self.lost:
             return
         steps = {
             "hang": Step(0, "Running", reason="ContainersNotReady"),
@@ -372,13 +358,18 @@ class SimulatedKubeVirt(FakeKubeVirt):
             self._api.change(PVCS, self._key(name), {"status": {"capacity": wanted}})
 
 
-VM_FINALIZER: Final = "kubevirt.io/virtualMachineControllerFinalize"
-
-
 def image_of(spec: Document) -> str:
     """The image of the first container disk of a VMI spec."""
     disks = (each.get("containerDisk") for each in spec.get("volumes") or ())
     return next((each["image"] for each in disks if each), "")
+
+
+def _phase(vmi: Document) -> str:
+    return vmi.get("status", {}).get("phase", "")
+
+
+def _node(vmi: Document) -> str:
+    return vmi.get("status", {}).get("nodeName", "")
 
 
 def _phases(vmi: Document) -> set[str]:

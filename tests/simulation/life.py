@@ -51,16 +51,13 @@ class Life(Struct):
 def run_life(story: Story) -> Life:
     """Run a story to its end. Take moments again and again while users act, and one at the end."""
 
-    def take_moment(world: World) -> list[Moment]:
-        return moments_of(world, {"pool": POOLS, "replicaset": SETS})
-
     async def live(world: World) -> Life:
         users = Users(world, Random(f"{story.seed} users"))
         moments: list[Moment] = []
         every = Random(f"{story.seed} moments").uniform(28, 42)
 
         def look() -> None:
-            moments.extend(take_moment(world))
+            moments.extend(moments_of(world))
             if world.loop.time() + every < BUSY_UNTIL_S:
                 world.loop.call_later(every, look)
 
@@ -72,7 +69,7 @@ def run_life(story: Story) -> Life:
         users.end_faults()
         has_stalls = any(act.what == "fault" and act.args[0] in ("stall-list", "silent") for act in story.acts)
         rested = await _rest(world, CALM_S + STALL_S * has_stalls)
-        moments += take_moment(world)
+        moments += moments_of(world)
         await asyncio.sleep(WATCHED_S)
         restarted = world.loop.time()
         for replica in world.replicas:
@@ -111,11 +108,16 @@ async def _rest(world: World, calm_s: float) -> float | None:
     end = world.loop.time() + PATIENCE_S
     while world.loop.time() < end:
         await asyncio.sleep(5)
-        ours = (each.at for each in reversed(world.server.changes) if each.is_ours and each.resource not in NOISE)
-        last = max(next(ours, 0.0), BUSY_UNTIL_S)
+        last = max(last_write(world), BUSY_UNTIL_S)
         if world.loop.time() - last >= calm_s and not unfinished(world):
             return last
     return None
+
+
+def last_write(world: World) -> float:
+    """When a controller last wrote anything but its lease and Events."""
+    ours = (each.at for each in reversed(world.server.changes) if each.is_ours and each.resource not in NOISE)
+    return next(ours, 0.0)
 
 
 def unfinished(world: World) -> list[str]:

@@ -36,9 +36,10 @@ from tests.simulation.features import in_force
 from tests.simulation.foretold import Foretold, foretold_of, foretold_scale
 from tests.simulation.kubevirt import image_of
 from tests.simulation.live import IMMOVABLE, LIVE_UPDATE, STAGE
-from tests.simulation.objects import controller_uid, images_of
+from tests.simulation.objects import FIELD, controller_uid, image_in, images_of, resource_of
 from tests.simulation.server import Change
 from tests.simulation.views import disagreement
+from tests.simulation.world import World
 
 MODULES: Final = {kind.name: kind.module("wiring") for kind in kinds.KINDS}
 OPTIONAL: Final = {DISRUPTION_BUDGETS: BUDGET_CACHE, MIGRATIONS: MIGRATION_CACHE}
@@ -79,34 +80,31 @@ class Moment(Struct, frozen=True):
     error: str = ""
 
 
-def moments_of(world: Any, resources: dict[str, AnyResource]) -> list[Moment]:
-    """Look at all sets and pools of the world. `resources` has the resource of each kind, by the name of the kind."""
-    return list(_moments(world, resources))
-
-
-def _moments(world: Any, resources: dict[str, AnyResource]) -> Iterator[Moment]:
+def moments_of(world: World) -> Iterator[Moment]:
+    """Look at all sets and pools of the world."""
     for kind in kinds.KINDS:
-        resource = resources[kind.name]
-        for key, owner in list(world.server._of(resource).items()):
+        for key, owner in list(world.server._of(resource_of(_word(kind))).items()):
             if "deletionTimestamp" not in owner["metadata"]:
                 try:
-                    yield _look(world, kind, resource, key, owner)
+                    yield _look(world, kind, key, owner)
                 except Exception as error:
                     where = traceback.extract_tb(error.__traceback__)[-1]
                     text = f"{error!r} in {where.name} of {where.filename.rsplit('/', 1)[-1]}"
                     yield Moment(world.loop.time(), key.name, error=text)
 
 
+def _word(kind: Kind[Any]) -> str:
+    return "pool" if kind is kinds.POOLS else "set"
+
+
 class _Reader:
     """Takes snapshots of one set or pool, with the objects in a chosen order."""
 
-    def __init__(self, world: Any, kind: Kind[Any], resource: AnyResource, key: ObjectKey) -> None:
-        self._world, self._kind, self._resource, self._key = world, kind, resource, key
+    def __init__(self, world: World, kind: Kind[Any], key: ObjectKey) -> None:
+        self._world, self._kind, self._key = world, kind, key
+        self._resource = resource_of(_word(kind))
         self._config = world.replicas[0].config
-        self._objects = {
-            each: [each.decode(msgspec.json.encode(held)) for held in world.server._of(each).values()]
-            for each in (*CACHES, resource)
-        }
+        self._objects = {each: world.server.objects(each) for each in (*CACHES, self._resource)}
 
     def snapshot(self, order: Random | None = None) -> tuple[Any, Any]:
         """Return new rules and a snapshot of them."""
@@ -136,14 +134,14 @@ class _Reader:
         return store
 
 
-def _look(world: Any, kind: Kind[Any], resource: AnyResource, key: ObjectKey, owner: Document) -> Moment:
-    reader = _Reader(world, kind, resource, key)
+def _look(world: World, kind: Kind[Any], key: ObjectKey, owner: Document) -> Moment:
+    reader = _Reader(world, kind, key)
     rules, snapshot = reader.snapshot()
     said = _said(rules, snapshot)
     other_rules, shuffled = reader.snapshot(Random(str(world.loop.time())))
-    name, noted = "pool" if kind is kinds.POOLS else "set", owner["metadata"].get("annotations") or {}
+    name, noted = _word(kind), owner["metadata"].get("annotations") or {}
     alone = replace(snapshot, members=one_by_one(snapshot.members))
-    plan, situation = rules.plan(snapshot), situation_of(kind, resource.group, snapshot)
+    plan, situation = rules.plan(snapshot), situation_of(kind, resource_of(name).group, snapshot)
     reasons = reasons_of(situation, None, world.now())
     return Moment(
         foretold=tuple(foretold_of(world.loop.time(), key.name, snapshot, plan)),
@@ -156,40 +154,35 @@ def _look(world: Any, kind: Kind[Any], resource: AnyResource, key: ObjectKey, ow
         order=_difference(said, _said(other_rules, shuffled)),
         grouping=_difference(said, _said(rules, alone)),
         preview=_wrong_preview(snapshot, plan),
-        silence=_silence(world, resource, snapshot, owner, situation, reasons),
-        undo=_wrong_undo(world, kind, key, snapshot),
+        silence=_silence(world, snapshot, owner, situation, reasons),
+        undo=_wrong_undo(world, name, key, snapshot),
         refusal=_untold_refusal(world, key, owner, plan),
-        oversleeps=_oversleeps(world, rules, snapshot, plan),
+        oversleeps=_oversleeps(rules, snapshot, plan),
     )
 
 
 LATER_S: Final = (1.0, 4.0, 12.0, 40.0, 120.0, 400.0, 1200.0)
 
 
-def _oversleeps(world: Any, rules: Any, snapshot: Any, plan: Plan) -> str:
+def _oversleeps(rules: Any, snapshot: Any, plan: Plan) -> str:
     """A later plan writes something, if nothing but the time changes, and this plan does not ask for a pass by then."""
     if plan.actions:
         return ""
     for seconds in LATER_S:
         if plan.requeue_after_s is not None and seconds > plan.requeue_after_s:
             return ""
-        later = rules.take_snapshot(
-            snapshot.owner.metadata.key, now=snapshot.now + timedelta(seconds=seconds), settled=True
-        )
-        written = [
-            f"{label_of(type(each))} {each.resource.plural}/{each.key.name}" for each in rules.plan(later).actions
-        ]
-        if written:
-            why = next(iter(rules.plan(later).actions)).why
-            return (
-                f"{written} after {seconds:.0f} s ({why}), and the plan asks for a pass after {plan.requeue_after_s} s"
-            )
+        at = snapshot.now + timedelta(seconds=seconds)
+        later = rules.take_snapshot(snapshot.owner.metadata.key, now=at, settled=True)
+        if actions := rules.plan(later).actions:
+            written = [f"{label_of(type(each))} {each.resource.plural}/{each.key.name}" for each in actions]
+            due = f"{written} after {seconds:.0f} s ({actions[0].why})"
+            return f"{due}, and the plan asks for a pass after {plan.requeue_after_s} s"
     return ""
 
 
-def preview_of_scale(world: Any, kind: Kind[Any], resource: AnyResource, key: ObjectKey, to: int) -> Foretold | None:
+def preview_of_scale(world: World, kind: Kind[Any], key: ObjectKey, to: int) -> Foretold | None:
     """What `scale --dry-run` says about this set or pool."""
-    rules, snapshot = _Reader(world, kind, resource, key).snapshot()
+    rules, snapshot = _Reader(world, kind, key).snapshot()
     return foretold_scale(world.loop.time(), key.name, snapshot, rules.plan(snapshot), to)
 
 
@@ -229,9 +222,9 @@ def _wrong_preview(snapshot: Any, plan: Plan) -> str:
     return f"the preview says that {', '.join(sorted(leaving - deleted))} leave, the plan deletes {sorted(deleted)}"
 
 
-def _wrong_undo(world: Any, kind: Kind[Any], key: ObjectKey, snapshot: Any) -> str:
+def _wrong_undo(world: World, name: str, key: ObjectKey, snapshot: Any) -> str:
     """An undo would return to another template than the one before the present one."""
-    name, uid = "pool" if kind is kinds.POOLS else "set", snapshot.owner.metadata.uid
+    uid = snapshot.owner.metadata.uid
     images = images_of(world.server.changes, name, key.name)
     settled = images_of(world.server.changes, name, key.name, until=world.loop.time() - SETTLED_S)
     if settled[-1:] != images[-1:]:
@@ -249,9 +242,7 @@ def _wrong_undo(world: Any, kind: Kind[Any], key: ObjectKey, snapshot: Any) -> s
         entry = previous_revision(history)
     except Refused:
         return ""  # it is told why there is nothing to return to
-    template = template_in(entry)["virtualMachineTemplate" if name == "pool" else "template"]
-    spec = template["spec"]
-    image = image_of(spec["template"]["spec"] if name == "pool" else spec)
+    image = image_in(name, template_in(entry)[FIELD[name]]["spec"])
     if image in right or any("controllerrevisions" in each.target for each in world.faults.all):
         return ""
     return f"the images were {', '.join(images[-6:])}, and an undo would return to {image}"
@@ -287,7 +278,7 @@ def _before(changes: list[Change], kind: str, key: ObjectKey, uid: str) -> set[s
     return set()
 
 
-def _untold_refusal(world: Any, key: ObjectKey, owner: Document, plan: Plan) -> str:
+def _untold_refusal(world: World, key: ObjectKey, owner: Document, plan: Plan) -> str:
     """A write that the plan still has, and that has been refused again and again, without a word in the status."""
     # The Events tell of a standby that is missing: the pool has its wanted VMs.
     actions = (each for each in plan.actions if not (isinstance(each, Create) and mark_in(each.body)))
@@ -338,17 +329,10 @@ REFUSED_WORDS: Final = (
 # What waits
 
 
-def _silence(
-    world: Any,
-    resource: AnyResource,
-    snapshot: Any,
-    owner: Document,
-    situation: Situation,
-    reasons: Iterable[Reason],
-) -> str:
+def _silence(world: World, snapshot: Any, owner: Document, situation: Situation, reasons: Iterable[Reason]) -> str:
     """What has waited for a while although status and `why` say nothing of it."""
     waits = what_waits(owner)
-    if not waits or _changed_at(world, resource, snapshot, owner) > world.loop.time() - QUIET_S:
+    if not waits or _changed_at(world, snapshot, owner) > world.loop.time() - QUIET_S:
         return ""
     status = owner.get("status") or {}
     told = [status.get("problem")] + [each.get("message") for each in status.get("conditions") or ()]
@@ -387,7 +371,7 @@ def what_waits(owner: Document) -> str:
     return ""
 
 
-def _changed_at(world: Any, resource: AnyResource, snapshot: Any, owner: Document) -> float:
+def _changed_at(world: World, snapshot: Any, owner: Document) -> float:
     """When the set or pool, or one of its members, last changed."""
     uids = {owner["metadata"]["uid"], *(each.metadata.uid for each in snapshot.members)}
     names = {each.metadata.name for each in snapshot.members}

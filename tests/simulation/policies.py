@@ -2,7 +2,7 @@
 writes of our processes only.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from controller.kubevirt.annotations import STANDBY_STATE, TEMPLATE_HASH
@@ -104,7 +104,7 @@ def relabel_later(server: Any, change: Any, after: Callable[..., None]) -> None:
             continue
         meta, value = change.after["metadata"], "".join(values) or None
         if value == "older":
-            value = next(_hashes_before(server, meta), None)
+            value = _first_hash(server, meta)
         field = next((each for each in ("labels", "annotations") if name in (meta.get(each) or {})), "")
         field = field or ("annotations" if name == STANDBY_STATE and value else "")
         if field and (meta.get(field) or {}).get(name) != value:
@@ -115,13 +115,10 @@ def relabel_later(server: Any, change: Any, after: Callable[..., None]) -> None:
             after(0.05, relabel, meta["uid"], {"spec": {name: "Always"}})
 
 
-def _hashes_before(server: Any, meta: Document) -> Iterator[str]:
+def _first_hash(server: Any, meta: Document) -> str | None:
     """The hash of the first revision of the set that controls the VMI."""
     owners = {each["uid"] for each in meta.get("ownerReferences") or ()}
-    stored = [
-        each["metadata"]["labels"][TEMPLATE_HASH]
-        for _, each in sorted(server._of(CONTROLLER_REVISIONS).items())
-        if owners & {reference["uid"] for reference in each["metadata"].get("ownerReferences") or ()}
-        and TEMPLATE_HASH in (each["metadata"].get("labels") or {})
-    ]
-    yield from stored
+    stored = (each["metadata"] for _, each in sorted(server._of(CONTROLLER_REVISIONS).items()))
+    own = (each for each in stored if owners & {other["uid"] for other in each.get("ownerReferences") or ()})
+    hashes = ((each.get("labels") or {}).get(TEMPLATE_HASH) for each in own)
+    return next(filter(None, hashes), None)

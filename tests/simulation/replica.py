@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from contextvars import copy_context
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,7 +11,7 @@ from controller.assembly import Platform
 from controller.config.settings import Config
 from controller.running import leaf_errors
 from controller.runtime.workers.side_thread import R, SideThread
-from tests.simulation.loop import PROCESS, SimulatedLoop
+from tests.simulation.loop import PROCESS
 from tests.simulation.network import WORLD, Network, opener_of
 
 
@@ -68,17 +67,13 @@ class Replica:
     def crash(self, down_s: float) -> None:
         """End the process at once. Its requests on the way reach the server, and no others do."""
         process = self._process
-        if process is None or process.is_dead:
-            return
-        process.is_dead = True
-        process.is_suspended = False
-        process.cancel_all()
-        self._network.later(down_s, self._restart, process)
+        if process is not None and not process.is_dead:
+            process.end()
+            self._network.later(down_s, self._restart, process)
 
     def crash_after(self, steps: int, down_s: float, *, until: float) -> None:
         """End the process after so many of its next steps, if it gets so far before the time `until`."""
         loop = self._network.loop
-        assert isinstance(loop, SimulatedLoop)
 
         def crash() -> None:
             if loop.time() < until:
@@ -95,7 +90,6 @@ class Replica:
     def suspend(self, seconds: float, *, sleeps: bool = False) -> None:
         """Stop the process for some time, as SIGSTOP does. If `sleeps`, the machine stops, and most of its clocks."""
         process, loop = self._process, self._network.loop
-        assert isinstance(loop, SimulatedLoop)
         if process is None or process.is_dead or process.is_suspended:
             return
 
@@ -110,13 +104,11 @@ class Replica:
         loop.has_suspended = True
         self._network.later(seconds, resume)
 
-    async def kill(self) -> None:
+    def kill(self) -> None:
         """End the process at the end of the life."""
         process, self._process = self._process, None
         if process is not None:
-            process.is_dead = True
-            process.is_suspended = False
-            process.cancel_all()
+            process.end()
 
 
 class _SideStep(SideThread):
@@ -137,7 +129,8 @@ class _Process:
         self.tasks: dict[asyncio.Task[Any], None] = {}
         """The tasks in the order of their creation."""
 
-    def cancel_all(self) -> None:
+    def end(self) -> None:
+        self.is_dead, self.is_suspended = True, False
         for task in tuple(self.tasks):
             task.cancel()
 
@@ -160,7 +153,6 @@ def follow_tasks(loop: asyncio.AbstractEventLoop) -> None:
 async def until_ended(replicas: list[Replica]) -> None:
     """End all processes, and let their tasks end."""
     for replica in replicas:
-        with suppress(asyncio.CancelledError):
-            await replica.kill()
+        replica.kill()
     for _ in range(50):
         await asyncio.sleep(0.01)

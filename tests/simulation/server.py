@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -136,7 +136,6 @@ class SimulatedServer(FakeApiServer):
         self._lines: dict[AnyResource, list[_Line]] = {}
         self._watches: list[Watch] = []
         self._pages: dict[str, tuple[list[bytes], str]] = {}
-        self._static: dict[str, bytes] = {}
 
     # Requests
 
@@ -145,7 +144,7 @@ class SimulatedServer(FakeApiServer):
         now = self.loop.time()
         self.requests_of[call.actor] = self.requests_of.get(call.actor, 0) + 1
         if self.faults.hit("throttle", now, self.chance):
-            return Answer(429, _status(429, "TooManyRequests", "too many requests"), {"Retry-After": "1"})
+            return THROTTLED
         broken = self.faults.hit("error", now, self.chance)
         if broken is not None and self.chance.random() < 0.5:
             return self._broken()
@@ -243,10 +242,9 @@ class SimulatedServer(FakeApiServer):
         now = self.loop.now
         resource, key, _ = self._route(call.path)
         if self.faults.hit("throttle", now, self.chance):
-            return Answer(429, _status(429, "TooManyRequests", "too many requests"), {"Retry-After": "1"})
+            return THROTTLED
         if self.faults.hit("stale", now, self.chance):
-            causes = ("ResourceVersionTooLarge",)
-            return Answer(504, _status(504, "Timeout", "Too large resource version", causes), {"Retry-After": "1"})
+            return TOO_NEW
         version = call.params.get("resourceVersion", "")
         past = self._past()
         newest = past.version if past else self.version
@@ -254,12 +252,11 @@ class SimulatedServer(FakeApiServer):
         if call.params.get("sendInitialEvents"):
             watch.first = self._initial(resource, key.namespace, past)
         elif int(version) < self.compacted:
-            watch.first = _error_line(410, "Expired", "too old resource version")
+            watch.first = EXPIRED
             self.loop.call_later(0.001, watch.end)
             return watch
         elif int(version) > newest:
-            causes = ("ResourceVersionTooLarge",)
-            return Answer(504, _status(504, "Timeout", "Too large resource version", causes), {"Retry-After": "1"})
+            return TOO_NEW
         else:
             watch.position = int(version)
         if past is not None:
@@ -383,8 +380,11 @@ def _status(code: int, reason: str, message: str, causes: tuple[str, ...] = ()) 
     return msgspec.json.encode({**status, "details": details})
 
 
-def _error_line(code: int, reason: str, message: str) -> bytes:
-    return b'{"type":"ERROR","object":' + _status(code, reason, message) + b"}\n"
+THROTTLED: Final = Answer(429, _status(429, "TooManyRequests", "too many requests"), {"Retry-After": "1"})
+TOO_NEW: Final = Answer(
+    504, _status(504, "Timeout", "Too large resource version", ("ResourceVersionTooLarge",)), {"Retry-After": "1"}
+)
+EXPIRED: Final = b'{"type":"ERROR","object":' + _status(410, "Expired", "too old resource version") + b"}\n"
 
 
 def _bookmark_line(version: int, *, ends: bool = False) -> bytes:

@@ -9,8 +9,10 @@ from tests.simulation.life import run_life
 from tests.simulation.story import Act, Story
 from tests.simulation.twins import NAME
 
+MOST_RUNS = 120
 
-def shrink(story: Story, violation: Violation, *, most_runs: int = 120) -> tuple[Story, Violation]:
+
+def shrink(story: Story, violation: Violation) -> tuple[Story, Violation]:
     """Return a shorter story that violates the same sentence, and its violation.
 
     A violation that needs two lives keeps its story. First half of the acts are left out at once, then a quarter, down
@@ -20,7 +22,7 @@ def shrink(story: Story, violation: Violation, *, most_runs: int = 120) -> tuple
     size = max(len(acts) // 2, 1) if violation.name != NAME else 0
     while size:
         start = 0
-        while start < len(acts) and runs < most_runs:
+        while start < len(acts) and runs < MOST_RUNS:
             fewer = [*acts[:start], *acts[start + size :]]
             runs += 1
             again = _violation(story, fewer, violation.name)

@@ -207,16 +207,18 @@ _POOL_ACTS: Final = {
 }
 _SET_ACTS: Final = {**_COMMON, "adopt": 1, "pause_vm": 1}
 
-_MEMBER: Final = 100
-
 
 def _number(chance: Random) -> int:
-    return chance.randrange(_MEMBER)
+    """The number that selects a member."""
+    return chance.randrange(100)
 
 
+_ALONE: Final = ("answer_drains", "adopt", "protect_all", "undo", "drift", "scale_huge")
+_NUMBERED: Final = ("unmark", "delete_vmi", "detach", "relabel", "evict", "snapshot", "pause_vm", "delete_claim")
 _ARGUMENTS: Final[dict[str, Callable[[str, Random], tuple[Any, ...]]]] = {
-    "scale": lambda kind, chance: (chance.choice((0, 1, 2, 3, 4, 5, 6, 8)),),
-    "scale_as_foretold": lambda kind, chance: (chance.choice((0, 1, 2, 3, 4, 5, 6, 8)),),
+    **dict.fromkeys(_ALONE, lambda kind, chance: ()),
+    **dict.fromkeys(_NUMBERED, lambda kind, chance: (_number(chance),)),
+    **dict.fromkeys(("scale", "scale_as_foretold"), lambda kind, chance: (chance.choice((0, 1, 2, 3, 4, 5, 6, 8)),)),
     "template": lambda kind, chance: (_image(chance),),
     "annotate": lambda kind, chance: (
         features.some_annotation(kind, chance)
@@ -224,15 +226,10 @@ _ARGUMENTS: Final[dict[str, Callable[[str, Random], tuple[Any, ...]]]] = {
         else (chance.choice(features.features_of(kind)), None)
     ),
     "change_field": features.some_field,
-    "mark": lambda kind, chance: (_number(chance), *_mark(chance)),
-    "unmark": lambda kind, chance: (_number(chance),),
-    "answer_drains": lambda kind, chance: (),
+    # The time of `busy-until` counts from the beginning of the life's busy part.
+    "mark": lambda kind, chance: (_number(chance), *features.some_mark(chance, BEGIN)),
     "delete_member": lambda kind, chance: (_number(chance), chance.choice(("Background", "Foreground"))),
-    "delete_vmi": lambda kind, chance: (_number(chance),),
     "delete_owner": lambda kind, chance: (chance.choice(("Background", "Foreground", "Orphan")),),
-    "detach": lambda kind, chance: (_number(chance),),
-    "relabel": lambda kind, chance: (_number(chance),),
-    "adopt": lambda kind, chance: (),
     "accident": lambda kind, chance: (_number(chance), chance.choice(("hang", "hang", "crash", "finish", "recover"))),
     "lose_node": lambda kind, chance: (chance.choice(NODES),),
     "return_node": lambda kind, chance: (chance.choice(NODES), chance.random() < 0.5),
@@ -242,43 +239,31 @@ _ARGUMENTS: Final[dict[str, Callable[[str, Random], tuple[Any, ...]]]] = {
         int(10 ** chance.uniform(0, 3.2)),
         round(chance.uniform(0.5, 30), 1),
     ),
-    "evict": lambda kind, chance: (_number(chance),),
     "suspend": lambda kind, chance: (chance.randrange(2), round(chance.uniform(5, 60), 1)),
     "terminate": lambda kind, chance: (chance.randrange(2),),
-    "protect_all": lambda kind, chance: (),
     "change_disks": lambda kind, chance: (
         chance.choice(((), ("d",), ("d", "e"), ("f",))),
         chance.choice(("1Gi", "2Gi")),
         _image(chance) if chance.random() < 0.3 else None,
     ),
     "live_change": lambda kind, chance: (
-        *(chance.choice((1, 2, 4)), chance.choice(("a", "b"))),
-        *(chance.sample(("more", "most"), chance.choice((0, 0, 1, 2))),),
+        chance.choice((1, 2, 4)),
+        chance.choice(("a", "b")),
+        chance.sample(("more", "most"), chance.choice((0, 0, 1, 2))),
     ),
     "switch_vm": lambda kind, chance: (_number(chance), chance.choice(("Halted", "Always"))),
-    "snapshot": lambda kind, chance: (_number(chance),),
-    "pause_vm": lambda kind, chance: (_number(chance),),
-    "delete_claim": lambda kind, chance: (_number(chance),),
-    "undo": lambda kind, chance: (),
     "hold_drains": lambda kind, chance: (chance.choice((names.PROTECT, names.BUSY_UNTIL)),),
     "bad_second": lambda kind, chance: (chance.choice(NODES), _number(chance)),
     "grace": lambda kind, chance: (chance.choice((30, 3600, 2**63 - 1)),),
     "edit_grace": lambda kind, chance: (_number(chance), chance.choice((30, 3600))),
     "try_templates": lambda kind, chance: (chance.choice(BAD), 6),
-    "drift": lambda kind, chance: (),
     "claim": lambda kind, chance: (_number(chance), chance.choice((None, 5, 30, 120))),
     "static_claim": lambda kind, chance: (chance.randrange(8),),
-    "scale_huge": lambda kind, chance: (),
 }
 
 
 def _image(chance: Random) -> str:
     return chance.choice(chance.choice((GOOD, GOOD, GOOD, BAD, BAD, (SICK, JOB))))
-
-
-def _mark(chance: Random) -> tuple[str, str]:
-    """A mark. The time of `busy-until` counts from the beginning of the life's busy part."""
-    return features.some_mark(chance, BEGIN)
 
 
 def _some_faults(chance: Random) -> Iterator[Act]:
@@ -336,28 +321,15 @@ _PLURALS: Final = (
     "controllerrevisions",
 )
 REFUSABLE: Final = (
-    "create virtualmachines",
-    "create virtualmachineinstances",
-    "create controllerrevisions",
-    "create poddisruptionbudgets",
-    "create events",
-    "delete virtualmachines",
-    "delete virtualmachineinstances",
-    "patch virtualmachines",
-    "patch virtualmachineinstances",
-    "patch virtualmachinepools",
-    "patch virtualmachineinstancereplicasets",
-    "patch virtualmachinepools/status",
-    "patch virtualmachineinstancereplicasets/status",
+    *(f"create {each}" for each in (*_PLURALS[:2], "controllerrevisions", "poddisruptionbudgets", "events")),
+    *(f"delete {each}" for each in _PLURALS[:2]),
+    *(f"patch {each}" for each in (*_PLURALS[:4], *(f"{owner}/status" for owner in _PLURALS[2:4]))),
     "patch persistentvolumeclaims",
     "update virtualmachines/restart",
-    "patch virtualmachines vmherd.dev/draining",
-    "patch virtualmachineinstances vmherd.dev/draining",
-    "patch virtualmachinepools vmherd.dev/partition-step",
-    "patch virtualmachinepools vmherd.dev/rolled-back",
-    "patch virtualmachinepools vmherd.dev/healed",
-    "patch virtualmachinepools vmherd.dev/ready-revision",
-    "patch virtualmachineinstancereplicasets vmherd.dev/rolled-back",
+    *(f"patch {each} vmherd.dev/draining" for each in _PLURALS[:2]),
+    *(f"patch {_PLURALS[2]} vmherd.dev/{each}" for each in ("partition-step", "rolled-back", "healed")),
+    f"patch {_PLURALS[2]} vmherd.dev/ready-revision",
+    f"patch {_PLURALS[3]} vmherd.dev/rolled-back",
 )
 STRIPPABLE: Final = (
     "vmherd.dev/template-hash", "kubevirt.io/vm-pool-revision-name", "vmherd.dev/draining", "vmherd.dev/healed",

@@ -19,7 +19,7 @@ from tests.simulation.life import Life, run_life
 from tests.simulation.live import LIVE_UPDATE, NO_METHODS
 from tests.simulation.runs import batches, run_batch
 from tests.simulation.story import BUSY_UNTIL_S, Act, Story, catalogue, make_story
-from tests.simulation.world import BEGIN, Options, configure_logs
+from tests.simulation.world import BEGIN, Options
 
 ONE_LIFE = (
     "from tests.simulation.life import run_life; from tests.simulation.story import make_story;"
@@ -27,11 +27,6 @@ ONE_LIFE = (
 )
 SMOKE = 50
 """The number of random lives in each test run."""
-
-
-@pytest.fixture(autouse=True)
-def _quiet_logs() -> None:
-    configure_logs()
 
 
 def life_of(*acts: Act) -> Life:

@@ -15,7 +15,7 @@ from tests.fakes.requests import Document
 from tests.simulation.guests import GOOD
 from tests.simulation.judge.replay import annotations
 from tests.simulation.judge.sentence import Violation
-from tests.simulation.life import NOISE, until
+from tests.simulation.life import last_write, until
 from tests.simulation.objects import controller_uid, image_in, is_ready, member_of
 from tests.simulation.story import BUSY_UNTIL_S, Act, Story, make_story
 from tests.simulation.users import Users
@@ -75,8 +75,7 @@ def _end(story: Story) -> dict[str, str] | None:
         await until(world, BUSY_UNTIL_S)
         while world.loop.time() < BUSY_UNTIL_S + PATIENCE_S:
             await until(world, world.loop.time() + 20)
-            ours = (each.at for each in reversed(world.server.changes) if each.is_ours and each.resource not in NOISE)
-            if world.loop.time() - next(ours, 0.0) > CALM_S:
+            if world.loop.time() - last_write(world) > CALM_S:
                 return {
                     name: _facts(world, kind, owner)
                     for kind, resource in (("pool", POOLS), ("set", SETS))

@@ -13,7 +13,7 @@ from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS, VMS
 from controller.kubevirt.resources import DISRUPTION_BUDGETS as BUDGETS
 from informers.errors import ApiError
 from informers.meta import ObjectKey
-from tests.fakes.requests import AnyResource, Document
+from tests.fakes.requests import Document
 from tests.fakes.rules import wire
 from tests.simulation.claims import users_of_deleted_claims
 from tests.simulation.features import GOOD_VALUES, vm_template, vmi_spec
@@ -33,10 +33,8 @@ from tests.simulation.restores import adopt_all, put_missing, restored
 from tests.simulation.story import BUSY_UNTIL_S, Act
 from tests.simulation.takeover import made_by_kubevirt
 from tests.simulation.weather import Weather
-from tests.simulation.world import POOLS, SETS, World
+from tests.simulation.world import World
 
-_API: Final = {"pool": "pool.kubevirt.io/v1beta1", "set": "kubevirt.io/v1"}
-_KIND: Final = {"pool": "VirtualMachinePool", "set": "VirtualMachineInstanceReplicaSet"}
 CLAIM: Final = (names.CLAIMED_BY, names.CLAIMED_UNTIL)
 _MARKS: Final = (names.REMOVE, names.PROTECT, names.BUSY_UNTIL, names.DELETION_COST, names.SUBSTITUTE, *CLAIM)
 ROLLING: Final = GOOD_VALUES[names.ROLLING_UPDATE]
@@ -73,9 +71,10 @@ class Users(Weather):
             spec["template"] = {"metadata": {"labels": labels}, "spec": vmi_spec(given["image"])}
         migrates = {names.MIGRATE: "true"} if kind == "pool" and self._world.options.migrations else {}
         metadata = {**self._key_of(name)._asdict(), "annotations": {**given["annotations"], **migrates}}
-        document = {"apiVersion": _API[kind], "kind": _KIND[kind], "metadata": metadata, "spec": spec}
-        if self._server.current(resource_of(kind), self._key_of(name)) is None:
-            made = self._server.put(resource_of(kind), document)
+        resource = resource_of(kind)
+        if self._server.current(resource, self._key_of(name)) is None:
+            head = {"apiVersion": resource.api_version, "kind": resource.kind}
+            made = self._server.put(resource, {**head, "metadata": metadata, "spec": spec})
             for resource, each in made_by_kubevirt(kind, made) if given.get("taken_over") else ():
                 self._server.put(resource, each)
 
@@ -86,42 +85,38 @@ class Users(Weather):
         """A user asks what the new number does, and then writes it."""
         self._owner(kind, name)
         of_kind = kinds.POOLS if kind == "pool" else kinds.REPLICA_SETS
-        shown = preview_of_scale(self._world, of_kind, resource_of(kind), self._key_of(name), replicas)
+        shown = preview_of_scale(self._world, of_kind, self._key_of(name), replicas)
         self._scale(kind, name, replicas)
         if shown is not None:
             self._world.foretold.append(shown)
 
     def _template(self, kind: str, name: str, image: str) -> None:
-        owner = self._owner(kind, name)
-        spec = template_of(kind, owner)["spec"]
-        inner = spec["template"]["spec"] if kind == "pool" else spec
+        inner = self._vmi_spec(kind, name)
         volumes = [
             {**each, "containerDisk": {"image": image}} if "containerDisk" in each else each
             for each in inner["volumes"]
         ]
-        self._set_template(kind, owner, {**inner, "volumes": volumes})
+        self._set_vmi_spec(kind, name, {**inner, "volumes": volumes})
 
     def _change_disks(self, kind: str, name: str, disks: tuple[str, ...], size: str, image: str | None) -> None:
-        owner = self._owner(kind, name)
-        old = owner["spec"]["virtualMachineTemplate"]
+        old = self._owner(kind, name)["spec"]["virtualMachineTemplate"]
         labels = old["spec"]["template"]["metadata"]["labels"]
         wanted = image or image_of(old["spec"]["template"]["spec"])
         new = vm_template(labels, wanted, _own(name, self._births[name], disks), size, old["spec"]["runStrategy"])
-        self._server.replace(POOLS, {**owner, "spec": {**owner["spec"], "virtualMachineTemplate": new}})
+        self._change_field(kind, name, "virtualMachineTemplate", new)
 
     def _annotate(self, kind: str, name: str, annotation: str, value: str | None) -> None:
         self._change(kind, name, {"metadata": {"annotations": {annotation: value}}})
 
     def _live_change(self, kind: str, name: str, sockets: int, zone: str, plugged: tuple[str, ...] = ()) -> None:
         """A change of the template that KubeVirt can give to running VMIs."""
-        owner = self._owner(kind, name)
-        spec = template_of(kind, owner)["spec"]["template"]["spec"]
+        spec = self._vmi_spec(kind, name)
         fixed = [each for each in spec["volumes"] if "persistentVolumeClaim" not in each]
         more = [{"name": each, "persistentVolumeClaim": {"claimName": each, "hotpluggable": True}} for each in plugged]
         disks = [{"name": each["name"], "disk": {"bus": "virtio"}} for each in (*fixed, *more)]
         domain = {**spec["domain"], "cpu": {"sockets": sockets}, "devices": {"disks": disks}}
         new = {**spec, "domain": domain, "nodeSelector": {"zone": zone}, "volumes": [*fixed, *more]}
-        self._set_template(kind, owner, new)
+        self._set_vmi_spec(kind, name, new)
 
     def _change_field(self, kind: str, name: str, field: str, value: Any) -> None:
         owner = self._owner(kind, name)
@@ -172,10 +167,8 @@ class Users(Weather):
         self._world.loop.call_later(2.0, self.carry_out, Act(0.0, "scale", (kind, name, 2)))
 
     def _grace(self, kind: str, name: str, seconds: int) -> None:
-        owner = self._owner(kind, name)
-        spec = template_of(kind, owner)["spec"]
-        inner = spec["template"]["spec"] if kind == "pool" else spec
-        self._set_template(kind, owner, {**inner, "terminationGracePeriodSeconds": seconds})
+        grace = {"terminationGracePeriodSeconds": seconds}
+        self._set_vmi_spec(kind, name, {**self._vmi_spec(kind, name), **grace})
 
     # Members
 
@@ -302,7 +295,7 @@ class Users(Weather):
                 adopt_all(self._server, each)
             for resource in (VMS, VMIS):
                 for each in self._world.everywhere(resource).values():
-                    self._clear(resource, each)
+                    self._server.change(resource, _key(each), cleared(resource, each, dict.fromkeys(_MARKS)))
             for kind in ("pool", "set"):
                 for name in sorted(self._world.everywhere(resource_of(kind))):
                     self._make_reachable(kind, name)
@@ -320,9 +313,6 @@ class Users(Weather):
         for each in [each for each in both if self._server.current(*each)]:
             self._server.remove(*each)
 
-    def _clear(self, resource: AnyResource, member: Document) -> None:
-        self._server.change(resource, _key(member), cleared(resource, member, dict.fromkeys(_MARKS)))
-
     def _make_reachable(self, kind: str, name: str) -> None:
         owner = self._owner(kind, name)
         if "deletionTimestamp" in owner["metadata"]:
@@ -335,7 +325,7 @@ class Users(Weather):
         notes = owner["metadata"].get("annotations") or {}
         if kind == "set" and not (has_room and notes.get(names.ROLLING_UPDATE) in ROLLING):
             changes[names.ROLLING_UPDATE] = "maxUnavailable=1"
-        self._annotate_all(kind, name, changes)
+        self._change(kind, name, {"metadata": {"annotations": changes}})
         for field in ("paused", "updateStrategy", "scaleInStrategy"):
             self._change_field(kind, name, field, None)
         if kind == "pool":
@@ -351,9 +341,6 @@ class Users(Weather):
         if self._owner(kind, name)["spec"]["replicas"] == HUGE:
             self._scale(kind, name, 2)
 
-    def _annotate_all(self, kind: str, name: str, changes: Document) -> None:
-        self._change(kind, name, {"metadata": {"annotations": changes}})
-
     # Access
 
     def _change(self, kind: str, name: str, patch: Document) -> None:
@@ -365,15 +352,15 @@ class Users(Weather):
     def _owner(self, kind: str, name: str) -> Document:
         return deepcopy(self._server.document(resource_of(kind), self._key_of(name)))
 
-    def _set_template(self, kind: str, owner: Document, spec: Document) -> None:
-        if kind == "set":
-            template = {**owner["spec"]["template"], "spec": spec}
-            self._server.replace(SETS, {**owner, "spec": {**owner["spec"], "template": template}})
-            return
-        outer = owner["spec"]["virtualMachineTemplate"]
-        inner = {**outer["spec"]["template"], "spec": spec}
-        template = {**outer, "spec": {**outer["spec"], "template": inner}}
-        self._server.replace(POOLS, {**owner, "spec": {**owner["spec"], "virtualMachineTemplate": template}})
+    def _vmi_spec(self, kind: str, name: str) -> Document:
+        spec: Document = template_of(kind, self._owner(kind, name))["spec"]
+        return spec["template"]["spec"] if kind == "pool" else spec
+
+    def _set_vmi_spec(self, kind: str, name: str, spec: Document) -> None:
+        owner = self._owner(kind, name)
+        template = template_of(kind, owner)
+        (template["spec"]["template"] if kind == "pool" else template)["spec"] = spec
+        self._server.replace(resource_of(kind), owner)
 
     def _members(self, kind: str, name: str) -> list[Document]:
         uid = self._owner(kind, name)["metadata"]["uid"]
@@ -382,7 +369,7 @@ class Users(Weather):
 
     def _member(self, kind: str, name: str, number: int) -> Document:
         members = self._members(kind, name)
-        return members[number % len(members)] if members else members[0]
+        return members[number % max(len(members), 1)]
 
     def _edit_member(self, kind: str, name: str, number: int, patch: Document) -> None:
         self._server.change(member_of(kind), _key(self._member(kind, name, number)), patch)

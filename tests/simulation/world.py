@@ -118,13 +118,7 @@ class World:
         ClaimProtection(self.server)
         self.network = Network(self.server, self.faults, Random(chance.random()))
         self.kubevirts = {
-            each: SimulatedKubeVirt(
-                self.server,
-                Random(chance.random()),
-                now=self.now,
-                options=options,
-                namespace=each,
-            )
+            each: SimulatedKubeVirt(self.server, Random(chance.random()), now=self.now, options=options, namespace=each)
             for each in NAMESPACES[: 2 if options.elsewhere else 1]
         }
         self.server.on_update = lambda request: self.kubevirts[request.key.namespace].answer(request)

@@ -3,18 +3,7 @@
 import pytest
 
 from controller.kubevirt.resources import VMIS
-from controller.runtime.actions import (
-    Confirm,
-    Create,
-    Delete,
-    Done,
-    Missing,
-    Outcome,
-    Plan,
-    Rejected,
-    Skipped,
-    Unknown,
-)
+from controller.runtime.actions import Confirm, Create, Delete, Done, Missing, Outcome, Plan, Rejected, Skipped, Unknown
 from controller.runtime.result import LOOK_AGAIN_S, After, AwaitChange, Result, Retry, facts_of, result_of, retry_after
 from informers import errors
 from informers.meta import ObjectKey

@@ -2,19 +2,7 @@
 
 from typing import Any
 
-from tests.faults.hostile.attacks import (
-    HUGE,
-    LABELS,
-    MANY,
-    Attacker,
-    Variant,
-    has,
-    limited,
-    nested,
-    row,
-    says,
-    vm_spec,
-)
+from tests.faults.hostile.attacks import HUGE, LABELS, MANY, Attacker, Variant, has, limited, nested, row, says, vm_spec
 from tests.faults.hostile.cluster import POOL, SET, VM, vm_template
 
 BOTH = (Variant.CHECKED, Variant.UNCHECKED)

@@ -4,19 +4,7 @@ import json
 from typing import Any, Final
 
 from tests.controlplane.documents import reference_to
-from tests.faults.hostile.attacks import (
-    LABELS,
-    MANY,
-    Attacker,
-    Variant,
-    both,
-    has,
-    limited,
-    nested,
-    row,
-    says,
-    vm_spec,
-)
+from tests.faults.hostile.attacks import LABELS, MANY, Attacker, Variant, both, has, limited, nested, row, says, vm_spec
 from tests.faults.hostile.cluster import POOL, SET, VM, VMI, Tenant, vm_template, vmi_template
 from tests.faults.hostile.table import SUBSTITUTES
 from tests.faults.resources import BUDGETS, REVISIONS

@@ -8,15 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import ClientPayloadError, ClientSession, StreamReader
 
-from tests.faults.proxy.actions import (
-    CutWatch,
-    EndWatch,
-    FailWatch,
-    HoldWatch,
-    OmitEvent,
-    RepeatEvent,
-    ReplayWatch,
-)
+from tests.faults.proxy.actions import CutWatch, EndWatch, FailWatch, HoldWatch, OmitEvent, RepeatEvent, ReplayWatch
 from tests.faults.proxy.answers import EXPIRED, error_event
 from tests.faults.proxy.proxy import FaultProxy
 from tests.faults.proxy.rules import Match, Rule
