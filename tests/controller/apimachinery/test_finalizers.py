@@ -1,4 +1,4 @@
-"""Patches of finalizers and owner references. A patch removes only the controller's entries (P2, P6)."""
+"""Patches of finalizers and owner references. A patch removes only the controller's entries (R2, P2, P6)."""
 
 from typing import Any
 
@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.apimachinery.finalizers import owner_and_finalizer_removal_patch, removal_patch
+from controller.apimachinery.owner_references import adoption_patch, release_patch
 from informers.meta import ObjectMeta, OwnerReference
+from tests.builders import reference_to, replicaset, vmi
 from tests.fakes.patches import PatchError, json_patch
 
 FINALIZER = "pool.kubevirt.io/finalizer"
@@ -86,3 +88,30 @@ def test_p2_the_server_rejects_the_removal_of_another_owner():
     patch = msgspec.json.decode(owner_and_finalizer_removal_patch(held, FINALIZER, POOL))
     with pytest.raises(PatchError):
         json_patch(document(meta(owners=("first", POOL))), patch)
+
+
+OWNER = replicaset()
+FOREIGN = OwnerReference(api_version="v1", kind="ConfigMap", name="notes", uid="uid-of-notes")
+
+
+def decoded(body: bytes) -> dict:
+    return msgspec.json.decode(body)["metadata"]
+
+
+def test_r2_an_adoption_keeps_other_owners_and_has_the_version_that_was_read():
+    child = vmi(owners=(FOREIGN,), version="42").metadata
+    patch = decoded(adoption_patch(child, reference_to(OWNER)))
+    assert (patch["uid"], patch["resourceVersion"]) == (child.uid, "42")
+    assert patch["ownerReferences"] == [msgspec.to_builtins(FOREIGN), msgspec.to_builtins(reference_to(OWNER))]
+
+
+def test_r2_a_plain_reference_of_the_same_owner_becomes_the_controlling_one():
+    child = vmi(owners=(reference_to(OWNER, controller=False),)).metadata
+    patch = decoded(adoption_patch(child, reference_to(OWNER)))
+    assert patch["ownerReferences"] == [msgspec.to_builtins(reference_to(OWNER))]
+
+
+def test_r2_a_release_removes_only_the_reference_of_this_owner():
+    child = vmi(owner=OWNER, owners=(FOREIGN,), version="42").metadata
+    patch = decoded(release_patch(child, OWNER.metadata.uid))
+    assert patch == {"uid": child.uid, "resourceVersion": "42", "ownerReferences": [msgspec.to_builtins(FOREIGN)]}

@@ -2,6 +2,7 @@ import msgspec
 import pytest
 
 from controller.kubevirt import vmis
+from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from tests.builders import NOW, vmi
 
@@ -14,12 +15,7 @@ STANDINGS = {
     "failed": (vmi(phase="Failed"), True, False, False),
     "phase unknown": (vmi(phase="Unknown"), False, True, False),
     "its pod is terminating": (vmi(ready=False, reason="PodTerminating"), False, True, False),
-    "final wins over a terminating pod": (
-        vmi(phase="Failed", ready=False, reason="PodTerminating"),
-        True,
-        False,
-        False,
-    ),
+    "final, and terminating": (vmi(phase="Failed", ready=False, reason="PodTerminating"), True, False, False),
     "not ready for another reason": (vmi(ready=False, reason="GuestNotRunning"), False, False, True),
     "ready, whatever the reason says": (vmi(ready=True, reason="PodTerminating"), False, False, True),
     "being deleted": (vmi(deleting=True), False, False, False),
@@ -40,3 +36,14 @@ def test_a_vmi_keeps_the_times_of_the_phases_that_are_read():
     assert [each.phase for each in decoded.status.phase_transition_timestamps] == ["Running", "Succeeded", "Failed"]
     assert vmis.entered(decoded, "Running") == NOW
     assert vmis.entered(decoded, "Scheduling") is None
+
+
+def test_a_vmi_keeps_only_the_conditions_that_are_read():
+    types = ("Ready", "LiveMigratable", "HotVCPUChange", "AgentConnected", "Synchronized")
+    conditions = [{"type": type_, "status": "True", "message": f"about {type_}"} for type_ in types]
+    vmi = VMIS.decode(msgspec.json.encode({"metadata": {"name": "vmi"}, "status": {"conditions": conditions}}))
+    assert [(each.type, each.message) for each in vmi.status.conditions] == [
+        ("Ready", "about Ready"),
+        ("HotVCPUChange", "about HotVCPUChange"),
+        ("Synchronized", "about Synchronized"),
+    ]

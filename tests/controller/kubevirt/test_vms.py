@@ -199,7 +199,9 @@ def test_p10_the_disks_of_a_vm_are_in_its_templates_and_volumes_without_duplicat
             }
         },
     }
-    assert vms.disk_names_of(vm(spec)) == ("root-0", "hot", "data-0")
+    one = vm(spec)
+    assert vms.disk_names_of(one) == ("root-0", "hot", "data-0")
+    assert len(one.spec.template.spec.volumes) == 4, "the volume without a disk is not kept"
 
 
 def test_p8_selectors_read_the_template_of_the_vm():

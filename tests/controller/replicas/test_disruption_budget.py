@@ -13,7 +13,7 @@ from controller.apimachinery.indexes import NAMESPACE, by_namespace
 from controller.apimachinery.label_selectors import LabelSelector, parse_selector
 from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import DISRUPTION_BUDGET
-from controller.kubevirt.resources import DISRUPTION_BUDGETS, DisruptionBudget
+from controller.kubevirt.resources import DISRUPTION_BUDGETS, VMIS, DisruptionBudget
 from controller.pool import plan as pool_plan
 from controller.pool import status as pool_status
 from controller.replicas.disruption_budget import (
@@ -48,6 +48,7 @@ class Kind:
         self.resource = POOLS if self.is_pool else REPLICASETS
         self.name = POOL if self.is_pool else SET
         self.labels = dict(pool_builders.LABELS if self.is_pool else builders.LABELS)
+        self.plans, self.statuses = (pool_plan, pool_status) if self.is_pool else (set_plan, set_status)
 
     def owner(self, replicas: int = 3, annotations: Any = ASKS) -> Any:
         build: Any = pool_builders.pool if self.is_pool else builders.replicaset
@@ -61,8 +62,7 @@ class Kind:
         return replace(seen, budgets=Budgets(self.resource, found))
 
     def plan(self, owner: Any, existing: int, *found: DisruptionBudget) -> Any:
-        module = pool_plan if self.is_pool else set_plan
-        return module.plan(self.snapshot(owner, existing, *found))
+        return self.plans.plan(self.snapshot(owner, existing, *found))
 
     def budget(self, owner: Any, least: Any = 2, **spec: Any) -> DisruptionBudget:
         """The budget that vmherd keeps for the owner."""
@@ -158,17 +158,16 @@ def test_p27_a_budget_is_lowered_before_a_scale_in_and_raised_after_a_scale_out(
     assert writes(kind.plan(larger, 5, kind.budget(larger)))[0] == ("Patch", 4)
 
 
-@pytest.mark.parametrize(
-    "edit",
-    [
-        {"least": 0},
-        {"least": "50%"},
-        {"least": None, "maxUnavailable": 3},
-        {"selector": {"matchLabels": {"a": "b"}}},
-        {"labels": {"more": "labels"}},
-    ],
-    ids=["number", "percentage", "other", "selector", "labels"],
-)
+EDITS = {
+    "number": {"least": 0},
+    "percentage": {"least": "50%"},
+    "other": {"least": None, "maxUnavailable": 3},
+    "selector": {"selector": {"matchLabels": {"a": "b"}}},
+    "labels": {"labels": {"more": "labels"}},
+}
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
 def test_p27_an_edited_budget_is_restored_and_other_fields_stay(kind: Kind, edit: Any):
     owner = kind.owner(3)
     edited = kind.budget(owner, **{key: value for key, value in edit.items() if key not in ("selector", "labels")})
@@ -197,13 +196,7 @@ def test_p27_without_the_annotation_only_the_own_budget_goes(kind: Kind):
     assert "Delete" not in dict(writes(kind.plan(owner, 3, kind.budget(stranger))))
 
 
-VMI_OWNER = {
-    "apiVersion": "kubevirt.io/v1",
-    "kind": "VirtualMachineInstance",
-    "name": "x",
-    "uid": "x",
-    "controller": True,
-}
+VMI_OWNER = {"apiVersion": "kubevirt.io/v1", "kind": VMIS.kind, "name": "x", "uid": "x", "controller": True}
 
 
 def objections(kind: Kind) -> dict[str, tuple[DisruptionBudget, str]]:
@@ -232,8 +225,7 @@ def test_p27_beside_another_budget_for_the_same_pods_there_is_none_and_the_reaso
     told = [each.message for each in todo.notices if each.reason == "InvalidAnnotation"]
     assert [reason in each for each in told] == ([True] if reason else [])
     assert ("Delete" in dict(writes(todo))) == bool(reason and own)
-    module = pool_status if kind.is_pool else set_status
-    problem = module.next_status(kind.snapshot(owner, 3, other, *own), ()).problem
+    problem = kind.statuses.next_status(kind.snapshot(owner, 3, other, *own), ()).problem
     assert problem == (told[0] if told else None)
 
 
@@ -254,15 +246,10 @@ def test_p27_of_two_budgets_of_vmherd_for_the_same_pods_the_older_one_stays(data
     selectors = [parse_selector(msgspec.convert(each, LabelSelector)) for each in wires]
     ages = [data.draw(st.integers(0, 2)) for _ in range(2)]
     owners = [pool_builders.pool(name, uid=f"uid-{name}").metadata for name in "mn"]
+    references = [(f"virtualmachinepool-{each.name}", controller_reference(POOLS, each)) for each in owners]
     mine = [
-        budget(
-            f"virtualmachinepool-{owner.name}",
-            owner=controller_reference(POOLS, owner),
-            age_s=age,
-            labels=pod,
-            selector=wire,
-        )
-        for owner, age, pod, wire in zip(owners, ages, pods, wires, strict=True)
+        budget(name, owner=reference, age_s=age, labels=pod, selector=wire)
+        for (name, reference), age, pod, wire in zip(references, ages, pods, wires, strict=True)
     ]
 
     def stays(number: int, found: list[DisruptionBudget]) -> bool:
@@ -289,7 +276,7 @@ def test_p27_vms_that_should_not_run_need_no_protection(strategy: str):
 def test_p27_a_controller_that_keeps_no_budgets_says_so(kind: Kind):
     owner = kind.owner(3)
     seen = replace(kind.snapshot(owner, 3), budgets=BudgetCache(None, is_off=True).read(kind.resource, owner))
-    todo = (pool_plan if kind.is_pool else set_plan).plan(seen)
+    todo = kind.plans.plan(seen)
     assert [OFF in each.message for each in todo.notices if each.reason == "InvalidAnnotation"] == [True]
     assert not [each for each in todo.actions if each.resource is DISRUPTION_BUDGETS]
     unknown = replace(seen, budgets=BudgetCache().read(kind.resource, owner))
@@ -300,10 +287,9 @@ def test_p27_a_refused_budget_has_an_event_and_is_no_failure_of_the_vms(kind: Ki
     owner = kind.owner(3)
     [create] = [each for each in kind.plan(owner, 3).actions if each.resource is DISRUPTION_BUDGETS]
     refused = Rejected(create, Forbidden("it may not", code=403, reason="Forbidden"))
-    module = pool_status if kind.is_pool else set_status
-    [notice] = module.outcome_notices((refused,))
+    [notice] = kind.statuses.outcome_notices((refused,))
     assert (notice.reason, notice.message) == ("FailedDisruptionBudget", f"Error writing {kind.name}: it may not")
-    conditions = module.next_status(kind.snapshot(owner, 3), (refused,)).conditions or ()
+    conditions = kind.statuses.next_status(kind.snapshot(owner, 3), (refused,)).conditions or ()
     assert not [each for each in conditions if each.type == "ReplicaFailure"]
 
 

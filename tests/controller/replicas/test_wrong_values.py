@@ -16,20 +16,17 @@ from controller.pool.leaving.claims import plan_strays
 from controller.pool.members.machine import Machine
 from controller.pool.members.unready_periods import Observation, next_period
 from controller.pool.plan import plan as plan_pool
-from controller.pool.status import next_status as next_pool_status
 from controller.pool.status import next_status as pool_status
 from controller.replicas.catalogue import BY_NAME, CATALOGUE, HIGHEST, OPAQUE, Place, without_foreign_annotations
 from controller.replicas.notes import UNDECODABLE, undecodable_notices
 from controller.replicas.wrong_annotations import MAX_NOTICES, is_valid, with_hints, wrong_on
 from controller.replicaset.plan import plan as plan_set
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
-from controller.replicaset.status import next_status
 from controller.replicaset.status import next_status as set_status
 from controller.runtime.actions import Create, Plan, RemoveOwnerReference
 from informers.meta import ObjectMeta
 from plugin.reading import situation_of
 from plugin.views.reasons import reasons_of
-from tests import pool_builders
 from tests.builders import NOW, replicaset, snapshot, vmi
 from tests.pool_builders import pool, vm, vm_spec, vms
 from tests.pool_builders import snapshot as pool_snapshot
@@ -78,7 +75,7 @@ def test_r3_a_vmi_with_an_unreadable_status_counts_and_its_set_stays_complete():
     assert told(todo) == [
         f"virtual machine instance c has a field that cannot be decoded ({WHY}): it is not ready, and not deleted"
     ]
-    status = next_status(seen, ())
+    status = set_status(seen, ())
     assert (status.replicas, status.ready_replicas) == (3, 2)
     assert status.problem == f"c: Undecodable, {WHY}"
     assert find_true(status.conditions, "Stalled") is None, "only a user can correct the field"
@@ -100,7 +97,7 @@ def test_p17_the_status_of_a_pool_names_an_unreadable_object_and_the_pool_does_n
     member = vm("web-0", owner=owner)
     instance = vmi_of(member)
     seen = (with_bad_status(member, VMS), instance) if unreadable == "VM" else (member, with_bad_status(instance))
-    status = next_pool_status(pool_snapshot(owner, seen[:1], vmis=seen[1:]), ())
+    status = pool_status(pool_snapshot(owner, seen[:1], vmis=seen[1:]), ())
     assert (status.printable_status, status.problem) == ("Degraded", f"web-0: Undecodable, {WHY}")
     assert find_true(status.conditions, "Stalled") is None, "only a user can correct the field"
 
@@ -282,9 +279,9 @@ def test_p23_an_event_and_the_status_of_a_set_name_its_wrong_annotations_and_tho
 def test_p23_an_event_and_the_status_of_a_pool_name_its_wrong_annotations_those_of_its_vms_and_of_their_vmis():
     owner = pool(replicas=3, annotations={"vmherd.dev/partition": "half"})
     machines = (*vms(owner, 0, annotations={"vmherd.dev/deletion-cost": "low"}), *vms(owner, 1, 2))
-    vmis = [pool_builders.vmi(each) for each in machines]
-    vmis[2] = pool_builders.vmi(machines[2], annotations={"vmherd.dev/protect": "true"})
-    seen = pool_builders.snapshot(owner, machines, vmis=vmis)
+    vmis = [vmi_of(each) for each in machines]
+    vmis[2] = vmi_of(machines[2], annotations={"vmherd.dev/protect": "true"})
+    seen = pool_snapshot(owner, machines, vmis=vmis)
     steps = "an ordinal, a percentage, or up to ten falling steps with pauses such as 90%,50%:10m,0"
     partition = f'annotation vmherd.dev/partition is "half": it must be {steps}, so nothing is rolled out'
     assert events(plan_pool(seen)) == [
@@ -311,3 +308,18 @@ def test_p23_why_names_wrong_annotations():
         "annotation vmherd.dev/partitio is unknown, so it has no effect; did you mean vmherd.dev/partition?",
         'VMI web-1: annotation vmherd.dev/remove is "yes": it must be "true" or "false", so it is not marked',
     ]
+
+
+def test_p23_the_annotation_that_stops_the_rollout_is_told_before_harmless_ones():
+    times = dict.fromkeys((names.PROGRESS_DEADLINE, names.REPLACE_UNREADY_AFTER, names.PARTITION), "1m")
+    values = {**times, names.PROTECT: "true", "vmherd.dev/a": ""}
+    told = [each.message.split()[1] for each in wrong_on(ObjectMeta(annotations=values), Place.POOL)]
+    assert told == [
+        names.PARTITION,
+        names.REPLACE_UNREADY_AFTER,
+        names.PROGRESS_DEADLINE,
+        names.PROTECT,
+        "vmherd.dev/a",
+    ]
+    deadline = wrong_on(ObjectMeta(annotations={names.PROGRESS_DEADLINE: "1m"}), Place.POOL)[0].message
+    assert deadline.endswith('is "1m": it must be plain seconds, such as 60, so it counts as 600')
