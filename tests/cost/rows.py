@@ -10,17 +10,22 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from controller.apimachinery import names, quantities, raw_json
+from controller.apimachinery import finalizers, label_selectors, names, quantities, raw_json
+from controller.apimachinery.conditions import Condition, merge_conditions
+from controller.apimachinery.label_selectors import LabelSelector, SelectorRequirement
 from controller.apimachinery.redaction import redacted
 from controller.kubevirt.annotations import INDEX_SYSPREP
 from controller.kubevirt.legacy import modernise
 from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.pool_types import Pool
+from controller.kubevirt.resources import VMS
 from controller.pool.spec.intent import parse_intent as parse_pool
 from controller.pool.spec.template import describe_difference, disk_change, larger_disks
+from controller.replicas.releases import Releases, plan_row
 from controller.replicaset.intent import parse_intent as parse_set
 from informers import errors, resource
 from informers.http import warnings
+from informers.meta import ObjectMeta, OwnerReference, controller_of
 from informers.watch.parser import WatchParser, decode_page
 from tests import builders
 from tests import pool_builders as pools
@@ -316,6 +321,63 @@ def watch(n: int, kind: str) -> Call:
 def page_with_broken_objects(n: int) -> Call:
     body = msgspec.json.encode({"items": [{"metadata": {"name": 1}} for _ in range(n)]})
     return lambda: decode_page(pools.POOLS, body)
+
+
+# Selectors, labels, finalizers and conditions.
+
+
+def terms(n: int, operator: str) -> LabelSelector:
+    many = tuple(f"v{number}" for number in range(n))
+    if operator == "labels":
+        return LabelSelector({f"key-{number}": "v" for number in range(n)})
+    if operator in ("Exists", "DoesNotExist"):
+        return LabelSelector(None, tuple(SelectorRequirement(f"key-{each}", operator) for each in many))
+    return LabelSelector(None, (SelectorRequirement("a", operator, many), SelectorRequirement("b", operator, many)))
+
+
+@row(20, 600, "labels", "Exists", "DoesNotExist", "In", "NotIn")
+def selector_of_many_terms_and_many_objects(n: int, operator: str) -> Call:
+    wire = terms(n, operator)
+    labels = {**{f"key-{number}": "v" for number in range(5)}, "a": f"v{n - 1}", "b": f"v{n - 1}"}
+
+    def match() -> str:
+        selector = label_selectors.parse_selector(wire)
+        assert isinstance(selector, label_selectors.Selector)
+        for _ in range(n):
+            selector.matches(labels)
+        return str(selector)
+
+    return match
+
+
+@row(20, 2_000)
+def many_finalizers_owners_and_conditions(n: int) -> Call:
+    own = "pool.kubevirt.io/finalizer"
+    owners = tuple(
+        OwnerReference(api_version="v1", kind="Pool", name=f"{number}", uid=f"u{number}") for number in range(n)
+    )
+    finalizers_ = (*(f"example.org/{number}" for number in range(n)), own)
+    meta = ObjectMeta(name="a", uid="u", finalizers=finalizers_, owner_references=owners)
+    conditions = tuple(Condition(type=f"c{number}", status="True") for number in range(n))
+    ours = {each.type: each for each in conditions[:3]}
+
+    def change() -> None:
+        for patch in (finalizers.exact_removal_patch, finalizers.removal_patch):
+            patch(meta, own)
+        finalizers.addition_patch(meta, "example.org/other")
+        finalizers.owner_and_finalizer_removal_patch(meta, own, f"u{n - 1}")
+        controller_of(meta)
+        merge_conditions(conditions, ours, builders.NOW)
+
+    return change
+
+
+@row(20, 2_000)
+def a_release_that_waits_and_a_selector_of_many_labels(n: int) -> Call:
+    selector = label_selectors.parse_selector(terms(n, "labels"))
+    assert isinstance(selector, label_selectors.Selector)
+    owner, held = pools.pool(), Releases((), (pools.vm(),), builders.NOW, 1)
+    return lambda: plan_row(VMS, owner.metadata, held, selector, builders.NOW)
 
 
 def note(n: int) -> str:

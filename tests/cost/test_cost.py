@@ -4,12 +4,12 @@ from itertools import pairwise
 
 import pytest
 
-from tests.cost import cache_rows, label_rows, member_rows, rows
+from tests.cost import cache_rows, member_rows, rows
 from tests.cost.loops import functions_with_loops, reached_by
 from tests.cost.meter import Meter, forget_results, seconds
 
 ROWS = rows.ROWS
-MODULES = (rows, label_rows, member_rows, cache_rows)
+MODULES = (rows, member_rows, cache_rows)
 """These modules add their rows."""
 
 MOST_GROWTH = 2.6
@@ -66,12 +66,7 @@ UNMEASURED = {
     "plugin/views/history.py": {"find_revision", "previous_revision", "undo_edits", "owner_in_git", "staying_vmis"},
     "plugin/views/listing.py": {"sorted_by", "tree_answer"},
     "plugin/views/membership.py": {
-        "_volumes",
-        "owner_of",
-        "detach_edits",
-        "adopt_edits",
-        "adopt_vm_edits",
-        "_disks",
+        *("_volumes", "owner_of", "detach_edits", "adopt_edits", "adopt_vm_edits", "_disks"),
         "_without_notes",
     },
     "plugin/views/reasons.py": {"member_line", "is_well", "leader_of"},

@@ -9,8 +9,6 @@ from informers.errors import ApiError
 
 
 class Call(NamedTuple):
-    """One request as the client sends it."""
-
     method: str
     path: str
     params: Mapping[str, str]

@@ -13,7 +13,6 @@ def collect_garbage(server: FakeApiServer) -> None:
 
 
 def references_to(dependent: Document, uid: str) -> list[Document]:
-    """The owner references of an object that name the owner with this UID."""
     return [each for each in dependent["metadata"].get("ownerReferences") or () if each["uid"] == uid]
 
 

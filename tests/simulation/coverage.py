@@ -57,7 +57,6 @@ class Coverage(Struct):
             getattr(self, name).update(getattr(other, name))
 
     def lines(self) -> list[str]:
-        """The tables for people."""
         counts = sorted(self.pairs[each] for each in PAIRS)
         rare = sorted(PAIRS, key=lambda pair: self.pairs[pair])[:10]
         return [

@@ -49,8 +49,6 @@ class Fault(Struct, frozen=True):
 
 
 class Faults:
-    """All faults of one life."""
-
     def __init__(self) -> None:
         self.all: list[Fault] = []
 

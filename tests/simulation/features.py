@@ -98,7 +98,6 @@ def some_annotation(kind: str, chance: Random) -> tuple[str, str]:
 
 
 def some_mark(chance: Random, now: datetime) -> tuple[str, str]:
-    """A mark of a VM or VMI."""
     if chance.random() < 0.35:
         until = now + timedelta(seconds=chance.choice((5, 30, 3600)))
         return names.BUSY_UNTIL, chance.choice((wire(until), wire(until), wire(until), "soon"))
@@ -155,7 +154,6 @@ def vmi_spec(image: str, disks: tuple[str, ...] = ()) -> Document:
 
 
 def vm_template(labels: dict[str, str], image: str, disks: tuple[str, ...], size: str, strategy: str) -> Document:
-    """A `virtualMachineTemplate`."""
     inner = {k: v for k, v in labels.items()}
     spec: Document = {
         "runStrategy": strategy,

@@ -50,7 +50,6 @@ class Network:
         self.loop.call_later(delay_s, callback, *args, context=WORLD)
 
     async def exchange(self, call: Call, process: "Connected") -> Answer:
-        """Send a request and wait for its answer."""
         answer: asyncio.Future[Answer] = self.loop.create_future()
         self.later(self.latency(), self._deliver, call, answer, process)
         return await answer
@@ -220,8 +219,6 @@ class Connector:
 
 
 class Session:
-    """The session of one client of one process."""
-
     def __init__(self, network: Network, connector: Connector, process: Connected, actor: str) -> None:
         self._network = network
         self._connector = connector

@@ -136,8 +136,6 @@ class _Process:
 
 
 def follow_tasks(loop: asyncio.AbstractEventLoop) -> None:
-    """Let each process know its tasks."""
-
     def factory(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
         task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, **options)
         context = options.get("context")
@@ -151,7 +149,6 @@ def follow_tasks(loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def until_ended(replicas: list[Replica]) -> None:
-    """End all processes, and let their tasks end."""
     for replica in replicas:
         replica.kill()
     for _ in range(50):

@@ -140,7 +140,6 @@ class SimulatedServer(FakeApiServer):
     # Requests
 
     def serve(self, call: Call) -> Answer:
-        """Carry a request out, and return its answer."""
         now = self.loop.time()
         self.requests_of[call.actor] = self.requests_of.get(call.actor, 0) + 1
         if self.faults.hit("throttle", now, self.chance):

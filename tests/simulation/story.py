@@ -97,7 +97,6 @@ def _births(seed: int, chance: Random) -> Iterator[Act]:
 
 
 def _birth(kind: str, name: str, turn: int, chance: Random, shares_labels: bool) -> dict[str, Any]:
-    """The parameters of a new set or pool."""
     strategies = ("Always",) * 6 + ("RerunOnFailure", "Once", "Manual")
     fields = dict(features.some_field(kind, chance) for _ in range(chance.randint(0, 2)))
     if kind == "pool" and chance.random() < 0.7:

@@ -17,7 +17,7 @@ from informers.meta import ObjectKey
 from informers.objects import PatchType
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.caches import LaggingCache
-from tests.fakes.requests import Fault, Request
+from tests.fakes.requests import Fault, Lost, Request
 from tests.fakes.virtual_time import now
 
 OWNER = ObjectKey("default", "web")
@@ -120,11 +120,23 @@ class ExecutorSetup:
     def heal(self) -> None:
         self.server.fault_for = lambda request: None
 
+    async def lose(self, *actions: Action, happened: bool = True) -> None:
+        """Lose the answers of these writes, and forget the requests."""
+        self.fail(Lost.AFTER if happened else Lost.BEFORE)
+        for action in actions:
+            assert kinds([await self.outcome_of(action)]) == ["Unknown"]
+        self.heal()
+        self.server.requests.clear()
+
     def add(self, name: str = "vm", **kwargs: object) -> str:
         """Create a VMI that the cache shows. Returns its UID."""
         made = self.server.put(VMIS, document(name, **kwargs))
         self.cache.catch_up()
         return made["metadata"]["uid"]
+
+    @property
+    def updates(self) -> int:
+        return sum(request.verb == "update" for request in self.server.requests)
 
     @property
     def names(self) -> list[str]:

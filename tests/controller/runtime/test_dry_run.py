@@ -24,8 +24,6 @@ from tests.fakes import stores
 
 
 class Lookout:
-    """A dry run reconciler and its caches."""
-
     def __init__(self) -> None:
         self.sets: Store[ReplicaSet] = Store(indexes=REPLICASET_INDEXES)
         self.vmis: Store[Any] = Store(indexes=VMI_INDEXES)

@@ -13,19 +13,10 @@ from controller.runtime.execute.executor import LOOKUPS
 from controller.runtime.execute.refusals import FIRST_WAIT_S, LONGEST_WAIT_S
 from informers.errors import AlreadyExists, ApiError
 from tests.controller.runtime import refusals
-from tests.controller.runtime.executor_setup import (
-    OWNER_UID,
-    ExecutorSetup,
-    create,
-    delete,
-    document,
-    key,
-    kinds,
-    patch,
-)
+from tests.controller.runtime.executor_setup import OWNER_UID, create, creates, delete, document, key, kinds, patch
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.caches import LaggingCache
-from tests.fakes.requests import Fault, Lost, refusal
+from tests.fakes.requests import Fault, refusal
 
 pytestmark = pytest.mark.looptime
 
@@ -110,16 +101,6 @@ async def test_r9_a_create_is_unknown_if_the_owner_of_the_taken_name_cannot_be_r
     assert kinds([await setup.outcome_of(create())]) == ["Unknown"]
 
 
-async def lost(action: Action, *, happened: bool, setup: ExecutorSetup | None = None) -> ExecutorSetup:
-    """A setup in which the answer of this write was lost."""
-    setup = setup or ExecutorSetup()
-    setup.fail(Lost.AFTER if happened else Lost.BEFORE)
-    assert kinds([await setup.outcome_of(action)]) == ["Unknown"]
-    setup.heal()
-    setup.server.requests.clear()
-    return setup
-
-
 LOST: dict[str, tuple[str, bool, str, bool]] = {
     # name: (verb, whether the write happened, what happens then, whether the cache is awaited)
     "a create that happened": ("create", True, "", True),
@@ -142,7 +123,7 @@ async def test_r9_a_lost_write_is_looked_up_and_the_cache_is_awaited_if_it_happe
         setup.server.finalizers = {VMIS: ["some/finalizer"]}
     uid = "" if verb == "create" else setup.add("vm")
     action = {"create": create(), "delete": delete("vm", uid), "patch": patch(labels={"a": "b"})}[verb]
-    await lost(action, happened=happened, setup=setup)
+    await setup.lose(action, happened=happened)
     if then == "deleted":
         setup.server.remove(VMIS, key("vm"))
     elif then in ("taken", "made again"):
@@ -157,7 +138,7 @@ async def test_r9_a_lost_write_is_looked_up_and_the_cache_is_awaited_if_it_happe
 @pytest.mark.parametrize("happened", [True, False])
 async def test_r9_a_lost_patch_waits_until_the_cache_shows_the_version_of_the_server(setup, happened: bool):
     setup.add("vm")
-    await lost(patch(labels={"a": "b"}), happened=happened, setup=setup)
+    await setup.lose(patch(labels={"a": "b"}), happened=happened)
     setup.cache.catch_up()
     assert setup.unresolved, "the cache cannot tell whose change it shows"
     assert await setup.resolve() is None
@@ -168,15 +149,15 @@ async def test_r9_a_lost_patch_waits_until_the_cache_shows_the_version_of_the_se
 async def test_r9_after_a_lost_removal_of_a_finalizer_the_finalizer_may_be_removed_again(setup, happened: bool):
     uid = setup.add("vm")
     setup.server.change(VMIS, key("vm"), {"metadata": {"finalizers": ["ours"]}})
-    await lost(replace(patch(finalizers=None), uid=uid, finalizer="ours"), happened=happened, setup=setup)
+    await setup.lose(replace(patch(finalizers=None), uid=uid, finalizer="ours"), happened=happened)
     setup.cache.catch_up()
     assert await setup.resolve() is None
     assert setup.settled
 
 
 @pytest.mark.parametrize("fault", [refusals.UNREACHABLE, refusals.INVALID, refusals.BUSY, *refusals.IN_DOUBT])
-async def test_r9_a_write_stays_unresolved_while_the_server_does_not_answer(fault: Fault):
-    setup = await lost(create(), happened=True)
+async def test_r9_a_write_stays_unresolved_while_the_server_does_not_answer(setup, fault: Fault):
+    await setup.lose(create())
     setup.fail(fault)
     assert isinstance(await setup.resolve(), ApiError)
     assert setup.unresolved == (create(),)
@@ -186,27 +167,16 @@ async def test_r9_a_write_stays_unresolved_while_the_server_does_not_answer(faul
     assert setup.unresolved == ()
 
 
-async def with_lost_creates(count: int) -> ExecutorSetup:
-    setup = ExecutorSetup()
-    setup.fail(Lost.AFTER)
-    for index in range(count):
-        await setup.outcome_of(create(f"vm-{index}"))
-    assert len(setup.unresolved) == count
-    setup.heal()
-    setup.server.requests.clear()
-    return setup
-
-
-async def test_r9_many_lost_writes_are_looked_up_in_parallel():
-    setup = await with_lost_creates(4 * LOOKUPS)
+async def test_r9_many_lost_writes_are_looked_up_in_parallel(setup):
+    await setup.lose(*creates(4 * LOOKUPS))
     setup.server.most_at_once = 0
     assert await setup.resolve() is None
     assert setup.unresolved == ()
     assert setup.server.most_at_once == LOOKUPS
 
 
-async def test_r9_the_look_up_of_lost_writes_ends_at_the_first_failure():
-    setup = await with_lost_creates(4 * LOOKUPS)
+async def test_r9_the_look_up_of_lost_writes_ends_at_the_first_failure(setup):
+    await setup.lose(*creates(4 * LOOKUPS))
     setup.fail(refusals.BUSY)
     assert await setup.resolve() is not None
     assert len(setup.sent) == 1

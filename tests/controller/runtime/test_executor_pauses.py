@@ -49,10 +49,6 @@ class PauseSetup(ExecutorSetup):
             judged=subresource == PAUSE,
         )
 
-    @property
-    def updates(self) -> int:
-        return sum(request.verb == "update" for request in self.server.requests)
-
 
 @pytest.fixture
 def setup() -> PauseSetup:

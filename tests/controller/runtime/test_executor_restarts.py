@@ -54,10 +54,6 @@ class RestartSetup(ExecutorSetup):
     def member(self) -> Member:
         return Member(resource=VMS, key=key("vm"), uid=self.vm_uid, owner_uid=OWNER_UID)
 
-    @property
-    def updates(self) -> int:
-        return sum(request.verb == "update" for request in self.server.requests)
-
 
 @pytest.fixture
 def setup() -> RestartSetup:
@@ -86,19 +82,15 @@ async def test_p13_a_vm_that_has_left_its_pool_is_not_restarted_and_the_next_pla
 
 ASKED = {"type": "RestartRequired", "status": "True"}
 FAILED = {"type": "VMIInSync", "status": "False", "reason": "ReconcileError"}
+BUSY = {"annotations": {"vmherd.dev/busy-until": "2126-01-01T00:00:00Z"}}
+DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}
 CHANGES: dict[str, tuple[dict[str, Any], str]] = {
     "nothing": ({}, ""),
     "KubeVirt takes the condition back": ({"status": {"conditions": []}}, "does not ask for its restart"),
     "KubeVirt has not seen its spec": ({"status": {"desiredGeneration": 1}}, "does not ask for its restart"),
     "KubeVirt failed to apply its spec": ({"status": {"conditions": [ASKED, FAILED]}}, "does not ask for its restart"),
-    "its user works in it": (
-        {"metadata": {"annotations": {"vmherd.dev/busy-until": "2126-01-01T00:00:00Z"}}},
-        "it is busy",
-    ),
-    "it is deleted": (
-        {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}},
-        "is being deleted",
-    ),
+    "its user works in it": ({"metadata": BUSY}, "it is busy"),
+    "it is deleted": ({"metadata": DELETED}, "is being deleted"),
     "another VM has its name": ({"metadata": {"uid": "another"}}, "has left its pool"),
 }
 

@@ -34,7 +34,6 @@ class StatusWriterSetup:
         self.cache.catch_up()
 
     async def write(self, replicas: int) -> bytes:
-        """Write a status for the set in the cache."""
         meta = self.cache.store.get(KEY).metadata
         metadata = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         body = msgspec.json.encode({"metadata": metadata, "status": {"replicas": replicas}})

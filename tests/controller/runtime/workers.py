@@ -15,8 +15,6 @@ A, B = ObjectKey("ns", "a"), ObjectKey("ns", "b")
 
 
 class Tally:
-    """Records the metrics of the controller."""
-
     def __init__(self) -> None:
         self.results: Counter[str] = Counter()
         self.busy = 0

@@ -8,7 +8,6 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from enum import Enum, auto
 from typing import Any, Final
 
 from msgspec import Struct
@@ -43,7 +42,6 @@ class Attacker:
         self._try(lambda: self.tenant.patch(kind, name, change))
 
     def template(self, template: dict[str, Any]) -> None:
-        """Replace the template of the pool."""
         self.change(POOL, "pool", {"spec": {"virtualMachineTemplate": template}})
 
     def change_text(self, kind: str, name: str, change: str) -> None:
@@ -106,31 +104,24 @@ class Attacker:
             return {}
 
 
-class Variant(Enum):
-    CHECKED = auto()
-    UNCHECKED = auto()
-
-
 class Row(Struct, frozen=True):
     """One row: what the user writes, and a function that returns a true value when it has ended as it must.
 
-    `variants` are the definitions of sets and pools with which the row runs.
+    The row runs with validation, as in a cluster. If `unchecked`, it runs without validation too.
     """
 
     name: str
     attack: Attack
     ending: Ending
-    variants: tuple[Variant, ...]
+    unchecked: bool
 
 
 ROWS: list[Row] = []
 
 
-def row(name: str, ending: Ending, *variants: Variant) -> Callable[[Attack], Attack]:
-    """Add a row to `ROWS`. Without variants, it runs with validation, as in a cluster."""
-
+def row(name: str, ending: Ending, *, unchecked: bool = False) -> Callable[[Attack], Attack]:
     def add(attack: Attack) -> Attack:
-        ROWS.append(Row(name, attack, ending, variants or (Variant.CHECKED,)))
+        ROWS.append(Row(name, attack, ending, unchecked))
         return attack
 
     return add

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from sandbox.admin import Admin, Rejected, Unanswered
 from tests.controlplane.programs import ControllerProcess
@@ -56,7 +56,7 @@ class Figures(Struct):
     rss: float = 0.0
     growth: float = 0.0
     renewal_gap_s: float = 0.0
-    holders: set[str] | None = None
+    holders: set[str] = field(default_factory=set)
     took_s: float = 0.0
 
     def __str__(self) -> str:
@@ -64,7 +64,7 @@ class Figures(Struct):
             f"{len(self.follows)} scales, the slowest {max(self.follows, default=0.0):.2f} s;"
             f" loop away {self.away_s:.2f} s"
             f" (slowest answer {self.slowest_answer_s:.2f} s); RSS {self.rss:.0f} MB, grown by {self.growth:.0f} MB;"
-            f" {len(self.holders or ())} holder, longest time without renewal {self.renewal_gap_s:.1f} s;"
+            f" {len(self.holders)} holder, longest time without renewal {self.renewal_gap_s:.1f} s;"
             f" {self.took_s:.1f} s in all"
         )
 
@@ -87,7 +87,7 @@ class Bounds:
 
     def __enter__(self) -> "Bounds":
         self._began = time.monotonic()
-        self._first_rss, self.figures.holders = self._memory(), set()
+        self._first_rss = self._memory()
         for each in self._threads:
             each.start()
         return self
@@ -111,8 +111,8 @@ class Bounds:
             found.append(f"the event loop was away for {figures.away_s:.1f} s")
         if figures.growth >= GROWTH_AT_MOST_MB:
             found.append(f"the resident memory grew by {figures.growth:.0f} MB")
-        if len(figures.holders or ()) > 1:
-            found.append(f"the lease had the holders {sorted(figures.holders or ())}")
+        if len(figures.holders) > 1:
+            found.append(f"the lease had the holders {sorted(figures.holders)}")
         return found
 
     def check(self) -> None:
@@ -133,16 +133,14 @@ class Bounds:
                 if self._program.process.poll() is None:
                     self._errors.append(error)
                 return
-            assert self.figures.holders is not None
             self.figures.holders.add(spec.get("holderIdentity", ""))
             if spec["renewTime"] != renewed:
                 renewed, renewed_at = spec["renewTime"], time.monotonic()
             self.figures.renewal_gap_s = max(self.figures.renewal_gap_s, time.monotonic() - renewed_at)
 
     def _note(self, answer_s: float, lag_s: float, cpu_s: float) -> None:
-        figures = self.figures
-        figures.slowest_answer_s = max(figures.slowest_answer_s, answer_s)
-        figures.away_s = max(figures.away_s, min(max(answer_s, lag_s), cpu_s))
+        self.figures.slowest_answer_s = max(self.figures.slowest_answer_s, answer_s)
+        self.figures.away_s = max(self.figures.away_s, min(max(answer_s, lag_s), cpu_s))
 
     def _weigh(self) -> None:
         while not self._stop.wait(SAMPLE_S):

@@ -25,19 +25,38 @@ from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
 from tests.controlplane.programs import ControllerProcess, controller_process
 from tests.controlplane.waits import eventually
-from tests.faults.resources import API_OF, BUDGETS, KIND_OF, POOLS, SETS, VMIS, VMS
 from tests.manifests import documents
 
 GROUP, POOL_GROUP = "hostile.vmherd.dev", "pool.hostile.vmherd.dev"
-SET, POOL, VMI, VM = SETS, POOLS, VMIS, VMS
+SET, POOL = "virtualmachineinstancereplicasets", "virtualmachinepools"
+VM, VMI = "virtualmachines", "virtualmachineinstances"
+REVISIONS, BUDGETS = "controllerrevisions", "poddisruptionbudgets"
 ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-CHECKED = {**API_OF, "events": "/api/v1", "secrets": "/api/v1", "leases": "/apis/coordination.k8s.io/v1"}
+CHECKED = {
+    SET: "/apis/kubevirt.io/v1",
+    POOL: "/apis/pool.kubevirt.io/v1beta1",
+    **dict.fromkeys((VM, VMI), "/apis/kubevirt.io/v1"),
+    **dict.fromkeys(("persistentvolumeclaims", "configmaps", "events"), "/api/v1"),
+    REVISIONS: "/apis/apps/v1",
+    BUDGETS: "/apis/policy/v1",
+    "leases": "/apis/coordination.k8s.io/v1",
+}
 """The API of each resource, with the project's definitions of sets and pools."""
 
 PATHS = {**CHECKED, SET: f"/apis/{GROUP}/v1", POOL: f"/apis/{POOL_GROUP}/v1beta1"}
 """The API of each resource, with the definitions of sets and pools without validation."""
 
-KINDS = {**KIND_OF, "configmaps": "ConfigMap", "secrets": "Secret", "leases": "Lease"}
+KINDS = {
+    SET: "VirtualMachineInstanceReplicaSet",
+    POOL: "VirtualMachinePool",
+    VM: "VirtualMachine",
+    VMI: "VirtualMachineInstance",
+    "persistentvolumeclaims": "PersistentVolumeClaim",
+    REVISIONS: "ControllerRevision",
+    BUDGETS: "PodDisruptionBudget",
+    "configmaps": "ConfigMap",
+    "leases": "Lease",
+}
 MERGE = "application/merge-patch+json"
 QUIET_S = 3.0
 """A controller that will do nothing for one namespace for this time is at rest there."""

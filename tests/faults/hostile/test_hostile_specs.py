@@ -10,19 +10,22 @@ import pytest
 
 from sandbox.admin import Rejected
 from tests.controlplane.waits import eventually
+from tests.faults.hostile.attacks import LABELS, nested
 from tests.faults.hostile.cluster import KINDS, POOL, SET, VM, VMI, HostileCluster, Tenant, vm_template, vmi_template
 
 pytestmark = pytest.mark.cluster
 
 JSON = "application/json"
 INT32, INT64 = 2**31 - 1, 2**63 - 1
-LABELS = {"app": "x"}
 MANY = {f"label-{number}": f"value-{number}" for number in range(3_000)}
 
 
-def expressions(number: int, operator: str = "NotIn") -> list[dict[str, Any]]:
-    values = {"values": ["y"]} if operator in ("In", "NotIn") else {}
-    return [{"key": f"key-{index}", "operator": operator, **values} for index in range(number)]
+def expressions(number: int) -> list[dict[str, Any]]:
+    return [term(f"key-{index}", "NotIn", "y") for index in range(number)]
+
+
+def term(key: str, operator: str, *values: str) -> dict[str, Any]:
+    return {"key": key, "operator": operator, **({"values": list(values)} if values else {})}
 
 
 def selected(*terms: dict[str, Any], **labels: str) -> dict[str, Any]:
@@ -30,20 +33,15 @@ def selected(*terms: dict[str, Any], **labels: str) -> dict[str, Any]:
 
 
 SELECTORS: dict[str, tuple[Any, str]] = {
-    "in": (selected({"key": "app", "operator": "In", "values": ["x", "y"]}), ""),
-    "not-in": (selected({"key": "app", "operator": "NotIn", "values": ["y"]}), ""),
-    "exists": (selected({"key": "app", "operator": "Exists"}), ""),
-    "does-not-exist": (selected({"key": "other", "operator": "DoesNotExist"}), ""),
+    "in": (selected(term("app", "In", "x", "y")), ""),
+    "not-in": (selected(term("app", "NotIn", "y")), ""),
+    "exists": (selected(term("app", "Exists")), ""),
+    "does-not-exist": (selected(term("other", "DoesNotExist")), ""),
     "empty": ({}, "InvalidSpec"),
     "null-lists": ({"matchLabels": None, "matchExpressions": None}, "InvalidSpec"),
-    "contradictory": (selected({"key": "app", "operator": "DoesNotExist"}, app="x"), "InvalidSpec"),
-    "in-and-not-in": (
-        selected(
-            {"key": "app", "operator": "In", "values": ["x"]}, {"key": "app", "operator": "NotIn", "values": ["x"]}
-        ),
-        "InvalidSpec",
-    ),
-    "unknown-operator": (selected({"key": "app", "operator": "Gt", "values": ["1"]}), "InvalidSpec"),
+    "contradictory": (selected(term("app", "DoesNotExist"), app="x"), "InvalidSpec"),
+    "in-and-not-in": (selected(term("app", "In", "x"), term("app", "NotIn", "x")), "InvalidSpec"),
+    "unknown-operator": (selected(term("app", "Gt", "1")), "InvalidSpec"),
     "hundreds-of-terms": (selected(*expressions(600), app="x"), ""),
     "thousands-of-terms": (selected(*expressions(5_000), app="x"), "InvalidSpec"),
     "unicode-value": ({"matchLabels": {"app": "ünïcødé"}}, "InvalidSpec"),
@@ -52,10 +50,6 @@ SELECTORS: dict[str, tuple[Any, str]] = {
 
 def annotated(annotations: dict[str, str]) -> dict[str, Any]:
     return {**vmi_template(), "metadata": {"labels": LABELS, "annotations": annotations}}
-
-
-def nested(levels: int) -> dict[str, Any]:
-    return {"x": nested(levels - 1)} if levels else {}
 
 
 def devices(kind: str, number: int) -> dict[str, Any]:
@@ -73,7 +67,7 @@ TEMPLATES: dict[str, tuple[Any, str]] = {
     "bad-label-value": (vmi_template({**LABELS, "key": "bad value!"}), "FailedCreate"),
     "long-annotation-key": (annotated({"k" * 16_000: ""}), "InvalidSpec"),
     "large-annotations": (annotated({"a": "x" * 300_000}), "InvalidSpec"),
-    "deep": (vmi_template(deep=nested(190)), "InvalidSpec"),
+    "deep": (vmi_template(deep=nested(190, {})), "InvalidSpec"),
     "many-gpus": (devices("gpus", 4_000), "InvalidSpec"),
     "many-interfaces": (devices("interfaces", 257), "InvalidSpec"),
     "most-interfaces": (devices("interfaces", 256), ""),
@@ -112,13 +106,13 @@ def test_every_form_of_selector_and_template_works_or_has_one_event_and_recovers
     assert {name for name, counted in once.items() if counted["InvalidSpec"] != 1} == set()
     hostile.serve_the_neighbour()
     hostile.rests(tenant)
-    for name, reason in expected.items():
-        if reason and not name.startswith("s-"):
-            sound: dict[str, Any] = {"replicas": 1, "selector": {"matchLabels": LABELS}}
-            kind, field = (POOL, "virtualMachineTemplate") if name.startswith("p-") else (SET, "template")
-            sound[field] = vm_template() if kind == POOL else vmi_template()
-            tenant.replace_spec(kind, name, sound)
     mended = [name for name, reason in expected.items() if reason and not name.startswith("s-")]
+    sound = {"replicas": 1, "selector": {"matchLabels": LABELS}}
+    for name in mended:
+        if name.startswith("p-"):
+            tenant.replace_spec(POOL, name, sound | {"virtualMachineTemplate": vm_template()})
+        else:
+            tenant.replace_spec(SET, name, sound | {"template": vmi_template()})
     eventually(lambda: [name for name in mended if len(tenant.children(name)) != 1] == [], what="they recover")
 
 
@@ -140,7 +134,7 @@ def test_p1_a_pool_that_becomes_invalid_keeps_its_vms_and_releases_those_that_it
 RICH_SET: dict[str, Any] = {
     "replicas": 1,
     "paused": False,
-    "selector": {"matchLabels": LABELS, "matchExpressions": [{"key": "app", "operator": "In", "values": ["x"]}]},
+    "selector": {"matchLabels": LABELS, "matchExpressions": [term("app", "In", "x")]},
     "template": {
         "metadata": {"name": "n", "generateName": "g", "labels": LABELS, "annotations": {"a": "b"}, "finalizers": []},
         "spec": {"domain": {"devices": {"disks": [{"name": "d", "disk": {}}]}}, "volumes": [{"name": "d"}]},
@@ -150,7 +144,7 @@ SELECTION = {
     "sortPolicy": "Oldest",
     "selectors": {
         "labelSelector": {"matchLabels": LABELS},
-        "nodeSelectorRequirementMatcher": [{"key": "zone", "operator": "In", "values": ["a"]}],
+        "nodeSelectorRequirementMatcher": [term("zone", "In", "a")],
     },
 }
 RICH_POOL: dict[str, Any] = {
@@ -244,11 +238,8 @@ def test_integers_at_their_limits_are_limited_and_reported(hostile: HostileClust
     healing = {"startUpFailureThreshold": INT64, "minFailingToStartDuration": "999999999h"}
     tenant.make_pool("annotated-pool", 1, meta={"annotations": pool_annotations}, autohealing=healing)
     eventually(lambda: len(tenant.children("annotated")) == 1)
-    eventually(
-        lambda: (
-            len(tenant.children("annotated-pool")) == 1 or "InvalidSpec" in tenant.reasons().get("annotated-pool", {})
-        )
-    )
+    name = "annotated-pool"
+    eventually(lambda: len(tenant.children(name)) == 1 or "InvalidSpec" in tenant.reasons().get(name, {}))
     eventually(lambda: tenant.get(POOL, "int32-pool").get("status", {}).get("observedGeneration") == 1)
     hostile.serve_the_neighbour()
     hostile.rests(tenant)

@@ -16,10 +16,21 @@ from tests.barrier import TIMER_S
 from tests.controlplane.programs import ControllerProcess
 from tests.controlplane.waits import eventually
 from tests.faults.hostile import table, variations  # noqa: F401 - these modules add their rows
-from tests.faults.hostile.attacks import ROWS, Attacker, Row, Variant
+from tests.faults.hostile.attacks import ROWS, Attacker, Row
 from tests.faults.hostile.bounds import Bounds, calm_pool
-from tests.faults.hostile.cluster import CHECKED, MERGE, POOL, SET, VM, VMI, HostileCluster, Tenant, may
-from tests.faults.resources import BUDGETS, REVISIONS
+from tests.faults.hostile.cluster import (
+    BUDGETS,
+    CHECKED,
+    MERGE,
+    POOL,
+    REVISIONS,
+    SET,
+    VM,
+    VMI,
+    HostileCluster,
+    Tenant,
+    may,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -31,12 +42,9 @@ FLAGS = ("--lease-duration", "40s", "--renew-deadline", "30s", "--retry-period",
 """The lease lasts longer than that of an installation: a busy machine must not end it."""
 
 
-def rows(variant: Variant, *, of_table: bool) -> list[Row]:
-    """The rows of this variant that are in the module `table`, or those that are not."""
-    return [row for row in ROWS if variant in row.variants and (row.attack.__module__ == table.__name__) is of_table]
-
-
-UNCHECKED = [*rows(Variant.UNCHECKED, of_table=True), *rows(Variant.UNCHECKED, of_table=False)]
+TABLE = [row for row in ROWS if row.attack.__module__ == table.__name__]
+OTHERS = [row for row in ROWS if row not in TABLE]
+UNCHECKED = [row for row in (*TABLE, *OTHERS) if row.unchecked]
 
 
 @pytest.fixture(scope="module")
@@ -66,22 +74,21 @@ def test_without_validation_no_user_costs_the_others_anything(unchecked: Hostile
     endure(unchecked, row)
 
 
-@pytest.mark.parametrize("row", rows(Variant.CHECKED, of_table=False), ids=lambda row: row.attack.__name__)
+@pytest.mark.parametrize("row", OTHERS, ids=lambda row: row.attack.__name__)
 def test_no_user_costs_the_others_anything(checked: HostileCluster, row: Row) -> None:
     endure(checked, row)
 
 
 def test_all_rows_at_once_do_not_move_the_lease_to_the_standby(checked: HostileCluster) -> None:
     """The rows of the table, each in a namespace of its own. The standby reads all objects too."""
-    table_rows = rows(Variant.CHECKED, of_table=True)
-    attackers = [Attacker(checked.tenant(edits=True)) for _ in table_rows]
+    attackers = [Attacker(checked.tenant(edits=True)) for _ in TABLE]
     bounds = Bounds(checked.program, checked.neighbour, checked.lease)
     with contained(checked, *attackers), checked.standby() as standby:
         eventually(lambda: is_ready(standby), what="the caches of the standby are filled")
         with bounds, Bounds(standby, checked.neighbour, checked.lease, scales=False) as beside:
-            with ThreadPoolExecutor(len(table_rows)) as threads:
-                list(threads.map(lambda row, attacker: row.attack(attacker), table_rows, attackers))
-            for row, attacker in zip(table_rows, attackers, strict=True):
+            with ThreadPoolExecutor(len(TABLE)) as threads:
+                list(threads.map(lambda row, attacker: row.attack(attacker), TABLE, attackers))
+            for row, attacker in zip(TABLE, attackers, strict=True):
                 assert waits_for_ending(bounds, row, attacker), f"{row.name}: {seen(attacker)}"
         print(f"leader: {bounds.figures}\nstandby: {beside.figures}")
         bounds.check()

@@ -4,10 +4,9 @@ import json
 from typing import Any, Final
 
 from tests.controlplane.documents import reference_to
-from tests.faults.hostile.attacks import LABELS, MANY, Attacker, Variant, both, has, limited, nested, row, says, vm_spec
-from tests.faults.hostile.cluster import POOL, SET, VM, VMI, Tenant, vm_template, vmi_template
+from tests.faults.hostile.attacks import LABELS, MANY, Attacker, both, has, limited, nested, row, says, vm_spec
+from tests.faults.hostile.cluster import BUDGETS, POOL, REVISIONS, SET, VM, VMI, Tenant, vm_template, vmi_template
 from tests.faults.hostile.table import SUBSTITUTES
-from tests.faults.resources import BUDGETS, REVISIONS
 
 LEASES: Final = "leases"
 LAST, FIRST = "9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+14:00"
@@ -180,7 +179,7 @@ def many_disks(attacker: Attacker) -> None:
     attacker.pool(virtualMachineTemplate=template, scaleInStrategy={"proactive": {"statePreservation": "Offline"}})
 
 
-@row("1,500 disks for each of 20 VMs", limited("dataVolumeTemplates", "pool"), Variant.CHECKED, Variant.UNCHECKED)
+@row("1,500 disks for each of 20 VMs", limited("dataVolumeTemplates", "pool"), unchecked=True)
 def too_many_disks(attacker: Attacker) -> None:
     disks = [{"metadata": {"name": f"d{n}"}, "spec": {}} for n in range(1_500)]
     attacker.pool(virtualMachineTemplate=vm_template(dataVolumeTemplates=disks))

@@ -1,10 +1,11 @@
 """Answers that the fault proxy makes up, and the ways to damage an answer of the server. All functions are pure."""
 
 import json
+from http import HTTPStatus
 from typing import Any
 
 from tests.faults.proxy.actions import Corruption, FailWatch, Refuse
-from tests.faults.proxy.wire import Answer, chunk, head
+from tests.faults.proxy.wire import Answer, Head, chunk
 
 REASONS = {410: "Expired", 500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout"}
 EXPIRED = FailWatch(410, message="too old resource version: 1 (2)")
@@ -12,7 +13,6 @@ NOT_JSON = b"<html><body><h1>502 Bad Gateway</h1></body></html>"
 
 
 def status_object(refusal: FailWatch) -> dict[str, Any]:
-    """Return the Status object that describes a refusal."""
     details: dict[str, Any] = {}
     if refusal.cause:
         details["causes"] = [{"reason": refusal.cause, "message": refusal.message}]
@@ -32,8 +32,9 @@ def status_object(refusal: FailWatch) -> dict[str, Any]:
 
 def refusal_answer(refusal: Refuse) -> Answer:
     body = json.dumps(status_object(FailWatch(refusal.status))).encode()
-    named = head(refusal.status, content_type="application/json", retry_after=refusal.retry_after)
-    return Answer(named.with_header("Content-Length", str(len(body))), body)
+    headers = {"Content-Type": "application/json", "Retry-After": refusal.retry_after, "Content-Length": str(len(body))}
+    named = tuple((name, text) for name, text in headers.items() if text)
+    return Answer(Head(refusal.status, HTTPStatus(refusal.status).phrase, named), body)
 
 
 def error_event(failure: FailWatch) -> bytes:

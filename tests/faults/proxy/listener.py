@@ -33,7 +33,6 @@ class Listener:
         asyncio.get_running_loop().add_reader(self._socket, self._accept, self._socket)
 
     def reset(self) -> None:
-        """Reset all connections."""
         for wire in tuple(self.wires):
             wire.reset()
         for task, sock in self._handshakes.items():

@@ -12,6 +12,8 @@ always reaches the server. Without a rule, the proxy changes no content, but no 
 """
 
 import asyncio
+import functools
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,17 +21,46 @@ from typing import Any
 
 import aiohttp
 import msgspec
+import trustme
 import yaml
+from msgspec import Struct
 from yarl import URL
 
 from tests.faults.proxy import actions, answers
-from tests.faults.proxy.authority import other_authority, shared_authority
 from tests.faults.proxy.listener import Listener
-from tests.faults.proxy.requests import ApiRequest, parse_request
-from tests.faults.proxy.rules import Rule, Script, Taken
+from tests.faults.proxy.rules import ApiRequest, Rule, Script, parse_request
 from tests.faults.proxy.streams import WatchRelay
-from tests.faults.proxy.upstream import abandon, open_upstream
 from tests.faults.proxy.wire import HOP_BY_HOP, Answer, Head, Received, Wire
+
+SET_BY_THE_CLIENT = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
+"""Headers that the session to the server must not add."""
+
+CLOSED_AFTER_S = 0.05
+"""The time that TLS connections need to finish closing.
+
+Without this pause, sockets stay open when the event loop ends.
+"""
+
+
+class Authority(Struct, frozen=True):
+    """A certificate authority, and a TLS context with a certificate that it issued for 127.0.0.1."""
+
+    pem: bytes
+    context: ssl.SSLContext
+
+
+def new_authority() -> Authority:
+    ca = trustme.CA(organization_name="vmherd tests")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert("127.0.0.1").configure_cert(context)
+    return Authority(ca.cert_pem.bytes(), context)
+
+
+shared_authority = functools.cache(new_authority)
+"""The certificate authority of all proxies of this process. The proxies share it, because a new one takes long."""
+
+other_authority = functools.cache(new_authority)
+"""`FaultProxy.change_authority` changes to this authority."""
 
 
 class FaultProxy:
@@ -98,19 +129,19 @@ class FaultProxy:
     async def _serve(self, wire: Wire) -> None:
         while (received := await wire.receive()) is not None:
             request = parse_request(received.method, received.target)
-            await self._carry_out(wire, received, request, self.script.on_request(request))
+            taken = self.script.decide(request, actions.OnRequest)
+            await self._carry_out(wire, received, request, taken[1] if taken else None)
             if received.wants_close or not wire.open:
                 wire.close()
                 return
 
-    async def _carry_out(self, wire: Wire, received: Received, request: ApiRequest, taken: Taken | None) -> None:
-        action = taken.action if taken else None
+    async def _carry_out(self, wire: Wire, received: Received, request: ApiRequest, action: Any) -> None:
         match action:
             case actions.Refuse():
                 await wire.send(answers.refusal_answer(action).encode(received.method))
             case actions.Reset():
                 wire.reset()
-            case _ if request.watch:
+            case _ if request.verb == "watch":
                 await self._watch(wire, received, request, action)
             case _:
                 await self._ask(wire, received, action)
@@ -151,7 +182,10 @@ class FaultProxy:
             await relay.run(_head_of(answer), answer)
         finally:
             self._relays.discard(relay)
-            abandon(answer)
+            # A TLS connection that is only closed would wait for the server.
+            if answer.connection is not None and answer.connection.transport is not None:
+                answer.connection.transport.abort()
+            answer.close()
 
     async def _forwarded(self, received: Received) -> Answer | None:
         """Return the server's answer, or None if the connection to the server fails."""
@@ -168,6 +202,23 @@ class FaultProxy:
         return self._session.request(
             received.method, url, data=received.body or None, headers=headers, allow_redirects=False
         )
+
+
+@asynccontextmanager
+async def open_upstream(ca: Path | None) -> AsyncIterator[aiohttp.ClientSession]:
+    """Open a session to an API server while the block runs."""
+    trust = ssl.create_default_context(cafile=str(ca)) if ca else False
+    connector = aiohttp.TCPConnector(ssl=trust, limit=0)
+    async with aiohttp.ClientSession(
+        connector=connector,
+        auto_decompress=False,
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
+        skip_auto_headers=SET_BY_THE_CLIENT,
+        cookie_jar=aiohttp.DummyCookieJar(),
+    ) as session:
+        yield session
+        await connector.close(abort_ssl=True)
+    await asyncio.sleep(CLOSED_AFTER_S)
 
 
 @asynccontextmanager

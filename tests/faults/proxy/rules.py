@@ -2,18 +2,46 @@
 
     script = Script()
     script.add(Rule(Match("create", "virtualmachineinstances"), Refuse(503), times=3))
-    script.on_request(parse_request("POST", "/apis/kubevirt.io/v1/namespaces/n/virtualmachineinstances"))
+    script.decide(parse_request("POST", "/apis/kubevirt.io/v1/namespaces/n/virtualmachineinstances"), OnRequest)
 
 Rules are frozen values. A script has no clock, no chance and no socket.
 """
 
 from collections import Counter
 from collections.abc import Collection
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from msgspec import Struct
 
-from tests.faults.proxy.actions import ON_EVENT, ON_STREAM, Action
-from tests.faults.proxy.requests import ApiRequest
+from tests.faults.proxy.actions import Action
+
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "GET": "get", "HEAD": "get"}
+_COLLECTION_VERBS = {"get": "list", "delete": "deletecollection"}
+_NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
+
+
+class ApiRequest(Struct, frozen=True, kw_only=True):
+    """A request in the terms of the Kubernetes API. `resource` is empty if the path names no resource."""
+
+    verb: str
+    resource: str
+    resource_version: str
+
+
+def parse_request(method: str, target: str) -> ApiRequest:
+    """Parse the method and the target of a request. `target` is the path with the query."""
+    url = urlsplit(target)
+    query = parse_qs(url.query)
+    parts = [unquote(part) for part in url.path.strip("/").split("/")]
+    parts = parts[3:] if parts[0] == "apis" else parts[2:]
+    if len(parts) > 2 and parts[0] == "namespaces" and parts[2] not in _NAMESPACE_SUBRESOURCES:
+        parts = parts[2:]
+    resource, name = (*parts, "", "")[:2]
+    watch = query.get("watch", [""])[0] in ("1", "true") and method == "GET"
+    verb = _VERBS.get(method, method.lower())
+    verb = "watch" if watch else verb if name or not resource else _COLLECTION_VERBS.get(verb, verb)
+    return ApiRequest(verb=verb, resource=resource, resource_version=query.get("resourceVersion", [""])[0])
 
 
 class Match(Struct, frozen=True):
@@ -23,7 +51,6 @@ class Match(Struct, frozen=True):
     resource: str | None = None
 
     def covers(self, request: ApiRequest) -> bool:
-        """Return True if the rule is for this request."""
         return self.verb in (None, request.verb) and self.resource in (None, request.resource)
 
 
@@ -36,13 +63,6 @@ class Rule(Struct, frozen=True):
     match: Match
     action: Action
     times: int | None = 1
-
-
-class Taken(Struct, frozen=True):
-    """The number of a rule that acts, and its action."""
-
-    rule: int
-    action: Action
 
 
 class Script:
@@ -62,29 +82,13 @@ class Script:
     def remove(self, number: int) -> None:
         self.rules.pop(number, None)
 
-    def on_request(self, request: ApiRequest) -> Taken | None:
-        """Decide what the proxy does with a request."""
-        others = {number for number, each in self.rules.items() if isinstance(each.action, ON_STREAM + ON_EVENT)}
-        return self._first(request, but=others)
-
-    def on_stream(self, request: ApiRequest, decided: set[int]) -> Taken | None:
-        """Decide what the proxy does with an open watch, without an event. Each rule decides once for a watch.
-        `decided` contains the rules that have decided, and this method adds to it.
+    def decide(self, request: ApiRequest, kind: type[Action], *, but: Collection[int] = ()) -> tuple[int, Any] | None:
+        """Return the number and the action of the first rule that acts, or None. `kind` is the class of the action. The
+        rules with the numbers in `but` do not act.
         """
-        others = {number for number, each in self.rules.items() if not isinstance(each.action, ON_STREAM)}
-        taken = self._first(request, but=others | decided)
-        decided |= {taken.rule} if taken else set()
-        return taken
-
-    def on_event(self, request: ApiRequest) -> Taken | None:
-        """Decide what the proxy does with an event of a watch."""
-        others = {number for number, each in self.rules.items() if not isinstance(each.action, ON_EVENT)}
-        return self._first(request, but=others)
-
-    def _first(self, request: ApiRequest, *, but: Collection[int]) -> Taken | None:
         for number, rule in self.rules.items():
             has_turn = rule.times is None or self.acted[number] < rule.times
-            if number not in but and has_turn and rule.match.covers(request):
+            if isinstance(rule.action, kind) and number not in but and has_turn and rule.match.covers(request):
                 self.acted[number] += 1
-                return Taken(number, rule.action)
+                return number, rule.action
         return None

@@ -10,8 +10,7 @@ import aiohttp
 
 from tests.faults.proxy import actions
 from tests.faults.proxy.answers import EXPIRED, corrupted_event, error_event
-from tests.faults.proxy.requests import ApiRequest
-from tests.faults.proxy.rules import Script
+from tests.faults.proxy.rules import ApiRequest, Script
 from tests.faults.proxy.wire import END_OF_CHUNKS, Head, Wire, chunk
 
 BOOKMARK = b'{"type":"BOOKMARK"'
@@ -28,8 +27,6 @@ class Ended(Exception):
 
 
 class WatchRelay:
-    """One open watch."""
-
     def __init__(self, wire: Wire, request: ApiRequest, script: Script) -> None:
         self._wire = wire
         self._request = request
@@ -92,20 +89,20 @@ class WatchRelay:
 
     async def _act_on_stream(self) -> None:
         self._held_by &= self._script.rules.keys()
-        while taken := self._script.on_stream(self._request, self._decided):
-            match taken.action:
+        while taken := self._script.decide(self._request, actions.OnStream, but=self._decided):
+            number, action = taken
+            self._decided.add(number)
+            match action:
                 case actions.EndWatch(clean=clean):
                     await (self._complete() if clean else self._break_off())
                 case actions.FailWatch() as failure:
                     await self._fail(failure)
                 case _:
-                    self._held_by.add(taken.rule)
+                    self._held_by.add(number)
 
     async def _relay_line(self, line: bytes) -> None:
-        taken = None if line.startswith(BOOKMARK) else self._script.on_event(self._request)
-        if taken is None:
-            return await self._send(line)
-        match taken.action:
+        taken = None if line.startswith(BOOKMARK) else self._script.decide(self._request, actions.OnEvent)
+        match taken[1] if taken else None:
             case actions.CutWatch(at_byte=at):
                 cut = line[: len(line) // 2 if at is None else at]
                 await self._break_off(cut)
@@ -117,6 +114,8 @@ class WatchRelay:
                 raise Ended
             case actions.OmitEvent():
                 await self._fail(EXPIRED)
+            case _:
+                await self._send(line)
 
     async def _send(self, line: bytes) -> None:
         await self._wire.send(chunk(line))

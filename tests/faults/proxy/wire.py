@@ -7,7 +7,6 @@ import asyncio
 import socket
 import ssl
 import struct
-from http import HTTPStatus
 
 from msgspec import Struct
 
@@ -28,33 +27,21 @@ class Received(Struct, frozen=True):
     headers: tuple[tuple[str, str], ...]
     body: bytes
 
-    def header(self, wanted: str) -> str:
-        return _header(self.headers, wanted)
-
     @property
     def wants_close(self) -> bool:
-        return self.header("connection").lower() == "close"
+        return _header(self.headers, "connection").lower() == "close"
 
 
 class Head(Struct, frozen=True):
-    """The status line and the headers of an answer."""
-
     status: int
     reason: str
     headers: tuple[tuple[str, str], ...]
 
-    def header(self, wanted: str) -> str:
-        return _header(self.headers, wanted)
-
     @property
     def length(self) -> int | None:
         """Return the declared length of the body, or None if the body is chunked."""
-        text = self.header("content-length")
+        text = _header(self.headers, "content-length")
         return int(text) if text else None
-
-    def with_header(self, name: str, text: str) -> "Head":
-        kept = tuple(pair for pair in self.headers if pair[0].lower() != name.lower())
-        return Head(self.status, self.reason, (*kept, (name, text)) if text else kept)
 
     def encode(self, *, chunked: bool) -> bytes:
         headers = (*self.headers, ("Transfer-Encoding", "chunked")) if chunked else self.headers
@@ -81,13 +68,6 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-def head(status: int, **headers: str) -> Head:
-    """Make the head of an answer of the proxy. Each keyword argument is a header, with underscores for hyphens."""
-    named = tuple((name.replace("_", "-").title(), text) for name, text in headers.items() if text)
-    phrase = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "Unknown"
-    return Head(status, phrase, named)
-
-
 class _Protocol(asyncio.StreamReaderProtocol):
     """Reads a connection and notices its end at once, even without a reader."""
 
@@ -105,8 +85,6 @@ class _Protocol(asyncio.StreamReaderProtocol):
 
 
 class Wire:
-    """A connection of the client."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gone: asyncio.Event) -> None:
         self._reader = reader
         self._writer = writer
@@ -133,21 +111,10 @@ class Wire:
             first, *lines = text.removesuffix("\r\n\r\n").split("\r\n")
             method, target, _ = first.split(" ", 2)
             headers = tuple((name, value.strip()) for name, _, value in (line.partition(":") for line in lines))
-            received = Received(method, target, headers, b"")
-            if "chunked" in received.header("transfer-encoding"):
-                return Received(method, target, headers, await self._read_chunks())
-            length = int(received.header("content-length") or 0)
+            length = int(_header(headers, "content-length") or 0)
             return Received(method, target, headers, await self._reader.readexactly(length))
         except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
             return None
-
-    async def _read_chunks(self) -> bytes:
-        body = bytearray()
-        while size := int((await self._reader.readuntil(b"\r\n")).partition(b";")[0], 16):
-            body += await self._reader.readexactly(size)
-            await self._reader.readexactly(2)
-        await self._reader.readuntil(b"\r\n")
-        return bytes(body)
 
     @property
     def open(self) -> bool:
