@@ -101,8 +101,10 @@ class FakeApiServer(Answering):
     async def answer(self, call: Call) -> bytes:
         resource, key, subresource = self._route(call.path)
         match call.method:
+            case "GET" if key.name:
+                return await self.get(resource, key)
             case "GET":
-                return await (self.get(resource, key) if key.name else self.read_list(resource, key.namespace))
+                return await self._serve(Request("list", resource, key), lambda: self._list(resource, key.namespace))
             case "POST":
                 return await self.create(resource, key.namespace, call.body)
             case "PATCH":
@@ -113,11 +115,6 @@ class FakeApiServer(Answering):
 
     async def get(self, resource: AnyResource, key: ObjectKey) -> bytes:
         return await self._serve(Request("get", resource, key), lambda: self.document(resource, key))
-
-    async def read_list(self, resource: AnyResource, namespace: str = "") -> bytes:
-        return await self._serve(
-            Request("list", resource, ObjectKey(namespace, "")), lambda: self._list(resource, namespace)
-        )
 
     async def list_metadata(
         self, resource: AnyResource, namespace: str, *, limit: int, continue_: str = "", selector: str = ""

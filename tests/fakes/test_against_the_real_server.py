@@ -41,10 +41,6 @@ DEFAULT_STATUS: dict[AnyResource, Document] = {REPLICASETS: {"observedGeneration
 COMPARED = ("name", "labels", "annotations", "finalizers", "ownerReferences", "deletionGracePeriodSeconds")
 
 
-def fake_server() -> FakeApiServer:
-    return FakeApiServer(latency_s=0, has_status=[REPLICASETS, VMS], default_status=DEFAULT_STATUS)
-
-
 class Recorder:
     """A client that records each answer in a form that is equal for both servers.
 
@@ -60,32 +56,26 @@ class Recorder:
         self.answers: list[object] = []
         self.uid = self.version = ""
 
-    async def create(self, **fields: Any) -> None:
-        await self._keep(
-            self._client.create(self._resource, self._namespace, json.dumps(self.document(**fields)).encode())
-        )
-
-    async def get(self) -> None:
-        await self._keep(self._client.get(self._resource, self._key))
-
-    async def patch(self, patch: Document | list[Document], subresource: str = "") -> None:
-        content_type = PatchType.JSON if isinstance(patch, list) else PatchType.MERGE
-        body = json.dumps(patch).encode()
-        await self._keep(
-            self._client.patch(self._resource, self._key, body, content_type=content_type, subresource=subresource)
-        )
-
-    async def delete(self, **options: str) -> None:
-        await self._keep(self._client.delete(self._resource, self._key, **options))
-
-    def document(self, *, status: Document | None = None, **metadata: Any) -> Document:
+    async def create(self, *, status: Document | None = None, **metadata: Any) -> None:
         document = {
             "apiVersion": self._resource.api_version,
             "kind": self._resource.kind,
             "metadata": {"name": "web", "namespace": self._namespace, **metadata},
             "spec": SPECS[self._resource],
         }
-        return document if status is None else {**document, "status": status}
+        document |= {} if status is None else {"status": status}
+        await self._keep(self._client.create(self._resource, self._namespace, json.dumps(document).encode()))
+
+    async def get(self) -> None:
+        await self._keep(self._client.get(self._resource, self._key))
+
+    async def patch(self, patch: Document | list[Document], subresource: str = "") -> None:
+        how = {"content_type": PatchType.JSON if isinstance(patch, list) else PatchType.MERGE}
+        body = json.dumps(patch).encode()
+        await self._keep(self._client.patch(self._resource, self._key, body, **how, subresource=subresource))
+
+    async def delete(self, **options: str) -> None:
+        await self._keep(self._client.delete(self._resource, self._key, **options))
 
     @property
     def _key(self) -> ObjectKey:
@@ -93,12 +83,10 @@ class Recorder:
 
     async def _keep(self, request: Awaitable[bytes]) -> None:
         try:
-            answer = json.loads(await request)
+            self.answers.append(self._comparable(json.loads(await request)))
         except StatusError as error:
             message = self._without_numbers(str(error))
             self.answers.append((type(error).__name__, error.code, error.reason, message))
-            return
-        self.answers.append(self._comparable(answer))
 
     def _comparable(self, answer: Document) -> object:
         if answer["kind"] == "Status":
@@ -114,11 +102,9 @@ class Recorder:
         return (same, times, numbers, answer["spec"], answer.get("status"))
 
     def _without_numbers(self, message: str) -> str:
-        for value, name in (
-            *((uid, "UID") for uid in self._uids),
-            *((version, "VERSION") for version in self._versions),
-        ):
-            message = message.replace(value, name)
+        for values, name in ((self._uids, "UID"), (self._versions, "VERSION")):
+            for value in values:
+                message = message.replace(value, name)
         return message
 
     def _number(self, seen: list[str], value: str) -> int:
@@ -297,7 +283,8 @@ TABLE = [
 async def test_the_fake_answers_as_the_real_server_does(
     scene: Scene, resource: AnyResource, control_plane: ControlPlane, namespace: str
 ) -> None:
-    fake = Recorder(fake_server(), namespace, resource)
+    server = FakeApiServer(latency_s=0, has_status=[REPLICASETS, VMS], default_status=DEFAULT_STATUS)
+    fake = Recorder(server, namespace, resource)
     await scene(fake)
     credentials = await load_credentials(str(control_plane.kubeconfig))
     async with open_client(credentials, user_agent="vmherd-tests") as client:

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from sandbox.admin import Admin, Rejected
 from sandbox.controlplane import APISERVER, ETCD, MANAGER, ControlPlane
+from tests.controlplane.waits import eventually
 
 ETCD_WITHIN_S = 30.0
 MANAGER_WITHIN_S = 30.0
@@ -127,23 +128,20 @@ def restore(plane: ControlPlane, saved: Snapshot, *, bump_revision: bool = True)
 def _start_manager(plane: ControlPlane) -> None:
     """Start the controller manager when the API server knows its roles again. Without a role, the manager ends."""
     manager = Admin(plane.directory / f"{MANAGER}.kubeconfig")
-    deadline = time.monotonic() + MANAGER_WITHIN_S
-    while True:
-        try:
-            manager.send("GET", "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication")
-            break
-        except Rejected:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
+
+    def knows() -> bool:
+        with suppress(Rejected):
+            return bool(manager.get("/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"))
+        return False
+
+    eventually(knows, within_s=MANAGER_WITHIN_S, what="the API server knows the roles of the controller manager")
     plane.start_component(MANAGER)
 
 
 def _wait_for_etcd(plane: ControlPlane) -> None:
-    give_up = time.monotonic() + ETCD_WITHIN_S
-    while time.monotonic() < give_up:
+    def answers() -> bool:
         with suppress(urllib.error.URLError, OSError):
-            revision(plane)
-            return
-        time.sleep(0.02)
-    raise TimeoutError(f"etcd does not answer within {ETCD_WITHIN_S:g} s")
+            return bool(revision(plane))
+        return False
+
+    eventually(answers, within_s=ETCD_WITHIN_S, what="etcd answers")

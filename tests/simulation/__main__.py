@@ -14,11 +14,10 @@ from tests.simulation.coverage import Coverage
 from tests.simulation.examples import EXAMPLES
 from tests.simulation.judge import SENTENCES, Violation, judge
 from tests.simulation.life import run_life
-from tests.simulation.runs import batches, run_batch
+from tests.simulation.runs import batches, run_batch, workers
 from tests.simulation.shrink import shrink
 from tests.simulation.story import Story, make_story
 from tests.simulation.twins import same_end
-from tests.simulation.workers import workers
 from tests.simulation.world import configure_logs
 
 

@@ -28,19 +28,16 @@ class ClaimProtection:
     def _release(self) -> None:
         self._is_planned = False
         used: dict[ObjectKey, str] = {}
-        for key, vmi in self._all(VMIS):
+        for key, vmi in sorted(self._server._of(VMIS).items()):
             for name in claims_of(vmi) if _runs(vmi) else ():
                 used[ObjectKey(key.namespace, name)] = vmi["metadata"]["creationTimestamp"]
         with self._server.acting("kubernetes"):
-            for key, claim in self._all(PVCS):
+            for key, claim in sorted(self._server._of(PVCS).items()):
                 # No Pod starts with a claim that is being deleted.
                 is_used = key in used and used[key] <= claim["metadata"].get("deletionTimestamp", "")
                 if is_terminating(claim) and PROTECTION in finalizers_of(claim) and not is_used:
                     left = [each for each in finalizers_of(claim) if each != PROTECTION]
                     self._server.change(PVCS, key, {"metadata": {"finalizers": left or None}})
-
-    def _all(self, resource: AnyResource) -> list[tuple[ObjectKey, Document]]:
-        return sorted(self._server._of(resource).items())
 
 
 def users_of_deleted_claims(server: SimulatedServer) -> list[tuple[AnyResource, ObjectKey]]:

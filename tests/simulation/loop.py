@@ -32,9 +32,10 @@ INLINE_S: Final = 0.05
 
 class Process(Protocol):
     """A process of the simulation. `is_suspended` is True while the operating system does not run it. `slept_s` is the
-    time for which its machine has slept, in seconds.
+    time for which its machine has slept, in seconds. If `is_dead`, no request of it is sent any more.
     """
 
+    is_dead: bool
     is_suspended: bool
     slept_s: float
 

@@ -49,12 +49,12 @@ class Network:
     def later(self, delay_s: float, callback: Any, *args: Any) -> None:
         self.loop.call_later(delay_s, callback, *args, context=WORLD)
 
-    async def exchange(self, call: Call, process: "Connected") -> Answer:
+    async def exchange(self, call: Call, process: Process) -> Answer:
         answer: asyncio.Future[Answer] = self.loop.create_future()
         self.later(self.latency(), self._deliver, call, answer, process)
         return await answer
 
-    def _deliver(self, call: Call, answer: "asyncio.Future[Answer]", process: "Connected") -> None:
+    def _deliver(self, call: Call, answer: "asyncio.Future[Answer]", process: Process) -> None:
         now = self.loop.time()
         is_lost = self.faults.hit("lost", now, self.chance) is not None
         result = self.server.serve(call)
@@ -62,7 +62,7 @@ class Network:
             result = self.server.serve(call)
         self.later(self.latency(), _answer, answer, None if is_lost or process.is_dead else result)
 
-    def open(self, watch: Watch, process: "Connected") -> "Stream":
+    def open(self, watch: Watch, process: Process) -> "Stream":
         self.streams = [each for each in self.streams if not each.is_closed]
         stream = Stream(self, watch, process)
         self.streams.append(stream)
@@ -83,19 +83,13 @@ def _answer(future: "asyncio.Future[Answer]", answer: Answer | None) -> None:
         future.set_result(answer)
 
 
-class Connected(Process):
-    """A process with connections. If `is_dead`, no request of it is sent any more."""
-
-    is_dead: bool
-
-
 class Stream:
     """The answer to a watch, with the attributes of aiohttp's answer that the client reads."""
 
     connection = None
     status = 200
 
-    def __init__(self, network: Network, watch: Watch, process: Connected) -> None:
+    def __init__(self, network: Network, watch: Watch, process: Process) -> None:
         self.headers: dict[str, str] = {}
         self.content = self
         self.is_closed = False
@@ -219,7 +213,7 @@ class Connector:
 
 
 class Session:
-    def __init__(self, network: Network, connector: Connector, process: Connected, actor: str) -> None:
+    def __init__(self, network: Network, connector: Connector, process: Process, actor: str) -> None:
         self._network = network
         self._connector = connector
         self._process = process
@@ -270,7 +264,7 @@ class Session:
             raise aiohttp.ClientConnectorError(None, OSError(111, "refused"))  # type: ignore[arg-type]
 
 
-def opener_of(network: Network, process: Connected, actor: str) -> OpenClient:
+def opener_of(network: Network, process: Process, actor: str) -> OpenClient:
     """Return the function that opens each client of a controller."""
 
     @asynccontextmanager

@@ -7,6 +7,7 @@ user makes the VMs without an owner members of the pool.
 from controller.kubevirt import annotations as names
 from controller.kubevirt.resources import VMS
 from informers.meta import ObjectKey
+from tests.controlplane.documents import reference_to
 from tests.fakes.requests import Document
 from tests.simulation.objects import controller_uid
 from tests.simulation.server import SimulatedServer
@@ -52,12 +53,10 @@ def adopt_all(server: SimulatedServer, key: ObjectKey) -> None:
     pool = server.current(POOLS, key)
     if pool is None or "deletionTimestamp" in pool["metadata"]:
         return
-    owner = {"apiVersion": pool["apiVersion"], "kind": pool["kind"], "name": key.name, "uid": pool["metadata"]["uid"]}
-    owner |= {"controller": True, "blockOwnerDeletion": True}
-    labels = pool["spec"]["selector"]["matchLabels"]
+    owned, labels = [reference_to(pool, block=True)], pool["spec"]["selector"]["matchLabels"]
     for name, vm in sorted(server.documents(VMS, key.namespace).items()):
         is_named = name.rpartition("-")[0] == key.name
         if is_named and not controller_uid(vm) and "deletionTimestamp" not in vm["metadata"]:
-            change = {"ownerReferences": [owner], "labels": {**labels, names.REVISION_NAME: None}}
+            change = {"ownerReferences": owned, "labels": {**labels, names.REVISION_NAME: None}}
             with server.acting("user"):
                 server.change(VMS, ObjectKey(key.namespace, name), {"metadata": change})

@@ -1,8 +1,13 @@
-"""Runs lives by their seeds, in batches that a process can run alone."""
+"""Runs lives by their seeds, in batches that a process can run alone. The processes end with their parent."""
 
+import os
+import threading
 import time
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
 
 from msgspec import Struct
 
@@ -47,3 +52,19 @@ def run_batch(seeds: range) -> Report:
 def batches(first: int, number: int) -> Iterator[range]:
     for start in range(first, first + number, BATCH):
         yield range(start, min(start + BATCH, first + number))
+
+
+def workers(number: int) -> ProcessPoolExecutor:
+    """Return a pool of worker processes. They end when this process ends, also if it is killed."""
+    return ProcessPoolExecutor(number, get_context("spawn"), initializer=_end_with_parent)
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="parent").start()

@@ -6,7 +6,7 @@ exist at that time. So a story stays valid if acts are left out, and can be shru
 
 from collections.abc import Callable, Iterator
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct, structs
 
@@ -41,7 +41,7 @@ def title(act: Act) -> str:
 
 def catalogue() -> Iterator[str]:
     """The titles of all acts and faults."""
-    yield from {**_POOL_ACTS, **_SET_ACTS, "restore": 1}
+    yield from {**_POOL_ACTS, **_SET_ACTS, "restore": ()}
     for kind, (_, _, targets) in _FAULTS.items():
         yield from (f"fault {kind} {target}".rstrip() for target in targets or ("",))
 
@@ -128,11 +128,12 @@ def _with_themes(act: Act, themes: list[str], chance: Random) -> Act:
 
 
 def _some_act(at: float, kind: str, name: str, themes: list[str], chance: Random) -> Act:
-    weights = dict(_POOL_ACTS if kind == "pool" else _SET_ACTS)
+    acts = _POOL_ACTS if kind == "pool" else _SET_ACTS
+    weights = {what: weight for what, (weight, _) in acts.items()}
     for what in (what for theme in themes for what in THEMES[theme].acts if what in weights):
         weights[what] *= 4
     [what] = chance.choices(list(weights), list(weights.values()))
-    return Act(at, what, (kind, name, *_ARGUMENTS[what](kind, chance)))
+    return Act(at, what, (kind, name, *acts[what][1](kind, chance)))
 
 
 class Theme(Struct, frozen=True):
@@ -161,50 +162,11 @@ THEMES: Final = {
     "rolling": Theme((names.ROLLING_UPDATE, names.MIN_READY), ("template", "protect_all", "mark", "undo")),
 }
 
-_COMMON: Final = {
-    "scale": 7,
-    "scale_as_foretold": 5,
-    "template": 14,
-    "annotate": 12,
-    "change_field": 6,
-    "mark": 8,
-    "unmark": 4,
-    "answer_drains": 5,
-    "delete_member": 4,
-    "delete_vmi": 3,
-    "delete_owner": 1,
-    "detach": 1,
-    "relabel": 1,
-    "accident": 8,
-    "lose_node": 3,
-    "return_node": 3,
-    "crash": 2,
-    "crash_at_step": 4,
-    "evict": 3,
-    "suspend": 2,
-    "terminate": 1,
-    "protect_all": 1,
-    "undo": 4,
-    "hold_drains": 1,
-    "bad_second": 1,
-    "grace": 1,
-    "drift": 0.3,
-    "try_templates": 0.3,
-}
-_POOL_ACTS: Final = {
-    **_COMMON,
-    "change_disks": 4,
-    "live_change": 4,
-    "switch_vm": 2,
-    "snapshot": 1,
-    "delete_claim": 1,
-    "pause_vm": 1,
-    "static_claim": 1,
-    "claim": 3,
-    "edit_grace": 1,
-    "scale_huge": 0.2,
-}
-_SET_ACTS: Final = {**_COMMON, "adopt": 1, "pause_vm": 1}
+_Arguments: TypeAlias = Callable[[str, Random], tuple[Any, ...]]
+
+
+def _alone(kind: str, chance: Random) -> tuple[Any, ...]:
+    return ()
 
 
 def _number(chance: Random) -> int:
@@ -212,53 +174,82 @@ def _number(chance: Random) -> int:
     return chance.randrange(100)
 
 
-_ALONE: Final = ("answer_drains", "adopt", "protect_all", "undo", "drift", "scale_huge")
-_NUMBERED: Final = ("unmark", "delete_vmi", "detach", "relabel", "evict", "snapshot", "pause_vm", "delete_claim")
-_ARGUMENTS: Final[dict[str, Callable[[str, Random], tuple[Any, ...]]]] = {
-    **dict.fromkeys(_ALONE, lambda kind, chance: ()),
-    **dict.fromkeys(_NUMBERED, lambda kind, chance: (_number(chance),)),
-    **dict.fromkeys(("scale", "scale_as_foretold"), lambda kind, chance: (chance.choice((0, 1, 2, 3, 4, 5, 6, 8)),)),
-    "template": lambda kind, chance: (_image(chance),),
-    "annotate": lambda kind, chance: (
-        features.some_annotation(kind, chance)
-        if chance.random() < 0.8
-        else (chance.choice(features.features_of(kind)), None)
-    ),
-    "change_field": features.some_field,
+def _member(kind: str, chance: Random) -> tuple[Any, ...]:
+    return (_number(chance),)
+
+
+def _replicas(kind: str, chance: Random) -> tuple[Any, ...]:
+    return (chance.choice((0, 1, 2, 3, 4, 5, 6, 8)),)
+
+
+def _annotation(kind: str, chance: Random) -> tuple[Any, ...]:
+    if chance.random() < 0.8:
+        return features.some_annotation(kind, chance)
+    return chance.choice(features.features_of(kind)), None
+
+
+def _disks(kind: str, chance: Random) -> tuple[Any, ...]:
+    disks, size = chance.choice(((), ("d",), ("d", "e"), ("f",))), chance.choice(("1Gi", "2Gi"))
+    return disks, size, _image(chance) if chance.random() < 0.3 else None
+
+
+def _live(kind: str, chance: Random) -> tuple[Any, ...]:
+    sockets, zone = chance.choice((1, 2, 4)), chance.choice(("a", "b"))
+    return sockets, zone, chance.sample(("more", "most"), chance.choice((0, 0, 1, 2)))
+
+
+def _crash(kind: str, chance: Random) -> tuple[Any, ...]:
+    return chance.randrange(2), int(10 ** chance.uniform(0, 3.2)), round(chance.uniform(0.5, 30), 1)
+
+
+_ACCIDENTS: Final = ("hang", "hang", "crash", "finish", "recover")
+_COMMON: Final[dict[str, tuple[float, _Arguments]]] = {
+    "scale": (7, _replicas),
+    "scale_as_foretold": (5, _replicas),
+    "template": (14, lambda kind, chance: (_image(chance),)),
+    "annotate": (12, _annotation),
+    "change_field": (6, features.some_field),
     # The time of `busy-until` counts from the beginning of the life's busy part.
-    "mark": lambda kind, chance: (_number(chance), *features.some_mark(chance, BEGIN)),
-    "delete_member": lambda kind, chance: (_number(chance), chance.choice(("Background", "Foreground"))),
-    "delete_owner": lambda kind, chance: (chance.choice(("Background", "Foreground", "Orphan")),),
-    "accident": lambda kind, chance: (_number(chance), chance.choice(("hang", "hang", "crash", "finish", "recover"))),
-    "lose_node": lambda kind, chance: (chance.choice(NODES),),
-    "return_node": lambda kind, chance: (chance.choice(NODES), chance.random() < 0.5),
-    "crash": lambda kind, chance: (chance.randrange(2), round(chance.uniform(0.5, 30), 1)),
-    "crash_at_step": lambda kind, chance: (
-        chance.randrange(2),
-        int(10 ** chance.uniform(0, 3.2)),
-        round(chance.uniform(0.5, 30), 1),
-    ),
-    "suspend": lambda kind, chance: (chance.randrange(2), round(chance.uniform(5, 60), 1)),
-    "terminate": lambda kind, chance: (chance.randrange(2),),
-    "change_disks": lambda kind, chance: (
-        chance.choice(((), ("d",), ("d", "e"), ("f",))),
-        chance.choice(("1Gi", "2Gi")),
-        _image(chance) if chance.random() < 0.3 else None,
-    ),
-    "live_change": lambda kind, chance: (
-        chance.choice((1, 2, 4)),
-        chance.choice(("a", "b")),
-        chance.sample(("more", "most"), chance.choice((0, 0, 1, 2))),
-    ),
-    "switch_vm": lambda kind, chance: (_number(chance), chance.choice(("Halted", "Always"))),
-    "hold_drains": lambda kind, chance: (chance.choice((names.PROTECT, names.BUSY_UNTIL)),),
-    "bad_second": lambda kind, chance: (chance.choice(NODES), _number(chance)),
-    "grace": lambda kind, chance: (chance.choice((30, 3600, 2**63 - 1)),),
-    "edit_grace": lambda kind, chance: (_number(chance), chance.choice((30, 3600))),
-    "try_templates": lambda kind, chance: (chance.choice(BAD), 6),
-    "claim": lambda kind, chance: (_number(chance), chance.choice((None, 5, 30, 120))),
-    "static_claim": lambda kind, chance: (chance.randrange(8),),
+    "mark": (8, lambda kind, chance: (_number(chance), *features.some_mark(chance, BEGIN))),
+    "unmark": (4, _member),
+    "answer_drains": (5, _alone),
+    "delete_member": (4, lambda kind, chance: (_number(chance), chance.choice(("Background", "Foreground")))),
+    "delete_vmi": (3, _member),
+    "delete_owner": (1, lambda kind, chance: (chance.choice(("Background", "Foreground", "Orphan")),)),
+    "detach": (1, _member),
+    "relabel": (1, _member),
+    "accident": (8, lambda kind, chance: (_number(chance), chance.choice(_ACCIDENTS))),
+    "lose_node": (3, lambda kind, chance: (chance.choice(NODES),)),
+    "return_node": (3, lambda kind, chance: (chance.choice(NODES), chance.random() < 0.5)),
+    "crash": (2, lambda kind, chance: (chance.randrange(2), round(chance.uniform(0.5, 30), 1))),
+    "crash_at_step": (4, _crash),
+    "evict": (3, _member),
+    "suspend": (2, lambda kind, chance: (chance.randrange(2), round(chance.uniform(5, 60), 1))),
+    "terminate": (1, lambda kind, chance: (chance.randrange(2),)),
+    "protect_all": (1, _alone),
+    "undo": (4, _alone),
+    "hold_drains": (1, lambda kind, chance: (chance.choice((names.PROTECT, names.BUSY_UNTIL)),)),
+    "bad_second": (1, lambda kind, chance: (chance.choice(NODES), _number(chance))),
+    "grace": (1, lambda kind, chance: (chance.choice((30, 3600, 2**63 - 1)),)),
+    "drift": (0.3, _alone),
+    "try_templates": (0.3, lambda kind, chance: (chance.choice(BAD), 6)),
 }
+"""For each act: how often it is chosen among the others, and its arguments."""
+
+_POOL_ACTS: Final = {
+    **_COMMON,
+    "change_disks": (4, _disks),
+    "live_change": (4, _live),
+    "switch_vm": (2, lambda kind, chance: (_number(chance), chance.choice(("Halted", "Always")))),
+    "snapshot": (1, _member),
+    "delete_claim": (1, _member),
+    "pause_vm": (1, _member),
+    "static_claim": (1, lambda kind, chance: (chance.randrange(8),)),
+    "claim": (3, lambda kind, chance: (_number(chance), chance.choice((None, 5, 30, 120)))),
+    "edit_grace": (1, lambda kind, chance: (_number(chance), chance.choice((30, 3600)))),
+    "scale_huge": (0.2, _alone),
+}
+_SET_ACTS: Final = {**_COMMON, "adopt": (1, _alone), "pause_vm": (1, _member)}
 
 
 def _image(chance: Random) -> str:

@@ -37,6 +37,10 @@ def with_network(network):
     return in_vmi({"networks": [{"name": "n", **network}]})
 
 
+def named(names):
+    return [{"name": name} for name in names]
+
+
 SAME = {
     "null is absent": ({"x": None}, {}),
     "null is absent in an unknown field": (in_vmi({"new": {"inner": None}}), in_vmi({"new": {}})),
@@ -45,37 +49,18 @@ SAME = {
     "devices that hold only what is empty": (in_domain({"devices": {"disks": []}}), in_domain({})),
     "resources of a disk": (with_disk(storage={"resources": {}}), with_disk(storage={})),
     "metadata as KubeVirt 1.7 writes it": ({"template": {"metadata": {"creationTimestamp": None}}}, {"template": {}}),
-    "units": (
-        with_disk(pvc={"resources": {"requests": {"storage": "1024Mi"}}}),
-        with_disk(pvc={"resources": {"requests": {"storage": "1Gi"}}}),
-    ),
-    "millis": (
-        in_domain({"resources": {"requests": {"cpu": "1000m"}}}),
-        in_domain({"resources": {"requests": {"cpu": 1}}}),
-    ),
-    "zero cores": (
-        in_domain({"cpu": {"cores": 0, "model": "", "dedicatedCpuPlacement": False}}),
-        in_domain({"cpu": {}}),
-    ),
-    "an empty text without omitempty": (
-        in_vmi({"networks": [{"name": "a", "multus": {"networkName": ""}}]}),
-        in_vmi({"networks": [{"name": "a", "multus": {}}]}),
-    ),
+    "units": [with_disk(pvc={"resources": {"requests": {"storage": each}}}) for each in ("1024Mi", "1Gi")],
+    "millis": [in_domain({"resources": {"requests": {"cpu": each}}}) for each in ("1000m", 1)],
+    "zeros": [in_domain({"cpu": each}) for each in ({"cores": 0, "model": "", "dedicatedCpuPlacement": False}, {})],
+    "an empty text without omitempty": [with_network({"multus": each}) for each in ({"networkName": ""}, {})],
     "a capacity that Go always writes": (with_volume({"hostDisk": {"capacity": "0"}}), with_volume({"hostDisk": {}})),
     "running": ({"running": True}, {"runStrategy": "Always"}),
     "not running": ({"running": False, "runStrategy": None}, {"runStrategy": "Halted"}),
-    "the order of volumes": (
-        in_vmi({"volumes": [{"name": "b"}, {"name": "a"}]}),
-        in_vmi({"volumes": [{"name": "a"}, {"name": "b"}]}),
-    ),
-    "the order of dataVolumeTemplates": (
-        {"dataVolumeTemplates": [{"metadata": {"name": "b"}}, {"metadata": {"name": "a"}}]},
-        {"dataVolumeTemplates": [{"metadata": {"name": "a"}}, {"metadata": {"name": "b"}}]},
-    ),
-    "addresses": (
-        in_vmi({"dnsConfig": {"nameservers": ["010.000.0.1"]}}),
-        in_vmi({"dnsConfig": {"nameservers": ["10.0.0.1"]}}),
-    ),
+    "the order of volumes": [in_vmi({"volumes": named(each)}) for each in ("ba", "ab")],
+    "the order of dataVolumeTemplates": [
+        {"dataVolumeTemplates": [{"metadata": name} for name in named(each)]} for each in ("ba", "ab")
+    ],
+    "addresses": [in_vmi({"dnsConfig": {"nameservers": [each]}}) for each in ("010.000.0.1", "10.0.0.1")],
 }
 DIFFERENT = {
     "rng": (in_domain({"devices": {"rng": {}}}), in_domain({})),
@@ -90,14 +75,8 @@ DIFFERENT = {
     "running and not": ({"running": True}, {"running": False}),
     "nothing said about running": ({"running": False}, {}),
     "sizes": (in_domain({"memory": {"guest": "1Gi"}}), in_domain({"memory": {"guest": "1G"}})),
-    "the order of disks": (
-        in_domain({"devices": {"disks": [{"name": "b"}, {"name": "a"}]}}),
-        in_domain({"devices": {"disks": [{"name": "a"}, {"name": "b"}]}}),
-    ),
-    "a name and an address": (
-        in_vmi({"dnsConfig": {"nameservers": ["a.b"]}}),
-        in_vmi({"dnsConfig": {"nameservers": ["a.c"]}}),
-    ),
+    "the order of disks": [in_domain({"devices": {"disks": named(each)}}) for each in ("ba", "ab")],
+    "a name and an address": [in_vmi({"dnsConfig": {"nameservers": [each]}}) for each in ("a.b", "a.c")],
 }
 
 

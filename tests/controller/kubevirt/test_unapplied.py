@@ -34,27 +34,19 @@ def volume(name: str, **fields: Json) -> Json:
 
 NIC = {"networks": [{"name": "a"}], "domain": {"devices": {"interfaces": [{"name": "a", "state": "absent"}]}}}
 TOLERATION = {"key": "gpu"}
+SOCKETS, MEMORY = "domain.cpu.sockets", "domain.memory.guest"
 CASES: dict[str, tuple[tuple[bytes, bytes], str]] = {
     "sockets": (objects(sockets(2), sockets(2), {"currentCPUTopology": {"sockets": 2}}), ""),
-    "sockets in the VM only": (objects(sockets(2), sockets(1)), "domain.cpu.sockets"),
-    "sockets not in the guest": (
-        objects(sockets(2), sockets(2), {"currentCPUTopology": {"sockets": 1}}),
-        "domain.cpu.sockets",
-    ),
+    "sockets in the VM only": (objects(sockets(2), sockets(1)), SOCKETS),
+    "sockets not in the guest": (objects(sockets(2), sockets(2), {"currentCPUTopology": {"sockets": 1}}), SOCKETS),
     "memory in another spelling": (objects(guest("1Gi"), guest("1024Mi"), {"memory": {"guestRequested": "1Gi"}}), ""),
-    "memory not in the guest": (
-        objects(guest("2Gi"), guest("2Gi"), {"memory": {"guestRequested": "1Gi"}}),
-        "domain.memory.guest",
-    ),
+    "memory not in the guest": (objects(guest("2Gi"), guest("2Gi"), {"memory": {"guestRequested": "1Gi"}}), MEMORY),
     "a node selector, and more": (objects({"nodeSelector": {"a": "b"}}, {"nodeSelector": {"a": "b", "c": "d"}}), ""),
     "no node selector": (objects({"nodeSelector": {"a": "b"}}, {}), "nodeSelector"),
     "tolerations": (objects({"tolerations": [TOLERATION]}, {"tolerations": [TOLERATION, {"key": "x"}]}), ""),
     "no tolerations": (objects({"tolerations": [TOLERATION]}, {"tolerations": []}), "tolerations"),
     "what the template does not say": (objects({}, sockets(4)), ""),
-    "sockets of an instance type, not in the guest": (
-        objects({}, sockets(4), {"currentCPUTopology": {"sockets": 2}}),
-        "domain.cpu.sockets",
-    ),
+    "sockets of an instance type": (objects({}, sockets(4), {"currentCPUTopology": {"sockets": 2}}), SOCKETS),
     "a volume, and more": (objects({"volumes": [volume("a")]}, {"volumes": [volume("b"), volume("a", x="y")]}), ""),
     "no volume": (objects({"volumes": [volume("a")]}, {"volumes": [volume("b")]}), "volumes"),
     "another claim": (objects({"volumes": [volume("a", x="y")]}, {"volumes": [volume("a", x="z")]}), "volumes"),

@@ -52,9 +52,7 @@ def test_every_function_accepts_an_empty_vm(spec: Any, status: Any):
         (["kubevirt.io/virtualMachineControllerFinalize"], True, False, False),
     ],
 )
-def test_p6_finalizers_show_what_blocks_the_removal_of_a_vm(
-    finalizers: list[str], deleting: bool, held: bool, with_disks: bool
-):
+def test_p6_finalizers_show_what_blocks_the_removal_of_a_vm(finalizers: list[str], deleting, held, with_disks):
     one = vm(finalizers=finalizers, deletionTimestamp=SINCE if deleting else None)
     assert vms.is_deleting(one) is deleting
     assert vms.has_pool_finalizer(one) is held
@@ -77,50 +75,52 @@ def test_p15_how_long_a_vm_is_unready(condition: Any, minutes: int | None):
     assert vms.unready_since(one) == (None if minutes is None else NOW - timedelta(minutes=minutes))
 
 
+ALWAYS, HALTED, MANUAL, ONCE, RERUN, WAIT = (
+    {"runStrategy": each} for each in ("Always", "Halted", "Manual", "Once", "RerunOnFailure", "WaitAsReceiver")
+)
+STOP, START = {"action": "Stop", "uid": vmi().metadata.uid}, {"action": "Start"}
+
+
+def told(state: str, **more: Any) -> dict[str, Any]:
+    """The status of a VM that is not ready."""
+    return {"printableStatus": state, "conditions": [{"type": "Ready", "status": "False"}], **more}
+
+
 @pytest.mark.parametrize(
-    ("spec", "state", "meant"),
+    ("spec", "status", "seen", "meant"),
     [
-        ({"running": True}, "", True),
-        ({"running": False}, "", False),
-        ({"runStrategy": "Always"}, "Stopped", True),
-        ({"runStrategy": "Halted"}, "Running", False),
-        ({"runStrategy": "Manual"}, "Running", True),
-        ({"runStrategy": "Manual"}, "Starting", True),
-        ({"runStrategy": "Manual"}, "Stopped", False),
-        ({"runStrategy": "Manual"}, "Stopping", False),
-        ({"runStrategy": "Once"}, "Stopped", True),  # it has no VMI
-        ({"runStrategy": "RerunOnFailure"}, "Stopped", False),
-        ({"runStrategy": "RerunOnFailure"}, "CrashLoopBackOff", True),
-        ({"runStrategy": "WaitAsReceiver"}, "Stopped", True),
+        ({"running": True}, told(""), None, True),
+        ({"running": False}, told(""), None, False),
+        (ALWAYS, told("Stopped"), None, True),
+        (HALTED, told("Running"), None, False),
+        *((MANUAL, told(state), None, True) for state in ("Running", "Starting")),
+        *((MANUAL, told(state), None, False) for state in ("Stopped", "Stopping")),
+        (RERUN, told("Stopped"), None, False),
+        (RERUN, told("CrashLoopBackOff"), None, True),
+        (WAIT, told("Stopped"), None, True),
+        # A VM that runs once starts only without a VMI.
+        *((ONCE, told("Stopped"), each, True) for each in (None, vmi(deleting=True))),
+        (ONCE, told("Stopped"), vmi(phase="Succeeded"), False),
+        # The new VMI is seen before the status of its VM.
+        *((each, told("Stopping"), vmi(), True) for each in (MANUAL, ONCE, RERUN)),
+        *((each, told("Stopping", stateChangeRequests=[STOP]), vmi(), False) for each in (MANUAL, ONCE, RERUN)),
+        # KubeVirt starts a VM with RerunOnFailure if its status has another run strategy (`shouldStartRerunOnFailure`).
+        *((RERUN, told(state, **HALTED), None, True) for state in ("Stopping", "Stopped")),
+        *((RERUN, told(state, **RERUN), None, False) for state in ("Stopping", "Stopped")),
+        *((MANUAL, told(state, **HALTED), None, False) for state in ("Stopping", "Stopped")),
+        # A restart.
+        *(
+            (each, {"printableStatus": "Stopped", "stateChangeRequests": [START]}, None, True)
+            for each in (MANUAL, RERUN)
+        ),
+        *(
+            (each, {"printableStatus": "Stopping", "stateChangeRequests": [STOP]}, None, False)
+            for each in (MANUAL, RERUN)
+        ),
     ],
 )
-def test_p14_the_run_strategy_decides_whether_a_vm_should_run(spec: Any, state: str, meant: bool):
-    seen = {"printableStatus": state, "conditions": [{"type": "Ready", "status": "False"}]}
-    assert vms.should_run(vm(spec, seen), None) is meant
-
-
-def test_p14_a_vm_that_runs_once_starts_only_without_a_vmi():
-    stopped = {"printableStatus": "Stopped", "conditions": [{"type": "Ready", "status": "False"}]}
-    ended, seen = vmi(phase="Succeeded"), vm({"runStrategy": "Once"}, stopped)
-    assert [vms.should_run(seen, each) for each in (None, vmi(deleting=True), ended)] == [True, True, False]
-
-
-@pytest.mark.parametrize("strategy", ["Manual", "Once", "RerunOnFailure"])
-def test_p14_a_vm_whose_new_vmi_is_seen_before_its_status_should_run(strategy: str):
-    stopping = {"printableStatus": "Stopping", "conditions": [{"type": "Ready", "status": "False"}]}
-    assert vms.should_run(vm({"runStrategy": strategy}, stopping), vmi())
-    request = {"stateChangeRequests": [{"action": "Stop", "uid": vmi().metadata.uid}]}
-    assert not vms.should_run(vm({"runStrategy": strategy}, stopping | request), vmi())
-
-
-@pytest.mark.parametrize("state", ["Stopping", "Stopped"])
-def test_p14_a_vm_that_is_switched_on_should_run_before_kubevirt_says_so(state: str):
-    """KubeVirt starts a VM with RerunOnFailure if its status has another run strategy (`shouldStartRerunOnFailure`)."""
-    stopped = {"printableStatus": state, "conditions": [{"type": "Ready", "status": "False"}]}
-    spec, seen = {"runStrategy": "RerunOnFailure"}, stopped | {"runStrategy": "Halted"}
-    assert vms.should_run(vm(spec, seen), None)
-    assert not vms.should_run(vm(spec, seen | {"runStrategy": "RerunOnFailure"}), None)
-    assert not vms.should_run(vm({"runStrategy": "Manual"}, seen), None)
+def test_p14_the_run_strategy_decides_whether_a_vm_should_run(spec: Any, status: Any, seen: Any, meant: bool):
+    assert vms.should_run(vm(spec, status), seen) is meant
 
 
 OUTAGES = {
@@ -134,30 +134,17 @@ OUTAGES = {
 def test_p14_a_stopped_vm_with_an_unbound_claim_stays_stopped_in_kubevirt_1_9(has_run: bool, reason: str, meant: bool):
     """Later versions say `Stopped`, and never of a VM that is to start."""
     not_ready = [{"type": "Ready", "status": "False", "reason": reason}]
-    told = {"printableStatus": "WaitingForVolumeBinding", "conditions": not_ready}
-    seen = told | ({"runStrategy": "RerunOnFailure"} if has_run else {})
-    spec = {"runStrategy": "RerunOnFailure"}
-    assert vms.should_run(vm(spec, seen), None) is meant
-    assert not vms.should_run(vm(spec, seen | {"printableStatus": "Stopped"}), None)
-    assert vms.should_run(vm(spec, seen | {"stateChangeRequests": [{"action": "Start"}]}), None)
-
-
-REQUESTS = [{"action": "Stop", "uid": "uid-1"}, {"action": "Start"}]
-
-
-@pytest.mark.parametrize("strategy", ["Manual", "RerunOnFailure"])
-def test_p14_a_vm_that_is_being_restarted_should_run(strategy: str):
-    between = {"printableStatus": "Stopped", "stateChangeRequests": [{"action": "Start"}]}
-    assert vms.should_run(vm({"runStrategy": strategy}, between), None)
-    stopping = {"printableStatus": "Stopping", "stateChangeRequests": REQUESTS[:1]}
-    assert not vms.should_run(vm({"runStrategy": strategy}, stopping), None)
+    seen = told("WaitingForVolumeBinding", conditions=not_ready, **(RERUN if has_run else {}))
+    assert vms.should_run(vm(RERUN, seen), None) is meant
+    assert not vms.should_run(vm(RERUN, seen | {"printableStatus": "Stopped"}), None)
+    assert vms.should_run(vm(RERUN, seen | {"stateChangeRequests": [START]}), None)
 
 
 def test_p13_a_requested_stop_names_the_vmi():
-    one = vm({"runStrategy": "Manual"}, {"stateChangeRequests": REQUESTS})
-    assert vms.is_stop_requested(one, "uid-1")
-    assert not vms.is_stop_requested(one, "uid-2")
-    assert not vms.is_stop_requested(vm(), "uid-1")
+    one = vm(MANUAL, {"stateChangeRequests": [STOP, START]})
+    assert vms.is_stop_requested(one, STOP["uid"])
+    assert not vms.is_stop_requested(one, "another")
+    assert not vms.is_stop_requested(vm(), STOP["uid"])
 
 
 @pytest.mark.parametrize(

@@ -42,12 +42,10 @@ def disown(name: str = "disk", owner_uid: str = VM_UID, resource: Any = DATA_VOL
     return RemoveOwnerReference(resource=resource, key=key(name), owner_uid=owner_uid, why="its state is kept")
 
 
-def three_way_merge(uid: str, name: str = "vm", *, old: object = 1, new: object = 2) -> ThreeWayMerge:
-    """A merge from a template with the value `old` to a template with the value `new`."""
-    shapes = (msgspec.json.encode({"metadata": {}, "spec": {"template": says}}) for says in (old, new))
-    return ThreeWayMerge(
-        resource=VMIS, key=key(name), uid=uid, **dict(zip(("old", "new"), shapes, strict=True)), why="newer"
-    )
+def three_way_merge(uid: str, name: str = "vm") -> ThreeWayMerge:
+    """A merge from a template with the value 1 to a template with the value 2."""
+    old, new = (msgspec.json.encode({"metadata": {}, "spec": {"template": says}}) for says in (1, 2))
+    return ThreeWayMerge(resource=VMIS, key=key(name), uid=uid, old=old, new=new, why="newer")
 
 
 def put_vm(setup: ExecutorSetup, name: str = "vm", *, says: object = 1, **metadata: object) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import msgspec
 
 from controller.kubevirt.resources import VMIS
-from controller.runtime.actions import Action, Confirm, Create, Delete, Outcome, Patch, Plan, Stage
+from controller.runtime.actions import Action, Confirm, Create, Delete, Outcome, Patch, Plan, Rejected, Stage
 from controller.runtime.execute.births import Owner
 from controller.runtime.execute.deletes import NO_JUDGE, Judge
 from controller.runtime.execute.executor import Executor
@@ -92,6 +92,11 @@ class ExecutorSetup:
 
     async def outcome_of(self, action: Action) -> Outcome:
         [outcome] = await self.carry_out([action])
+        return outcome
+
+    async def rejected(self, action: Action) -> Rejected:
+        outcome = await self.outcome_of(action)
+        assert isinstance(outcome, Rejected)
         return outcome
 
     async def resolve(self) -> ApiError | None:

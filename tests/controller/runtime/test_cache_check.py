@@ -10,11 +10,10 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from controller.kubevirt.resources import VMIS
-from controller.runtime.actions import AnyResource, Patch
+from controller.runtime.actions import Patch
 from controller.runtime.settle.cache_check import DOUBT_S, LEAVING_S, MAX_DOUBTS, PERIOD_S, READS, RELIST_PAUSE_S
 from controller.runtime.settle.expectations import LATE_S
 from informers.objects import PatchType
-from informers.store import StoreView
 from tests.controller.runtime.executor_setup import ExecutorSetup, create, delete, document, key, kinds, patch
 from tests.controller.runtime.refusals import GONE, INVALID, UNREACHABLE
 
@@ -31,15 +30,8 @@ class Informer:
 
     def __init__(self, setup: ExecutorSetup) -> None:
         self._cache = setup.cache
+        self.resource, self.store = setup.cache.resource, setup.cache.store
         self.lists: list[tuple[str, bool]] = []
-
-    @property
-    def resource(self) -> AnyResource:
-        return self._cache.resource
-
-    @property
-    def store(self) -> StoreView[object]:
-        return self._cache.store
 
     def add_handler(self, handler: Callable[[Any], None]) -> None:
         self._cache._handler = handler

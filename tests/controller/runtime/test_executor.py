@@ -45,11 +45,8 @@ async def test_a_stage_starts_when_the_one_before_it_has_succeeded(setup):
     uid = setup.add("old")
     ends: list[float] = []
     setup.server.fault_for = lambda request: ends.append(asyncio.get_running_loop().time())
-    assert kinds(await setup.carry_out([patch("old", labels={"a": "b"})], creates(1), [delete("old", uid)])) == [
-        "Done",
-        "Done",
-        "Done",
-    ]
+    outcomes = await setup.carry_out([patch("old", labels={"a": "b"})], creates(1), [delete("old", uid)])
+    assert kinds(outcomes) == ["Done"] * 3
     assert setup.sent == ["patch old", "create vm-000", "delete old"]
     assert [round(later - earlier, 3) for earlier, later in pairwise(ends)] == [0.01, 0.01]
 

@@ -34,8 +34,7 @@ async def test_r9_a_write_with_an_inconclusive_answer_is_unknown(setup, verb: st
 
 async def test_a_create_in_a_terminating_namespace_is_rejected_finally(setup):
     setup.server.terminating.add("default")
-    outcome = await setup.outcome_of(create())
-    assert isinstance(outcome, Rejected)
+    outcome = await setup.rejected(create())
     assert outcome.error.namespace_terminating
     sent = len(setup.server.requests)
     again = await setup.outcome_of(create("other"))
@@ -71,8 +70,7 @@ REFUSED = product(
 @pytest.mark.parametrize(("action", "fault"), [*REFUSED, (create(), refusals.GONE)])
 async def test_r10_a_rejected_write_has_the_message_of_the_server(setup, action: Action, fault: ApiError):
     setup.fail(fault)
-    outcome = await setup.outcome_of(action)
-    assert isinstance(outcome, Rejected)
+    outcome = await setup.rejected(action)
     assert (outcome.error, outcome.message) == (fault, str(fault))
     assert setup.settled, "nothing was written, so nothing is awaited"
 
@@ -87,8 +85,7 @@ async def test_a_create_is_rejected_if_the_name_was_taken_and_is_free_again(setu
     setup.server.fault_for = lambda request: (
         refusal(409, "AlreadyExists", "exists") if request.verb == "create" else None
     )
-    outcome = await setup.outcome_of(create())
-    assert isinstance(outcome, Rejected)
+    outcome = await setup.rejected(create())
     assert isinstance(outcome.error, AlreadyExists)
     assert setup.settled
 
@@ -187,8 +184,7 @@ async def test_r9_the_look_up_of_lost_writes_ends_at_the_first_failure(setup):
 async def test_p22_a_patch_that_a_policy_takes_back_is_refused_and_names_what_is_missing(setup, left):
     setup.add("vm")
     setup.server.check_patch = lambda resource, before, after: after["metadata"].update(labels=left)
-    outcome = await setup.outcome_of(patch("vm", labels={"a": "b", "gone": None}))
-    assert isinstance(outcome, Rejected)
+    outcome = await setup.rejected(patch("vm", labels={"a": "b", "gone": None}))
     assert outcome.message == "a policy takes a of vm back"
     assert outcome.wait_s == FIRST_WAIT_S
 
@@ -200,6 +196,5 @@ async def test_p22_a_finalizer_and_an_owner_that_a_policy_takes_back_are_missing
     )
     owner = {"apiVersion": "v1", "kind": "Pool", "name": "web", "uid": OWNER_UID}
     body = msgspec.json.encode({"metadata": {"finalizers": ["a/b"], "ownerReferences": [owner]}})
-    outcome = await setup.outcome_of(replace(patch("vm"), body=body))
-    assert isinstance(outcome, Rejected)
+    outcome = await setup.rejected(replace(patch("vm"), body=body))
     assert outcome.message == "a policy takes a/b, ownerReferences of vm back"

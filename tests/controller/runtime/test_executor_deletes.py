@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from controller.kubevirt.resources import VMIS, VMS
-from controller.runtime.actions import Delete, Member, Missing, Rejected, Restart, SuccessorRefused
+from controller.runtime.actions import Delete, Member, Missing, Restart, SuccessorRefused
 from controller.runtime.execute.deletes import ATTEMPTS, Found, Judge, is_freed_by_delete
 from informers.errors import ApiError, Conflict
 from informers.objects import read_meta
@@ -114,8 +114,7 @@ async def test_g3_the_vmi_of_a_vm_that_has_left_its_pool_is_not_deleted_and_the_
         setup.server.remove(VMS, key("vm"))
     if change == "replaced":
         setup.server.put(VMS, document("vm"))
-    outcome = await setup.outcome_of(delete)
-    assert isinstance(outcome, Rejected)
+    outcome = await setup.rejected(delete)
     assert isinstance(outcome.error, Conflict)
     assert setup.names == ["vm"]
     assert setup.settled
@@ -138,8 +137,7 @@ async def test_p20_a_member_that_has_changed_is_judged_again():
     setup, delete = with_member()
     setup.executor = setup.new_executor(Judge((), kept_back))
     setup.server.change(VMIS, key("vm"), {"metadata": {"annotations": {"keep": "it is protected"}}})
-    outcome = await setup.outcome_of(delete)
-    assert isinstance(outcome, Rejected)
+    outcome = await setup.rejected(delete)
     assert outcome.message == "default/vm is not deleted now: it is protected"
     assert setup.names == ["vm"]
 
@@ -185,8 +183,7 @@ async def test_p20_a_replacement_is_judged_by_the_other_objects_of_the_same_name
     setup, delete = with_successor()
     setup.executor = setup.new_executor(Judge((VMS,), kept_back))
     setup.server.put(VMS, document("vm", annotations={"keep": "it is paused"}))
-    outcome = await setup.outcome_of(delete)
-    assert isinstance(outcome, Rejected)
+    outcome = await setup.rejected(delete)
     assert outcome.message == "default/vm is not deleted now: it is paused"
     assert setup.sent == ["create vm", "get vm", "get vm"]
 

@@ -71,8 +71,7 @@ async def test_p32_a_vmi_that_was_replaced_or_ends_is_not_paused(setup):
 
 async def test_p32_a_vm_that_has_lost_its_mark_is_not_paused(setup):
     setup.server.change(VMS, key("vm"), {"metadata": {"annotations": {STANDBY_STATE: None}}})
-    outcome = await setup.outcome_of(setup.action())
-    assert isinstance(outcome, Rejected)
+    outcome = await setup.rejected(setup.action())
     assert outcome.message == "default/vm is not paused now: it is no standby any more"
     assert setup.updates == 0
 

@@ -73,8 +73,7 @@ async def test_p13_a_vmi_that_was_replaced_or_is_being_deleted_is_not_restarted(
 async def test_p13_a_vm_that_has_left_its_pool_is_not_restarted_and_the_next_plan_decides(setup):
     assert kinds([await setup.outcome_of(setup.restart(member=True))]) == ["Done"]
     setup.server.change(VMS, key("vm"), {"metadata": {"ownerReferences": []}})
-    outcome = await setup.outcome_of(setup.restart(member=True))
-    assert isinstance(outcome, Rejected)
+    outcome = await setup.rejected(setup.restart(member=True))
     assert outcome.message == "default/vm has left its pool"
     assert result_of(Plan(), [outcome], settled=True) == Retry(outcome.message, lost_race=True)
     assert setup.updates == 1

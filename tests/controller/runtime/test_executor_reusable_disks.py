@@ -250,7 +250,6 @@ async def test_p22_a_vm_whose_owner_a_policy_takes_back_goes_unless_it_may_own_a
             setup.server.change(VMS, request.key, {"metadata": {"labels": {"seen": "true"}}})
 
     setup.server.on_write = see
-    outcome = await setup.outcome_of(replace(create("vm-0", "disk"), owner_uid="a policy has taken it off"))
-    assert isinstance(outcome, Rejected)
+    outcome = await setup.rejected(replace(create("vm-0", "disk"), owner_uid="a policy has taken it off"))
     assert outcome.message == "a policy takes ownerReferences of vm-0 back"
     assert (setup.server.find(VMS, key("vm-0")) is not None) is is_seen

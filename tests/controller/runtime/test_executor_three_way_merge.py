@@ -14,7 +14,7 @@ from controller.apimachinery.finalizers import removal_patch
 from controller.kubevirt.annotations import KEPT_FOR
 from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS
-from controller.runtime.actions import Done, Missing, Patch, Rejected, RemoveOwnerReference, Stage, ThreeWayMerge
+from controller.runtime.actions import Done, Missing, Patch, RemoveOwnerReference, Stage, ThreeWayMerge
 from controller.runtime.execute import patches
 from controller.runtime.execute.patches import ATTEMPTS
 from controller.runtime.execute.refusals import FIRST_WAIT_S
@@ -41,22 +41,19 @@ from tests.fakes.requests import Fault, Garbled, Lost, Request
 
 pytestmark = pytest.mark.looptime
 
-
+Make = Callable[[], RemoveOwnerReference | ThreeWayMerge]
 each_change = pytest.mark.parametrize(
     "make", [disown, lambda: three_way_merge("uid-101")], ids=["owner reference", "merge"]
 )
 
 
 @each_change
-async def test_a_change_is_given_up_after_four_conflicts(
-    setup, make: Callable[[], RemoveOwnerReference | ThreeWayMerge]
-):
+async def test_a_change_is_given_up_after_four_conflicts(setup, make: Make):
     put_vm(setup)
     put_disk(setup, OWN)
     action = make()
     setup.server.fault_for = when("patch", meddle(setup, action.resource, action.key.name), times=99)
-    outcome = await setup.outcome_of(action)
-    assert isinstance(outcome, Rejected)
+    outcome = await setup.rejected(action)
     assert isinstance(outcome.error, Conflict)
     assert len(setup.sent) == 2 * ATTEMPTS == 8
     assert setup.settled
@@ -64,9 +61,7 @@ async def test_a_change_is_given_up_after_four_conflicts(
 
 @each_change
 @pytest.mark.parametrize("fault", [BUSY, UNREACHABLE, *IN_DOUBT])
-async def test_a_change_is_rejected_if_the_read_fails_because_nothing_was_written(
-    setup, make: Callable[[], RemoveOwnerReference | ThreeWayMerge], fault: Fault
-):
+async def test_a_change_is_rejected_if_the_read_fails_because_nothing_was_written(setup, make: Make, fault: Fault):
     put_vm(setup)
     put_disk(setup, OWN)
     setup.fail(fault, verb="get")

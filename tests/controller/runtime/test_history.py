@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -27,6 +28,7 @@ from controller.replicas.triggers import wakes_of_owner
 from controller.runtime.actions import Notice
 from controller.runtime.settle.expectations import Expectations
 from controller.runtime.settle.history_writer import COLLECT_S, EVERY_S, LONGEST_S, HistoryWriter
+from controller.runtime.triggers import wakes_of
 from informers.meta import ObjectKey, ObjectMeta
 from informers.store import Updated
 from tests.builders import NOW, REPLICASETS, replicaset
@@ -34,6 +36,9 @@ from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.caches import LaggingCache
 from tests.fakes.requests import refusal
 from tests.fakes.virtual_time import now
+from tests.informers.subjects import config_map
+
+pytestmark = pytest.mark.looptime
 
 KEY = ObjectKey("default", "web")
 FACTS = st.lists(
@@ -100,6 +105,12 @@ def test_the_last_writer_of_a_field_is_named():
     assert [last_writer(answer, "template"), last_writer(b"[]", "replicas"), last_writer(b"{}", "replicas")] == [""] * 3
 
 
+def test_an_update_that_changes_only_the_version_wakes_nothing_and_is_not_looked_at():
+    change = Updated(config_map("a", 5, color="red"), config_map("a", 6, color="red"), only_version=True)
+    never = partial(pytest.fail, "the function was called")
+    assert wakes_of(change, never, decides_by=never, counts_by=never) == []
+
+
 def test_the_note_wakes_nothing():
     old = replicaset(annotations={HISTORY: "[]"})
     noted = replicaset(annotations={HISTORY: "[1]"})
@@ -150,9 +161,12 @@ class Setup:
         return [each.reason for each in read_history(self.meta)]
 
 
-@pytest.mark.looptime
-async def test_facts_are_collected_and_written_at_most_once_a_minute():
-    setup = Setup()
+@pytest.fixture
+def setup() -> Setup:
+    return Setup()
+
+
+async def test_facts_are_collected_and_written_at_most_once_a_minute(setup):
     setup.tell("SuccessfulDelete", "web-1", "web-2")
     for reason in ("HealingHeld", "SuccessfulCreate"):
         setup.tell(reason)
@@ -169,9 +183,7 @@ async def test_facts_are_collected_and_written_at_most_once_a_minute():
     assert not [request for request in setup.server.requests if request.verb == "get"]
 
 
-@pytest.mark.looptime
-async def test_the_next_status_waits_until_the_cache_shows_the_note():
-    setup = Setup()
+async def test_the_next_status_waits_until_the_cache_shows_the_note(setup):
     setup.tell("HealingHeld")
     owner, meta = setup.owner, setup.meta
     await asyncio.sleep(COLLECT_S)
@@ -181,9 +193,7 @@ async def test_the_next_status_waits_until_the_cache_shows_the_note():
     assert setup.expectations.settled(KEY, meta.uid)
 
 
-@pytest.mark.looptime
-async def test_a_refused_note_raises_nothing_and_is_tried_less_and_less_often():
-    setup = Setup()
+async def test_a_refused_note_raises_nothing_and_is_tried_less_and_less_often(setup):
     setup.server.fault_for = lambda request: refusal(403, "Forbidden", "a policy")
     setup.tell("HealingHeld")
     await setup.pass_time(24 * 3600)
@@ -193,9 +203,7 @@ async def test_a_refused_note_raises_nothing_and_is_tried_less_and_less_often():
     assert setup.told == ["HealingHeld"]
 
 
-@pytest.mark.looptime
-async def test_a_note_that_another_program_removes_is_not_written_again():
-    setup = Setup()
+async def test_a_note_that_another_program_removes_is_not_written_again(setup):
     setup.tell("HealingHeld")
     await setup.pass_time(10)
     setup.server.change(REPLICASETS, KEY, {"metadata": {"annotations": {HISTORY: None}}})
@@ -206,9 +214,7 @@ async def test_a_note_that_another_program_removes_is_not_written_again():
     assert (setup.writes, setup.told) == (2, ["RolledBack"])
 
 
-@pytest.mark.looptime
-async def test_what_happens_again_and_again_costs_a_write_an_hour():
-    setup = Setup()
+async def test_what_happens_again_and_again_costs_a_write_an_hour(setup):
     for _ in range(24 * 12):
         setup.tell("FailedCreate", "exceeded quota")
         await setup.pass_time(300)
@@ -217,9 +223,7 @@ async def test_what_happens_again_and_again_costs_a_write_an_hour():
     assert one.times > 24 * 11
 
 
-@pytest.mark.looptime
-async def test_a_change_of_replicas_is_a_fact_with_its_author():
-    setup = Setup()
+async def test_a_change_of_replicas_is_a_fact_with_its_author(setup):
     owns = {"manager": "kubectl-scale", "time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:spec": {"f:replicas": {}}}}
     answer = msgspec.json.encode({"metadata": {"managedFields": [owns]}})
     owner = setup.owner
@@ -233,9 +237,7 @@ async def test_a_change_of_replicas_is_a_fact_with_its_author():
     ]
 
 
-@pytest.mark.looptime
-async def test_a_new_process_does_not_repeat_a_lasting_cause():
-    setup = Setup()
+async def test_a_new_process_does_not_repeat_a_lasting_cause(setup):
     lasting = [Notice(reason="HealingHeld", message="too many fail", once="held")]
     setup.writer.tell(setup.meta, lasting)
     await setup.pass_time(10)

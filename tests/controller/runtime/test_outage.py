@@ -52,10 +52,6 @@ async def working_on_many(script: Script) -> AsyncIterator[WorkQueue[ObjectKey]]
         yield queue
 
 
-def tried_since(at: float, script: Script) -> set[ObjectKey]:
-    return {key for key, calls in script.calls.items() if calls[-1] >= at}
-
-
 @pytest.mark.parametrize("error", [REFUSED, ServerError("etcdserver: request timed out", code=500)], ids=repr)
 @pytest.mark.parametrize("outage_s", [1, 20, 3600])
 async def test_a_key_is_retried_within_seconds_after_an_outage_of_any_length(outage_s: float, error: Exception):
@@ -82,7 +78,7 @@ async def test_a_failing_server_gets_no_more_requests_for_a_thousand_keys_than_f
 async def test_the_first_answer_ends_the_outage_for_all_keys(script):
     async with working_on_many(script):
         await asyncio.sleep(60 + LONGEST_S)
-        assert tried_since(60, script) == set(MANY)
+        assert {key for key, calls in script.calls.items() if calls[-1] >= 60} == set(MANY)
 
 
 async def test_a_timer_that_is_early_costs_no_probe():

@@ -28,10 +28,10 @@ class StatusWriterSetup:
         expectations = Expectations({REPLICASETS: self.cache.store}, now=now, gave_up=lambda: None)
         self.writer = StatusWriter(self.server, REPLICASETS, expectations)
         self.add()
+        self.cache.catch_up()
 
     def add(self) -> None:
         self.server.put(REPLICASETS, {"metadata": {"name": KEY.name, "namespace": KEY.namespace}, "spec": {}})
-        self.cache.catch_up()
 
     async def write(self, replicas: int) -> bytes:
         meta = self.cache.store.get(KEY).metadata
@@ -92,7 +92,7 @@ async def test_r11_a_forgotten_set_may_get_a_status_at_once(setup, is_conflict: 
 async def test_r11_no_status_is_written_for_a_set_that_is_gone_and_that_is_no_error(setup, is_new: bool):
     setup.server.remove(REPLICASETS, KEY)
     if is_new:
-        setup.server.put(REPLICASETS, {"metadata": {"name": KEY.name, "namespace": KEY.namespace}, "spec": {}})
+        setup.add()
     assert not await setup.write(3)
     assert setup.replicas is None
 

@@ -15,22 +15,13 @@ from controller.runtime.execute.patches import error_of_create, error_of_labels
 from controller.runtime.execute.refusals import Refusals
 from informers.meta import ObjectKey, ObjectMeta, OwnerReference
 from informers.objects import PatchType, read_meta
-from tests.builders import replicaset, vmi
+from tests.builders import OWNER_REFERENCE, replicaset, vmi
 
 KEY = ObjectKey("default", "vm-0")
 CREATE = Create(resource=VMIS, key=KEY, body=b"{}", owner_uid="set", why="")
 LEFT = Delete(resource=VMIS, key=KEY, uid="u", why="", cause=Cause.UPDATE)
 GONE = Delete(resource=VMIS, key=KEY, uid="u", why="", cause=Cause.FINISHED)
-OWNED: dict[str, Any] = {
-    "apiVersion": "kubevirt.io/v1",
-    "kind": "VirtualMachineInstanceReplicaSet",
-    "name": "set",
-    "uid": "set",
-    "controller": True,
-    "blockOwnerDeletion": True,
-}
-
-
+OWNED: dict[str, Any] = {**OWNER_REFERENCE, "name": "set", "uid": "set"}
 OWNER = msgspec.convert(OWNED, OwnerReference)
 
 
@@ -141,20 +132,15 @@ def test_r4b_p20_while_creates_wait_no_member_is_deleted_whose_successor_would_w
 
 
 MERGE = ThreeWayMerge(resource=VMS, key=KEY, uid="u", old=b"{}", new=b"{}", why="")
+TIMES = ("2026-08-01T12:00:01Z", "2026-08-01T12:00:02Z")
 PATCHES: dict[str, tuple[list[Action], int]] = {
     "a template": ([MERGE], 3),
-    "a mark with a later deadline": (
-        [patch(DRAINING, f"update until 2026-08-01T12:00:0{each}Z of x") for each in "12"],
-        3,
-    ),
-    "a step that begins later": ([patch(PARTITION_STEP, f"abc 1 2026-08-01T12:00:0{each}Z") for each in "12"], 3),
-    "a return that is noted again": (
-        [patch(ROLLED_BACK, f"abc to web-1 at 2026-08-01T12:00:0{each}Z") for each in "12"],
-        3,
-    ),
-    "the first release of a row": ([patch(RELEASED, f"1 2026-08-01T12:00:0{each}Z") for each in "12"], 3),
+    "a mark with a later deadline": ([patch(DRAINING, f"update until {each} of x") for each in TIMES], 3),
+    "a step that begins later": ([patch(PARTITION_STEP, f"abc 1 {each}") for each in TIMES], 3),
+    "a return that is noted again": ([patch(ROLLED_BACK, f"abc to web-1 at {each}") for each in TIMES], 3),
+    "the first release of a row": ([patch(RELEASED, f"1 {each}") for each in TIMES], 3),
     "another version of the object": ([patch("a", "b", version=each) for each in "12"], 3),
-    "another time in another note": ([patch("healed", f"2026-08-01T12:00:0{each}Z") for each in "12"], 60),
+    "another time in another note": ([patch("healed", each) for each in TIMES], 60),
     "a mark that vmherd removes itself": ([patch(DRAINING, "update until x"), patch(DRAINING, None)], 60),
     "other objects": ([patch("a", "b", uid=f"{each}") for each in range(60)], 60),
 }

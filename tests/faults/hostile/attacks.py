@@ -4,7 +4,6 @@ Each row is a function that writes as this user. Most rows have 20 VMs or VMIs: 
 template, or the user writes them with an ownerReference.
 """
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,9 @@ Ending = Callable[["Attacker"], object]
 MANY: Final = 20
 LABELS: Final = {"app": "x"}
 HUGE: Final = 2**31 - 1
+LAST, FIRST = "9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+14:00"
+ENDS: Final = (FIRST, LAST, "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z")
+"""The first and the last times of the calendar, in the west, in the east, and at zero."""
 
 
 class Attacker:
@@ -53,8 +55,7 @@ class Attacker:
 
     def scale(self, kind: str, name: str, replicas: int) -> None:
         """Scale through the subresource, as `kubectl scale` does."""
-        body = json.dumps({"spec": {"replicas": replicas}}).encode()
-        self._try(lambda: self.tenant.admin.send("PATCH", f"{self.tenant.path(kind, name)}/scale", body, MERGE))
+        self.change(kind, f"{name}/scale", {"spec": {"replicas": replicas}})
 
     def wait(self, kind: str, number: int = MANY, within_s: float = 5.0) -> list[str]:
         """Wait until this number of VMs or VMIs exists, or until the time has passed. Return their names."""
@@ -187,3 +188,7 @@ def nested(depth: int, leaf: Any) -> Any:
     for _ in range(depth):
         leaf = {"a": leaf}
     return leaf
+
+
+def ready(status: str | None, since: str = "", **more: Any) -> dict[str, Any]:
+    return {"type": "Ready", "status": status, **({"lastTransitionTime": since} if since else {}), **more}

@@ -227,16 +227,12 @@ class HostileCluster:
         """
         self.program.settle(tenant.name, tenant.admin, no_timer_within_s=QUIET_S)
 
-    def faults(self) -> list[dict[str, Any]]:
-        """The log lines about unexpected exceptions."""
-        return [line for line in self.program.lines(level="error") if "exception" in line]
-
     def check(self) -> None:
         """The controller is alive, and no reconciliation has raised an unexpected exception."""
         assert self.program.working
         # After a pause of the process, the endpoint answers for a moment that the event loop was blocked.
         eventually(lambda: self.program.health("healthz")[0] == 200, what="the controller is healthy")
-        faults = [line["exception"][-600:] for line in self.faults()]
+        faults = [line["exception"][-600:] for line in self.program.lines(level="error") if "exception" in line]
         assert faults == [], faults
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.controlplane.documents import reference_to
 from tests.controlplane.waits import eventually
+from tests.faults.hostile.attacks import FIRST, LAST, ready
 from tests.faults.hostile.cluster import (
     KINDS,
     POOL,
@@ -23,7 +24,6 @@ from tests.faults.hostile.cluster import (
 from tests.faults.hostile.webhook import running_webhook
 
 pytestmark = pytest.mark.cluster
-
 
 OK = 200
 
@@ -97,11 +97,6 @@ def test_foreign_objects_in_the_same_namespace_are_not_changed_through_the_contr
     tenant.patch(VM, "pool-0", {"metadata": {"finalizers": None}})
 
 
-def ready(status: str | None, since: str | None = None) -> dict[str, Any]:
-    return {"type": "Ready", "status": status, **({"lastTransitionTime": since} if since else {})}
-
-
-LAST, FIRST = "9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+14:00"
 ABSURD: dict[str, dict[str, Any]] = {
     "future": {"phase": "Running", "conditions": [ready("True", LAST)]},
     "past": {"phase": "Running", "conditions": [ready("False", FIRST)]},

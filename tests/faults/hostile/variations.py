@@ -4,20 +4,25 @@ import json
 from typing import Any, Final
 
 from tests.controlplane.documents import reference_to
-from tests.faults.hostile.attacks import LABELS, MANY, Attacker, both, has, limited, nested, row, says, vm_spec
+from tests.faults.hostile.attacks import (
+    ENDS,
+    LABELS,
+    MANY,
+    Attacker,
+    both,
+    has,
+    limited,
+    nested,
+    ready,
+    row,
+    says,
+    vm_spec,
+)
 from tests.faults.hostile.cluster import BUDGETS, POOL, REVISIONS, SET, VM, VMI, Tenant, vm_template, vmi_template
 from tests.faults.hostile.table import SUBSTITUTES
 
 LEASES: Final = "leases"
-LAST, FIRST = "9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+14:00"
-ENDS: Final = (FIRST, LAST, "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z")
-"""The first and the last times of the calendar, in the west, in the east, and at zero."""
-
 ALL_OF_BOTH: Final = both(has(POOL, "pool", MANY), has(SET, "set", MANY))
-
-
-def ready(status: str, since: str, **more: Any) -> dict[str, Any]:
-    return {"type": "Ready", "status": status, "lastTransitionTime": since, **more}
 
 
 @row("800 misspelt annotations on each VM and VMI, all different", ALL_OF_BOTH)
