@@ -217,12 +217,9 @@ SPECS: Final = tuple(specs(1))
 def template(spec: Json, n: int) -> Json:
     """A valid template with this VM spec, and with many labels and annotations."""
     many = {f"key-{number}": "value" for number in range(n)}
-    inner = {
-        **pools.vm_spec()["template"],
-        **spec.get("template", {}),
-        "metadata": {"labels": {**pools.LABELS, **many}},
-    }
-    return {"spec": {**spec, "runStrategy": "Always", "template": inner}, "labels": {**pools.LABELS, **many}}
+    labels = {**pools.LABELS, **many}
+    inner = {**pools.vm_spec()["template"], **spec.get("template", {}), "metadata": {"labels": labels}}
+    return {"spec": {**spec, "runStrategy": "Always", "template": inner}, "labels": labels}
 
 
 def pool_with(kind: str, n: int, which: int = 0, **more: Any) -> Pool:

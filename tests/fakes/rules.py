@@ -119,11 +119,8 @@ def stored(held: Document | None, new: Document, *, has_status: bool) -> Documen
 
 def _content(document: Document, *, has_status: bool) -> Document:
     """The fields whose changes increment the object's generation."""
-    return {
-        field: each
-        for field, each in document.items()
-        if field != "metadata" and not (has_status and field == "status")
-    }
+    others = ("metadata", "status") if has_status else ("metadata",)
+    return {field: each for field, each in document.items() if field not in others}
 
 
 def _invalid(resource: AnyResource, name: str, why: str) -> ApiError:

@@ -8,16 +8,18 @@ import argparse
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from multiprocessing import active_children
+
+from msgspec.structs import replace
 
 from tests.simulation.coverage import Coverage
 from tests.simulation.examples import EXAMPLES
 from tests.simulation.judge import SENTENCES, Violation, judge
 from tests.simulation.life import run_life
 from tests.simulation.runs import batches, run_batch, workers
-from tests.simulation.shrink import shrink
-from tests.simulation.story import Story, make_story
-from tests.simulation.twins import same_end
+from tests.simulation.story import Act, Story, make_story
+from tests.simulation.twins import NAME, same_end
 from tests.simulation.world import configure_logs
 
 
@@ -86,6 +88,37 @@ def _first_of_each(found: list[tuple[int, Violation]]) -> list[tuple[int, Violat
     for seed, violation in found:
         first.setdefault(violation.name, (seed, violation))
     return list(first.values())
+
+
+MOST_RUNS = 120
+"""The most lives that make one story short."""
+
+
+def shrink(story: Story, violation: Violation) -> tuple[Story, Violation]:
+    """Return a shorter story that violates the same sentence, and its violation.
+
+    A violation that needs two lives keeps its story. First half of the acts are left out at once, then a quarter, down
+    to single acts.
+    """
+    acts, found, runs = list(story.acts), violation, 0
+    size = max(len(acts) // 2, 1) if violation.name != NAME else 0
+    while size:
+        start = 0
+        while start < len(acts) and runs < MOST_RUNS:
+            fewer = [*acts[:start], *acts[start + size :]]
+            runs += 1
+            again = _violation(story, fewer, violation.name)
+            if again is None:
+                start += size
+            else:
+                acts, found = fewer, again
+        size //= 2
+    return replace(story, acts=tuple(acts)), found
+
+
+def _violation(story: Story, acts: Sequence[Act], name: str) -> Violation | None:
+    found = judge(run_life(replace(story, acts=tuple(acts))))
+    return next((each for each in found if each.name == name), None)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,13 @@
 The network and the server ask `Faults` before each step. `Faults` has no clock: the callers pass the time.
 """
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from msgspec import Struct
+
+from informers.meta import ObjectKey
+from tests.fakes.requests import AnyResource, Document
 
 
 class Fault(Struct, frozen=True):
@@ -46,6 +49,22 @@ class Fault(Struct, frozen=True):
 
     def holds(self, now: float) -> bool:
         return self.start <= now < self.end
+
+
+class Past(NamedTuple):
+    """The state that a second API server shows until the time `end`, because its member of etcd lags behind.
+
+    A list without a version is a consistent read, and a watch that streams its initial list waits for the present
+    version before the list ends. Until then it may send old objects. A request with resourceVersion=0 gets the old
+    state.
+    """
+
+    version: int
+    end: float
+    objects: Mapping[AnyResource, Mapping[ObjectKey, Document]]
+
+    def of(self, resource: AnyResource) -> Mapping[ObjectKey, Document]:
+        return self.objects.get(resource, {})
 
 
 class Faults:

@@ -15,9 +15,8 @@ from informers.errors import StatusError
 from informers.meta import ObjectKey
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.requests import AnyResource, Document, Request, refusal
-from tests.simulation.faults import Faults
+from tests.simulation.faults import Faults, Past
 from tests.simulation.loop import SimulatedLoop
-from tests.simulation.past import Past
 from tests.simulation.policies import Policies
 
 BOOKMARK_S = 60.0

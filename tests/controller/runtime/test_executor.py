@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -96,16 +97,15 @@ async def test_r2_nothing_is_done_if_the_server_has_another_owner_than_the_cache
     assert setup.sent == ["get web"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "is_free"),
-    [
-        ({}, False),
-        ({"labels": {"app": "other"}}, True),
-        ({"ownerReferences": OWNED}, True),
-        ({"name": "website-0"}, True),
-    ],
-    ids=["restored", "other labels", "owned", "another name"],
-)
+FREE: dict[str, tuple[dict[str, Any], bool]] = {
+    "restored": ({}, False),
+    "other labels": ({"labels": {"app": "other"}}, True),
+    "owned": ({"ownerReferences": OWNED}, True),
+    "another name": ({"name": "website-0"}, True),
+}
+
+
+@pytest.mark.parametrize(("changes", "is_free"), FREE.values(), ids=FREE)
 async def test_p3_nothing_is_created_beside_an_object_without_an_owner_that_the_server_has(setup, changes, is_free):
     setup.server.put(VMIS, {"metadata": {"name": "web-0", "namespace": "default", "labels": {"app": "web"}} | changes})
     selector = parse_selector(LabelSelector(match_labels={"app": "web"}), field="spec.selector")

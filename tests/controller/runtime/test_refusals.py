@@ -162,9 +162,8 @@ async def test_a_series_that_nobody_continues_is_forgotten():
 async def test_p22_an_object_that_is_gone_soon_after_its_create_is_made_again_with_growing_delays():
     """The garbage collector knows of a deletion of the set that the cache does not show yet."""
     refusals, made = Refusals(), list[float]()
-    revision = Create(
-        resource=CONTROLLER_REVISIONS, key=ObjectKey("default", "web-1"), body=b"{}", owner_uid="pool", why=""
-    )
+    revision = replace(CREATE, resource=CONTROLLER_REVISIONS, key=MERGE.key)
+    told = (True, "ControllerRevision web-1 was created and is gone again")
     for second in range(400):
         fewer = POOL._replace(members=second % 3)
         answer = refusals.answer(fewer, revision)
@@ -172,15 +171,12 @@ async def test_p22_an_object_that_is_gone_soon_after_its_create_is_made_again_wi
             made.append(second)
             assert refusals.timed(fewer, Done(revision, "1")) == Done(revision, "1")
         else:
-            assert (answer.is_repeated, answer.message) == (
-                True,
-                "ControllerRevision web-1 was created and is gone again",
-            )
+            assert (answer.is_repeated, answer.message) == told
         await asyncio.sleep(1)
     assert made == [0, 1, 21, 61, 141, 301]
     assert refusals.answer(POOL, replace(revision, key=ObjectKey("default", "web-2"))) is None, "another revision"
     assert refusals.answer(POOL._replace(generation=2), revision) is None, "a change of the spec ends the delay"
-    refusals.timed(POOL, Done(Delete(resource=CONTROLLER_REVISIONS, key=revision.key, uid="u", why="")))
+    refusals.timed(POOL, Done(replace(DELETE, resource=CONTROLLER_REVISIONS)))
     assert refusals.answer(POOL, revision) is None, "we deleted it ourselves"
 
 

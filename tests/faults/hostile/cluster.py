@@ -295,11 +295,7 @@ def editor(plane: ControlPlane, namespace: str) -> Path:
 def may(admin: Admin, verb: str, group: str, plural: str, namespace: str) -> bool:
     """Whether the user of this client may do this in the namespace."""
     attributes = {"verb": verb, "group": group, "resource": plural, "namespace": namespace}
-    review = {
-        "apiVersion": f"{REVIEW}/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": attributes},
-    }
-    body = json.dumps(review).encode()
+    head = {"apiVersion": f"{REVIEW}/v1", "kind": "SelfSubjectAccessReview"}
+    body = json.dumps({**head, "spec": {"resourceAttributes": attributes}}).encode()
     answer = json.loads(admin.send("POST", f"/apis/{REVIEW}/v1/selfsubjectaccessreviews", body, "application/json"))
     return bool(answer["status"]["allowed"])
