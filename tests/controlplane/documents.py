@@ -11,7 +11,6 @@ VMI_SPEC: Document = {"domain": {"resources": {"requests": {"memory": "64M"}}}}
 BEHAVIOR = "sim.vmherd.dev/behavior"
 READY_AFTER = "sim.vmherd.dev/ready-after"
 FINALIZER = "pool.kubevirt.io/finalizer"
-HOLD = "test.vmherd.dev/hold"
 REVISION = "kubevirt.io/vm-pool-revision-name"
 
 

@@ -67,7 +67,6 @@ class Namespace(ABC):
         self.vmis = self.all_of("virtualmachineinstances")
         self.data_volumes = self.all_of("datavolumes", "cdi.kubevirt.io/v1beta1")
         self.claims = self.all_of("persistentvolumeclaims", "v1")
-        self.config_maps = self.all_of("configmaps", "v1")
         self.quotas = self.all_of("resourcequotas", "v1")
 
     def all_of(self, resource: str, version: str = "kubevirt.io/v1", selector: str = "") -> Objects:
@@ -120,9 +119,6 @@ class Namespace(ABC):
 
     def status(self, name: str = "") -> documents.Document:
         return self.read(name).get("status") or {}
-
-    def statuses(self) -> dict[str, documents.Document]:
-        return {name: item.get("status") or {} for name, item in self.objects().items()}
 
     def condition(self, type_: str, *, name: str = "") -> documents.Document | None:
         return documents.condition_of(self.read(name), type_)
@@ -216,15 +212,6 @@ class Namespace(ABC):
         assert self.controller is not None, "the namespace has no controller"
         return self.controller.passes(self.namespace)
 
-    @contextmanager
-    def at_rest(self) -> Iterator[None]:
-        """Run a block whose changes need no reaction: the controller must write nothing."""
-        self.settle(events=True)
-        position = self.plane.audit_position()
-        yield
-        self.settle()
-        assert self.requests(*WRITE_VERBS, since=position) == []
-
     def requests(self, *verbs: str, since: int | None = None, resource: str = "", code: int = 0) -> list[AuditRecord]:
         """The requests of controllers in this namespace since the start of the test, or since this position in the
         audit log. With `resource` and `code`, only such requests.
@@ -245,7 +232,7 @@ class Namespace(ABC):
         """The audit log shows a request a moment after its answer. So wait until it shows a request of this method."""
         position, marker = self.plane.audit_position(), f"marker-{uuid.uuid4().hex}"
         try:
-            self.config_maps.get(marker)
+            self.all_of("configmaps", "v1").get(marker)
         except Unanswered:
             return  # a stopped server has written all
         except Rejected:

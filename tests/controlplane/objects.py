@@ -3,9 +3,8 @@
 import json
 from typing import Any
 
-from sandbox.admin import Admin, Rejected
-from tests.controlplane.documents import HOLD, Document, finalizers_of
-from tests.controlplane.waits import eventually
+from sandbox.admin import Admin
+from tests.controlplane.documents import Document
 
 MERGE = "application/merge-patch+json"
 STEPS = "application/json-patch+json"
@@ -40,38 +39,12 @@ class Objects:
         """Apply a JSON patch."""
         return json.loads(self._admin.send("PATCH", f"{self.path}/{name}", json.dumps(steps).encode(), STEPS))
 
-    def annotate(self, name: str, **marks: str | None) -> None:
-        """Set annotations: `deletion_cost="5"` sets `vmherd.dev/deletion-cost` to `5`."""
-        texts = {f"vmherd.dev/{mark.replace('_', '-')}": value for mark, value in marks.items()}
-        self.change(name, {"metadata": {"annotations": texts}})
-
     def set_finalizers(self, name: str, *finalizers: str) -> None:
         self.change(name, {"metadata": {"finalizers": list(finalizers)}})
 
     def delete(self, name: str = "") -> None:
         """Delete an object, or all objects."""
         self.send("DELETE", name)
-
-    def hold(self, name: str) -> None:
-        """Add a foreign finalizer. A deleted object then stays until `let_go`."""
-        self._change_hold(name, HOLD)
-
-    def let_go(self, name: str) -> None:
-        """Remove the finalizer that `hold` added."""
-        self._change_hold(name)
-
-    def _change_hold(self, name: str, *holds: str) -> None:
-        def is_done() -> bool:
-            found = self.get(name)
-            finalizers = [*(each for each in finalizers_of(found) if each != HOLD), *holds]
-            meta = {"finalizers": finalizers, "resourceVersion": found["metadata"]["resourceVersion"]}
-            try:
-                self.change(name, {"metadata": meta})
-            except Rejected:
-                return False  # another client changed the object
-            return True
-
-        eventually(is_done, what=f"the foreign finalizers of {name} are {holds}")
 
     def send(self, method: str, name: str = "", *, query: str = "", body: Document | None = None) -> Any:
         """Send a request for an object, or for the collection. Raises Rejected."""

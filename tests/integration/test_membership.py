@@ -71,7 +71,7 @@ def test_r17_p11_a_revision_stores_the_template_survives_scaling_and_goes_with_i
     assert written(owner) == {("create", 201): 1}, "it is the garbage collector that deletes"
 
 
-KUBEVIRTS = "kubevirt.io/virtualMachineControllerFinalize"
+KUBEVIRTS, FOREIGN = "kubevirt.io/virtualMachineControllerFinalize", "test.vmherd.dev/hold"
 
 
 def test_p6_orphans_stay_without_the_pools_finalizer_and_can_be_deleted(pools: PoolNamespace) -> None:
@@ -82,7 +82,7 @@ def test_p6_orphans_stay_without_the_pools_finalizer_and_can_be_deleted(pools: P
     selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["pool", "farm"]}]}
     pools.make(3, template=template, selector=selector, scaleInStrategy={"opportunistic": {}})
     before = pools.wait_for_ordinals(0, 1, 2)
-    pools.vms.hold("pool-2")
+    pools.vms.steps("pool-2", {"op": "add", "path": "/metadata/finalizers/-", "value": FOREIGN})
     pools.delete(cascade="orphan")
     assert not pools.exists()
     pools.settle()
@@ -92,12 +92,12 @@ def test_p6_orphans_stay_without_the_pools_finalizer_and_can_be_deleted(pools: P
     assert {name: documents.finalizers_of(vm) for name, vm in vms.items()} == {
         "pool-0": [KUBEVIRTS],
         "pool-1": [KUBEVIRTS],
-        "pool-2": [KUBEVIRTS, documents.HOLD],
+        "pool-2": [KUBEVIRTS, FOREIGN],
     }
     owners = {documents.owner_uid(volume) for volume in pools.data_volumes().values()}
     assert owners == set(documents.uids(vms).values()), "their disks are still their own"
     assert {each.resource for each in pools.requests("delete")} <= {"controllerrevisions"}
     assert pools.revisions() == {}, "no revision stays without an owner"
     pools.kubectl("delete", "vm", "pool-0", "pool-1", "--timeout=60s")
-    pools.vms.let_go("pool-2")
+    pools.vms.set_finalizers("pool-2", KUBEVIRTS)
     pools.wait_for_ordinals(2)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.controlplane.documents import BEHAVIOR, POOL_LABELS, READY_AFTER, vm_template
+from tests.controlplane.documents import BEHAVIOR, READY_AFTER, pool_document, vm_template
 from tests.controlplane.namespace import Namespace, PoolNamespace
 from tests.controlplane.refusals import allow
 from tests.controlplane.waits import eventually
@@ -38,12 +38,12 @@ def test_p17_kstatus_never_takes_an_unfinished_pool_for_current(pools: PoolNames
         pools.scale(3)
         pools.wait_ready(3)
         eventually(lambda: kstatus_of(pools.read()).status == "Current", what="the pool is current")
-    statuses = [kstatus_of(each).status for each in seen.versions]
+    statuses = [kstatus_of(each).status for each in seen]
     assert statuses[0] == "InProgress", "a new pool was taken for finished"
     assert {"InProgress", "Current"} == set(statuses)
-    unfinished = [each for each in seen.versions if kstatus_of(each).status == "Current" and not is_finished(each)]
+    unfinished = [each for each in seen if kstatus_of(each).status == "Current" and not is_finished(each)]
     assert unfinished == []
-    told = [each["status"]["conditions"] for each in seen.versions if kstatus_of(each).status == "Current"]
+    told = [each["status"]["conditions"] for each in seen if kstatus_of(each).status == "Current"]
     assert {(each["type"], each["status"]) for conditions in told for each in conditions} == AT_REST
 
 
@@ -68,17 +68,8 @@ def chart_of(directory: Path, annotations: dict[str, str]) -> Path:
 
     Only VMs that never become ready have a deadline. The others may need more time on a busy machine.
     """
-    deadline = DEADLINE if annotations == BAD_IMAGE else {}
-    document = {
-        "apiVersion": "pool.kubevirt.io/v1beta1",
-        "kind": "VirtualMachinePool",
-        "metadata": {"name": "pool", "annotations": deadline},
-        "spec": {
-            "replicas": 2,
-            "selector": {"matchLabels": POOL_LABELS},
-            "virtualMachineTemplate": vm_template(vmi_annotations=annotations),
-        },
-    }
+    metadata = {"annotations": DEADLINE if annotations == BAD_IMAGE else {}}
+    document = pool_document(2, template=vm_template(vmi_annotations=annotations), metadata=metadata)
     (directory / "templates").mkdir(parents=True, exist_ok=True)
     (directory / "Chart.yaml").write_text("apiVersion: v2\nname: web\nversion: 0.1.0\n")
     (directory / "templates" / "pool.json").write_text(json.dumps(document))

@@ -2,14 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sandbox.admin import Admin
 from sandbox.controlplane import MANAGER, ControlPlane
 from tests.cluster import Kubectl
-from tests.controlplane.documents import POOL_LABELS, vm_template
+from tests.controlplane.documents import FINALIZER, pool_document, vm_template
 from tests.controlplane.namespace import SetNamespace
 from tests.controlplane.programs import controller_process
 from tests.controlplane.waits import eventually
@@ -17,19 +16,10 @@ from tests.integration.kubevirt_installation import DEFINITIONS, vmherd
 
 pytestmark = pytest.mark.cluster
 
+HALTED = vm_template(runStrategy="Halted")
 POOLS = "virtualmachinepools.pool.kubevirt.io"
 V1ALPHA1 = "pool.kubevirt.io/v1alpha1"
 ALONE = ("--mode", "standalone", "--no-leader-elect")
-
-
-def pool(version: str) -> dict[str, Any]:
-    spec = {
-        "replicas": 2,
-        "selector": {"matchLabels": POOL_LABELS},
-        "virtualMachineTemplate": vm_template(runStrategy="Halted"),
-    }
-    kind = {"apiVersion": f"pool.kubevirt.io/{version}", "kind": "VirtualMachinePool"}
-    return {**kind, "metadata": {"name": "pool"}, "spec": spec}
 
 
 def serve_only_v1alpha1(kubectl: Kubectl) -> None:
@@ -55,7 +45,7 @@ def test_pools_that_are_served_only_as_v1alpha1_are_reconciled(own_plane: Contro
     sets = SetNamespace(own_plane, "default")
     with controller_process(own_plane, tmp_path, *ALONE) as program:
         sets.make(1)
-        sets.kubectl.apply(pool("v1alpha1"))
+        sets.kubectl.apply(pool_document(2, version="v1alpha1", template=HALTED))
         eventually(lambda: len(sets.alive()) == 1, what="the set has its VMI")
         [line] = program.lines(msg="mode")
         assert line["versions"] == {"pool": "v1alpha1"}
@@ -69,10 +59,8 @@ def test_pools_that_are_served_only_as_v1alpha1_are_reconciled(own_plane: Contro
         sets.kubectl("delete", "vmpool", "pool", "--timeout=30s")
         eventually(lambda: not members(), what="the VMs go with their pool")
         assert program.stop() == 0
-    sets.kubectl.apply(pool("v1alpha1"))
-    sets.kubectl(
-        "patch", "vmpool", "pool", "--type=merge", "-p", '{"metadata":{"finalizers":["pool.kubevirt.io/finalizer"]}}'
-    )
+    sets.kubectl.apply(pool_document(2, version="v1alpha1", template=HALTED))
+    sets.kubectl("patch", "vmpool", "pool", "--type=merge", "-p", f'{{"metadata":{{"finalizers":["{FINALIZER}"]}}}}')
     done = vmherd(own_plane.kubeconfig, "cleanup", "--mode", "standalone")
     assert "1 object cleaned up" in done.stdout, done.stderr
 
@@ -94,6 +82,6 @@ def test_sets_are_reconciled_without_pools_and_pools_as_soon_as_they_are_served(
         del body["status"]
         admin.send("POST", DEFINITIONS, json.dumps(body).encode(), "application/json")
         eventually(lambda: kubectl("get", "vmpool", check=False).returncode == 0, what="pools are served")
-        sets.kubectl.apply(pool("v1beta1"))
+        sets.kubectl.apply(pool_document(2, template=HALTED))
         eventually(lambda: len(sets.kubectl.json("get", "vm")["items"]) == 2, what="the pool has its VMs")
         assert program.stop() == 0
