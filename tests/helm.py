@@ -69,17 +69,20 @@ class Helm:
 
         Without a cluster the chart needs a mode. The default is standalone.
         """
-        flags = ["--kube-version", kubernetes, *(part for kind in kinds for part in ("--api-versions", kind))]
-        done = self("template", "vmherd", str(CHART), *flags, values={**MODE, **(values or {})})
+        done = self._template(values or {}, kinds, kubernetes, check=True)
         return [document for document in yaml.safe_load_all(done.stdout) if document]
 
-    def refusal(self, values: Mapping[str, Any], *, kinds: tuple[str, ...] = ()) -> str:
+    def refusal(self, values: Mapping[str, Any], *, kinds: tuple[str, ...] = (), kubernetes: str = NEWEST) -> str:
         """Return Helm's error message for values that the chart refuses. The default mode is standalone."""
-        flags = [part for kind in kinds for part in ("--api-versions", kind)]
-        given = {**MODE, **values}
-        done = self("template", "vmherd", str(CHART), "--kube-version", NEWEST, *flags, values=given, check=False)
+        done = self._template(values, kinds, kubernetes, check=False)
         assert done.returncode, "it was rendered"
         return done.stderr
+
+    def _template(
+        self, values: Mapping[str, Any], kinds: tuple[str, ...], kubernetes: str, *, check: bool
+    ) -> subprocess.CompletedProcess[str]:
+        flags = ["--kube-version", kubernetes, *(part for kind in kinds for part in ("--api-versions", kind))]
+        return self("template", "vmherd", str(CHART), *flags, values={**MODE, **values}, check=check)
 
     def _environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("HELM_", "KUBE"))}

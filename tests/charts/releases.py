@@ -87,14 +87,15 @@ class Site(Struct, frozen=True):
 
     def objects(self) -> list[dict[str, Any]]:
         manifest = self.helm("get", "manifest", "vmherd").stdout
-        got: list[dict[str, Any]] = json.loads(self.kubectl("get", "-f", "-", "-o", "json", stdin=manifest).stdout)[
-            "items"
-        ]
-        return got
+        return list(json.loads(self.kubectl("get", "-f", "-", "-o", "json", stdin=manifest).stdout)["items"])
 
     def deployment(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.kubectl.json("get", "deployment", "vmherd")
-        return found
+        return dict(self.kubectl.json("get", "deployment", "vmherd"))
+
+    def kubeconfig_of(self, account: str, directory: Path) -> Path:
+        """A kubeconfig with a token of this service account."""
+        token = self.kubectl("create", "token", account).stdout.strip()
+        return self.plane.write_kubeconfig(directory / f"{account}.kubeconfig", account, token=token)
 
     def _deploy(self, verb: str, values: Mapping[str, Any], chart: Path = CHART) -> str:
         return self.helm(verb, "vmherd", str(chart), *NO_WAIT[self.helm.major], values=values).stdout

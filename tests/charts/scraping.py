@@ -93,9 +93,7 @@ def run_pod(site: Site) -> None:
 def running(site: Site, directory: Path, *flags: str, wait: bool = True) -> Iterator[ControllerProcess]:
     """Run the release's program with the arguments and mounts of the Deployment, and with a token of its account."""
     spec = _deployment(site)["spec"]["template"]["spec"]
-    account = spec["serviceAccountName"]
-    token = site.kubectl("create", "token", account).stdout.strip()
-    kubeconfig = site.plane.write_kubeconfig(directory / f"{account}.kubeconfig", account, token=token)
+    kubeconfig = site.kubeconfig_of(spec["serviceAccountName"], directory)
     with controller_process(kubeconfig, directory, *arguments(site, spec, directory), *flags, wait=wait) as program:
         yield program
 

@@ -1,6 +1,6 @@
 """The bundle for the Operator Lifecycle Manager, and the validators of operator-sdk."""
 
-import subprocess
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from controller.preflight.permissions import permissions_needed
 from tests import gomodules
 from tests.command_line import parse
 from tests.helm import run_flags
+from tests.programs import finished
 from tools import bundle
 from tools.release.project import ROOT, read_project
 
@@ -30,7 +31,7 @@ def validated(directory: Path, files: dict[str, str]) -> str:
         (directory / name).parent.mkdir(exist_ok=True)
         (directory / name).write_text(text)
     command = [str(gomodules.check_or_skip("operator-verify")), "manifests", "--object_validate", str(directory)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = finished(command)
     return done.stdout + done.stderr
 
 
@@ -70,13 +71,7 @@ def test_the_account_has_the_permissions_that_the_program_needs(files: dict[str,
     [container] = install["deployments"][0]["spec"]["template"]["spec"]["containers"]
     assert container["image"] == IMAGE
     rules = [rule for part in ("clusterPermissions", "permissions") for rule in install[part][0]["rules"]]
-    granted = {
-        (group, resource, verb)
-        for rule in rules
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
+    granted = {each for rule in rules for each in product(rule["apiGroups"], rule["resources"], rule["verbs"])}
     needed = permissions_needed(parse(run_flags(container["args"]), {}))
     assert needed
     assert {(p.group, f"{p.resource}/{p.subresource}".rstrip("/"), p.verb) for p in needed} - granted == set()

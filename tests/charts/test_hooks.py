@@ -57,10 +57,8 @@ def carry_out(site: Site, job: str, directory: Path) -> str:
     eventually(lambda: site.kubectl("get", "job", job, check=False).returncode == 0, what=job, within_s=60)
     spec = site.kubectl.json("get", "job", job)["spec"]["template"]["spec"]
     account = spec["serviceAccountName"]
-    token = site.kubectl("create", "token", account).stdout.strip()
-    kubeconfig = site.plane.write_kubeconfig(directory / f"{job}.kubeconfig", account, token=token)
     since = site.plane.audit_position()
-    done = vmherd(kubeconfig, *spec["containers"][0]["args"])
+    done = vmherd(site.kubeconfig_of(account, directory), *spec["containers"][0]["args"])
     assert (done.returncode, done.stderr) == (0, "")
     assert refusals(site, since, account) == set()
     site.kubectl("patch", "job", job, "--subresource=status", "--type=merge", "-p", json.dumps({"status": FINISHED}))

@@ -32,28 +32,22 @@ STRICT = {
 
 RIGHT: dict[tuple[str, str], str] = {
     ("CKV_K8S_11", "Deployment"): "A CPU limit would throttle a leader until it misses its lease.",
-    ("CKV_K8S_11", "Pod"): "The test's Pod reads one page and ends: there is no CPU to keep it from.",
+    **{
+        ("CKV_K8S_11", kind): "It does little work and ends: there is no CPU to keep it from."
+        for kind in ("Job", "Pod")
+    },
     ("CKV_K8S_38", "Deployment"): "Its work is to talk to the API server, for which it needs the token.",
     ("CKV_K8S_8", "Pod"): "Nothing has to restart the test's Pod: it ends by itself, and has a deadline.",
-    ("CKV_K8S_11", "Job"): "A Job does little work and ends: there is no CPU to keep it from.",
     ("CKV_K8S_38", "Job"): "Its work is to talk to the API server, for which it needs the token.",
     ("CKV_K8S_9", "Pod"): "Nobody sends the test's Pod requests that it could be ready for.",
 }
 """Checks that fail with every set of values. Each entry says why the failure is acceptable."""
 
+KINDS = ("Deployment", "Job", "Pod")
 CHOSEN: dict[tuple[str, str], str] = {
-    ("CKV_K8S_43", "Deployment"): "The builder of the image sets its digest: `image.digest`.",
-    ("CKV_K8S_43", "Job"): "The builder of the image sets its digest: `image.digest`.",
-    ("CKV_K8S_15", "Job"): "It is the controller's image, pulled as that one is.",
-    ("CKV_K8S_40", "Job"): "It is the controller's image, with the same user.",
-    ("CKV_K8S_43", "Pod"): "The builder of the image sets its digest: `image.digest`.",
-    ("CKV_K8S_15", "Deployment"): "A version's tag stays what it is, and a registry that is away stops no failover.",
-    ("CKV_K8S_15", "Pod"): "It is the controller's image, pulled as that one is.",
-    (
-        "CKV_K8S_40",
-        "Deployment",
-    ): "The image names user 65532; a cluster that gives out users by itself takes no other.",
-    ("CKV_K8S_40", "Pod"): "It is the controller's image, with the same user.",
+    **{("CKV_K8S_43", kind): "The builder of the image sets its digest: `image.digest`." for kind in KINDS},
+    **{("CKV_K8S_15", kind): "A version's tag stays, and a registry that is away stops no failover." for kind in KINDS},
+    **{("CKV_K8S_40", kind): "The image has user 65532; some clusters give out users by themselves." for kind in KINDS},
     ("CKV2_K8S_6", "Pod"): "A policy of ours would be wrong where the API server or the scraper is elsewhere.",
 }
 """Checks that fail with the default values and pass with the values of STRICT. Each entry gives the reason."""

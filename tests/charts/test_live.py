@@ -35,9 +35,7 @@ GROUPS = {"standalone": ("kubevirt.io", "pool.kubevirt.io"), "alongside": ("vmhe
 
 def account_kubeconfig(site: Site, directory: Path) -> Path:
     """A kubeconfig with a token of the Pods' service account. The account's roles are in force."""
-    account = site.deployment()["spec"]["template"]["spec"]["serviceAccountName"]
-    token = site.kubectl("create", "token", account).stdout.strip()
-    kubeconfig = site.plane.write_kubeconfig(directory / "account.kubeconfig", account, token=token)
+    kubeconfig = site.kubeconfig_of(site.deployment()["spec"]["template"]["spec"]["serviceAccountName"], directory)
     config = parse(arguments(site), {})
     eventually(lambda: missing(kubeconfig, config) == [], what="the roles are in force")
     return kubeconfig

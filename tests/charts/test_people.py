@@ -27,8 +27,11 @@ def person(site: Site, directory: Path, role: str, *, kind: str = "clusterrole")
 
 
 def may(who: Kubectl, verb: str, resource: str, subresource: str = "") -> bool:
-    flags = [f"--subresource={subresource}"] if subresource else []
-    return who("auth", "can-i", verb, resource, *flags, check=False).stdout.strip() == "yes"
+    return who("auth", "can-i", verb, resource, f"--subresource={subresource}", check=False).stdout.strip() == "yes"
+
+
+def may_scale(who: Kubectl, mode: str) -> bool:
+    return all(may(who, "patch", kind, "scale") for kind in KINDS[mode])
 
 
 def make_both(site: Site, mode: str) -> tuple[str, str]:
@@ -42,9 +45,7 @@ def make_both(site: Site, mode: str) -> tuple[str, str]:
 def editor_scales(site: Site, mode: str, both: tuple[str, str], directory: Path) -> Kubectl:
     """Check that a user with the role edit may scale and delete both. Return the user's kubectl."""
     editor = person(site, directory, "edit")
-    eventually(
-        lambda: all(may(editor, "patch", kind, "scale") for kind in KINDS[mode]), what="the roles are aggregated"
-    )
+    eventually(lambda: may_scale(editor, mode), what="the roles are aggregated")
     for number, each in enumerate(both):
         editor("scale", each, "--replicas=5")
         assert site.kubectl("get", each, "-o", "jsonpath={.spec.replicas}").stdout == "5"
@@ -81,9 +82,7 @@ def test_with_roles_only_a_user_bound_to_the_role_may_scale(site: Site, tmp_path
     site.install(watchNamespaces=[site.namespace])
     both = make_both(site, "standalone")
     editor = person(site, tmp_path, "vmherd-edit", kind="role")
-    eventually(
-        lambda: all(may(editor, "patch", kind, "scale") for kind in KINDS["standalone"]), what="the role is in force"
-    )
+    eventually(lambda: may_scale(editor, "standalone"), what="the role is in force")
     for each in both:
         editor("scale", each, "--replicas=5")
 
@@ -105,12 +104,12 @@ def test_the_roles_follow_the_role_aggregation_of_kubevirt(site: Site, tmp_path:
     notes = site.install(mode="alongside")
     assert "Bind the ClusterRoles vmherd-view, -edit and -admin to the users" in notes
     editor, bound = person(site, tmp_path, "edit"), person(site, tmp_path, "vmherd-edit", kind="clusterrole")
-    eventually(lambda: all(may(bound, "patch", kind, "scale") for kind in KINDS["alongside"]), what="the role counts")
+    eventually(lambda: may_scale(bound, "alongside"), what="the role counts")
     assert may(editor, "patch", "deployments", "scale")
     assert not any(may(editor, "get", kind) for kind in KINDS["alongside"])
     for strategy in ({"roleAggregationStrategy": "AggregateToDefault"}, {}):
         site.kubectl.apply({**kubevirt, "spec": {"configuration": strategy}})
         assert "Users with the role view" in site.upgrade(mode="alongside")
-        eventually(lambda: all(may(editor, "patch", kind, "scale") for kind in KINDS["alongside"]), what="aggregated")
+        eventually(lambda: may_scale(editor, "alongside"), what="aggregated")
     site.upgrade(mode="alongside", rbac={"userRoles": "manual"})
     eventually(lambda: not may(editor, "get", KINDS["alongside"][0]), what="the roles are not aggregated")

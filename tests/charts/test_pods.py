@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from controller.version import version
-from tests.helm import Helm, container, of_kind, only
+from tests.helm import Helm, of_kind, only
 
 OPENSHIFT = "security.openshift.io/v1"
 USERS = {"runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532, "supplementalGroups": [65532]}
@@ -13,9 +13,11 @@ HOOKS = {"mode": "takeover", "hooks": {"takeover": {"enabled": True}, "cleanup":
 
 
 def pod_specs(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The specs of all Pods: of the controller, the Jobs and the test."""
+    """The specs of all five Pods with HOOKS: of the controller, the Jobs and the test."""
     made = [each["spec"]["template"]["spec"] for each in (*of_kind(objects, "Deployment"), *of_kind(objects, "Job"))]
-    return [*made, *(each["spec"] for each in of_kind(objects, "Pod"))]
+    specs = [*made, *(each["spec"] for each in of_kind(objects, "Pod"))]
+    assert len(specs) == 5
+    return specs
 
 
 def controller(objects: list[dict[str, Any]]) -> dict[str, Any]:
@@ -26,9 +28,7 @@ def controller(objects: list[dict[str, Any]]) -> dict[str, Any]:
 def test_all_pods_have_the_global_registry_and_all_pull_secrets(helm: Helm) -> None:
     shared = {"imageRegistry": "mirror.example.com", "imagePullSecrets": ["shared", {"name": "pull"}], "other": 1}
     given = {"image": {"registry": "registry.example.com"}, "imagePullSecrets": [{"name": "pull"}, "own"]}
-    specs = pod_specs(helm.render({**HOOKS, **given, "global": shared}))
-    assert len(specs) == 5
-    for spec in specs:
+    for spec in pod_specs(helm.render({**HOOKS, **given, "global": shared})):
         assert spec["imagePullSecrets"] == [{"name": name} for name in ("shared", "pull", "own")]
         assert {each["image"] for each in spec["containers"]} == {f"mirror.example.com/vmherd:{version()}"}
 
@@ -36,17 +36,13 @@ def test_all_pods_have_the_global_registry_and_all_pull_secrets(helm: Helm) -> N
 def test_on_openshift_no_pod_has_a_fixed_user_or_group(helm: Helm) -> None:
     users = {**HOOKS, "podSecurityContext": USERS, "securityContext": {"runAsUser": 65532, "runAsGroup": 65532}}
     for values, kinds in (({"platform": "openshift"}, ()), ({}, (OPENSHIFT,))):
-        specs = pod_specs(helm.render({**users, **values}, kinds=kinds))
-        assert len(specs) == 5
-        for spec in specs:
+        for spec in pod_specs(helm.render({**users, **values}, kinds=kinds)):
             contexts = [spec["securityContext"], *(each["securityContext"] for each in spec["containers"])]
             assert not any(USERS.keys() & context.keys() for context in contexts)
             assert contexts[0]["runAsNonRoot"] is True
             assert contexts[1]["allowPrivilegeEscalation"] is False
     for values, kinds in (({}, ()), ({"platform": "kubernetes"}, (OPENSHIFT,))):
-        specs = pod_specs(helm.render({**users, **values}, kinds=kinds))
-        assert len(specs) == 5
-        for spec in specs:
+        for spec in pod_specs(helm.render({**users, **values}, kinds=kinds)):
             assert spec["securityContext"].items() >= USERS.items()
             assert spec["containers"][0]["securityContext"]["runAsUser"] == 65532
 
@@ -74,20 +70,13 @@ def test_all_pods_go_to_the_nodes_of_all_charts_and_of_this_chart(helm: Helm) ->
     labels, affinity = {"zone": "a", "infra": "yes"}, {"podAffinity": {}}
     everywhere = {"nodeSelector": labels, "tolerations": [shared], "affinity": affinity}
     given = {"nodeSelector": {"zone": "b"}, "tolerations": [own], "schedulerName": "mine", "hostUsers": False}
-    specs = pod_specs(helm.render({**HOOKS, **given, "global": everywhere}))
-    assert len(specs) == 5
-    for spec in specs:
+    for spec in pod_specs(helm.render({**HOOKS, **given, "global": everywhere})):
         assert spec["nodeSelector"] == {"kubernetes.io/os": "linux", "zone": "b", "infra": "yes"}
         assert spec["tolerations"] == [shared, own]
         assert (spec["schedulerName"], spec["hostUsers"]) == ("mine", False)
     assert controller(helm.render({"global": everywhere}))["affinity"] == affinity
     replaced = {"global": everywhere, "affinity": {"nodeAffinity": {}}}
     assert controller(helm.render(replaced))["affinity"] == {"nodeAffinity": {}}
-
-
-def test_host_aliases_reach_the_pods(helm: Helm) -> None:
-    aliases = [{"ip": "192.0.2.1", "hostnames": ["api.example.com"]}]
-    assert controller(helm.render({"hostAliases": aliases}))["hostAliases"] == aliases
 
 
 def test_only_the_pods_of_the_chart_get_a_token(helm: Helm) -> None:
@@ -115,11 +104,8 @@ def test_the_disruption_budget_has_one_of_both_limits(
     assert {name: spec[name] for name in ("maxUnavailable", "minAvailable") if name in spec} == rendered
 
 
-def test_without_hooks_there_are_no_jobs(helm: Helm) -> None:
-    assert of_kind(helm.render({"mode": "takeover"}), "Job") == []
-
-
 def test_the_jobs_run_commands_of_the_image_with_their_own_accounts(helm: Helm) -> None:
+    assert of_kind(helm.render({"mode": "takeover"}), "Job") == [], "without hooks there are no Jobs"
     objects = helm.render(HOOKS)
     jobs = {job["metadata"]["name"]: job for job in of_kind(objects, "Job")}
     lease = ["--leader-election-id=vmherd", "--leader-election-namespace=vmherd"]
@@ -159,12 +145,6 @@ def test_the_jobs_get_roles_only_in_the_given_namespaces(helm: Helm) -> None:
     assert sorted(places["vmherd-cleanup"]) == ["team-a", "vmherd"]
     [cleanup] = [job for job in of_kind(objects, "Job") if job["metadata"]["name"] == "vmherd-cleanup"]
     assert "--watch-namespaces=team-a,vmherd" in cleanup["spec"]["template"]["spec"]["containers"][0]["args"]
-
-
-def test_the_command_of_the_container_is_run(helm: Helm) -> None:
-    objects = helm.render({})
-    assert "command" not in container(objects)
-    assert container(objects)["args"][0] == "run"
 
 
 def test_a_network_policy_lets_each_job_reach_only_dns_and_the_api_server(helm: Helm) -> None:

@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.charts.test_rendering import KUBEVIRT
-from tests.helm import MODE, Helm, container
-from tools.chart.generated import CHART
+from tests.helm import Helm, container
 
 
 @pytest.mark.parametrize(
@@ -27,9 +25,37 @@ from tools.chart.generated import CHART
         ({"metrics": {"prometheusRule": {"alerts": {"VmherdDown": {"enable": False}}}}}, "enable"),
         ({"metrics": {"prometheusRule": {"runbookUrl": "runbooks"}}}, "runbookUrl"),
         ({"podDisruptionBudget": {"minAvailable": "half"}}, "minAvailable"),
+        ({"metrics": {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}}}, "scraped twice"),
+        (
+            {"metrics": {"serviceMonitor": {"enabled": True}, "service": {"enabled": False}}},
+            "there would be nothing to scrape",
+        ),
+        ({"metrics": {"podMonitor": {"enabled": True}, "enabled": False}}, "nothing to scrape"),
+        ({"metrics": {"serviceMonitor": {"enabled": True}, "enabled": False}}, "nothing to scrape"),
+        ({"metrics": {"prometheusRule": {"enabled": True}, "enabled": False}}, "metrics.prometheusRule is enabled"),
+        ({"metrics": {"dashboards": {"enabled": True}, "enabled": False}}, "metrics.dashboards is enabled"),
+        ({"leaderElection": {"leaseDuration": "10s"}}, "leaseDuration is 10s, but it must be longer"),
+        ({"leaderElection": {"leaseDuration": "1m", "renewDeadline": "1m0.5s"}}, "leaseDuration is 1m, but"),
+        ({"leaderElection": {"retryPeriod": "9s"}}, "renewDeadline is 10s, but it must be longer"),
+        ({"settings": {"shutdownGrace": "40s"}}, "terminationGracePeriodSeconds is 40, but"),
+        ({"leaderElection": {"enabled": False}}, "more than 1"),
+        ({"dnsPolicy": "None"}, "dnsConfig.nameservers is empty"),
+        ({"hooks": {"takeover": {"enabled": True}}}, "hooks.takeover is enabled, but the mode is standalone"),
+        (
+            {"mode": "takeover", "observe": True, "hooks": {"takeover": {"enabled": True}}},
+            "observe and hooks.takeover",
+        ),
+        (
+            {"metrics": {"prometheusRule": {"enabled": True, "alerts": {"VmherdDwon": {}}}}},
+            "there is no such alert. The alerts are VmherdReplicasMismatch",
+        ),
+        ({"rbac": {"userRoles": "namespaces"}}, "watchNamespaces is empty"),
+        ({"serviceAccount": {"create": False}}, "serviceAccount.name is needed"),
     ],
 )
-def test_a_wrong_value_is_refused_by_its_name(helm: Helm, values: dict[str, Any], said: str) -> None:
+def test_a_wrong_value_is_refused_by_its_name_and_conflicting_values_with_a_message(
+    helm: Helm, values: dict[str, Any], said: str
+) -> None:
     assert said in helm.refusal(values)
 
 
@@ -42,49 +68,6 @@ def test_the_chart_does_not_render_without_an_image(helm: Helm, image: dict[str,
         assert container(helm.render({"image": {"registry": "", "repository": name}}))["image"].startswith(f"{name}:")
 
 
-@pytest.mark.parametrize(
-    ("values", "kinds", "said"),
-    [
-        ({"mode": "standalone"}, (KUBEVIRT,), "mode=alongside"),
-        ({"mode": "takeover"}, ("apps/v1/Deployment",), "no KubeVirt to take over from"),
-        ({"metrics": {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}}}, (), "scraped twice"),
-        (
-            {"metrics": {"serviceMonitor": {"enabled": True}, "service": {"enabled": False}}},
-            (),
-            "there would be nothing to scrape",
-        ),
-        ({"metrics": {"podMonitor": {"enabled": True}, "enabled": False}}, (), "nothing to scrape"),
-        ({"metrics": {"serviceMonitor": {"enabled": True}, "enabled": False}}, (), "nothing to scrape"),
-        ({"metrics": {"prometheusRule": {"enabled": True}, "enabled": False}}, (), "metrics.prometheusRule is enabled"),
-        ({"metrics": {"dashboards": {"enabled": True}, "enabled": False}}, (), "metrics.dashboards is enabled"),
-        ({"leaderElection": {"leaseDuration": "10s"}}, (), "leaseDuration is 10s, but it must be longer"),
-        ({"leaderElection": {"leaseDuration": "1m", "renewDeadline": "1m0.5s"}}, (), "leaseDuration is 1m, but"),
-        ({"leaderElection": {"retryPeriod": "9s"}}, (), "renewDeadline is 10s, but it must be longer"),
-        ({"settings": {"shutdownGrace": "40s"}}, (), "terminationGracePeriodSeconds is 40, but"),
-        ({"leaderElection": {"enabled": False}}, (), "more than 1"),
-        ({"dnsPolicy": "None"}, (), "dnsConfig.nameservers is empty"),
-        ({"hooks": {"takeover": {"enabled": True}}}, (), "hooks.takeover is enabled, but the mode is standalone"),
-        (
-            {"mode": "takeover", "observe": True, "hooks": {"takeover": {"enabled": True}}},
-            (),
-            "observe and hooks.takeover",
-        ),
-        (
-            {"metrics": {"prometheusRule": {"enabled": True, "alerts": {"VmherdDwon": {}}}}},
-            (),
-            "there is no such alert. The alerts are VmherdReplicasMismatch",
-        ),
-        ({"rbac": {"userRoles": "namespaces"}}, (), "watchNamespaces is empty"),
-        ({"serviceAccount": {"create": False}}, (), "serviceAccount.name is needed"),
-    ],
-)
-def test_conflicting_values_are_refused_with_a_message(
-    helm: Helm, values: dict[str, Any], kinds: tuple[str, ...], said: str
-) -> None:
-    assert said in helm.refusal(values, kinds=kinds)
-
-
 def test_an_old_kubernetes_is_refused(helm: Helm) -> None:
-    done = helm("template", "vmherd", str(CHART), "--kube-version", "1.29.5", values=MODE, check=False)
-    assert "incompatible" in done.stderr
+    assert "incompatible" in helm.refusal({}, kubernetes="1.29.5")
     assert helm.render(kubernetes="1.30.0")

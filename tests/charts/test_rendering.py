@@ -37,10 +37,6 @@ COMPARED: tuple[dict[str, Any], ...] = (
 )
 
 
-def groups(objects: list[dict[str, Any]]) -> list[str]:
-    return sorted(crd["spec"]["group"] for crd in of_kind(objects, "CustomResourceDefinition"))
-
-
 def settings(objects: list[dict[str, Any]]) -> Config:
     return parse(run_flags(container(objects)["args"]), {}, pod_namespace="vmherd")
 
@@ -67,23 +63,6 @@ def test_the_linter_reports_no_problem(helm: Helm, mode: str) -> None:
     said = helm("lint", "--strict", str(CHART), values={"mode": mode, "networkPolicy": {"enabled": True}}).stdout
     assert "[WARNING]" not in said
     assert "0 chart(s) failed" in said
-
-
-@pytest.mark.parametrize(
-    ("mode", "kinds", "meant", "shipped"),
-    [
-        ("standalone", (), "standalone", ["kubevirt.io", "pool.kubevirt.io"]),
-        ("alongside", (), "alongside", ["pool.vmherd.dev", "vmherd.dev"]),
-        ("takeover", (KUBEVIRT,), "takeover", []),
-    ],
-)
-def test_each_mode_ships_its_own_kinds(
-    helm: Helm, mode: str, kinds: tuple[str, ...], meant: str, shipped: list[str]
-) -> None:
-    objects = helm.render({"mode": mode}, kinds=kinds)
-    assert only(objects, "Deployment")["metadata"]["annotations"]["vmherd.dev/mode"] == meant
-    assert groups(objects) == shipped
-    assert settings(objects).mode == meant
 
 
 @pytest.mark.parametrize("kinds", [(), ("apps/v1/Deployment",), ("apps/v1/Deployment", KUBEVIRT)])
@@ -163,19 +142,13 @@ def test_watched_namespaces_get_roles_and_the_cluster_gets_none(helm: Helm) -> N
     assert settings(objects).watch_namespaces == ("team-a", "team-b")
 
 
-def test_the_roles_of_observe_mode_are_read_only(helm: Helm) -> None:
-    objects = helm.render({"observe": True})
-    [role] = [role for role in of_kind(objects, "ClusterRole") if role["metadata"]["name"] == "vmherd"]
-    assert {verb for rule in role["rules"] for verb in rule["verbs"]} <= {"get", "list", "watch"}
-    assert of_kind(objects, "Role") == []
-    assert settings(objects).observe
-
-
 def test_the_arguments_are_the_programs_own_defaults(helm: Helm) -> None:
     """Only the chart can give the permissions that budgets need, so only the chart keeps them by default."""
     chart = {"mode": "standalone", "leader_election_namespace": "vmherd", "in_pod": True, "disruption_budgets": True}
     defaults = {field: getattr(Config(), field) for field in Config.__struct_fields__}
-    found = settings(helm.render())
+    objects = helm.render()
+    found = settings(objects)
+    assert "command" not in container(objects)
     assert {field: getattr(found, field) for field in Config.__struct_fields__} == {**defaults, **chart}
 
 
@@ -308,7 +281,7 @@ def test_disabled_features_render_no_objects(helm: Helm) -> None:
 
 
 def test_extra_values_are_rendered_without_changes(helm: Helm) -> None:
-    volume = {"name": "ca", "configMap": {"name": "ca"}}
+    volume, alias = {"name": "ca", "configMap": {"name": "ca"}}, {"ip": "192.0.2.1", "hostnames": ["api.example.com"]}
     objects = helm.render(
         {
             "extraEnv": [{"name": "SSL_CERT_FILE", "value": "/{{ .Chart.Name }}/ca.crt"}],
@@ -318,13 +291,14 @@ def test_extra_values_are_rendered_without_changes(helm: Helm) -> None:
                 {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-extra"}}
             ],
             "tolerations": [{"operator": "Exists"}],
+            "hostAliases": [alias],
             "global": {"priorityClassName": "system-cluster-critical"},
             "minReadySeconds": 30,
             "commonAnnotations": {"note": "x"},
         }
     )
     pod = only(objects, "Deployment")["spec"]["template"]["spec"]
-    assert pod["volumes"] == [volume]
+    assert (pod["volumes"], pod["hostAliases"]) == ([volume], [alias])
     assert container(objects)["env"] == [{"name": "SSL_CERT_FILE", "value": "/vmherd/ca.crt"}]
     assert only(objects, "Deployment")["spec"]["minReadySeconds"] == 30
     assert (pod["tolerations"], pod["priorityClassName"]) == ([{"operator": "Exists"}], "system-cluster-critical")

@@ -1,31 +1,10 @@
-"""Metrics over HTTPS: the certificate, the token of the scraper, and the permissions."""
+"""Metrics over HTTPS: the token of the scraper, and certificates of cert-manager. test_scraping.py shows the rest."""
 
 import pytest
 
-from tests.charts.test_rendering import settings
-from tests.helm import Helm, container, of_kind, only
+from tests.helm import Helm, of_kind, only
 
 SERVER = "vmherd-metrics.vmherd.svc"
-
-
-def test_secure_metrics_come_with_a_certificate_and_the_permission_for_access_reviews(helm: Helm) -> None:
-    secure = {"enabled": True, "certificateSecret": "certificate"}
-    objects = helm.render({"metrics": {"secure": secure, "serviceMonitor": {"enabled": True}}})
-    found = settings(objects)
-    [mount] = container(objects)["volumeMounts"]
-    assert found.metrics_secure
-    assert (found.metrics_cert_file, found.metrics_key_file) == tuple(
-        f"{mount['mountPath']}/{file}" for file in ("tls.crt", "tls.key")
-    )
-    assert only(objects, "Deployment")["spec"]["template"]["spec"]["volumes"] == [
-        {"name": mount["name"], "secret": {"secretName": "certificate"}}
-    ]
-    roles = {role["metadata"]["name"]: role["rules"] for role in of_kind(objects, "ClusterRole")}
-    assert [rule["resources"] for rule in roles["vmherd-scrapes"]] == [["tokenreviews"], ["subjectaccessreviews"]]
-    assert roles["vmherd-metrics-reader"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
-    [endpoint] = only(objects, "ServiceMonitor")["spec"]["endpoints"]
-    assert endpoint["scheme"] == "https"
-    assert endpoint["tlsConfig"] == {"serverName": SERVER}
 
 
 @pytest.mark.parametrize("kind", ["ServiceMonitor", "PodMonitor"])
@@ -41,6 +20,8 @@ def test_a_monitor_has_the_token_of_an_account_that_may_only_get_metrics(helm: H
     account = secret["metadata"]["annotations"]["kubernetes.io/service-account.name"]
     bound = [each for each in of_kind(objects, "ClusterRoleBinding") if each["subjects"][0]["name"] == account]
     assert [each["roleRef"]["name"] for each in bound] == ["vmherd-metrics-reader"]
+    [reader] = [each for each in of_kind(objects, "ClusterRole") if each["metadata"]["name"] == "vmherd-metrics-reader"]
+    assert reader["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
     assert {"name": account, "namespace": "monitoring"}.items() <= bound[0]["subjects"][0].items()
 
 

@@ -1,11 +1,50 @@
-"""PromQL for the tests: the metrics in a query, and the values of Grafana's variables."""
+"""The alerts and dashboards of the chart, and PromQL: the metrics in a query, and the values of Grafana's variables."""
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import yaml
+
+FILES = Path(__file__).resolve().parents[2] / "charts" / "vmherd" / "files"
+DASHBOARDS = FILES / "dashboards"
 _METRIC = re.compile(
     r"\b(?:vmherd|workqueue|controller_runtime|rest_client|leader_election|kubevirt|process|python)_\w+"
 )
+
+
+class Query(NamedTuple):
+    dashboard: str
+    panel: str
+    expr: str
+
+    def __str__(self) -> str:
+        return f"{self.dashboard}: {self.panel}"
+
+
+def rule_groups(name: str) -> list[dict[str, Any]]:
+    """The groups of rules in the file `alerts` or `recordings`."""
+    return list(yaml.safe_load((FILES / f"{name}.yaml").read_text())["groups"])
+
+
+def rules(name: str) -> list[dict[str, Any]]:
+    return [rule for group in rule_groups(name) for rule in group["rules"]]
+
+
+def dashboards() -> dict[str, dict[str, Any]]:
+    return {path.name: json.loads(path.read_text()) for path in sorted(DASHBOARDS.glob("*.json"))}
+
+
+def queries() -> Iterator[Query]:
+    """The queries of all panels and annotations."""
+    for name, board in dashboards().items():
+        for annotation in board["annotations"]["list"]:
+            yield Query(name, annotation["name"], annotation["expr"])
+        for panel in board["panels"]:
+            for target in panel.get("targets", ()):
+                yield Query(name, panel["title"], target["expr"])
 
 
 def metrics_in(query: str) -> set[str]:

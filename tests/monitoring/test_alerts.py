@@ -1,8 +1,6 @@
 """The alerts, evaluated by promtool."""
 
 import re
-import subprocess
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +8,11 @@ import pytest
 import yaml
 
 from tests.metrics_page import exported
-from tests.monitoring.dashboards import queries
-from tests.monitoring.queries import metrics_in
+from tests.monitoring.queries import FILES, metrics_in, queries, rules
+from tests.programs import finished
 from tests.promtool import find_or_skip
 
-ALERTS = Path(__file__).resolve().parents[2] / "charts/vmherd/files/alerts.yaml"
-RECORDINGS = ALERTS.with_name("recordings.yaml")
+ALERTS = rules("alerts")
 ABOUT_OBJECTS = {
     "VmherdReplicasMismatch",
     "VmherdUnavailableOverBudget",
@@ -31,28 +28,19 @@ ABOUT_OBJECTS = {
 CASES = Path(__file__).with_name("alerts.test.yaml")
 
 
-@cache
-def rules() -> tuple[dict[str, Any], ...]:
-    return tuple(rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"])
-
-
 @pytest.fixture(scope="module")
 def promtool() -> Path:
     return find_or_skip()
 
 
-def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
 def test_the_rules_are_well_formed(promtool: Path):
-    done = run(promtool, "check", "rules", ALERTS, RECORDINGS)
+    done = finished([promtool, "check", "rules", FILES / "alerts.yaml", FILES / "recordings.yaml"])
     assert (done.returncode, done.stderr) == (0, "")
-    assert f"SUCCESS: {len(rules())} rules found" in done.stdout
+    assert f"SUCCESS: {len(ALERTS)} rules found" in done.stdout
 
 
 def test_each_alert_fires_when_it_should_and_only_then(promtool: Path):
-    done = run(promtool, "test", "rules", CASES)
+    done = finished([promtool, "test", "rules", CASES])
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -61,35 +49,34 @@ def test_every_alert_has_a_case_that_fires_and_a_case_that_waits():
     cases = [case for test in yaml.safe_load(CASES.read_text())["tests"] for case in test["alert_rule_test"]]
     fires = {case["alertname"] for case in cases if case.get("exp_alerts")}
     waits = {case["alertname"] for case in cases if not case.get("exp_alerts")}
-    assert fires == {rule["alert"] for rule in rules()}
+    assert fires == {rule["alert"] for rule in ALERTS}
     assert waits >= fires - {"VmherdHealingOften"}, "whose case has a pool beside it that heals now and then"
 
 
-def expressions() -> list[str]:
-    recordings = yaml.safe_load(RECORDINGS.read_text())["groups"][0]["rules"]
-    return [rule["expr"] for rule in (*rules(), *recordings)]
+EXPRESSIONS = [rule["expr"] for rule in (*ALERTS, *rules("recordings"))]
 
 
 def test_a_rule_queries_only_exported_metrics():
     names = {name for metric in exported().values() for name in metric.samples}
-    assert {each: metrics_in(each) - names for each in expressions() if metrics_in(each) - names} == {}
+    assert {each: metrics_in(each) - names for each in EXPRESSIONS if metrics_in(each) - names} == {}
 
 
 def test_a_rule_or_query_that_keeps_a_namespace_or_a_target_keeps_the_cluster():
-    groupings = re.findall(r"\b(?:by|on) \(([^)]*)\)", "\n".join([*expressions(), *(each.expr for each in queries())]))
+    groupings = re.findall(r"\b(?:by|on) \(([^)]*)\)", "\n".join([*EXPRESSIONS, *(each.expr for each in queries())]))
     kept = [{*each.split(", ")} for each in groupings]
     assert len(kept) > 50
     assert [each for each in kept if each & {"namespace", "instance", "job"} and "cluster" not in each] == []
 
 
-@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
+@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
 def test_an_alert_has_a_severity_and_says_what_to_do(rule: dict[str, Any]):
     assert rule["labels"]["severity"] in {"warning", "critical"}
     assert set(rule["annotations"]) == {"summary", "description"}
     assert rule["alert"].startswith("Vmherd")
+    assert re.search(r"[<>] [0-9.]+\s*\Z", rule["expr"]), "the threshold in the values of the chart"
 
 
-@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
+@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
 def test_an_alert_has_the_labels_of_kubevirts_alerts(rule: dict[str, Any]):
     labels = {key: value for key, value in rule["labels"].items() if key != "severity"}
     assert labels == {
@@ -99,9 +86,3 @@ def test_an_alert_has_the_labels_of_kubevirts_alerts(rule: dict[str, Any]):
     }
     impact = "none" if rule["alert"] in ABOUT_OBJECTS else rule["labels"]["severity"]
     assert labels["operator_health_impact"] == impact
-
-
-@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
-def test_an_expression_ends_with_a_comparison_with_a_number(rule: dict[str, Any]):
-    """The chart replaces this number by the threshold in its values."""
-    assert re.search(r"[<>] [0-9.]+\s*\Z", rule["expr"])

@@ -6,13 +6,12 @@ from typing import Final
 
 import click
 import pytest
-import yaml
 
 from controller.cli import vmherd
 from plugin.cli import plugin
+from tests.monitoring.queries import rule_groups
 
-ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "docs" / "runbook.md").read_text()
+TEXT = (Path(__file__).resolve().parents[2] / "docs" / "runbook.md").read_text()
 PARTS: Final = ("Meaning", "Impact", "Diagnosis", "Mitigation")
 
 
@@ -22,10 +21,8 @@ def sections() -> dict[str, str]:
     return {heading.lower(): body for heading, body in zip(parts[1::2], parts[2::2], strict=True)}
 
 
-def alerts() -> dict[str, list[str]]:
-    """The alerts of each group."""
-    groups = yaml.safe_load((ROOT / "charts/vmherd/files/alerts.yaml").read_text())["groups"]
-    return {group["name"]: [rule["alert"] for rule in group["rules"]] for group in groups}
+ALERTS = [[rule["alert"] for rule in group["rules"]] for group in rule_groups("alerts")]
+"""The alerts of each group."""
 
 
 def commands() -> list[str]:
@@ -33,12 +30,12 @@ def commands() -> list[str]:
 
 
 def test_each_alert_has_an_anchor_and_each_anchor_is_an_alert() -> None:
-    assert list(sections()) == [name.lower() for names in alerts().values() for name in names]
+    assert list(sections()) == [name.lower() for names in ALERTS for name in names]
 
 
 def test_the_contents_list_the_alerts_of_each_group() -> None:
     lists = re.findall(r"^About .+:\n\n((?:- .+\n)+)", TEXT, re.MULTILINE)
-    wanted = ["".join(f"- [{name}](#{name.lower()})\n" for name in names) for names in alerts().values()]
+    wanted = ["".join(f"- [{name}](#{name.lower()})\n" for name in names) for names in ALERTS]
     assert lists == wanted
 
 
