@@ -124,9 +124,8 @@ class DryRun:
     def warnings(self, document: dict[str, Any]) -> list[str]:
         group_version, plural = document["apiVersion"], f"{document['kind'].lower()}s"
         path = f"/apis/{group_version}/namespaces/default/{plural}?dryRun=All&fieldValidation=Strict"
-        return self._admin.ask("POST", path, json.dumps(document).encode(), "application/json").headers.getlist(
-            "Warning"
-        )
+        answer = self._admin.ask("POST", path, json.dumps(document).encode(), "application/json")
+        return answer.headers.getlist("Warning")
 
     def refusal(self, document: dict[str, Any]) -> list[str]:
         """The validation errors of the API server for the object, each in the form "field: message"."""

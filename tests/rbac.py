@@ -16,11 +16,8 @@ GROUP = "rbac.authorization.k8s.io"
 def person(plane: ControlPlane, namespace: str, directory: Path, role: str = "edit") -> Kubectl:
     """kubectl as a new user who has only this role of the cluster, such as `edit`, and only in this namespace."""
     name = f"{role}er-of-{namespace}"
-    admin, who = (
-        Kubectl(plane.kubeconfig, namespace),
-        Kubectl(plane.write_kubeconfig(directory / name, name), namespace),
-    )
-    admin("create", "rolebinding", name, f"--clusterrole={role}", f"--user={name}")
+    who = Kubectl(plane.write_kubeconfig(directory / name, name), namespace)
+    Kubectl(plane.kubeconfig, namespace)("create", "rolebinding", name, f"--clusterrole={role}", f"--user={name}")
     asked = ("auth", "can-i", "get", "virtualmachinepools.pool.kubevirt.io")
     eventually(lambda: who(*asked, check=False).stdout.strip() == "yes", what=f"the role {role} is in force")
     return who
@@ -38,20 +35,11 @@ def roles(permissions: Iterable[Permission], *, name: str, account_namespace: st
     for namespace, wanted in by_namespace.items():
         kind = "Role" if namespace else "ClusterRole"
         metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
+        common = {"apiVersion": f"{GROUP}/v1", "metadata": metadata}
+        reference = {"apiGroup": GROUP, "kind": kind, "name": name}
         objects += [
-            {
-                "apiVersion": f"{GROUP}/v1",
-                "kind": kind,
-                "metadata": metadata,
-                "rules": [_document(each) for each in rules_for(wanted)],
-            },
-            {
-                "apiVersion": f"{GROUP}/v1",
-                "kind": f"{kind}Binding",
-                "metadata": metadata,
-                "roleRef": {"apiGroup": GROUP, "kind": kind, "name": name},
-                "subjects": [subject],
-            },
+            {**common, "kind": kind, "rules": [_document(each) for each in rules_for(wanted)]},
+            {**common, "kind": f"{kind}Binding", "roleRef": reference, "subjects": [subject]},
         ]
     return objects
 

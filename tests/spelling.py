@@ -63,7 +63,7 @@ def _value(draw: st.DrawFn, node: Node = VM_SPEC, name: str = "", depth: int = 0
     if "[]" in node.children:
         count = draw(_ONE_OR_TWO)
         items = [_value(draw, node.children["[]"], "", depth + 1) for _ in range(count)]
-        return [{**item, **_identity(name, index)} if isinstance(item, dict) else item for index, item in _each(items)]
+        return [{**item, **_identity(name, at)} if isinstance(item, dict) else item for at, item in enumerate(items)]
     if "{}" in node.children:
         return {"memory": _value(draw, node.children["{}"], "", depth + 1)}
     if "emptyListOrMapMeansAbsent" in node.kinds:
@@ -74,10 +74,6 @@ def _value(draw: st.DrawFn, node: Node = VM_SPEC, name: str = "", depth: int = 0
     if "presenceMatters" in node.kinds or "emptyMeansAbsent" in node.kinds:
         return {}
     return draw(_SCALARS)
-
-
-def _each(items: list[Any]) -> list[tuple[int, Any]]:
-    return list(enumerate(items))
 
 
 def _identity(list_name: str, index: int) -> Json:

@@ -1,10 +1,11 @@
 """`make audit` never reports success if nothing was checked."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.programs import finished
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -36,7 +37,7 @@ def test_the_audit_passes_only_if_each_package_has_a_clean_answer(
         (programs / name).chmod(0o755)
     (tmp_path / ".installed").touch()
     command = ["make", "audit", f"AUDIT={tmp_path}", f"CONTAINER={programs / 'docker'}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = finished(command, cwd=ROOT)
     assert (done.returncode == 0) is passes
     assert text in done.stdout + done.stderr
 

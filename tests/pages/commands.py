@@ -58,12 +58,6 @@ def steps_of(page: Path) -> list[Step]:
     return [step for fence in fences_of(page) if fence.language == "console" for step in _steps(fence)]
 
 
-def plain_lines_with_prompt(page: Path) -> list[str]:
-    """The lines that look like commands and are in a fence of another language."""
-    others = [fence for fence in fences_of(page) if fence.language != "console"]
-    return [line for fence in others for line in fence.lines if line.startswith(PROMPT)]
-
-
 def words_of(command: str) -> list[str]:
     """The words of the first line of a command, without comments."""
     try:

@@ -23,19 +23,8 @@ ANY_LINES = "..."
 
 def matches(expected: Sequence[str], seen: str) -> bool:
     """Return True if the output is the output that the page shows."""
-    return re.fullmatch(_pattern(expected), "".join(f"{_plain(line)}\n" for line in _trimmed(seen))) is not None
-
-
-def _trimmed(seen: str) -> list[str]:
-    lines = seen.rstrip().splitlines()
-    return lines if lines else []
-
-
-def _pattern(expected: Sequence[str]) -> str:
-    lines = list(expected)
-    while lines and not lines[-1].strip():
-        lines.pop()
-    return "".join(_line_pattern(line) for line in lines)
+    pattern = "".join(map(_line_pattern, "\n".join(expected).rstrip().splitlines()))
+    return re.fullmatch(pattern, "".join(f"{_plain(line)}\n" for line in seen.rstrip().splitlines())) is not None
 
 
 def _line_pattern(line: str) -> str:

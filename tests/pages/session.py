@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
 
 import pytest
 from msgspec import Struct
@@ -76,18 +75,14 @@ class Session:
         script, output = self._directory / "step.sh", self._directory / "step.out"
         script.write_text(f"{command}\n")
         output.unlink(missing_ok=True)
-        stdin, stdout = self._pipes()
-        stdin.write(f". {script} < /dev/null > {output} 2>&1; echo $?\n")
-        stdin.flush()
-        line = stdout.readline()
+        assert self._shell.stdin is not None
+        assert self._shell.stdout is not None
+        self._shell.stdin.write(f". {script} < /dev/null > {output} 2>&1; echo $?\n")
+        self._shell.stdin.flush()
+        line = self._shell.stdout.readline()
         if not line:
             pytest.fail(f"the shell ended: $ {command}\n{output.read_text()}")
         return int(line), output.read_text()
-
-    def _pipes(self) -> tuple[IO[str], IO[str]]:
-        assert self._shell.stdin is not None
-        assert self._shell.stdout is not None
-        return self._shell.stdin, self._shell.stdout
 
 
 def is_looking(command: str) -> bool:

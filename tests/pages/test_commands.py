@@ -25,37 +25,16 @@ STARTS_A_SANDBOX, STARTS_VMHERD = 3, 2
 """The number of commands with which the tutorial starts a sandbox, and then vmherd."""
 
 HOW_TO = DOCS / "how-to"
+AUTOSCALE, SCALING = HOW_TO / "autoscale.md", DOCS / "scaling.md"
+MOVE, OPENSHIFT = HOW_TO / "move-from-kubevirt.md", HOW_TO / "openshift.md"
+ALONE = {AUTOSCALE, MOVE, OPENSHIFT}
 ON_A_LAB = [
-    *(
-        HOW_TO / f"{name}.md"
-        for name in (
-            "choose-a-kind",
-            "update-safely",
-            "keep-disks",
-            "restore-a-backup",
-            "run-ci-jobs",
-            "claim-a-vm",
-            "keep-vms-on-standby",
-            "sandboxes-on-vms",
-            "drain-vms",
-            "limit-evictions",
-            "survive-a-lost-node",
-            "name-each-vm",
-            "spread-over-nodes",
-            "golden-images",
-            "autoscale-on-a-queue",
-            "working-hours",
-            "gitops",
-            "debug",
-        )
-    ),
+    *(page for page in sorted(HOW_TO.glob("*.md")) if page not in ALONE and steps_of(page)),
     DOCS / "upgrading.md",
 ]
 """The pages that need only a sandbox and vmherd."""
 
-AUTOSCALE, SCALING = HOW_TO / "autoscale.md", DOCS / "scaling.md"
-MOVE, OPENSHIFT = HOW_TO / "move-from-kubevirt.md", HOW_TO / "openshift.md"
-PAGES = {TUTORIAL, AUTOSCALE, SCALING, MOVE, OPENSHIFT, *ON_A_LAB}
+PAGES = {TUTORIAL, SCALING, *ALONE, *ON_A_LAB}
 """The pages whose commands these tests run."""
 
 OPERATED_EVERY_S = 0.5

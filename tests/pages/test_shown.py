@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages.commands import FILE, fences_of, plain_lines_with_prompt, steps_of
+from tests.pages.commands import FILE, PROMPT, fences_of, steps_of
 from tests.pages.session import ROOT, is_looking
 from tests.pages.test_commands import PAGES
 
@@ -27,7 +27,8 @@ def test_few_commands_are_not_run_and_each_has_a_reason() -> None:
 
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
 def test_every_command_of_a_page_is_in_a_fence_of_commands(page: Path) -> None:
-    assert plain_lines_with_prompt(page) == []
+    others = [fence for fence in fences_of(page) if fence.language != "console"]
+    assert [line for fence in others for line in fence.lines if line.startswith(PROMPT)] == []
 
 
 def test_a_file_that_a_page_shows_is_the_file_of_the_repository() -> None:

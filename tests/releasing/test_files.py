@@ -19,8 +19,7 @@ ARCHIVES = {plugin.archive_name(PROJECT, platform): platform.encode() for platfo
 
 @pytest.fixture(scope="module")
 def manifest() -> dict[str, Any]:
-    content: dict[str, Any] = yaml.safe_load(plugin.manifest(PROJECT, ARCHIVES))
-    return content
+    return dict(yaml.safe_load(plugin.manifest(PROJECT, ARCHIVES)))
 
 
 def test_the_manifest_follows_the_rules_of_krew(manifest: dict[str, Any]) -> None:
@@ -29,9 +28,7 @@ def test_the_manifest_follows_the_rules_of_krew(manifest: dict[str, Any]) -> Non
     assert (manifest["apiVersion"], manifest["kind"]) == ("krew.googlecontainertools.github.com/v1alpha2", "Plugin")
     assert re.fullmatch(r"[\w-]+", manifest["metadata"]["name"])
     assert re.fullmatch(r"v\d+\.\d+\.\d+", spec["version"])
-    assert spec["shortDescription"]
-    assert len(spec["shortDescription"]) <= 50
-    assert "\n" not in spec["shortDescription"]
+    assert re.fullmatch(".{1,50}", spec["shortDescription"])
     assert max(map(len, (spec["description"] + spec["caveats"]).splitlines())) <= 80
     for platform in spec["platforms"]:
         name = platform["uri"].removeprefix(f"{PROJECT.home}/releases/download/v{PROJECT.version}/")
@@ -51,9 +48,5 @@ def test_the_notes_have_the_changes_and_lead_to_the_list_of_files() -> None:
 
 def test_the_notes_are_the_section_of_the_version() -> None:
     text = "# Changelog\n\n## [Unreleased]\n\n## [1.2.0] - 2026-11-22\n\n- New\n\n## [1.1.0]\n\n- Old\n\n[1.2.0]: https://a.b\n"
-    assert [section(text, version) for version in ("1.2.0", "1.1.0", "1.2", "Unreleased")] == [
-        "- New",
-        "- Old",
-        None,
-        None,
-    ]
+    found = [section(text, version) for version in ("1.2.0", "1.1.0", "1.2", "Unreleased")]
+    assert found == ["- New", "- Old", None, None]

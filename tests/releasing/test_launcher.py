@@ -7,6 +7,7 @@ import sys
 from importlib import machinery
 from pathlib import Path
 
+from tests.programs import finished
 from tools.release import plugin
 from tools.release.project import ROOT
 
@@ -29,9 +30,7 @@ def a_program(directory: Path, *, suffix: str = machinery.EXTENSION_SUFFIXES[0])
 
 
 def run(*command: str | Path, path: str = "/usr/bin:/bin") -> subprocess.CompletedProcess[str]:
-    environment = {"PATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
-    words = [str(word) for word in command]
-    return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return finished(command, env={"PATH": path, "PYTHONDONTWRITEBYTECODE": "1"})
 
 
 def test_the_plugin_runs_also_through_a_link_and_its_exit_code_is_kept(tmp_path: Path) -> None:

@@ -128,8 +128,9 @@ def unpacked(release: Path, tmp_path: Path) -> Path:
 
 
 def test_the_plugin_runs_with_each_python(unpacked: Path) -> None:
-    found = trial.pythons(PYTHONS)
-    assert found
+    there = [(name, path) for name in PYTHONS if (path := shutil.which(f"python{name}"))]
+    found = [(name, path) for name, path in there if subprocess.run([path, "-c", ""], check=False).returncode == 0]
+    assert found, "one of these versions of Python starts"
     for name, python in found:
         printed = trial.run(python, unpacked / NAME, "version", PYTHONPATH="")
         assert printed.startswith(f"vmherd {VERSION} (Python {name}.")

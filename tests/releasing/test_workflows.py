@@ -5,6 +5,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -19,6 +20,13 @@ from tools.release.project import ROOT, read_project
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 VERSION = read_project(ROOT).version
+
+
+def jobs_of(name: str) -> dict[str, Any]:
+    return dict(yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yml").read_text())["jobs"])
+
+
+JOBS = jobs_of("release")
 
 
 def run(*command: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -36,26 +44,24 @@ def test_each_job_has_only_the_permissions_that_it_names_and_a_time_limit(workfl
 
 
 def test_the_build_of_a_release_has_no_right_and_each_job_with_a_right_checks_its_files_first() -> None:
-    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
-    assert jobs["build"]["permissions"] == {"contents": "read"}
-    assert "make release" in str(jobs["build"])
-    assert not re.search(r"actions/checkout|make |pip |python", str(jobs["release"]["steps"])), "it runs no built code"
-    assert jobs["release"]["needs"] == ["build", "test"], "nothing is stored or published before the checks pass"
-    assert ".ci/run" in str(jobs["test"]["steps"])
-    assert jobs["test"]["permissions"] == {"contents": "read"}
+    assert JOBS["build"]["permissions"] == {"contents": "read"}
+    assert "make release" in str(JOBS["build"])
+    assert not re.search(r"actions/checkout|make |pip |python", str(JOBS["release"]["steps"])), "it runs no built code"
+    assert JOBS["release"]["needs"] == ["build", "test"], "nothing is stored or published before the checks pass"
+    assert ".ci/run" in str(JOBS["test"]["steps"])
+    assert JOBS["test"]["permissions"] == {"contents": "read"}
     for name, source in {"release": "build", "chart": "release", "wheel": "release"}.items():
-        assert source in jobs[name]["needs"]
-        steps = [step.get("run") or step["uses"].partition("@")[0] for step in jobs[name]["steps"]]
+        assert source in JOBS[name]["needs"]
+        steps = [step.get("run") or step["uses"].partition("@")[0] for step in JOBS[name]["steps"]]
         taken = steps.index("actions/download-artifact")
         assert 'sha256sum --check <<< "$DIGEST  SHA256SUMS"\nsha256sum --check --strict SHA256SUMS' in steps[taken + 1]
-        assert jobs[name]["steps"][taken + 1]["env"]["DIGEST"] == f"${{{{ needs.{source}.outputs.digest }}}}"
-    assert jobs["release"]["outputs"]["digest"] == "${{ needs.build.outputs.digest }}"
+        assert JOBS[name]["steps"][taken + 1]["env"]["DIGEST"] == f"${{{{ needs.{source}.outputs.digest }}}}"
+    assert JOBS["release"]["outputs"]["digest"] == "${{ needs.build.outputs.digest }}"
 
 
 def test_the_check_of_the_files_finds_a_changed_file_and_a_changed_list(tmp_path: Path) -> None:
-    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
-    [output] = [step["run"] for step in jobs["build"]["steps"] if step.get("id") == "files"]
-    [check] = [step["run"] for step in jobs["release"]["steps"] if "DIGEST" in step.get("env", {})]
+    [output] = [step["run"] for step in JOBS["build"]["steps"] if step.get("id") == "files"]
+    [check] = [step["run"] for step in JOBS["release"]["steps"] if "DIGEST" in step.get("env", {})]
 
     def shell(script: str, **variables: str) -> int:
         words = ("bash", "-e", "-o", "pipefail", "-c", f"cd {tmp_path}\n{script}")
@@ -73,7 +79,7 @@ def test_the_check_of_the_files_finds_a_changed_file_and_a_changed_list(tmp_path
 
 
 def test_each_python_of_the_project_is_tested_and_a_failure_of_no_other_stops_a_change() -> None:
-    job = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]["test"]
+    job = jobs_of("ci")["test"]
     versions = job["strategy"]["matrix"]["python"]
     classifiers = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
     assert versions[: len(classifiers)] == classifiers
@@ -89,17 +95,16 @@ def test_each_action_is_pinned_by_its_digest_and_each_has_one_version() -> None:
 
 
 def test_each_publishing_job_is_off_until_its_owner_sets_a_variable() -> None:
-    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
     page = (ROOT / "docs" / "releasing.md").read_text()
-    for name in jobs.keys() - {"build", "test", "release"}:
-        [variable] = re.findall(r"^vars\.(\w+) [!=]= '\w*'$", jobs[name]["if"])
+    for name in JOBS.keys() - {"build", "test", "release"}:
+        [variable] = re.findall(r"^vars\.(\w+) [!=]= '\w*'$", JOBS[name]["if"])
         assert f"`{variable}`" in page
         assert f".github/publish {name} --dry-run" in page
 
 
 def test_the_image_of_each_platform_is_scanned() -> None:
     """The scanner cannot read an archive with several platforms, so each scan gets the archive of one."""
-    steps = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]["image"]["steps"]
+    steps = jobs_of("ci")["image"]["steps"]
     scanned = [step["with"]["image"] for step in steps if "scan-action" in step.get("uses", "")]
     publish = (ROOT / ".github" / "publish").read_text()
     [platforms] = re.findall(r'--platform "(linux/\w+(?:,linux/\w+)+)"', publish)
