@@ -74,16 +74,6 @@ def _parsed(path: Path) -> dict[str, Any]:
     return document
 
 
-def replicaset(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A valid set with other values at these paths, for example `{"spec.replicas": 3, "spec.selector": ABSENT}`."""
-    return _changed(SOUND, changes or {})
-
-
-def pool(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A valid pool with other values at these paths (see `replicaset`)."""
-    return _changed(SOUND_POOL, changes or {})
-
-
 class Subject(Struct, frozen=True):
     """A kind in the tests of both: its definition, its paths, and the words in its messages."""
 
@@ -101,8 +91,18 @@ class Subject(Struct, frozen=True):
     """The served versions. The first is the newest, and is stored."""
 
     def __call__(self, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """A valid object with other values at these paths (see `replicaset`)."""
-        return _changed(self.sound, changes or {})
+        """A valid object with other values at these paths, as in `{"spec.replicas": 3, "spec.selector": ABSENT}`."""
+        document = copy.deepcopy(dict(self.sound))
+        for path, value in (changes or {}).items():
+            *parents, last = path.split(".")
+            place = document
+            for parent in parents:
+                place = place.setdefault(parent, {})
+            if value is ABSENT:
+                del place[last]
+            else:
+                place[last] = copy.deepcopy(value)
+        return document
 
     @property
     def labels(self) -> str:
@@ -118,42 +118,20 @@ class Subject(Struct, frozen=True):
         return f"{self.kind.lower()}.{self.sound['apiVersion'].partition('/')[0]}"
 
 
+_VM = "spec.virtualMachineTemplate.spec"
 SETS: Final = Subject(
-    "vmirs",
-    SOUND["kind"],
-    REPLICASETS,
-    SOUND,
-    "spec.template",
-    "spec.template.spec",
-    "VMI",
-    "set",
+    *("vmirs", SOUND["kind"], REPLICASETS, SOUND, "spec.template", "spec.template.spec", "VMI", "set"),
     ("v1", "v1alpha3", "v1alpha2"),
 )
 POOL: Final = Subject(
-    "vmpool",
-    SOUND_POOL["kind"],
-    POOLS,
-    SOUND_POOL,
-    "spec.virtualMachineTemplate",
-    "spec.virtualMachineTemplate.spec.template.spec",
-    "VM",
-    "pool",
+    *("vmpool", SOUND_POOL["kind"], POOLS, SOUND_POOL, _VM.removesuffix(".spec"), f"{_VM}.template.spec", "VM", "pool"),
     ("v1beta1", "v1alpha1"),
 )
 
 
-def undescribed_fields(definition: Path) -> list[str]:
-    """The paths of all fields of the newest version that have no description."""
-    found = []
-
-    def walk(schema: dict[str, Any], path: str) -> None:
-        for name, field in schema.get("properties", {}).items():
-            if "description" not in field and path + name != "metadata":
-                found.append(path + name)
-            walk(field.get("items", field), f"{path}{name}.")
-
-    walk(load(definition)["spec"]["versions"][0]["schema"]["openAPIV3Schema"], "")
-    return found
+def wrong(path: str, value: Any, message: str) -> tuple[dict[str, Any], str]:
+    """A value that makes an object invalid, and the message of the API server, which begins with the field."""
+    return {path: value}, f"{path}: {message}"
 
 
 def columns(line: str) -> str:
@@ -166,17 +144,3 @@ def status_patch(status: str, *, spec: str = "{}") -> tuple[str, ...]:
     ignore.
     """
     return ("--subresource=status", "--type=merge", "-p", f'{{"status": {status}, "spec": {spec}}}')
-
-
-def _changed(sound: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    document = copy.deepcopy(dict(sound))
-    for path, value in changes.items():
-        *parents, last = path.split(".")
-        place = document
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        if value is ABSENT:
-            del place[last]
-        else:
-            place[last] = copy.deepcopy(value)
-    return document

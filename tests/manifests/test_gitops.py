@@ -45,14 +45,11 @@ def condition(type_: str, *, status: str = "True") -> dict[str, str]:
 
 RECONCILING, STALLED, PAUSED = (condition(type_) for type_ in ("Reconciling", "Stalled", "ReplicaPaused"))
 
+FINE, WORKING = (("Healthy", ""), "Current"), (("Progressing", PROBLEM), "InProgress")
 OBJECTS: dict[str, tuple[dict[str, Any], tuple[str, str], str]] = {
-    "at rest": (pool(counted(observedGeneration=2)), ("Healthy", ""), "Current"),
-    "with no VM": (pool({"replicas": 0, "observedGeneration": 2}), ("Healthy", ""), "Current"),
-    "in progress": (
-        pool(counted(observedGeneration=2, conditions=[RECONCILING])),
-        ("Progressing", PROBLEM),
-        "InProgress",
-    ),
+    "at rest": (pool(counted(observedGeneration=2)), *FINE),
+    "with no VM": (pool({"replicas": 0, "observedGeneration": 2}), *FINE),
+    "in progress": (pool(counted(observedGeneration=2, conditions=[RECONCILING])), *WORKING),
     "stalled": (pool(counted(observedGeneration=2, conditions=[STALLED])), ("Degraded", PROBLEM), "Failed"),
     "paused": (
         pool(counted(observedGeneration=2, conditions=[PAUSED]), paused=True),
@@ -61,15 +58,10 @@ OBJECTS: dict[str, tuple[dict[str, Any], tuple[str, str], str]] = {
     ),
     "with conditions that are not true": (
         pool(counted(observedGeneration=2, conditions=[condition("Stalled", status="False")])),
-        ("Healthy", ""),
-        "Current",
+        *FINE,
     ),
-    "with KubeVirt's CRD": (pool(counted()), ("Healthy", ""), "Current"),
-    "in progress with KubeVirt's CRD": (
-        pool(counted(conditions=[RECONCILING])),
-        ("Progressing", PROBLEM),
-        "InProgress",
-    ),
+    "with KubeVirt's CRD": (pool(counted()), *FINE),
+    "in progress with KubeVirt's CRD": (pool(counted(conditions=[RECONCILING])), *WORKING),
     "new": (pool({"observedGeneration": -1}), ("Progressing", "vmherd has not read the object yet"), "InProgress"),
 }
 

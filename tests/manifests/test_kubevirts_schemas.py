@@ -68,11 +68,3 @@ def test_the_conditions_of_kstatus_have_only_fields_of_kubevirt(kind: Kind[Any],
     used = {field for field in ("type", "status", "reason", "message") if getattr(condition, field)}
     assert used == {"type", "status", "reason", "message"}
     assert used <= of_kubevirt(kind)["condition"]["properties"].keys()
-
-
-@each_kind
-def test_the_wide_columns_read_fields_of_the_status(kind: Kind[Any], path: Path) -> None:
-    wide = [each for each in version_of(path)["additionalPrinterColumns"] if each.get("priority")]
-    assert [each["name"] for each in wide] == ["Updated", "Status", "Revision", "Selector", "Problem"]
-    types = {name: schema["type"] for name, schema in status_of(path)["properties"].items()}
-    assert all(types[each["jsonPath"].removeprefix(".status.")] == each["type"] for each in wide)

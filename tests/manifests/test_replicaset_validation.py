@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.cluster import DryRun, Kubectl
-from tests.manifests.documents import ABSENT, REPLICASETS, load, replicaset
+from tests.controlplane.waits import eventually
+from tests.manifests.documents import ABSENT, REPLICASETS, SETS, load
 
 pytestmark = pytest.mark.cluster
 
@@ -31,23 +32,23 @@ ACCEPTED: dict[str, Mapping[str, Any]] = {
 @pytest.mark.parametrize("changes", ACCEPTED.values(), ids=ACCEPTED)
 def test_an_old_set_is_accepted_without_a_warning(dry: DryRun, changes: Mapping[str, Any]) -> None:
     """R13: the API server accepts old fields."""
-    assert dry.warnings(replicaset(changes)) == []
+    assert dry.warnings(SETS(changes)) == []
 
 
 def test_an_old_disk_without_volume_is_refused(dry: DryRun) -> None:
     disks = {DISKS: [{"name": "root", "volumeName": "data", "disk": None}]}
     message = f'{DISKS}: Invalid value: no volume is named ["data"]: each disk must have the name of one of'
-    assert dry.refuses(replicaset(disks), message)
+    assert dry.refuses(SETS(disks), message)
 
 
 def test_a_mistake_is_reported_once(dry: DryRun) -> None:
-    bad = replicaset({"spec.selector.matchLabels": {"app": "db"}})
+    bad = SETS({"spec.selector.matchLabels": {"app": "db"}})
     assert len(dry.refusal(bad)) == 1
 
 
 @pytest.mark.parametrize("replicas", [ABSENT, None], ids=["absent", "null"])
 def test_replicas_default_to_one(kubectl: Kubectl, replicas: object) -> None:
-    kubectl.create(replicaset({"spec.replicas": replicas}))
+    kubectl.create(SETS({"spec.replicas": replicas}))
     assert kubectl.json("get", "vmirs", "web")["spec"]["replicas"] == 1
 
 
@@ -80,24 +81,17 @@ def older(kubectl: Kubectl) -> Iterator[Kubectl]:
     try:
         kubectl("wait", "--for=condition=Established", *crd)
         for name, changes in OLDER_THAN_ITS_RULES.items():
-            document = replicaset({**changes, "apiVersion": f"{GROUP}/v1", "metadata.name": name.replace(" ", "-")})
+            document = SETS({**changes, "apiVersion": f"{GROUP}/v1", "metadata.name": name.replace(" ", "-")})
             kubectl("create", "--validate=ignore", "-f", "-", stdin=document)
         version["schema"] = rules
         kubectl("replace", "-f", "-", stdin=definition)
         kubectl("wait", "--for=condition=Established", *crd)
-        wait_for_rules(kubectl)
+        probe = SETS({"apiVersion": f"{GROUP}/v1", "spec.selector": {}})
+        tried = ("create", "--dry-run=server", "-f", "-")
+        eventually(lambda: kubectl(*tried, stdin=probe, check=False).returncode, what="the rules are in force")
         yield kubectl
     finally:
         kubectl("delete", *crd, "--wait=false")
-
-
-def wait_for_rules(kubectl: Kubectl) -> None:
-    """Wait until the rules are in force. The API server uses a changed definition after a short delay."""
-    probe = replicaset({"apiVersion": f"{GROUP}/v1", "spec.selector": {}})
-    for _ in range(50):
-        if kubectl("create", "--dry-run=server", "-f", "-", stdin=probe, check=False).returncode:
-            return
-    pytest.fail("the definition's rules do not hold")
 
 
 @pytest.mark.newest

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cluster import DryRun, Kubectl
-from tests.manifests.documents import ABSENT, POOL, SETS, Subject
+from tests.manifests.documents import ABSENT, POOL, SETS, Subject, wrong
 
 pytestmark = pytest.mark.cluster
 
@@ -17,97 +17,94 @@ EXPRESSIONS = "spec.selector.matchExpressions"
 
 
 def expression(operator: str, *values: str, key: str = "app") -> dict[str, Any]:
-    return {EXPRESSIONS: [{"key": key, "operator": operator, **({"values": list(values)} if values else {})}]}
+    return {"key": key, "operator": operator, **({"values": list(values)} if values else {})}
 
 
 def refused(subject: Subject) -> dict[str, tuple[Mapping[str, Any], str]]:
     """Changes that make an object invalid, and the messages."""
     template, spec, labels, disks = subject.template, subject.spec, subject.labels, subject.disks
-    mismatch = f"Invalid value: selector does not match labels: {labels} must"
+    required, no_match = "Required value", f"Invalid value: selector does not match labels: {labels} must"
     no_volume = f"each disk must have the name of one of {spec}.volumes, which has"
-    one_value = f"{EXPRESSIONS}[0].values: Required value: must have at least one value when operator is In or NotIn"
     empty_selector = (
-        f"spec.selector: Required value: must not be empty, because an empty selector would match every "
-        f"{subject.member} of the namespace; set matchLabels to labels in {labels}"
+        f"{required}: must not be empty, because an empty selector would match every {subject.member} of the "
+        f"namespace; set matchLabels to labels in {labels}"
     )
     no_labels = (
-        f"{labels}: Required value: must not be empty, because spec.selector selects the {subject.member}s of the "
-        f"{subject.word} by their labels"
+        f"{required}: must not be empty, because spec.selector selects the {subject.member}s of the {subject.word} by "
+        "their labels"
     )
+
+    def unmatched(each: Mapping[str, Any], said: str) -> tuple[Mapping[str, Any], str]:
+        return {EXPRESSIONS: [each]}, f'{EXPRESSIONS}: {no_match} satisfy ["{said}"]'
+
+    def malformed(each: Mapping[str, Any], said: str) -> tuple[Mapping[str, Any], str]:
+        return {EXPRESSIONS: [each]}, f"{EXPRESSIONS}[0].{said}"
+
+    one_value = f"values: {required}: must have at least one value when operator is In or NotIn"
     return {
-        "no spec": ({"spec": ABSENT}, "spec: Required value"),
-        "no template": ({template: ABSENT}, f"{template}: Required value"),
-        "no template spec": ({spec: ABSENT}, f"{spec}: Required value"),
-        "no domain": ({f"{spec}.domain": ABSENT}, f"{spec}.domain: Required value"),
-        "null domain": ({f"{spec}.domain": None}, f"{spec}.domain: Required value"),
-        "no selector": ({"spec.selector": ABSENT}, "spec.selector: Required value"),
-        "null selector": ({"spec.selector": None}, "spec.selector: Required value"),
-        "empty selector": ({"spec.selector": {}}, empty_selector),
-        "selector of empty parts": ({"spec.selector": {"matchLabels": {}, "matchExpressions": []}}, empty_selector),
-        "selector of null parts": ({"spec.selector": {"matchLabels": None, "matchExpressions": None}}, empty_selector),
-        "another value": (
-            {"spec.selector.matchLabels": {"app": "db"}},
-            f'spec.selector.matchLabels: {mismatch} have ["app=db"]',
+        "no spec": wrong("spec", ABSENT, required),
+        "no template": wrong(template, ABSENT, required),
+        "no template spec": wrong(spec, ABSENT, required),
+        "no domain": wrong(f"{spec}.domain", ABSENT, required),
+        "null domain": wrong(f"{spec}.domain", None, required),
+        "no selector": wrong("spec.selector", ABSENT, required),
+        "null selector": wrong("spec.selector", None, required),
+        "empty selector": wrong("spec.selector", {}, empty_selector),
+        "selector of empty parts": wrong("spec.selector", {"matchLabels": {}, "matchExpressions": []}, empty_selector),
+        "selector of null parts": wrong(
+            "spec.selector", {"matchLabels": None, "matchExpressions": None}, empty_selector
         ),
-        "a label too many": (
-            {"spec.selector.matchLabels": {"app": "web", "zone": "a"}},
-            f'spec.selector.matchLabels: {mismatch} have ["zone=a"]',
+        "another value": wrong("spec.selector.matchLabels", {"app": "db"}, f'{no_match} have ["app=db"]'),
+        "a label too many": wrong(
+            "spec.selector.matchLabels", {"app": "web", "zone": "a"}, f'{no_match} have ["zone=a"]'
         ),
-        "In": (expression("In", "db", "mail"), f'{EXPRESSIONS}: {mismatch} satisfy ["app In (db, mail)"]'),
-        "In without the label": (
-            expression("In", "a", key="zone"),
-            f'{EXPRESSIONS}: {mismatch} satisfy ["zone In (a)"]',
+        "In": unmatched(expression("In", "db", "mail"), "app In (db, mail)"),
+        "In without the label": unmatched(expression("In", "a", key="zone"), "zone In (a)"),
+        "NotIn": unmatched(expression("NotIn", "db", "web"), "app NotIn (db, web)"),
+        "Exists": unmatched(expression("Exists", key="zone"), "zone Exists"),
+        "DoesNotExist": unmatched(expression("DoesNotExist"), "app DoesNotExist"),
+        "unknown operator": malformed(
+            expression("Gt", "1"), 'operator: Unsupported value: "Gt": supported values: "In", "NotIn", "Exists"'
         ),
-        "NotIn": (expression("NotIn", "db", "web"), f'{EXPRESSIONS}: {mismatch} satisfy ["app NotIn (db, web)"]'),
-        "Exists": (expression("Exists", key="zone"), f'{EXPRESSIONS}: {mismatch} satisfy ["zone Exists"]'),
-        "DoesNotExist": (expression("DoesNotExist"), f'{EXPRESSIONS}: {mismatch} satisfy ["app DoesNotExist"]'),
-        "unknown operator": (
-            expression("Gt", "1"),
-            f'{EXPRESSIONS}[0].operator: Unsupported value: "Gt": supported values: "In", "NotIn", "Exists"',
+        "no operator": malformed({"key": "app"}, f"operator: {required}"),
+        "no key": malformed({"operator": "Exists"}, f"key: {required}"),
+        "no label key": malformed(expression("Exists", key="not a key"), 'key: Invalid value: "not a key"'),
+        "In without values": malformed(expression("In"), one_value),
+        "NotIn without values": malformed({**expression("NotIn"), "values": []}, one_value),
+        "Exists with values": malformed(
+            expression("Exists", "web"), "values: Forbidden: must be empty when operator is Exists or DoesNotExist"
         ),
-        "no operator": ({EXPRESSIONS: [{"key": "app"}]}, f"{EXPRESSIONS}[0].operator: Required value"),
-        "no key": ({EXPRESSIONS: [{"operator": "Exists"}]}, f"{EXPRESSIONS}[0].key: Required value"),
-        "no label key": (expression("Exists", key="not a key"), f'{EXPRESSIONS}[0].key: Invalid value: "not a key"'),
-        "In without values": (expression("In"), one_value),
-        "NotIn without values": ({EXPRESSIONS: [{"key": "app", "operator": "NotIn", "values": []}]}, one_value),
-        "Exists with values": (
-            expression("Exists", "web"),
-            f"{EXPRESSIONS}[0].values: Forbidden: must be empty when operator is Exists or DoesNotExist",
-        ),
-        "no labels": ({labels: ABSENT}, no_labels),
-        "null labels": ({labels: None}, no_labels),
-        "empty labels": ({labels: {}}, no_labels),
-        "no metadata": ({f"{template}.metadata": ABSENT}, no_labels),
+        "no labels": wrong(labels, ABSENT, no_labels),
+        "null labels": wrong(labels, None, no_labels),
+        "empty labels": wrong(labels, {}, no_labels),
+        "no metadata": ({f"{template}.metadata": ABSENT}, f"{labels}: {no_labels}"),
         "no labels for a selector that asks for none": (
             {"spec.selector": {"matchExpressions": [{"key": "old", "operator": "DoesNotExist"}]}, labels: {}},
-            no_labels,
+            f"{labels}: {no_labels}",
         ),
         "a label that is no string": (
             {labels: {"app": "web", "port": 80}},
             f'{labels}.port: Invalid value: "integer": {labels}.port in body must be of type string',
         ),
         "a label with a space": ({labels: {"app": "web", "team": "a b"}}, f'{labels}.team: Invalid value: "a b"'),
-        "a label key with a space": (
-            {labels: {"app": "web", "my team": "a"}},
-            f'{labels}: Invalid value: no valid label keys: ["my team"]; a key has at most 63 letters',
+        "a label key with a space": wrong(
+            labels,
+            {"app": "web", "my team": "a"},
+            'Invalid value: no valid label keys: ["my team"]; a key has at most 63 letters',
         ),
         "an annotation that is no string": (
             {f"{template}.metadata.annotations": {"cost": 5}},
             f"{template}.metadata.annotations.cost in body must be of type string",
         ),
-        "negative replicas": (
-            {"spec.replicas": -1},
-            "spec.replicas: Invalid value: -1: spec.replicas in body should be greater than or equal to 0",
-        ),
-        "replicas in quotes": (
-            {"spec.replicas": "3"},
-            'spec.replicas: Invalid value: "string": spec.replicas in body must be of type integer',
-        ),
+        **{
+            f"{value!r} replicas": wrong("spec.replicas", value, f"Invalid value: {message}")
+            for value, message in (
+                (-1, "-1: spec.replicas in body should be greater than or equal to 0"),
+                ("3", '"string": spec.replicas in body must be of type integer'),
+                (3_000_000_000, "3000000000: should be less than or equal to 2147483647"),
+            )
+        },
         "half a replica": ({"spec.replicas": 1.5}, "spec.replicas in body must be of type int"),
-        "more replicas than fit": (
-            {"spec.replicas": 3_000_000_000},
-            "spec.replicas: Invalid value: 3000000000: should be less than or equal to 2147483647",
-        ),
         "a disk without volume": (
             {f"{spec}.volumes": [{"name": "data"}, {"name": "logs"}]},
             f'{disks}: Invalid value: no volume is named ["root"]: {no_volume} ["data", "logs"]',
@@ -116,11 +113,10 @@ def refused(subject: Subject) -> dict[str, tuple[Mapping[str, Any], str]]:
             {f"{spec}.volumes": ABSENT},
             f'{disks}: Invalid value: no volume is named ["root"]: {no_volume} []',
         ),
-        "a disk without name": (
-            {disks: [{"disk": {}}]},
-            f'{disks}: Invalid value: no volume is named [""]: {no_volume} ["root"]',
+        "a disk without name": wrong(
+            disks, [{"disk": {}}], f'Invalid value: no volume is named [""]: {no_volume} ["root"]'
         ),
-        "a volume without name": ({f"{spec}.volumes": [{"emptyDisk": {}}]}, f"{spec}.volumes[0].name: Required value"),
+        "a volume without name": ({f"{spec}.volumes": [{"emptyDisk": {}}]}, f"{spec}.volumes[0].name: {required}"),
         "a misspelt field": ({"spec.replica": 3}, 'unknown field "spec.replica"'),
     }
 
@@ -150,11 +146,8 @@ def accepted(subject: Subject) -> dict[str, Mapping[str, Any]]:
         "a selector that is null in part": {"spec.selector.matchExpressions": None},
         "every operator": {
             EXPRESSIONS: [
-                {"key": "app", "operator": "In", "values": ["db", "web"]},
-                {"key": "app", "operator": "NotIn", "values": ["db"]},
-                {"key": "zone", "operator": "NotIn", "values": ["a"]},
-                {"key": "tier", "operator": "Exists"},
-                {"key": "zone", "operator": "DoesNotExist", "values": []},
+                *(expression("In", "db", "web"), expression("NotIn", "db"), expression("NotIn", "a", key="zone")),
+                *(expression("Exists", key="tier"), {"key": "zone", "operator": "DoesNotExist", "values": []}),
             ]
         },
         "a selector of expressions alone": {
@@ -230,7 +223,7 @@ def test_the_selector_cannot_be_changed(kubectl: Kubectl, subject: Subject, chan
     changes: Mapping[str, Mapping[str, Any]] = {
         "to other labels": {"spec.selector.matchLabels": {"tier": "front"}},
         "to more labels": {"spec.selector.matchLabels": {"app": "web", "tier": "front"}},
-        "by an expression": expression("Exists"),
+        "by an expression": {EXPRESSIONS: [expression("Exists")]},
         "with the template": {"spec.selector.matchLabels": {"app": "db"}, subject.labels: {"app": "db"}},
     }
     kubectl("apply", "-f", "-", stdin=subject())
