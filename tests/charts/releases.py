@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import yaml
 from msgspec import Struct
 
 from sandbox.binaries import Binaries
@@ -76,6 +77,12 @@ class Site(Struct, frozen=True):
         done = self.helm("install", "vmherd", str(CHART), values=values, check=False)
         assert done.returncode, "it was installed"
         return done.stderr
+
+    def dry_run(self, objects: list[dict[str, Any]]) -> tuple[int, str]:
+        """Apply the objects as a dry run. Return the number of accepted objects, and the warnings and errors."""
+        apply = ("apply", "--dry-run=server", "--validate=strict", "-f", "-")
+        said = self.kubectl(*apply, stdin=yaml.safe_dump_all(objects), check=False)
+        return len(said.stdout.splitlines()), said.stderr
 
     def definitions(self) -> list[str]:
         every = self.kubectl.json("get", "crd")["items"]

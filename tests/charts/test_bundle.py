@@ -26,7 +26,6 @@ def files() -> dict[str, str]:
 
 
 def validated(directory: Path, files: dict[str, str]) -> str:
-    """What the validators say: errors and warnings."""
     for name, text in files.items():
         (directory / name).parent.mkdir(exist_ok=True)
         (directory / name).write_text(text)

@@ -75,9 +75,7 @@ def granted(objects: list[dict[str, Any]]) -> Iterator[tuple[str, str, str, str,
     """The permissions of the controller's account: namespace, group, resource, name and verb."""
     account = only(objects, "ServiceAccount")["metadata"]["name"]
     for binding in (*of_kind(objects, "ClusterRoleBinding"), *of_kind(objects, "RoleBinding")):
-        if not any(
-            subject["kind"] == "ServiceAccount" and subject["name"] == account for subject in binding["subjects"]
-        ):
+        if ("ServiceAccount", account) not in [(each["kind"], each["name"]) for each in binding["subjects"]]:
             continue
         namespace, reference = binding["metadata"].get("namespace", ""), binding["roleRef"]
         for role in of_kind(objects, reference["kind"]):

@@ -31,7 +31,6 @@ def image() -> Image:
 
 
 def files(image: Image, *paths: str) -> Any:
-    """The names in folders of an image."""
     return json.loads(image.run("python", "-c", LIST, *paths).stdout)
 
 

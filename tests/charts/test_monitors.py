@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
 from sandbox.controlplane import ControlPlane, install_definitions
 from tests.charts.releases import Site
@@ -59,16 +58,6 @@ def operators(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> 
     Kubectl(plane.kubeconfig)("delete", "--filename", str(directory))
 
 
-def take(site: Site, objects: list[dict[str, Any]]) -> tuple[int, str]:
-    """Apply the objects as a dry run.
-
-    Return the number of accepted objects, and the API server's warnings and errors.
-    """
-    text = yaml.safe_dump_all(objects)
-    said = site.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text, check=False)
-    return len(said.stdout.splitlines()), said.stderr
-
-
 @pytest.mark.usefixtures("operators")
 @pytest.mark.parametrize("metrics", MONITORS.values(), ids=MONITORS)
 def test_the_operators_definitions_know_every_field(site: Site, metrics: dict[str, Any]) -> None:
@@ -79,4 +68,4 @@ def test_the_operators_definitions_know_every_field(site: Site, metrics: dict[st
         "podMonitor" in metrics,
         True,
     ]
-    assert take(site, rendered) == (len(rendered), "")
+    assert site.dry_run(rendered) == (len(rendered), "")

@@ -35,7 +35,6 @@ def may_scale(who: Kubectl, mode: str) -> bool:
 
 
 def make_both(site: Site, mode: str) -> tuple[str, str]:
-    """Create a set and a pool. Return their names for kubectl."""
     kinds = KINDS[mode]
     groups = [kind.partition(".")[2] for kind in kinds]
     site.kubectl.apply({**SOUND, "apiVersion": f"{groups[0]}/v1"}, {**SOUND_POOL, "apiVersion": f"{groups[1]}/v1beta1"})

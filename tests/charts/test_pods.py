@@ -21,8 +21,7 @@ def pod_specs(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def controller(objects: list[dict[str, Any]]) -> dict[str, Any]:
-    spec: dict[str, Any] = only(objects, "Deployment")["spec"]["template"]["spec"]
-    return spec
+    return dict(only(objects, "Deployment")["spec"]["template"]["spec"])
 
 
 def test_all_pods_have_the_global_registry_and_all_pull_secrets(helm: Helm) -> None:

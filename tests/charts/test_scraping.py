@@ -14,14 +14,23 @@ import pytest
 from sandbox.binaries import Binaries
 from sandbox.controlplane import CRD_DIRECTORIES, ControlPlane, install_definitions
 from tests.charts.releases import Site, bare_plane
-from tests.charts.scraping import Monitoring, dashboards, definitions, ports, run_pod, running, store_certificate
+from tests.charts.scraping import (
+    Monitoring,
+    Prometheus,
+    dashboards,
+    definitions,
+    ports,
+    prometheus,
+    run_pod,
+    running,
+    store_certificate,
+)
 from tests.controlplane.documents import BEHAVIOR, READY_AFTER, vm_template
 from tests.controlplane.namespace import PoolNamespace, new_pool_namespace
 from tests.controlplane.programs import ControllerProcess, simulator
 from tests.controlplane.refusals import allow
 from tests.controlplane.waits import eventually
 from tests.helm import helm_or_skip
-from tests.integration.prometheus import Prometheus, prometheus
 from tests.monitoring.queries import filled_in
 from tests.promtool import find_or_skip
 

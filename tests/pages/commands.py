@@ -34,7 +34,6 @@ class Fence(Struct, frozen=True):
     first_line: int
 
     def marked(self, kind: str) -> str:
-        """Return the text of the mark of this kind, or ""."""
         return self.mark.removeprefix(kind) if self.mark.startswith(kind) else ""
 
 

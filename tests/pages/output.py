@@ -22,7 +22,6 @@ ANY_LINES = "..."
 
 
 def matches(expected: Sequence[str], seen: str) -> bool:
-    """Return True if the output is the output that the page shows."""
     pattern = "".join(map(_line_pattern, "\n".join(expected).rstrip().splitlines()))
     return re.fullmatch(pattern, "".join(f"{_plain(line)}\n" for line in seen.rstrip().splitlines())) is not None
 

@@ -13,12 +13,11 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
-from msgspec import Struct
 
 from sandbox.binaries import cache_directory
-from sandbox.processes import free_ports
 from tests.pages.commands import Step, words_of
 from tests.pages.output import matches
 
@@ -31,17 +30,9 @@ PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 """The search path of a shell. The first directory has vmherd, kubectl and the plugin."""
 
 LOOKING = (
-    ("kubectl", "get"),
-    ("kubectl", "describe"),
-    ("kubectl", "events"),
-    ("kubectl", "wait"),
-    ("kubectl", "vmherd", "list"),
-    ("kubectl", "vmherd", "tree"),
-    ("kubectl", "vmherd", "why"),
-    ("kubectl", "vmherd", "plan"),
-    ("kubectl", "vmherd", "rollout", "history"),
-    ("curl",),
-    ("grep",),
+    *(("kubectl", verb) for verb in ("get", "describe", "events", "wait")),
+    *(("kubectl", "vmherd", verb) for verb in ("list", "tree", "why", "plan")),
+    *(("kubectl", "vmherd", "rollout", "history"), ("curl",), ("grep",)),
 )
 """The commands that change nothing. If the output is not yet that of the page, a reader repeats such a command."""
 
@@ -69,7 +60,6 @@ class Session:
             time.sleep(PAUSE_S)
 
     def run(self, command: str) -> tuple[int, str]:
-        """Run a command. Return its exit code and its output."""
         for port, used in self._ports.items():
             command = command.replace(f"localhost:{port}", f"localhost:{used}")
         script, output = self._directory / "step.sh", self._directory / "step.out"
@@ -90,15 +80,11 @@ def is_looking(command: str) -> bool:
     return any(words[: len(each)] == each for each in LOOKING)
 
 
-class Ports(Struct, frozen=True):
+class Ports(NamedTuple):
     """The ports of a controller on this machine."""
 
     metrics: int
     health: int
-
-    @classmethod
-    def free(cls) -> "Ports":
-        return cls(*free_ports(2))
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec import Struct
 
+from sandbox.processes import free_ports
 from tests.cluster import Kubectl
 from tests.controlplane.waits import eventually
 from tests.helm import helm_or_skip
@@ -61,16 +62,13 @@ def play(steps: list[Step], shell: Session) -> None:
             shell.play(step)
 
 
-def first_steps(count: int) -> list[Step]:
-    return [step for step in steps_of(TUTORIAL) if not step.not_run][: count + 1]
-
-
 @contextmanager
 def opened(directory: Path, *, with_vmherd: bool) -> Iterator[Lab]:
     """Do the first steps of the tutorial, and keep the sandbox while the block runs."""
-    ports = Ports.free()
+    ports = Ports(*free_ports(2))
     with session(directory, ports) as shell:
-        play(first_steps(STARTS_A_SANDBOX + (STARTS_VMHERD if with_vmherd else 0)), shell)
+        first = [step for step in steps_of(TUTORIAL) if not step.not_run]
+        play(first[: 1 + STARTS_A_SANDBOX + (STARTS_VMHERD if with_vmherd else 0)], shell)
         yield Lab(directory / "home" / "vmherd-sandbox" / "kubeconfig", ports)
 
 
@@ -97,7 +95,7 @@ def helm(tmp_path: Path) -> dict[str, str]:
 
 @pytest.mark.usefixtures("control_plane_binaries")
 def test_each_command_of_the_tutorial_does_what_the_page_shows(tmp_path: Path) -> None:
-    with session(tmp_path / "user", Ports.free()) as shell:
+    with session(tmp_path / "user", Ports(*free_ports(2))) as shell:
         play(steps_of(TUTORIAL), shell)
 
 

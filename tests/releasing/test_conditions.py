@@ -24,7 +24,6 @@ def version() -> str:
 
 @pytest.fixture
 def root(tmp_path: Path, version: str) -> Path:
-    """A repository that can be released."""
     (tmp_path / "pyproject.toml").write_text(PYPROJECT)
     (tmp_path / "CHANGELOG.md").write_text(CHANGELOG.format(version=version))
     for name in PLACEHOLDERS:

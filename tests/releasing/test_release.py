@@ -32,7 +32,6 @@ LINUX = [
 
 @pytest.fixture(scope="module")
 def tools() -> Path:
-    """The Python with the tools of a release."""
     return python_or_skip("release")
 
 
@@ -120,7 +119,6 @@ def test_helm_accepts_the_chart_package(release: Path, major: int, tmp_path: Pat
 
 @pytest.fixture
 def unpacked(release: Path, tmp_path: Path) -> Path:
-    """The directory with the plugin for this machine."""
     project, machine = read_project(ROOT), MACHINES[platform.machine()]
     with tarfile.open(release / archive_name(project, f"linux-{machine}")) as archive:
         archive.extractall(tmp_path / "bin", filter="data")
