@@ -21,7 +21,6 @@ def expression(operator: str, *values: str, key: str = "app") -> dict[str, Any]:
 
 
 def refused(subject: Subject) -> dict[str, tuple[Mapping[str, Any], str]]:
-    """Changes that make an object invalid, and the messages."""
     template, spec, labels, disks = subject.template, subject.spec, subject.labels, subject.disks
     required, no_match = "Required value", f"Invalid value: selector does not match labels: {labels} must"
     no_volume = f"each disk must have the name of one of {spec}.volumes, which has"
@@ -122,7 +121,6 @@ def refused(subject: Subject) -> dict[str, tuple[Mapping[str, Any], str]]:
 
 
 def accepted(subject: Subject) -> dict[str, Mapping[str, Any]]:
-    """Changes that make an object unusual and leave it valid."""
     template, spec, labels, disks = subject.template, subject.spec, subject.labels, subject.disks
     return {
         "nothing unusual": {},

@@ -11,11 +11,6 @@ from informers.meta import ObjectKey
 from tests.examples.flock.snapshot import Snapshot
 
 
-def wanted_of(snapshot: Snapshot) -> int:
-    replicas = snapshot.owner.spec.replicas
-    return 1 if replicas is None else replicas
-
-
 def plan(snapshot: Snapshot) -> Plan:
     owner = snapshot.owner.metadata
     if owner.deletion_timestamp is not None:
@@ -24,7 +19,8 @@ def plan(snapshot: Snapshot) -> Plan:
         return waiting("paused")
     if not snapshot.settled:
         return waiting("the cache does not show all of our own writes yet")
-    names = [f"{owner.name}-{number}" for number in range(wanted_of(snapshot))]
+    replicas = snapshot.owner.spec.replicas
+    names = [f"{owner.name}-{number}" for number in range(1 if replicas is None else replicas)]
     there = {vmi.metadata.name for vmi in snapshot.members}
     creates = tuple(_create(snapshot, name) for name in names if name not in there)
     deletes = tuple(
