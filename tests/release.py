@@ -33,6 +33,7 @@ from tests.rbac import roles
 BASE = Path(__file__).resolve().parent.parent / "manifests" / "controller"
 NAMESPACE, NAME = "vmherd-system", "vmherd"
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}"
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{NAME}"
 ACCOUNTS = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated")

@@ -12,6 +12,8 @@ BEHAVIOR = "sim.vmherd.dev/behavior"
 READY_AFTER = "sim.vmherd.dev/ready-after"
 FINALIZER = "pool.kubevirt.io/finalizer"
 REVISION = "kubevirt.io/vm-pool-revision-name"
+FIXED_SIZE = "fixed-size"
+"""The StorageClass of the sandbox whose disks cannot grow."""
 
 
 def set_document(
@@ -19,23 +21,14 @@ def set_document(
     *,
     name: str = "herd",
     group: str = "kubevirt.io",
-    spec: Document | None = None,
     template_metadata: Document | None = None,
     metadata: Document | None = None,
     **more: Any,
 ) -> Document:
-    """A replica set. `spec` is the spec of its VMIs, and `more` are fields of its own spec."""
-    return {
-        "apiVersion": f"{group}/v1",
-        "kind": "VirtualMachineInstanceReplicaSet",
-        "metadata": {"name": name, **(metadata or {})},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": SET_LABELS},
-            "template": {"metadata": {"labels": SET_LABELS, **(template_metadata or {})}, "spec": spec or VMI_SPEC},
-            **more,
-        },
-    }
+    """A replica set. `more` are other fields of its spec."""
+    template = {"metadata": {"labels": SET_LABELS, **(template_metadata or {})}, "spec": VMI_SPEC}
+    own = {"replicas": replicas, "selector": {"matchLabels": SET_LABELS}, "template": template, **more}
+    return document(f"{group}/v1", "VirtualMachineInstanceReplicaSet", name, own, **(metadata or {}))
 
 
 def pool_document(
@@ -49,31 +42,25 @@ def pool_document(
     **more: Any,
 ) -> Document:
     """A pool. `template` is its `virtualMachineTemplate`, and `more` are other fields of its spec."""
-    return {
-        "apiVersion": f"{group}/{version}",
-        "kind": "VirtualMachinePool",
-        "metadata": {"name": name, **(metadata or {})},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": POOL_LABELS},
-            "virtualMachineTemplate": template or vm_template(),
-            **more,
-        },
-    }
+    own = {"replicas": replicas, "selector": {"matchLabels": POOL_LABELS}, **more}
+    own["virtualMachineTemplate"] = template or vm_template()
+    return document(f"{group}/{version}", "VirtualMachinePool", name, own, **(metadata or {}))
 
 
 def vm_template(
     *,
-    labels: dict[str, str] | None = None,
     vmi_labels: dict[str, str] | None = None,
     vmi_annotations: dict[str, str] | None = None,
     disks: tuple[str, ...] = (),
+    claim: Document | None = None,
     volumes: tuple[Document, ...] = (),
     memory: str = "64M",
     vmi_spec: Document | None = None,
     **spec: Any,
 ) -> Document:
-    """A `virtualMachineTemplate`. For each name in `disks`, it has a dataVolumeTemplate and a volume with this name."""
+    """A `virtualMachineTemplate`. For each name in `disks`, it has a dataVolumeTemplate and a volume with this name.
+    `claim` are keywords of `data_volume_template`.
+    """
     own = [{"name": name, "dataVolume": {"name": name}} for name in disks]
     devices = {"disks": [{"name": volume["name"], "disk": {"bus": "virtio"}} for volume in (*own, *volumes)]}
     template = {
@@ -87,13 +74,13 @@ def vm_template(
     if "running" not in spec:
         spec.setdefault("runStrategy", "Always")
     if disks:
-        spec["dataVolumeTemplates"] = [data_volume_template(name) for name in disks]
-    return {"metadata": {"labels": {**POOL_LABELS, **(labels or {})}}, "spec": {**spec, "template": template}}
+        spec["dataVolumeTemplates"] = [data_volume_template(name, **(claim or {})) for name in disks]
+    return {"metadata": {"labels": POOL_LABELS}, "spec": {**spec, "template": template}}
 
 
-def memory_of_vmis(memory: str) -> Document:
-    """The part of a VMI spec with this memory."""
-    return {"domain": {"resources": {"requests": {"memory": memory}}}}
+def with_disk(**claim: Any) -> Document:
+    """A template whose VMs start quickly and have one disk, `root`."""
+    return vm_template(vmi_annotations={READY_AFTER: "100ms"}, disks=("root",), claim=claim)
 
 
 def data_volume_template(name: str, *, size: str = "1Gi", **claim_spec: Any) -> Document:
@@ -102,40 +89,26 @@ def data_volume_template(name: str, *, size: str = "1Gi", **claim_spec: Any) -> 
 
 
 def vm_document(name: str, *, template: Document | None = None, **metadata: Any) -> Document:
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachine",
-        "metadata": {"name": name, "labels": POOL_LABELS, **metadata},
-        "spec": (template or vm_template())["spec"],
-    }
+    spec = (template or vm_template())["spec"]
+    return document("kubevirt.io/v1", "VirtualMachine", name, spec, **{"labels": POOL_LABELS, **metadata})
 
 
-def vmi_document(name: str, *, spec: Document | None = None, **metadata: Any) -> Document:
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstance",
-        "metadata": {"name": name, "labels": SET_LABELS, **metadata},
-        "spec": spec or VMI_SPEC,
-    }
+def vmi_document(name: str, **metadata: Any) -> Document:
+    marks = {"labels": SET_LABELS, **metadata}
+    return document("kubevirt.io/v1", "VirtualMachineInstance", name, VMI_SPEC, **marks)
 
 
 def data_volume_document(name: str, **metadata: Any) -> Document:
-    spec = data_volume_template(name)["spec"]
-    return {
-        "apiVersion": "cdi.kubevirt.io/v1beta1",
-        "kind": "DataVolume",
-        "metadata": {"name": name, **metadata},
-        "spec": spec,
-    }
+    return document("cdi.kubevirt.io/v1beta1", "DataVolume", name, data_volume_template(name)["spec"], **metadata)
 
 
 def claim_document(name: str, **metadata: Any) -> Document:
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name, **metadata},
-        "spec": data_volume_template(name)["spec"]["pvc"],
-    }
+    spec = data_volume_template(name)["spec"]["pvc"]
+    return document("v1", "PersistentVolumeClaim", name, spec, **metadata)
+
+
+def document(version: str, kind: str, name: str, spec: Document, **metadata: Any) -> Document:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
 
 
 def open_definition(kind: str, name: str, *versions: str, short_names: Sequence[str] = ()) -> Document:
@@ -144,16 +117,11 @@ def open_definition(kind: str, name: str, *versions: str, short_names: Sequence[
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     served = [{"name": each, "served": True, "storage": each == versions[0], "schema": schema} for each in versions]
     names = {"plural": plural, "singular": kind.lower(), "kind": kind, "shortNames": list(short_names)}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": name},
-        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": served},
-    }
+    spec = {"group": group, "scope": "Namespaced", "names": names, "versions": served}
+    return document("apiextensions.k8s.io/v1", "CustomResourceDefinition", name, spec)
 
 
 def reference_to(item: Document, *, controller: bool = True, block: bool = False) -> Document:
-    """An ownerReference to a stored object."""
     reference = {"apiVersion": item["apiVersion"], "kind": item["kind"], "name": item["metadata"]["name"]}
     reference["uid"] = item["metadata"]["uid"]
     return {**reference, "controller": controller, **({"blockOwnerDeletion": True} if block else {})}

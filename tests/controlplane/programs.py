@@ -30,6 +30,9 @@ LEASE_FLAGS = ("--lease-duration", "90s", "--renew-deadline", "80s", "--retry-pe
 seconds.
 """
 
+SHORT_LEASE = ("--lease-duration", "10s", "--renew-deadline", "8s", "--retry-period", "400ms")
+"""Flags for tests in which a lease expires."""
+
 ANSWERS_WITHIN_S = 30
 
 
@@ -51,7 +54,6 @@ class ControllerProcess:
         self.health_url = f"http://127.0.0.1:{health_port}"
 
     def lines(self, **wanted: object) -> list[dict[str, Any]]:
-        """The log lines that have these fields."""
         self._read_on()
         return [line for line in self._lines if all(line.get(name) == value for name, value in wanted.items())]
 
@@ -64,7 +66,6 @@ class ControllerProcess:
         self._lines += [json.loads(line) for line in new.splitlines() if line.startswith(b"{")]
 
     def passes(self, namespace: str) -> int:
-        """The number of reconciliations for the sets of a namespace."""
         return len(self.lines(msg="reconciled", namespace=namespace))
 
     @property
@@ -118,8 +119,8 @@ def controller_process(
     through: Callable[[Path, str], Path] | None = None,
     program: str = CONTROLLER,
 ) -> Iterator[ControllerProcess]:
-    """Run the controller while the block runs. The argument `who` decides the controller's permissions and its first
-    flags:
+    """Run the controller, with free ports and a JSON log, while the block runs. The argument `who` decides the
+    controller's permissions and its first flags:
 
     - A control plane: the arguments, environment and account of the Deployment in the chart's release. After the block,
       the test fails if a permission was missing.
@@ -129,43 +130,32 @@ def controller_process(
     `through` writes the kubeconfig for a token, for example with the address of a proxy. `program` is the module to
     run. Only the module `controller` is forked (see tests/controlplane/forked.py).
     """
-    if isinstance(who, Path):
-        with _program(directory, ["--kubeconfig", str(who)], flags, wait=wait, program=program) as running:
-            yield running
-        return
-    given = isinstance(who, Pod)
-    own, since = (who, 0) if isinstance(who, Pod) else (pod(who, *flags), who.audit_position())
-    kubeconfig = directory / f"{own.account}-{own.credential[-12:]}.kubeconfig"
-    if through is None:
-        own.plane.write_kubeconfig(kubeconfig, own.account, token=own.token)
-    else:
-        through(kubeconfig, own.token)
-    arguments = [*own.arguments, "--kubeconfig", str(kubeconfig)]
-    with _program(directory, arguments, flags, own, wait=wait) as running:
-        yield running
-    lacking = set() if given else own.lacks(since)
-    assert not lacking, f"{own.account} lacks permissions: {sorted(lacking)}"
-
-
-@contextmanager
-def _program(
-    directory: Path,
-    arguments: list[str],
-    flags: tuple[str, ...],
-    own: Pod | None = None,
-    *,
-    wait: bool,
-    program: str = CONTROLLER,
-) -> Iterator[ControllerProcess]:
-    """Run `vmherd run` with free ports and a JSON log. If a flag is given twice, the last value counts."""
+    own, since = None, 0
+    arguments = ["--kubeconfig", str(who)]
+    if not isinstance(who, Path):
+        own, since = (who, 0) if isinstance(who, Pod) else (pod(who, *flags), who.audit_position())
+        kubeconfig = directory / f"{own.account}-{own.credential[-12:]}.kubeconfig"
+        if through is None:
+            own.plane.write_kubeconfig(kubeconfig, own.account, token=own.token)
+        else:
+            through(kubeconfig, own.token)
+        arguments = [*own.arguments, "--kubeconfig", str(kubeconfig)]
     metrics_port, health_port = free_ports(2)
     command = ["run", *arguments, *LEASE_FLAGS, "--log-format", "json", "--log-level", "debug"]
     command += ["--metrics-bind-address", f"127.0.0.1:{metrics_port}"]
-    command += ["--health-probe-bind-address", f"127.0.0.1:{health_port}", "--debug-endpoints", *flags]
+    command += ["--health-probe-bind-address", f"127.0.0.1:{health_port}", "--debug-endpoints"]
+    command += flags  # if a flag is given twice, the last value counts
     log = directory / f"controller-{metrics_port}.log"
+    log.touch()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("VMHERD_")}
     environment |= own.environment if own else {}
-    process = _start(program, command, log, environment)
+    process: subprocess.Popen[bytes] | ForkedProgram
+    if program == CONTROLLER:
+        process = ForkedProgram(program, command, log, environment=environment)
+    else:
+        with log.open("wb") as output:
+            started = [sys.executable, "-m", program, *command]
+            process = subprocess.Popen(started, stdout=output, stderr=subprocess.STDOUT, env=environment)
     running = ControllerProcess(process, log, metrics_port, health_port, own)
     try:
         if wait:
@@ -175,18 +165,8 @@ def _program(
         if process.poll() is None:
             process.kill()
         process.wait()
-
-
-def _start(
-    program: str, arguments: list[str], log: Path, environment: dict[str, str]
-) -> subprocess.Popen[bytes] | ForkedProgram:
-    """Start a module that has the commands of vmherd. Its output goes to `log`."""
-    log.touch()
-    if program == CONTROLLER:
-        return ForkedProgram(program, arguments, log, environment=environment)
-    with log.open("wb") as output:
-        command = [sys.executable, "-m", program, *arguments]
-        return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+    lacking = own.lacks(since) if own is not None and own is not who else ()
+    assert not lacking, f"{own and own.account} lacks permissions: {sorted(lacking)}"
 
 
 @contextmanager

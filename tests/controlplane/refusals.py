@@ -1,26 +1,21 @@
 """What refuses requests on a real cluster: a quota and an admission policy."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.controlplane.documents import Document, vm_document, vmi_document
+from tests.controlplane.documents import document, vm_document, vmi_document
 from tests.controlplane.namespace import Namespace
+from tests.controlplane.objects import Objects
 from tests.controlplane.waits import eventually
 
-GROUPS = {
-    "virtualmachineinstances": "kubevirt.io/v1",
-    "virtualmachines": "kubevirt.io/v1",
-    "virtualmachinepools": "pool.kubevirt.io/v1beta1",
-    "datavolumes": "cdi.kubevirt.io/v1beta1",
-}
 PROBES = {"virtualmachineinstances": vmi_document("probe"), "virtualmachines": vm_document("probe")}
 MESSAGE = "the house says no"
-ADMISSION = {"apiVersion": "admissionregistration.k8s.io/v1"}
+ADMISSION = "admissionregistration.k8s.io/v1"
 
 
-def allow(namespace: Namespace, number: int, *, of: str = "") -> None:
-    """Limit the number of members, or of these objects, and wait until the API server enforces the limit."""
-    resource = of or namespace.members
+def allow(namespace: Namespace, number: int) -> None:
+    """Limit the number of members, and wait until the API server enforces the limit."""
+    resource = namespace.members
     objects = namespace.all_of(resource)
     there = len(objects())
 
@@ -30,8 +25,7 @@ def allow(namespace: Namespace, number: int, *, of: str = "") -> None:
     # A full quota refuses the probe. So a quota with room is full first.
     for limit in dict.fromkeys((min(there, number), number)):
         hard = {f"count/{resource}.kubevirt.io": str(limit)}
-        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": hard}}
-        namespace.kubectl.apply(quota)
+        namespace.kubectl.apply(document("v1", "ResourceQuota", "few", {"hard": hard}))
         eventually(
             lambda hard=hard: namespace.quotas.get("few").get("status", {}).get("hard") == hard,
             within_s=20,
@@ -42,61 +36,36 @@ def allow(namespace: Namespace, number: int, *, of: str = "") -> None:
 
 
 @contextmanager
-def denied(
-    namespace: Namespace, verb: str, resource: str, *, name: str = "", unless: str = "false", message: str = MESSAGE
-) -> Iterator[None]:
-    """Refuse a verb ("CREATE", "UPDATE", "DELETE") on a resource of the namespace while the block runs.
+def denied(namespace: Namespace, objects: Objects, *, name: str, unless: str = "false") -> Iterator[None]:
+    """Refuse updates of these objects of the namespace while the block runs.
 
     `unless` is an expression in CEL. The policy allows a request for which the expression is true. `name` is an
-    existing object, and needed except for "CREATE". The dry run of a request for this object shows when the policy is
-    in force.
+    existing object: the dry run of its change shows when the policy is in force.
     """
-    policy = f"{namespace.namespace}-{verb.lower()}"
-    kind, _, subresource = resource.partition("/")
-    objects = namespace.all_of(kind, GROUPS[kind])
-    path = f"{objects.path}/{name}/{subresource}".rstrip("/")
+    policy, (*_, group, _, _, _, resource) = f"{namespace.namespace}-update", objects.path.split("/")
+    here = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace.namespace}}}
+    rule = {"apiGroups": [group], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": [resource]}
     spec = {
         "failurePolicy": "Fail",
-        "matchConstraints": {"resourceRules": [_rule(resource, verb)], "namespaceSelector": _here(namespace)},
-        "validations": [{"expression": unless, "message": message}],
+        "matchConstraints": {"resourceRules": [rule], **here},
+        "validations": [{"expression": unless, "message": MESSAGE}],
     }
-    bound = {
-        "policyName": policy,
-        "validationActions": ["Deny"],
-        "matchResources": {"namespaceSelector": _here(namespace)},
-    }
-    change = {"status": {"replicas": 9}} if subresource else {"metadata": {"annotations": {"probe": "yes"}}}
-    asked: dict[str, tuple[str, Document | None]] = {
-        "CREATE": ("POST", PROBES.get(kind)),
-        "DELETE": ("DELETE", None),
-        "UPDATE": ("PATCH", change),
-    }
-    method, body = asked[verb]
-    documents = [
-        {**ADMISSION, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": policy}, "spec": spec},
-        {**ADMISSION, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": policy}, "spec": bound},
+    bound = {"policyName": policy, "validationActions": ["Deny"], "matchResources": here}
+    objects_of_cluster = [
+        document(ADMISSION, "ValidatingAdmissionPolicy", policy, spec),
+        document(ADMISSION, "ValidatingAdmissionPolicyBinding", policy, bound),
     ]
-    with _in_force(namespace, documents, lambda: message in namespace.refusal(method, path, body)):
-        yield
 
+    def refuses() -> bool:
+        change = {"metadata": {"annotations": {"probe": "yes"}}}
+        return MESSAGE in namespace.refusal("PATCH", f"{objects.path}/{name}", change)
 
-@contextmanager
-def _in_force(namespace: Namespace, documents: list[Document], refuses: Callable[[], bool]) -> Iterator[None]:
-    """Define these objects of the cluster while the block runs. The server uses them after a short delay."""
-    namespace.kubectl.apply(*documents)
+    # The server uses these objects after a short delay.
+    namespace.kubectl.apply(*objects_of_cluster)
     eventually(refuses, within_s=30, what="the refusal is in force")
     try:
         yield
     finally:
-        for document in reversed(documents):
-            namespace.kubectl.delete(document)
+        for each in reversed(objects_of_cluster):
+            namespace.kubectl.delete(each)
         eventually(lambda: not refuses(), within_s=30, what="the refusal is gone")
-
-
-def _rule(resource: str, verb: str) -> Document:
-    group, _ = GROUPS[resource.partition("/")[0]].split("/")
-    return {"apiGroups": [group], "apiVersions": ["*"], "operations": [verb], "resources": [resource]}
-
-
-def _here(namespace: Namespace) -> Document:
-    return {"matchLabels": {"kubernetes.io/metadata.name": namespace.namespace}}

@@ -68,7 +68,6 @@ def reacts(look: Callable[[], T], *, what: str = "") -> T:
 
 
 def note_wait(seconds: float, what: str) -> None:
-    """Record a wait for the report."""
     waits.append(Wait(seconds, os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0], what))
 
 

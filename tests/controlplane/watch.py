@@ -8,7 +8,8 @@ from contextlib import contextmanager
 
 from sandbox.kubectl import kubectl_path
 from tests.controlplane.documents import Document
-from tests.controlplane.namespace import Namespace, Objects
+from tests.controlplane.namespace import Namespace
+from tests.controlplane.objects import Objects
 from tests.controlplane.waits import eventually
 
 

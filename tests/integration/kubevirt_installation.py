@@ -8,23 +8,18 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from controller.kinds import KINDS, Kind
 from sandbox.admin import Admin, Rejected
-from sandbox.binaries import Binaries
 from sandbox.commands import under_own_group, with_status
 from sandbox.controlplane import DEFINITIONS, ControlPlane, name_of, wait_until_served
-from tests.cluster import Kubectl, running_plane
-from tests.controlplane.documents import open_definition
+from tests.cluster import Kubectl
+from tests.controlplane.documents import document, open_definition, pool_document, vm_template
 from tests.controlplane.forked import ForkedProgram
 from tests.controlplane.objects import MERGE
 from tests.controlplane.waits import eventually
-from tests.integration.launcher_plane import is_served
 
 NAMESPACE = "kubevirt"
 ARGS = ["--launcher-image", "launcher:v1", "--port", "8443", "-v", "2"]
@@ -32,7 +27,16 @@ RESTING = ["--rs-controller-threads=0", "--pool-controller-threads=0"]
 OTHER = {"resourceType": "DaemonSet", "resourceName": "virt-handler", "patch": '{"metadata":{}}', "type": "merge"}
 KUBEVIRT = f"/apis/kubevirt.io/v1/namespaces/{NAMESPACE}/kubevirts/kubevirt"
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/virt-controller"
+VALIDATING = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/virt-api-validator"
 DEFINITION = open_definition("KubeVirt", "kubevirts.kubevirt.io", "v1", short_names=("kv", "kvs"))
+
+
+def is_served(plane: ControlPlane, path: str) -> bool:
+    try:
+        Admin(plane.kubeconfig).get(path)
+    except Rejected:
+        return False
+    return True
 
 
 class KubeVirtInstallation:
@@ -44,15 +48,13 @@ class KubeVirtInstallation:
     def install(self, *args: str, patches: tuple[dict[str, str], ...] = ()) -> None:
         """Install KubeVirt. virt-controller has its usual arguments, followed by the given arguments."""
         self.define()
-        self._apply(f"/api/v1/namespaces/{NAMESPACE}", _namespace())
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        self._apply(f"/api/v1/namespaces/{NAMESPACE}", namespace)
         self._apply(KUBEVIRT, _kubevirt(patches))
         self.start(*args)
 
     def uninstall(self) -> None:
-        """Delete the KubeVirt object.
-
-        Keep the definition, because the creation of a new definition takes two seconds.
-        """
+        """Delete the KubeVirt object, but not the definition: the creation of a new one takes two seconds."""
         with contextlib.suppress(Rejected):  # a test may have removed it
             self._admin.send("DELETE", KUBEVIRT)
 
@@ -64,7 +66,7 @@ class KubeVirtInstallation:
         """Give virt-controller these arguments, and write a finished rollout to its status. No Pod runs here."""
         made = self._apply(DEPLOYMENT, _deployment([*ARGS, *args]))
         status = {"observedGeneration": made["metadata"]["generation"], "replicas": 2, "updatedReplicas": 2}
-        self._set_status(status)
+        self._admin.send("PATCH", f"{DEPLOYMENT}/status", json.dumps({"status": status}).encode(), MERGE)
 
     def operate(self) -> None:
         """Apply the KubeVirt object's patches to the Deployment, as virt-operator does."""
@@ -73,43 +75,20 @@ class KubeVirtInstallation:
         self.start(*args)
 
     def patches(self) -> list[dict[str, str]]:
-        spec = self._admin.get(KUBEVIRT)["spec"]
-        found: list[dict[str, str]] = (spec.get("customizeComponents") or {}).get("patches") or []
-        return found
+        return list((self._admin.get(KUBEVIRT)["spec"].get("customizeComponents") or {}).get("patches") or ())
 
     def args(self) -> list[str]:
-        spec = self._admin.get(DEPLOYMENT)["spec"]
-        found: list[str] = spec["template"]["spec"]["containers"][0]["args"]
-        return found
-
-    def _set_status(self, status: dict[str, int]) -> None:
-        self._admin.send("PATCH", f"{DEPLOYMENT}/status", json.dumps({"status": status}).encode(), MERGE)
+        return list(self._admin.get(DEPLOYMENT)["spec"]["template"]["spec"]["containers"][0]["args"])
 
     def _apply(self, path: str, document: dict[str, Any]) -> dict[str, Any]:
         """Apply a document with server-side apply, and return the stored object."""
         body = json.dumps(document).encode()  # JSON is YAML
         query = "?fieldManager=virt-operator&force=true"
-        answer = self._admin.send("PATCH", path + query, body, "application/apply-patch+yaml")
-        made: dict[str, Any] = json.loads(answer)
-        return made
-
-
-@pytest.fixture(scope="session")
-def kubevirt_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    """A cluster for KubeVirt. It serves the two kinds under KubeVirt's groups, with KubeVirt's status fields, and under
-    the project's groups.
-    """
-    with running_plane(control_plane_binaries) as plane:
-        under_own_groups(plane)
-        with_kubevirts_status(plane)
-        yield plane
+        return dict(json.loads(self._admin.send("PATCH", path + query, body, "application/apply-patch+yaml")))
 
 
 def under_own_groups(plane: ControlPlane) -> None:
-    """Copy the definitions of both kinds into the groups of the project.
-
-    The mode `alongside` needs these definitions.
-    """
+    """Copy the definitions of both kinds into the groups of the project, for the mode `alongside`."""
     admin = Admin(plane.kubeconfig)
     copies = [under_own_group(admin.get(_definition_of(kind)), kind.own_group, ()) for kind in KINDS]
     for copy in copies:
@@ -121,27 +100,6 @@ def _definition_of(kind: Kind[Any]) -> str:
     return f"{DEFINITIONS}/{kind.plural}.{kind.group}"
 
 
-PROBE = {
-    "apiVersion": "pool.kubevirt.io/v1beta1",
-    "kind": "VirtualMachinePool",
-    "metadata": {"generateName": "probe-"},
-    "spec": {
-        "selector": {"matchLabels": {"app": "probe"}},
-        "virtualMachineTemplate": {
-            "metadata": {"labels": {"app": "probe"}},
-            "spec": {
-                "runStrategy": "Halted",
-                "template": {
-                    "metadata": {"labels": {"app": "probe"}},
-                    "spec": {"domain": {"devices": {}, "resources": {"requests": {"memory": "64M"}}}},
-                },
-            },
-        },
-    },
-}
-"""A pool that KubeVirt's webhooks accept."""
-
-
 def with_kubevirts_status(plane: ControlPlane) -> None:
     """Remove the status fields that KubeVirt's definitions of the two kinds do not have."""
     admin = Admin(plane.kubeconfig)
@@ -149,7 +107,7 @@ def with_kubevirts_status(plane: ControlPlane) -> None:
         assert kind.known_status is not None
         changed = with_status(admin.get(_definition_of(kind)), kind.known_status)
         admin.send("PUT", _definition_of(kind), json.dumps(changed).encode(), "application/json")
-    body = json.dumps(PROBE).encode()
+    body = json.dumps(pool_document(name="probe", template=vm_template(runStrategy="Halted"))).encode()
     path = "/apis/pool.kubevirt.io/v1beta1/namespaces/default/virtualmachinepools?dryRun=All"
 
     def is_pruned() -> bool:
@@ -175,23 +133,14 @@ def vmherd(kubeconfig: Path, command: str, *flags: str) -> subprocess.CompletedP
         return subprocess.CompletedProcess(arguments, code, output.read_text(), errors.read_text())
 
 
-def _namespace() -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-
-
 def _kubevirt(patches: tuple[dict[str, str], ...]) -> dict[str, Any]:
     spec: dict[str, Any] = {"customizeComponents": {"patches": list(patches)}} if patches else {"configuration": {}}
-    metadata = {"name": "kubevirt", "namespace": NAMESPACE}
-    return {"apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": metadata, "spec": spec}
+    return document("kubevirt.io/v1", "KubeVirt", "kubevirt", spec, namespace=NAMESPACE)
 
 
 def _deployment(args: list[str]) -> dict[str, Any]:
     labels = {"kubevirt.io": "virt-controller"}
     container = {"name": "virt-controller", "image": "virt-controller:v1", "command": ["virt-controller"], "args": args}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "virt-controller", "namespace": NAMESPACE},
-        "spec": {"replicas": 2, "selector": {"matchLabels": labels}, "template": template},
-    }
+    spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
+    return document("apps/v1", "Deployment", "virt-controller", spec, namespace=NAMESPACE)

@@ -18,6 +18,7 @@ import trustme
 from sandbox.admin import Admin
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
+from tests.controlplane.documents import document
 from tests.controlplane.https import https_server
 
 GROUP, VERSION = "metrics.k8s.io", "v1beta1"
@@ -104,30 +105,18 @@ def _registration(authority: trustme.CA, port: int) -> list[dict[str, Any]]:
     """The APIService with its Service, and the aggregated role that metrics-server installs for users."""
     whose = ("view", "edit", "admin")
     labels = {f"rbac.authorization.k8s.io/aggregate-to-{role}": "true" for role in whose}
+    rules = [{"apiGroups": [GROUP], "resources": ["pods", "nodes"], "verbs": ["get", "list", "watch"]}]
+    role = {"name": "system:aggregated-metrics-reader", "labels": labels}
+    spec = {
+        "group": GROUP,
+        "version": VERSION,
+        "service": {"namespace": NAMESPACE, "name": SERVICE, "port": port},
+        "caBundle": base64.b64encode(authority.cert_pem.bytes()).decode(),
+        "groupPriorityMinimum": 100,
+        "versionPriority": 100,
+    }
     return [
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": SERVICE, "namespace": NAMESPACE},
-            "spec": {"type": "ExternalName", "externalName": "localhost"},
-        },
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRole",
-            "metadata": {"name": "system:aggregated-metrics-reader", "labels": labels},
-            "rules": [{"apiGroups": [GROUP], "resources": ["pods", "nodes"], "verbs": ["get", "list", "watch"]}],
-        },
-        {
-            "apiVersion": "apiregistration.k8s.io/v1",
-            "kind": "APIService",
-            "metadata": {"name": f"{VERSION}.{GROUP}"},
-            "spec": {
-                "group": GROUP,
-                "version": VERSION,
-                "service": {"namespace": NAMESPACE, "name": SERVICE, "port": port},
-                "caBundle": base64.b64encode(authority.cert_pem.bytes()).decode(),
-                "groupPriorityMinimum": 100,
-                "versionPriority": 100,
-            },
-        },
+        document("v1", "Service", SERVICE, {"type": "ExternalName", "externalName": "localhost"}, namespace=NAMESPACE),
+        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": role, "rules": rules},
+        document("apiregistration.k8s.io/v1", "APIService", f"{VERSION}.{GROUP}", spec),
     ]

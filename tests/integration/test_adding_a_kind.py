@@ -47,13 +47,8 @@ def test_the_group_of_the_kind_has_a_flag():
 def test_the_kind_has_its_permissions():
     needed = "__import__('controller.preflight.permissions').preflight.permissions.permissions_needed(Config())"
     verbs = asked_of(f"[[p.subresource, p.verb] for p in {needed} if p.group == 'flock.example.org']")
-    assert sorted(map(tuple, verbs)) == [
-        ("", "get"),
-        ("", "list"),
-        ("", "watch"),
-        ("finalizers", "update"),
-        ("status", "patch"),
-    ]
+    own = [["", verb] for verb in ("get", "list", "watch")]
+    assert sorted(verbs) == [*own, ["finalizers", "update"], ["status", "patch"]]
 
 
 def test_the_notes_of_the_chart_name_the_kind():
@@ -98,17 +93,8 @@ def status_of(kubectl: Kubectl, name: str) -> dict[str, Any]:
 
 
 def started(sets: SetNamespace, directory: Path) -> Any:
-    return controller_process(
-        sets.plane.kubeconfig,
-        directory,
-        "--mode",
-        "standalone",
-        "--watch-namespaces",
-        sets.namespace,
-        "--leader-election-namespace",
-        sets.namespace,
-        program=PACKAGE,
-    )
+    own = (f"--watch-namespaces={sets.namespace}", f"--leader-election-namespace={sets.namespace}")
+    return controller_process(sets.plane.kubeconfig, directory, "--mode=standalone", *own, program=PACKAGE)
 
 
 def shown(program: ControllerProcess, name: str) -> set[str]:

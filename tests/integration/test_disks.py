@@ -1,6 +1,6 @@
 """P3, P10, P21: the disks of VMs. Kept disks, disks of others, and changes of disks."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from tests.controlplane import documents
 from tests.controlplane.namespace import PoolNamespace, controller_for
 from tests.controlplane.refusals import denied
 from tests.controlplane.waits import eventually, reacts
-from tests.integration.renewal import FIXED_SIZE, with_disk
 
 pytestmark = pytest.mark.cluster
 
@@ -30,23 +29,18 @@ def gone(name: str) -> dict[str, Any]:
     return {**vm, "metadata": {**vm["metadata"], "uid": "00000000-0000-0000-0000-000000000000"}}
 
 
-def claim_without_data_volume(pools: PoolNamespace) -> None:
-    """CDI can delete a finished DataVolume. Its PersistentVolumeClaim then belongs to the VM."""
-    references = [documents.reference_to(gone("pool-0"))]
-    pools.claims.make(documents.claim_document("root-0", finalizers=SLOW, ownerReferences=references))
-
-
-def whole_disk(pools: PoolNamespace) -> None:
-    pools.make_disk("root-0", owner=gone("pool-0"), finalizers=SLOW)
-
-
-@pytest.mark.parametrize("leave", [claim_without_data_volume, whole_disk])
+@pytest.mark.parametrize("whole", [True, False], ids=["a disk", "a claim without its DataVolume"])
 def test_p3_a_create_waits_for_a_disk_that_the_old_vm_owns_and_this_is_no_failure(
-    pools: PoolNamespace, leave: Callable[[PoolNamespace], None]
+    pools: PoolNamespace, whole: bool
 ) -> None:
+    """CDI can delete a finished DataVolume. Its PersistentVolumeClaim then belongs to the VM."""
     pools.make(0, template=documents.vm_template(disks=("root",)))
     pools.settle()
-    leave(pools)
+    if whole:
+        pools.make_disk("root-0", owner=gone("pool-0"), finalizers=SLOW)
+    else:
+        references = [documents.reference_to(gone("pool-0"))]
+        pools.claims.make(documents.claim_document("root-0", finalizers=SLOW, ownerReferences=references))
     pools.scale(1)
     reacts(lambda: any(each.name == "root-0" for each in pools.requests("get")), what="the disk is read")
     pools.settle(no_timer_within_s=0)
@@ -102,7 +96,7 @@ def test_p10_a_vm_waits_until_its_disks_are_preserved_even_after_many_refusals(p
     names = {"root-0", "root-1"}
     eventually(lambda: pools.data_volumes().keys() == pools.claims().keys() == names, within_s=20, what="the disks")
     disks = pools.storage()
-    with denied(pools, "UPDATE", "datavolumes", name="root-1"):
+    with denied(pools, pools.data_volumes, name="root-1"):
         pools.scale(1)
         reacts(lambda: (pools.condition("ReplicaFailure") or {}).get("reason") == "FailedScaleIn")
         pools.settle()
@@ -120,19 +114,19 @@ def everything(pools: PoolNamespace) -> list[dict[str, str]]:
 
 
 def test_p21_a_size_that_the_disk_cannot_get_holds_the_update(pools: PoolNamespace) -> None:
-    before = {"storageClassName": FIXED_SIZE}
+    before = {"storageClassName": documents.FIXED_SIZE}
     after = {**before, "size": "2Gi"}
     reason = "the storageclass that provisions the pvc must support resize"
-    pools.make(2, template=with_disk(**before))
+    pools.make(2, template=documents.with_disk(**before))
     pools.wait_ready(2)
     kept = everything(pools)
-    pools.change_template(with_disk(**after))
+    pools.change_template(documents.with_disk(**after))
     reacts(lambda: reason in pools.status().get("problem", ""), what="the reason")
     reacts(lambda: any(reason in each for each in pools.messages("UpdateHeld")), what="an Event")
     pools.settle()
     assert everything(pools) == kept
     assert {claim["spec"]["resources"]["requests"]["storage"] for claim in pools.claims().values()} == {"1Gi"}
     assert pools.status().get("updatedReplicas", 0) == 0
-    pools.change_template(with_disk(**before))
+    pools.change_template(documents.with_disk(**before))
     pools.wait_ready(2)
     assert everything(pools) == kept

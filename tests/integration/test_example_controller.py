@@ -20,22 +20,14 @@ EXAMPLES = ROOT / "docs" / "examples"
 
 
 def greeting(name: str, text: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "example.vmherd.dev/v1",
-        "kind": "Greeting",
-        "metadata": {"name": name},
-        "spec": {"text": text},
-    }
+    kind = {"apiVersion": "example.vmherd.dev/v1", "kind": "Greeting"}
+    return {**kind, "metadata": {"name": name}, "spec": {"text": text}}
 
 
 def texts(kubectl: Kubectl) -> dict[str, str]:
     """The field `text` of each ConfigMap with such a field."""
     items = kubectl.json("get", "configmaps")["items"]
     return {item["metadata"]["name"]: item["data"]["text"] for item in items if "text" in item.get("data", {})}
-
-
-def foreign_config_map(name: str) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": "somebody else's"}}
 
 
 @contextmanager
@@ -54,7 +46,8 @@ def greeter(plane: ControlPlane, output: Path, python: str = sys.executable, pat
 def test_the_example_keeps_a_config_map_for_each_greeting(
     control_plane: ControlPlane, kubectl: Kubectl, tmp_path: Path
 ) -> None:
-    kubectl.apply(foreign_config_map("taken"))
+    foreign = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "taken"}}
+    kubectl.apply({**foreign, "data": {"text": "somebody else's"}})
     with greeter(control_plane, tmp_path / "greeter.log"):
         # The example starts before its kind exists, and waits for it.
         kubectl("apply", "-f", str(EXAMPLES / "greetings-crd.yaml"))

@@ -10,7 +10,7 @@ import pytest
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl, running_plane
-from tests.controlplane.documents import Document, vm_template
+from tests.controlplane.documents import Document, claim_document, uids, vm_template
 from tests.controlplane.namespace import PoolNamespace, new_pool_namespace
 from tests.controlplane.programs import ControllerProcess, controller_process, simulator
 from tests.controlplane.waits import eventually, reacts
@@ -32,24 +32,27 @@ MASQUERADE = {"interfaces": [{"name": "default", "masquerade": {}}]}
 
 
 Planes = Iterator[tuple[ControlPlane, ControllerProcess]]
+FLAGS = ("--mode", "standalone", "--no-leader-elect")
 
 
 @contextmanager
-def plane_with(kubevirt: Document, binaries: Binaries, directory: Path, *flags: str) -> Planes:
-    """A cluster with this KubeVirt, with nodes, and with a controller."""
-    own = ("--mode", "standalone", "--no-leader-elect", *flags)
+def plane_with(kubevirt: Document, binaries: Binaries) -> Iterator[ControlPlane]:
+    """A cluster with this KubeVirt and with nodes."""
     with running_plane(binaries) as plane, simulator(plane, "--webhooks", "--launchers"):
         KubeVirtInstallation(plane).define()
         Kubectl(plane.kubeconfig, "default").apply(kubevirt)
-        with controller_process(plane.kubeconfig, directory, *own) as program:
-            yield plane, program
+        yield plane
 
 
 @pytest.fixture(scope="module")
 def live_plane(control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Planes:
-    """A cluster with a KubeVirt that changes running VMs."""
-    with plane_with(KUBEVIRT, control_plane_binaries, tmp_path_factory.mktemp("controller")) as both:
-        yield both
+    """A cluster with a KubeVirt that changes running VMs, and a controller."""
+    directory = tmp_path_factory.mktemp("controller")
+    with (
+        plane_with(KUBEVIRT, control_plane_binaries) as plane,
+        controller_process(plane.kubeconfig, directory, *FLAGS) as program,
+    ):
+        yield plane, program
 
 
 @pytest.fixture
@@ -64,15 +67,17 @@ def template(*, sockets: int = 1, guest: str = "1Gi", **spec: Any) -> dict[str, 
     return vm_template(vmi_spec={"domain": domain, "networks": networks, **spec})
 
 
-def uids(pools: PoolNamespace) -> dict[str, str]:
-    return {name: vmi["metadata"]["uid"] for name, vmi in pools.vmis().items()}
+def template_with(volume: Document) -> Document:
+    new = template(volumes=[volume])
+    new["spec"]["template"]["spec"]["domain"]["devices"] = MASQUERADE | {"disks": [{"name": "more", "disk": {}}]}
+    return new
 
 
 def made(pools: PoolNamespace, **annotations: str) -> dict[str, str]:
     """Make a pool of two VMs that are ready. Return the UIDs of their VMIs."""
     pools.make(2, template=template(), annotations=annotations or None)
     pools.wait_ready(2)
-    return uids(pools)
+    return uids(pools.vmis())
 
 
 def changing(pools: PoolNamespace) -> list[str]:
@@ -101,7 +106,7 @@ def test_p13_running_vms_get_sockets_and_memory_one_after_the_other_and_keep_the
         assert pools.status()["updatedReplicas"] == number
         migrate(pools, name, number)
         eventually(lambda done=number + 1: pools.status()["updatedReplicas"] == done, what=f"{name} is updated")
-    assert uids(pools) == before
+    assert uids(pools.vmis()) == before
     pools.settle()
     assert not pools.deleted()
 
@@ -110,8 +115,11 @@ def test_p13_running_vms_get_sockets_and_memory_one_after_the_other_and_keep_the
 def default_plane(control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Planes:
     """A cluster with KubeVirt's default: it starts no migration. The controller may."""
     directory = tmp_path_factory.mktemp("controller")
-    with plane_with(KUBEVIRT | {"spec": {}}, control_plane_binaries, directory, "--migrations") as both:
-        yield both
+    with (
+        plane_with(KUBEVIRT | {"spec": {}}, control_plane_binaries) as plane,
+        controller_process(plane.kubeconfig, directory, *FLAGS, "--migrations") as program,
+    ):
+        yield plane, program
 
 
 @pytest.fixture
@@ -132,36 +140,31 @@ def test_p13_with_the_annotation_the_pool_starts_the_migrations_that_kubevirt_do
     eventually(lambda: by_default.status()["updatedReplicas"] == 0, what="the update begins")
     eventually(lambda: by_default.status()["updatedReplicas"] == 2, what="both VMs are updated", within_s=90)
     eventually(lambda: not migrations(), what="no migration is left")
-    assert (uids(by_default) == before) is migrates
+    assert (uids(by_default.vmis()) == before) is migrates
     by_default.settle()
     states = [vmi["status"].get("migrationState", {}) for vmi in by_default.vmis().values()]
     assert [bool(each.get("completed")) for each in states] == [migrates] * 2
 
 
 def test_p13_running_vms_get_a_volume_and_keep_their_instances(pools: PoolNamespace) -> None:
-    claim = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
-    made_claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "more"}, "spec": claim}
-    pools.kubectl.apply(made_claim)
+    claim = claim_document("more")
+    pools.claims.make(claim | {"spec": claim["spec"] | {"accessModes": ["ReadWriteMany"]}})
     before = made(pools)
     volume = {"name": "more", "persistentVolumeClaim": {"claimName": "more", "hotpluggable": True}}
-    new = template(volumes=[volume])
-    new["spec"]["template"]["spec"]["domain"]["devices"] = MASQUERADE | {"disks": [{"name": "more", "disk": {}}]}
+    new = template_with(volume)
     pools.change_template(new)
     eventually(lambda: pools.status()["updatedReplicas"] == 0, what="the update begins")
     eventually(lambda: pools.status()["updatedReplicas"] == 2, what="both VMs are updated")
     assert [each["spec"]["volumes"] for each in pools.vmis().values()] == [[volume]] * 2
-    assert uids(pools) == before
+    assert uids(pools.vmis()) == before
     pools.settle()
     assert not pools.deleted()
 
 
 @pytest.fixture
 def uncontrolled(control_plane_binaries: Binaries) -> Iterator[PoolNamespace]:
-    with running_plane(control_plane_binaries) as plane, simulator(plane, "--webhooks", "--launchers"):
-        KubeVirtInstallation(plane).define()
-        Kubectl(plane.kubeconfig, "default").apply(KUBEVIRT)
-        with new_pool_namespace(plane) as namespace:
-            yield namespace
+    with plane_with(KUBEVIRT, control_plane_binaries) as plane, new_pool_namespace(plane) as namespace:
+        yield namespace
 
 
 def generations(pools: PoolNamespace) -> dict[str, int]:
@@ -176,14 +179,14 @@ def test_p21_the_cap_live_tries_a_change_with_one_vm_and_forgets_nothing_in_a_re
     VM with the same template.
     """
     volume = {"name": "more", "persistentVolumeClaim": {"claimName": "more"}}
-    new = template(volumes=[volume])
-    new["spec"]["template"]["spec"]["domain"]["devices"] = MASQUERADE | {"disks": [{"name": "more", "disk": {}}]}
+    new = template_with(volume)
     with controlled(uncontrolled, tmp_path) as program:
         before = made(uncontrolled, **{"vmherd.dev/most-disruptive-action": "live"})
         first, specs = generations(uncontrolled), {name: vm["spec"] for name, vm in uncontrolled.vms().items()}
         uncontrolled.change_template(new)
         [scout] = eventually(
-            lambda: [name for name, vm in uncontrolled.vms().items() if has_volumes(vm)], what="one VM is tried"
+            lambda: [name for name, vm in uncontrolled.vms().items() if vm["spec"]["template"]["spec"].get("volumes")],
+            what="one VM is tried",
         )
         program.kill()
     with controlled(uncontrolled, tmp_path):
@@ -195,18 +198,13 @@ def test_p21_the_cap_live_tries_a_change_with_one_vm_and_forgets_nothing_in_a_re
         assert f"KubeVirt asked for it when {scout} had the change" in uncontrolled.status()["problem"]
     assert {name: vm["spec"] for name, vm in uncontrolled.vms().items()} == specs
     assert generations(uncontrolled) == first | {scout: first[scout] + 2}
-    assert uids(uncontrolled) == before
+    assert uids(uncontrolled.vmis()) == before
 
 
 @contextmanager
 def controlled(pools: PoolNamespace, directory: Path) -> Iterator[ControllerProcess]:
-    flags = ("--mode", "standalone", "--no-leader-elect")
-    with controller_process(pools.plane.kubeconfig, directory, *flags) as pools.controller:
+    with controller_process(pools.plane.kubeconfig, directory, *FLAGS) as pools.controller:
         yield pools.controller
-
-
-def has_volumes(vm: dict[str, Any]) -> bool:
-    return bool(vm["spec"]["template"]["spec"].get("volumes"))
 
 
 def asks_for_restart(vm: dict[str, Any]) -> bool:

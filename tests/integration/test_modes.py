@@ -23,9 +23,8 @@ from tests.controlplane.documents import open_definition
 from tests.controlplane.namespace import SetNamespace
 from tests.controlplane.programs import ControllerProcess, controller_process
 from tests.controlplane.waits import eventually
-from tests.integration.idle_plane import LEASE
 from tests.integration.kubevirt_installation import NAMESPACE, OTHER, RESTING, KubeVirtInstallation, vmherd
-from tests.release import Pod, pod_that_may, settings
+from tests.release import LEASE, Pod, pod_that_may, settings
 
 pytestmark = pytest.mark.cluster
 
@@ -163,12 +162,12 @@ class Managed:
         uid = self.kubectl.json("get", HCO, NAME)["metadata"]["uid"]
         # Older operators wrote this version into the reference.
         owner = {"apiVersion": "hco.kubevirt.io/v1beta1", "kind": "HyperConverged", "name": NAME, "uid": uid}
-        self._change("kubevirts.kubevirt.io", "kubevirt", {"metadata": {"ownerReferences": [owner]}})
+        change = json.dumps({"metadata": {"ownerReferences": [owner]}})
+        self.kubectl("patch", "kubevirts.kubevirt.io", "kubevirt", "--type=merge", "-p", change)
         self.operate()
 
     def annotations(self) -> dict[str, str]:
-        found: dict[str, str] = self.kubectl.json("get", HCO, NAME)["metadata"]["annotations"]
-        return found
+        return dict(self.kubectl.json("get", HCO, NAME)["metadata"]["annotations"])
 
     def steps(self) -> Any:
         return json.loads(self.annotations()[hyperconverged.ANNOTATION])
@@ -178,9 +177,6 @@ class Managed:
         found = self.kubectl.json("get", "kubevirts.kubevirt.io", "kubevirt")
         steps = self.annotations().get(hyperconverged.ANNOTATION)
         self.kubectl("replace", "-f", "-", stdin={**found, "spec": operated(json.loads(steps) if steps else [])})
-
-    def _change(self, kind: str, name: str, change: dict[str, Any]) -> None:
-        self.kubectl("patch", kind, name, "--type=merge", "-p", json.dumps(change))
 
 
 @pytest.fixture

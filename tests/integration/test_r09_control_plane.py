@@ -21,7 +21,7 @@ from tests.faults.plane import ask_etcd, restore, revision, snapshot
 from tests.faults.proxy.actions import Refuse
 from tests.faults.proxy.rules import Match, Rule
 from tests.faults.proxy.threads import fault_proxy_in_thread
-from tests.integration.idle_plane import LEASE
+from tests.release import LEASE
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sandbox.controlplane import ControlPlane
-from tests.controlplane.documents import READY_AFTER, data_volume_template, vm_template
+from tests.controlplane.documents import READY_AFTER, vm_template
 from tests.controlplane.namespace import PoolNamespace, controller_for, new_pool_namespace
 from tests.controlplane.programs import simulator
 from tests.controlplane.waits import eventually
@@ -22,10 +22,8 @@ SCALE = 20
 
 
 def template() -> dict[str, Any]:
-    disk = data_volume_template("root")
-    disk["metadata"]["annotations"] = {READY_AFTER: IMPORT}
     found = vm_template(vmi_annotations={READY_AFTER: BOOT}, disks=("root",))
-    found["spec"]["dataVolumeTemplates"] = [disk]
+    found["spec"]["dataVolumeTemplates"][0]["metadata"]["annotations"] = {READY_AFTER: IMPORT}
     return found
 
 

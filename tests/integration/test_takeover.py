@@ -1,4 +1,4 @@
-"""A takeover changes nothing: pools at rest stay at rest.
+"""A takeover changes nothing: pools at rest stay at rest. After `vmherd cleanup`, users can delete pools and VMs.
 
 If no user started an update, the update waits until a user agrees.
 """
@@ -12,12 +12,12 @@ import pytest
 
 from sandbox.admin import Admin, Rejected
 from sandbox.controlplane import ControlPlane
-from tests.controlplane.documents import FINALIZER, POOL_LABELS, REVISION, uids, vm_template
-from tests.controlplane.namespace import PoolNamespace, new_pool_namespace
-from tests.controlplane.programs import ControllerProcess, controller_process, simulator
+from tests.controlplane.documents import FINALIZER, POOL_LABELS, REVISION, reference_to, uids, vm_template
+from tests.controlplane.namespace import PoolNamespace, SetNamespace, new_pool_namespace
+from tests.controlplane.programs import SHORT_LEASE, ControllerProcess, controller_process, simulator
 from tests.controlplane.waits import eventually
-from tests.integration.idle_plane import LEASE
 from tests.integration.kubevirt_installation import RESTING, KubeVirtInstallation, vmherd
+from tests.release import LEASE
 
 pytestmark = pytest.mark.cluster
 
@@ -44,53 +44,27 @@ def pools(taken_plane: ControlPlane) -> Iterator[PoolNamespace]:
             Admin(taken_plane.kubeconfig).send("DELETE", LEASE)
 
 
-def as_kubevirt_left_it(pools: PoolNamespace, written: dict[str, Any], *, number: int = 1, **spec: Any) -> None:
+def as_kubevirt_left_it(pools: PoolNamespace, written: dict[str, Any], **spec: Any) -> None:
     """Create a pool with two VMs as KubeVirt's controller does, and a revision with the spec `written`.
 
-    `number` is the number of the revision. The pool has generation 2. `spec` are further fields of the pool's spec.
+    The revision has the number 1, and the pool has generation 2. `spec` are further fields of the pool's spec.
     """
-    template = vm_template(disks=("root",))
-    pools.make(1, template=template, finalizers=(FINALIZER,), **spec)
+    pools.make(1, template=vm_template(disks=("root",)), finalizers=(FINALIZER,), **spec)
     pool = pools.scale(2)
-    meta = pool["metadata"]
-    owner = {
-        "apiVersion": "pool.kubevirt.io/v1beta1",
-        "kind": "VirtualMachinePool",
-        "name": "pool",
-        "uid": meta["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
+    owner = reference_to(pool, block=True)
     revision = {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
         "metadata": {"name": "pool-1", "ownerReferences": [owner]},
-        "revision": number,
+        "revision": 1,
         "data": {**pool["spec"], "virtualMachineTemplate": written},
     }
-    pools.kubectl.apply(revision)
+    pools.revisions.make(revision)
+    marks = {"labels": {**POOL_LABELS, REVISION: "pool-1"}, "ownerReferences": [owner], "finalizers": [FINALIZER]}
     for ordinal in (0, 1):
-        machine = template_of_ordinal(template, ordinal)
-        vm = {
-            "apiVersion": "kubevirt.io/v1",
-            "kind": "VirtualMachine",
-            "metadata": {
-                "name": f"pool-{ordinal}",
-                "labels": {**POOL_LABELS, REVISION: "pool-1"},
-                "ownerReferences": [owner],
-                "finalizers": [FINALIZER],
-            },
-            "spec": machine["spec"],
-        }
-        pools.kubectl.apply(vm)
+        machine = vm_template(disks=(f"root-{ordinal}",), vmi_labels={REVISION: "pool-1"})
+        pools.make_vm(f"pool-{ordinal}", template=machine, **marks)
     pools.wait_for_ordinals(0, 1)
-
-
-def template_of_ordinal(template: dict[str, Any], ordinal: int) -> dict[str, Any]:
-    """The VM spec that KubeVirt's controller makes from the template for this ordinal."""
-    machine = vm_template(disks=(f"root-{ordinal}",), vmi_labels={REVISION: "pool-1"})
-    assert machine.keys() == template.keys()
-    return machine
 
 
 def spelled_by_go() -> dict[str, Any]:
@@ -103,8 +77,7 @@ def spelled_by_go() -> dict[str, Any]:
 
 
 def mark_of(pools: PoolNamespace) -> str:
-    found: str = (pools.read()["metadata"].get("annotations") or {}).get(MARK, "")
-    return found
+    return str((pools.read()["metadata"].get("annotations") or {}).get(MARK, ""))
 
 
 def test_a_takeover_of_a_pool_at_rest_changes_nothing(pools: PoolNamespace, tmp_path: Path) -> None:
@@ -168,3 +141,23 @@ def quiet(pools: PoolNamespace, program: ControllerProcess) -> bool:
     pools.change({"spec": {"maxUnavailable": before["pool"] + 1}})
     eventually(lambda: all(passes(name) > count for name, count in before.items()), what="a pass for both owners")
     return not pools.requests("patch", "create", "update", "delete", since=position)
+
+
+def test_a_pool_of_a_removed_controller_can_be_deleted_after_a_cleanup(
+    idle_namespace: SetNamespace, tmp_path: Path
+) -> None:
+    pools, kubeconfig = idle_namespace.pools, idle_namespace.plane.kubeconfig
+    with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE) as program:
+        pools.make(2)
+        eventually(lambda: len(pools.vms()) == 2, what="the pool has its VMs")
+        refused = vmherd(kubeconfig, "cleanup")
+        assert refused.returncode == 1
+        assert "holds the lease vmherd-system/vmherd: uninstall it first" in refused.stderr
+        assert refused.stderr.count("\n") == 1
+        assert "would: " in vmherd(kubeconfig, "cleanup", "--dry-run").stdout
+        program.kill()
+    idle_namespace.kubectl("delete", "vmpool", "pool", "--wait=false")
+    assert pools.exists()
+    done = vmherd(kubeconfig, "cleanup")
+    assert (done.returncode, done.stderr) == (0, "")
+    eventually(lambda: not pools.exists() and not pools.vms(), what="the pool and its VMs go")
