@@ -41,7 +41,7 @@ def plan_partition_note(situation: Situation) -> Plan:
     """
     meta, digest, target = situation.pool, situation.revisions.template.digest, situation.target
     if not situation.intent.steps:
-        stale = dict.fromkeys({PARTITION_REVISION, PARTITION_STEP} & annotations_of(meta).keys())
+        stale = dict.fromkeys(sorted({PARTITION_REVISION, PARTITION_STEP} & annotations_of(meta).keys()))
         return situation.snapshot.note(stale, "no partition keeps a revision") if stale else Plan()
     if target.rejected is not None or target.last_partition == ALL_ORDINALS:
         return Plan()

@@ -10,7 +10,7 @@ admission, so AlreadyExists is expected. Otherwise the answer shows what policie
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeAlias
 
@@ -87,7 +87,7 @@ async def perform_delete(client: ObjectClient, action: Delete, judge: Judge = NO
             if not (action.owner_uid and version and attempts_left):
                 raise
         try:
-            found = await _read(client, action.key, {action.resource, *judge.resources})
+            found = await _read(client, action.key, dict.fromkeys((action.resource, *judge.resources)))
             meta = read_meta(found[action.resource]) if action.resource in found else None
         except ApiError as error:
             # Only the read failed, so nothing was deleted, even if the answer was lost.
@@ -145,7 +145,7 @@ async def judged_error(client: ObjectClient, action: Patch | ThreeWayMerge | Pau
     if not action.judged:
         return None
     try:
-        obstacle = judge.reason(action, await _read(client, action.key, {*judge.resources}))
+        obstacle = judge.reason(action, await _read(client, action.key, judge.resources))
     except ApiError as error:
         return error
     done = "paused" if isinstance(action, Pause) else "patched"
@@ -157,16 +157,16 @@ async def _neighbour_error(client: ObjectClient, action: Delete, judge: Judge) -
     object itself may have a mark that takes the obstacle away.
     """
     try:
-        found = await _read(client, action.key, {*judge.resources} - {action.resource})
+        found = await _read(client, action.key, [each for each in judge.resources if each is not action.resource])
         obstacle = judge.reason(action, found) if found else ""
         if obstacle:
-            obstacle = judge.reason(action, {**found, **await _read(client, action.key, {action.resource})})
+            obstacle = judge.reason(action, {**found, **await _read(client, action.key, [action.resource])})
     except ApiError as error:
         return error
     return Obstructed(f"{action.key} is not deleted now: {obstacle}", code=409) if obstacle else None
 
 
-async def _read(client: ObjectClient, key: ObjectKey, resources: set[AnyResource]) -> Found:
+async def _read(client: ObjectClient, key: ObjectKey, resources: Iterable[AnyResource]) -> Found:
     found = {}
     for resource in resources:
         try:

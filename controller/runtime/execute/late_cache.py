@@ -92,7 +92,8 @@ class LateCache:
         chooses = frees or any(each.cause is Cause.UNSPECIFIED for each in deletes)
         generation = owner.uid, owner.generation
         since = owner.resource_version if chooses and self._chosen.get(owner.key) != generation else ""
-        waits = [await self._wait_s(place, shown[place[0]], since) for place in places]
+        in_order = sorted(places, key=lambda each: (each[0].plural, each[1]))
+        waits = [await self._wait_s(place, shown[place[0]], since) for place in in_order]
         if chooses:
             self._chosen[owner.key] = generation
         waits_s = max((each for each in waits if each is not None), default=None)
