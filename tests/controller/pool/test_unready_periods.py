@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from controller.apimachinery.conditions import Condition
 from controller.kubevirt.annotations import UNREADY
@@ -13,13 +14,13 @@ from controller.kubevirt.vms import unready_since
 from controller.pool.healing.downtime_note import plan_unready_note
 from controller.pool.members.ledger import member_stuck_since, member_unready_since, outage_of
 from controller.pool.members.rosters import Downtimes
-from controller.pool.members.unready_periods import read_notes
+from controller.pool.members.unready_periods import read_notes, shown_since
 from controller.pool.status import next_status
 from controller.runtime.actions import Delete, Patch, Plan
 from controller.runtime.members.groups import one_by_one
 from informers.objects import PatchType
 from tests.builders import NOW
-from tests.pool_builders import POOLS, member, periods_after, pool, situation_of, snapshot, vm_spec, vmi, vms
+from tests.pool_builders import POOLS, member, periods_after, pool, situation_of, snapshot, vm, vm_spec, vmi, vms
 from tests.pool_replay import Replay, moments
 from tests.pool_scenes import annotated, at, healing_pool, noted
 from tests.strategies import json_values
@@ -278,6 +279,13 @@ def test_p15_the_objects_show_since_when_a_new_vm_is_not_ready():
     seen = History()
     assert seen.see(20, ready=False, age_s=5, running={"age_s": -10, **RUNS}) == 25
     assert plan_unready_note(situation_of(seen.seen)) == Plan()
+
+
+def test_p15_a_new_vm_that_was_updated_is_not_ready_since_its_present_vmi():
+    """The VM is 29 seconds old and was ready. A leader that has not seen it must not return its template."""
+    machine = vm("web-0", owner=OWNER, age_s=29, ready=False, ready_for_s=1)
+    machine = replace(machine, metadata=replace(machine.metadata, generation=2))
+    assert shown_since(machine, vmi(machine, ready=False, ready_for_s=1, age_s=1), NOW) == NOW - timedelta(seconds=1)
 
 
 PATIENT = {"startUpFailureThreshold": 99, "minFailingToStartDuration": "60s"}
