@@ -1,23 +1,12 @@
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import looptime
-import pytest
 
 from informers.ratelimit import ItemBackoff
 from informers.workqueue import WorkQueue
-
-
-@pytest.fixture
-async def loop_errors() -> AsyncIterator[None]:
-    """Fail the test if the callback of a timer raises an exception. Such an exception only reaches the loop's exception
-    handler.
-    """
-    errors = collect_loop_errors()
-    yield
-    assert errors == []
 
 
 def collect_loop_errors() -> list[dict[str, Any]]:
@@ -28,14 +17,6 @@ def collect_loop_errors() -> list[dict[str, Any]]:
 
 def make_queue(**kwargs: Any) -> WorkQueue[str]:
     return WorkQueue("test", **{"limiter": ItemBackoff(), **kwargs})
-
-
-async def take_all(queue: WorkQueue[str]) -> list[str]:
-    taken = []
-    while len(queue):
-        taken.append(await queue.get())
-        queue.done(taken[-1])
-    return taken
 
 
 def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

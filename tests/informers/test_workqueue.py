@@ -1,4 +1,7 @@
 import asyncio
+import gc
+import weakref
+from collections.abc import AsyncIterator
 from typing import Any
 from unittest.mock import call, create_autospec
 
@@ -8,9 +11,32 @@ from informers.instruments import Instruments
 from informers.ratelimit import ItemBackoff
 from informers.workqueue import QueueShutDown, WorkQueue
 from tests.fakes.virtual_time import now
-from tests.informers.queues import loop_errors, make_queue, take_all
+from tests.informers.queues import collect_loop_errors, make_queue
 
-pytestmark = [pytest.mark.looptime, pytest.mark.usefixtures(loop_errors.__name__)]
+pytestmark = pytest.mark.looptime
+
+
+@pytest.fixture(autouse=True)
+async def _no_loop_errors() -> AsyncIterator[None]:
+    """Fail the test if the callback of a timer raises an exception. Such an exception only reaches the loop's exception
+    handler.
+    """
+    errors = collect_loop_errors()
+    yield
+    assert errors == []
+
+
+@pytest.fixture
+def queue() -> WorkQueue[str]:
+    return make_queue()
+
+
+async def take_all(queue: WorkQueue[str]) -> list[str]:
+    taken = []
+    while len(queue):
+        taken.append(await queue.get())
+        queue.done(taken[-1])
+    return taken
 
 
 @pytest.mark.parametrize(("added", "taken"), [("cab", "cab"), ("abaab", "ab")])
@@ -152,3 +178,45 @@ async def test_the_ages_of_waiting_and_unfinished_keys(queue):
     assert queue.oldest_waiting_s(now()) == 2
     assert queue.unfinished_s(now()) == 2 + 1
     assert queue.longest_s(now()) == 2
+
+
+# The end
+
+
+async def test_after_shut_down_no_key_is_accepted_and_delays_are_dropped(queue):
+    queue.add_after("later", 10)
+    queue.shut_down()
+    queue.add("a")
+    queue.add_after("b", 0)
+    queue.add_after("c", 10)
+    queue.add_rate_limited("d")
+    await asyncio.sleep(1000)
+    assert len(queue) == 0
+    assert queue.oldest_waiting_s(now()) == 0
+
+
+async def test_after_shut_down_the_queue_keeps_no_reference_to_a_key():
+    class Key:
+        """A key that supports weak references."""
+
+    queue: WorkQueue[Key] = WorkQueue("test")
+    early, late, waiting = Key(), Key(), Key()
+    queue.add(waiting)
+    queue.add_after(early, 10)
+    queue.shut_down()
+    queue.add_after(late, 10)
+    alive = weakref.WeakSet([early, late, waiting])
+    del early, late, waiting
+    gc.collect()
+    assert len(alive) == 0
+
+
+async def test_a_second_shut_down_ends_a_drain_early(queue):
+    for key in "abc":
+        queue.add(key)
+    assert await queue.get() == "a"
+    queue.shut_down(drain=True)
+    assert await queue.get() == "b"
+    queue.shut_down()
+    with pytest.raises(QueueShutDown):
+        await queue.get()

@@ -7,6 +7,7 @@ from unittest.mock import create_autospec
 import pytest
 
 from informers import errors
+from informers.errors import GateClosed, TransportError
 from informers.http.client import ApiClient, open_client
 from informers.http.configuration import load_credentials
 from informers.instruments import Instruments
@@ -25,6 +26,10 @@ from tests.informers.faultserver import (
 from tests.informers.subjects import CONFIGMAPS, failure, key
 
 PATH = "/api/v1/namespaces/ns/configmaps"
+
+
+async def write(client: ApiClient) -> None:
+    await client.create(CONFIGMAPS, "ns", b"{}")
 
 
 async def test_create_sends_the_body_with_headers_and_returns_the_answers_body(tmp_path: Path):
@@ -105,20 +110,16 @@ async def test_each_error_code_has_its_exception_with_the_servers_message(
     assert (caught.value.code, caught.value.reason, str(caught.value)) == (code, reason, "because")
 
 
-@pytest.mark.parametrize("code", [429, 503])
-async def test_a_request_is_repeated_after_429_and_503_with_retry_after(tmp_path: Path, code: int):
-    server = FaultServer(answer(code, retry_after="0"), answer(code, retry_after="0"), answer(200, b"done"))
-    async with client_of(server, tmp_path) as client:
-        assert await client.create(CONFIGMAPS, "ns", b"{}") == b"done"
-    assert len(server.requests) == 3
-
-
-async def test_the_client_waits_for_retry_after(tmp_path: Path):
-    server = FaultServer(answer(429, retry_after="1"), answer(200, b"done"))
+@pytest.mark.parametrize(("code", "retry_after"), [(429, "0"), (503, "0"), (429, "1")])
+async def test_a_request_is_repeated_after_429_and_503_when_retry_after_is_over(
+    tmp_path: Path, code: int, retry_after: str
+):
+    server = FaultServer(answer(code, retry_after=retry_after), answer(code, retry_after="0"), answer(200, b"done"))
     async with client_of(server, tmp_path) as client:
         started = asyncio.get_running_loop().time()
-        await client.get(CONFIGMAPS, key("a"))
-        assert asyncio.get_running_loop().time() - started >= 1
+        assert await client.create(CONFIGMAPS, "ns", b"{}") == b"done"
+        assert asyncio.get_running_loop().time() - started >= int(retry_after)
+    assert len(server.requests) == 3
 
 
 async def test_the_fourth_429_is_raised(tmp_path: Path):
@@ -225,10 +226,6 @@ async def test_max_inflight_limits_the_requests_in_flight(tmp_path: Path):
     assert len(server.requests) == 10
 
 
-async def write(client: ApiClient) -> None:
-    await client.create(CONFIGMAPS, "ns", b"{}")
-
-
 async def test_proxy_settings_in_the_environment_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
@@ -281,3 +278,88 @@ async def test_a_subresource_is_updated_with_put_and_may_answer_without_json(tmp
     [request] = server.requests
     assert (request.method, request.path) == ("PUT", f"{CONFIGMAPS.path('ns', 'a')}/restart")
     assert request.headers["accept"] == "*/*", "virt-api answers 406 to a client that accepts only JSON"
+
+
+# A write that the gate forbids never reaches the server, even if the gate closes while the write waits.
+
+
+class Gate:
+    """A gate that counts its calls. If the gate is closed, each call raises GateClosed. Call number `closes_at` raises
+    GateClosed too.
+    """
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.closed = False
+        self.closes_at = 0
+
+    def __call__(self) -> None:
+        self.calls += 1
+        if self.closed or self.calls == self.closes_at:
+            raise GateClosed("the gate is closed")
+
+
+async def expect_closed(client: ApiClient) -> None:
+    with pytest.raises(GateClosed):
+        await write(client)
+
+
+async def test_a_closed_gate_forbids_writes_and_allows_reads(tmp_path: Path):
+    gate, server = Gate(), FaultServer()
+    gate.closed = True
+    async with client_of(server, tmp_path) as client:
+        client.gate = gate
+        for request in (
+            write(client),
+            client.delete(CONFIGMAPS, key("a"), uid="1"),
+            client.patch(CONFIGMAPS, key("a"), b"{}", content_type=PatchType.MERGE),
+        ):
+            with pytest.raises(GateClosed):
+                await request
+        await client.get(CONFIGMAPS, key("a"))
+    assert [request.method for request in server.requests] == ["GET"]
+    assert gate.calls == 3
+
+
+async def test_a_write_is_not_sent_if_the_gate_closes_while_it_waits_for_the_limit(tmp_path: Path):
+    may_answer, gate = asyncio.Event(), Gate()
+    server = FaultServer(when(may_answer, answer()))
+    async with client_of(server, tmp_path, max_inflight=1) as client, asyncio.TaskGroup() as group:
+        client.gate = gate
+        first = group.create_task(write(client))
+        while not server.busy:
+            await asyncio.sleep(0.001)
+        second = group.create_task(expect_closed(client))
+        await asyncio.sleep(0.001)
+        gate.closed = True
+        may_answer.set()
+    assert first.done()
+    assert second.done()
+    assert len(server.requests) == 1
+
+
+async def test_a_gate_that_is_set_later_also_forbids_retries(tmp_path: Path):
+    gate = Gate()
+
+    async def close_and_refuse(writer: asyncio.StreamWriter) -> None:
+        gate.closed = True
+        writer.write(answer(429, retry_after="0"))
+
+    server = FaultServer(close_and_refuse, answer())
+    async with client_of(server, tmp_path) as client:
+        client.gate = gate
+        await expect_closed(client)
+    assert len(server.requests) == 1
+
+
+async def test_a_write_is_not_sent_if_the_gate_closes_after_the_connection_is_made(tmp_path: Path):
+    gate, server = Gate(), FaultServer()
+    gate.closes_at = 2
+    async with client_of(server, tmp_path) as client:
+        client.gate = gate
+        with pytest.raises(TransportError) as caught:
+            await write(client)
+        assert caught.value.sent is False
+        gate.closes_at = 0
+        await write(client)
+    assert [request.method for request in server.requests] == ["POST"]
