@@ -6,9 +6,7 @@ import pytest
 
 from conformance.case import Kind
 from conformance.cluster import changes_running_vms, expands_claims, find_subject, probe, serves
-from conformance.namespace import Conditions
-from conformance.replica_sets import ReplicaSets
-from tests.conformance.stored_objects import SUBJECT, StoredObjects
+from tests.conformance.stored_objects import StoredObjects, case_namespace
 
 pytestmark = pytest.mark.looptime
 
@@ -83,7 +81,7 @@ def fields(manager: str, subresource: str = "") -> dict[str, Any]:
 async def test_the_probe_finds_the_controller_and_the_simulator(
     controller: str, runner: str, found: tuple[str, bool], server: StoredObjects
 ):
-    space = ReplicaSets(server.api, "here", SUBJECT, Conditions(image="image"))
+    space = case_namespace(server)
 
     def reconcile(method: str, path: str) -> None:
         if len(server.requests) == 4:
@@ -95,4 +93,4 @@ async def test_the_probe_finds_the_controller_and_the_simulator(
 
 
 async def test_without_a_controller_the_probe_finds_no_controller(server: StoredObjects):
-    assert await probe(ReplicaSets(server.api, "here", SUBJECT, Conditions(image="image"))) == ("", False)
+    assert await probe(case_namespace(server)) == ("", False)

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from informers.resource import Resource
-from sandbox.settings import BEHAVIOR, SimulationSettings
+from sandbox.claims import WAITING_PHASE
+from sandbox.settings import BEHAVIOR, READY_AFTER, SimulationSettings
 from sandbox.vmis import VMIS
 from sandbox.vms import VMS
 from tests.fakes.garbage import collect_garbage
@@ -24,6 +25,8 @@ BEHAVIORS: Final = {"fail-start": "fail", "crash": "crash-loop"}
 """The failures that the node of the recordings can simulate, and the simulator's name for each failure."""
 
 HOLLOW: Final = "hollow/behavior"
+IMPORTED: Final = {WAITING_PHASE: "PendingPopulation", READY_AFTER: "4s"}
+"""The annotations of a simulated disk that waits for its VM, as in the recording."""
 
 LEFT_OUT: Final = {
     "metadata.resourceVersion, metadata.uid": "The server chooses them. UIDs are replaced by numbers.",
@@ -88,6 +91,8 @@ class Recording:
         annotations = spec["template"]["metadata"]["annotations"]
         if HOLLOW in annotations:
             annotations[BEHAVIOR] = BEHAVIORS[annotations.pop(HOLLOW)]
+        for disk in spec.get("dataVolumeTemplates", ()):
+            disk["metadata"]["annotations"] = IMPORTED
         return {"apiVersion": VMS.api_version, "kind": VMS.kind, "metadata": {"name": "vm"}, "spec": spec}
 
     def _whole(self, obj: Document) -> Document:
@@ -157,6 +162,8 @@ class Replay:
                 self.machines.delete(VMS, "vm", propagation="Orphan" if orphans else "Background")
             case "VirtualMachineInstance deleted":
                 self.machines.delete(VMIS, "vm")
+            case "QEMU killed":
+                self.machines.patch(VMIS, "vm", {"status": {"phase": "Failed"}})
             case _:
                 generation = self.machines.get(VMS)["metadata"]["generation"] + 1
                 self.machines.patch(VMS, "vm", {"spec": self._recording.spec_after(generation)})

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from controller.apimachinery.conditions import Condition
-from controller.kubevirt.annotations import PARTITION
+from controller.kubevirt.annotations import PARTITION, ROLLING_UPDATE
 from controller.kubevirt.pool_types import POOL_KIND as POOL
 from controller.kubevirt.pool_types import PoolStatus
 from controller.kubevirt.replicaset_types import ReplicaSetStatus
@@ -15,8 +15,10 @@ from controller.metrics.objects import Figures, MachineTally, SetFigures, famili
 from controller.metrics.registry import Metrics
 from controller.pool.spec.intent import parse_intent as parse_pool
 from controller.replicaset.intent import parse_intent as parse_set
-from informers.meta import ObjectMeta
+from controller.runtime.actions import Notice
+from informers.meta import ObjectKey, ObjectMeta
 from tests.builders import NOW, replicaset
+from tests.metrics_page import samples_of
 from tests.pool_builders import pool
 
 SET = "VirtualMachineInstanceReplicaSet"
@@ -140,12 +142,9 @@ def test_the_figures_of_a_pool_are_those_of_its_spec_and_status():
     )
 
 
-def test_the_figures_of_a_set_without_a_status():
+def test_the_figures_of_a_set_without_a_status_or_without_updated_replicas():
     [figures] = Figures(SET, "kubevirt.io", parse_set).read([replicaset()])
     assert (figures.current, figures.ready, figures.updated, figures.observed_generation) == (0, 0, None, None)
-
-
-def test_a_status_without_updated_replicas_gives_no_such_gauge():
     owner = type(replicaset())(metadata=ObjectMeta(name="a"), status=ReplicaSetStatus(replicas=3))
     [figures] = Figures(SET, "kubevirt.io", parse_set).read([owner])
     assert (figures.desired, figures.current, figures.updated) == (1, 3, None)
@@ -180,3 +179,112 @@ def test_a_pool_rolls_out_unless_its_update_strategy_keeps_outdated_vms(
 def test_r4a_a_set_in_back_off_has_a_series(status: str, waits: bool):
     page = shown(make(conditions=(Condition(type="ReplicaBackOff", status=status),)))
     assert len([name for name in page if name.startswith("vmherd_back_off")]) == int(waits)
+
+
+# The sets and pools in a bad state have series, and others have none
+
+
+POOL = "VirtualMachinePool"
+BUSY = "vmherd_replicas_busy"
+WEB = ObjectKey("shop", "web")
+
+
+def held(metrics: Metrics) -> set[tuple[str, str]]:
+    labels = (sample.labels for sample in samples_of(metrics) if sample.name == "vmherd_held")
+    return {(each["name"], each["reason"]) for each in labels}
+
+
+def values(metrics: Metrics, name: str) -> dict[str, float]:
+    return {sample.labels["name"]: sample.value for sample in samples_of(metrics) if sample.name == name}
+
+
+def showing(*shown: SetFigures) -> Metrics:
+    metrics = Metrics(CollectorRegistry())
+    metrics.show_replicas(lambda: shown)
+    return metrics
+
+
+def notices(*reasons: str) -> list[Notice]:
+    return [Notice(reason=reason, message="why") for reason in reasons]
+
+
+def test_a_pool_is_held_until_a_plan_has_no_such_notice_or_the_pool_is_deleted():
+    metrics = showing(make(), make(name="other"))
+    metrics.planned(POOL, WEB, notices("HealingHeld", "HealingHeld", "FieldIgnored"), {})
+    assert held(metrics) == {("web", "HealingHeld")}
+    metrics.planned(POOL, WEB, notices("RolloutStalled", "UpdateHeld"), {})
+    assert held(metrics) == {("web", "RolloutStalled"), ("web", "UpdateHeld")}
+    metrics.planned(POOL, WEB, [], {})
+    assert held(metrics) == set()
+    metrics.planned(POOL, WEB, notices("HealingHeld"), {})
+    metrics.owner_gone(POOL, WEB)
+    assert held(metrics) == set()
+
+
+def test_p24_an_object_has_busy_replicas_since_its_first_plan():
+    metrics = showing(make(), make(name="not yet planned"))
+    assert values(metrics, BUSY) == {}
+    for number in (3, 0):
+        metrics.planned(POOL, WEB, [], {"busy": number, "claimed": number + 1})
+        assert values(metrics, BUSY) == {"web": number}
+        assert values(metrics, "vmherd_replicas_claimed") == {"web": number + 1}
+        assert values(metrics, "vmherd_replicas_standby") == {}
+    metrics.owner_gone(POOL, WEB)
+    assert values(metrics, BUSY) == {}
+
+
+def test_a_process_that_waits_for_the_lease_measures_no_readiness():
+    metrics = Metrics(CollectorRegistry())
+    metrics.leading("vmherd", master=False)
+    metrics.became_ready(POOL, after_s=70)
+    metrics.leading("vmherd", master=True)
+    metrics.became_ready(POOL, after_s=70)
+    text = metrics.page().render()[0].decode()
+    assert f'vmherd_create_to_ready_seconds_count{{kind="{POOL}"}} 1.0' in text
+    assert f'vmherd_create_to_ready_seconds_bucket{{kind="{POOL}",le="60.0"}} 0.0' in text
+    assert f'vmherd_create_to_ready_seconds_bucket{{kind="{POOL}",le="90.0"}} 1.0' in text
+
+
+def test_only_objects_that_lack_ready_replicas_show_them_with_their_limit():
+    metrics = showing(
+        make(ready=5),
+        make(name="lacks", ready=2, max_unavailable=1),
+        make(name="free", ready=4),
+        make(name="more", ready=6),
+    )
+    assert values(metrics, "vmherd_replicas_unavailable") == {"lacks": 3, "free": 1}
+    assert values(metrics, "vmherd_replicas_max_unavailable") == {"lacks": 1}
+
+
+@pytest.mark.parametrize(
+    ("spec", "limit"),
+    [
+        ({}, 8),
+        ({"maxUnavailable": 2}, 2),
+        ({"maxUnavailable": "25%"}, 2),
+        ({"maxUnavailable": "1%"}, 1),
+        ({"maxUnavailable": "none"}, None),
+        ({"replicas": None}, 1),
+        ({"replicas": 1, "status": {"replicas": 1, "readyReplicas": 1}}, None),
+    ],
+)
+def test_the_limit_of_a_pool_that_lacks_replicas_is_its_max_unavailable(spec: dict[str, Any], limit: int | None):
+    owner = pool(**{"replicas": 8, **spec})
+    [found] = Figures(POOL, "pool.kubevirt.io", parse_pool).read([owner])
+    assert found.max_unavailable == limit
+
+
+@pytest.mark.parametrize(
+    ("allowance", "replicas", "limit"),
+    [
+        ("", 8, None),
+        ("maxUnavailable=25%", 8, 2),
+        ("yes", 8, None),
+        ("maxUnavailable=100%", None, 1),
+        ("maxSurge=1,maxUnavailable=0", 8, 0),
+    ],
+)
+def test_the_limit_of_a_set_is_that_of_its_rolling_update(allowance: str, replicas: int | None, limit: int | None):
+    owner = replicaset(replicas=replicas, annotations={ROLLING_UPDATE: allowance} if allowance else None)
+    [found] = Figures(SET, "kubevirt.io", parse_set).read([owner])
+    assert found.max_unavailable == limit

@@ -2,14 +2,13 @@
 
 import json
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sandbox.virt_api.defaults import canonical, default_vm, default_vmi
+from tests.sandbox.replay import RECORDINGS
 
-RECORDINGS = Path(__file__).resolve().parents[2] / "recordings"
 NOW = "2026-11-21T20:04:02Z"
 
 
