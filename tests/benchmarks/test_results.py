@@ -1,8 +1,13 @@
-"""Cases run in rounds, and their results become tables."""
+"""Cases run in rounds, and their results become tables. And the CPU time and the memory of a process tree."""
+
+import os
+import subprocess
+import sys
 
 import pytest
 
 from benchmarks import __main__ as runner
+from benchmarks import controllers as process_tree
 from benchmarks import figures
 from benchmarks.case import About, Case, Conditions, Measure, Result, Setting
 from benchmarks.cases import CASES
@@ -64,3 +69,21 @@ def test_a_case_in_this_process_fills_all_its_measures(name, tmp_path):
     case = CASES[name]
     values = case.run(Setting(20, tmp_path))
     assert [measure.key for measure in case.measures if values[measure.key] <= 0] == []
+
+
+SPINS = "import time; end = time.process_time() + 0.1\nwhile time.process_time() < end: pass"
+
+
+def test_the_cpu_time_of_ended_children_counts():
+    before = process_tree.cpu_s(os.getpid())
+    subprocess.run([sys.executable, "-c", SPINS], check=True)
+    assert process_tree.cpu_s(os.getpid()) - before >= 0.09
+
+
+def test_the_memory_of_running_children_counts():
+    own = process_tree.rss_mb(os.getpid())
+    with subprocess.Popen([sys.executable, "-c", "print(1, flush=True); input()"], stdin=-1, stdout=-1) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert process_tree.rss_mb(os.getpid()) > own + 3
+        child.communicate(b"\n")
