@@ -92,25 +92,18 @@ def test_a_long_list_is_compared_in_slices():
     assert len(store) == 10
 
 
-def test_an_undecodable_object_of_a_list_keeps_its_cached_state():
-    held = config_map("a", 5, color="red")
+@pytest.mark.parametrize(("uid", "left"), [("one", 1), ("two", 0)])
+def test_an_undecodable_object_of_a_list_keeps_its_cached_state_unless_its_uid_is_new(uid: str, left: int):
+    held = config_map("a", 5, uid="one", color="red")
     store = make_store(held)
     incoming = store.begin_replace()
-    incoming.keep(config_map("a", 8).metadata)
+    incoming.keep(config_map("a", 8, uid=uid).metadata)
     incoming.keep(config_map("never-seen", 7).metadata)
     store.commit(incoming, "9")
-    assert [change for changes in incoming.changes(at_once=10) for change in changes] == []
-    assert store.by_index(COLOR, "red") == (held,)
-    assert len(store) == 1
-
-
-def test_an_undecodable_object_with_a_new_uid_is_removed():
-    held = config_map("a", 5, uid="one")
-    store = make_store(held)
-    incoming = store.begin_replace()
-    incoming.keep(config_map("a", 8, uid="two").metadata)
-    store.commit(incoming, "9")
-    assert [change for changes in incoming.changes(at_once=10) for change in changes] == [Removed(held)]
+    changes = [change for changes in incoming.changes(at_once=10) for change in changes]
+    assert changes == [Removed(held)] * (1 - left)
+    assert store.by_index(COLOR, "red") == (held,) * left
+    assert len(store) == left
 
 
 def test_the_result_of_a_lookup_is_cached_until_an_object_changes():

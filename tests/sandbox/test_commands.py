@@ -20,8 +20,7 @@ from sandbox.running import Home, Simulate
 from sandbox.settings import SimulationSettings
 from tests.cluster import Kubectl
 from tests.controlplane.waits import eventually
-from tests.programs import finished
-from tests.sandbox.patience import commands_about, processes_about
+from tests.programs import commands_about, finished, processes_about
 
 SANDBOX = [sys.executable, "-m", "controller", "sandbox"]
 UP_WITHIN_S = 100

@@ -13,8 +13,8 @@ from tests.controlplane.documents import vm_document, vmi_document
 from tests.controlplane.programs import simulator
 from tests.controlplane.waits import eventually
 from tests.manifests.documents import SOUND, SOUND_POOL
+from tests.programs import processes_about
 from tests.rbac import person
-from tests.sandbox.patience import processes_about
 
 pytestmark = pytest.mark.cluster
 

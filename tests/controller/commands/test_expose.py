@@ -23,6 +23,7 @@ from tests import builders, pool_builders
 
 SSH = ServicePort(27017, target_port=22)
 WISH = ServiceRequest(name="vmiservice", namespace="default", ports=(SSH,))
+NO_PORTS = msgspec.structs.replace(WISH, ports=())
 LABELS = st.dictionaries(st.sampled_from(["app", "tier", "zone", "kubevirt.io", "vmi.kubevirt.io/id"]), st.text("ab"))
 SERVES = {"vmherd.dev/in-service": "true"}
 EXPRESSION = SelectorRequirement(key="tier", operator="Exists")
@@ -129,10 +130,9 @@ def test_without_labels_there_is_nothing_to_select_by(owner):
 def test_without_a_port_the_service_has_the_ports_of_the_interface_on_the_pod_network():
     spec = listening({"port": 22}, {"name": "dns", "port": 53, "protocol": "UDP"})
     ports = [{"name": "port-1", "port": 22}, {"name": "port-2", "port": 53, "protocol": "UDP"}]
-    wish = msgspec.structs.replace(WISH, ports=())
-    assert service(builders.replicaset(spec=spec), wish)["spec"]["ports"] == ports
+    assert service(builders.replicaset(spec=spec), NO_PORTS)["spec"]["ports"] == ports
     inner = {"metadata": {"labels": {"app": "web"}}, "spec": json.loads(spec)}
-    assert service(pool_builders.pool(spec={"template": inner}), wish)["spec"]["ports"] == ports
+    assert service(pool_builders.pool(spec={"template": inner}), NO_PORTS)["spec"]["ports"] == ports
     assert service(builders.replicaset(spec=spec))["spec"]["ports"] == [{"port": 27017, "targetPort": 22}]
 
 
@@ -148,14 +148,15 @@ def test_without_a_port_the_service_has_the_ports_of_the_interface_on_the_pod_ne
     ],
 )
 def test_without_any_port_the_error_names_the_flag(spec):
-    wish = msgspec.structs.replace(WISH, ports=())
-    said = flaw(builders.replicaset(spec=spec), wish)
-    assert said == "its template has no ports on the Pod network: set the ports with --port"
+    assert (
+        flaw(builders.replicaset(spec=spec), NO_PORTS)
+        == "its template has no ports on the Pod network: set the ports with --port"
+    )
 
 
 def test_an_unreadable_template_is_an_error_only_without_a_port():
     owner = builders.replicaset(spec=b'{"domain":[]}')
-    assert flaw(owner, msgspec.structs.replace(WISH, ports=())).startswith("its template cannot be read: Expected")
+    assert flaw(owner, NO_PORTS).startswith("its template cannot be read: Expected")
     assert service(owner)["spec"]["ports"] == [{"port": 27017, "targetPort": 22}]
     assert flaw(pool_builders.pool(spec={"template": []})).startswith("its template cannot be read: Expected")
 
@@ -192,13 +193,6 @@ def test_two_families_prefer_dual_stack_unless_a_policy_is_set():
     assert service_request(dict(ip_family="IPv4"), "").ip_family_policy == ""
     wish = service_request(dict(ip_family="IPv4,IPv6", ip_family_policy="RequireDualStack"), "")
     assert wish.ip_family_policy == "RequireDualStack"
-
-
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert kubectl_vmherd(["expose", *arguments]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    return err.removeprefix("error: ").rstrip()
 
 
 PORT_RANGE = "is not in the range 1<=x<=65535"
@@ -241,7 +235,9 @@ NEEDS_PORT = "needs --port as well, because it describes that port; try 'kubectl
     ],
 )
 def test_a_wrong_call_is_one_line_and_exit_code_2(arguments, line, capsys):
-    assert said(capsys, *arguments.split()) == line
+    assert kubectl_vmherd(["expose", *arguments.split()]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"error: {line}\n")
 
 
 def test_the_variable_of_a_service_named_vmherd_does_not_set_the_port(capsys, monkeypatch):

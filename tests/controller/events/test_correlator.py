@@ -38,16 +38,6 @@ def record(
     )
 
 
-@pytest.fixture
-def correlator() -> Correlator:
-    return Correlator()
-
-
-@pytest.fixture
-def spam_filter() -> SpamFilter:
-    return SpamFilter()
-
-
 @pytest.mark.parametrize(
     "difference",
     [
@@ -60,14 +50,16 @@ def spam_filter() -> SpamFilter:
     ],
     ids=lambda difference: next(iter(difference)),
 )
-def test_any_difference_makes_another_event(correlator: Correlator, difference: dict[str, object]):
+def test_any_difference_makes_another_event(difference: dict[str, object]):
+    correlator = Correlator()
     first = record(correlator, "created a")
     other = record(correlator, **{"message": "created a", **difference})  # type: ignore[arg-type]
     assert other is not first
     assert (first.count, other.count) == (1, 1)
 
 
-def test_a_repeat_after_more_than_ten_minutes_is_a_new_event(correlator):
+def test_a_repeat_after_more_than_ten_minutes_is_a_new_event():
+    correlator = Correlator()
     first = record(correlator, "a")
     assert record(correlator, "a", START + WINDOW) is first
     later = record(correlator, "a", START + 2 * WINDOW + SECOND)
@@ -75,7 +67,8 @@ def test_a_repeat_after_more_than_ten_minutes_is_a_new_event(correlator):
     assert later.count == 1
 
 
-def test_similar_events_are_separate_again_after_ten_minutes(correlator):
+def test_similar_events_are_separate_again_after_ten_minutes():
+    correlator = Correlator()
     for n in range(20):
         record(correlator, f"created {n}")
     later = record(correlator, "created late", START + WINDOW + SECOND)
@@ -87,13 +80,6 @@ def test_the_event_name_for_a_long_object_name_is_cut_and_stays_a_dns_name():
     event = record(Correlator(), "a", about=ref(name)).name
     assert len(event) <= 253
     assert event.startswith("a" * 235 + ".1")
-
-
-def test_the_number_of_groups_is_bounded():
-    correlator = Correlator(capacity=50)
-    for n in range(1000):
-        record(correlator, "a", about=ref(f"web-{n}"))
-    assert len(correlator) == 50
 
 
 occurrences = st.lists(
@@ -119,18 +105,20 @@ def test_every_occurrence_is_counted_once_and_at_most_ten_similar_events_are_sep
     assert all(series.count == recorded.count(series) for series in set(recorded))
 
 
-def test_an_object_may_send_a_burst_and_then_one_request_in_five_minutes(spam_filter):
+def test_an_object_may_send_a_burst_and_then_one_request_in_five_minutes():
+    spam_filter = SpamFilter()
     assert [spam_filter.admit(ref(), "c", START) for _ in range(BURST + 5)] == [True] * BURST + [False] * 5
     assert not spam_filter.admit(ref(), "c", START + REFILL - SECOND)
     assert spam_filter.admit(ref(), "c", START + REFILL)
     assert not spam_filter.admit(ref(), "c", START + REFILL)
 
 
-def test_the_number_of_buckets_is_bounded():
-    spam_filter = SpamFilter(capacity=50)
+def test_the_number_of_groups_and_of_buckets_is_bounded():
+    correlator, spam_filter = Correlator(capacity=50), SpamFilter(capacity=50)
     for n in range(1000):
+        record(correlator, "a", about=ref(f"web-{n}"))
         spam_filter.admit(ref(f"web-{n}"), "c", START)
-    assert len(spam_filter) == 50
+    assert len(correlator) == len(spam_filter) == 50
 
 
 def test_the_least_recently_used_occasion_is_removed_first():
@@ -157,7 +145,8 @@ def test_characters_that_utf_8_cannot_encode_are_replaced():
     assert truncate("broken \udc80 name") == "broken ? name"
 
 
-def test_a_combined_message_fits_with_its_prefix(correlator):
+def test_a_combined_message_fits_with_its_prefix():
+    correlator = Correlator()
     for n in range(20):
         combined = record(correlator, f"{n}" + "x" * 2000)
     assert combined.combined

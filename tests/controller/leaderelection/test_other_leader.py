@@ -50,9 +50,9 @@ class Cluster(Answering):
         for namespace, holder in holders.items():
             self.add(namespace.replace("_", "-"), holder)
 
-    def add(self, namespace: str, holder: str) -> None:
+    def add(self, namespace: str, holder: str, name: str = "vmherd") -> None:
         spec = {"holderIdentity": holder, "leaseDurationSeconds": LEASE_S}
-        self.leases.put(LEASES, {"metadata": {"namespace": namespace, "name": "vmherd"}, "spec": spec})
+        self.leases.put(LEASES, {"metadata": {"namespace": namespace, "name": name}, "spec": spec})
 
     async def answer(self, call: Call) -> bytes:
         self.asked.append(call.path)
@@ -205,38 +205,34 @@ async def test_a_leader_that_loses_the_permission_fails_in_each_look_and_does_no
 UNCHOSEN = Config()
 
 
-def server_with(*namespaces: str, name: str = "vmherd") -> FakeApiServer:
-    server = FakeApiServer(latency_s=0, serves=[LEASES])
-    for namespace in namespaces:
-        server.put(LEASES, {"metadata": {"namespace": namespace, "name": name}, "spec": {"holderIdentity": "a"}})
-    return server
-
-
-async def namespace_with(server: FakeApiServer, config: Config = UNCHOSEN) -> str:
-    return (await with_lease_namespace(server, config)).leader_election_namespace
+async def namespace_with(cluster: Cluster, config: Config = UNCHOSEN) -> str:
+    return (await with_lease_namespace(cluster.leases, config)).leader_election_namespace
 
 
 async def test_the_lease_that_exists_is_used_and_without_one_the_namespace_is_default():
-    assert await namespace_with(server_with("vmherd-system")) == "vmherd-system"
-    assert await namespace_with(server_with()) == "default"
-    assert await namespace_with(server_with("elsewhere", name="another")) == "default"
+    cluster = Cluster()
+    assert await namespace_with(cluster) == "default"
+    cluster.add("elsewhere", "a", name="another")
+    assert await namespace_with(cluster) == "default"
+    cluster.add(THERE, "a")
+    assert await namespace_with(cluster) == THERE
 
 
 async def test_several_leases_are_an_error_that_names_the_flag():
     with pytest.raises(SeveralLeases, match=r"a, b have a lease vmherd: choose one with --leader-election-namespace"):
-        await namespace_with(server_with("b", "a"))
+        await namespace_with(Cluster(b="a", a="a"))
 
 
 async def test_a_chosen_namespace_is_kept_without_a_request():
-    server = server_with("vmherd-system")
-    assert await namespace_with(server, structs.replace(UNCHOSEN, leader_election_namespace="mine")) == "mine"
-    assert await namespace_with(server, structs.replace(UNCHOSEN, leader_elect=False)) == "default"
-    assert server.requests == []
+    cluster = Cluster(vmherd_system="a")
+    assert await namespace_with(cluster, structs.replace(UNCHOSEN, leader_election_namespace=HERE)) == HERE
+    assert await namespace_with(cluster, structs.replace(UNCHOSEN, leader_elect=False)) == "default"
+    assert cluster.leases.requests == []
 
 
 async def test_without_the_permission_to_list_leases_the_namespace_is_default_and_a_warning_says_so():
-    server = server_with("vmherd-system")
-    server.fault_for = lambda _: Forbidden("you may not list leases", code=403)
+    cluster = Cluster(vmherd_system="a")
+    cluster.leases.fault_for = lambda _: Forbidden("you may not list leases", code=403)
     with capture_logs() as logs:
-        assert await namespace_with(server) == "default"
+        assert await namespace_with(cluster) == "default"
     assert [entry["log_level"] for entry in logs] == ["warning"]

@@ -5,24 +5,16 @@ import pytest
 from controller.config.settings import Config
 from controller.kinds import POOLS, REPLICA_SETS
 from controller.preflight.versions import served_resource, with_served_versions
-from informers.errors import NotFound
-from tests.fakes.answers import Answering, Call, encoded
+from tests.controller.takeover.answers import Answers
 
 GROUP = "/apis/pool.kubevirt.io"
 
 
-class Discovery(Answering):
+def serving(*versions: str) -> Answers:
     """An API server that serves pools in these versions."""
-
-    def __init__(self, *versions: str) -> None:
-        self.served = {f"{GROUP}/{version}" for version in versions}
-        self.asked: list[str] = []
-
-    async def answer(self, call: Call) -> bytes:
-        self.asked.append(call.path)
-        if call.path not in self.served:
-            raise NotFound("not found", code=404)
-        return encoded({"resources": [{"name": "virtualmachinepools"}]})
+    server = Answers()
+    server.by_path = {f"{GROUP}/{version}": [{"resources": [{"name": "virtualmachinepools"}]}] for version in versions}
+    return server
 
 
 CHOICES = {
@@ -37,15 +29,15 @@ CHOICES = {
 
 @pytest.mark.parametrize(("served", "chosen"), CHOICES.values(), ids=CHOICES)
 async def test_the_first_served_version_is_chosen(served: tuple[str, ...], chosen: str) -> None:
-    config = await with_served_versions(Discovery(*served), Config())
+    config = await with_served_versions(serving(*served), Config())
     assert config.versions == {"pool": chosen}
     assert config.resource_of(POOLS).api_version == f"pool.kubevirt.io/{chosen}"
     assert config.resource_of(REPLICA_SETS).api_version == "kubevirt.io/v1"
-    resource = await served_resource(Discovery(*served), POOLS)
+    resource = await served_resource(serving(*served), POOLS)
     assert resource.api_version == f"pool.kubevirt.io/{chosen}"
 
 
 async def test_a_kind_with_one_version_needs_no_request() -> None:
-    server = Discovery()
+    server = serving()
     await served_resource(server, REPLICA_SETS)
     assert server.asked == []

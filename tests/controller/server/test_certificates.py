@@ -78,8 +78,12 @@ def names_of(certificate: x509.Certificate) -> list[str]:
     return [str(name.value) for name in found]
 
 
-def test_a_connection_after_a_change_gets_the_new_certificate(files: Files):
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_connection_after_a_change_gets_the_new_certificate_in_each_version_of_tls(
+    files: Files, version: ssl.TLSVersion
+):
     tls = ServerTls(files.source)
+    tls.context.maximum_version = version
     assert names_of(served_by(tls)) == ["first.example"]
     files.issue("second.example")
     assert names_of(served_by(tls)) == ["second.example"]
@@ -199,11 +203,3 @@ def test_a_self_signed_certificate_is_renewed_before_it_expires_and_kept_until_t
 def test_the_key_of_a_self_signed_certificate_is_not_written_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "there-is-no-such-directory"))
     served_by(ServerTls(SelfSignedCertificate(lambda: START)))
-
-
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_a_new_certificate_is_served_in_each_version_of_tls(files: Files, version: ssl.TLSVersion):
-    tls = ServerTls(files.source)
-    tls.context.maximum_version = version
-    files.issue("second.example")
-    assert names_of(served_by(tls)) == ["second.example"]

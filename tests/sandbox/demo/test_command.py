@@ -17,8 +17,7 @@ import pytest
 from sandbox.demo.experiments import SET_NAME
 from sandbox.kubectl import kubectl_path
 from tests.controlplane.waits import eventually
-from tests.programs import finished
-from tests.sandbox.patience import processes_about
+from tests.programs import finished, processes_about
 
 DEMO = [sys.executable, "-m", "controller", "demo"]
 ON_A_TERMINAL = "import os, sys; os.login_tty(int(sys.argv[1])); {}; os.execv(sys.argv[2], sys.argv[2:])"
