@@ -18,7 +18,7 @@ from controller.takeover import hyperconverged
 from sandbox.admin import Admin, Rejected
 from sandbox.controlplane import ControlPlane
 from tests.cluster import new_namespace
-from tests.controller.takeover.test_hyperconverged import operated
+from tests.controller.takeover.test_virt_controller import operated
 from tests.controlplane.documents import open_definition
 from tests.controlplane.namespace import SetNamespace
 from tests.controlplane.programs import ControllerProcess, controller_process

@@ -153,21 +153,12 @@ def test_a_shutdown_continues_after_a_restart_and_ends_at_once_if_the_annotation
     assert hurried.live(1).annotate(behavior=None).live(1).gone_at == 11
 
 
-def test_foreign_finalizers_stay_and_the_vmi_still_ends() -> None:
-    life = behaving("slow-shutdown")
-    life.set_finalizers("example.org/a", "example.org/b")
-    life.live(10)
+@pytest.mark.parametrize(("behavior", "ends_at"), [("slow-shutdown", 40.0), ("normal", 10.0)])
+def test_foreign_finalizers_stay_and_the_vmi_still_ends(behavior: str, ends_at: float) -> None:
+    life = behaving(behavior).set_finalizers("example.org/a", "example.org/b").live(10)
     assert life.finalizers == ["example.org/a", "example.org/b", FINALIZER]
-    life.delete().live(3600)
-    assert life.finalizers == ["example.org/a", "example.org/b"]
-    assert life.seen[-1] == (40.0, VMIState("Succeeded", "PodTerminating"))
-
-
-def test_a_vmi_with_only_foreign_finalizers_ends_as_soon_as_it_is_deleted() -> None:
-    life = Life()
-    life.set_finalizers("example.org/a")
-    assert life.live(10).delete().live(3600).seen[-1] == (10.0, VMIState("Succeeded", "PodTerminating"))
-    assert life.finalizers == ["example.org/a"]
+    assert life.delete().live(3600).finalizers == ["example.org/a", "example.org/b"]
+    assert life.seen[-1] == (ends_at, VMIState("Succeeded", "PodTerminating"))
 
 
 def test_a_patch_of_finalizers_applies_only_to_the_version_that_was_read() -> None:

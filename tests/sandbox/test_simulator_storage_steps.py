@@ -20,6 +20,13 @@ def with_volume(spec: dict[str, Any] | None = None, **annotations: str) -> Machi
     return machines
 
 
+def use_claim(machines: Machines, behavior: str = "normal") -> None:
+    """Create a VMI that uses the PVC."""
+    volumes = [{"name": "disk", "persistentVolumeClaim": {"claimName": "disk"}}]
+    meta = {"name": "vmi", "annotations": {BEHAVIOR: behavior}}
+    machines.create(VMIS, {"metadata": meta, "spec": {"volumes": volumes}})
+
+
 def phase(machines: Machines) -> str | None:
     return machines.get(DATA_VOLUMES, "disk").get("status", {}).get("phase")
 
@@ -101,8 +108,7 @@ def test_a_pvc_that_is_never_ready_stays_unbound_and_its_data_volume_pending() -
 def test_a_deleted_pvc_stays_while_a_vmi_uses_it_or_a_foreign_finalizer_exists() -> None:
     machines = Machines()
     machines.create(CLAIMS, {"metadata": {"name": "disk", "finalizers": ["example.org/a"]}, "spec": {}})
-    volumes = [{"name": "disk", "persistentVolumeClaim": {"claimName": "disk"}}]
-    machines.create(VMIS, {"metadata": {"name": "vmi"}, "spec": {"volumes": volumes}})
+    use_claim(machines)
     machines.live(5).delete(CLAIMS, "disk")
     machines.live(5)
     assert machines.get(CLAIMS, "disk")["metadata"]["finalizers"] == ["example.org/a", PROTECTION]
@@ -114,9 +120,7 @@ def test_a_deleted_pvc_stays_while_a_vmi_uses_it_or_a_foreign_finalizer_exists()
 def test_a_vmi_that_has_ended_needs_no_pvc() -> None:
     machines = Machines()
     machines.create(CLAIMS, {"metadata": {"name": "disk"}, "spec": {}})
-    volumes = [{"name": "disk", "persistentVolumeClaim": {"claimName": "disk"}}]
-    meta = {"name": "vmi", "annotations": {BEHAVIOR: "finish"}}
-    machines.create(VMIS, {"metadata": meta, "spec": {"volumes": volumes}})
+    use_claim(machines, "finish")
     machines.live(5).delete(CLAIMS, "disk")
     machines.live(1)
     assert machines.document(CLAIMS, "disk") is None
@@ -190,8 +194,7 @@ def test_a_pvc_grows_after_a_while_and_its_data_volume_stays_as_it_was() -> None
 def test_a_file_system_grows_when_a_vmi_runs_on_it(mode: str | None) -> None:
     machines = grow(bound_claim(mode)).live(5)
     assert growth(machines) == ("1Gi", "2Gi", ["Resizing", "FileSystemResizePending"])
-    volumes = [{"name": "disk", "persistentVolumeClaim": {"claimName": "disk"}}]
-    machines.create(VMIS, {"metadata": {"name": "vmi"}, "spec": {"volumes": volumes}})
+    use_claim(machines)
     assert growth(machines.live(5)) == ("2Gi", "2Gi", [])
 
 

@@ -1,6 +1,9 @@
 """The sources of credentials, the error messages for invalid credentials, and the renewal of credentials."""
 
 import asyncio
+import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -267,3 +270,52 @@ async def test_a_reload_never_gives_the_credentials_of_one_server_to_another(tmp
     with pytest.raises(ConfigurationError, match=r"now for https://127\.0\.0\.1:2: a restart is needed"):
         await credentials.renew("Bearer first")
     assert await credentials.authorization() == "Bearer first"
+
+
+# The module imports kubernetes_asyncio without its generated client. If this import fails, it imports the whole
+# package. Each of these tests starts a new process, because a process keeps its imported modules.
+
+
+LOAD = """
+import asyncio, json, sys
+from informers.http.configuration import load_credentials
+host = asyncio.run(load_credentials(sys.argv[1])).host
+print(json.dumps([host, [name for name in sys.modules if name.startswith("kubernetes_asyncio.client.")]]))
+"""
+
+REQUIRE_PACKAGE_CODE = """
+import sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "kubernetes_asyncio.%s" and not hasattr(sys.modules["kubernetes_asyncio"], "__version__"):
+            raise ImportError(name)
+sys.meta_path.insert(0, Finder())
+"""
+
+
+def client_modules(program: str, tmp_path: Path) -> list[str]:
+    """Run a program that loads credentials. Return the modules of the generated client that it imports."""
+    kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", "http://server:1")
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(kubeconfig)], capture_output=True, text=True, timeout=60, check=True
+    )
+    host, modules = json.loads(done.stdout)
+    assert host == "http://server:1"
+    return list(modules)
+
+
+def test_credentials_are_loaded_without_the_generated_client(tmp_path: Path) -> None:
+    assert sorted(client_modules(LOAD, tmp_path)) == [
+        "kubernetes_asyncio.client.configuration",
+        "kubernetes_asyncio.client.exceptions",
+    ]
+
+
+@pytest.mark.parametrize("module", ["client.configuration", "config"])
+def test_a_version_that_needs_its_package_code_is_imported_completely(module: str, tmp_path: Path) -> None:
+    modules = client_modules(REQUIRE_PACKAGE_CODE % module + LOAD, tmp_path)
+    assert "kubernetes_asyncio.client.models" in modules
+
+
+def test_an_already_imported_package_is_used(tmp_path: Path) -> None:
+    assert "kubernetes_asyncio.client.models" in client_modules("import kubernetes_asyncio\n" + LOAD, tmp_path)

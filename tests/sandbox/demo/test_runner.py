@@ -1,5 +1,8 @@
-"""Experiments run one after the other, and their errors are one line."""
+"""Keys start experiments. Experiments run one after the other, and their errors are one line."""
 
+import os
+import sys
+import termios
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -8,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.demo import runner as module
+from sandbox.demo.command import Keyboard, keyboard, keys_in
 from sandbox.demo.experiments import Command, Experiment
 from sandbox.demo.hints import Report
 from sandbox.demo.runner import Runner, environment, one_line
@@ -84,3 +88,42 @@ def test_commands_get_the_kubeconfig_and_leave_their_files_in_the_directory(
 def test_of_an_output_only_the_last_line_counts() -> None:
     assert one_line("usage: kubectl\n\n  error: no pool  \n\n") == "error: no pool"
     assert one_line("\n") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("1", "1"),
+        ("17", "17"),
+        ("Q", "q"),
+        ("\x1b[A\x1b[1;5C\x1bOP7", "7"),  # arrow keys and F1
+        ("\x1b", ""),
+        ("kubectl scale vmirs testreplicaset --replicas 5\n", ""),
+    ],
+)
+def test_only_keys_of_characters_count_and_a_pasted_text_has_no_keys(text: str, keys: str) -> None:
+    assert keys_in(text) == keys
+
+
+def test_the_end_of_the_terminal_is_noticed() -> None:
+    ours, theirs = os.pipe()
+    os.write(theirs, b"5")
+    os.close(theirs)
+    keys = Keyboard(ours)
+    assert (keys.read(None), keys.is_open) == ("5", True)
+    assert (keys.read(None), keys.is_open) == ("", False)
+    os.close(ours)
+
+
+def test_keys_need_no_enter_and_the_terminal_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = os.openpty()
+    before = termios.tcgetattr(theirs)
+    with open(theirs, closefd=False) as terminal, monkeypatch.context() as patched:
+        patched.setattr(sys, "stdin", terminal)
+        with keyboard() as keys:
+            os.write(ours, b"3\x1a")  # Ctrl-Z is an ordinary key
+            assert keys.read(None) == "3\x1a"
+            assert not termios.tcgetattr(theirs)[3] & termios.ECHO
+    assert termios.tcgetattr(theirs) == before
+    os.close(ours)
+    os.close(theirs)

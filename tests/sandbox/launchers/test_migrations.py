@@ -39,6 +39,18 @@ def migrate(
     return nodes.migration_step(migration(phase, **metadata), subject, launchers, both, now)
 
 
+def changed_by(step: Step) -> dict[str, Any]:
+    """The patch of a VMI."""
+    [change] = step.effects
+    assert isinstance(change, Change)
+    return body(change.patch)
+
+
+TARGET = pod("target", node="node02", phase="Running", migrationJobUID="m1")
+STATE = {"migrationUid": "m1", "startTimestamp": NOW.isoformat(), "targetNode": "node02", "targetPod": "target"}
+ENDED = {**STATE, "endTimestamp": NOW.isoformat()}
+
+
 def test_a_vmi_that_must_leave_its_node_gets_a_migration() -> None:
     step = nodes.evacuation_step(vmi(evacuationNodeName="node01"))
     assert step is not None
@@ -56,16 +68,9 @@ def test_a_migration_creates_a_pod_on_another_node() -> None:
 
 
 def test_a_migration_begins_when_the_target_pod_runs() -> None:
-    target = pod("target", node="node02", phase="Running", migrationJobUID="m1")
-    [change] = migrate(vmi(), pod(phase="Running"), target, phase="Scheduling").effects
-    assert isinstance(change, Change)
-    state = body(change.patch)["status"]["migrationState"]
+    state = changed_by(migrate(vmi(), pod(phase="Running"), TARGET, phase="Scheduling"))["status"]["migrationState"]
     assert (state["sourceNode"], state["targetNode"], state["endTimestamp"]) == ("node01", "node02", None)
     assert (state["sourcePod"], state["targetPod"]) == (LAUNCHER, "target")
-
-
-STATE = {"migrationUid": "m1", "startTimestamp": NOW.isoformat(), "targetNode": "node02", "targetPod": "target"}
-ENDED = {**STATE, "endTimestamp": NOW.isoformat()}
 
 
 def test_a_migration_ends_on_the_target_node() -> None:
@@ -76,13 +81,6 @@ def test_a_migration_ends_on_the_target_node() -> None:
     assert (changed["status"]["nodeName"], changed["status"]["evacuationNodeName"]) == ("node02", None)
     step = migrate(vmi(migrationState={**ENDED, "completed": True}), phase="Running")
     assert body(step.write)["status"]["phase"] == "Succeeded"
-
-
-def changed_by(step: Step) -> dict[str, Any]:
-    """The patch of a VMI."""
-    [change] = step.effects
-    assert isinstance(change, Change)
-    return body(change.patch)
 
 
 def finished(domain: dict[str, Any], *conditions: dict[str, str]) -> dict[str, Any]:
@@ -115,8 +113,7 @@ def told(statuses: Iterable[dict[str, Any]]) -> list[set[str]]:
 def test_a_migration_for_more_cpus_ends_in_the_same_writes_as_in_the_recording() -> None:
     vmis = [obj["status"] for _, obj in Recording("real-vm-more-sockets").events if obj["kind"] == VMIS.kind]
     [first, *_] = (number for number, each in enumerate(vmis) if "HotVCPUChange" in str(each["conditions"]))
-    target = pod("target", node="node02", phase="Running", migrationJobUID="m1")
-    begun = changed_by(migrate(vmi(), pod(phase="Running"), target, phase="Scheduling"))
+    begun = changed_by(migrate(vmi(), pod(phase="Running"), TARGET, phase="Scheduling"))
     later = NOW + timedelta(seconds=nodes.DURATION_S)
     ended = changed_by(migrate(vmi(migrationState=STATE), phase="Running", now=later))
     complete = finished({"cpu": {"sockets": 2}}, CPU_CHANGE)
@@ -181,14 +178,8 @@ def test_a_migration_has_kubevirts_finalizer_until_it_has_ended() -> None:
 
 
 def test_the_deletion_of_a_running_migration_ends_it() -> None:
-    moving = vmi(migrationState={"migrationUid": "m1", "startTimestamp": NOW.isoformat(), "targetPod": "target"})
-    step = migrate(moving, phase="Running", deletionTimestamp=NOW.isoformat())
-    [change] = step.effects
-    assert isinstance(change, Change)
-    assert body(change.patch)["status"]["migrationState"].keys() == {"endTimestamp", "failed"}
+    step = migrate(vmi(migrationState=STATE), phase="Running", deletionTimestamp=NOW.isoformat())
+    assert changed_by(step)["status"]["migrationState"].keys() == {"endTimestamp", "failed"}
     assert body(step.write)["status"]["phase"] == "Failed"
-    failed = vmi(
-        migrationState={"migrationUid": "m1", "endTimestamp": NOW.isoformat(), "failed": True, "targetPod": "target"}
-    )
-    target = pods.pod_step(pod("target", node="node02", phase="Running", migrationJobUID="m1"), failed, NOW)
+    target = pods.pod_step(TARGET, vmi(migrationState={**ENDED, "failed": True}), NOW)
     assert body(target.write)["status"]["phase"] == "Failed"

@@ -8,7 +8,7 @@ import pytest
 
 from controller.apimachinery.conditions import Condition
 from sandbox.launchers import nodes, pods
-from sandbox.launchers.pods import PODS, NodeSpec
+from sandbox.launchers.pods import PODS, Node, NodeSpec, Pod
 from sandbox.step import Change, Delete, Step
 from sandbox.virt_api.admission import Verdict, judge_eviction
 from sandbox.vmis import VMIS, SimulatedVMI
@@ -107,33 +107,32 @@ def test_a_pod_without_a_vmi_is_deleted() -> None:
     assert pods.pod_step(pod(), None, NOW).effects == (Delete(PODS, LAUNCHER, f"{LAUNCHER}-uid", grace_s=0),)
 
 
-def test_a_vmi_on_a_node_that_does_not_answer_runs_unready_until_its_pod_is_gone() -> None:
-    silent = named(node("node01", ready="Unknown"), node("node02"))
-    step = nodes.vmi_step(vmi(), silent, [pod()], NOW)
+def told_by(subject: SimulatedVMI, cluster: dict[str, Node], launcher: Pod) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The status that a node writes, and its condition Ready."""
+    step = nodes.vmi_step(subject, cluster, [launcher], NOW)
     assert step is not None
     status = body(step.write)["status"]
     [ready] = [each for each in status["conditions"] if each["type"] == "Ready"]
+    return status, ready
+
+
+def test_a_vmi_on_a_node_that_does_not_answer_runs_unready_until_its_pod_is_gone() -> None:
+    silent = named(node("node01", ready="Unknown"), node("node02"))
+    status, ready = told_by(vmi(), silent, pod())
     assert (status.get("phase"), ready["status"], ready.get("reason")) == (None, "False", None)
     unready = with_ready(vmi(), ready)
-    waiting = nodes.vmi_step(unready, silent, [pod()], NOW)
-    assert waiting is not None
+    waiting = nodes.vmi_step(unready, silent, [pod()], NOW) or Step()
     assert waiting.after_s == 300
-    deletion = nodes.vmi_step(unready, silent, [pod()], NOW + timedelta(seconds=300))
-    assert deletion is not None
+    deletion = nodes.vmi_step(unready, silent, [pod()], NOW + timedelta(seconds=300)) or Step()
     assert deletion.effects == (Delete(PODS, LAUNCHER, f"{LAUNCHER}-uid"),)
-    told = nodes.vmi_step(unready, silent, [pod(deleted=True)], NOW)
-    assert told is not None
-    [ready] = [each for each in body(told.write)["status"]["conditions"] if each["type"] == "Ready"]
+    _, ready = told_by(unready, silent, pod(deleted=True))
     assert ready["reason"] == "PodTerminating"
     late = nodes.vmi_step(with_ready(vmi(), ready), silent, [pod(deleted=True)], NOW + timedelta(seconds=900))
     assert late == Step(), "nothing is left to do before the node changes"
     assert nodes.pod_waits(pod(deleted=True), silent)
     fenced = named(msgspec.structs.replace(silent["node01"], spec=NodeSpec(taints=({"key": nodes.OUT_OF_SERVICE},))))
     for gone in (fenced, named(node("node02"))):
-        end = nodes.vmi_step(unready, gone, [pod(deleted=True)], NOW)
-        assert end is not None
-        status = body(end.write)["status"]
-        [ready] = [each for each in status["conditions"] if each["type"] == "Ready"]
+        status, ready = told_by(unready, gone, pod(deleted=True))
         assert (status["phase"], ready["reason"], status.get("reason")) == fenced_state()
         assert nodes.pod_waits(pod(deleted=True), gone), "the VMI fails first"
     assert not nodes.pod_waits(pod(deleted=True), named(node("node01")))
