@@ -166,10 +166,7 @@ def error(code: int, body: Mapping[str, Any] | None = None, *, retry_after: str 
     return from_response(code, json.dumps(body).encode(), retry_after=retry_after)
 
 
-def names(changes: Iterable[Change[ConfigMap]]) -> list[str]:
+def names(changes: Iterable[Change[Any]]) -> list[str]:
     """The changes that handlers have received, for example `Added a`."""
-    return [f"{type(change).__name__} {object_of(change).metadata.name}" for change in changes]
-
-
-def object_of(change: Change[ConfigMap]) -> ConfigMap:
-    return change.last_known if isinstance(change, Removed) else change.new
+    objects = [change.last_known if isinstance(change, Removed) else change.new for change in changes]
+    return [f"{type(change).__name__} {obj.metadata.name}" for change, obj in zip(changes, objects, strict=True)]

@@ -136,6 +136,7 @@ SLOWLY = {SHUTDOWN_AFTER: "20s"}
         (lambda: behaving("image-error", **SLOWLY).live(600), 600),  # it is not scheduled
         (lambda: behaving("never-ready", **SLOWLY).live(600), 620),
         (lambda: behaving("unknown", **SLOWLY).live(600), 620),
+        (lambda: behaving("paused", **SLOWLY).live(600), 620),
         *((lambda each=each: behaving(each, **SLOWLY).live(10), 10) for each in ("finish", "fail", "crash-loop")),
         (lambda: Life().live(10).annotate(behavior="slow-shutdown").live(1), 41),
     ],

@@ -1,4 +1,4 @@
-"""`vmherd sandbox up` and `down`, as a user types them."""
+"""`vmherd sandbox up` and `down`, as a user types them, and the definitions of `vmherd sandbox conformance`."""
 
 import asyncio
 import os
@@ -9,12 +9,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from controller import logs
+from controller.kinds import POOLS
 from sandbox import commands, simulator
 from sandbox.binaries import PROGRAMS, Binaries
+from sandbox.commands import under_own_group, with_status
 from sandbox.processes import is_running
 from sandbox.running import Home, Simulate
 from sandbox.settings import SimulationSettings
@@ -254,3 +258,26 @@ def test_a_wrong_option_is_named(directory: Path, option: str) -> None:
 def test_down_of_a_directory_without_a_sandbox_is_one_clear_line(tmp_path: Path) -> None:
     done = run("down", "--dir", str(tmp_path))
     assert (done.returncode, done.stderr) == (1, f"vmherd: there is no sandbox in {tmp_path}\n")
+
+
+def definition() -> dict[str, Any]:
+    path = Path(__file__).parents[2] / "manifests" / "crds" / "pool.kubevirt.io_virtualmachinepools.yaml"
+    found: dict[str, Any] = yaml.safe_load(path.read_text())
+    return found
+
+
+def test_the_copy_in_the_own_group_has_its_own_name_and_short_names():
+    copy = under_own_group(definition(), "pool.vmherd.dev", ("hvmpool",))
+    assert copy["metadata"] == {"name": "virtualmachinepools.pool.vmherd.dev"}
+    assert (copy["spec"]["group"], copy["spec"]["names"]["shortNames"]) == ("pool.vmherd.dev", ["hvmpool"])
+    assert copy["spec"]["versions"] == definition()["spec"]["versions"]
+
+
+def test_a_takeover_keeps_only_the_status_fields_of_kubevirt():
+    original = definition()
+    known = POOLS.known_status
+    assert known is not None
+    changed = with_status(original, known)
+    for version in changed["spec"]["versions"]:
+        assert set(version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]) == known
+    assert original == definition()

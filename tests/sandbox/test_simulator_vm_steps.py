@@ -285,16 +285,6 @@ def test_a_paused_vmi_and_its_vm_are_not_ready_until_the_vmi_goes_on(behavior: s
     assert (machines.word, machines.status()["ready"], machines.uid(VMIS)) == ("Running", True, before)
 
 
-def test_a_paused_vmi_can_be_deleted() -> None:
-    machines = Machines(vm_document()).live(5)
-    before = machines.uid(VMIS)
-    set_behavior(machines, "paused")
-    machines.delete(VMIS, "vm")
-    machines.live(5)
-    assert machines.uid(VMIS) not in (None, before)
-    assert machines.word == "Running"
-
-
 # The number of failed starts, and the delay of the next start
 
 

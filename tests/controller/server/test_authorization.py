@@ -203,27 +203,27 @@ async def test_invented_tokens_do_not_evict_a_real_token(setup):
     assert sorted(map(len, kept)) == [1, authorization.CACHED_ANSWERS]
 
 
-async def test_the_number_of_reviews_in_flight_is_limited(setup):
+@pytest.mark.parametrize(
+    ("tokens", "expected", "reviews"),
+    [
+        ([f"made-up-{number}" for number in range(20)], authorization.BAD_TOKEN, 20),
+        (["good"] * 20, None, authorization.MAX_REVIEWS_IN_FLIGHT),
+    ],
+    ids=["different tokens", "a waiting check uses the answer of an earlier check of the same token"],
+)
+async def test_the_number_of_reviews_in_flight_is_limited(
+    setup: ReviewerSetup, tokens: list[str], expected: authorization.Denial | None, reviews: int
+):
     setup.api.hold = asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        checks = [group.create_task(setup.check(f"made-up-{number}")) for number in range(20)]
+        checks = [group.create_task(setup.check(token)) for token in tokens]
         for _ in range(10):
             await asyncio.sleep(0)
         assert setup.api.in_flight == authorization.MAX_REVIEWS_IN_FLIGHT
         setup.api.hold.set()
-    assert [check.result() for check in checks] == [authorization.BAD_TOKEN] * 20
+    assert [check.result() for check in checks] == [expected] * 20
     assert setup.api.max_in_flight == authorization.MAX_REVIEWS_IN_FLIGHT
-
-
-async def test_a_waiting_check_uses_the_answer_of_an_earlier_check_of_the_same_token(setup):
-    setup.api.hold = asyncio.Event()
-    async with asyncio.TaskGroup() as group:
-        checks = [group.create_task(setup.check("good")) for _ in range(20)]
-        for _ in range(10):
-            await asyncio.sleep(0)
-        setup.api.hold.set()
-    assert [check.result() for check in checks] == [None] * 20
-    assert setup.api.sent["TokenReview"] == authorization.MAX_REVIEWS_IN_FLIGHT
+    assert setup.api.sent["TokenReview"] == reviews
 
 
 @pytest.mark.parametrize(

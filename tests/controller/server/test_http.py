@@ -17,7 +17,7 @@ from controller.metrics.registry import Metrics, Page
 from controller.server.authorization import Denial
 from controller.server.certificates import FileCertificate
 from controller.server.debug import describe_tasks
-from controller.server.http import BindError, Check, Checks, HttpServer, Secure
+from controller.server.http import BindError, Checks, HttpServer, Secure
 from tests.controller.server.serving import ANY_PORT, allow_all, https, make_server, serving
 
 
@@ -25,8 +25,8 @@ def passing() -> str | None:
     return None
 
 
-def failing(reason: str) -> Check:
-    return lambda: reason
+def not_yet() -> str | None:
+    return "not yet"
 
 
 def raising() -> str | None:
@@ -59,7 +59,6 @@ async def probing(**settings: Any) -> AsyncIterator[ProbeClient]:
         yield ProbeClient(server, session)
 
 
-NOT_YET = failing("not yet")
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
@@ -69,15 +68,15 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0"
         ("/healthz", {"loop": passing}, {}, (200, "ok")),
         ("/livez", {"loop": passing}, {}, (200, "ok")),
         ("/readyz", {}, {"caches": passing}, (200, "ok")),
-        ("/healthz", {}, {"caches": NOT_YET}, (200, "ok")),
-        ("/readyz", {}, {"caches": NOT_YET, "lease": passing},
+        ("/healthz", {}, {"caches": not_yet}, (200, "ok")),
+        ("/readyz", {}, {"caches": not_yet, "lease": passing},
          (500, "[+]ping ok\n[-]caches failed: not yet\n[+]lease ok\nreadyz check failed\n")),
         ("/healthz?verbose", {"loop": passing}, {}, (200, "[+]ping ok\n[+]loop ok\nhealthz check passed\n")),
-        ("/readyz?exclude=caches&exclude=lease&verbose", {}, {"caches": raising, "lease": NOT_YET},
+        ("/readyz?exclude=caches&exclude=lease&verbose", {}, {"caches": raising, "lease": not_yet},
          (200, "[+]ping ok\n[+]caches excluded: ok\n[+]lease excluded: ok\nreadyz check passed\n")),
-        ("/readyz/caches", {}, {"caches": passing, "lease": NOT_YET}, (200, "ok")),
-        ("/readyz/ping", {}, {"lease": NOT_YET}, (200, "ok")),
-        ("/readyz/lease", {}, {"lease": NOT_YET}, (500, "[-]lease failed: not yet\nreadyz check failed\n")),
+        ("/readyz/caches", {}, {"caches": passing, "lease": not_yet}, (200, "ok")),
+        ("/readyz/ping", {}, {"lease": not_yet}, (200, "ok")),
+        ("/readyz/lease", {}, {"lease": not_yet}, (500, "[-]lease failed: not yet\nreadyz check failed\n")),
         ("/readyz/nonsense", {}, {}, (404, "this check does not exist\n")),
         ("/livez", {"loop": raising}, {},
          (500, "[+]ping ok\n[-]loop failed: the check raised RuntimeError('no idea')\nlivez check failed\n")),

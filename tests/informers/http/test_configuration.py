@@ -32,8 +32,6 @@ from tests.informers.faultserver import (
 )
 from tests.informers.subjects import CONFIGMAPS, key
 
-SERVER = "http://127.0.0.1:8001"
-
 
 @pytest.fixture(autouse=True)
 def empty_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -44,7 +42,7 @@ def empty_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 
 def write_contexts(path: Path, **namespaces: Any) -> Path:
     """Write a kubeconfig with these contexts. The first context is the current context."""
-    write_kubeconfig(path, SERVER)
+    write_kubeconfig(path, "http://127.0.0.1:8001")
     config = yaml.safe_load(path.read_text())
     [context] = config["contexts"]
     config["contexts"] = [

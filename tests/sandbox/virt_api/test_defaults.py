@@ -23,11 +23,6 @@ def recording(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return recorded["sent"], stored
 
 
-def default_new_vm(vm: dict[str, Any], *uuids: str) -> dict[str, Any]:
-    given = iter(uuids)
-    return default_vm(vm, is_new=True, new_uuid=lambda: next(given))
-
-
 def default_new_vmi(**spec: Any) -> dict[str, Any]:
     vmi = {"metadata": {"name": "vmi"}, "spec": {"domain": {}, **spec}}
     numbers = count()
@@ -37,7 +32,8 @@ def default_new_vmi(**spec: Any) -> dict[str, Any]:
 def test_a_new_vm_is_stored_as_kubevirt_stores_it() -> None:
     sent, stored = recording("pool-vm-created")
     firmware = stored["spec"]["template"]["spec"]["domain"]["firmware"]
-    assert default_new_vm(sent, firmware["uuid"], firmware["serial"]) == stored
+    given = iter([firmware["uuid"], firmware["serial"]])
+    assert default_vm(sent, is_new=True, new_uuid=lambda: next(given)) == stored
 
 
 def test_a_new_vmi_is_stored_as_kubevirt_stores_it() -> None:
