@@ -5,7 +5,7 @@ virtual time.
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -85,13 +85,15 @@ class Machines:
         self._first_seen[made["metadata"]["uid"]] = self.now
         return made
 
-    def patch(self, resource: Resource[Any], name: str, patch: Document) -> None:
+    def patch(self, resource: Resource[Any], name: str, patch: Document) -> Self:
         self.server.change(resource, key(name), patch)
+        return self
 
-    def delete(self, resource: Resource[Any], name: str, *, propagation: str = "") -> None:
+    def delete(self, resource: Resource[Any], name: str, *, propagation: str = "") -> Self:
         self.server.remove(resource, key(name), propagation=propagation)
+        return self
 
-    def live(self, seconds: float) -> "Machines":
+    def live(self, seconds: float) -> Self:
         """Advance the time. The simulator acts without a delay."""
         until = self.now + timedelta(seconds=seconds)
         turns = 0

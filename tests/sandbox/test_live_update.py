@@ -22,8 +22,7 @@ def running(**domain: Any) -> Machines:
 
 
 def change(machines: Machines, spec: Document) -> None:
-    machines.patch(VMS, "vm", {"spec": {"template": {"spec": spec}}})
-    machines.live(5)
+    machines.patch(VMS, "vm", {"spec": {"template": {"spec": spec}}}).live(5)
 
 
 def condition(document: Document, type_: str) -> Document | None:
@@ -100,8 +99,7 @@ def test_a_change_that_a_running_vmi_cannot_take_over_needs_a_restart(
 def test_a_restart_ends_the_need_for_a_restart() -> None:
     machines = running()
     change(machines, {"domain": {"machine": {"type": "q35"}}})
-    machines.delete(VMIS, "vm")
-    machines.live(5)
+    machines.delete(VMIS, "vm").live(5)
     assert required(machines) is None
     assert machines.get(VMIS)["spec"]["domain"]["machine"] == {"type": "q35"}
 
@@ -123,8 +121,7 @@ def test_another_spelling_of_the_same_template_needs_no_restart() -> None:
 
 def test_another_instancetype_needs_a_restart() -> None:
     machines = running()
-    machines.patch(VMS, "vm", {"spec": {"instancetype": {"name": "u1.large"}}})
-    machines.live(5)
+    machines.patch(VMS, "vm", {"spec": {"instancetype": {"name": "u1.large"}}}).live(5)
     assert required(machines) == live_update.OTHER_FIELD
 
 
@@ -157,8 +154,7 @@ def test_a_medium_leaves_its_cd_rom_without_a_restart_but_the_cd_rom_stays() -> 
     medium = {"name": "cd", "persistentVolumeClaim": {"claimName": "cd", "hotpluggable": True}}
     drive = {"domain": {"devices": {"disks": [{"name": "cd", "cdrom": {}}]}}}
     machines.patch(VMS, "vm", {"spec": {"template": {"spec": {"volumes": [medium], **drive}}}})
-    machines.delete(VMIS, "vm")
-    machines.live(5)
+    machines.delete(VMIS, "vm").live(5)
     change(machines, {"volumes": []})
     assert required(machines) is None
     change(machines, {"domain": {"devices": {"disks": []}}})
@@ -170,8 +166,7 @@ def test_the_start_of_a_vm_is_recorded_in_one_revision_with_the_vms_spec() -> No
     uid = machines.uid(VMS)
     change(machines, {"domain": {"machine": {"type": "q35"}}})
     assert list(machines.server.documents(CONTROLLER_REVISIONS)) == [f"revision-start-vm-{uid}-1"]
-    machines.delete(VMIS, "vm")
-    machines.live(5)
+    machines.delete(VMIS, "vm").live(5)
     [revision] = machines.server.documents(CONTROLLER_REVISIONS).values()
     assert revision["metadata"]["name"] == f"revision-start-vm-{uid}-2"
     assert revision["metadata"]["ownerReferences"] == [

@@ -109,11 +109,9 @@ def test_a_deleted_pvc_stays_while_a_vmi_uses_it_or_a_foreign_finalizer_exists()
     machines = Machines()
     machines.create(CLAIMS, {"metadata": {"name": "disk", "finalizers": ["example.org/a"]}, "spec": {}})
     use_claim(machines)
-    machines.live(5).delete(CLAIMS, "disk")
-    machines.live(5)
+    machines.live(5).delete(CLAIMS, "disk").live(5)
     assert machines.get(CLAIMS, "disk")["metadata"]["finalizers"] == ["example.org/a", PROTECTION]
-    machines.delete(VMIS, "vmi")
-    machines.live(5)
+    machines.delete(VMIS, "vmi").live(5)
     assert machines.get(CLAIMS, "disk")["metadata"]["finalizers"] == ["example.org/a"]
 
 
@@ -121,8 +119,7 @@ def test_a_vmi_that_has_ended_needs_no_pvc() -> None:
     machines = Machines()
     machines.create(CLAIMS, {"metadata": {"name": "disk"}, "spec": {}})
     use_claim(machines, "finish")
-    machines.live(5).delete(CLAIMS, "disk")
-    machines.live(1)
+    machines.live(5).delete(CLAIMS, "disk").live(1)
     assert machines.document(CLAIMS, "disk") is None
 
 
@@ -144,8 +141,7 @@ def bound_claim(mode: str | None = "Block", **annotations: str) -> Machines:
 
 
 def grow(machines: Machines, size: str = "2Gi") -> Machines:
-    machines.patch(CLAIMS, "disk", {"spec": {"resources": {"requests": {"storage": size}}}})
-    return machines
+    return machines.patch(CLAIMS, "disk", {"spec": {"resources": {"requests": {"storage": size}}}})
 
 
 def growth(machines: Machines) -> tuple[str, str, list[str]]:
@@ -164,15 +160,13 @@ def test_a_bound_pvc_has_a_volume_of_its_own_that_goes_with_it() -> None:
     volume = machines.get(PERSISTENT_VOLUMES, claim["spec"]["volumeName"])
     assert volume["status"]["phase"] == "Bound"
     assert volume["spec"]["claimRef"]["uid"] == claim["metadata"]["uid"]
-    machines.delete(CLAIMS, "disk")
-    machines.live(1)
+    machines.delete(CLAIMS, "disk").live(1)
     assert machines.server.documents(PERSISTENT_VOLUMES) == {}
 
 
 def test_a_new_pvc_waits_until_the_volume_of_its_predecessor_is_gone() -> None:
     machines = with_volume().live(1)
-    machines.delete(CLAIMS, "disk")
-    machines.live(1)
+    machines.delete(CLAIMS, "disk").live(1)
     claim = machines.get(CLAIMS, "disk")
     assert claim["status"]["phase"] == "Bound"
     [volume] = machines.server.documents(PERSISTENT_VOLUMES).values()
@@ -232,8 +226,7 @@ def test_a_larger_disk_in_a_vm_changes_neither_its_data_volume_nor_the_running_v
     before = [machines.get(resource, "disk") for resource in (DATA_VOLUMES, CLAIMS)]
     [template] = machines.get(VMS)["spec"]["dataVolumeTemplates"]
     larger = template | {"spec": {"storage": {"resources": {"requests": {"storage": "9Gi"}}}}}
-    machines.patch(VMS, "vm", {"spec": {"dataVolumeTemplates": [larger]}})
-    machines.live(5)
+    machines.patch(VMS, "vm", {"spec": {"dataVolumeTemplates": [larger]}}).live(5)
     assert [machines.get(resource, "disk") for resource in (DATA_VOLUMES, CLAIMS)] == before
     assert "RestartRequired" not in [each["type"] for each in machines.status()["conditions"]]
     assert machines.word == "Running"
@@ -252,8 +245,7 @@ def test_a_data_volume_waits_until_a_vmi_uses_its_pvc(waiting: str) -> None:
     machines = machines_with(WAITING_PHASE, waiting, strategy="Manual").live(5)
     assert phase(machines) == waiting
     assert "status" not in machines.get(CLAIMS, "disk")
-    machines.patch(VMS, "vm", {"spec": {"runStrategy": "Always"}})
-    machines.live(5)
+    machines.patch(VMS, "vm", {"spec": {"runStrategy": "Always"}}).live(5)
     assert phase(machines) == "Succeeded"
     assert machines.get(CLAIMS, "disk")["status"]["phase"] == "Bound"
     assert machines.status()["ready"] is True
@@ -274,7 +266,6 @@ def test_a_succeeded_data_volume_is_deleted_and_the_vm_owns_its_pvc() -> None:
 def test_a_vm_whose_data_volume_is_deleted_starts_again() -> None:
     machines = machines_with(DELETE_AFTER_COMPLETION, "true").live(5)
     before = machines.uid(VMIS)
-    machines.delete(VMIS, "vm")
-    machines.live(5)
+    machines.delete(VMIS, "vm").live(5)
     assert machines.uid(VMIS) not in (None, before)
     assert machines.word == "Running"

@@ -128,8 +128,7 @@ def test_a_vm_without_a_vmi_says_since_when_it_is_not_ready() -> None:
 
 def test_a_vm_stays_until_its_vmi_is_gone_and_keeps_foreign_finalizers() -> None:
     machines = Machines(vm_document(annotations={SHUTDOWN_AFTER: "5s"}))
-    machines.patch(VMS, "vm", {"metadata": {"finalizers": ["example.org/a", "example.org/b"]}})
-    machines.live(5)
+    machines.patch(VMS, "vm", {"metadata": {"finalizers": ["example.org/a", "example.org/b"]}}).live(5)
     assert machines.get(VMS)["metadata"]["finalizers"] == ["example.org/a", "example.org/b", FINALIZER]
     machines.delete(VMS, "vm")
     assert machines.live(4).word == "Terminating"
@@ -157,8 +156,7 @@ def test_a_data_volume_that_lost_its_owner_is_adopted_by_the_next_vm_of_that_nam
     machines = Machines(vm_document(disks=["a"])).live(5)
     before = machines.uid(DATA_VOLUMES, "a"), machines.uid(CLAIMS, "a")
     machines.delete(VMS, "vm")
-    machines.patch(DATA_VOLUMES, "a", {"metadata": {"ownerReferences": []}})
-    machines.live(5)
+    machines.patch(DATA_VOLUMES, "a", {"metadata": {"ownerReferences": []}}).live(5)
     assert machines.document(VMS) is None
     assert "ownerReferences" not in machines.get(DATA_VOLUMES, "a")["metadata"]
     machines.create(VMS, vm_document(disks=["a"]))
@@ -262,8 +260,7 @@ def conditions(document: Document) -> dict[str, tuple[str, str | None]]:
 
 
 def set_behavior(machines: Machines, behavior: str | None) -> None:
-    machines.patch(VMIS, "vm", {"metadata": {"annotations": {BEHAVIOR: behavior}}})
-    machines.live(3)
+    machines.patch(VMIS, "vm", {"metadata": {"annotations": {BEHAVIOR: behavior}}}).live(3)
 
 
 @pytest.mark.parametrize("detail", ["short", "full"])
@@ -339,8 +336,7 @@ def test_a_guest_that_dies_after_running_is_started_again_at_once_and_is_no_fail
 def test_the_first_start_that_succeeds_ends_the_row_of_failures() -> None:
     machines = asking("fail", annotations={TIME_SCALE: "0.01"}).live(1)
     assert machines.status()["startFailure"]["consecutiveFailCount"] >= 2
-    machines.patch(VMS, "vm", {"spec": {"template": {"metadata": {"annotations": {BEHAVIOR: None}}}}})
-    machines.live(30)
+    machines.patch(VMS, "vm", {"spec": {"template": {"metadata": {"annotations": {BEHAVIOR: None}}}}}).live(30)
     assert "startFailure" not in machines.status()
     assert machines.word == "Running"
 
