@@ -16,6 +16,7 @@ import trustme
 
 from informers.http.client import ApiClient, open_client
 from informers.http.configuration import load_credentials
+from tests.informers.http.kubectl.cases import document
 
 
 class Request(NamedTuple):
@@ -95,17 +96,14 @@ class FaultServer:
             self.requests.append(await _read(reader))
             self.busy += 1
             self.busiest = max(self.busy, self.busiest)
+            reply = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
             try:
-                await self._reply(writer)
+                if isinstance(reply, bytes):
+                    writer.write(reply)
+                else:
+                    await reply(writer)
             finally:
                 self.busy -= 1
-
-    async def _reply(self, writer: asyncio.StreamWriter) -> None:
-        reply = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
-        if isinstance(reply, bytes):
-            writer.write(reply)
-        else:
-            await reply(writer)
 
 
 async def _read(reader: asyncio.StreamReader) -> Request:
@@ -147,18 +145,9 @@ async def listening(server: FaultServer, *, tls: ssl.SSLContext | None = None) -
 
 
 def write_kubeconfig(path: Path, server: str, user: dict[str, Any] | None = None, **cluster: Any) -> Path:
-    path.write_text(
-        json.dumps(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "current-context": "test",
-                "clusters": [{"name": "test", "cluster": {"server": server, **cluster}}],
-                "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-                "users": [{"name": "test", "user": {"token": "secret"} if user is None else user}],
-            }
-        )
-    )
+    """Write a kubeconfig with one cluster, one user and one context, each of the name `a`."""
+    user = {"token": "secret"} if user is None else user
+    path.write_text(document(user, cluster, server=server, trusted=False))
     return path
 
 

@@ -1,7 +1,6 @@
 """The package `informers`: its public names, the modules that an import loads, its manual and its example."""
 
 import re
-import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import informers
+from tests.programs import finished
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MANUAL = (ROOT / "docs" / "informers.md").read_text()
@@ -29,10 +29,7 @@ def test_an_unknown_name_is_an_attribute_error():
 
 def test_importing_the_package_loads_no_http_client():
     code = f"import informers, sys; print([name for name in {HEAVY} if name in sys.modules])"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout.strip() == "[]"
+    assert finished([sys.executable, "-c", code], cwd=ROOT).stdout.strip() == "[]"
 
 
 def test_the_manual_names_every_public_name():

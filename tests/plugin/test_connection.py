@@ -40,7 +40,7 @@ async def test_flags_leave_the_namespace_of_the_kubeconfig_and_a_server_needs_no
     """`tests/informers/http/kubectl` compares what the flags choose with kubectl."""
     path = kubeconfig_with_a_namespace(tmp_path)
     assert (await load_credentials(path, server="HTTPS://elsewhere:2/", token="mine")).namespace == "team-a"
-    assert (await load_credentials(path, user="test")).namespace == "team-a"
+    assert (await load_credentials(path, user="a")).namespace == "team-a"
     assert (await load_credentials(server="http://elsewhere:2")).host == "http://elsewhere:2"
     with pytest.raises(ConfigurationError, match="the command line has to name a server"):
         await load_credentials(server="elsewhere")

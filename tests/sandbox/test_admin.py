@@ -8,11 +8,11 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-import yaml
 
 from sandbox import admin
 from sandbox.admin import Admin, Rejected, Unanswered
 from sandbox.pki import Pki
+from tests.informers.faultserver import write_kubeconfig
 
 
 @contextmanager
@@ -53,10 +53,9 @@ def server(
     httpd = HTTPServer(("127.0.0.1", 0), Handler)
     httpd.socket = context.wrap_socket(httpd.socket, server_side=True)
     threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    kubeconfig = directory / "kubeconfig"
-    cluster = {"server": f"https://127.0.0.1:{httpd.server_port}", "certificate-authority": str(pki.ca)}
+    url, trusted = f"https://127.0.0.1:{httpd.server_port}", {"certificate-authority": str(pki.ca)}
     credentials = {"client-certificate": str(user.certificate), "client-key": str(user.key)}
-    kubeconfig.write_text(yaml.safe_dump({"clusters": [{"cluster": cluster}], "users": [{"user": credentials}]}))
+    kubeconfig = write_kubeconfig(directory / "kubeconfig", url, credentials, **trusted)
     try:
         yield Admin(kubeconfig)
     finally:

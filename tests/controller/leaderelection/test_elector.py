@@ -16,11 +16,9 @@ pytestmark = pytest.mark.looptime
 
 
 async def test_the_first_candidate_creates_the_lease_and_leads_at_once():
-    server = LeaseServer()
-    process = Process(server, "a")
-    task = process.start()
-    await asyncio.sleep(0.1)
+    server, process, task = await one_leader()
     assert process.elector.is_leader
+    assert process.led_from < 0.1
     assert server.record == {
         "holderIdentity": "a",
         "leaseDurationSeconds": 15,

@@ -240,12 +240,8 @@ async def test_the_page_is_not_made_for_a_denied_client():
 
 
 async def test_probes_need_neither_a_token_nor_https():
-    async with (
-        serving(secure=https(allow_jane)) as server,
-        aiohttp.ClientSession() as session,
-        session.get(f"http://{server.health.bound}/healthz") as answer,
-    ):
-        assert (answer.status, await answer.text()) == (200, "ok")
+    async with probing(secure=https(allow_jane)) as client:
+        assert await client.get("/healthz") == (200, "ok")
 
 
 async def test_a_missing_certificate_is_an_error_of_one_line_at_the_start(tmp_path: Path):

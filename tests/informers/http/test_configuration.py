@@ -2,12 +2,11 @@
 
 import asyncio
 import json
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import structlog
@@ -31,6 +30,7 @@ from tests.informers.faultserver import (
     write_kubeconfig,
 )
 from tests.informers.subjects import CONFIGMAPS, key
+from tests.programs import finished
 
 
 @pytest.fixture(autouse=True)
@@ -162,47 +162,47 @@ async def test_an_untrusted_server_receives_no_request(tmp_path: Path):
     assert server.requests == []
 
 
-class Cluster:
-    """A cluster whose certificate authority changes. The authority `old` signed the first server certificate, and `new`
-    signed the second one.
-    """
+class Cluster(NamedTuple):
+    """A cluster whose certificate authority changes: `new` signed the certificate of the server `second`."""
 
-    def __init__(self, ca_file: Path, client: ApiClient, credentials: Credentials, addresses: tuple[str, str]) -> None:
-        self.ca_file = ca_file
-        self.client = client
-        self.credentials = credentials
-        self.addresses = addresses
+    ca_file: Path
+    client: ApiClient
+    credentials: Credentials
+    new: trustme.CA
+    second: str
+
+    def change_authority(self) -> None:
+        self.new.cert_pem.write_to_path(str(self.ca_file))
 
     def replace_server(self) -> None:
-        self.credentials.host = self.addresses[1]
+        self.change_authority()
+        self.credentials.host = self.second
 
     async def get(self) -> None:
         await self.client.get(CONFIGMAPS, key("a"))
 
 
 @asynccontextmanager
-async def rotating(tmp_path: Path) -> AsyncIterator[tuple[Cluster, trustme.CA]]:
+async def rotating(tmp_path: Path) -> AsyncIterator[Cluster]:
     old, new, ca_file = trustme.CA(), trustme.CA(), tmp_path / "ca.crt"
     old.cert_pem.write_to_path(str(ca_file))
     async with listening(FaultServer(), tls=tls_of(old)) as first, listening(FaultServer(), tls=tls_of(new)) as second:
         kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", first, **{"certificate-authority": str(ca_file)})
         credentials = await load_credentials(str(kubeconfig))
         async with open_client(credentials, user_agent="tests") as client:
-            cluster = Cluster(ca_file, client, credentials, (first, second))
+            cluster = Cluster(ca_file, client, credentials, new, second)
             await cluster.get()
-            yield cluster, new
+            yield cluster
 
 
 async def test_after_a_certificate_error_the_client_trusts_a_changed_authority(tmp_path: Path):
-    async with rotating(tmp_path) as (cluster, new):
-        new.cert_pem.write_to_path(str(cluster.ca_file))
+    async with rotating(tmp_path) as cluster:
         cluster.replace_server()
         await cluster.get()
 
 
 async def test_a_watch_trusts_a_changed_authority_at_its_second_attempt(tmp_path: Path):
-    async with rotating(tmp_path) as (cluster, new):
-        new.cert_pem.write_to_path(str(cluster.ca_file))
+    async with rotating(tmp_path) as cluster:
         cluster.replace_server()
         with pytest.raises(TransportError, match="cannot trust"):
             async with cluster.client.stream("/api/v1/configmaps", params={}, idle_timeout_s=1):
@@ -212,9 +212,9 @@ async def test_a_watch_trusts_a_changed_authority_at_its_second_attempt(tmp_path
 
 
 async def test_changed_files_are_found_each_minute_without_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    async with rotating(tmp_path) as (cluster, new):
+    async with rotating(tmp_path) as cluster:
         before = cluster.credentials.ssl
-        new.cert_pem.write_to_path(str(cluster.ca_file))
+        cluster.change_authority()
         await cluster.credentials.refresh_trust()
         assert cluster.credentials.ssl is before, "the last check was less than a minute ago"
         monkeypatch.setattr(configuration, "TRUST_CHECK_INTERVAL_S", 0.0)
@@ -229,12 +229,11 @@ async def test_a_file_that_cannot_be_used_leaves_the_old_certificates_in_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(configuration, "TRUST_CHECK_INTERVAL_S", 0.0)
-    async with rotating(tmp_path) as (cluster, new):
+    async with rotating(tmp_path) as cluster:
         with structlog.testing.capture_logs() as logs:
             cluster.ca_file.write_text("-----BEGIN CERTIFICATE-----\nhalf")
             await cluster.get()
         assert [line["log_level"] for line in logs] == ["warning"]
-        new.cert_pem.write_to_path(str(cluster.ca_file))
         cluster.replace_server()
         await cluster.get()
 
@@ -294,9 +293,7 @@ sys.meta_path.insert(0, Finder())
 def client_modules(program: str, tmp_path: Path) -> list[str]:
     """Run a program that loads credentials. Return the modules of the generated client that it imports."""
     kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", "http://server:1")
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(kubeconfig)], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = finished([sys.executable, "-c", program, str(kubeconfig)])
     host, modules = json.loads(done.stdout)
     assert host == "http://server:1"
     return list(modules)

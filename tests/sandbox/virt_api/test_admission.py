@@ -8,6 +8,7 @@ import pytest
 
 from sandbox.virt_api.admission import mutate, validate
 from sandbox.virt_api.registration import USER
+from tests.fakes.requests import Document
 
 NOW = "2026-11-21T20:04:02Z"
 DISKS = {"devices": {"disks": [{"name": "root", "disk": {}}]}}
@@ -15,21 +16,19 @@ VOLUMES = [{"name": "root", "containerDisk": {"image": "fedora:40"}}]
 SNAPSHOT = 'until snapshot "snap" completes'
 
 
-def vm(*, strategy: str | None = "Always", status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+def vm(*, strategy: str | None = "Always", status: Document | None = None, **spec: Any) -> Document:
     strategies = {} if strategy is None else {"runStrategy": strategy}
     template = {"metadata": {"labels": {"app": "web"}}, "spec": {"domain": DISKS, "volumes": VOLUMES}}
     meta = {"name": "web-0", "labels": {"app": "web"}}
     return {"metadata": meta, "spec": {"template": template, **strategies, **spec}, "status": status or {}}
 
 
-def vmi(*, labels: dict[str, str] | None = None, phase: str = "Running", **spec: Any) -> dict[str, Any]:
+def vmi(*, labels: dict[str, str] | None = None, phase: str = "Running", **spec: Any) -> Document:
     meta = {"name": "web", "labels": labels or {}}
     return {"metadata": meta, "spec": {"domain": {}, **spec}, "status": {"phase": phase}}
 
 
-def review(
-    resource: str, new: dict[str, Any], old: dict[str, Any] | None = None, *, user: str = "someone"
-) -> dict[str, Any]:
+def review(resource: str, new: Document, old: Document | None = None, *, user: str = "someone") -> Document:
     request = {
         "uid": "one",
         "operation": "CREATE" if old is None else "UPDATE",
@@ -41,18 +40,14 @@ def review(
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
 
-def rejection(
-    resource: str, new: dict[str, Any], old: dict[str, Any] | None = None, *, user: str = "someone"
-) -> list[str]:
+def rejection(resource: str, new: Document, old: Document | None = None, *, user: str = "someone") -> list[str]:
     """The fields and messages of the rejection; empty if the object is allowed."""
     response = validate(review(resource, new, old, user=user))["response"]
     causes = [] if response["allowed"] else response["status"]["details"]["causes"]
     return [f"{cause.get('field', '')}: {cause['message']}" for cause in causes]
 
 
-def patched(
-    resource: str, new: dict[str, Any], old: dict[str, Any] | None = None, *, user: str = "someone"
-) -> dict[str, Any]:
+def patched(resource: str, new: Document, old: Document | None = None, *, user: str = "someone") -> Document:
     """The top-level fields that the mutating webhook replaces."""
     answer = mutate(review(resource, new, old, user=user), now=NOW, new_uuid=lambda: "uuid")["response"]
     assert answer["allowed"]
@@ -97,7 +92,7 @@ def patched(
         ),
     ],
 )
-def test_a_wrong_vm_is_rejected(wrong: dict[str, Any], cause: str) -> None:
+def test_a_wrong_vm_is_rejected(wrong: Document, cause: str) -> None:
     assert rejection("virtualmachines", wrong) == [cause]
 
 
@@ -108,7 +103,7 @@ def test_a_wrong_vm_is_rejected(wrong: dict[str, Any], cause: str) -> None:
         (vm(template={"spec": {}}), f"Cannot update vm disks or volumes {SNAPSHOT}"),
     ],
 )
-def test_a_snapshot_blocks_changes_of_disks_and_running_state(changed: dict[str, Any], message: str) -> None:
+def test_a_snapshot_blocks_changes_of_disks_and_running_state(changed: Document, message: str) -> None:
     status = {"snapshotInProgress": "snap"}
     assert rejection("virtualmachines", {**changed, "status": status}, vm(status=status)) == [f"spec: {message}"]
 
@@ -166,7 +161,7 @@ def test_an_object_with_all_defaults_gets_no_patch() -> None:
         ({}, False),
     ],
 )
-def test_the_selector_of_a_pool_or_set_must_match_its_template(selector: dict[str, Any], is_allowed: bool) -> None:
+def test_the_selector_of_a_pool_or_set_must_match_its_template(selector: Document, is_allowed: bool) -> None:
     template = vm()
     pool = {"metadata": {}, "spec": {"selector": selector, "virtualMachineTemplate": template}}
     replica_set = {"metadata": {}, "spec": {"selector": selector, "template": template["spec"]["template"]}}
@@ -176,7 +171,7 @@ def test_the_selector_of_a_pool_or_set_must_match_its_template(selector: dict[st
 
 
 def test_the_selector_of_a_pool_never_changes() -> None:
-    def pool(**labels: str) -> dict[str, Any]:
+    def pool(**labels: str) -> Document:
         return {"metadata": {}, "spec": {"selector": {"matchLabels": labels}, "virtualMachineTemplate": vm()}}
 
     old = {**pool(), "spec": {**pool()["spec"], "selector": {"matchLabels": {"app": "db"}}}}

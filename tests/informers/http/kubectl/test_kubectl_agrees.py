@@ -20,6 +20,7 @@ from informers.errors import ApiError
 from informers.http.client import open_client
 from informers.http.configuration import load_credentials
 from informers.http.kubeconfig import ConfigurationError, Overrides
+from tests.fakes.rules import without_nulls
 from tests.informers.http.kubectl.cases import REFUSED, SECRET, Case
 from tests.informers.http.kubectl.connections import ADDRESSES, FLAGS, PLAIN, TLS
 from tests.informers.http.kubectl.files import FILES
@@ -74,13 +75,7 @@ class Place:
         told = [json.loads(text) for text in infos.read_text().split("\0") if text] if infos.exists() else []
         self._seen.clear()
         infos.unlink(missing_ok=True)
-        return Outcome(seen, [_without_nulls(each) for each in told[:1]], message)
-
-
-def _without_nulls(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+        return Outcome(seen, [without_nulls(each) for each in told[:1]], message)
 
 
 async def ask_with_kubectl(place: Place, turns: asyncio.Semaphore) -> Outcome:
