@@ -1,12 +1,16 @@
-from collections.abc import Iterator
+from collections.abc import Iterable
+from typing import TypeAlias
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from informers.meta import ObjectKey
 from informers.store import Added, Change, Removed, Store, Updated
+from informers.watch.effects import Collect, Commit
+from informers.watch.parser import PageRead
+from informers.watch.watch_state import Listing, Waiting, Watching, listing
 from tests.fakes import stores
 from tests.informers.subjects import COLOR, ConfigMap, by_color, config_map, key
 
@@ -127,6 +131,30 @@ def test_each_namespace_has_its_own_version_and_objects():
     assert len(store.by_index(COLOR, "red")) == len(store.values()) == len(store) == 1
 
 
+Objects: TypeAlias = dict[ObjectKey, ConfigMap]
+
+
+def receive(held: Objects, changes: Iterable[Change[ConfigMap]], deleted: ConfigMap | None = None) -> None:
+    """Apply the changes to `held` as a handler does.
+
+    Check that each change starts from the state after the previous changes. A removed object is as it was held, or as
+    the event of its deletion has it.
+    """
+    for change in changes:
+        match change:
+            case Added(new=new):
+                assert new.metadata.key not in held
+                held[new.metadata.key] = new
+            case Updated(old=old, new=new):
+                assert held[new.metadata.key] is old
+                assert old.metadata.uid == new.metadata.uid
+                held[new.metadata.key] = new
+            case Removed(last_known=last):
+                gone = held.pop(last.metadata.key)
+                assert gone.metadata.uid == last.metadata.uid
+                assert last in (gone, deleted)
+
+
 NAMES = st.sampled_from("abcd")
 COLORS = st.sampled_from([None, "red", "blue", "red,blue,red"])
 
@@ -137,29 +165,12 @@ class StoreAgainstADictionary(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.store: Store[ConfigMap] = Store(indexes={COLOR: by_color})
-        self.model: dict[ObjectKey, ConfigMap] = {}
-        self.received: dict[ObjectKey, ConfigMap] = {}
+        self.model: Objects = {}
+        self.received: Objects = {}
         self.clock = 100
 
     def make(self, name: str, age: int, color: str | None, uid: str) -> ConfigMap:
         return config_map(name, self.clock - age, uid=f"{name}{uid}", color=color)
-
-    def receive(self, changes: Iterator[Change[ConfigMap]] | tuple[Change[ConfigMap], ...]) -> None:
-        """Apply the changes as a handler does.
-
-        Check that each change starts from the state after the previous changes.
-        """
-        for change in changes:
-            match change:
-                case Added(new=new):
-                    assert new.metadata.key not in self.received
-                    self.received[new.metadata.key] = new
-                case Updated(old=old, new=new):
-                    assert self.received[new.metadata.key] is old
-                    assert old.metadata.uid == new.metadata.uid
-                    self.received[new.metadata.key] = new
-                case Removed(last_known=last):
-                    assert self.received.pop(last.metadata.key).metadata.uid == last.metadata.uid
 
     @rule(name=NAMES, age=st.integers(0, 3), color=COLORS, uid=st.sampled_from("xy"))
     def apply(self, name: str, age: int, color: str | None, uid: str) -> None:
@@ -168,7 +179,7 @@ class StoreAgainstADictionary(RuleBasedStateMachine):
         held = self.model.get(obj.metadata.key)
         if held is None or int(obj.metadata.resource_version) > int(held.metadata.resource_version):
             self.model[obj.metadata.key] = obj
-        self.receive(self.store.apply(obj))
+        receive(self.received, self.store.apply(obj))
 
     @rule(name=NAMES, age=st.integers(0, 3))
     def remove(self, name: str, age: int) -> None:
@@ -177,22 +188,19 @@ class StoreAgainstADictionary(RuleBasedStateMachine):
         held = self.model.get(obj.metadata.key)
         if held is not None and int(obj.metadata.resource_version) >= int(held.metadata.resource_version):
             del self.model[obj.metadata.key]
-        self.receive(self.store.remove(obj.metadata, obj))
+        receive(self.received, self.store.remove(obj.metadata, obj), deleted=obj)
 
     @rule(listed=st.dictionaries(NAMES, st.tuples(COLORS, st.sampled_from("xy"))), kept=st.sets(NAMES))
     def replace(self, listed: dict[str, tuple[str | None, str]], kept: set[str]) -> None:
         self.clock += 1
-        objects = [self.make(name, 0, color, uid) for name, (color, uid) in listed.items()]
-        untouched = {key(name) for name in kept} & self.model.keys()
+        made = {key(name): self.make(name, 0, color, uid) for name, (color, uid) in listed.items()}
+        self.model = {each: self.model.get(each, obj) if each.name in kept else obj for each, obj in made.items()}
         incoming = self.store.begin_replace()
-        for obj in objects:
-            incoming.put(self.model[obj.metadata.key] if obj.metadata.key in untouched else obj)
-        self.model = {
-            obj.metadata.key: self.model[obj.metadata.key] if obj.metadata.key in untouched else obj for obj in objects
-        }
+        for obj in self.model.values():
+            incoming.put(obj)
         self.store.commit(incoming, str(self.clock))
         for changes in incoming.changes(at_once=2):
-            self.receive(tuple(changes))
+            receive(self.received, changes)
 
     @invariant()
     def the_store_has_the_contents_of_the_dictionary(self) -> None:
@@ -211,3 +219,100 @@ class StoreAgainstADictionary(RuleBasedStateMachine):
 
 TestStoreAgainstADictionary = StoreAgainstADictionary.TestCase
 TestStoreAgainstADictionary.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+# After a restore of etcd, a list makes the cache equal to the server. The versions of the restored server may be older
+# than in the cache, may be used again, or may be much newer. Writes after the restore may have the same versions as
+# writes that the restore has undone.
+
+
+WRITES = st.lists(st.tuples(NAMES, st.booleans()), max_size=8)
+MOST_LISTS = 10
+
+
+class Server:
+    """A server with one version for all objects. Each write has a new color, so that contents can be compared."""
+
+    def __init__(self) -> None:
+        self.version = 10
+        self.objects: Objects = {}
+        self._colors = 0
+        self._uids = 0
+
+    def write(self, writes: list[tuple[str, bool]]) -> None:
+        for name, deletes in writes:
+            self.version += 1
+            old = self.objects.pop(key(name), None)
+            if deletes:
+                continue
+            self._colors += 1
+            self._uids += old is None
+            uid = old.metadata.uid if old is not None else f"uid-{self._uids}"
+            self.objects[key(name)] = config_map(name, self.version, uid=uid, color=f"{self._colors}")
+
+    def restore(self, version: int, objects: Objects) -> None:
+        self.version, self.objects = version, dict(objects)
+
+
+class Cache:
+    """A store that receives only lists from a server, and no events. The field `told` contains the objects that were
+    reported to the handlers.
+    """
+
+    def __init__(self) -> None:
+        self.store: Store[ConfigMap] = Store()
+        self.told: Objects = {}
+
+    def list(self, server: Server) -> None:
+        """List again and again, as the reflector does, until the store has accepted a list."""
+        state = Listing()
+        for _ in range(MOST_LISTS):
+            page = PageRead(tuple(server.objects.values()), str(server.version))
+            next_state, effects = listing(state, page, cached=self.store.version())
+            replacement = self.store.begin_replace()
+            for effect in effects:
+                match effect:
+                    case Collect(objects=objects):
+                        for obj in objects:
+                            replacement.put(obj)
+                    case Commit(version=version, rewound=rewound):
+                        self.store.commit(replacement, version, rewound=rewound)
+                        for changes in replacement.changes(at_once=2):
+                            receive(self.told, changes)
+            match next_state:
+                case Waiting(then=Listing() as state):
+                    pass
+                case Watching(version=version):
+                    assert version == str(server.version)
+                    return
+        raise AssertionError("no list was used")
+
+    @property
+    def objects(self) -> Objects:
+        return {obj.metadata.key: obj for obj in self.store.values()}
+
+
+@given(before=WRITES, lost=WRITES, after=WRITES, bump=st.sampled_from([0, 0, 1, 3, 1000]))
+def test_after_a_restore_and_a_list_the_cache_and_the_handlers_have_the_objects_of_the_server(
+    before: list[tuple[str, bool]], lost: list[tuple[str, bool]], after: list[tuple[str, bool]], bump: int
+) -> None:
+    server, cache = Server(), Cache()
+    server.write(before)
+    backup = server.version, dict(server.objects)
+    server.write(lost)
+    cache.list(server)
+    assert cache.objects == cache.told == server.objects
+    server.restore(backup[0] + bump, backup[1])
+    server.write(after)
+    cache.list(server)
+    assert cache.objects == cache.told == server.objects
+
+
+@given(writes=WRITES, more=WRITES)
+def test_without_a_restore_no_list_counts_as_one(writes: list[tuple[str, bool]], more: list[tuple[str, bool]]) -> None:
+    server, cache = Server(), Cache()
+    server.write(writes)
+    cache.list(server)
+    server.write(more)
+    cache.list(server)
+    assert (cache.objects, cache.store.rewinds) == (server.objects, 0)
