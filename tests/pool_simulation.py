@@ -59,12 +59,7 @@ class PoolSimulation:
         rules = PoolRules(stores, POOLS, self.limits, rosters, Refusals())
         self.caches = (pools, vms, vmis, revisions)
         self.process = ReconcilerProcess(
-            self.server,
-            kinds.POOLS,
-            rules,
-            owners=pools,
-            children=self.caches,
-            now=lambda: self.now,
+            self.server, kinds.POOLS, rules, owners=pools, children=self.caches, now=lambda: self.now
         )
 
     @property

@@ -50,10 +50,7 @@ def large_pool(cluster: Cluster, number: int = 200, *, sick: int = 6, name: str 
 
 
 def set_of(
-    cluster: Cluster,
-    vmis: Sequence[Mapping[str, Any]] = ({}, {}),
-    annotations: Mapping[str, str] = {},
-    **fields: Any,
+    cluster: Cluster, vmis: Sequence[Mapping[str, Any]] = ({}, {}), annotations: Mapping[str, str] = {}, **fields: Any
 ) -> None:
     """A set with a VMI for each mapping. `old` in a mapping gives the VMI an older template."""
     owner = builders.replicaset(**{"replicas": len(vmis), "annotations": dict(annotations) or None, **fields})

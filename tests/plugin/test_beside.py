@@ -50,11 +50,7 @@ def herd() -> Snapshot:
                 f"claims: {CLAIMED} 10 (vmherd.dev/max-claimed)",
             ],
         ),
-        (
-            {},
-            {names.STANDBY: "x"},
-            ["would leave:  web-2 (standby)", f"claims: {CLAIMED} 20 (vmherd.dev/max-claimed)"],
-        ),
+        ({}, {names.STANDBY: "x"}, ["would leave:  web-2 (standby)", f"claims: {CLAIMED} 20 (vmherd.dev/max-claimed)"]),
         (
             {"spec": vm_spec(labels={**LABELS, names.IN_SERVICE: "true"})},
             {names.STANDBY_MODE: "paused"},

@@ -19,11 +19,7 @@ VARIABLE = re.compile(r"\$(!?[\w|-]+)")
 """What k9s replaces in an argument. A name may have a `|` for k9s, so a pipe needs a space before it."""
 
 FIELDS = {"shortCut", "description", "scopes", "command", "args", "background", "confirm", "dangerous"}
-SAID = {
-    "vmherd-tree": "|- vm/web-0",
-    "vmherd-why": "vmpool/web wants 2",
-    "vmherd-resume": '"web" is not paused',
-}
+SAID = {"vmherd-tree": "|- vm/web-0", "vmherd-why": "vmpool/web wants 2", "vmherd-resume": '"web" is not paused'}
 
 
 @pytest.mark.parametrize("name", KEYS)

@@ -7,12 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from controller.kinds import POOLS
-from controller.kubevirt.annotations import (
-    PARTITION,
-    ROLLBACK,
-    ROLLED_BACK,
-    ROLLING_UPDATE,
-)
+from controller.kubevirt.annotations import PARTITION, ROLLBACK, ROLLED_BACK, ROLLING_UPDATE
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.pool.members.revisions import read_revisions
 from controller.pool.spec.template import Template, parse_template

@@ -81,10 +81,7 @@ CHANGES = {
     "it is migrated": (Updated(member(), member(migrating=True)), NO_PASS),
     "only its version changes": (Updated(member(), member(version="2")), NO_PASS),
     "it fails during its deletion": (Updated(member(deleting=True), member(deleting=True, phase="Failed")), NO_PASS),
-    "a VMI of another controller ends": (
-        Updated(FOREIGN, vmi(owners=(OTHER_CONTROLLER,), phase="Failed")),
-        NO_PASS,
-    ),
+    "a VMI of another controller ends": (Updated(FOREIGN, vmi(owners=(OTHER_CONTROLLER,), phase="Failed")), NO_PASS),
 }
 
 
