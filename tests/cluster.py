@@ -25,7 +25,6 @@ from sandbox.controlplane import ControlPlane
 from sandbox.kubectl import kubectl_path
 from tests.programs import finished
 
-KUBECTL_TIMEOUT_S = 100
 SERVED_WITHIN_S = 60.0
 CREATE = "fieldManager=kubectl&fieldValidation=Strict"
 APPLY = f"{CREATE}&force=true"
@@ -64,7 +63,7 @@ class Kubectl:
         if self.namespace:
             command += ["--namespace", self.namespace]
         text = json.dumps(stdin) if isinstance(stdin, dict) else stdin
-        done = finished([*command, *arguments], input=text, within_s=KUBECTL_TIMEOUT_S)
+        done = finished([*command, *arguments], input=text, within_s=100)
         if check and done.returncode:
             pytest.fail(f"kubectl {' '.join(arguments)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
         return done

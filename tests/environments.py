@@ -9,8 +9,6 @@ from sandbox.binaries import cache_directory
 from sandbox.provide import provide
 from tests.cluster import skip_or_fail
 
-LOCKS = Path(__file__).resolve().parent.parent / ".ci"
-INSTALLED_WITHIN_S = 900
 PYTHON = "bin/python"
 
 
@@ -18,7 +16,7 @@ def python_or_skip(name: str) -> Path:
     """Return the Python of the environment with the packages of `requirements-NAME.txt`, installed if necessary. If
     they cannot be installed, skip the test. In CI, fail the test.
     """
-    lock = LOCKS / f"requirements-{name}.txt"
+    lock = Path(__file__).resolve().parent.parent / ".ci" / f"requirements-{name}.txt"
     # The folder's name depends on the packages and on the version of Python.
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     home = cache_directory() / "tools" / f"{name}-py{python}-{hashlib.sha256(lock.read_bytes()).hexdigest()[:8]}"
@@ -34,4 +32,4 @@ def _install(lock: Path, home: Path) -> None:
     pip = (str(home / PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
     packages = ("--only-binary", ":all:", "--require-hashes", "--requirement", str(lock))
     for command in ((sys.executable, "-m", "venv", str(home)), (*pip, *packages)):
-        subprocess.run(command, capture_output=True, text=True, timeout=INSTALLED_WITHIN_S, check=True)
+        subprocess.run(command, capture_output=True, text=True, timeout=900, check=True)

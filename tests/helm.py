@@ -16,7 +16,6 @@ from tools.chart.generated import CHART
 from tools.chart.helm import HelmMissing, find_helm
 from tools.release.project import ROOT, read_project
 
-TIMEOUT_S = 90
 PROJECT = read_project(ROOT)
 RUNBOOK = f"{PROJECT.home}/blob/v{PROJECT.version}/docs/runbook.md"
 REGISTRY = "registry.example.com"
@@ -57,7 +56,7 @@ class Helm:
             command += ["--values", str(self._home / "image.json")]
         if values is not None:
             command += ["--values", "-"]
-        done = finished(command, input=json.dumps(values or {}), env=self._environment(), within_s=TIMEOUT_S)
+        done = finished(command, input=json.dumps(values or {}), env=self._environment(), within_s=90)
         if check and done.returncode:
             pytest.fail(f"helm {' '.join(arguments)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
         return done

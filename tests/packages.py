@@ -11,8 +11,6 @@ from sandbox.binaries import cache_directory
 from sandbox.provide import locked
 from tests.cluster import skip_or_fail
 
-WITHIN_S = 90
-
 
 def program_or_skip(program: str, package: str) -> Path:
     """The path of a program on the PATH, from this package. Otherwise, skip the test. In CI, fail the test."""
@@ -58,4 +56,4 @@ def apt_get(*arguments: str, cwd: Path | None = None) -> None:
 def _run(*arguments: str, cwd: Path | None = None) -> None:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     command = ["apt-get", "--quiet", "--quiet", *arguments]
-    subprocess.run(command, cwd=cwd, env=environment, check=True, timeout=WITHIN_S, capture_output=True, text=True)
+    subprocess.run(command, cwd=cwd, env=environment, check=True, timeout=90, capture_output=True, text=True)

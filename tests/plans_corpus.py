@@ -33,12 +33,6 @@ def of_set(seen: Any) -> Plans:
     yield plan_of_set(seen), status_of_set(seen, ())
 
 
-CORPUS: dict[str, tuple[int, st.SearchStrategy[Any], Callable[[Any], Plans]]] = {
-    "pool": (1500, situations(), of_pool),
-    "set": (1500, snapshots(), of_set),
-}
-
-
 def digests_of(number: int, strategy: st.SearchStrategy[Any], plans_of: Callable[[Any], Plans]) -> list[str]:
     """Draw this number of examples, always the same ones, and return the digests of their plans."""
     found: list[str] = []
@@ -63,8 +57,8 @@ def main() -> None:
     # Hypothesis also draws constants of our source. Without them, a change of the source does not change the corpus.
     providers._get_local_constants = providers.Constants
     rosters.SMALL = 2  # type: ignore[misc]
-    for name, each in CORPUS.items():
-        for number, digest in enumerate(digests_of(*each)):
+    for name, strategy, plans_of in (("pool", situations(), of_pool), ("set", snapshots(), of_set)):
+        for number, digest in enumerate(digests_of(1500, strategy, plans_of)):
             print(f"{name} {number}: {digest}")
 
 

@@ -32,8 +32,6 @@ from tests.fakes.rules import without_nulls
 from tests.fakes.virtual_time import loop, run
 from tests.pool_builders import POOLS
 
-FORBIDDEN = refusal(403, "Forbidden", "no")
-
 
 class PoolSimulation:
     """At the start, the namespace contains only `pool`. The server answers Forbidden to each request for which
@@ -44,7 +42,7 @@ class PoolSimulation:
         self._started = loop().time()
         self.server = FakeApiServer(latency_s=0, has_status=(POOLS, VMS), now=lambda: self.now)
         self.refuses: Callable[[Request], bool] = lambda request: False
-        self.server.fault_for = lambda request: FORBIDDEN if self.refuses(request) else None
+        self.server.fault_for = lambda request: refusal(403, "Forbidden", "no") if self.refuses(request) else None
         self.server.on_write = lambda request, before: self.process.catch_up()
         self.server.put(POOLS, msgspec.json.decode(msgspec.json.encode(pool)))
         self.name, self.uid = pool.metadata.name, pool.metadata.uid

@@ -29,8 +29,6 @@ def some_of(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any
     return st.fixed_dictionaries({}, optional=fields)
 
 
-_ENTERED_S = st.sampled_from([None, None, {}, {"Running": 30, "Failed": 5}, {"Failed": 200}])
-
 json_values = st.recursive(
     st.none()
     | st.booleans()
@@ -93,7 +91,7 @@ def draw_vmi(draw: st.DrawFn, name: str, owner: ReplicaSet) -> VirtualMachineIns
         ready_for_s=draw(st.integers(0, 2000)),
         age_s=draw(st.integers(2000, 4000)),
         migrating=draw(st.booleans()),
-        entered_s=draw(_ENTERED_S),
+        entered_s=draw(st.sampled_from([None, None, {}, {"Running": 30, "Failed": 5}, {"Failed": 200}])),
     )
 
 

@@ -41,7 +41,6 @@ from tests.cost.rows import note, pool_with, row
 HEALING: Final = {"startUpFailureThreshold": 3, "minFailingToStartDuration": "0s"}
 PROACTIVE: Final = {"proactive": {}}
 DISKS: Final = pools.vm_spec(disks=("data", "logs"))
-REFUSAL: Final = Invalid("the server says no " * 20, code=422)
 
 
 def unknown(number: int) -> dict[str, str]:
@@ -198,7 +197,7 @@ POOL_STATES: Final[dict[str, Callable[[int], Any]]] = {
 
 
 def outcomes_of(plan: Any) -> list[Any]:
-    refused = [Rejected(action, REFUSAL) for action in plan.actions[::2]]
+    refused = [Rejected(action, Invalid("the server says no " * 20, code=422)) for action in plan.actions[::2]]
     return [*refused, *(Done(action) for action in plan.actions[1::2])]
 
 

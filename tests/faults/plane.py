@@ -23,7 +23,6 @@ from sandbox.controlplane import APISERVER, ETCD, MANAGER, ControlPlane
 from tests.controlplane.waits import eventually
 
 ETCD_WITHIN_S = 30.0
-MANAGER_WITHIN_S = 30.0
 BUMPED_BY = 10
 """A restore skips this number of revisions after the last known revision."""
 
@@ -134,7 +133,7 @@ def _start_manager(plane: ControlPlane) -> None:
             return bool(manager.get("/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"))
         return False
 
-    eventually(knows, within_s=MANAGER_WITHIN_S, what="the API server knows the roles of the controller manager")
+    eventually(knows, within_s=30.0, what="the API server knows the roles of the controller manager")
     plane.start_component(MANAGER)
 
 

@@ -15,7 +15,6 @@ from tests.plugin.cluster import Cluster, Shell
 
 WORD = "swordfish"
 AS_BASE64 = "c3dvcmRmaXNo"
-INDEXED = {"appendIndexToSecretRefs": True}
 
 
 def volumes(number: int | None = None) -> list[object]:
@@ -28,7 +27,7 @@ def volumes(number: int | None = None) -> list[object]:
 def herd(cluster: Cluster, *, index: bool = True, optional: bool = True) -> None:
     """A pool of two VMs. Each has an optional Secret, `late-0` and `late-1`."""
     spec = pool_builders.vm_spec(volumes=volumes() if optional else volumes()[:1])
-    herds.pool_at_rest(cluster, 2, spec=spec, nameGeneration=INDEXED if index else None)
+    herds.pool_at_rest(cluster, 2, spec=spec, nameGeneration={"appendIndexToSecretRefs": True} if index else None)
     for number in range(2):
         change = {"spec": {"template": {"spec": {"volumes": volumes(number if index else None)}}}}
         cluster.server.change(VMS, ObjectKey("default", f"web-{number}"), change)

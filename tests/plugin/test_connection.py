@@ -1,6 +1,7 @@
 """The flags of the connection: which cluster, which user, and which headers."""
 
 import asyncio
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from plugin.connection import connect
 from plugin.flags import Flags
 from tests.informers.faultserver import FaultServer, answer, credential, listening, script, tls_of, write_kubeconfig
 from tests.informers.subjects import CONFIGMAPS
+from tests.plugin.cluster import Cluster, Shell
 
 
 @pytest.fixture(autouse=True)
@@ -156,3 +158,20 @@ async def test_a_plugin_for_credentials_that_hangs_ends_a_completion_after_secon
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     async with asyncio.timeout(COMPLETION_S + 20):
         assert await process.communicate() == (b":4\n", b"")
+
+
+def test_switches_that_destroy_are_not_read_from_the_environment(
+    cluster: Cluster, shell: Shell, monkeypatch: pytest.MonkeyPatch
+):
+    cluster.install_kubevirt()
+    for name in ("UNDO", "FORCE", "SCALE_IN"):
+        monkeypatch.setenv(f"VMHERD_{name}", "true")
+        monkeypatch.setenv(f"KUBECTL_VMHERD_{name}", "true")
+    assert shell.output("takeover").startswith("patched KubeVirt kubevirt/kubevirt: virt-controller restarts without")
+
+
+def test_the_version_needs_no_cluster(shell: Shell):
+    assert shell.output("version").startswith("vmherd ")
+    assert shell.output("version -n shop --context=nowhere").startswith("vmherd ")
+    assert json.loads(shell.output("version -o json"))["clientVersion"]["version"]
+    assert shell.output("--version").startswith("vmherd ")

@@ -10,19 +10,35 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from controller.kubevirt.annotations import MOST_DISRUPTIVE, PARTITION, PROTECT, ROLLING_UPDATE, STANDBY, STANDBY_MODE
+from controller.kinds import POOLS
+from controller.kubevirt.annotations import (
+    BUSY_UNTIL,
+    MOST_DISRUPTIVE,
+    PARTITION,
+    PROTECT,
+    ROLLING_UPDATE,
+    STANDBY,
+    STANDBY_MODE,
+)
 from controller.kubevirt.live_updates import NO_METHOD, RolloutSettings
 from controller.kubevirt.resources import VMS
 from controller.pool.members.snapshot import LiveUpdates
 from controller.pool.plan import plan
 from controller.runtime.actions import Delete, ThreeWayMerge
+from informers.meta import ObjectKey
 from plugin.commands.plan import LAST_APPLIED, apply_edits, read_manifests
+from plugin.flags import Flags
+from plugin.reading import Reader
+from plugin.subjects import Subject
 from plugin.views.edits import edited
 from plugin.views.forecast import forecast_lines, forecast_of
 from plugin.views.scaling import with_owner
+from plugin.views.upcoming import upcoming_of
 from tests import builders, pool_builders
-from tests.plugin import herds
-from tests.plugin.cluster import POOL, SET, Cluster, Shell
+from tests.builders import seconds_ago
+from tests.fakes.rules import wire
+from tests.plugin import herds, states
+from tests.plugin.cluster import POOL, SET, Cluster, Session, Shell
 from tests.strategies import template_hash_of
 
 
@@ -329,3 +345,22 @@ def test_the_vmi_of_a_surge_does_not_leave_while_the_update_goes_on():
     forecast = forecast_of(builders.snapshot(owner, vmis))
     assert [(each.name, each.effect) for each in forecast.members] == [("a", "replace"), ("b", "nothing")]
     assert forecast.scale.leaving == ()
+
+
+async def snapshot_of_web(cluster: Cluster) -> Any:
+    reader = Reader(Session(cluster, Flags()), "default")
+    return await reader.snapshot(await reader.target(Subject(POOLS, POOLS.group, "web")))
+
+
+@pytest.mark.parametrize("busy_s", [300, 1200])
+async def test_nothing_is_foretold_after_a_write(cluster: Cluster, busy_s: int):
+    """The healing at 240 s replaces the VM that would be late at 540 s. The end of a busy mark begins an update."""
+    states.POOLS["rollout"](cluster)
+    assert upcoming_of(await snapshot_of_web(cluster)) == ()
+    change = {"spec": {"autohealing": None, "maxUnavailable": 2}}
+    cluster.server.change(POOL, ObjectKey("default", "web"), change)
+    for name in ("web-2", "web-3"):
+        mark = {"metadata": {"annotations": {BUSY_UNTIL: wire(seconds_ago(-busy_s))}}}
+        cluster.server.change(VMS, ObjectKey("default", name), mark)
+    *_, last = upcoming_of(await snapshot_of_web(cluster))
+    assert (last.is_write, last.seconds) == (True, busy_s)

@@ -5,10 +5,12 @@ file. The command `GOLDEN=write pytest tests/plugin/test_golden.py` writes the o
 you commit it.
 """
 
+import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -83,10 +85,9 @@ def test_wrong_words(cluster: Cluster, shell: Shell):
 LOOKS = ("list", *(line.format("vmpool/web") for line in LOOKING), "plan vmpool/web", "rollout history vmpool/web")
 
 
-FORBIDDEN = ("virtualmachines", "virtualmachineinstances", "controllerrevisions", "leases", "virtualmachinepools")
-
-
-@pytest.mark.parametrize("plural", FORBIDDEN)
+@pytest.mark.parametrize(
+    "plural", ["virtualmachines", "virtualmachineinstances", "controllerrevisions", "leases", "virtualmachinepools"]
+)
 def test_few_permissions(cluster: Cluster, shell: Shell, plural: str):
     states.lease(cluster)
     states.pool_rollout(cluster)
@@ -143,3 +144,47 @@ def test_names_for_scripts(cluster: Cluster, shell: Shell):
 def test_a_scene(cluster: Cluster, shell: Shell, scene: str):
     SCENES[scene](cluster)
     replay(f"scene-{scene}", shell)
+
+
+VIEWS = ("list", "tree {}", "why {}", "plan {}", "rollout history {}", "rollout status {} --watch=false")
+HEADERS = {"NAME", "REVISION"}
+AGE = re.compile(r"\d+[smhd](\d+[smhd])?|<unknown>")
+MARKS = {"*", "-", "<none>", "True", "False", "nothing", "rolled back"}
+TOPIC = re.compile(r"^(?:  (?:\w+ +)?|event |held: |vm\w*/)")
+COUNTS = re.compile(r"(?:(\w+) )?(\d+)/(\d+)|(\w+)->(\w+)")
+
+
+def facts(text: str) -> Iterator[str]:
+    """The cells and texts of an output, without what it is made of: headers, branches, topics and ages."""
+    for line in text.splitlines():
+        if (line.split() and line.split()[0] in HEADERS) or (line.startswith("virtualmachine") and ": " not in line):
+            continue
+        for cell in re.split(r" {2,}", line.removeprefix("|- ").removeprefix("`- ")):
+            said = TOPIC.sub("", re.sub(r"^[\w.]+/[\w.-]+: ", "", cell)).strip()
+            counts = COUNTS.fullmatch(said)
+            for each in filter(None, counts.groups()) if counts else [said]:
+                if each and each not in MARKS and not AGE.fullmatch(each):
+                    yield each
+
+
+def leaves(value: Any) -> Iterator[str]:
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from leaves(each)
+    else:
+        yield str(value)
+
+
+@pytest.mark.parametrize("state", [*states.POOLS, *states.SETS])
+def test_every_fact_of_the_text_is_in_the_data(cluster: Cluster, shell: Shell, state: str):
+    states.lease(cluster)
+    is_pool = state in states.POOLS
+    (states.POOLS if is_pool else states.SETS)[state](cluster)
+    name = "vmpool/web" if is_pool else f"vmirs/{states.SET_NAME}"
+    for view in VIEWS:
+        line = view.format(name)
+        code, text, _ = shell(line)
+        told, data, _ = shell(f"{line} -o json")
+        assert told == code
+        known = " | ".join((name, *leaves(json.loads(data) if data else "")))
+        assert [each for each in facts(text) if each not in known] == [], line

@@ -177,9 +177,6 @@ def test_a_restart_changes_the_template_so_it_is_tried_again(cluster: Cluster, s
     assert read_settings(pool.metadata).return_target(intent_of(pool).template.digest) == ""
 
 
-KEY = ObjectKey("default", "web")
-
-
 def test_the_forecast_says_which_vms_wait_for_a_later_step():
     owner = pool_builders.pool(generation=2, spec=pool_builders.vm_spec(image="v2"), annotations={PARTITION: "2,0"})
     vms = pool_builders.vms(owner, 0, 1, 2)

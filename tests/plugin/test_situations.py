@@ -11,7 +11,6 @@ from tests.builders import NOW
 from tests.pool_builders import pool
 
 PROBLEM = "web-3: ImagePullBackOff, Back-off pulling image"
-COUNTS = {"replicas": 3, "readyReplicas": 2}
 
 
 def condition(type_: str, reason: str) -> dict[str, str]:
@@ -19,7 +18,7 @@ def condition(type_: str, reason: str) -> dict[str, str]:
 
 
 def situation(**status: object):
-    owner = pool(status={**COUNTS, **status})
+    owner = pool(status={"replicas": 3, "readyReplicas": 2, **status})
     return situation_from_status(POOLS, POOLS.group, owner, owner.status)
 
 

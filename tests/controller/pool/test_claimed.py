@@ -115,11 +115,8 @@ def test_p24_a_vm_that_becomes_busy_after_the_plan_is_not_deleted():
     assert JUDGE._replace(now=lambda: NOW + timedelta(minutes=1)).reason(delete, found) == ""
 
 
-REPLACE = {names.REPLACE_FINISHED: "true"}
-
-
 def one_shot(annotations: Json | None = None, **changes: Any) -> Any:
-    return pool(**{"spec": ONCE, "annotations": {**REPLACE, **(annotations or {})}, **changes})
+    return pool(**{"spec": ONCE, "annotations": {names.REPLACE_FINISHED: "true", **(annotations or {})}, **changes})
 
 
 def planned(

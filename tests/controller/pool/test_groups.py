@@ -27,7 +27,6 @@ from tests.builders import LABELS, NOW, seconds_ago
 from tests.pool_builders import pool, revision, rules_of, snapshot, stores, vm, vm_spec, vmi, vms
 from tests.pool_scenes import OFFLINE
 
-BOTH = st.booleans()
 FAILURE = {"type": "Failure", "status": "True", "reason": "FailedCreate", "message": "no such instancetype"}
 MARKS = {names.PROTECT: "true", names.REMOVE: "true", names.DELETION_COST: "-1"}
 OTHER_FAILURE = {**FAILURE, "message": "its Pod exceeds a quota"}
@@ -77,7 +76,7 @@ PERIOD_FACTS: Mapping[str, st.SearchStrategy[Any]] = {
     "since": st.sampled_from([10, 40, 900]).map(seconds_ago),
     "revision": st.sampled_from(["web-1", "web-2"]),
     "ready_at": st.sampled_from([None, None, seconds_ago(5), seconds_ago(100)]),
-    "crashes": BOTH,
+    "crashes": st.booleans(),
 }
 KINDS = (VM_FACTS, VMI_FACTS, PERIOD_FACTS)
 
@@ -198,12 +197,9 @@ def test_vms_whose_messages_name_their_own_disks_are_one_group(facts):
     assert [len(each) for each in grouped([*members, *others], erase).groups] == [3, 2]
 
 
-STARTING = {"ready": False, "ready_for_s": 4, "age_s": 5, "printable": "Starting"}
-
-
 def test_a_large_pool_reads_only_vms_that_changed_or_whose_period_ends():
     owner = pool(replicas=60)
-    machines = vms(owner, *range(60), **STARTING)
+    machines = vms(owner, *range(60), **{"ready": False, "ready_for_s": 4, "age_s": 5, "printable": "Starting"})
     instances = [vmi(each, ready=False) for each in machines]
     caches = stores(owner, machines, vmis=instances, revisions=[revision(owner, number=1)])
     rules, meta = rules_of(caches), owner.metadata

@@ -191,9 +191,6 @@ def test_p20_a_vm_that_has_recovered_on_the_server_is_not_healed():
     assert "web-0" in simulation.running()
 
 
-LARGE = vm_spec(disks=["data"], size="2Gi")
-
-
 def template(**fields):
     return intent_of(pool(spec=vm_spec(**{"disks": ["a", "b"], **fields}))).template
 
@@ -245,7 +242,7 @@ def test_p21_a_pool_uses_disks_without_an_owner_if_it_keeps_disks_or_its_user_sa
 @pytest.mark.parametrize("ready", [True, False])
 def test_p21_the_claim_is_expanded_before_the_vm_gets_the_new_template(strategy, ready):
     before = pool(replicas=1, spec=OLD, scaleInStrategy=strategy)
-    owner = pool(replicas=1, generation=2, spec=LARGE, scaleInStrategy=strategy)
+    owner = pool(replicas=1, generation=2, spec=vm_spec(disks=["data"], size="2Gi"), scaleInStrategy=strategy)
     machines = vms(owner, 0, ready=ready, spec=vm_spec(disks=["data-0"]))
     expansion, merge = plan(during_update(owner, machines, before=before)).actions
     assert isinstance(expansion, ExpandClaim)

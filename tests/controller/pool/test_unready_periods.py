@@ -288,15 +288,11 @@ def test_p15_a_new_vm_that_was_updated_is_not_ready_since_its_present_vmi():
     assert shown_since(machine, vmi(machine, ready=False, ready_for_s=1, age_s=1), NOW) == NOW - timedelta(seconds=1)
 
 
-PATIENT = {"startUpFailureThreshold": 99, "minFailingToStartDuration": "60s"}
-RECORDINGS = ["vm-crash", "vm-fail-start"]
-
-
 def single(**changes):
     return pool(replicas=1, **changes)
 
 
-@pytest.mark.parametrize("name", RECORDINGS)
+@pytest.mark.parametrize("name", ["vm-crash", "vm-fail-start"])
 def test_p15_the_age_of_a_crash_loop_grows_while_its_conditions_stay_young(name):
     """In the first recording, the VM is ready for two seconds, then unready for two seconds, again and again. In the
     other recording, the VM is never ready.
@@ -318,7 +314,7 @@ def test_p15_the_age_of_a_crash_loop_grows_while_its_conditions_stay_young(name)
 
 @pytest.mark.parametrize("stop", [31, 50, 59])
 def test_p15_a_restart_of_the_controller_does_not_reset_the_age_of_a_crash_loop(stop):
-    replay = Replay(single(autohealing=PATIENT))
+    replay = Replay(single(autohealing={"startUpFailureThreshold": 99, "minFailingToStartDuration": "60s"}))
     found = []
     for moment in moments("vm-fail-start", replay.owner):
         if stop <= moment.seconds:

@@ -193,9 +193,6 @@ def test_p14_a_new_vm_of_a_step_gets_the_earlier_revision_although_others_have_t
     assert created(plan(during_update(owner, machines)))["web-3"] == ("web-1", "v1")
 
 
-HEALING = {"startUpFailureThreshold": 1}
-
-
 @pytest.mark.parametrize(
     ("replicas", "most", "allowed"),
     [(4, 1, 1), (4, 3, 3), (4, 9, 4), (4, "25%", 1), (4, "74%", 2), (4, "1%", 1), (4, "100%", 4), (4, None, 4)],
@@ -260,7 +257,7 @@ def test_p14_vmis_that_are_not_ready_come_first_and_do_not_count_towards_the_lim
 
 
 def test_p14_a_vm_that_the_same_pass_heals_counts_towards_the_limit():
-    owner = limited_pool(autohealing=HEALING)
+    owner = limited_pool(autohealing={"startUpFailureThreshold": 1})
     failing = new_vms(owner, 0, ready=False, failures=1)
     machines = new_vms(owner, 1, 2, 3)
     running = [vmi(failing[0], ready=False), *old_vmis(machines)]
@@ -297,10 +294,7 @@ def test_p14_a_ready_time_in_the_future_counts_as_now():
     assert outage_of(far.members, far.now, 60).number == 0
 
 
-STEPS = "75%,50%:10m,0"
-
-
-def stepped(text: str = STEPS, replicas: int = 4, **more: Any) -> Any:
+def stepped(text: str = "75%,50%:10m,0", replicas: int = 4, **more: Any) -> Any:
     annotations = {names.PARTITION: text, names.PARTITION_REVISION: "web-1", **more}
     return limited_pool(replicas, replicas=replicas, annotations=annotations)
 

@@ -287,7 +287,6 @@ def test_r4a_a_malformed_time_replaces_nothing(after):
     assert replacing(unready(), after=after).actions == ()
 
 
-HOUR_S = 3600.0
 STEP_S = 1.0
 
 
@@ -344,7 +343,7 @@ class FailingLauncher:
 def test_r4a_a_template_that_always_fails_makes_few_vmis_in_an_hour(replicas, strips):
     """Each VMI is replaced once without a delay. Then one VMI is tried at a time, with delays from 10 s to 300 s."""
     launcher = FailingLauncher(replicas, strips=strips)
-    run(launcher.live(HOUR_S))
+    run(launcher.live(3600.0))
     assert 2 * replicas + 14 <= launcher.created <= 2 * replicas + 18
     assert len(launcher.simulation.members) <= replicas
     assert launcher.reported("BackOff") == 1

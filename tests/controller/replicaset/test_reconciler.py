@@ -18,7 +18,6 @@ pytestmark = pytest.mark.looptime
 
 UNREACHABLE = TransportError("cannot connect: Connection refused", sent=False)
 BROKEN = refusal(500, "InternalError", "etcdserver: request timed out")
-BUSY = refusal(429, "TooManyRequests", "too many requests", retry_after_s=7)
 FORBIDDEN = refusal(403, "Forbidden", "not allowed")
 
 
@@ -57,7 +56,7 @@ async def test_r9_if_the_lookup_of_a_lost_create_fails_the_status_is_written_and
     await simulation.reconcile()
     simulation.server.change(REPLICASETS, KEY, {"spec": {"replicas": 4}})
     simulation.sets.catch_up()
-    simulation.fail(BUSY, verb="get")
+    simulation.fail(refusal(429, "TooManyRequests", "too many requests", retry_after_s=7), verb="get")
     report = await simulation.reconcile()
     assert report.result == Retry("too many requests", not_before_s=7.0, outage=True)
     assert report.facts["failure"] == "too many requests"

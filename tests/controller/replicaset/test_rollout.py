@@ -222,7 +222,6 @@ NEW = replicaset(replicas=1, generation=2, annotations=ROLLING)
 OLD_HASH, NEW_HASH = map(template_hash_of, (EARLIER, NEW))
 BASE = parse_intent(NEW).template.base
 OWN = f"{BASE}bcdfg"
-RETURNED = ROLLING | {names.ROLLBACK: "stalled"}
 BACK = f"{NEW_HASH} to testreplicaset-{OLD_HASH}"
 
 
@@ -267,7 +266,7 @@ def test_r14_a_vmi_younger_than_the_rollout_with_a_name_of_the_set_has_the_prese
 
 @pytest.mark.parametrize(("note", "counts"), [(f" at {time_text(seconds_ago(60))}", True), ("", False)])
 def test_r14_p29_after_a_return_a_younger_vmi_has_the_earlier_template(note, counts):
-    found = seen("bogus", annotations={**RETURNED, names.ROLLED_BACK: BACK + note})
+    found = seen("bogus", annotations={**ROLLING, names.ROLLBACK: "stalled", names.ROLLED_BACK: BACK + note})
     assert [each.metadata.labels[names.TEMPLATE_HASH] for each in found.members] == [OLD_HASH if counts else "bogus"]
 
 

@@ -36,7 +36,6 @@ DELETE = Delete(resource=VMIS, key=KEY, uid="uid", why="surplus: 4 VMIs are acti
 ADOPT = Patch(resource=VMIS, key=KEY, body=b"{}", type=PatchType.MERGE, why="")
 CONFIRM = Confirm(resource=REPLICASETS, key=KEY, uid="uid", why="")
 QUOTA = Forbidden("exceeded quota: 3 of 3", code=403)
-LOST = TransportError("connection reset", sent=True)
 WEBHOOK = ServerError("failed calling webhook", code=500)
 
 
@@ -119,7 +118,7 @@ EVENTS = {
     "a failing webhook": (Unknown(CREATE, WEBHOOK), ("FailedCreate", f"Error creating {VMI}: {WEBHOOK}", True)),
     "already deleted": (Missing(DELETE), None),
     "not tried": (Skipped(CREATE), None),
-    "answer lost": (Unknown(DELETE, LOST), None),
+    "answer lost": (Unknown(DELETE, TransportError("connection reset", sent=True)), None),
     "adopted": (Done(ADOPT), None),
     "confirmed": (Done(CONFIRM), None),
 }

@@ -134,7 +134,6 @@ def large_set(number: int, *, wanted: int | None = None, **facts: Any) -> Snapsh
 
 
 STARTING: dict[str, Any] = {"phase": "Scheduling", "ready": None, "node": None}
-LOST: dict[str, Any] = {"ready": False, "ready_for_s": 60, "entered_s": {"Running": 3000}}
 
 
 def test_a_pass_over_a_burst_of_starting_vmis_reads_no_vmi_one_by_one():
@@ -152,6 +151,6 @@ def test_the_scale_in_of_a_burst_reads_only_the_groups_that_lose_vmis():
 
 
 def test_the_status_reads_the_vmis_with_problems_once():
-    seen = large_set(1200, **{**LOST, "age_s": 5000})
+    seen = large_set(1200, ready=False, ready_for_s=60, entered_s={"Running": 3000}, age_s=5000)
     assert next_status(seen, ()).problem == "vm-0: Running, GuestNotRunning"
     assert CountedGroup.read == 1200

@@ -17,7 +17,6 @@ from tests.fakes.requests import Document, Fault, Lost, Request, refusal
 
 pytestmark = pytest.mark.looptime
 
-ABSENT = refusal(404, "NotFound", "the server could not find the requested resource")
 BROKEN = refusal(500, "InternalError", "no connection to virt-handler")
 
 
@@ -98,7 +97,7 @@ async def test_p32_a_refused_pause_does_not_delay_the_wake(setup):
 
 
 async def test_p32_a_cluster_that_serves_no_pause_is_told_from_a_vmi_that_is_gone(setup):
-    setup.fail(ABSENT, verb="update")
+    setup.fail(refusal(404, "NotFound", "the server could not find the requested resource"), verb="update")
     assert kinds([await setup.outcome_of(setup.action())]) == ["Unserved"]
     assert kinds([await setup.outcome_of(setup.action())]) == ["Unserved"]
     assert setup.updates == 1, "it is not asked again at once"

@@ -73,7 +73,6 @@ WITHOUT_OWNER = {
     "kept for this pool": ("web", ("", "web"), ""),
     "the pool uses each disk": ("api", None, ""),
 }
-each_disk_without_owner = pytest.mark.parametrize(("label", "usable", "why"), WITHOUT_OWNER.values(), ids=WITHOUT_OWNER)
 
 
 def put_kept(setup: ExecutorSetup, label: str | None, resource: Resource[Any]) -> None:
@@ -82,7 +81,7 @@ def put_kept(setup: ExecutorSetup, label: str | None, resource: Resource[Any]) -
     setup.server.change(resource, key("disk"), {"metadata": {"labels": {KEPT_FOR: label}}})
 
 
-@each_disk_without_owner
+@pytest.mark.parametrize(("label", "usable", "why"), WITHOUT_OWNER.values(), ids=WITHOUT_OWNER)
 @pytest.mark.parametrize("resource", [DATA_VOLUMES, PVCS], ids=["DataVolume", "claim"])
 async def test_p21_a_disk_without_an_owner_is_used_only_if_the_pool_says_so(setup, label, usable, why, resource):
     put_kept(setup, label, resource)

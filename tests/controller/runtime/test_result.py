@@ -77,11 +77,8 @@ def test_a_webhook_that_cannot_be_called_is_tried_again_within_30_seconds(requeu
     assert retry_after(error, QUOTA).also_after_s == 30.0
 
 
-CHANGED = errors.Conflict("the object has been modified", code=409)
-
-
 def test_a_conflict_with_another_writer_is_no_failure() -> None:
-    outcomes = (Rejected(DELETE, CHANGED), Skipped(CREATE))
+    outcomes = (Rejected(DELETE, errors.Conflict("the object has been modified", code=409)), Skipped(CREATE))
     assert result_of(Plan(), outcomes, settled=True) == Retry("the object has been modified", lost_race=True)
     told = {"conflict": "the object has been modified"}
     assert facts_of(Plan(), outcomes) == {"create_skipped": 1, "delete_rejected": 1, **told}

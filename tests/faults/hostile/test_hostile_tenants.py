@@ -25,8 +25,6 @@ from tests.faults.hostile.webhook import running_webhook
 
 pytestmark = pytest.mark.cluster
 
-OK = 200
-
 
 def test_two_sets_with_the_same_selector_do_not_fight(hostile: HostileCluster, tenant: Tenant) -> None:
     tenant.make_set("one", 2)
@@ -37,7 +35,7 @@ def test_two_sets_with_the_same_selector_do_not_fight(hostile: HostileCluster, t
     hostile.rests(tenant)
     patches = [each for each in tenant.requests() if each.verb == "patch" and each.resource == VMI]
     # A set that does not see the other set's adoption yet tries again, and the API server answers with a conflict.
-    assert max(Counter(each.name for each in patches if each.code == OK).values()) <= 2
+    assert max(Counter(each.name for each in patches if each.code == 200).values()) <= 2
 
 
 def test_references_and_names_of_another_namespace_change_nothing_there(

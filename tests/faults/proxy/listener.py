@@ -8,8 +8,6 @@ from typing import Any
 
 from tests.faults.proxy.wire import Wire, reset_on_close
 
-BACKLOG = 128
-
 
 class Listener:
     """Accepts connections on one port of loopback. `serve` handles each connection until it returns."""
@@ -26,7 +24,7 @@ class Listener:
 
     async def open(self) -> None:
         """Listen on a free port."""
-        self._socket = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
+        self._socket = socket.create_server(("127.0.0.1", 0), backlog=128)
         self._socket.setblocking(False)
         self.port = self._socket.getsockname()[1]
         # A cancelled `loop.sock_accept` can lose a connection. So the loop calls `accept` directly.

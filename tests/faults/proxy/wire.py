@@ -10,8 +10,6 @@ import struct
 
 from msgspec import Struct
 
-HANDSHAKE_WITHIN_S = 30.0
-MAX_HEAD_BYTES = 256 * 1024
 HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding"})
 
 
@@ -96,12 +94,10 @@ class Wire:
     async def accept(cls, sock: socket.socket, tls: ssl.SSLContext) -> "Wire":
         """Take a new connection, and do the TLS handshake. Raises OSError."""
         loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(limit=MAX_HEAD_BYTES)
+        reader = asyncio.StreamReader(limit=256 * 1024)
         gone = asyncio.Event()
         protocol = _Protocol(reader, gone)
-        transport, _ = await loop.connect_accepted_socket(
-            lambda: protocol, sock, ssl=tls, ssl_handshake_timeout=HANDSHAKE_WITHIN_S
-        )
+        transport, _ = await loop.connect_accepted_socket(lambda: protocol, sock, ssl=tls, ssl_handshake_timeout=30.0)
         return cls(reader, asyncio.StreamWriter(transport, protocol, reader, loop), gone)
 
     async def receive(self) -> Received | None:
