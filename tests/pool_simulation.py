@@ -38,7 +38,7 @@ class PoolSimulation:
     `refuses` is true.
     """
 
-    def __init__(self, pool: Pool, *, burst: int = 250, revision_history: int = 5, cdi: bool = True) -> None:
+    def __init__(self, pool: Pool) -> None:
         self._started = loop().time()
         self.server = FakeApiServer(latency_s=0, has_status=(POOLS, VMS), now=lambda: self.now)
         self.refuses: Callable[[Request], bool] = lambda request: False
@@ -46,15 +46,14 @@ class PoolSimulation:
         self.server.on_write = lambda request, before: self.process.catch_up()
         self.server.put(POOLS, msgspec.json.decode(msgspec.json.encode(pool)))
         self.name, self.uid = pool.metadata.name, pool.metadata.uid
-        self.limits = Limits(burst, revision_history)
-        self.kubevirt = FakeKubeVirt(self.server, now=lambda: self.now, cdi=cdi)
+        self.kubevirt = FakeKubeVirt(self.server, now=lambda: self.now, cdi=True)
         pools = LaggingCache(self.server, POOLS)
         vms = LaggingCache(self.server, VMS, indexes=VM_INDEXES)
         vmis = LaggingCache(self.server, VMIS, indexes={NAMESPACE: by_namespace})
         revisions = LaggingCache(self.server, CONTROLLER_REVISIONS, indexes=REVISION_INDEXES)
         stores = Stores(pools.store, vms.store, vmis.store, revisions.store)
         rosters = PoolRosters(vms.store, vmis.store)
-        rules = PoolRules(stores, POOLS, self.limits, rosters, Refusals())
+        rules = PoolRules(stores, POOLS, Limits(), rosters, Refusals())
         self.caches = (pools, vms, vmis, revisions)
         self.process = ReconcilerProcess(
             self.server, kinds.POOLS, rules, owners=pools, children=self.caches, now=lambda: self.now
@@ -71,14 +70,6 @@ class PoolSimulation:
     @property
     def vms(self) -> dict[str, Document]:
         return self.of(VMS)
-
-    @property
-    def vmis(self) -> dict[str, Document]:
-        return self.of(VMIS)
-
-    @property
-    def revisions(self) -> dict[str, Document]:
-        return self.of(CONTROLLER_REVISIONS)
 
     @property
     def claims(self) -> dict[str, Document]:
@@ -102,13 +93,9 @@ class PoolSimulation:
         """The names of the members that are not being deleted."""
         return [name for name in self.members() if "deletionTimestamp" not in self.vms[name]["metadata"]]
 
-    def template(self) -> Document:
-        spec: Document = self.pool["spec"]["virtualMachineTemplate"]["spec"]
-        return spec
-
-    def snapshot(self, *, settled: bool = True) -> Snapshot:
+    def snapshot(self) -> Snapshot:
         self.process.catch_up()
-        seen = self.process.rules.take_snapshot(self.key(self.name), now=self.now, settled=settled)
+        seen = self.process.rules.take_snapshot(self.key(self.name), now=self.now, settled=True)
         assert seen is not None
         return seen
 
@@ -130,27 +117,27 @@ class PoolSimulation:
         """Carry out the stages of an earlier plan, without making a new plan."""
         return run(self.process.carry_out(self.key(self.name), self.uid, stages))
 
-    def come_to_rest(self, *, passes: int = 120, seconds: float = 5) -> None:
+    def come_to_rest(self) -> None:
         """Reconcile until nothing changes and no requeue is requested. KubeVirt and the garbage collector act in
         between.
         """
-        for _ in range(passes):
+        for _ in range(120):
             before = self.server.version
             tried, result = self._run_pass()
-            self.live_on(seconds)
+            self.live_on()
             if before == self.server.version and isinstance(result, AwaitChange):
                 return
-        raise AssertionError(f"not at rest after {passes} passes: {tried} {result}")
+        raise AssertionError(f"not at rest after 120 passes: {tried} {result}")
 
-    def run_passes(self, number: int, seconds: float = 5) -> None:
+    def run_passes(self, number: int) -> None:
         """Reconcile this number of times. KubeVirt and the garbage collector act after each reconciliation."""
         for _ in range(number):
             self.run_pass()
-            self.live_on(seconds)
+            self.live_on()
 
-    def live_on(self, seconds: float = 5) -> None:
-        """Let time pass. Then let the nodes, the VM controller and the garbage collector act once."""
-        run(asyncio.sleep(seconds))
+    def live_on(self) -> None:
+        """Let five seconds pass. Then let the nodes, the VM controller and the garbage collector act once."""
+        run(asyncio.sleep(5))
         self.kubevirt.act()
         self.collect_garbage()
 
@@ -165,13 +152,8 @@ class PoolSimulation:
         """Replace the VM spec in the pool's template."""
         self.change(virtualMachineTemplate={**self.pool["spec"]["virtualMachineTemplate"], "spec": spec})
 
-    def images(self) -> dict[str, str]:
-        """The image in the spec of each VM."""
-        templates = {name: each["spec"]["template"] for name, each in self.vms.items()}
-        return {name: each["spec"]["volumes"][0]["containerDisk"]["image"] for name, each in templates.items()}
-
-    def delete_by_user(self, name: str, *, foreground: bool = False) -> None:
-        self.server.remove(VMS, self.key(name), propagation="Foreground" if foreground else "Background")
+    def delete_by_user(self, name: str) -> None:
+        self.server.remove(VMS, self.key(name))
 
     def delete_pool(self, policy: str = "Background") -> None:
         self.server.remove(POOLS, self.key(self.name), propagation=policy)

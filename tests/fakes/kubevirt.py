@@ -13,14 +13,8 @@ from tests.fakes.requests import AnyResource, Document, Request, refusal
 from tests.fakes.rules import finalizers_of
 
 VM_CONTROLLER: Final = "kubevirt.io/virtualMachineControllerFinalize"
-BROKEN: Final = "broken"
-"""The image of a VM that never becomes ready."""
-
 DEFAULT_CLASS: Final = "standard"
 DEFAULT_SIZE: Final = "1Gi"
-_NOT_EXPANDABLE: Final = (
-    "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize"
-)
 
 
 class FakeKubeVirt:
@@ -33,30 +27,16 @@ class FakeKubeVirt:
         self._now = now
         self._disks: AnyResource = DATA_VOLUMES if cdi else PVCS
         self._namespace = namespace
-        self.broken_phase = "Scheduling"
-        """The phase in which the VMI of a broken VM stays."""
-        self.fixed_classes: set[str] = set()
-        """The storage classes whose claims cannot grow."""
-        self.silent: set[str] = set()
-        """The names of the VMIs whose node does not answer. They stay as they are, also after their deletion."""
-        self.serve()
-
-    def serve(self) -> None:
-        """Carry out requests to restart a VM and check patches of claims from now on."""
-        self._server.on_update = self._restart
-        self._server.check_patch = self._check_growth
+        server.on_update = self._restart
+        server.check_patch = self._check_growth
 
     def act(self) -> None:
         """Let the nodes act once on each VMI, and then the VM controller on each VM."""
         vms = self._of(VMS)
         for name, vmi in self._of(VMIS).items():
-            if name in self.silent:
-                continue
             if "deletionTimestamp" in vmi["metadata"]:
                 self._server.finalize(VMIS, self._key(name))
-            elif is_broken(vmi) and vmi["status"]["phase"] == "Scheduling" != self.broken_phase:
-                self._server.change(VMIS, self._key(name), {"status": {"phase": self.broken_phase}})
-            elif name in vms and not is_ready(vmi) and not is_broken(vmi):
+            elif name in vms and not is_ready(vmi):
                 status = {"phase": "Running", "conditions": [self._ready(holds=True)]}
                 self._server.change(VMIS, self._key(name), {"status": status})
         for name, claim in self._of(PVCS).items():
@@ -130,16 +110,13 @@ class FakeKubeVirt:
             self._server.change(resource, self._key(name), {"metadata": {"ownerReferences": [owner]}})
 
     def _check_growth(self, resource: AnyResource, before: Document, after: Document) -> None:
-        """Refuse that a claim shrinks, or that a claim grows whose class does not support it."""
+        """Refuse that a claim shrinks."""
         if resource is not PVCS or "status" not in before or _requests(before) == _requests(after):
             return
-        name, spec = before["metadata"]["name"], after["spec"]
         wanted, has = (parse_quantity(each["storage"]) for each in (_requests(after), before["status"]["capacity"]))
         if wanted is None or has is None or wanted < has:
             why = "spec.resources.requests.storage: Forbidden: field can not be less than status.capacity"
-            raise refusal(422, "Invalid", f'PersistentVolumeClaim "{name}" is invalid: {why}')
-        if spec["storageClassName"] in self.fixed_classes:
-            raise refusal(403, "Forbidden", f'persistentvolumeclaims "{name}" is forbidden: {_NOT_EXPANDABLE}')
+            raise refusal(422, "Invalid", f'PersistentVolumeClaim "{before["metadata"]["name"]}" is invalid: {why}')
 
     def _start(self, vm: Document) -> None:
         inner = vm["spec"]["template"]
@@ -157,15 +134,7 @@ class FakeKubeVirt:
     def _report(self, name: str, vm: Document) -> None:
         vmi = self._of(VMIS).get(name)
         ready = vmi is not None and is_ready(vmi)
-        word = (
-            "Running"
-            if ready or name in self.silent
-            else "Stopped"
-            if vmi is None
-            else "CrashLoopBackOff"
-            if is_broken(vmi)
-            else "Starting"
-        )
+        word = "Running" if ready else "Stopped" if vmi is None else "Starting"
         if (vm.get("status") or {}).get("printableStatus") != word:
             status = {"printableStatus": word, "conditions": [self._ready(holds=ready)]}
             self._server.change(VMS, self._key(name), {"status": status})
@@ -201,11 +170,6 @@ def _requests(claim: Document) -> Document:
 
 def is_ready(vmi: Document) -> bool:
     return any(each["status"] == "True" for each in vmi.get("status", {}).get("conditions") or ())
-
-
-def is_broken(vmi: Document) -> bool:
-    volumes = vmi.get("spec", {}).get("volumes") or ()
-    return any(each.get("containerDisk", {}).get("image") == BROKEN for each in volumes)
 
 
 def owned_by(owner: Document, kind: str) -> Document:

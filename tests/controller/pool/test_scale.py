@@ -153,9 +153,9 @@ def test_p10_a_vm_without_the_finalizer_is_deleted_if_disks_are_not_preserved_or
 OWNER = pool()
 
 
-def order(machines, *, sort=Sort.UNSTATED, owner=OWNER, selection=None):
+def order(machines, *, sort=Sort.UNSTATED, owner=OWNER):
     seen = snapshot(owner, machines)
-    candidates = choose_for_removal(seen, selection or Selection(sort), seen.members, most=len(seen.members))
+    candidates = choose_for_removal(seen, Selection(sort), seen.members, most=len(seen.members))
     return [each.metadata.name for each in candidates.ranked]
 
 

@@ -63,24 +63,12 @@ def _document_of(owner: ReplicaSet) -> Document:
 class ReplicaSetSimulation:
     """One set, the API server and the caches. The caches receive events when the test says so.
 
-    With `instant`, the caches receive each write of the controller at once.
+    With `instant`, the caches receive each write of the controller at once, and a deleted VMI keeps the finalizer of
+    KubeVirt until the next call of `live_on`.
     """
 
-    def __init__(
-        self,
-        *,
-        key: ObjectKey = KEY,
-        burst: int = 250,
-        finalizers: bool = False,
-        instant: bool = False,
-        latency_s: float = 0.01,
-        history: int = 5,
-    ) -> None:
-        """If `finalizers` is true, a deleted VMI keeps KubeVirt's finalizer until the next call of `live_on`.
-
-        `history` is the number of unused revisions that the set keeps.
-        """
-        held_by = {VMIS: ["kubevirt.io/virtualMachineControllerFinalize"]} if finalizers else {}
+    def __init__(self, *, key: ObjectKey = KEY, instant: bool = False, latency_s: float = 0.01) -> None:
+        held_by = {VMIS: ["kubevirt.io/virtualMachineControllerFinalize"]} if instant else {}
         self.key = key
         self.elapsed = timedelta()
         """The time since the simulation began. `advance` increases the time."""
@@ -90,8 +78,8 @@ class ReplicaSetSimulation:
         self.sets = LaggingCache(self.server, REPLICASETS, indexes=REPLICASET_INDEXES)
         self.vmis = LaggingCache(self.server, VMIS, indexes=VMI_INDEXES)
         self.revisions = LaggingCache(self.server, CONTROLLER_REVISIONS, indexes=REVISION_INDEXES)
-        kept, rosters = RevisionCache(self.revisions.store, history), VMIRosters(self.vmis.store)
-        rules = ReplicaSetRules(self.sets.store, self.vmis.store, REPLICASETS, rosters, kept, burst)
+        kept, rosters = RevisionCache(self.revisions.store, 5), VMIRosters(self.vmis.store)
+        rules = ReplicaSetRules(self.sets.store, self.vmis.store, REPLICASETS, rosters, kept, burst=250)
         self.process = ReconcilerProcess(
             self.server,
             REPLICA_SETS,
@@ -105,11 +93,9 @@ class ReplicaSetSimulation:
             self.server.on_write = lambda request, before: self.process.catch_up()
 
     @classmethod
-    def of(
-        cls, owner: ReplicaSet, vmis: Iterable[VirtualMachineInstance] = (), *, burst: int = 250
-    ) -> "ReplicaSetSimulation":
+    def of(cls, owner: ReplicaSet, vmis: Iterable[VirtualMachineInstance] = ()) -> "ReplicaSetSimulation":
         """A simulation of these objects without delays, for synchronous tests."""
-        made = cls(key=owner.metadata.key, burst=burst, finalizers=True, instant=True, latency_s=0)
+        made = cls(key=owner.metadata.key, instant=True, latency_s=0)
         made.server.put(REPLICASETS, _document_of(owner))
         for vmi in vmis:
             made.server.put(VMIS, msgspec.json.decode(msgspec.json.encode(vmi)))
@@ -133,18 +119,15 @@ class ReplicaSetSimulation:
     async def reconcile(self) -> Report:
         return await self.process.reconcile(self.key)
 
-    async def come_to_rest(self, *, passes: int = 30) -> int:
-        """Reconcile with fresh caches until no request is sent.
-
-        Return the number of reconciliations that sent requests.
-        """
-        for number in range(passes):
+    async def come_to_rest(self) -> None:
+        """Reconcile with fresh caches until no request is sent."""
+        for _ in range(30):
             self.process.catch_up()
             before = len(self.server.requests)
             await self.reconcile()
             if len(self.server.requests) == before:
-                return number
-        raise AssertionError(f"still busy after {passes} passes: {self.server.requests[-5:]}")
+                return
+        raise AssertionError(f"still busy after 30 passes: {self.server.requests[-5:]}")
 
     def run_pass(self) -> tuple[Action, ...]:
         """Reconcile once with fresh caches, in a synchronous test. Returns the actions that were tried."""

@@ -21,18 +21,16 @@ BROKEN = refusal(500, "InternalError", "etcdserver: request timed out")
 FORBIDDEN = refusal(403, "Forbidden", "not allowed")
 
 
-def simulation_with_a_set(
-    *, replicas: int = 3, burst: int = 250, finalizers: bool = False, **spec: object
-) -> ReplicaSetSimulation:
-    simulation = ReplicaSetSimulation(burst=burst, finalizers=finalizers)
+def simulation_with_a_set(*, replicas: int = 3, **spec: object) -> ReplicaSetSimulation:
+    simulation = ReplicaSetSimulation()
     simulation.server.put(REPLICASETS, replicaset_document(replicas=replicas, **spec))
     simulation.store_template()
     simulation.process.catch_up()
     return simulation
 
 
-async def simulation_at_rest(*, replicas: int = 3, finalizers: bool = False) -> ReplicaSetSimulation:
-    simulation = simulation_with_a_set(replicas=replicas, finalizers=finalizers)
+async def simulation_at_rest(*, replicas: int = 3) -> ReplicaSetSimulation:
+    simulation = simulation_with_a_set(replicas=replicas)
     await simulation.come_to_rest()
     simulation.server.requests.clear()
     simulation.process.recorder.published.clear()

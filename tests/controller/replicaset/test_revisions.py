@@ -257,9 +257,9 @@ def test_r16_r17_a_revision_triggers_its_set_when_it_comes_goes_or_loses_its_own
 # The reconciler
 
 
-def simulation(*, keep: int = 5, replicas: int = 2) -> ReplicaSetSimulation:
-    made = ReplicaSetSimulation(history=keep)
-    made.server.put(REPLICASETS, replicaset_document(replicas=replicas))
+def simulation() -> ReplicaSetSimulation:
+    made = ReplicaSetSimulation()
+    made.server.put(REPLICASETS, replicaset_document(replicas=2))
     made.process.catch_up()
     return made
 

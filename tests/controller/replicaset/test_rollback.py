@@ -39,8 +39,8 @@ def members(hashed: str, *vmis: str, ready: bool = True, late_s: float = LATE_S)
     return [vmi(name, owner=NEW, labels=labels, ready_for_s=late_s, age_s=late_s, **changes) for name in vmis]
 
 
-def seen_with(annotations: dict[str, str], *vmis: Any, revisions: Any = (OLD, NEW)) -> Any:
-    return snapshot(of_template(2, **annotations), vmis, history=history(*map(revision, revisions)))
+def seen_with(annotations: dict[str, str], *vmis: Any) -> Any:
+    return snapshot(of_template(2, **annotations), vmis, history=history(revision(OLD), revision(NEW)))
 
 
 def halfway(late_s: float = LATE_S, *, ready: bool = False) -> list[Any]:

@@ -2,51 +2,31 @@
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from controller.pool.rules import PoolRules
 from controller.replicaset.rules import ReplicaSetRules
 from informers.meta import ObjectKey
-from tests.builders import REPLICASETS, replicaset, vmi
-from tests.controller.replicaset.simulation import ReplicaSetSimulation
+from tests.builders import REPLICASETS
+from tests.controller.runtime.test_side_thread import pool_at_rest, set_at_rest
 from tests.fakes.requests import AnyResource
 from tests.fakes.virtual_time import run
 from tests.kstatus import KStatus, kstatus_of
-from tests.pool_builders import POOLS, pool
-from tests.pool_simulation import PoolSimulation
+from tests.pool_builders import POOLS
 
 SENTENCE = "vmherd cannot process this object: OverflowError: date value out of range"
 
 
-def failing(error: BaseException) -> Any:
-    def fail(*_: Any, **__: Any) -> Any:
-        raise error
-
-    return fail
-
-
-def a_pool() -> Any:
-    simulation = PoolSimulation(pool(replicas=2))
-    simulation.come_to_rest()
-    return simulation
-
-
-def a_set() -> Any:
-    owner = replicaset(replicas=2)
-    simulation = ReplicaSetSimulation.of(owner, [vmi(f"vm-{number}", owner=owner) for number in range(2)])
-    simulation.run_pass()
-    return simulation
-
-
 @pytest.mark.parametrize("rule", ["take_snapshot", "plan", "next_status"])
 @pytest.mark.parametrize(
-    ("rules", "resource", "make"), [(PoolRules, POOLS, a_pool), (ReplicaSetRules, REPLICASETS, a_set)]
+    ("rules", "resource", "at_rest"), [(PoolRules, POOLS, pool_at_rest), (ReplicaSetRules, REPLICASETS, set_at_rest)]
 )
 def test_r11_an_unexpected_error_of_a_rule_makes_the_object_stalled_until_the_rule_succeeds(
-    monkeypatch: pytest.MonkeyPatch, rules: Any, resource: AnyResource, make: Callable[[], Any], rule: str
+    monkeypatch: pytest.MonkeyPatch, rules: Any, resource: AnyResource, at_rest: Callable[[int], Any], rule: str
 ) -> None:
-    simulation = make()
+    simulation = at_rest(2)
     [document] = simulation.server.documents(resource).values()
     key = ObjectKey("default", document["metadata"]["name"])
 
@@ -58,7 +38,7 @@ def test_r11_an_unexpected_error_of_a_rule_makes_the_object_stalled_until_the_ru
     healthy = reconcile()
     simulation.process.recorder.published.clear()
     with monkeypatch.context() as broken:
-        broken.setattr(rules, rule, failing(OverflowError("date value out of range")))
+        broken.setattr(rules, rule, Mock(side_effect=OverflowError("date value out of range")))
         for _ in range(3):
             with pytest.raises(OverflowError):
                 reconcile()

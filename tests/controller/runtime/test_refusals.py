@@ -22,7 +22,7 @@ from controller.runtime.actions import (
 )
 from controller.runtime.execute.births import Owner
 from controller.runtime.execute.refusals import FIRST_WAIT_S, LONGEST_WAIT_S, Refusal, Refusals
-from informers.errors import ApiError, Conflict, Invalid, TransportError
+from informers.errors import Conflict, Invalid, TransportError
 from informers.meta import ObjectKey
 from informers.objects import PatchType
 from tests.builders import NOW
@@ -53,10 +53,10 @@ def waits(*outcomes: Outcome) -> list[float]:
     return [wait_s(refusals.timed(POOL, outcome)) for outcome in outcomes]
 
 
-def refused(*actions: Action, owner: Owner = POOL, error: ApiError = DENIAL) -> Refusals:
+def refused(*actions: Action, owner: Owner = POOL) -> Refusals:
     refusals = Refusals()
     for action in actions:
-        refusals.timed(owner, Rejected(action, error))
+        refusals.timed(owner, Rejected(action, DENIAL))
     return refusals
 
 

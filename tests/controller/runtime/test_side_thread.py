@@ -12,7 +12,7 @@ from controller.replicaset.rules import ReplicaSetRules
 from controller.runtime.execute import patches
 from controller.runtime.workers import side_thread
 from controller.runtime.workers.side_thread import LARGE, LARGE_BYTES, SideThread, is_large
-from tests.builders import replicaset, vmi
+from tests.builders import members, replicaset
 from tests.controller.replicaset.simulation import ReplicaSetSimulation
 from tests.pool_builders import pool, vm_spec
 from tests.pool_simulation import PoolSimulation
@@ -39,7 +39,7 @@ def pool_at_rest(replicas: int) -> PoolSimulation:
 
 def set_at_rest(replicas: int) -> ReplicaSetSimulation:
     owner = replicaset(replicas=replicas)
-    simulation = ReplicaSetSimulation.of(owner, [vmi(f"vm-{number}", owner=owner) for number in range(replicas)])
+    simulation = ReplicaSetSimulation.of(owner, members(owner, replicas))
     simulation.run_pass()
     return simulation
 
