@@ -22,34 +22,30 @@ from sandbox.admin import Admin, Rejected
 
 ANSWERS_WITHIN_S = 30.0
 PAUSE_S = 0.02
+WITHIN_S = 90.0
 TIMER_S = 0.5
 """The delay before a status is counted again is shorter than this time, in seconds."""
-
-
-def newest(admin: Admin) -> str:
-    """Return a version of the API server that is not older than any finished write."""
-    return str(admin.get("/api/v1/namespaces?limit=1")["metadata"]["resourceVersion"])
 
 
 def settled(
     health_url: str,
     admin: Admin,
     *,
-    after: str = "",
     namespace: str = "",
     no_timer_within_s: float = TIMER_S,
     events: bool = False,
-    within_s: float = 90.0,
 ) -> None:
-    """Wait until the controller has seen all writes up to the version `after`, and has nothing to do.
+    """Wait until the controller has seen all finished writes, and has nothing to do.
 
-    `health_url` is the address of the controller's probes. Without `after`, all finished writes count. The controller
-    has nothing to do if no key is queued or running, the caches show all its own writes, and no timer ends within
-    `no_timer_within_s`. With `namespace`, only the keys of this namespace count. With `events`, all Events must be sent
-    too. After `within_s`, the test fails with the reason.
+    `health_url` is the address of the controller's probes. The controller has nothing to do if no key is queued or
+    running, the caches show all its own writes, and no timer ends within `no_timer_within_s`. With `namespace`, only
+    the keys of this namespace count. With `events`, all Events must be sent too. After `WITHIN_S`, the test fails with
+    the reason.
     """
-    give_up = time.monotonic() + within_s
-    unseen = _Unseen(admin, after or newest(admin))
+    give_up = time.monotonic() + WITHIN_S
+    # A version of the API server that is not older than any finished write.
+    newest = str(admin.get("/api/v1/namespaces?limit=1")["metadata"]["resourceVersion"])
+    unseen = _Unseen(admin, newest)
     while True:
         why = unseen.why(health_url) or _business(
             _page(health_url, "settled"), namespace=namespace, no_timer_within_s=no_timer_within_s, events=events
@@ -57,7 +53,7 @@ def settled(
         if not why:
             return
         if time.monotonic() > give_up:
-            pytest.fail(f"the controller has not settled within {within_s:g}s: {why}")
+            pytest.fail(f"the controller has not settled within {WITHIN_S:g}s: {why}")
         time.sleep(PAUSE_S)
 
 

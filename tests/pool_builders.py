@@ -290,11 +290,9 @@ def snapshot(
     return seen
 
 
-def periods_after(
-    *args: Any, unready_before: Mapping[str, UnreadyPeriod] | None = None, **facts: Any
-) -> Mapping[str, UnreadyPeriod]:
+def periods_after(*args: Any, **facts: Any) -> Mapping[str, UnreadyPeriod]:
     """The unready periods after a snapshot. The arguments are those of `snapshot`."""
-    downtimes = Downtimes(unready_before)
+    downtimes = Downtimes()
     snapshot(*args, downtimes=downtimes, **facts)
     return downtimes.periods
 

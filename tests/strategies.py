@@ -96,16 +96,11 @@ def draw_vmi(draw: st.DrawFn, name: str, owner: ReplicaSet) -> VirtualMachineIns
 
 
 @st.composite
-def populations(draw: st.DrawFn, owner: ReplicaSet, *, max_size: int = 12) -> tuple[VirtualMachineInstance, ...]:
-    size = draw(st.integers(0, max_size))
-    return tuple(draw_vmi(draw, f"vm-{number}", owner) for number in range(size))
-
-
-@st.composite
-def snapshots(draw: st.DrawFn, *, settled: bool = True, rolling: bool | None = None):
+def snapshots(draw: st.DrawFn, *, rolling: bool | None = None):
     """Snapshots of valid sets. A small `burst` makes many plans reach the limit."""
     owner = draw(replicasets(rolling=rolling))
-    return snapshot(owner, draw(populations(owner)), settled=settled, burst=draw(st.integers(1, 6)))
+    vmis = [draw_vmi(draw, f"vm-{number}", owner) for number in range(draw(st.integers(0, 12)))]
+    return snapshot(owner, vmis, burst=draw(st.integers(1, 6)))
 
 
 _maybe_text = st.none() | st.text(max_size=6) | st.sampled_from(["myvmi", "a/b/c", "-", "test"])

@@ -201,10 +201,9 @@ def test_the_annotation_stays_below_the_size_limit_of_the_server():
     assert len(json.dumps(written)) < 128 * 1024
 
 
-def replacing_pool(*, limit="60", annotations=None, **changes):
+def replacing_pool(*, limit="60", **changes):
     """A pool of ten VMs without autohealing."""
-    annotations = {REPLACE_UNREADY_AFTER: limit, **(annotations or {})}
-    return pool(**{"replicas": 10, "annotations": annotations, **changes})
+    return pool(**{"replicas": 10, "annotations": {REPLACE_UNREADY_AFTER: limit}, **changes})
 
 
 def unready(owner, *ordinals, seconds, phase="Running"):

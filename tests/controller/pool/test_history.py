@@ -211,12 +211,12 @@ def oldest_of(owner, machines, **circumstances) -> str:
     return oldest_in_use(seen, revisions_of(seen))
 
 
-def kept(spec, *, number=1):
+def kept(spec):
     """A revision with this VM spec, from an earlier generation of the pool.
 
     The generation alone does not show whether the revision is current, so the plan must compare the templates.
     """
-    return revision(pool(spec=spec), f"web-{number}", number=number)
+    return revision(pool(spec=spec), "web-1", number=1)
 
 
 def seen(spec, revisions, *, generation=7, **fields):

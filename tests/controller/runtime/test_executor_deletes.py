@@ -12,8 +12,17 @@ from controller.runtime.actions import Delete, Member, Missing, Restart, Success
 from controller.runtime.execute.deletes import ATTEMPTS, Found, Judge, is_freed_by_delete
 from informers.errors import ApiError, Conflict
 from informers.objects import read_meta
-from tests.controller.runtime.executor_changes import FINALIZER, meddle, reference, when
-from tests.controller.runtime.executor_setup import OWNER_UID, ExecutorSetup, document, key, kinds
+from tests.controller.runtime.executor_setup import (
+    FINALIZER,
+    OWNER_UID,
+    ExecutorSetup,
+    document,
+    key,
+    kinds,
+    meddle,
+    reference,
+    when,
+)
 from tests.controller.runtime.refusals import BUSY, INVALID, QUOTA_FULL, UNREACHABLE
 from tests.fakes.requests import Request, refusal
 

@@ -15,8 +15,16 @@ from controller.runtime.execute.disk_check import FEW, LISTED_FOR_EACH
 from controller.runtime.result import LONGEST_POSTPONED_S, POSTPONED_S, postponed_s
 from informers.meta import ObjectKey, labels_of
 from informers.resource import Resource
-from tests.controller.runtime.executor_changes import put_disk, put_vm, reference, three_way_merge
-from tests.controller.runtime.executor_setup import OWNER_UID, ExecutorSetup, document, key
+from tests.controller.runtime.executor_setup import (
+    OWNER_UID,
+    ExecutorSetup,
+    document,
+    key,
+    put_disk,
+    put_vm,
+    reference,
+    three_way_merge,
+)
 from tests.controller.runtime.refusals import GONE
 from tests.fakes.requests import Fault, Garbled, Lost, Request, refusal
 

@@ -12,8 +12,15 @@ from msgspec.structs import replace
 from controller.runtime.actions import Action, Create
 from informers.errors import StatusError
 from informers.http.warnings import collect, collected_warnings
-from tests.controller.runtime.executor_changes import put_vm, three_way_merge
-from tests.controller.runtime.executor_setup import ExecutorSetup, create, delete, document, patch
+from tests.controller.runtime.executor_setup import (
+    ExecutorSetup,
+    create,
+    delete,
+    document,
+    patch,
+    put_vm,
+    three_way_merge,
+)
 from tests.fakes.requests import Request, refusal
 
 pytestmark = pytest.mark.looptime

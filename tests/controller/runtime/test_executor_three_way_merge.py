@@ -21,11 +21,15 @@ from controller.runtime.execute.refusals import FIRST_WAIT_S
 from informers.errors import Conflict
 from informers.meta import labels_of
 from informers.objects import PatchType
-from tests.controller.runtime.executor_changes import (
+from tests.controller.runtime.executor_setup import (
     FINALIZER,
     OTHERS,
     OWN,
+    OWNER_UID,
+    ExecutorSetup,
     disown,
+    key,
+    kinds,
     meddle,
     owners_of,
     put_disk,
@@ -35,7 +39,6 @@ from tests.controller.runtime.executor_changes import (
     three_way_merge,
     when,
 )
-from tests.controller.runtime.executor_setup import OWNER_UID, ExecutorSetup, key, kinds
 from tests.controller.runtime.refusals import BUSY, IN_DOUBT, INVALID, MODIFIED, UNREACHABLE
 from tests.fakes.requests import Fault, Garbled, Lost, Request
 
