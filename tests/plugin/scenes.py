@@ -32,7 +32,7 @@ from informers.meta import ObjectKey
 from tests import builders, pool_builders
 from tests.builders import NOW, seconds_ago
 from tests.fakes.rules import wire
-from tests.plugin import herds, states
+from tests.plugin import states
 from tests.plugin.cluster import POOL, SET, Cluster
 from tests.strategies import template_hash_of
 
@@ -42,8 +42,8 @@ Setup = Callable[[Cluster], object]
 
 
 def both(cluster: Cluster) -> None:
-    herds.pool_at_rest(cluster)
-    herds.replica_set(cluster, updated=2)
+    states.pool_at_rest(cluster)
+    states.replica_set(cluster, updated=2)
     cluster.put(VMIS, builders.vmi("alone", labels={"own": "label"}))
 
 
@@ -65,7 +65,7 @@ def behind_kubevirt(setup: Setup, *flags: str) -> Setup:
     return in_turn(setup, lambda cluster: cluster.install_kubevirt(*flags))
 
 
-def changed_pool(setup: Setup = herds.pool_at_rest, **change: Any) -> Setup:
+def changed_pool(setup: Setup = states.pool_at_rest, **change: Any) -> Setup:
     """A pool, at rest by default, with a change that nothing has handled yet."""
     return in_turn(setup, partial(states.change_pool, **change))
 
@@ -150,7 +150,7 @@ def pools_in_two_namespaces(cluster: Cluster) -> None:
 def two_pools_and_a_leader(cluster: Cluster) -> None:
     states.lease(cluster)
     states.pool_rollout(cluster)
-    herds.replica_set(cluster, updated=2)
+    states.replica_set(cluster, updated=2)
 
 
 def pool_without_vms(cluster: Cluster) -> None:
@@ -171,7 +171,7 @@ def pool_beside_a_disk(cluster: Cluster) -> None:
 
 
 def pool_with_an_api_warning(cluster: Cluster) -> None:
-    herds.pool_at_rest(cluster)
+    states.pool_at_rest(cluster)
     for name in ("web", "other"):
         uid = pool_builders.pool().metadata.uid if name == "web" else "other"
         about = {"involvedObject": {"uid": uid}, "message": f'{WARNED}unknown field "spec.{name}"'}
@@ -224,12 +224,12 @@ def pool_with_other_disks_before(
 
 
 def set_without_hashes(cluster: Cluster) -> None:
-    herds.replica_set(cluster, updated=1)
+    states.replica_set(cluster, updated=1)
     cluster.server.change(VMIS, ObjectKey("default", "test0"), {"metadata": {"labels": {TEMPLATE_HASH: None}}})
 
 
 def set_while_virt_controller_restarts(cluster: Cluster) -> None:
-    herds.replica_set(cluster, outdated=1, updated=1)
+    states.replica_set(cluster, outdated=1, updated=1)
     cluster.install_kubevirt("--rs-controller-threads=0")
     deployment = ObjectKey("kubevirt", VIRT_CONTROLLER)
     cluster.server.change(DEPLOYMENTS, deployment, {"status": {"updatedReplicas": 1}})
@@ -248,13 +248,13 @@ def pool_with_a_history(cluster: Cluster) -> None:
         fact(seconds_ago(900), "RolledOut", "no VM is older than web-2"),
         Fact(seconds_ago(400), "SuccessfulDelete", "Deleted VM web-1: healing: not ready for 5m", 2, seconds_ago(90)),
     )
-    herds.pool_at_rest(cluster, annotations={HISTORY: encode_history(facts)})
+    states.pool_at_rest(cluster, annotations={HISTORY: encode_history(facts)})
     cluster.put(POOL, pool_builders.pool("api", uid="uid-api", annotations={HISTORY: "rubbish"}))
 
 
 SCENES: Final[Mapping[str, Setup]] = {
     "list": both,
-    "history-pool": herds.pool_at_rest,
+    "history-pool": states.pool_at_rest,
     "history-set": partial(put_set, vmis=(1, 2, 2)),
     "history-broken": set_with_a_broken_revision,
     "history-none": set_without_a_revision,
@@ -262,14 +262,14 @@ SCENES: Final[Mapping[str, Setup]] = {
     "history-none-behind-kubevirt": behind_kubevirt(set_without_a_revision),
     "history-forbidden": without(put_set, "controllerrevisions"),
     "history-without-vmis": without(put_set, "virtualmachineinstances"),
-    "history-without-vms": without(herds.pool_at_rest, "virtualmachines", "virtualmachineinstances"),
-    "undo-pool": herds.pool_at_rest,
+    "history-without-vms": without(states.pool_at_rest, "virtualmachines", "virtualmachineinstances"),
+    "undo-pool": states.pool_at_rest,
     "undo-rules-for-names": pool_with_other_rules_for_names,
     "undo-one-revision": lambda cluster: cluster.put_pool(pool_builders.pool()),
-    "undo-paused": partial(herds.pool_at_rest, paused=True),
+    "undo-paused": partial(states.pool_at_rest, paused=True),
     "undo-argo": changed_pool(metadata={"labels": {"argocd.argoproj.io/instance": "shop"}}),
     "undo-flux": changed_pool(metadata={"labels": {"kustomize.toolkit.fluxcd.io/name": "shop"}}),
-    "undo-dry-run": herds.pool_at_rest,
+    "undo-dry-run": states.pool_at_rest,
     "undo-rolling-set": rolling_set,
     "undo-rolling-set-without-vmis": without(rolling_set, "virtualmachineinstances"),
     "undo-rolling-set-behind-kubevirt": behind_kubevirt(rolling_set),
@@ -278,26 +278,26 @@ SCENES: Final[Mapping[str, Setup]] = {
     "undo-set": partial(put_set, vmis=(1, 2, 2)),
     "undo-set-to-the-template-of-all": partial(put_set, vmis=(1, 1)),
     "rolled-back": states.pool_rolled_back,
-    "restart-pool": herds.pool_at_rest,
+    "restart-pool": states.pool_at_rest,
     "restart-set": rolling_set,
     "restart-nothing": put_set,
-    "restart-opportunistic": partial(herds.pool_at_rest, updateStrategy={"opportunistic": {}}),
+    "restart-opportunistic": partial(states.pool_at_rest, updateStrategy={"opportunistic": {}}),
     "resume-step": states.pool_in_steps,
     "resume-paused-step": changed_pool(states.pool_in_steps, spec={"paused": True}),
-    "resume-finished-step": partial(herds.pool_at_rest, annotations={PARTITION: "2:10m,0"}),
-    "resume-finished-partition": partial(herds.pool_at_rest, annotations={PARTITION: "2"}),
+    "resume-finished-step": partial(states.pool_at_rest, annotations={PARTITION: "2:10m,0"}),
+    "resume-finished-partition": partial(states.pool_at_rest, annotations={PARTITION: "2"}),
     "resume-returned": partial(states.pool_in_steps, **{ROLLED_BACK: "digest to web-2"}),
     "pause": both,
     "protect": both,
     "remove": both,
     "membership": both,
     "adopt-refused": vms_that_cannot_join_their_pool,
-    "claim": partial(herds.pool_at_rest, number=2, status={"replicas": 2}),
-    "claim-outdated": herds.pool_in_update,
+    "claim": partial(states.pool_at_rest, number=2, status={"replicas": 2}),
+    "claim-outdated": states.pool_in_update,
     "claim-drains": partial(states.pool_with_marks, marks={CLAIMED_BY: "job", DRAINING: DRAIN}),
     "standby": partial(states.pool_with_marks, marks={STANDBY_STATE: "resting web-0"}),
     "history": pool_with_a_history,
-    "scale": herds.pool_at_rest,
+    "scale": states.pool_at_rest,
     "scale-preview": pool_with_marks,
     "scale-without-disks": partial(pool_with_marks, scaleInStrategy=None),
     "list-counters": without(
@@ -319,17 +319,17 @@ SCENES: Final[Mapping[str, Setup]] = {
     "plan-keeps-disks": states.POOLS["keeps-disks"],
     "plan-protected": states.POOLS["protected-from-new-disks"],
     "plan-many-disks": partial(states.pool_with_new_disks, replicas=12),
-    "data": herds.pool_in_update,
-    "why-refused-creates": partial(herds.pool_in_update, replicas=6, status=REFUSED),
+    "data": states.pool_in_update,
+    "why-refused-creates": partial(states.pool_in_update, replicas=6, status=REFUSED),
     "why-many-finalizers": pool_of_held_vms,
-    "why-without-kubevirts": without(behind_kubevirt(herds.pool_at_rest), "kubevirts"),
+    "why-without-kubevirts": without(behind_kubevirt(states.pool_at_rest), "kubevirts"),
     "several": both,
     "status": both,
-    "status-unmanaged": partial(herds.pool_in_update, updateStrategy={"unmanaged": {}}),
-    "status-wrong-partition": partial(herds.pool_in_update, annotations={PARTITION: "50%,-3"}),
+    "status-unmanaged": partial(states.pool_in_update, updateStrategy={"unmanaged": {}}),
+    "status-wrong-partition": partial(states.pool_in_update, annotations={PARTITION: "50%,-3"}),
     "status-not-observed": changed_pool(status={"observedGeneration": 1}),
-    "status-behind-kubevirt": behind_kubevirt(partial(herds.replica_set, outdated=2, updated=1, rolls=False)),
-    "status-finished-behind-kubevirt": without(behind_kubevirt(partial(herds.replica_set, updated=2)), "kubevirts"),
+    "status-behind-kubevirt": behind_kubevirt(partial(states.replica_set, outdated=2, updated=1, rolls=False)),
+    "status-finished-behind-kubevirt": without(behind_kubevirt(partial(states.replica_set, updated=2)), "kubevirts"),
     "expose": both,
     "takeover": in_turn(Cluster.install_kubevirt, lambda cluster: cluster.put(POOL, pool_builders.pool(replicas=1))),
     "cleanup-one-namespace": pools_in_two_namespaces,
@@ -338,7 +338,7 @@ SCENES: Final[Mapping[str, Setup]] = {
     "cleanup-forbidden": without(both, "virtualmachinepools"),
     "scale-waits": pool_beside_a_disk,
     "scale-waits-for-hidden-disks": without(pool_beside_a_disk, "datavolumes", "persistentvolumeclaims"),
-    "scale-unmanaged": partial(herds.pool_at_rest, scaleInStrategy={"unmanaged": {}}),
+    "scale-unmanaged": partial(states.pool_at_rest, scaleInStrategy={"unmanaged": {}}),
     "recorded": recorded_pool,
     "recorded-new-image": partial(recorded_pool, has_new_image=True),
     "recorded-loops-stopped": behind_kubevirt(
@@ -356,7 +356,7 @@ SCENES: Final[Mapping[str, Setup]] = {
     "status-without-hashes": behind_kubevirt(set_without_hashes),
     "status-while-virt-controller-restarts": set_while_virt_controller_restarts,
     "status-without-kubevirts": without(
-        behind_kubevirt(partial(herds.replica_set, outdated=1, updated=1)), "kubevirts"
+        behind_kubevirt(partial(states.replica_set, outdated=1, updated=1)), "kubevirts"
     ),
     "error-of-the-server": lambda cluster: cluster.answer_with(
         StatusError("etcd is down", code=500, reason="InternalError")

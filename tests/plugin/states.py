@@ -1,6 +1,6 @@
-"""Pools and sets in each state that `tree` and `why` explain. Each state is a function that fills a cluster."""
+"""Pools and sets in each state that the commands show. Each state is a function that fills a cluster."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
@@ -13,12 +13,72 @@ from controller.kubevirt.resources import VMIS, VMS
 from controller.leaderelection.lease import LEASES, SETTINGS
 from controller.pool.spec.partition import step_note
 from controller.replicaset.back_off import annotation_of
+from controller.replicaset.intent import Intent, parse_intent
 from informers.meta import ObjectKey
 from tests import builders, pool_builders
 from tests.builders import NOW, seconds_ago
 from tests.fakes.rules import wire
-from tests.plugin import herds
 from tests.plugin.cluster import POOL, SET, Cluster
+
+
+def pool_in_update(cluster: Cluster, *, stalled: bool = False, **fields: Any) -> None:
+    """A pool of four VMs. Two VMs are outdated, one is updated, and one is updated and broken. One VM may be
+    unavailable.
+    """
+    old = pool_builders.pool(generation=2)
+    fields = {"replicas": 4, "maxUnavailable": 1, **fields}
+    pool = pool_builders.pool(generation=3, spec=pool_builders.vm_spec(image="v2"), **fields)
+    waits_s = 900 if stalled else 60
+    done = pool_builders.vm("web-0", owner=pool, revision="web-3")
+    broken = pool_builders.vm(
+        "web-1", owner=pool, revision="web-3", ready=False, ready_for_s=waits_s, printable="ImagePullBackOff"
+    )
+    late = pool_builders.vms(pool, 2, 3, revision="web-2")
+    vmis = [pool_builders.vmi(each) for each in (done, *late)]
+    vmis.append(
+        pool_builders.vmi(
+            broken, ready=False, ready_for_s=waits_s, phase="Scheduling", age_s=waits_s, reason="Back-off pulling image"
+        )
+    )
+    cluster.put_pool(pool, [done, broken, *late], vmis, old=old)
+
+
+def pool_at_rest(cluster: Cluster, number: int = 2, **fields: Any) -> None:
+    """A pool whose VMs are ready and up to date, with one earlier revision."""
+    old = pool_builders.pool(generation=1, spec=pool_builders.vm_spec(image="v0"))
+    pool = pool_builders.pool(generation=2, replicas=number, **fields)
+    vms = pool_builders.vms(pool, *range(number), revision="web-2")
+    cluster.put_pool(pool, vms, old=old)
+
+
+def large_pool(cluster: Cluster, number: int = 200, *, sick: int = 6, name: str = "web", **broken: Any) -> None:
+    """A pool whose last VMs are sick."""
+    pool = pool_builders.pool(name, uid=f"uid-of-{name}", replicas=number)
+    broken = {"ready": False, "printable": "ErrorUnschedulable", "ready_for_s": 60, **broken}
+    vms = pool_builders.vms(pool, *range(number - sick), revision=f"{name}-1")
+    lost = pool_builders.vms(pool, *range(number - sick, number), revision=f"{name}-1", **broken)
+    cluster.put_pool(pool, [*vms, *lost], map(pool_builders.vmi, vms))
+
+
+def set_of(
+    cluster: Cluster, vmis: Sequence[Mapping[str, Any]] = ({}, {}), annotations: Mapping[str, str] = {}, **fields: Any
+) -> None:
+    """A set with a VMI for each mapping. `old` in a mapping gives the VMI an older template."""
+    owner = builders.replicaset(**{"replicas": len(vmis), "annotations": dict(annotations) or None, **fields})
+    intent = parse_intent(owner)
+    current = intent.template.hash if isinstance(intent, Intent) else "unknown"
+    cluster.put(SET, owner)
+    for number, each in enumerate(vmis):
+        changes = dict(each)
+        labels = {**builders.LABELS, names.TEMPLATE_HASH: "oldoldoldo" if changes.pop("old", False) else current}
+        cluster.put(VMIS, builders.vmi(f"test{number}", owner=owner, labels=labels, **changes))
+
+
+def replica_set(cluster: Cluster, *, outdated: int = 0, updated: int = 0, rolls: bool = True, **fields: Any) -> None:
+    """A set with ready VMIs of its template, and with ready VMIs of an older template."""
+    annotations = {names.ROLLING_UPDATE: "maxUnavailable=1"} if rolls else {}
+    set_of(cluster, [*[{"old": True}] * outdated, *[{}] * updated], annotations, **fields)
+
 
 State = Callable[[Cluster], None]
 FAILING: Final = ("web-1", "web-2")
@@ -50,12 +110,12 @@ def failure(message: str, *, reason: str, since_s: float) -> dict[str, Any]:
     return {"conditions": [{**condition, "lastTransitionTime": wire(seconds_ago(since_s))}]}
 
 
-pool_rollout: Final = partial(herds.pool_in_update, maxUnavailable="25%", autohealing={})
+pool_rollout: Final = partial(pool_in_update, maxUnavailable="25%", autohealing={})
 
 
 def pool_becomes_available(cluster: Cluster) -> None:
     """An update that waits until its first VM has been ready for two minutes."""
-    herds.pool_in_update(cluster, annotations={names.MIN_READY: "120"})
+    pool_in_update(cluster, annotations={names.MIN_READY: "120"})
     label = {"metadata": {"labels": {"kubevirt.io/vm-pool-revision-name": "web-3"}}}
     ready = [{"type": "Ready", "status": "True", "lastTransitionTime": wire(seconds_ago(50))}]
     for resource in (VMS, VMIS):
@@ -80,7 +140,7 @@ def pool_after_healings(cluster: Cluster) -> None:
 
 def pool_after_failed_create(cluster: Cluster, text: str, *, since_s: float = 120) -> None:
     """A pool whose third VM could not be created, because of this text."""
-    herds.pool_at_rest(cluster)
+    pool_at_rest(cluster)
     status = failure(f"error during scale out: {text}", reason="FailedScaleOut", since_s=since_s)
     change_pool(cluster, spec={"replicas": 3}, status=status)
 
@@ -126,7 +186,7 @@ def pool_healing_blocked(cluster: Cluster, *, waits_s: float = 900, failures: in
 
 
 def pool_stopped(cluster: Cluster) -> None:
-    herds.pool_at_rest(cluster)
+    pool_at_rest(cluster)
     for name in ("web-0", "web-1"):
         stopped = {"spec": {"runStrategy": "Halted"}, "status": {"conditions": [], "printableStatus": "Stopped"}}
         cluster.server.change(VMS, ObjectKey("default", name), stopped)
@@ -136,7 +196,7 @@ def pool_stopped(cluster: Cluster) -> None:
 def pool_takeover(cluster: Cluster) -> None:
     """KubeVirt is installed, its loops are stopped, and the first update waits for the user."""
     cluster.install_kubevirt("--pool-controller-threads=0", "--rs-controller-threads=0")
-    herds.pool_in_update(cluster)
+    pool_in_update(cluster)
     pool = cluster.server.find(POOL, ObjectKey("default", "web"))
     mark = f"{names.TAKEOVER_HELD} 1 {pool_builders.intent_of(pool).template.digest}"
     change_pool(cluster, metadata={"annotations": {names.TAKEOVER: mark}})
@@ -207,13 +267,13 @@ def pool_in_first_step(cluster: Cluster) -> None:
 
 def pool_invalid(cluster: Cluster) -> None:
     """A pool whose spec became invalid after a failed write."""
-    herds.pool_at_rest(cluster, maxUnavailable="0%")
+    pool_at_rest(cluster, maxUnavailable="0%")
     status = failure(f"error during scale out: {QUOTA}", reason="FailedScaleOut", since_s=900)
     change_pool(cluster, status={**status, "updateRevision": "web-2"})
 
 
 def pool_scale_in(cluster: Cluster) -> None:
-    herds.pool_at_rest(cluster, 3)
+    pool_at_rest(cluster, 3)
     change_pool(cluster, spec={"replicas": 2})
 
 
@@ -224,18 +284,18 @@ STARTING: Final = {"ready": False, "phase": "Scheduling", "reason": "GuestNotRun
 PROTECTED: Final = {"annotations": {names.PROTECT: "true"}}
 HANGING: Final = {"ready": False, "age_s": 600, "ready_for_s": 100, "reason": "GuestAgentLost"}
 
-set_rollout: Final = partial(herds.set_of, vmis=[{"old": True}, STARTING], annotations=ROLLING)
+set_rollout: Final = partial(set_of, vmis=[{"old": True}, STARTING], annotations=ROLLING)
 
 
 def set_back_off(cluster: Cluster) -> None:
     """A VMI that failed three times in a row. Its replacement waits."""
     failed = {"phase": "Failed", "ready": False, "age_s": 40, "ready_for_s": 5, "entered_s": {"Failed": 5}}
     trial = {"vmherd.dev/early-failures": annotation_of(2, seconds_ago(90), seconds_ago(40))}
-    herds.set_of(cluster, [{}, {**failed, "annotations": trial}], replicas=2)
+    set_of(cluster, [{}, {**failed, "annotations": trial}], replicas=2)
 
 
 def set_quota(cluster: Cluster) -> None:
-    herds.set_of(cluster, replicas=3)
+    set_of(cluster, replicas=3)
     status = failure(QUOTA.replace("machines", "machineinstances"), reason="FailedCreate", since_s=120)
     cluster.server.change(SET, ObjectKey("default", SET_NAME), {"status": status})
 
@@ -249,7 +309,7 @@ def set_deleted(cluster: Cluster) -> None:
 
 POOLS: Final[Mapping[str, State]] = {
     "rollout": pool_rollout,
-    "stalled": partial(herds.pool_in_update, stalled=True),
+    "stalled": partial(pool_in_update, stalled=True),
     "becomes-available": pool_becomes_available,
     "before-healing": partial(pool_failing, waits_s=60, failures=1),
     "healing": partial(pool_failing, waits_s=900, failures=3),
@@ -267,8 +327,8 @@ POOLS: Final[Mapping[str, State]] = {
     "healing-blocked": pool_healing_blocked,
     "healing-will-be-blocked": partial(pool_healing_blocked, waits_s=60, failures=0),
     "stopped": pool_stopped,
-    "paused": partial(herds.pool_in_update, paused=True),
-    "partition": partial(herds.pool_in_update, annotations={names.PARTITION: "3"}),
+    "paused": partial(pool_in_update, paused=True),
+    "partition": partial(pool_in_update, annotations={names.PARTITION: "3"}),
     "takeover-held": pool_takeover,
     "protected": partial(pool_with_marks, marks={names.PROTECT: "true"}),
     "busy": partial(pool_with_marks, marks={names.BUSY_UNTIL: "2026-08-01T14:00:00Z"}),
@@ -279,20 +339,20 @@ POOLS: Final[Mapping[str, State]] = {
     "rolled-back": pool_rolled_back,
     "steps": pool_in_first_step,
     "scale-in": pool_scale_in,
-    "at-rest": herds.pool_at_rest,
+    "at-rest": pool_at_rest,
 }
 SETS: Final[Mapping[str, State]] = {
     "rollout": set_rollout,
     "stalled": partial(
-        herds.set_of, vmis=[{"old": True}, {**STARTING, "age_s": 900, "ready_for_s": 900}], annotations=ROLLING
+        set_of, vmis=[{"old": True}, {**STARTING, "age_s": 900, "ready_for_s": 900}], annotations=ROLLING
     ),
     "back-off": set_back_off,
-    "unready": partial(herds.set_of, vmis=[{}, HANGING], annotations={names.REPLACE_UNREADY_AFTER: "300"}),
+    "unready": partial(set_of, vmis=[{}, HANGING], annotations={names.REPLACE_UNREADY_AFTER: "300"}),
     "quota": set_quota,
-    "paused": partial(herds.set_of, vmis=[{"old": True}, {}], paused=True, annotations=ROLLING),
-    "no-rolling-update": partial(herds.set_of, vmis=[{"old": True}, {}]),
-    "protected": partial(herds.set_of, vmis=[PROTECTED, PROTECTED], replicas=1),
+    "paused": partial(set_of, vmis=[{"old": True}, {}], paused=True, annotations=ROLLING),
+    "no-rolling-update": partial(set_of, vmis=[{"old": True}, {}]),
+    "protected": partial(set_of, vmis=[PROTECTED, PROTECTED], replicas=1),
     "deleted": set_deleted,
-    "invalid": partial(herds.set_of, vmis=[{}], match_labels={"other": "label"}),
-    "at-rest": herds.set_of,
+    "invalid": partial(set_of, vmis=[{}], match_labels={"other": "label"}),
+    "at-rest": set_of,
 }

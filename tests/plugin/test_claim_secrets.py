@@ -10,7 +10,7 @@ from controller.kubevirt.resources import VMS
 from informers.meta import ObjectKey
 from plugin.claim_secrets import SECRETS
 from tests import pool_builders
-from tests.plugin import herds
+from tests.plugin import states
 from tests.plugin.cluster import Cluster, Shell
 
 WORD = "swordfish"
@@ -27,7 +27,7 @@ def volumes(number: int | None = None) -> list[object]:
 def herd(cluster: Cluster, *, index: bool = True, optional: bool = True) -> None:
     """A pool of two VMs. Each has an optional Secret, `late-0` and `late-1`."""
     spec = pool_builders.vm_spec(volumes=volumes() if optional else volumes()[:1])
-    herds.pool_at_rest(cluster, 2, spec=spec, nameGeneration={"appendIndexToSecretRefs": True} if index else None)
+    states.pool_at_rest(cluster, 2, spec=spec, nameGeneration={"appendIndexToSecretRefs": True} if index else None)
     for number in range(2):
         change = {"spec": {"template": {"spec": {"volumes": volumes(number if index else None)}}}}
         cluster.server.change(VMS, ObjectKey("default", f"web-{number}"), change)

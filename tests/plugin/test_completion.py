@@ -15,7 +15,7 @@ from plugin.cli import plugin, rollout
 from plugin.completion import main
 from plugin.verbs import ARGUMENTS, FLAGS, VERBS
 from tests import pool_builders
-from tests.plugin import herds, states
+from tests.plugin import states
 from tests.plugin.cluster import Cluster, Shell
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,8 +69,8 @@ def test_a_type_is_completed_without_a_space(capsys: pytest.CaptureFixture[str])
 
 
 def test_names_are_read_from_the_cluster_with_their_state(cluster: Cluster, capsys: pytest.CaptureFixture[str]):
-    herds.pool_at_rest(cluster)
-    herds.replica_set(cluster, updated=1)
+    states.pool_at_rest(cluster)
+    states.replica_set(cluster, updated=1)
     states.change_pool(cluster, status={"printableStatus": "Running", "replicas": 2, "readyReplicas": 1})
     assert main(["tree", "vmpool/w"]) == 0
     assert capsys.readouterr().out == "vmpool/web\tRunning 1/2 ready\n:4\n"
@@ -81,7 +81,7 @@ def test_names_are_read_from_the_cluster_with_their_state(cluster: Cluster, caps
 
 
 def test_a_revision_is_one_of_the_named_object(cluster: Cluster, capsys: pytest.CaptureFixture[str]):
-    herds.pool_at_rest(cluster)
+    states.pool_at_rest(cluster)
     other = pool_builders.pool("other", uid="uid-other")
     cluster.put(CONTROLLER_REVISIONS, pool_builders.revision(other, "other-7", number=7))
     for named in ("vmpool/web", "vmpool web"):

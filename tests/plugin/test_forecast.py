@@ -37,7 +37,7 @@ from plugin.views.upcoming import upcoming_of
 from tests import builders, pool_builders
 from tests.builders import seconds_ago
 from tests.fakes.rules import wire
-from tests.plugin import herds, states
+from tests.plugin import states
 from tests.plugin.cluster import POOL, SET, Cluster, Session, Shell
 from tests.strategies import template_hash_of
 
@@ -65,7 +65,7 @@ def write(file: Path, *documents: Any) -> str:
 def test_the_forecast_names_each_vm_its_turn_and_its_limits_and_writes_nothing(
     cluster: Cluster, shell: Shell, file: Path, terminal: None
 ):
-    herds.pool_at_rest(cluster, 3, maxUnavailable=1)
+    states.pool_at_rest(cluster, 3, maxUnavailable=1)
     given = manifest(cluster, POOL, "web")
     given["spec"]["virtualMachineTemplate"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 7
     line = write(file, given)
@@ -86,7 +86,7 @@ def test_the_forecast_names_each_vm_its_turn_and_its_limits_and_writes_nothing(
 def test_an_unchanged_manifest_does_nothing_and_a_smaller_one_names_the_vms_that_leave(
     cluster: Cluster, shell: Shell, file: Path
 ):
-    herds.pool_at_rest(cluster, 2)
+    states.pool_at_rest(cluster, 2)
     answer = json.loads(shell.output(write(file, manifest(cluster, POOL, "web")) + " -o json"))
     assert [each["effect"] for each in answer["members"]] == ["nothing", "nothing"]
     assert (answer["exists"], answer.get("held"), cluster.writes) == (True, None, [])
@@ -97,7 +97,7 @@ def test_an_unchanged_manifest_does_nothing_and_a_smaller_one_names_the_vms_that
 
 
 def test_a_manifest_of_a_missing_object_says_how_many_vms_it_creates(cluster: Cluster, shell: Shell, file: Path):
-    herds.pool_at_rest(cluster, 2)
+    states.pool_at_rest(cluster, 2)
     given = manifest(cluster, POOL, "web", replicas=5)
     given["metadata"]["name"] = "new"
     name = "virtualmachinepool.pool.kubevirt.io/new"
@@ -131,8 +131,8 @@ def test_a_wrong_manifest_is_one_line(shell: Shell, file: Path, documents: Any, 
 def test_files_folders_lists_and_all_documents_are_planned_and_others_are_named(
     cluster: Cluster, shell: Shell, file: Path, tmp_path: Path
 ):
-    herds.pool_at_rest(cluster, 2)
-    herds.replica_set(cluster, updated=2)
+    states.pool_at_rest(cluster, 2)
+    states.replica_set(cluster, updated=2)
     pool, group = manifest(cluster, POOL, "web"), manifest(cluster, SET, "testreplicaset", replicas=3)
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
     none = f"error: a plan needs a VirtualMachineInstanceReplicaSet or VirtualMachinePool: Service web in {file}"
@@ -151,7 +151,7 @@ def test_files_folders_lists_and_all_documents_are_planned_and_others_are_named(
 
 
 def test_a_manifest_that_the_server_accepts_in_silence_has_a_warning(cluster: Cluster, shell: Shell, file: Path):
-    herds.pool_at_rest(cluster, 2)
+    states.pool_at_rest(cluster, 2)
     given = manifest(cluster, POOL, "web")
     given["spec"]["virtualMachineTemplate"]["spec"]["template"]["spec"]["domain"]["memroy"] = {"guest": "1Gi"}
     code, _, err = shell(write(file, given))
@@ -191,7 +191,7 @@ def test_a_file_that_cannot_be_read_or_fits_no_flag_is_one_line(cluster: Cluster
     assert shell.error(f"plan -f {file}") == f"error: {file} cannot be read: No such file or directory"
     file.write_text("a: [")
     assert shell.error(f"plan -f {file}").startswith(f"error: {file} cannot be read: while parsing")
-    herds.pool_at_rest(cluster)
+    states.pool_at_rest(cluster)
     line = write(file, manifest(cluster, POOL, "web"))
     assert shell.error(f"{line} -n shop") == f"error: {file} has the namespace default, and the flag -n shop"
     assert "name no object" in shell.error(f"{line} vmpool/web", code=2)
@@ -216,7 +216,7 @@ def test_a_time_in_a_manifest_is_a_text(file: Path):
 
 
 def test_a_manifest_from_stdin(cluster: Cluster, shell: Shell, monkeypatch: pytest.MonkeyPatch):
-    herds.replica_set(cluster, updated=2)
+    states.replica_set(cluster, updated=2)
     given = manifest(cluster, SET, "testreplicaset")
     given["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 7
     monkeypatch.setattr(sys, "stdin", io.StringIO(yaml.safe_dump(given)))

@@ -22,21 +22,21 @@ from plugin.views import pools
 from tests import pool_builders
 from tests.builders import seconds_ago
 from tests.fakes.rules import wire
-from tests.plugin import herds, states
+from tests.plugin import states
 from tests.plugin.cluster import POOL, Cluster, Shell
 
 WEB = ObjectKey("default", "web")
 
 
 def test_revisions_of_other_owners_are_left_out(cluster: Cluster, shell: Shell):
-    herds.pool_at_rest(cluster)
+    states.pool_at_rest(cluster)
     foreign = pool_builders.revision(pool_builders.pool("other", uid="another"), "other", owned=False)
     cluster.put(CONTROLLER_REVISIONS, foreign)
     assert len(shell.output("tree vmpool/web").splitlines()) == 4
 
 
 def test_texts_in_objects_do_not_control_the_terminal(cluster: Cluster, shell: Shell):
-    herds.pool_at_rest(cluster)
+    states.pool_at_rest(cluster)
     hostile = {"type": "ReplicaFailure", "status": "True", "message": "full\x1b[2J\nvmpool/web is fine"}
     cluster.server.change(POOL, WEB, {"status": {"conditions": [hostile], "printableStatus": "\x1b]0;x\x07"}})
     cluster.server.change(VMS, ObjectKey("default", "web-0"), {"status": {"printableStatus": "Running\x1b[31m"}})
@@ -47,7 +47,7 @@ def test_texts_in_objects_do_not_control_the_terminal(cluster: Cluster, shell: S
 
 
 def test_why_has_a_command_for_members_whose_labels_are_changed_again_and_again(cluster: Cluster, shell: Shell):
-    herds.pool_at_rest(cluster, number=3, annotations={RELEASED: f"3 {wire(seconds_ago(60))}"})
+    states.pool_at_rest(cluster, number=3, annotations={RELEASED: f"3 {wire(seconds_ago(60))}"})
     cluster.server.change(VMS, ObjectKey("default", "web-1"), {"metadata": {"labels": {"app": None}}})
     answer = shell.output("why vmpool/web")
     assert "held     stalled: the labels of web-1 do not match: they lack app=web; 3 in a row were released" in answer
@@ -66,7 +66,7 @@ BUDGET_CASES = {
 def test_p27_why_says_what_becomes_of_the_disruption_budget(
     cluster: Cluster, shell: Shell, is_beside: bool, forbidden: str, told: str
 ):
-    herds.pool_at_rest(cluster, annotations={DISRUPTION_BUDGET: "1"}, status={"replicas": 2, "readyReplicas": 2})
+    states.pool_at_rest(cluster, annotations={DISRUPTION_BUDGET: "1"}, status={"replicas": 2, "readyReplicas": 2})
     if is_beside:
         spec = DisruptionBudgetSpec(min_available=1, selector=LabelSelector(match_labels=pool_builders.LABELS))
         cluster.put(DISRUPTION_BUDGETS, DisruptionBudget(ObjectMeta(name="other", namespace="default"), spec))
@@ -79,7 +79,7 @@ def test_p27_why_says_what_becomes_of_the_disruption_budget(
 
 
 def test_the_plans_have_the_settings_of_the_leader(cluster: Cluster, shell: Shell):
-    herds.pool_at_rest(cluster)
+    states.pool_at_rest(cluster)
     line = "scale vmpool/web --replicas=9 --dry-run=client"
     assert shell.output(line).startswith("would create: web-2, web-3, web-4, web-5, web-6, web-7, web-8\n")
     states.lease(cluster, settings=Config(max_replicas=5, burst=2))
@@ -94,8 +94,8 @@ def test_the_plans_have_the_settings_of_the_leader(cluster: Cluster, shell: Shel
 def test_an_object_for_which_the_rules_fail_has_a_sentence_and_the_others_are_shown(
     cluster: Cluster, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ):
-    herds.pool_at_rest(cluster)
-    herds.replica_set(cluster)
+    states.pool_at_rest(cluster)
+    states.replica_set(cluster)
     sentence = "vmherd cannot process this object: OverflowError: date value out of range"
     stalled = {"type": "Stalled", "status": "True", "reason": "InternalError", "message": sentence}
 
@@ -114,7 +114,7 @@ def test_an_object_for_which_the_rules_fail_has_a_sentence_and_the_others_are_sh
 
 
 def test_why_asks_once_for_the_controller_of_a_type(cluster: Cluster, shell: Shell):
-    herds.pool_at_rest(cluster)
+    states.pool_at_rest(cluster)
     cluster.install_kubevirt()
     for name in ("api", "db"):
         cluster.put(POOL, pool_builders.pool(name, uid=name))

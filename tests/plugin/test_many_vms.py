@@ -9,14 +9,14 @@ import pytest
 from controller.kubevirt.resources import VMS
 from informers.meta import ObjectKey
 from plugin.connection import Failed
-from tests.plugin import herds
+from tests.plugin import states
 from tests.plugin.cluster import POOL, Cluster, Shell
 
 LONG = "a-pool-whose-name-is-so-long-that-no-table-has-room-for-it"
 
 
 def test_sick_vms_come_first_and_healthy_ones_are_one_row(cluster: Cluster, shell: Shell):
-    herds.large_pool(cluster)
+    states.large_pool(cluster)
     header, pool, *rows = shell.output("tree vmpool/web").splitlines()
     assert (header.split()[0], pool.split()[:4]) == ("NAME", ["vmpool/web", "1", "Degraded", "194/200"])
     sick = [f"|- vm/web-{number}" for number in range(194, 200)]
@@ -27,7 +27,7 @@ def test_sick_vms_come_first_and_healthy_ones_are_one_row(cluster: Cluster, shel
 
 
 def test_all_vms_have_a_row_if_a_user_asks(cluster: Cluster, shell: Shell):
-    herds.large_pool(cluster)
+    states.large_pool(cluster)
     assert len(shell.output("tree vmpool/web --all").splitlines()) == 202
     assert "more" not in shell.output("tree vmpool/web --problems")
     assert len(shell.output("tree vmpool/web --problems").splitlines()) == 8
@@ -39,7 +39,7 @@ def test_all_vms_have_a_row_if_a_user_asks(cluster: Cluster, shell: Shell):
 @pytest.mark.parametrize("words", ["vmpool/web", "vmpool -A", "vmpool/web --problems"])
 @pytest.mark.parametrize("sick", [0, 39, 150, 200])
 def test_no_tree_is_longer_than_forty_lines(cluster: Cluster, shell: Shell, sick: int, words: str):
-    herds.large_pool(cluster, sick=sick)
+    states.large_pool(cluster, sick=sick)
     out = shell.output(f"tree {words}")
     assert len(out.splitlines()) <= 40
     folded = sum(map(int, re.findall(r"- (\d+) VMs ", out)))
@@ -48,7 +48,7 @@ def test_no_tree_is_longer_than_forty_lines(cluster: Cluster, shell: Shell, sick
 
 def test_many_objects_share_the_lines(cluster: Cluster, shell: Shell):
     for name in ("api", "db", "web"):
-        herds.large_pool(cluster, 30, sick=2, name=name)
+        states.large_pool(cluster, 30, sick=2, name=name)
     lines = shell.output("tree vmpool").splitlines()
     assert len(lines) <= 40
     assert sum("28 VMs" in line for line in lines) == 3
@@ -59,7 +59,7 @@ def test_a_long_name_keeps_its_end_and_the_last_column_its_room(
     cluster: Cluster, shell: Shell, terminal: None, monkeypatch: pytest.MonkeyPatch, line: str
 ):
     monkeypatch.setenv("NO_COLOR", "1")
-    herds.large_pool(cluster, 12, sick=1, name=LONG)
+    states.large_pool(cluster, 12, sick=1, name=LONG)
     status = {"problem": f"{LONG}-11: ErrorUnschedulable", "replicas": 12, "updatedReplicas": 12}
     cluster.server.change(POOL, ObjectKey("default", LONG), {"status": status})
     lines = shell.output(line).splitlines()
@@ -70,7 +70,7 @@ def test_a_long_name_keeps_its_end_and_the_last_column_its_room(
 
 
 def test_in_a_pipe_a_vm_that_becomes_well_is_not_gone(cluster: Cluster, shell: Shell, monkeypatch: pytest.MonkeyPatch):
-    herds.large_pool(cluster, 60, sick=2)
+    states.large_pool(cluster, 60, sick=2)
     steps = itertools.count()
 
     async def pause(seconds: float) -> None:

@@ -11,7 +11,7 @@ from controller.replicaset.intent import Intent, parse_intent
 from informers.meta import ObjectKey
 from plugin.commands import marks
 from tests import builders, pool_builders
-from tests.plugin import herds
+from tests.plugin import states
 from tests.plugin.cluster import POOL, SET, Cluster, Shell
 from tests.sandbox.replay import RECORDINGS
 
@@ -35,7 +35,7 @@ def test_remove_marks_before_the_scale_in_and_warns_if_a_vm_stays(
     cluster: Cluster, shell: Shell, pauses: list[tuple[float, int]]
 ):
     """No controller runs here, so no VM leaves."""
-    herds.pool_at_rest(cluster, 3)
+    states.pool_at_rest(cluster, 3)
     _, _, warning = shell("remove web-0 web-1 --scale-in")
     assert pauses == [(marks.LOOK_S, 3)] * (marks.LEAVING_LOOKS - 1)
     assert f"not leaving yet: {VM}, virtualmachine.kubevirt.io/web-1. kubectl vmherd why" in warning
@@ -46,7 +46,7 @@ def test_remove_marks_before_the_scale_in_and_warns_if_a_vm_stays(
 def test_remove_ends_when_the_marked_vms_leave(
     cluster: Cluster, shell: Shell, pauses: list[tuple[float, int]], monkeypatch: pytest.MonkeyPatch
 ):
-    herds.pool_at_rest(cluster, 3)
+    states.pool_at_rest(cluster, 3)
 
     async def leave(seconds: float) -> None:
         pauses.append((seconds, len(cluster.writes)))
@@ -60,7 +60,7 @@ def test_remove_ends_when_the_marked_vms_leave(
 
 
 def test_a_detached_vmi_does_not_match_the_selector_of_its_set_any_more(cluster: Cluster, shell: Shell):
-    herds.replica_set(cluster, updated=2)
+    states.replica_set(cluster, updated=2)
     code, out, _ = shell("detach test0")
     assert (code, out) == (0, f"{VMI} detached\n")
     owner = cluster.server.find(SET, ObjectKey("default", "testreplicaset"))
@@ -76,8 +76,8 @@ def test_a_detached_vmi_does_not_match_the_selector_of_its_set_any_more(cluster:
 def test_a_detached_member_keeps_no_mark_of_a_drain(cluster: Cluster, shell: Shell, kind: str):
     """The VM of a pool with the label keeps its mark for the controller, who takes it off the VMI first."""
     resource, name = (VMS, "web-0") if kind == "pool" else (VMIS, "test0")
-    herds.pool_at_rest(cluster)
-    herds.replica_set(cluster, updated=2)
+    states.pool_at_rest(cluster)
+    states.replica_set(cluster, updated=2)
     mark = {"annotations": {DRAINING: "update until 2026-08-01T12:01:00Z of uid", "a": "b"}}
     key, out = ObjectKey("default", name), {"labels": {IN_SERVICE: "false"}}
     cluster.server.change(resource, key, {"metadata": {**mark, **(out if kind == "set" else {})}})
@@ -138,7 +138,7 @@ def test_a_vm_whose_disk_was_restored_under_another_name_joins_its_pool(
 def test_an_adopted_vm_stays_claimed_and_a_claim_that_has_ended_gets_no_end(
     cluster: Cluster, shell: Shell, until: str, stays: bool | None
 ):
-    herds.pool_at_rest(cluster, 1)
+    states.pool_at_rest(cluster, 1)
     vm = cluster.document(VMS, "web-0")
     del vm["metadata"]["ownerReferences"]
     vm["metadata"]["annotations"] = {CLAIMED_BY: "job", CLAIMED_UNTIL: until}

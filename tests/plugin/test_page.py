@@ -15,7 +15,7 @@ from plugin.members import parse_members
 from plugin.subjects import parse_subjects
 from plugin.verbs import ARGUMENTS, MEMBERS, VERBS
 from tests.pages.session import ROOT
-from tests.plugin import herds
+from tests.plugin import states
 from tests.plugin.cluster import Cluster, Shell
 
 PAGE = (ROOT / "docs" / "plugin.md").read_text()
@@ -71,7 +71,7 @@ def test_each_key_of_k9s_runs_a_command_on_the_selected_object(cluster: Cluster,
     words = VARIABLE.sub(lambda found: {**SELECTED, **PLACE}[found[1]], " ".join(key["args"]))
     line = words.replace("-c kubectl ", "").removeprefix("vmherd ").partition(" 2>&1 |")[0].replace('"', "")
     assert line.endswith(" --context any")
-    herds.pool_at_rest(cluster)
+    states.pool_at_rest(cluster)
     _, out, err = shell(line.replace(" --watch", ""))
     assert SAID[name] in out + err
 

@@ -18,7 +18,7 @@ from plugin.views.edits import edited
 from plugin.views.forecast import forecast_of
 from plugin.views.steering import restart_edits
 from tests import builders, pool_builders
-from tests.plugin import herds, states
+from tests.plugin import states
 from tests.plugin.cluster import POOL, SET, Cluster, Shell
 from tests.pool_builders import intent_of
 from tests.strategies import template_hash_of
@@ -46,7 +46,7 @@ def updates(cluster: Cluster, *names: str) -> Callable[[], None]:
 
 
 def test_a_piped_rollout_prints_one_line_for_each_change(cluster: Cluster, shell: Shell):
-    herds.pool_in_update(cluster)
+    states.pool_in_update(cluster)
     cluster.on_read = [lambda: None, updates(cluster, "web-1", "web-2"), updates(cluster, "web-3")]
     assert shell.output("rollout status vmpool/web").splitlines() == [
         'Waiting for vmpool "web" rollout to finish: 2 out of 4 new VMs have been updated... '
@@ -63,7 +63,7 @@ def test_a_stall_that_only_the_controller_knows_ends_a_rollout(
 ):
     # Each start of a crash loop is a new VMI, so only the controller remembers when the first one was not ready.
     stalled = {"type": "Stalled", "status": "True", "reason": "ProgressDeadlineExceeded", "message": "web-1: Starting"}
-    herds.pool_in_update(cluster, status={"observedGeneration": observed, "conditions": [stalled]})
+    states.pool_in_update(cluster, status={"observedGeneration": observed, "conditions": [stalled]})
     if not is_down:
         updates(cluster, "web-1")()
     assert shell("rollout status vmpool/web --watch=false")[0] == code
@@ -72,14 +72,14 @@ def test_a_stall_that_only_the_controller_knows_ends_a_rollout(
 
 
 def test_a_timeout_without_a_controller_says_so(cluster: Cluster, shell: Shell):
-    herds.pool_at_rest(cluster, status={"observedGeneration": 0})
+    states.pool_at_rest(cluster, status={"observedGeneration": 0})
     code, _, err = shell("rollout status vmpool/web --timeout=500ms")
     said = "no controller has seen it; see kubectl vmherd why vmpool/web"
     assert (code, err) == (1, f"error: timed out waiting for the condition: {said}\n")
 
 
 def test_a_terminal_shows_the_live_tree(cluster: Cluster, shell: Shell, terminal: None):
-    herds.pool_in_update(cluster)
+    states.pool_in_update(cluster)
     cluster.on_read = [lambda: None, updates(cluster, "web-1", "web-2", "web-3")]
     code, out, err = shell("rollout status vmpool/web")
     assert (code, err) == (0, "")
@@ -90,14 +90,14 @@ def test_a_terminal_shows_the_live_tree(cluster: Cluster, shell: Shell, terminal
 
 @pytest.mark.parametrize("partition", ["4", "100%"])
 def test_a_partition_ends_the_rollout_early(cluster: Cluster, shell: Shell, partition: str):
-    herds.pool_in_update(cluster, annotations={"vmherd.dev/partition": partition})
+    states.pool_in_update(cluster, annotations={"vmherd.dev/partition": partition})
     updates(cluster, "web-1")()
     line = "partitioned roll out complete: 2 new VMs have been updated...\n"
     assert shell.output("rollout status vmpool/web") == line
 
 
 def test_an_outage_of_the_server_does_not_end_the_watch(cluster: Cluster, shell: Shell):
-    herds.pool_in_update(cluster)
+    states.pool_in_update(cluster)
     down = TransportError("cannot connect to 10.0.0.1:6443: Connection refused", sent=False)
     faults = iter([*[down] * 4, ServerError("etcd is down", code=500, reason="InternalError"), down])
 
@@ -122,7 +122,7 @@ def test_a_watched_set_fails_when_kubevirts_controller_starts_again(
     cluster: Cluster, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("plugin.commands.rollout_status.CHECK_S", 0.01)
-    herds.replica_set(cluster, outdated=1, updated=1)
+    states.replica_set(cluster, outdated=1, updated=1)
     cluster.on_read = [lambda: None, cluster.install_kubevirt]
     code, out, err = shell("rollout status vmirs/testreplicaset --timeout=5s")
     assert (code, out.count("\n")) == (1, 1)
@@ -130,7 +130,7 @@ def test_a_watched_set_fails_when_kubevirts_controller_starts_again(
 
 
 def test_on_a_terminal_long_lines_of_the_history_end_at_the_edge(cluster: Cluster, shell: Shell, terminal: None):
-    herds.pool_at_rest(cluster)
+    states.pool_at_rest(cluster)
     assert max(map(len, shell.output("rollout history vmpool/web").splitlines())) <= 80
 
 

@@ -33,7 +33,7 @@ from plugin.views.reasons import Reason
 from plugin.views.situation import situation_from_status
 from tests import pool_builders
 from tests.builders import NOW
-from tests.plugin import herds
+from tests.plugin import states
 from tests.plugin.cluster import POOL, Cluster
 from tests.plugin.scenes import SCENES
 
@@ -129,7 +129,7 @@ async def test_the_browser_gets_a_private_file_that_leads_to_the_page_and_no_tok
 
 
 async def test_the_pages_show_all_objects_and_one_with_its_vms(cluster: Cluster, site: Open):
-    herds.pool_in_update(cluster)
+    states.pool_in_update(cluster)
     async with site() as page:
         fleet = await page.text()
         assert f'<td data-name="Name"><a href="/{page.address.split("/")[3]}/{OF_WEB}">vmpool/web</a></td>' in fleet
@@ -149,7 +149,7 @@ async def test_the_pages_show_all_objects_and_one_with_its_vms(cluster: Cluster,
 
 
 async def test_the_page_shows_the_warnings_of_the_api_server(cluster: Cluster, site: Open):
-    herds.pool_at_rest(cluster)
+    states.pool_at_rest(cluster)
     text = 'unknown field "spec.template.spec.domain.cpu.core"'
     about = {"involvedObject": {"uid": "uid-of-the-pool"}, "reason": API_WARNING, "message": text}
     cluster.put(EVENTS, {"metadata": {"namespace": "default", "name": "web.1"}, **about, "lastTimestamp": None})
@@ -158,7 +158,7 @@ async def test_the_page_shows_the_warnings_of_the_api_server(cluster: Cluster, s
 
 
 async def test_a_look_reads_nothing_twice(cluster: Cluster, site: Open):
-    herds.pool_in_update(cluster)
+    states.pool_in_update(cluster)
     async with site() as page:
         await page.text(OF_WEB)
     reads = Counter(cluster.server.requests)
@@ -167,7 +167,7 @@ async def test_a_look_reads_nothing_twice(cluster: Cluster, site: Open):
 
 
 async def test_texts_in_objects_are_no_markup(cluster: Cluster, site: Open):
-    herds.pool_in_update(cluster)
+    states.pool_in_update(cluster)
     hostile = {"type": "ReplicaFailure", "status": "True", "message": HOSTILE}
     status = {"conditions": [hostile], "printableStatus": HOSTILE, "updatedReplicas": 1}
     cluster.server.change(POOL, ObjectKey("default", "web"), {"status": status})
@@ -188,7 +188,7 @@ async def test_texts_in_objects_are_no_markup(cluster: Cluster, site: Open):
 
 @pytest.mark.parametrize("place", ["", OF_WEB])
 async def test_an_error_is_one_line_and_the_page_recovers(cluster: Cluster, site: Open, place: str):
-    herds.pool_at_rest(cluster)
+    states.pool_at_rest(cluster)
     for error in (Forbidden("you may not", code=403, reason="Forbidden"), ServerError("it rests", code=500)):
         cluster.answer_with(error)
         async with site() as page:
@@ -200,7 +200,7 @@ async def test_an_error_is_one_line_and_the_page_recovers(cluster: Cluster, site
 
 
 async def test_what_the_user_may_not_read_is_named(cluster: Cluster, site: Open):
-    herds.pool_at_rest(cluster)
+    states.pool_at_rest(cluster)
     cluster.forbidden = {"events", "virtualmachineinstances"}
     async with site() as page:
         text = await page.text(OF_WEB)
@@ -220,7 +220,7 @@ async def test_the_page_says_what_happened(cluster: Cluster, site: Open):
 
 async def test_sick_objects_come_first_and_no_full_bar_hides_that_no_vm_is_available(cluster: Cluster, site: Open):
     for name, sick in (("api", 0), ("web", 3), ("zoo", 0)):
-        herds.large_pool(cluster, 3, sick=sick, name=name)
+        states.large_pool(cluster, 3, sick=sick, name=name)
     async with site() as page:
         rows = re.findall(r'data-name="Name"><a[^>]*>([^<]*)</a>', await page.text())
         assert rows == ["vmpool/web", "vmpool/api", "vmpool/zoo"]
@@ -232,7 +232,7 @@ async def test_the_live_part_is_sent_only_when_it_changes(
 ):
     monkeypatch.setattr("plugin.ui.server.QUIET_S", 0.01)
     monkeypatch.setattr("plugin.ui.server.SLOWEST_S", 0.01)
-    herds.pool_at_rest(cluster)
+    states.pool_at_rest(cluster)
 
     def fail() -> None:
         cluster.server.change(VMS, ObjectKey("default", "web-0"), {"status": {"printableStatus": "Paused"}})
@@ -255,7 +255,7 @@ async def test_while_the_server_says_nothing_the_page_stays_and_says_since_when(
 ):
     for name in ("ui.server.QUIET_S", "ui.server.SLOWEST_S", "commands.watching.INTERVAL_S"):
         monkeypatch.setattr(f"plugin.{name}", 0.01)
-    herds.pool_at_rest(cluster)
+    states.pool_at_rest(cluster)
     answer = cluster.request
     answers = asyncio.Event()
 

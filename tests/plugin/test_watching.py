@@ -11,7 +11,7 @@ from controller.kubevirt.resources import VMS
 from informers.meta import ObjectKey
 from plugin.connection import Failed
 from tests import pool_builders
-from tests.plugin import herds, states
+from tests.plugin import states
 from tests.plugin.cluster import POOL, Cluster, Shell
 
 Steps = Callable[..., None]
@@ -38,7 +38,7 @@ def stop(cluster: Cluster) -> None:
 
 
 def test_without_a_terminal_only_the_lines_that_change_are_printed(cluster: Cluster, shell: Shell, steps: Steps):
-    herds.pool_at_rest(cluster)
+    states.pool_at_rest(cluster)
     steps(lambda: None, lambda: stop(cluster), lambda: None)
     code, out, err = shell("tree vmpool/web -w")
     assert (code, err) == (1, "error: the end\n")
@@ -55,7 +55,7 @@ def test_without_a_terminal_only_the_lines_that_change_are_printed(cluster: Clus
 
 
 def test_a_watched_list_shows_new_objects(cluster: Cluster, shell: Shell, steps: Steps):
-    herds.pool_at_rest(cluster)
+    states.pool_at_rest(cluster)
     steps(lambda: cluster.put(POOL, pool_builders.pool("api", uid="uid-api", replicas=0)))
     _, out, _ = shell("list -w")
     assert [line.split()[0] for line in out.splitlines()] == ["NAME", "vmpool/web", "vmpool/api"]
@@ -63,7 +63,7 @@ def test_a_watched_list_shows_new_objects(cluster: Cluster, shell: Shell, steps:
 
 @pytest.mark.parametrize("flags", ["list -w", "list -w -A", "tree vmpool -w"])
 def test_a_line_says_what_is_gone(cluster: Cluster, shell: Shell, steps: Steps, flags: str):
-    herds.pool_at_rest(cluster)
+    states.pool_at_rest(cluster)
     cluster.put(POOL, pool_builders.pool("api", uid="uid-api", replicas=0))
     key = ObjectKey("default", "api")
     cluster.server.finalize(POOL, key)
@@ -73,7 +73,7 @@ def test_a_line_says_what_is_gone(cluster: Cluster, shell: Shell, steps: Steps, 
 
 
 def test_a_terminal_shows_the_whole_table_again(cluster: Cluster, shell: Shell, steps: Steps, terminal: None):
-    herds.pool_at_rest(cluster)
+    states.pool_at_rest(cluster)
     steps(lambda: stop(cluster))
     _, out, _ = shell("tree vmpool/web -w")
     first, second = out.index("Running"), out.index("Stopping")
