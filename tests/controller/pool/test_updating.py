@@ -194,12 +194,11 @@ def test_p14_a_new_vm_of_a_step_gets_the_earlier_revision_although_others_have_t
 
 
 @pytest.mark.parametrize(
-    ("replicas", "most", "allowed"),
-    [(4, 1, 1), (4, 3, 3), (4, 9, 4), (4, "25%", 1), (4, "74%", 2), (4, "1%", 1), (4, "100%", 4), (4, None, 4)],
+    ("most", "allowed"), [(1, 1), (3, 3), (9, 4), ("25%", 1), ("74%", 2), ("1%", 1), ("100%", 4), (None, 4)]
 )
-def test_p14_at_most_max_unavailable_are_restarted_at_once(replicas, most, allowed):
-    owner = limited_pool(most, replicas=replicas)
-    machines = new_vms(owner, *range(replicas))
+def test_p14_at_most_max_unavailable_are_restarted_at_once(most, allowed):
+    owner = limited_pool(most, replicas=4)
+    machines = new_vms(owner, *range(4))
     todo = plan(during_update(owner, machines, vmis=old_vmis(machines)))
     assert restarted(todo) == [f"web-{n}" for n in range(allowed)]
 
