@@ -356,3 +356,8 @@ SETS: Final[Mapping[str, State]] = {
     "invalid": partial(set_of, vmis=[{}], match_labels={"other": "label"}),
     "at-rest": set_of,
 }
+STATES: Final[Mapping[str, tuple[State, str]]] = {
+    **{f"pool-{name}": (state, "vmpool/web") for name, state in POOLS.items()},
+    **{f"set-{name}": (state, f"vmirs/{SET_NAME}") for name, state in SETS.items()},
+}
+"""Each state, and the name of its pool or set on a command line."""

@@ -57,18 +57,12 @@ def compare(name: str, text: str) -> None:
     assert text == file.read_text()
 
 
-@pytest.mark.parametrize("state", states.POOLS)
-def test_a_pool_is_shown_and_explained(cluster: Cluster, shell: Shell, state: str):
+@pytest.mark.parametrize("name", states.STATES)
+def test_each_state_is_shown_and_explained(cluster: Cluster, shell: Shell, name: str):
+    state, named = states.STATES[name]
     states.lease(cluster)
-    states.POOLS[state](cluster)
-    compare(f"pool-{state}", transcript(shell, *(line.format("vmpool/web") for line in LOOKING)))
-
-
-@pytest.mark.parametrize("state", states.SETS)
-def test_a_set_is_shown_and_explained(cluster: Cluster, shell: Shell, state: str):
-    states.lease(cluster)
-    states.SETS[state](cluster)
-    compare(f"set-{state}", transcript(shell, *(line.format(f"vmirs/{states.SET_NAME}") for line in LOOKING)))
+    state(cluster)
+    compare(name, transcript(shell, *(line.format(named) for line in LOOKING)))
 
 
 def test_no_scene_and_no_command_is_lost():
@@ -116,9 +110,9 @@ def test_no_leader(cluster: Cluster, shell: Shell):
 def test_behind_kubevirts_own_controller(cluster: Cluster, shell: Shell, kind: str):
     states.lease(cluster)
     cluster.install_kubevirt()
-    (states.POOLS if kind == "pool" else states.SETS)["rollout"](cluster)
-    name = "vmpool/web" if kind == "pool" else f"vmirs/{states.SET_NAME}"
-    compare(f"behind-kubevirt-{kind}", transcript(shell, "list", *(line.format(name) for line in LOOKING)))
+    state, named = states.STATES[f"{kind}-rollout"]
+    state(cluster)
+    compare(f"behind-kubevirt-{kind}", transcript(shell, "list", *(line.format(named) for line in LOOKING)))
 
 
 @pytest.mark.parametrize("colours", [True, False])
@@ -175,16 +169,14 @@ def leaves(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-@pytest.mark.parametrize("state", [*states.POOLS, *states.SETS])
-def test_every_fact_of_the_text_is_in_the_data(cluster: Cluster, shell: Shell, state: str):
+@pytest.mark.parametrize(("state", "named"), states.STATES.values(), ids=states.STATES)
+def test_every_fact_of_the_text_is_in_the_data(cluster: Cluster, shell: Shell, state: states.State, named: str):
     states.lease(cluster)
-    is_pool = state in states.POOLS
-    (states.POOLS if is_pool else states.SETS)[state](cluster)
-    name = "vmpool/web" if is_pool else f"vmirs/{states.SET_NAME}"
+    state(cluster)
     for view in VIEWS:
-        line = view.format(name)
+        line = view.format(named)
         code, text, _ = shell(line)
         told, data, _ = shell(f"{line} -o json")
         assert told == code
-        known = " | ".join((name, *leaves(json.loads(data) if data else "")))
+        known = " | ".join((named, *leaves(json.loads(data) if data else "")))
         assert [each for each in facts(text) if each not in known] == [], line
