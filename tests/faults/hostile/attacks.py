@@ -73,23 +73,12 @@ class Attacker:
         with ThreadPoolExecutor(4) as threads:
             list(threads.map(self._try, calls))
 
-    def children(
-        self, kind: str, owner: dict[str, Any], number: int = MANY, *, first: int = 0, status: Any = None, **meta: Any
-    ) -> list[str]:
-        """Write VMs or VMIs that belong to the owner. Return their names."""
-        names = [f"{owner['metadata']['name']}-{place}" for place in range(first, first + number)]
-        spec = vm_template()["spec"] if kind == VM else {"domain": {}}
-        whole = {"labels": LABELS, "ownerReferences": [reference_to(owner)], **meta}
-        for name in names:
-            self.tenant.create(kind, name, spec, meta=whole, **({"status": status} if status else {}))
-        return names
-
-    def machines(self, vms: Iterable[str], status: Callable[[int], dict[str, Any]], **meta: Any) -> None:
+    def machines(self, vms: Iterable[str], status: Callable[[int], dict[str, Any]]) -> None:
         """Write the VMIs of these VMs, as KubeVirt does."""
         owners = self.tenant.list(VM)
 
         def write(number: int, name: str) -> None:
-            whole = {"labels": LABELS, "ownerReferences": [reference_to(owners[name])], **meta}
+            whole = {"labels": LABELS, "ownerReferences": [reference_to(owners[name])]}
             self.tenant.create(VMI, name, {"domain": {}}, meta=whole, status=status(number))
 
         self.at_once([lambda number=n, name=name: write(number, name) for n, name in enumerate(vms)])
