@@ -97,7 +97,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"cases to run (default all): {', '.join(CASES)}")
     parser.add_argument("--sizes", type=_sizes, default=(), help="sizes of each case, such as 1000,10000")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of each case and size (default 3)")
+    parser.add_argument("--rounds", type=_number, default=3, help="rounds of each case and size (default 3)")
     parser.add_argument("--quick", action="store_true", help="shorten the phases that only wait; for a first look")
     parser.add_argument("--against", default="", metavar="COMMAND", help="measure this controller instead of vmherd")
     given = parser.parse_args()
@@ -107,7 +107,13 @@ def _arguments() -> argparse.Namespace:
 
 
 def _sizes(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
+    return tuple(map(_number, text.split(",")))
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1")
+    return int(text)
 
 
 if __name__ == "__main__":

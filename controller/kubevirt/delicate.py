@@ -69,7 +69,7 @@ def delicate_reason(
 
 
 def _busy_reason_of_vm(vm: VirtualMachine, vmi: VirtualMachineInstance | None, now: datetime) -> str:
-    return "" if has_finished(vm, vmi) else busy_reason(vm, now) or claim_reason(vm.metadata, now)
+    return "" if has_finished(vm, vmi) else claim_reason(vm.metadata, now) or busy_reason(vm, now)
 
 
 def is_busy(vm: VirtualMachine, vmi: VirtualMachineInstance | None, now: datetime) -> bool:

@@ -54,7 +54,8 @@ def plan_scale(situation: Situation) -> Plan:
     if surplus <= 0:
         return Plan()
     if (strategy := situation.intent.scale_in.strategy) is not Strategy.PROACTIVE:
-        held = f"{surplus} surplus virtual machines stay until a user deletes them: scale-in is {strategy}"
+        stay = counted(surplus, "surplus virtual machine stays", "surplus virtual machines stay")
+        held = f"{stay} until a user deletes VMs: scale-in is {strategy}"
         return waiting(held, Why.CHOICE)
     staying, number, waits = choose_leavers(situation)
     return join((_scale_in(situation, staying, number) if number > 0 else Plan(), waits))

@@ -38,7 +38,7 @@ def _fate(step: PendingStep) -> str:
     if step.reason:
         return f"held: {step.reason}"
     if step.step is Step.RECREATE:
-        return f"deleted with its disks {', '.join(step.lost_disks) or 'none'}"
+        return f"deleted with its disks {', '.join(step.lost_disks)}" if step.lost_disks else "deleted, it has no disks"
     return ", ".join(f"disk {name} grows to {size}" for name, (_, size) in step.sizes.items())
 
 

@@ -168,7 +168,7 @@ def why_of_member(situation: Situation, member: Member) -> str:
     if not member.is_updated and not member.is_deleting and situation.revision:
         if member.revision == situation.revision and member.running_revision:
             texts.append(f"VMI on revision {member.running_revision}")
-        if situation.blockers and member.name not in situation.blockers:
+        if situation.blockers and member.name not in situation.blockers and not member.beside:
             texts.append(f"waits for {listed(situation.blockers)}")
     texts.append(member.note)
     return ", ".join(text for text in texts if text)

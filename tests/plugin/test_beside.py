@@ -3,17 +3,20 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from controller.apimachinery.conditions import Condition
 from controller.kubevirt import annotations as names
 from controller.pool.members.snapshot import Snapshot
 from plugin.views.forecast import forecast_lines, forecast_of
+from plugin.views.listing import why_of_member
 from plugin.views.pools import situation_of_pool
 from plugin.views.reasons import reasons_of
 from plugin.views.scaling import with_owner
 from tests.builders import NOW
 from tests.pool_builders import LABELS, pool, revision, snapshot, vm_spec, vmi, vms
 
+CLAIM, RESTS = "claimed by job", "standby, resting"
 CLAIMED = "2 VMs claimed, and left alone; others take the place of at most"
 
 
@@ -92,3 +95,10 @@ def test_p32_a_paused_standby_is_no_cause():
     resting = vms(owner, 1, ready=False, annotations=mark)
     seen = snapshot(owner, (*running, *resting), vmis=[vmi(running[0]), paused], revisions=[revision(owner, "web-1")])
     assert [each for each in reasons_of(situation_of_pool(seen), None, NOW) if each.topic == "cause"] == []
+
+
+def test_p33_a_claimed_vm_does_not_wait_for_the_update_of_others():
+    new = pool(replicas=2, spec=vm_spec(image="v2"), annotations={names.STANDBY: "1"})
+    shown = situation_of_pool(replace(with_owner(herd(), new), revisions=[revision(new, "web-2", number=2)]))
+    whys = {each.name: why_of_member(replace(shown, blockers=("web-0",)), each) for each in shown.members}
+    assert whys == {"web-0": "", "web-1": "waits for web-0", "web-2": RESTS, "web-3": CLAIM, "web-4": CLAIM}

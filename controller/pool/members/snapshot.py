@@ -168,10 +168,12 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
     @property
     def marked(self) -> Mapping[str, int]:
-        """The numbers of VMs that are busy now (P24), claimed (P33) or on standby (P32)."""
+        """The numbers of VMs that are busy now (P24), claimed (P33) or on standby (P32). The busy ones are replicas."""
+        claimed = self.members.where(lambda each: is_claimed(each.metadata))
+        replicas = self.members.where(lambda each: not is_claimed(each.metadata)) if claimed else self.members
         return {
-            "busy": len(self.members.where(lambda each: is_busy(each.vm, each.vmi, self.now))),
-            "claimed": len(self.members.where(lambda each: is_claimed(each.metadata))),
+            "busy": len(replicas.where(lambda each: is_busy(each.vm, each.vmi, self.now))),
+            "claimed": len(claimed),
             "standby": len(self.members.where(lambda each: is_standby(each.vm, each.vmi, self.now))),
         }
 

@@ -195,7 +195,7 @@ def writes(seen: Any) -> list[str]:
         (CLAIM, "it is claimed by job-123"),
         ({**CLAIM, names.CLAIMED_UNTIL: SOON}, f"it is claimed by job-123 until {SOON}"),
         ({**CLAIM, names.CLAIMED_UNTIL: "tomorrow"}, "it is claimed by job-123"),
-        ({**CLAIM, names.BUSY_UNTIL: SOON}, f"it is busy until {SOON}"),
+        ({**CLAIM, names.BUSY_UNTIL: SOON}, "it is claimed by job-123"),
         ({**CLAIM, names.BUSY_UNTIL: PAST}, "it is claimed by job-123"),
         ({names.CLAIMED_BY: "two words"}, "it is claimed"),
         ({names.CLAIMED_UNTIL: SOON}, ""),

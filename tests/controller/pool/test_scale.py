@@ -140,7 +140,7 @@ def test_p9_a_pool_that_may_not_delete_vms_waits_for_its_users(strategy):
     owner = pool(replicas=1, scaleInStrategy={strategy: {}})
     todo = plan(snapshot(owner, vms(owner, 0, 1, 2)))
     assert todo.actions == ()
-    assert todo.held == f"2 surplus virtual machines stay until a user deletes them: scale-in is {strategy}"
+    assert todo.held == f"2 surplus virtual machines stay until a user deletes VMs: scale-in is {strategy}"
 
 
 def test_p10_a_vm_without_the_finalizer_is_deleted_if_disks_are_not_preserved_or_its_name_is_foreign():
