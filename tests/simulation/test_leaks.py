@@ -11,7 +11,7 @@ import pytest
 from tests.simulation.examples import birth
 from tests.simulation.story import Act
 from tests.simulation.users import Users
-from tests.simulation.world import Options, World, configure_logs, run_world
+from tests.simulation.world import Options, World, run_world
 
 GLOBAL: Final = (ModuleType, BuiltinFunctionType, type)
 EACH, ROUNDS, WARM_UP = 10, 4, 1
@@ -55,7 +55,6 @@ async def churned(world: World) -> list[int]:
 
 @pytest.mark.long
 def test_nothing_is_kept_of_sets_and_pools_that_are_gone() -> None:
-    configure_logs()
     world, found = run_world("leaks", churned, Options(standby=False))
     assert world.errors == []
     gone = 2 * EACH * (ROUNDS - 1 - WARM_UP)

@@ -4,11 +4,9 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import structlog
 from msgspec.structs import replace
 
 from controller.kubevirt.annotations import MOST_DISRUPTIVE, PROTECT
@@ -21,7 +19,7 @@ from tests.simulation.life import Life, run_life
 from tests.simulation.live import LIVE_UPDATE, NO_METHODS
 from tests.simulation.runs import batches, run_batch
 from tests.simulation.story import BUSY_UNTIL_S, Act, Story, catalogue, make_story
-from tests.simulation.world import BEGIN, Options, configure_logs
+from tests.simulation.world import BEGIN, Options
 
 ONE_LIFE = (
     "from tests.simulation.life import run_life; from tests.simulation.story import make_story;"
@@ -29,15 +27,6 @@ ONE_LIFE = (
 )
 SMOKE = 50
 """The number of random lives in each test run."""
-
-
-@pytest.fixture(autouse=True)
-def kept_log() -> Iterator[None]:
-    """The log keeps only errors, for the world of a life. Tests of other folders get their own configuration back."""
-    before = structlog.get_config()
-    configure_logs()
-    yield
-    structlog.configure(**before)
 
 
 def life_of(*acts: Act) -> Life:
