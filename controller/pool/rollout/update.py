@@ -304,7 +304,7 @@ def _spec_update(situation: Situation, pending: PendingStep) -> ThreeWayMerge:
         wanted = vmi_revision_of(pending.machine.vmi)
     template, label = revisions.templates[wanted], labels_of(vm.metadata).get(REVISION_NAME, "")
     past = revisions.templates.get(name)
-    known, disks = (own_disks(each, ordinal) for each in (past or template, template))
+    known, disks = own_disks_of(pending.machine), own_disks(template, ordinal)
     return ThreeWayMerge(
         resource=VMS,
         key=vm.metadata.key,

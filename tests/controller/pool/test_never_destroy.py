@@ -238,6 +238,17 @@ def test_p21_a_pool_uses_disks_without_an_owner_if_it_keeps_disks_or_its_user_sa
     assert create.usable == merge.usable == usable
 
 
+def test_p21_the_new_disks_of_a_restored_vm_are_asked_for_although_its_revision_is_not_known():
+    """A disk of a user may have the name of a new disk. KubeVirt would make the VM its owner, and it would be deleted
+    with the VM.
+    """
+    owner = pool(generation=2, replicas=1, spec=vm_spec(disks=["data", "logs"]))
+    restored = vms(owner, 0, ready=False, revision="lost", spec=vm_spec(disks=["data-0"], run_strategy="Halted"))
+    found = plan(during_update(owner, restored, before=pool(spec=OLD, replicas=1))).actions
+    [merge] = [each for each in found if isinstance(each, ThreeWayMerge)]
+    assert {key.name for _, key in merge.reusable_disks} == {"logs-0"}
+
+
 @pytest.mark.parametrize("strategy", [None, OFFLINE])
 @pytest.mark.parametrize("ready", [True, False])
 def test_p21_the_claim_is_expanded_before_the_vm_gets_the_new_template(strategy, ready):
