@@ -23,7 +23,9 @@ from tests.simulation.world import POOLS, SETS, World, run_world
 
 NAME: Final = "a_crash_leads_to_the_same_end"
 SURE: Final = ("create", "scale", "template", "annotate", "change_field", "live_change", "undo")
-CALM_S, PATIENCE_S = 130.0, 900.0
+CALM_S, PATIENCE_S = 310.0, 900.0
+"""A migration that has failed is tried again after five minutes."""
+
 EVERY: Final = 20
 """The share of the seeds whose life is lived twice."""
 

@@ -194,9 +194,11 @@ def finished_vms_leave_first(life: Life) -> Iterator[Found | None]:
         chosen = annotations(change.before)
         if annotations(owner).get(names.REPLACE_FINISHED) != "true" or {names.REMOVE, names.DRAINING} & chosen.keys():
             continue
-        if len(state.members(owner)) > owner["spec"]["replicas"] and is_ready(state.get(VMIS, change.key)):
+        healed = annotations(owner).get(names.HEALED, "")
+        members = [each for each in state.members(owner) if each["metadata"]["uid"] not in healed]  # those leave anyway
+        if len(members) > owner["spec"]["replicas"] and is_ready(state.get(VMIS, change.key)):
             yield None
-            first = [each for each in state.members(owner) if _could_leave(state, each, change, ended)]
+            first = [each for each in members if _could_leave(state, each, change, ended)]
             if first and not is_disturbed(life, change.at):
                 yield change.at, name_of(owner), f"{change.key.name} was deleted, and {name_of(first[0])} has finished"
 

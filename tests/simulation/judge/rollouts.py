@@ -14,7 +14,7 @@ from tests.simulation.judge.replay import State, annotations, is_leaving, name_o
 from tests.simulation.judge.sentence import Found, sentence
 from tests.simulation.kubevirt import image_of
 from tests.simulation.life import Life
-from tests.simulation.objects import controller_uid, is_ready
+from tests.simulation.objects import controller_uid, is_beside, is_ready
 from tests.simulation.server import Change
 from tests.simulation.story import BUSY_UNTIL_S
 from tests.simulation.users import LAST_IMAGE
@@ -295,6 +295,7 @@ def steps_are_not_skipped(life: Life) -> Iterator[Found | None]:
             continue  # a scale-in may delete the VMs with the old template first
         got.setdefault((key, at), set()).add(change.key.name)
         members = [*state.members(owner), *([change.after] if change.before is None else [])]
+        members = [each for each in members if not is_beside(each)]  # a standby has no place among the steps
         named = [each for each in members if name_of(each) in got.get((key, at), ())]
         updated = [
             each for each in named if image_of(_template_of_vm(each)) == new
@@ -312,6 +313,8 @@ def _has_drifted(life: Life, owner: str, at: float) -> bool:
     """True if another program took VMs out of the pool, or the label of the selector from new VMs. They keep their
     ordinals, so new VMs are above the step.
     """
+    if any(act.what in ("lose_node", "bad_second") and act.at <= at for act in life.story.acts):
+        return True  # a substitute is new, so it is above the step
     loses_label = any(
         fault.kind == "strip" and fault.target == "app" and fault.start <= at for fault in life.faults.all
     )
