@@ -122,7 +122,7 @@ def lost_mark(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> str:
 
 
 def is_standby(vm: VirtualMachine, vmi: VirtualMachineInstance | None, now: datetime) -> bool:
-    """Return True for a standby. A VM in service is none, whatever its mark. Other marks count as `preparing`."""
+    """Return True for a standby. A VM in service is none, also with a mark. Other marks count as `preparing`."""
     is_serving = template_labels_of(vm).get(IN_SERVICE) == "true"
     if not has_standby_mark(vm.metadata) or is_serving or is_claimed(vm.metadata):
         return False

@@ -88,7 +88,7 @@ class Connections:
 
 
 class _Accepted(asyncio.Protocol):
-    """Takes the socket of a new connection from its transport. The event loop tells nobody of a TLS handshake."""
+    """Takes the socket of a new connection from its transport. The event loop does not report a TLS handshake."""
 
     def __init__(self, take: Callable[[socket.socket], None]) -> None:
         self._take = take

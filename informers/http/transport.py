@@ -88,7 +88,7 @@ def report_lost_connection(answer: aiohttp.ClientResponse) -> None:
     content = answer.content
 
     def fail(closed: asyncio.Future[None]) -> None:
-        # Without this read of the exception, asyncio would log that nobody retrieved it.
+        # Without this read of the exception, asyncio would log that it was not retrieved.
         error = None if closed.cancelled() else closed.exception()
         if not content.is_eof() and content.exception() is None:
             content.set_exception(aiohttp.ClientPayloadError(str(error or "the framing of the answer is invalid")))

@@ -39,7 +39,7 @@ RIGHT: dict[tuple[str, str], str] = {
     ("CKV_K8S_38", "Deployment"): "Its work is to talk to the API server, for which it needs the token.",
     ("CKV_K8S_8", "Pod"): "Nothing has to restart the test's Pod: it ends by itself, and has a deadline.",
     ("CKV_K8S_38", "Job"): "Its work is to talk to the API server, for which it needs the token.",
-    ("CKV_K8S_9", "Pod"): "Nobody sends the test's Pod requests that it could be ready for.",
+    ("CKV_K8S_9", "Pod"): "The test sends its Pod no requests that it could be ready for.",
 }
 """Checks that fail with every set of values. Each entry says why the failure is acceptable."""
 

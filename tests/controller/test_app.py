@@ -59,9 +59,9 @@ def test_a_leader_whose_lease_is_taken_ends_with_one_line_and_exit_code_1(
 ) -> None:
     often = ("--leader-election-id", "stolen", "--retry-period", "400ms")
     with controller_process(control_plane.kubeconfig, tmp_path, *often) as program:
-        take = '{"spec":{"holderIdentity":"somebody-else","leaseDurationSeconds":600}}'
+        take = '{"spec":{"holderIdentity":"another","leaseDurationSeconds":600}}'
         Kubectl(control_plane.kubeconfig, "default")("patch", "lease", "stolen", "--type=merge", "-p", take)
         eventually(lambda: program.process.poll() is not None, what="the leader leaves")
         assert program.process.returncode == 1
         told = [line for line in program.log.read_text().splitlines() if line.startswith("vmherd:")]
-    assert told == ["vmherd: the lease default/stolen is held by somebody-else"]
+    assert told == ["vmherd: the lease default/stolen is held by another"]

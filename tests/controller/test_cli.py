@@ -139,14 +139,14 @@ ANY_PORT = ("--metrics-bind-address", "127.0.0.1:0", "--health-probe-bind-addres
 
 @pytest.mark.cluster
 def test_a_wrong_token_is_one_line_and_exit_code_1(control_plane, tmp_path):
-    kubeconfig = control_plane.write_kubeconfig(tmp_path / "kubeconfig", "nobody", token="wrong")
+    kubeconfig = control_plane.write_kubeconfig(tmp_path / "kubeconfig", "stranger", token="wrong")
     line = failure("run", "--kubeconfig", str(kubeconfig), *ANY_PORT)
     assert line.startswith("vmherd: the API server does not accept the credentials")
 
 
 @pytest.mark.cluster
 def test_missing_permissions_are_a_line_for_each_resource_and_exit_code_1(control_plane, tmp_path):
-    kubeconfig = control_plane.write_kubeconfig(tmp_path / "kubeconfig", "nobody")
+    kubeconfig = control_plane.write_kubeconfig(tmp_path / "kubeconfig", "stranger")
     done = shell("run", "--kubeconfig", str(kubeconfig), "--no-leader-elect", *ANY_PORT)
     lines = done.stderr.splitlines()
     assert done.returncode == 1
@@ -157,8 +157,8 @@ def test_missing_permissions_are_a_line_for_each_resource_and_exit_code_1(contro
 @pytest.mark.cluster
 def test_a_missing_kind_is_one_line_that_says_what_installs_it_and_exit_code_1(control_plane):
     options = ["--kubeconfig", str(control_plane.kubeconfig), "--leader-election-namespace", "default", *ANY_PORT]
-    line = failure("run", "--replicaset-group", "nobody.dev", *options)
-    assert "has no virtualmachineinstancereplicasets.nobody.dev in version v1: run 'kubectl apply -f " in line
+    line = failure("run", "--replicaset-group", "absent.dev", *options)
+    assert "has no virtualmachineinstancereplicasets.absent.dev in version v1: run 'kubectl apply -f " in line
 
 
 SLOW = {"asyncio", "kubernetes_asyncio", "aiohttp", "controller.app", "sandbox", "rich", "yaml"}

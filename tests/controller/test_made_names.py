@@ -57,7 +57,7 @@ def test_r5_each_set_makes_vmis_with_a_valid_name_and_a_valid_generate_name():
 
 
 class FirstChoices:
-    """The first `number` names that somebody asks for are taken."""
+    """The first `number` names that are asked for are taken."""
 
     def __init__(self, number: int) -> None:
         self._asked: set[object] = set()

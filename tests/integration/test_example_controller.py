@@ -47,13 +47,13 @@ def test_the_example_keeps_a_config_map_for_each_greeting(
     control_plane: ControlPlane, kubectl: Kubectl, tmp_path: Path
 ) -> None:
     foreign = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "taken"}}
-    kubectl.apply({**foreign, "data": {"text": "somebody else's"}})
+    kubectl.apply({**foreign, "data": {"text": "another user's"}})
     with greeter(control_plane, tmp_path / "greeter.log"):
         # The example starts before its kind exists, and waits for it.
         kubectl("apply", "-f", str(EXAMPLES / "greetings-crd.yaml"))
         kubectl("wait", "--for=condition=Established", "crd/greetings.example.vmherd.dev", "--timeout=30s")
         kubectl.apply(greeting("first", "hello"), greeting("second", "good day"), greeting("taken", "ignored"))
-        eventually(lambda: texts(kubectl) == {"first": "hello", "second": "good day", "taken": "somebody else's"})
+        eventually(lambda: texts(kubectl) == {"first": "hello", "second": "good day", "taken": "another user's"})
 
         kubectl.apply(greeting("first", "hello again"))
         eventually(lambda: texts(kubectl)["first"] == "hello again")
@@ -74,4 +74,4 @@ def test_the_example_keeps_a_config_map_for_each_greeting(
         kubectl("patch", "configmap", "third", "--type=merge", "--patch", '{"data":{"text":"overwritten"}}')
         # The same holds for the watch of ConfigMaps: the deletion comes before this change.
         eventually(lambda: texts(kubectl)["third"] == "good night")
-        assert texts(kubectl) == {"second": "good day", "taken": "somebody else's", "third": "good night"}
+        assert texts(kubectl) == {"second": "good day", "taken": "another user's", "third": "good night"}

@@ -306,8 +306,9 @@ class Executor:
             await disks.taken(action)
         if (lost := error_of_create(action, made)) is None:
             return Done(action, version, made.uid)
-        # Without its owner it is nobody's. Without its mark it is surplus, and a scale-in might choose a VM that serves
-        # in its place. A disk that it uses again could not come back, and is its own as soon as KubeVirt has seen it.
+        # Without its owner it belongs to no set or pool. Without its mark it is surplus, and a scale-in might choose a
+        # VM that serves in its place. A disk that it uses again could not come back, and is its own as soon as KubeVirt
+        # has seen it.
         unseen, key = version if action.reusable_disks else "", action.key
         with suppress(ApiError):
             await self._client.delete(action.resource, key, uid=made.uid, propagation="Background", version=unseen)

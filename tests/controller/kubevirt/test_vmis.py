@@ -9,7 +9,7 @@ from tests.builders import NOW, vmi
 STANDINGS = {
     # name: (vmi, final, unknown, active)
     "running": (vmi(), False, False, True),
-    "nobody has looked at it yet": (VirtualMachineInstance(), False, False, True),
+    "KubeVirt has not looked at it yet": (VirtualMachineInstance(), False, False, True),
     "pending": (vmi(phase="Pending", ready=None), False, False, True),
     "succeeded": (vmi(phase="Succeeded"), True, False, False),
     "failed": (vmi(phase="Failed"), True, False, False),

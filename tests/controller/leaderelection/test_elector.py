@@ -47,7 +47,7 @@ async def test_a_leader_stays_leader_and_renews_every_retry_period():
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (Forbidden("leases is forbidden: User nobody", code=403), "create, get and patch"),
+        (Forbidden("leases is forbidden: User stranger", code=403), "create, get and patch"),
         (Invalid("metadata.name: Invalid value", code=422), "metadata.name: Invalid value"),
     ],
 )
@@ -60,7 +60,7 @@ async def test_a_permanent_error_ends_the_election_with_a_message(error, message
 
 async def test_a_candidate_retries_after_a_403_of_a_starting_server():
     process = Process(LeaseServer(), "a")
-    process.connection.error = Forbidden("leases is forbidden: User nobody", code=403)
+    process.connection.error = Forbidden("leases is forbidden: User stranger", code=403)
     task = asyncio.create_task(process.run())
     await asyncio.sleep(25)
     assert not task.done()

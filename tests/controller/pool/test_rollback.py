@@ -76,7 +76,7 @@ def test_p29_a_ready_revision_is_noted_as_soon_as_its_last_vm_is_available():
 
 
 NOT_YET = {
-    "nobody asks": (asking(annotations={names.ROLLBACK: "never"}), LATE_S, False),
+    "no annotation asks": (asking(annotations={names.ROLLBACK: "never"}), LATE_S, False),
     "in time": (asking(), IN_TIME_S, False),
     "ready": (asking(), LATE_S, True),
     "the rollout was whole before": (asking(annotations={names.READY_REVISION: "web-2"}), LATE_S, False),

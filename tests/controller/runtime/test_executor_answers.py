@@ -124,7 +124,7 @@ async def test_r9_a_lost_write_is_looked_up_and_the_cache_is_awaited_if_it_happe
     if then == "deleted":
         setup.server.remove(VMIS, key("vm"))
     elif then in ("taken", "made again"):
-        setup.server.put(VMIS, document("vm", owner_uid="somebody-else" if then == "taken" else OWNER_UID))
+        setup.server.put(VMIS, document("vm", owner_uid="another" if then == "taken" else OWNER_UID))
     assert await setup.resolve() is None
     assert (setup.unresolved, setup.settled) == ((), not awaited)
     setup.cache.catch_up()

@@ -185,7 +185,7 @@ def test_a_write_that_did_not_happen_is_not_awaited(setup, outcome: Outcome):
 def test_r9_a_write_with_a_lost_answer_is_unresolved_at_any_version_of_the_store(
     setup: ExpectationsSetup, write: Write
 ):
-    setup.store.apply(an_object(version="11", owner_uid="somebody-else"), scope="a")
+    setup.store.apply(an_object(version="11", owner_uid="another"), scope="a")
     setup.record(Unknown(write, LOST))
     setup.store.advance("99", scope="a")
     assert not setup.settled()

@@ -194,7 +194,7 @@ class HostileCluster:
         self._running.close()
 
     def restart(self) -> None:
-        """Start a new controller, which leads at once: nobody waits for the lease of the killed one."""
+        """Start a new controller, which leads at once, and does not wait for the lease of the killed one."""
         self.stop()
         Admin(self.plane.kubeconfig).send("DELETE", f"{LEASES}/{self.lease}")
         self.start()

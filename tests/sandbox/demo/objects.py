@@ -35,7 +35,7 @@ def _machine(
 ) -> Row:
     meta: dict[str, Any] = {
         "name": name,
-        "uid": f"uid-{name}-of-somebody",
+        "uid": f"uid-{name}-of-another",
         "creationTimestamp": "2026-01-01T00:00:00Z",
         "labels": {REVISION: revision},
         "ownerReferences": [{"kind": controller, "controller": True}] if controller else None,
