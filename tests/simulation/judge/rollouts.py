@@ -139,7 +139,8 @@ def _images_of_most_ready(state: State, owner: Document | None) -> set[str]:
     """The image that most ready VMIs of the owner have. There are several if no image has more than each other one."""
     keys = {ObjectKey(each["metadata"]["namespace"], name_of(each)) for each in state.members(owner)} if owner else ()
     vmis = filter(is_ready, (state.get(VMIS, key) for key in keys))
-    counts = Counter(image_of(each["spec"]) for each in vmis if each is not None)
+    # A VMI that was adopted counts with the template of that time, whose image it may not have.
+    counts = Counter(image_of(each["spec"]) for each in vmis if each is not None and "-orphan-" not in name_of(each))
     return {image for image, count in counts.items() if count == max(counts.values())}
 
 
