@@ -34,8 +34,8 @@ _TEXTS_OF_FAILURES: Final = frozenset({REPLICA_FAILURE, RECONCILING, STALLED})
 def replica_failure(
     snapshot: Any, outcomes: tuple[Outcome, ...], cause_of: Callable[[Outcome], tuple[str, str] | None], *, valid: bool
 ) -> Condition | None:
-    """Return the condition `ReplicaFailure` after these outcomes, or None (R10, P17): that of the first failure, for
-    which `cause_of` returns a reason and a message.
+    """Return the condition `ReplicaFailure` after these outcomes, or None (R10, P17). It tells of the first failure.
+    `cause_of` returns the reason and the message of a failure, and None for other outcomes.
 
     Without a failure, the present condition is removed if all actions succeeded. It stays if an action was not tried,
     its result is unknown, or the reconciliation was not allowed to write. `valid` is true for a valid spec.

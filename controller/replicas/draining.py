@@ -125,7 +125,7 @@ def mark_of(meta: ObjectMeta) -> Mark | None:
 
 
 def drain_of(time: timedelta | None, guest: Guest, cause: str, now: datetime) -> Drain | None:
-    """Return the drain of a guest that has to leave, or None if it need not drain, as if the longest `time` is None.
+    """Return the drain of a guest that has to leave, or None if it need not drain. It drains for at most `time`.
 
     A mark of an earlier VMI does not count, except for a VM that fails: otherwise, a VM in a crash loop would never be
     healed. A deadline that is later than a new one does not count either: its clock was wrong, or its time was longer.

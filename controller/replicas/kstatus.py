@@ -83,8 +83,8 @@ class Health(Struct, frozen=True):
 
 
 class Activity(Struct, frozen=True, kw_only=True):
-    """The work that is left: whether the controller `heals`, `scales` or `updates`, whether a VM that should run
-    `starts`, as it is not ready, and whether a VM `runs`, or should.
+    """The work that is left. `heals`, `scales` and `updates` are True while the controller does this. `starts` is True
+    if a VM that should run is not ready, and `runs` if a VM should run.
     """
 
     heals: bool = False

@@ -49,8 +49,8 @@ def plan_note(
     essential: bool = False,
     notice: Notice | None = None,
 ) -> Plan:
-    """Return a plan with this patch, whose failure stops other writes only if `essential`. `notice` tells that it was
-    done.
+    """Return a plan with this patch. If it fails, other writes stop only if it is `essential`. `notice` is the Event
+    about a note that was written.
     """
     patch = note_patch(resource, meta, changes, why)
     notices = (replace(notice, after=patch),) if notice is not None else ()

@@ -39,8 +39,8 @@ SKEW: Final = timedelta(seconds=10)
 
 
 class Releases(Struct, Generic[T], frozen=True):
-    """The members that are released `now`, and those `held` until `due`, after `number` in a row, which `stalls` if too
-    many.
+    """The members that are released `now`, and those that are `held` until `due`. `number` members were released in a
+    row before. `stalls` is True if that are too many.
     """
 
     now: tuple[T, ...] = ()
@@ -128,7 +128,7 @@ def _remedy(member: Member, selector: Selector) -> str:
 
 
 def _row(owner: ObjectMeta, kept: Iterable[Member], now: datetime) -> tuple[int, datetime, list[datetime]]:
-    """Return the number of releases in a row, the last time (never in the future), and when members end the row."""
+    """Return the number of releases in a row, the time of the last one, and the times at which members end the row."""
     number, _, at = annotations_of(owner).get(RELEASED, "").partition(" ")
     last = time_of(at)
     if not number.isdigit() or last is None or last > now + RELEASE_DELAY:

@@ -31,9 +31,9 @@ _LONGEST: Final = 63
 
 
 class Wrong(Struct, frozen=True):
-    """A wrong annotation. `where` names the VMs or VMIs that have it, or is "" for the set or pool itself. The worst
-    `rank` is the first. `unknown` is the name of an unknown annotation, or "". `hint` is the end of the text, with a
-    similar name.
+    """A wrong annotation. `where` names the VMs or VMIs that have it, or is "" for the set or pool itself. `rank`
+    sorts them, the worst first. `unknown` is the name of an unknown annotation, or "". `hint` is the end of the
+    text, with a similar name.
     """
 
     message: str
@@ -112,8 +112,8 @@ def _hint(name: str) -> str:
 def all_wrong(
     owner: ObjectMeta, place: Place, members: Iterable[tuple[str, Group[Any], tuple[Wrong, ...]]]
 ) -> tuple[Wrong, ...]:
-    """Return those of a set or pool, and then those of its `members`, by name: groups of "VM" or "VMI", and what is
-    wrong on each of these objects. Only the groups with wrong annotations are read.
+    """Return the wrong annotations of a set or pool, and then those of its members, by name. Each entry of `members` is
+    a group, with "VM" or "VMI", and what is wrong on each of its objects. Only such groups are read.
     """
     found: defaultdict[tuple[str, Wrong], list[Group[Any]]] = defaultdict(list)
     for noun, group, wrongs in members:

@@ -44,8 +44,8 @@ NEVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Trial(Struct, frozen=True):
-    """The history of a VMI that replaces an early failure: the `failures` in a row before it, the creation time `since`
-    of the first, and `at` of this VMI, on the controller's clock.
+    """The history of a VMI that replaces an early failure. `failures` is the number of failures in a row before it.
+    `since` and `at` are the creation times of the first failure and of this VMI, on the controller's clock.
     """
 
     failures: int = 0

@@ -92,10 +92,12 @@ class Member(Struct, frozen=True, kw_only=True):
 
 
 class Delete(_OfUID, frozen=True, kw_only=True):
-    """If its `version` has changed, it fails without an `owner_uid`. Else the object is read again, and must still have
-    this controller and the `finalizer`, if not "". With `foreground`, the dependents that block the deletion go first.
-    It fails if `member` has left its pool, or if one of `disks` is being deleted: it exists until its VM stops. The
-    server must accept the encoded `successor`, if not empty, in its place now (P20), with the labels `kept`.
+    """Deletes the object. With `foreground`, the dependents that block the deletion go first.
+
+    If the object has no longer its `version`, the action fails. With an `owner_uid`, the object is read again instead:
+    it must still have this controller, and the `finalizer` if that is not "". The action also fails if `member` has
+    left its pool, or if one of `disks` is being deleted, which exists until its VM stops. If there is an encoded
+    `successor`, the server must accept it in its place now, with the labels `kept` (P20).
     """
 
     foreground: bool = False
