@@ -8,6 +8,7 @@ from controller.events.event import EVENTS
 from controller.kubevirt import annotations as names
 from controller.kubevirt.resources import VMIS, VMS
 from controller.leaderelection.lease import LEASES
+from controller.pool.healing.downtime_note import NOTE_AFTER
 from tests.simulation.foretold import Foretold
 from tests.simulation.judge.replay import annotations, begins_to_leave, is_disturbed
 from tests.simulation.judge.sentence import Found, sentence
@@ -52,7 +53,7 @@ class _Quiet:
             self._changes[owner] = [
                 each
                 for each in self._life.changes
-                if each.key.name.startswith(owner) and each.resource not in (EVENTS, LEASES)
+                if (each.key.name.startswith(owner) or _is_owned(each, owner)) and each.resource not in (EVENTS, LEASES)
             ]
         return self._changes[owner]
 
@@ -90,9 +91,7 @@ def _after_plan(life: Life, quiet: _Quiet, told: Foretold) -> Iterator[Found | N
     if len({each.at > told.at for each in near}) > 1:
         return  # it was told in the middle of a pass, whose plan is older
     asked = next((each for each in _writes(life, told) if each.at > told.at), None)
-    # `plan` prints no notes, and another process does not know since when a VM is not ready before a note says so.
-    notes = [each for each in quiet.changes(told.owner) if each.is_ours and told.at < each.at and _is_noted(each)]
-    if asked is not None and not told.names and any(each.at <= asked.at for each in notes):
+    if asked is not None and not told.names and _is_from_memory(quiet.changes(told.owner), told.at, asked):
         return
     if asked is not None and asked.at < told.due - quiet.ahead_s and quiet.between(told.owner, told.at, asked.at):
         yield None
@@ -108,6 +107,29 @@ def _after_plan(life: Life, quiet: _Quiet, told: Foretold) -> Iterator[Found | N
         is_late = is_late and not life.faults.overlap(told.at - RETRY_S, told.at, "strip", "quota", "refuse", "webhook")
         if is_late and told.at + SOON_S < life.ended_at:
             yield told.at, told.owner, f"the plan names {sorted(told.names)}, and nothing is written"
+
+
+def _is_owned(change: Change, owner: str) -> bool:
+    """True if the object is a member that the set or pool has adopted: its name may be any."""
+    return any(each["name"] == owner for each in change.last["metadata"].get("ownerReferences") or ())
+
+
+def _is_from_memory(changes: list[Change], told_at: float, asked: Asked) -> bool:
+    """True if another process cannot know that the write is due: `plan` prints no notes, and a pool notes since when a
+    VM is not ready only after a while.
+    """
+    if any(each.is_ours and told_at < each.at <= asked.at and _is_noted(each) for each in changes):
+        return True
+    begins = [
+        each.at
+        for each in changes
+        if each.at < asked.at and (each.resource, each.key) == (asked.resource, asked.key) and _changes_ready(each)
+    ]
+    return asked.verb == "delete" and bool(begins) and asked.at - begins[-1] < NOTE_AFTER.total_seconds()
+
+
+def _changes_ready(change: Change) -> bool:
+    return change.before is None or is_ready(change.before) != is_ready(change.last)
 
 
 def _is_noted(change: Change) -> bool:
