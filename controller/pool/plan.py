@@ -164,14 +164,14 @@ def _still_leaves(situation: Situation, due: frozenset[str], may_update: bool, m
     """Return True if a VM that drains because of an update or healing only waits for its turn (P26). `due` are the UIDs
     of the VMs that healing deletes as soon as their turn comes. If the plan may update VMs and leaves out this one, its
     turn is over. Until KubeVirt has seen a label that the drain has written into the spec, it has no verdict about the
-    change.
+    change. Its verdict about an open change counts only a moment later.
     """
     if cause != UPDATE:
         return cause == HEALING and machine.metadata.uid in due
     if not situation.may_update(machine) or not situation.is_above_partition(machine):
         return False
     step = pending_step(situation, machine)
-    if step is not None and step.step is Step.LIVE and not is_seen(machine.vm):
+    if step is not None and step.step is Step.LIVE and (not is_seen(machine.vm) or (step.is_open and step.due)):
         return True
     return not may_update and step is not None and step.interrupts
 

@@ -15,7 +15,7 @@ from tests.fakes.kubevirt import VM_CONTROLLER, FakeKubeVirt, owned_by
 from tests.fakes.requests import AnyResource, Document, Request, refusal
 from tests.fakes.rules import finalizers_of, wire
 from tests.simulation.guests import Step, timeline
-from tests.simulation.live import BOUND, IMMOVABLE, LiveUpdates
+from tests.simulation.live import LiveUpdates
 from tests.simulation.policies import relabel_later
 from tests.simulation.server import Change, SimulatedServer
 
@@ -195,9 +195,7 @@ class SimulatedKubeVirt(FakeKubeVirt):
             "annotations": {**noted, VM_GENERATION: generation},
             "ownerReferences": [owned_by(vm, "VirtualMachine")],
         }
-        status: Document = {"phase": "Pending"}
-        if self._live.strategy == IMMOVABLE:
-            status["conditions"] = [BOUND]
+        status = self._live.first_status(inner["spec"])
         vmi = self._put(VMIS, {"metadata": metadata, "spec": inner["spec"], "status": status})
         self._live.begin(vmi, inner["spec"])
         seen = {"stateChangeRequests": None, "runStrategy": vm["spec"].get("runStrategy")}

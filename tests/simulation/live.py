@@ -39,6 +39,11 @@ class LiveUpdates:
         self._started: dict[str, Document] = {}
         """The template with which each VMI started, by its UID."""
 
+    def first_status(self, spec: Document) -> Document:
+        """The status with which a VMI is created."""
+        bound: Document = {"conditions": [BOUND]} if self.strategy == IMMOVABLE else {}
+        return {"phase": "Pending", "currentCPUTopology": {"sockets": _sockets(spec)}, **bound}
+
     def begin(self, vmi: Document, template: Document) -> None:
         self._started[vmi["metadata"]["uid"]] = template
 
@@ -75,14 +80,20 @@ class LiveUpdates:
             change["nodeSelector"] = selector
         if wanted > has and not _plugging(vmi):
             change["domain"] = {"cpu": {"sockets": wanted}}
-            conditions = [*(vmi["status"].get("conditions") or []), {"type": "HotVCPUChange", "status": "True"}]
-            self._api.change(VMIS, key, {"status": {"conditions": conditions}})
-            took = self._chance.uniform(2, 8)
+            uid, took = vmi["metadata"]["uid"], self._chance.uniform(2, 8)
+            self._after(self._chance.uniform(0.05, 0.4), self._ask_for_migration, key, uid)
             if self.strategy == LIVE_UPDATE:
-                self._after(took, self._finish, key, vmi["metadata"]["uid"], wanted)
+                self._after(took, self._finish, key, uid, wanted)
         if change:
             self._api.change(VMIS, key, {"spec": change})
         return ""
+
+    def _ask_for_migration(self, key: ObjectKey, uid: str) -> None:
+        """KubeVirt's VMI controller sees the new spec a moment after its VM controller has written it."""
+        vmi = self._api.current(VMIS, key)
+        if vmi is not None and vmi["metadata"]["uid"] == uid:
+            conditions = [*(vmi["status"].get("conditions") or []), {"type": "HotVCPUChange", "status": "True"}]
+            self._api.change(VMIS, key, {"status": {"conditions": conditions}})
 
     def migrate(self, key: ObjectKey) -> None:
         """A migration was created. One of five fails."""

@@ -135,7 +135,7 @@ def _noted_scout(situation: Situation) -> str:
 
 def live_verdict(situation: Situation, machine: Machine) -> tuple[Verdict | None, bool]:
     """Return what KubeVirt has done with the live change of a VM, or None if no live change of the VM has begun. The
-    second value is True if the change is open.
+    second value is True if the change is open, also because KubeVirt may ask for a migration that nothing starts.
 
     A live change has begun if the VM has another revision than its running VMI, and the change between them is live. A
     change that KubeVirt will not end has not begun.
@@ -144,8 +144,11 @@ def live_verdict(situation: Situation, machine: Machine) -> tuple[Verdict | None
     change, obstacle = _change_of(situation, machine, wanted)
     if change is Change.OTHER or machine.vmi is None:
         return None, False
-    verdict = verdict_of(machine.vm, machine.vmi)
-    return verdict if not obstacle or verdict is Verdict.APPLIED else None, change is Change.OPEN
+    verdict, is_open = verdict_of(machine.vm, machine.vmi), change is Change.OPEN
+    if obstacle and verdict is not Verdict.APPLIED:
+        return None, is_open
+    # KubeVirt gives the VMI its new spec a moment before it asks for a migration.
+    return verdict, is_open or bool(obstacle)
 
 
 def settled_at(situation: Situation, machine: Machine) -> datetime:

@@ -9,13 +9,14 @@ import pytest
 from msgspec.structs import replace
 
 from controller.apimachinery.conditions import Condition, find_true
-from controller.kubevirt.annotations import MOST_DISRUPTIVE, REVISION_NAME, SCOUTED
+from controller.kubevirt.annotations import DRAIN_SECONDS, DRAINING, MOST_DISRUPTIVE, REVISION_NAME, SCOUTED
 from controller.kubevirt.live_updates import NO_METHOD, RolloutSettings
 from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.members.snapshot import LiveUpdates, Snapshot
 from controller.pool.plan import plan
 from controller.pool.rollout.live import LiveChanges
 from controller.pool.status import next_status
+from controller.replicas.draining import UPDATE, Mark
 from controller.runtime.actions import Delete, Patch, Plan, ThreeWayMerge
 from controller.runtime.members.groups import one_by_one
 from informers.meta import annotations_of
@@ -73,6 +74,14 @@ class Facts:
     def unseen(self, ordinal: int) -> "Facts":
         old = self.vms[ordinal]
         self.vms[ordinal] = replace(old, metadata=replace(old.metadata, generation=7))
+        return self
+
+    def draining(self, ordinal: int) -> "Facts":
+        """An update of the VM has begun to drain it."""
+        old, mark = self.vms[ordinal].metadata, str(Mark(UPDATE, seconds_ago(-20), f"uid-web-{ordinal}"))
+        self.vms[ordinal] = replace(self.vms[ordinal], metadata=replace(old, annotations={DRAINING: mark}))
+        notes = {**annotations_of(self.owner.metadata), DRAIN_SECONDS: "20"}
+        self.owner = replace(self.owner, metadata=replace(self.owner.metadata, annotations=notes))
         return self
 
     def told(self, ordinal: int, type_: str, status: str, **fields: Any) -> "Facts":
@@ -234,6 +243,10 @@ def test_p13_a_change_whose_migration_nothing_starts_is_a_restart_in_its_turn(fa
     capped = facts(new, cap="live")
     assert changes(capped.todo(migrates=migrates)) == []
     assert f"needs a restart, because {why}" in capped.todo(migrates=migrates).held
+    # KubeVirt gives the VMI its new spec a moment before it asks for the migration.
+    asks_later = facts(new, **one).draining(0).seen(migrates=migrates, since_s=2)
+    assert (changes(plan(asks_later)), plan(asks_later).requeue_after_s) == ([], 1)
+    assert "relabel web-0" in changes(facts(new, **one).todo(migrates=migrates)), "an administrator has migrated it"
 
 
 @pytest.mark.parametrize("change", ["a node selector", "tolerations", "affinity"])
