@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 
 from controller.kubevirt.standby import has_standby_mark
 from controller.runtime.waits import FIRST_DELAY, LONGEST_DELAY, growing_delay
-from informers.meta import ObjectKey, controller_of, is_controlled_by
+from informers.meta import ObjectKey, ObjectMeta, controller_of, is_controlled_by
 
 ROUNDS: Final = 2
 MORE: Final = 6
@@ -95,7 +95,8 @@ class Births:
         if row.left < 1 and row.due <= now:
             number, left = row.number + 1, float(self._wanted(owner, standby)) if row.number else 0.0
             delay = growing_delay(number, FIRST_DELAY, LONGEST_DELAY).total_seconds()
-            self._rows[key] = row = row._replace(number=number, left=left, due=now + delay)
+            row = row._replace(number=number, left=left, due=now + delay)
+        self._rows[key] = row
         return 0.0 if row.left >= asked else max(row.due - now, FIRST_DELAY.total_seconds())
 
     def _wanted(self, owner: Owner, standby: bool) -> int:
@@ -113,12 +114,21 @@ class Births:
         return max(row.due - self._now(), 0.0) if row.left < 1 else 0.0
 
     def made(self, owner: Owner, uid: str, standby: bool = False) -> None:
-        row = self._row(owner, standby)
-        self._remember(self._young, uid, CALM_S)
-        self._rows[owner.uid, standby] = row._replace(left=max(row.left - 1, 0.0))
+        self._count(self._row(owner, standby), (owner.uid, standby), uid)
 
-    def deleted(self, uid: str) -> None:
+    def _count(self, row: _Row, key: tuple[str, bool], uid: str) -> None:
+        """Count a member that this process has created, once."""
+        if uid not in self._young:
+            self._remember(self._young, uid, CALM_S)
+            self._rows[key] = row._replace(left=max(row.left - 1, 0.0))
+
+    def deletes(self, uid: str) -> None:
+        """A delete follows. The cache may show it before the answer comes."""
         self._remember(self._ours, uid, GOING_S)
+
+    def kept(self, uid: str) -> None:
+        """The delete has not happened."""
+        self._ours.pop(uid, None)
 
     def _remember(self, times: OrderedDict[str, float], uid: str, for_s: float) -> None:
         times[uid] = self._now()
@@ -126,18 +136,27 @@ class Births:
             times.popitem(last=False)
 
     def changed(self, old: Any, new: Any) -> None:
-        """A cache shows another state of a VM or VMI. One that others have deleted may come back."""
-        owner = controller_of(old.metadata) if old is not None else None
-        key = (owner.uid, has_standby_mark(old.metadata)) if owner is not None else ("", False)
-        row, uid = self._rows.get(key), old.metadata.uid if old is not None else ""
-        if owner is None or row is None:
+        """A cache shows another state of a VM or VMI. A new one counts, also if the answer to its create was lost. One
+        that others have deleted may come back.
+        """
+        is_other = old is None or new is None or old.metadata.uid != new.metadata.uid
+        if old is not None:
+            self._left(old.metadata, None if is_other else new.metadata)
+        if new is not None and is_other:
+            key = _key_of(new.metadata)
+            if (row := self._rows.get(key)) is not None:
+                self._count(row, key, new.metadata.uid)
+
+    def _left(self, old: ObjectMeta, new: ObjectMeta | None) -> None:
+        key = _key_of(old)
+        if (row := self._rows.get(key)) is None:
             return
-        is_back, age_s = False, self._now() - self._young.get(uid, float("-inf"))
-        if new is None or new.metadata.uid != uid:
-            is_back = self._ours.pop(uid, None) is None
+        is_back, age_s = False, self._now() - self._young.get(old.uid, float("-inf"))
+        if new is None:
+            is_back = self._ours.pop(old.uid, None) is None
             if age_s < DOUBT_S:
-                self.in_doubt.add(owner.uid)
-        elif not is_controlled_by(new.metadata, owner.uid):
+                self.in_doubt.add(key[0])
+        elif not is_controlled_by(new, key[0]):
             is_back = age_s >= CALM_S
         self._rows[key] = row._replace(left=row.left + is_back)
 
@@ -160,3 +179,8 @@ class Births:
         added += 0.0 if row.number else (now - row.at) * wanted / 60
         left = min(row.left + added, most)
         return row._replace(generation=owner.generation, claimed=owner.claimed, left=left, at=now)
+
+
+def _key_of(member: ObjectMeta) -> tuple[str, bool]:
+    owner = controller_of(member)
+    return (owner.uid, has_standby_mark(member)) if owner is not None else ("", False)

@@ -129,7 +129,11 @@ class Refusals:
             is_told = not wait_s or self.births.is_told(owner, standby)
         elif isinstance(action, Delete) and action.successor:
             wait_s = self.births.pause_s(owner, bool(mark_in(action.successor)))
-        return Rejected(action, Invalid(TOO_MANY, code=422), wait_s, is_repeated=is_told) if wait_s else None
+        if wait_s:
+            return Rejected(action, Invalid(TOO_MANY, code=422), wait_s, is_repeated=is_told)
+        if isinstance(action, Delete) and _ends_member(action):
+            self.births.deletes(action.uid)
+        return None
 
     def _answer(self, owner: Owner, action: Action) -> Rejected | None:
         refused = self._refused.get(owner[:2])
@@ -160,8 +164,9 @@ class Refusals:
             self.births.in_doubt.discard(owner.uid)
         if isinstance(outcome, Done) and isinstance(action, Create) and action.resource in (VMS, VMIS):
             self.births.made(owner, outcome.uid, bool(mark_in(action.body)))
-        if isinstance(outcome, Done) and isinstance(action, Delete) and _ends_member(action):
-            self.births.deleted(action.uid)
+        # A delete that was sent twice conflicts with itself.
+        if isinstance(outcome, Rejected) and isinstance(action, Delete) and type(outcome.error) is not Conflict:
+            self.births.kept(action.uid)
         if isinstance(outcome, Done) and isinstance(action, Patch | ThreeWayMerge):
             self._bound(owner, action)
         if isinstance(outcome, Done) and isinstance(action, Create) and action.resource not in (VMS, VMIS):

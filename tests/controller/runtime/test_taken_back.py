@@ -1,5 +1,6 @@
 """What a policy or another controller takes back again and again is bounded (R4b, P22, P32)."""
 
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -9,10 +10,22 @@ from msgspec.structs import replace
 from controller.kubevirt.annotations import DRAINING, PARTITION_STEP, RELEASED, ROLLED_BACK, STANDBY_STATE
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.standby import note_of
-from controller.runtime.actions import Action, Cause, Confirm, Create, Delete, Done, Patch, Rejected, ThreeWayMerge
+from controller.runtime.actions import (
+    Action,
+    Cause,
+    Confirm,
+    Create,
+    Delete,
+    Done,
+    Patch,
+    Rejected,
+    ThreeWayMerge,
+)
 from controller.runtime.execute.births import CALM_S, MORE, ROUNDS, Owner
+from controller.runtime.execute.deletes import Obstructed
 from controller.runtime.execute.patches import error_of_create, error_of_labels
 from controller.runtime.execute.refusals import Refusals
+from informers.errors import Conflict
 from informers.meta import ObjectKey, ObjectMeta, OwnerReference
 from informers.objects import PatchType, read_meta
 from tests.builders import OWNER_REFERENCE, replicaset, vmi
@@ -31,13 +44,14 @@ class Time:
     def __init__(self) -> None:
         self.now = 1000.0
         self.refusals = Refusals(lambda: self.now)
+        self.uids = (f"u{number}" for number in count())
 
     def send(self, action: Action, *, generation: int = 1, wanted: int = 3, claimed: int = 0) -> Rejected | None:
         """The answer without a request, or None if the server gets the write and accepts it."""
         owner = Owner(ObjectKey("default", "web"), "set", generation, 3, wanted, claimed)
         answer = self.refusals.answers(owner, [(0, action)]).get(0)
         if answer is None:
-            self.refusals.timed(owner, Done(action, "1", "u"))
+            self.refusals.timed(owner, Done(action, "1", next(self.uids)))
         return answer
 
     def sent(self, action: Action, seconds: int, **changes: Any) -> int:
@@ -50,7 +64,7 @@ class Time:
 
 
 def other(meta: ObjectMeta) -> ObjectMeta:
-    return replace(meta, uid="another one of this name")
+    return replace(meta, uid="another one of this name", owner_references=None)
 
 
 def patch(name: str, value: str | None, uid: str = "u", version: str = "1") -> Patch:
@@ -103,7 +117,7 @@ def test_r4b_p32_no_wanted_vm_waits_for_the_creates_of_standbys():
 
 
 def test_r4b_a_member_that_leaves_alive_counts_in_its_first_minute_and_one_that_goes_at_once_puts_its_owner_in_doubt():
-    time, member = Time(), vmi("a", uid="u", owner=replicaset(uid="set"))
+    time, member = Time(), vmi("a", uid="u1", owner=replicaset(uid="set"))
     births, alone = time.refusals.births, replace(member, metadata=replace(member.metadata, owner_references=None))
     assert sum(time.send(CREATE) is None for _ in range(100)) == 12
     births.changed(member, alone)
@@ -119,6 +133,25 @@ def test_r4b_a_member_that_leaves_alive_counts_in_its_first_minute_and_one_that_
         vmi("old", uid="old", owner=replicaset(uid="set")), replace(alone, metadata=replace(alone.metadata, uid="old"))
     )
     assert (before, time.send(CREATE) is None, births.in_doubt) == (3, True, set()), "a user takes an old one out"
+
+
+def test_r4b_a_create_and_a_delete_count_also_if_their_answers_are_lost():
+    time, seen = Time(), vmi("a", uid="seen", owner=replicaset(uid="set"))
+    births, most = time.refusals.births, ROUNDS * 3 + MORE
+    assert time.send(CREATE) is None
+    for _ in range(2):
+        births.changed(None, seen)
+    assert sum(time.send(CREATE) is None for _ in range(100)) == most - 2, "the cache shows a member once"
+    gone = replace(seen, metadata=replace(seen.metadata, uid=LEFT.uid))
+    time.send(LEFT)
+    births.changed(gone, None)
+    assert time.send(CREATE) is not None, "the cache may show it before the answer"
+    owner = Owner(ObjectKey("default", "web"), "set", 1, 3, 3, 0)
+    for error, is_of_others in ((Conflict("sent twice", code=409), False), (Obstructed("it is busy", code=409), True)):
+        time.refusals.answers(owner, [(0, LEFT)])
+        time.refusals.timed(owner, Rejected(LEFT, error))
+        births.changed(gone, None)
+        assert (time.send(CREATE) is None) is is_of_others
 
 
 def test_r4b_p20_while_creates_wait_no_member_is_deleted_whose_successor_would_wait():
@@ -160,11 +193,11 @@ def test_p32_the_mark_of_a_standby_is_remembered_until_it_is_woken():
     time = Time()
     body = {"metadata": {"annotations": {STANDBY_STATE: "preparing"}}}
     time.send(Create(resource=VMS, key=KEY, body=msgspec.json.encode(body), owner_uid="set", why=""))
-    assert [each[::2] for each in time.refusals.notes.values()] == [("preparing", "u")]
+    assert [each[::2] for each in time.refusals.notes.values()] == [("preparing", "u0")]
     time.send(patch(STANDBY_STATE, "resting"))
     assert [each.note for each in time.refusals.notes.values()] == ["resting"]
     time.send(patch("other", "x"))
-    member = replace(vmi("vm-0", uid="u"), metadata=ObjectMeta(name="vm-0", namespace="default", uid="u"))
+    member = replace(vmi("vm-0", uid="u0"), metadata=ObjectMeta(name="vm-0", namespace="default", uid="u0"))
     time.refusals.changed(None, replace(member, metadata=replace(member.metadata, owner_references=(OWNER,))))
     assert [each.note for each in time.refusals.notes.values()] == ["resting"]
     time.refusals.changed(None, member)
