@@ -84,7 +84,7 @@ def at_rest_nothing_is_written(life: Life) -> Iterator[Found | None]:
         if asked.resource is CONTROLLER_REVISIONS and has_missed:
             continue  # the next list shows that a VM with the revision is gone
         if asked.verb == "create" and asked.key in missed:
-            continue  # the next list shows that the member is gone
+            return  # the next list shows that the member is gone, and its successor starts
         if has_missed and asked.subresource == "status":
             continue  # a VM whose deletion the watch has not sent is told as one that does not end
         yield asked.at, owner_by_name(life, asked.key.name), f"{asked.verb} {asked.resource.plural}/{asked.key.name}"
