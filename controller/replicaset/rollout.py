@@ -54,7 +54,7 @@ def plan_rollout(situation: Situation, *, limit: int) -> Plan:
         vmi for vmi in updated.where(lambda vmi: replaces_failure(vmi) or not is_ready(vmi)) if not is_proven(vmi, now)
     ]
     serving = active.where(lambda vmi: is_ready(vmi) and not drains(vmi))
-    unavailable = situation.target.regular - len(serving) + sum(map(is_ready, unproven))
+    unavailable = situation.target.kept - len(serving) + sum(map(is_ready, unproven))
     # Ready VMIs of the surge take the place of outdated VMIs. Other surplus VMIs do not.
     allowance = rollout.max_unavailable - max(unavailable, -situation.target.surge)
     if situation.has_regular and (allowance > 0 or outdated.some(lambda vmi: not is_ready(vmi) or drains(vmi))):

@@ -67,6 +67,11 @@ class Claims(Struct, frozen=True):
     def released(self) -> tuple[Machine, ...]:
         return self.releases.now
 
+    @property
+    def placed(self) -> Machines:
+        """The young VMs that take the places of wanted VMs: all but the standbys."""
+        return self.young.where(lambda each: not has_standby_mark(each.metadata))
+
 
 def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
     """A VM stays if the selector matches its labels. A terminating VM is never released: it leaves the pool anyway."""

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.annotations import IN_SERVICE, PARTITION_REVISION, standby_mark
-from controller.kubevirt.standby import has_standby_mark
 from controller.kubevirt.vms import is_deleting, revision_of, template_labels_of
 from controller.pool.leaving.claims import Claims, choose_claims
 from controller.pool.members.ledger import count_substitutes, is_known_loss, lost_members, outage_of
@@ -177,7 +176,7 @@ def situation_of(snapshot: Snapshot) -> Situation | FieldError:
         stranded=stranded,
         replicas=_unclaimed(intent, snapshot.limits.max_replicas, len(claims.claimed), len(members)),
         limit=snapshot.limits.max_replicas,
-        young=len(claims.young.where(lambda each: not has_standby_mark(each.metadata))),
+        young=len(claims.placed),
         existing=len(members),
     )
     substitutes = count_substitutes(intent, found.regular, found.limit, known_lost, snapshot.now)

@@ -161,7 +161,9 @@ def _blocking(situation: Situation, held: Iterable[PendingStep]) -> Iterator[tup
 
 
 def _allowance(situation: Situation, pending: Iterable[PendingStep], missing: int) -> Allowance:
-    """Return the limits of this reconciliation. The VMs that the same plan heals, and missing VMs, are unavailable."""
+    """Return the limits of this reconciliation. The VMs that the same plan heals, missing VMs, and VMs that are not
+    ready and take the place of a wanted one until their release, are unavailable.
+    """
     now, most, min_ready_s = situation.now, situation.most_unavailable, situation.intent.min_ready_s
     present = situation.members.without(situation.doomed).without(situation.lost)
     outage = outage_of(present, now, min_ready_s)
@@ -169,6 +171,8 @@ def _allowance(situation: Situation, pending: Iterable[PendingStep], missing: in
     unproven = outage_of(on_current, now, min_ready_s).number
     # Another VM does the work of a lost VM, so such a lost VM does not count as unavailable (P28).
     leaving = len(situation.members) - len(present) - situation.bridged + missing
+    places = situation.target.kept - situation.target.regular
+    leaving += min(outage_of(situation.claims.placed, now, min_ready_s).number, places)
     ready = most - outage.number - leaving
     # A VM that has the new spec and still runs is proof soon, but only if it can restart. If it waits for a VM that is
     # not ready, that VM must not wait for it.

@@ -28,6 +28,16 @@ def test_p14_only_as_many_ready_vms_get_the_template_as_may_be_unavailable(most,
     assert ("wait until more are ready" in todo.held) == (names is not None)
 
 
+@pytest.mark.parametrize(("ready", "extra", "names"), [(False, 0, []), (True, 0, ["web-0"]), (False, 1, ["web-0"])])
+def test_p2_p14_a_vm_that_waits_for_its_release_is_unavailable_if_it_takes_a_place_and_is_not_ready(
+    ready, extra, names
+):
+    owner = limited_pool(replicas=4 - extra)
+    waiting = old_vms(owner, 3, labels={**LABELS, "app": "other"}, ready=ready, age_s=10)
+    todo = plan(during_update(owner, (*old_vms(owner, 0, 1, 2), *waiting)))
+    assert merged(todo) == names
+
+
 MIGRATING = {"migrationState": {"startTimestamp": "2026-08-01T11:59:00Z"}}
 RESIZING = {"conditions": [{"type": "Ready", "status": "True"}, {"type": "HotVCPUChange", "status": "True"}]}
 REQUESTED = {"stateChangeRequests": [{"action": "Stop", "uid": "uid-web-0"}, {"action": "Start"}]}

@@ -53,6 +53,13 @@ def test_r14_with_a_malformed_limit_nothing_is_replaced_and_one_notice_reports_i
     assert f'{names.ROLLING_UPDATE} is "{allowance}"' in notice.message
 
 
+@pytest.mark.parametrize(("most", "number"), [(1, 0), (2, 1)])
+def test_r2_r14_a_vmi_that_waits_for_its_release_is_unavailable(most, number):
+    owner = rolling(f"maxUnavailable={most}", replicas=4)
+    waits = vmi("waits", owner=owner, labels={"app": "other"}, age_s=10)
+    assert len(deletes(owner, *outdated(owner, 3), waits)) == number
+
+
 def test_r14_a_vmi_without_a_hash_belongs_to_the_template_of_the_takeover():
     owner = rolling("maxUnavailable=1", replicas=2)
     members = [vmi(name, owner=owner, labels=LABELS) for name in ("a", "b")]

@@ -131,7 +131,8 @@ def _lost(state: State, owner: Document, unready: dict[ObjectKey, float], now: f
         return 0
     keys = [ObjectKey(each["metadata"]["namespace"], name_of(each)) for each in state.members(owner)]
     away = [key for key in keys if not is_ready(state.get(VMIS, key)) or now - unready.get(key, 0.0) < SEEN_S]
-    return min(len(away), most_unavailable(owner))
+    changed = state.owner_changed.get(ObjectKey(owner["metadata"]["namespace"], name_of(owner)), 0.0)
+    return len(away) if now - changed < SEEN_S else min(len(away), most_unavailable(owner))
 
 
 def _note(seen: dict[ObjectKey, float], change: Change, owner: Document) -> None:

@@ -13,7 +13,7 @@ from controller.runtime.actions import AnyResource
 from informers.meta import ObjectKey
 from tests.fakes.requests import Document
 from tests.simulation.judge.counts import FINAL
-from tests.simulation.judge.replay import annotations, begins_to_leave, is_leaving, owner_by_name
+from tests.simulation.judge.replay import DISTURBED_S, annotations, begins_to_leave, is_leaving, owner_by_name
 from tests.simulation.judge.sentence import Found, sentence
 from tests.simulation.life import CALM_S, Life, unfinished
 from tests.simulation.objects import controller_uid, is_beside
@@ -31,6 +31,7 @@ NEW: Final = 8
 OLD: Final = ("missed", "stall", "stall-list", "stale")
 """Faults after which a cache may be old."""
 
+CRASHES: Final = ("crash", "crash_at_step", "terminate")
 FOLLOWING: Final = (EVENTS, POOLS, SETS, DISRUPTION_BUDGETS)
 """Events, the status and disruption budgets follow what happens."""
 
@@ -69,6 +70,7 @@ def at_rest_nothing_is_written(life: Life) -> Iterator[Found | None]:
     gone = [each for each in life.changes if each.after is None and each.resource in (VMS, VMIS)]
     missed = {each.key for each in gone if life.faults.overlap(each.at, each.at, "missed")}
     others = [each.at for each in life.changes if each.at > life.rested_at and each.actor == "kubevirt"]
+    begun = [life.restarted_at, *(act.at for act in life.story.acts if act.what in CRASHES)]
     for asked in life.asked:
         if asked.resource is LEASES or asked.at <= life.rested_at + CALM_S:
             continue
@@ -79,7 +81,7 @@ def at_rest_nothing_is_written(life: Life) -> Iterator[Found | None]:
             continue
         if asked.resource is EVENTS and asked.verb == "create" and asked.body["count"] > 1:
             continue  # the limit of Events held it back until now
-        if (asked.resource is EVENTS or _is_history(asked)) and asked.at > life.restarted_at:
+        if (asked.resource is EVENTS or _is_history(asked)) and any(0 < asked.at - at < DISTURBED_S for at in begun):
             continue  # a new process may repeat an Event, and its fact
         if asked.resource is CONTROLLER_REVISIONS and has_missed:
             continue  # the next list shows that a VM with the revision is gone
@@ -211,7 +213,7 @@ def a_refusal_is_not_hammered(life: Life) -> Iterator[Found | None]:
             made[row] += 1
             # The limit is in memory, so it begins again with another leader.
             near = [act.what for act in life.story.acts if change.at - 2 * WINDOW_S < act.at < change.at]
-            leaders = 1 + sum(each in ("crash", "crash_at_step", "terminate", "suspend") for each in near)
+            leaders = 1 + sum(each in (*CRASHES, "suspend") for each in near)
             # A policy may also take members that are old: they are no loss.
             if made[row] >= leaders * (2 * most.get(owner, 0) + MANY):
                 text = f"{MANY} VMs more than wanted were created in {WINDOW_S:.0f} s"

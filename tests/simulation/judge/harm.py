@@ -129,10 +129,12 @@ def _has_left(life: Life, owner: Document, change: Change) -> bool:
 
 
 def _serving(state: State, owner: Document, *, but: ObjectKey) -> int:
-    """The number of members that are ready and in service, without the member `but`."""
-    keys = [ObjectKey(each["metadata"]["namespace"], name_of(each)) for each in state.members(owner)]
-    vmis = [state.get(VMIS, key) for key in keys if key != but]
-    return sum(is_ready(vmi) and not is_leaving(vmi) and not _out_by_label(vmi) for vmi in vmis if vmi is not None)
+    """The number of members that are ready and in service, or that a user has stopped, without the member `but`."""
+    members = state.members(owner)
+    keys = [ObjectKey(each["metadata"]["namespace"], name_of(each)) for each in members]
+    vmis = filter(None, (state.get(VMIS, key) for key in keys if key != but))
+    stopped = sum(each["spec"].get("runStrategy") == "Halted" for each in members)
+    return stopped + sum(is_ready(vmi) and not is_leaving(vmi) and not _out_by_label(vmi) for vmi in vmis)
 
 
 def recent(limits: list[tuple[float, int]], since: float) -> list[tuple[float, int]]:
