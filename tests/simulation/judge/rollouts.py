@@ -37,14 +37,16 @@ def one_vm_of_a_pool_migrates_at_a_time(life: Life) -> Iterator[Found | None]:
 
 @sentence
 def a_vm_gets_a_template_once(life: Life) -> Iterator[Found | None]:
-    """A VM that got its earlier template back does not get the same template again before its user acts, or before it
-    runs no VMI: then no restart is needed.
+    """A VM that got its earlier template back does not get the same template again before its user acts, or before its
+    VMI ends: then no restart is needed.
     """
     given: dict[str, set[str]] = {}
     for change in life.changes:
         if change.resource is POOLS and change.actor == "user":
             given.clear()
-        if change.resource is VMIS and (change.after is None or change.after.get("status", {}).get("phase") in FINAL):
+        if change.resource is VMIS and (
+            is_leaving(change.last) or change.after is None or change.after.get("status", {}).get("phase") in FINAL
+        ):
             given.pop(controller_uid(change.last), None)
         if change.resource is not VMS or not change.is_ours or change.before is None or change.after is None:
             continue
