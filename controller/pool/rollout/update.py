@@ -171,8 +171,12 @@ def _allowance(situation: Situation, pending: Iterable[PendingStep], missing: in
     unproven = outage_of(on_current, now, min_ready_s).number
     # Another VM does the work of a lost VM, so such a lost VM does not count as unavailable (P28).
     leaving = len(situation.members) - len(present) - situation.bridged + missing
-    places = situation.target.kept - situation.target.regular
-    leaving += min(outage_of(situation.claims.placed, now, min_ready_s).number, places)
+    young, places = (
+        outage_of(situation.claims.placed, now, min_ready_s),
+        situation.target.kept - situation.target.regular,
+    )
+    leaving += min(young.number, places)
+    ends = [each for each in (outage.ends_at, young.ends_at) if each is not None]
     ready = most - outage.number - leaving
     # A VM that has the new spec and still runs is proof soon, but only if it can restart. If it waits for a VM that is
     # not ready, that VM must not wait for it.
@@ -180,7 +184,7 @@ def _allowance(situation: Situation, pending: Iterable[PendingStep], missing: in
     return Allowance(
         ready=ready,
         is_unproven=unproven + begun >= most,
-        waits_s=max((outage.ends_at - now).total_seconds(), 0.0) if outage.ends_at is not None else None,
+        waits_s=max((min(ends) - now).total_seconds(), 0.0) if ends else None,
     )
 
 

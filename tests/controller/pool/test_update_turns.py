@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from controller.kubevirt.annotations import BUSY_UNTIL, MOST_DISRUPTIVE, REVISION_NAME
+from controller.kubevirt.annotations import BUSY_UNTIL, MIN_READY, MOST_DISRUPTIVE, REVISION_NAME
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.plan import plan
@@ -36,6 +36,14 @@ def test_p2_p14_a_vm_that_waits_for_its_release_is_unavailable_if_it_takes_a_pla
     waiting = old_vms(owner, 3, labels={**LABELS, "app": "other"}, ready=ready, age_s=10)
     todo = plan(during_update(owner, (*old_vms(owner, 0, 1, 2), *waiting)))
     assert merged(todo) == names
+
+
+def test_p2_p14_the_next_pass_comes_when_a_vm_that_waits_for_its_release_becomes_available():
+    owner = limited_pool(replicas=4, annotations={MIN_READY: "9"})
+    waiting = old_vms(owner, 3, labels={**LABELS, "app": "other"}, age_s=10)
+    machines = (*old_vms(owner, 0, 1, 2), *waiting)
+    todo = plan(during_update(owner, machines, vmis=[*map(vmi, machines[:3]), vmi(waiting[0], ready_for_s=4)]))
+    assert (merged(todo), todo.requeue_after_s) == ([], 5)
 
 
 MIGRATING = {"migrationState": {"startTimestamp": "2026-08-01T11:59:00Z"}}
