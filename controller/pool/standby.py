@@ -83,8 +83,7 @@ def to_wake(situation: Situation, missing: int) -> list[Machine]:
         if is_resting(machine.metadata):
             has_memory = vmi is not None and rests_with(vm, vmi) and not must_leave_node(vmi)
             return has_memory or (vmi is None and is_without_vmi(vm))
-        problem = problem_of(situation, machine)
-        return template_labels_of(vm).get(IN_SERVICE) != "false" and (problem is None or problem.is_slow)
+        return template_labels_of(vm).get(IN_SERVICE) != "false" and not _fails(situation, machine)
 
     most = min(max(missing, 0), situation.snapshot.limits.burst)
     found = (each for each in situation.standby if may_wake(each)) if most else ()
@@ -93,6 +92,11 @@ def to_wake(situation: Situation, missing: int) -> list[Machine]:
     room = max(missing - _lacking_below(situation), 0) if newest else 0
     left_out = {each.metadata.uid for each in newest[room:]}
     return [each for each in ranked if each.metadata.uid not in left_out][:most]
+
+
+def _fails(situation: Situation, machine: Machine) -> bool:
+    problem = problem_of(situation, machine)
+    return problem is not None and not problem.is_slow
 
 
 def _lacking_below(situation: Situation) -> int:
@@ -278,7 +282,7 @@ def _leaving(
     situation: Situation, staying: list[Machine], surplus: list[Machine]
 ) -> Iterator[tuple[Machine, Way, str]]:
     """Yield the standbys that leave, with the reason. The first one with a new template shows that it works. The others
-    stay until then.
+    stay until then, but those that fail are of no use.
     """
     yield from ((each, Way.SURPLUS, "surplus: so many standby VMs are not wanted") for each in surplus)
     lost = {each.metadata.uid: why for each in staying if (why := _why_not_at_rest(each))}
@@ -289,8 +293,9 @@ def _leaving(
     is_proven = any(is_resting(each.metadata) for each in current)
     is_begun = len(outdated) < situation.target.standbys
     preserve = situation.intent.scale_in.preserve
-    for each in outdated if is_proven else [] if is_begun else outdated[:1]:
-        if situation.now < _known_until(situation, each):
+    most = len(outdated) if is_proven else 0 if is_begun else 1
+    for number, each in enumerate(outdated):
+        if (number >= most and not _fails(situation, each)) or situation.now < _known_until(situation, each):
             continue
         past, template = situation.revisions.templates.get(revision_of(each.vm)), _template_of(situation, each)
         has_other_disks = past is None or disk_change(past, template) is not DiskChange.NONE

@@ -219,13 +219,15 @@ def test_p32_a_scale_in_lays_a_vm_to_rest_only_if_the_pool_reuses_vms_and_a_stan
 
 
 def outdated_scene(*machines: str, image: str = "v2", **fields: Any) -> Any:
-    """A pool with a new template, two wanted VMs, and standbys in these states: "old", "new" or "rests"."""
+    """A pool with a new template, two wanted VMs, and standbys in these states: "old", "fails", "new" or "rests"."""
     old, new = standby_pool(**fields), standby_pool(spec=vm_spec(image=image), generation=2, **fields)
     facts: Json = {"revision": "web-2", "spec": vm_spec(image=image)}
     found = [*vms(new, 0, 1, **facts)]
     for ordinal, state in enumerate(machines, 2):
         if state == "old":
             found += resting(old, ordinal)
+        elif state == "fails":
+            found += prepared(old, ordinal, ready=False, printable="ErrImagePull")
         elif state == "rests":
             found += resting(new, ordinal, revision="web-2")
         else:
@@ -233,17 +235,18 @@ def outdated_scene(*machines: str, image: str = "v2", **fields: Any) -> Any:
     return seen(new, *found, revisions=[revision(old, number=1), revision(new, "web-2", number=2)])
 
 
-@pytest.mark.parametrize(
-    ("states", "expected"),
-    [
-        (("old", "old"), ["Delete web-2"]),
-        (("old",), ["Create web-3 standby"]),
-        (("new", "old"), []),
-        (("rests", "old"), ["Delete web-3"]),
-        (("rests", "rests"), []),
-    ],
-    ids=["the first one", "it is created again", "the other waits", "the other follows", "all"],
-)
+TURNS = {
+    "the first one": (("old", "old"), ["Delete web-2"]),
+    "it is created again": (("old",), ["Create web-3 standby"]),
+    "the other waits": (("new", "old"), []),
+    "the other follows": (("rests", "old"), ["Delete web-3"]),
+    "all": (("rests", "rests"), []),
+    "one fails": (("fails",), ["Delete web-2"]),
+    "it fails, and the other waits": (("new", "fails"), ["Delete web-3"]),
+}
+
+
+@pytest.mark.parametrize(("states", "expected"), TURNS.values(), ids=TURNS)
 def test_p32_one_standby_gets_a_new_template_first_and_the_others_when_it_has_been_ready(states: Any, expected: Any):
     assert does(outdated_scene(*states)) == expected
 

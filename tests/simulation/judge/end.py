@@ -87,6 +87,8 @@ def at_rest_nothing_is_written(life: Life) -> Iterator[Found | None]:
             continue  # the next list shows that a VM with the revision is gone
         if asked.verb == "create" and asked.key in missed:
             return  # the next list shows that the member is gone, and its successor starts
+        if names.RELEASED in _notes(asked):
+            return  # ten minutes after the last release, one member follows
         if has_missed and asked.subresource == "status":
             continue  # a VM whose deletion the watch has not sent is told as one that does not end
         yield asked.at, owner_by_name(life, asked.key.name), f"{asked.verb} {asked.resource.plural}/{asked.key.name}"
@@ -94,8 +96,12 @@ def at_rest_nothing_is_written(life: Life) -> Iterator[Found | None]:
 
 def _is_history(asked: Asked) -> bool:
     """True if the request writes only the annotation `vmherd.dev/history`."""
+    return _notes(asked) == {names.HISTORY}
+
+
+def _notes(asked: Asked) -> set[str]:
     metadata = (asked.body.get("metadata") or {}) if isinstance(asked.body, dict) else {}
-    return bool((metadata.get("annotations") or {}).keys() == {names.HISTORY})
+    return {*(metadata.get("annotations") or {})}
 
 
 SUBRESOURCES: Final = ("restart", "pause", "unpause")
