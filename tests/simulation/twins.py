@@ -90,10 +90,13 @@ def _end(story: Story) -> dict[str, str] | None:
 
 
 def _depends_on_time(owner: Document) -> bool:
-    """True if the work before the last pause remains, if all VMs that a scale-out has made stay, or if a partition
-    keeps the template of those ordinals that the scale-ins have left, which depends on UIDs.
+    """True if the work before the last pause remains, if all VMs that a scale-out has made stay, if a partition keeps
+    the template of those ordinals that the scale-ins have left, which depends on UIDs, or if a wrong value lets each VM
+    drain for ten minutes.
     """
-    return bool(owner["spec"].get("paused")) or not {names.SCALE_IN, names.PARTITION}.isdisjoint(annotations(owner))
+    notes = annotations(owner)
+    is_slow = not notes.get(names.DRAIN_SECONDS, "0").isdigit()
+    return bool(owner["spec"].get("paused")) or is_slow or not {names.SCALE_IN, names.PARTITION}.isdisjoint(notes)
 
 
 def _facts(world: World, kind: str, owner: Document) -> str:
