@@ -37,6 +37,7 @@ from controller.kubevirt.resources import PAUSE, UNPAUSE
 from controller.kubevirt.standby import TAKEN, Standby, has_standby_mark, is_resting, note_of, rests_with
 from controller.kubevirt.vmis import is_active, is_paused, must_leave_node
 from controller.kubevirt.vms import (
+    BROKEN_STATES,
     has_finished,
     is_deleting,
     is_without_vmi,
@@ -83,7 +84,8 @@ def to_wake(situation: Situation, missing: int) -> list[Machine]:
         if is_resting(machine.metadata):
             has_memory = vmi is not None and rests_with(vm, vmi) and not must_leave_node(vmi)
             return has_memory or (vmi is None and is_without_vmi(vm))
-        return template_labels_of(vm).get(IN_SERVICE) != "false" and not _fails(situation, machine)
+        problem = problem_of(situation, machine)
+        return template_labels_of(vm).get(IN_SERVICE) != "false" and (problem is None or problem.is_slow)
 
     most = min(max(missing, 0), situation.snapshot.limits.burst)
     found = (each for each in situation.standby if may_wake(each)) if most else ()
@@ -92,11 +94,6 @@ def to_wake(situation: Situation, missing: int) -> list[Machine]:
     room = max(missing - _lacking_below(situation), 0) if newest else 0
     left_out = {each.metadata.uid for each in newest[room:]}
     return [each for each in ranked if each.metadata.uid not in left_out][:most]
-
-
-def _fails(situation: Situation, machine: Machine) -> bool:
-    problem = problem_of(situation, machine)
-    return problem is not None and not problem.is_slow
 
 
 def _lacking_below(situation: Situation) -> int:
@@ -295,7 +292,8 @@ def _leaving(
     preserve = situation.intent.scale_in.preserve
     most = len(outdated) if is_proven else 0 if is_begun else 1
     for number, each in enumerate(outdated):
-        if (number >= most and not _fails(situation, each)) or situation.now < _known_until(situation, each):
+        is_useless = printable_status_of(each.vm) in BROKEN_STATES
+        if (number >= most and not is_useless) or situation.now < _known_until(situation, each):
             continue
         past, template = situation.revisions.templates.get(revision_of(each.vm)), _template_of(situation, each)
         has_other_disks = past is None or disk_change(past, template) is not DiskChange.NONE
