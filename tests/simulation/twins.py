@@ -105,8 +105,9 @@ def _facts(world: World, kind: str, owner: Document) -> str:
     ]
     status: dict[str, Any] = owner.get("status") or {}
     conditions = sorted(each["type"] for each in status.get("conditions") or () if each["status"] == "True")
-    # Without a rolling update, a VMI of a set keeps the template of its creation, so the times of the creates count.
-    is_updated = kind == "pool" or names.ROLLING_UPDATE in annotations(owner)
+    # Without restarts, a member keeps the template of its creation, so the times of the creates count.
+    is_capped = names.MOST_DISRUPTIVE in annotations(owner)
+    is_updated = not is_capped if kind == "pool" else names.ROLLING_UPDATE in annotations(owner)
     images = sorted(Counter(image_in(kind, each["spec"]) for each in members).items()) if is_updated else "any images"
     counts = f"{len(members)} of {owner['spec']['replicas']}, {sum(map(is_ready, members))} ready"
     return f"{counts}, {images}, {status.get('printableStatus')}, {conditions}"
