@@ -290,10 +290,10 @@ def _leaving(
     is_proven = any(is_resting(each.metadata) for each in current)
     is_begun = len(outdated) < situation.target.standbys
     preserve = situation.intent.scale_in.preserve
-    most = len(outdated) if is_proven else 0 if is_begun else 1
+    in_turn = len(outdated) if is_proven else 0 if is_begun else 1
     for number, each in enumerate(outdated):
-        is_useless = printable_status_of(each.vm) in BROKEN_STATES
-        if (number >= most and not is_useless) or situation.now < _known_until(situation, each):
+        may_leave = number < in_turn or printable_status_of(each.vm) in BROKEN_STATES
+        if not may_leave or situation.now < _known_until(situation, each):
             continue
         past, template = situation.revisions.templates.get(revision_of(each.vm)), _template_of(situation, each)
         has_other_disks = past is None or disk_change(past, template) is not DiskChange.NONE

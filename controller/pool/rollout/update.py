@@ -171,11 +171,8 @@ def _allowance(situation: Situation, pending: Iterable[PendingStep], missing: in
     unproven = outage_of(on_current, now, min_ready_s).number
     # Another VM does the work of a lost VM, so such a lost VM does not count as unavailable (P28).
     leaving = len(situation.members) - len(present) - situation.bridged + missing
-    young, places = (
-        outage_of(situation.claims.placed, now, min_ready_s),
-        situation.target.kept - situation.target.regular,
-    )
-    leaving += min(young.number, places)
+    young = outage_of(situation.claims.placed, now, min_ready_s)
+    leaving += min(young.number, situation.target.kept - situation.target.regular)
     ends = [each for each in (outage.ends_at, young.ends_at) if each is not None]
     ready = most - outage.number - leaving
     # A VM that has the new spec and still runs is proof soon, but only if it can restart. If it waits for a VM that is
