@@ -1,4 +1,4 @@
-"""Remembers results of a function that is costly and depends only on the content of its arguments."""
+"""Remembers results of a function that is costly and depends only on its arguments."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -8,6 +8,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
+A = TypeVar("A")
 R = TypeVar("R")
 
 BUDGET: Final = 16 * 1024 * 1024
@@ -41,3 +42,17 @@ class Memo(Generic[R]):
             while self.size > self._budget:
                 self.size -= self._known.popitem(last=False)[1][1]
         return result
+
+
+class LastResult(Generic[A, R]):
+    """A pure function of an immutable value that remembers its last result, while it gets the same object again."""
+
+    def __init__(self, function: Callable[[A], R]) -> None:
+        self._function = function
+        self._last: tuple[A, R] | None = None
+
+    def __call__(self, argument: A) -> R:
+        last = self._last
+        if last is None or last[0] is not argument:
+            self._last = last = argument, self._function(argument)
+        return last[1]

@@ -5,7 +5,7 @@ for any time. Every write is atomic for readers: no reader sees a part of a new 
 each other. The section "Store" of docs/informers.md lists what its writes promise.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -41,6 +41,9 @@ Indexes: TypeAlias = Mapping[str, Callable[[T], Iterable[str]]]
 
 class StoreView(Protocol[T_co]):
     def get(self, key: ObjectKey) -> T_co | None: ...
+
+    def keys(self, namespace: str) -> Collection[ObjectKey]:
+        """Return the keys of at least this namespace. The next list replaces the collection."""
 
     def by_index(self, index: str, value: str) -> tuple[T_co, ...]:
         """Raise KeyError if the store has no index with this name."""
@@ -214,6 +217,10 @@ class Store(Generic[T]):
     def get(self, key: ObjectKey) -> T | None:
         shard = self._shards.get(ALL_NAMESPACES, self._shards.get(key.namespace))
         return shard.objects.get(key) if shard is not None else None
+
+    def keys(self, namespace: str) -> Collection[ObjectKey]:
+        shard = self._shards.get(ALL_NAMESPACES, self._shards.get(namespace))
+        return shard.objects.keys() if shard is not None else ()
 
     def values(self) -> tuple[T, ...]:
         return tuple(obj for shard in self._shards.values() for obj in shard.objects.values())

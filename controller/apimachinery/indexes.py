@@ -1,7 +1,7 @@
 """Indexes that find cached objects by owner or namespace, and a type for the names of the objects in a namespace."""
 
-from collections.abc import Iterable
-from typing import Any, Final, TypeVar
+from collections.abc import Container, Iterable
+from typing import Final, TypeVar
 
 from msgspec import Struct
 
@@ -35,10 +35,14 @@ def by_namespace(thing: KubeObject) -> Iterable[str]:
 
 
 class NamesInUse(Struct, frozen=True):
-    """The names of all objects of a kind in a namespace, with any owner or none. Use it as `name in names`."""
+    """The names of all objects of a kind in a namespace, with any owner or none, and those of the keys `gone`. Use it
+    as `name in names`: a large set looks up each of its names to find a free one.
+    """
 
-    objects: StoreView[Any]
     namespace: str
+    keys: Container[ObjectKey]
+    gone: Container[ObjectKey] = ()
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self.objects.get(ObjectKey(self.namespace, name)) is not None
+        key = (self.namespace, name)
+        return key in self.keys or key in self.gone

@@ -18,6 +18,7 @@ from controller.replicaset.intent import Intent, Rollout, parse_intent
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import Template, is_updated, template_in
 from controller.replicaset.traits import VMIs, group_vmis
+from informers.memo import LastResult
 
 
 class Situation(Struct, frozen=True, kw_only=True):
@@ -63,6 +64,7 @@ def rolled_out_in(snapshot: Snapshot, intent: Intent) -> tuple[Template, Templat
     return rolled_out(intent.settings, intent.template, intent.template.hash, usable_in(snapshot, intent))
 
 
+@LastResult
 def situation_of(snapshot: Snapshot) -> Situation | FieldError:
     intent, now = parse_intent(snapshot.owner), snapshot.now
     if isinstance(intent, FieldError):

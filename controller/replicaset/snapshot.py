@@ -69,7 +69,7 @@ class RevisionCache:
         return History(
             revisions=tuple(each for each in owned if hash_of_set_revision(each.metadata)),
             orphaned=self.orphaned(owner.key),
-            names=NamesInUse(self._revisions, owner.namespace),
+            names=NamesInUse(owner.namespace, self._revisions.keys(owner.namespace)),
             keep=self._keep,
             since=self._since,
         )
@@ -83,16 +83,6 @@ class RevisionCache:
 REST: Final = timedelta(minutes=10)
 MOST: Final = 100_000
 """The largest number of remembered names. The oldest are forgotten first."""
-
-
-class TakenNames(Struct, frozen=True):
-    """The names of the VMIs in a namespace, and of those that went a short time ago."""
-
-    in_use: NamesInUse
-    gone: OrderedDict[ObjectKey, datetime]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.in_use or (isinstance(name, str) and ObjectKey(self.in_use.namespace, name) in self.gone)
 
 
 class GoneNames:
@@ -109,7 +99,7 @@ class GoneNames:
             if owner is None or owner.kind == REPLICA_SET_KIND:
                 self._new.append(change.last_known.metadata.key)
 
-    def taken(self, vmis: StoreView[VirtualMachineInstance], namespace: str, now: datetime) -> TakenNames:
+    def taken(self, vmis: StoreView[VirtualMachineInstance], namespace: str, now: datetime) -> NamesInUse:
         """Return the taken names of a namespace. The time of a name begins with the first call after it went."""
         for key in self._new:
             self._gone[key] = now
@@ -117,7 +107,7 @@ class GoneNames:
         self._new.clear()
         while self._gone and (len(self._gone) > MOST or next(iter(self._gone.values())) + REST <= now):
             self._gone.popitem(last=False)
-        return TakenNames(NamesInUse(vmis, namespace), self._gone)
+        return NamesInUse(namespace, vmis.keys(namespace), self._gone)
 
 
 def by_set_uid(vmi: VirtualMachineInstance) -> Iterable[str]:

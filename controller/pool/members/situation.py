@@ -23,6 +23,7 @@ from controller.pool.spec.template import Template
 from controller.replicas import target
 from controller.replicas.draining import is_draining
 from controller.replicas.rollback import rolled_out, usable_template
+from informers.memo import LastResult
 from informers.meta import ObjectMeta, annotations_of
 
 
@@ -157,6 +158,7 @@ class Situation(Struct, frozen=True):
         return ordinal is not None and ordinal >= self.target.last_partition
 
 
+@LastResult
 def situation_of(snapshot: Snapshot) -> Situation | FieldError:
     """Return the situation of a pool before any part of the plan is known, or the error of its spec."""
     intent = parse_intent(snapshot.owner)

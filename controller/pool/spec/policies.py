@@ -48,6 +48,10 @@ class Sort(StrEnum):
     UNSTATED = ""
 
 
+_STRATEGIES: Final = tuple(Strategy)
+_SORTS: Final = {each.value: each for each in Sort}
+
+
 class Selection(Struct, frozen=True):
     """The rules for the choice of VMs: selectors and an order. Without a selector, every VM may be chosen."""
 
@@ -128,7 +132,7 @@ def parse_healing(wire: Autohealing | None) -> Healing | FieldError | None:
 
 def _only_one(wire: object, empty: Block, field: str) -> tuple[Strategy, Block] | FieldError:
     """Return the strategy in the field, with its block. By default, it is proactive, with an empty block."""
-    given = [(strategy, block) for strategy in Strategy if (block := getattr(wire, strategy, None)) is not None]
+    given = [(strategy, block) for strategy in _STRATEGIES if (block := getattr(wire, strategy, None)) is not None]
     if len(given) > 1:
         return FieldError(f"{field}: only one strategy can be configured at a time")
     return given[0] if given else (Strategy.PROACTIVE, empty)
@@ -138,8 +142,8 @@ def _parse_selection(wire: SelectionPolicy | None, field: str) -> Selection | Fi
     policy = wire or SelectionPolicy()
     name = "basePolicy" if policy.base_policy and not policy.sort_policy else "sortPolicy"
     sort = policy.sort_policy or policy.base_policy or ""
-    if sort not in list(Sort):
-        allowed = ", ".join(sort for sort in Sort if sort)
+    if sort not in _SORTS:
+        allowed = ", ".join(filter(None, _SORTS))
         return FieldError(f"{field}.{name} is {quoted(sort)}: it must be one of {allowed}")
     ignored = ""
     if policy.base_policy and policy.sort_policy not in (None, "", policy.base_policy):
@@ -151,4 +155,4 @@ def _parse_selection(wire: SelectionPolicy | None, field: str) -> Selection | Fi
     nodes = parse_node_matcher(wire_nodes, field=at_nodes) if wire_nodes is not None else None
     if isinstance(labels, FieldError):
         return labels
-    return nodes if isinstance(nodes, FieldError) else Selection(Sort(sort), labels, nodes, ignored)
+    return nodes if isinstance(nodes, FieldError) else Selection(_SORTS[sort], labels, nodes, ignored)
