@@ -15,7 +15,7 @@ from controller.kinds import KINDS, POOLS
 from controller.kubevirt.oddities import oddities_in
 from controller.pool.members.situation import Situation, situation_of
 from controller.pool.scale import NAMES_TAKEN, plan_scale
-from controller.replicas.conditions import counted
+from controller.replicas.conditions import REPLICA_FAILURE, counted, true_condition
 from controller.runtime.dry_run import dry_run_report
 from informers.errors import Forbidden
 from plugin.command import Subjects, on_objects
@@ -29,6 +29,7 @@ from plugin.views.disks import disk_lines, disk_steps
 from plugin.views.edits import Document, Edit, edited, field
 from plugin.views.forecast import forecast_lines, forecast_of
 from plugin.views.scaling import with_owner
+from plugin.views.upcoming import REPEATED
 from plugin.writing import changed
 
 
@@ -65,13 +66,16 @@ async def _next_writes(session: Session, subjects: Subjects) -> None:
         fresh = tuple(each for each in plan.notices if each.after is not None or not each.once)
         report = dry_run_report(replace(plan, notices=fresh), status=False)
         disks = disk_lines(disk_steps(snapshot)) if target.kind is POOLS else []
+        failure = true_condition(snapshot.owner.status, REPLICA_FAILURE) if report.actions else None
+        refused = [f"{REPEATED}: {failure.message or failure.reason}"] if failure is not None else []
         if not session.flags.is_text:
             answer = {"actions": report.actions, "events": report.notices, "held": report.held, "disks": disks}
+            answer |= {"refused": refused[0]} if refused else {}
             answers.append({"name": target.path, "namespace": target.key.namespace, **answer})
         else:
             name = f"{target.key.namespace}/{target.path}" if session.flags.all_namespaces else target.path
             texts = [*report.actions, *(f"event {notice}" for notice in report.notices)]
-            texts += [*([f"held: {report.held}"] if report.held else []), *disks]
+            texts += [*([f"held: {report.held}"] if report.held else []), *refused, *disks]
             print_lines(f"{name}: {text}" for text in texts or ["nothing"])
     print_answers(answers, session.flags.output, is_list=not all(each.name for each in subjects))
     await note_about_other_writer(session, targets)

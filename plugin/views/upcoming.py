@@ -33,6 +33,7 @@ ROUNDS: Final = 12
 HORIZON: Final = timedelta(days=1)
 LISTED: Final = 3
 SHORTEST: Final = timedelta(milliseconds=1)
+REPEATED: Final = f"the failed write is repeated, after a growing pause of at most {short(LONGEST_WAIT_S)}"
 
 
 class Upcoming(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -79,8 +80,7 @@ def upcoming_of(snapshot: PoolSnapshot | SetSnapshot) -> tuple[Upcoming, ...]:
         if stall is None and (stall := find_true(conditions, STALLED)) is not None:
             found.append(Upcoming(seconds=seconds, text=f"Stalled in {short(seconds)}"))
     if failure is not None:
-        text = f"the failed write is repeated, after a growing pause of at most {short(LONGEST_WAIT_S)}"
-        found.append(Upcoming(seconds=None, text=text))
+        found.append(Upcoming(seconds=None, text=REPEATED))
     return tuple(found)
 
 

@@ -9,6 +9,7 @@ from controller.kubevirt import annotations as names
 from controller.kubevirt.resources import VMIS, VMS
 from controller.leaderelection.lease import LEASES
 from controller.pool.healing.downtime_note import NOTE_AFTER
+from controller.runtime.execute.refusals import TOO_MANY
 from tests.simulation.foretold import Foretold
 from tests.simulation.judge.replay import annotations, begins_to_leave, is_disturbed
 from tests.simulation.judge.sentence import Found, sentence
@@ -43,6 +44,10 @@ class _Quiet:
         self._life = life
         self._changes: dict[str, list[Change]] = {}
         self._renewals = [each.at for each in life.changes if each.resource is LEASES]
+        births = [act.args for act in life.story.acts if act.what == "create"]
+        self._alike = [{name} for _, name, given in births if given["app"] != "shared"]
+        self._alike.append({name for _, name, given in births if given["app"] == "shared"})
+        """The sets and pools that may take members from each other."""
         clocks = [act.args for act in life.story.acts if act.what == "fault" and act.args[0] == "clock"]
         self.ahead_s = 1 + sum(seconds * rate for _, seconds, rate, _ in clocks if rate > 0)
         """How much earlier than on the judge's clock a controller may act, in seconds."""
@@ -68,7 +73,8 @@ class _Quiet:
             return False
         for act in self._life.story.acts:
             apart = act.what in ELSEWHERE or "shares" in str(act.args[:1])
-            if (start - 60 < act.at < end and apart) or (start < act.at < end and owner in act.args[1:2]):
+            concerns = any({owner, *act.args[1:2]} <= alike for alike in self._alike)
+            if (start - 60 < act.at < end and apart) or (start < act.at < end and concerns):
                 return False
         changes = (each for each in self.changes(owner) if start < each.at < end and not each.is_ours)
         return not any(each.actor == "user" or not users_only for each in changes)
@@ -105,6 +111,7 @@ def _after_plan(life: Life, quiet: _Quiet, told: Foretold) -> Iterator[Found | N
         own = [each for each in _writes(life, told) if told.at - RETRY_S < each.at < told.at + SOON_S]
         is_late = not any(each.at > told.at - BEFORE_S or each.code >= 400 for each in own)
         is_late = is_late and not life.faults.overlap(told.at - RETRY_S, told.at, "strip", "quota", "refuse", "webhook")
+        is_late = is_late and not _says_that_it_waits(quiet.changes(told.owner), told.at)
         if is_late and told.at + SOON_S < life.ended_at:
             yield told.at, told.owner, f"the plan names {sorted(told.names)}, and nothing is written"
 
@@ -112,6 +119,12 @@ def _after_plan(life: Life, quiet: _Quiet, told: Foretold) -> Iterator[Found | N
 def _is_owned(change: Change, owner: str) -> bool:
     """True if the object is a member that the set or pool has adopted: its name may be any."""
     return any(each["name"] == owner for each in change.last["metadata"].get("ownerReferences") or ())
+
+
+def _says_that_it_waits(changes: list[Change], at: float) -> bool:
+    """True if the status says that creates wait, because new members go again and again (R4b)."""
+    states = [each.last for each in changes if each.at < at and each.resource in (POOLS, SETS)]
+    return bool(states) and TOO_MANY in str(states[-1].get("status"))
 
 
 def _is_from_memory(changes: list[Change], told_at: float, asked: Asked) -> bool:
