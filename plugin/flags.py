@@ -11,7 +11,7 @@ import click
 from msgspec import Struct
 
 from controller.config.options import chosen, write_sections
-from controller.config.types import duration
+from controller.config.types import ANY_NAMESPACE, duration
 
 NONE, CLIENT, SERVER = "none", "client", "server"
 JSON, YAML, NAME, WIDE = "json", "yaml", "name", "wide"
@@ -57,7 +57,6 @@ def switch(name: str, help: str, *, default: bool = False, short: str = "") -> c
 
 
 _TEXTS: Final[Mapping[tuple[str, ...], str]] = {
-    ("-n", "--namespace"): "the namespace of the objects; default: that of the context",
     ("--kubeconfig",): "the kubeconfig to use",
     ("--context",): "the context of the kubeconfig to use",
     ("--cluster",): "the cluster of the kubeconfig to use",
@@ -71,7 +70,9 @@ _TEXTS: Final[Mapping[tuple[str, ...], str]] = {
     ("--as", "as_user"): "the user to impersonate",
     ("--as-uid",): "the UID to impersonate",
 }
+_OF_OBJECTS: Final = "the namespace of the objects; default: that of the context"
 CONNECTION: Final = (
+    _flag("-n", "--namespace", default="", type=ANY_NAMESPACE, help=_OF_OBJECTS),
     *(_flag(*names, default="", help=help) for names, help in _TEXTS.items()),
     repeated("--as-group", "as_groups", help="a group to impersonate; can be repeated"),
     switch("insecure-skip-tls-verify", "trust every certificate of the API server: the connection is not secure"),
