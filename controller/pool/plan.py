@@ -21,7 +21,7 @@ delete VMs. If the pool is paused, the plan also corrects the finalizers of memb
 earlier writes for this pool, the plan contains no writes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 
 from msgspec.structs import replace
@@ -61,7 +61,7 @@ from controller.replicas.releases import plan_row
 from controller.replicas.revisions import roll_out_again
 from controller.replicas.rollback import hold_return, plan_notes, plan_return
 from controller.replicas.wrong_annotations import with_wrong_annotations
-from controller.runtime.actions import Create, Notice, Plan, join, waiting
+from controller.runtime.actions import Create, Notice, Plan, ThreeWayMerge, join, waiting
 from controller.runtime.members.groups import by_name
 from controller.runtime.waits import Why
 from informers.meta import annotations_of
@@ -146,7 +146,8 @@ def _plan_active(situation: Situation) -> Plan:
     # The number comes first: VMs may get the template, and then the process may end.
     whole = join((Plan(stages=number), writes, revisions, limit, *_plan_advice(intent)))
     members, drain = situation.members + situation.claimed, intent.settings.drain
-    still_leaves = partial(_still_leaves, situation, healing.due, may_update)
+    changed = {each.uid for each in whole.actions if isinstance(each, ThreeWayMerge)}
+    still_leaves = partial(_still_leaves, situation, {HEALING: healing.due, UPDATE: changed}, may_update)
     whole = drain_first(
         whole, drain, members, guest_of, still_leaves=still_leaves, now=snapshot.now, has_mark=has_drain_mark
     )
@@ -160,20 +161,24 @@ def _plan_active(situation: Situation) -> Plan:
     return with_budget(whole, snapshot, intent.settings, intent.template.machine_labels, count)
 
 
-def _still_leaves(situation: Situation, due: frozenset[str], may_update: bool, machine: Machine, cause: str) -> bool:
+def _still_leaves(
+    situation: Situation, due: Mapping[str, Collection[str]], may_update: bool, machine: Machine, cause: str
+) -> bool:
     """Return True if a VM that drains because of an update or healing only waits for its turn (P26). `due` are the UIDs
-    of the VMs that healing deletes as soon as their turn comes. If the plan may update VMs and leaves out this one, its
-    turn is over. Until KubeVirt has seen a label that the drain has written into the spec, it has no verdict about the
-    change. Its verdict about an open change counts only a moment later.
+    of the VMs that healing deletes as soon as their turn comes, and of those that get another template before their
+    restart. If the plan may update VMs and leaves out this one, its turn is over. Until KubeVirt has seen a label that
+    the drain has written into the spec, it has no verdict about the change. Its verdict about an open change counts
+    only a moment later.
     """
+    is_due = machine.metadata.uid in due.get(cause, ())
     if cause != UPDATE:
-        return cause == HEALING and machine.metadata.uid in due
+        return is_due
     if not situation.may_update(machine) or not situation.is_above_partition(machine):
         return False
     step = pending_step(situation, machine)
     if step is not None and step.step is Step.LIVE and (not is_seen(machine.vm) or (step.is_open and step.due)):
         return True
-    return not may_update and step is not None and step.interrupts
+    return (is_due or not may_update) and step is not None and step.interrupts
 
 
 def _scaling_allows_update(situation: Situation, scaling: Plan) -> bool:

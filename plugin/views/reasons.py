@@ -203,7 +203,8 @@ def _limit(situation: Situation) -> str:
     most = situation.most_unavailable
     if most is None or not situation.unavailable:
         return ""
-    names = [each.name for each in situation.members if not (each.is_ready or each.is_deleting or each.beside)]
+    counted = (each for each in situation.members if not (each.is_deleting or each.beside))
+    names = [each.name for each in counted if each.drains or not each.is_ready]
     by = f", by {listed(names)}" if names else ""
     percentage = f" (maxUnavailable {situation.percentage})" if situation.percentage else ""
     return f": {situation.unavailable} of {most} allowed are unavailable{percentage}{by}"

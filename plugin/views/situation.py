@@ -76,6 +76,7 @@ class Member(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     unready_since: datetime | None = None
     finalizers: tuple[str, ...] = ()
     note: str = ""
+    drains: bool = False
     remedy: str = ""
     stopped: str = ""
     beside: str = ""
@@ -89,7 +90,7 @@ class Member(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
 
     @property
     def is_blocker(self) -> bool:
-        return self.is_updated and not self.is_ready and bool(self.problem)
+        return self.drains or (self.is_updated and not self.is_ready and bool(self.problem))
 
     @property
     def short_path(self) -> str:
@@ -134,8 +135,8 @@ class Situation(Struct, frozen=True, kw_only=True):
     members stay outdated until a user acts. `stall` is the condition `Stalled`. `failures` are the messages of the
     failure conditions by type, such as a full quota. `found` is the first problem, as the field `problem` of the status
     names it. `finalizers` are those of an object that is being deleted. `wrong` are the wrong annotations (P23).
-    `bridged` is the number of lost VMs in whose place another VM exists (P28). `blockers` are the names of the updated
-    members for which an update may have to wait, because they are not ready.
+    `bridged` is the number of lost VMs in whose place another VM exists (P28). `blockers` are the names of the members
+    for which an update may have to wait: of those that drain, and of updated ones that are not ready.
     """
 
     identity: Identity
@@ -334,8 +335,8 @@ def finalizers_of(meta: ObjectMeta) -> tuple[str, ...]:
 
 
 def marks_of(obj: KubeObject, kind: str, now: datetime) -> dict[str, Any]:
-    """Return the fields `note` and `remedy` of a member: the marks that count now, and the command that ends the first
-    of those that keep it. `kind` is vm or vmi.
+    """Return the fields `note`, `drains` and `remedy` of a member: the marks that count now, and the command that ends
+    the first of those that keep it. `kind` is vm or vmi.
     """
     meta, drain, busy = obj.metadata, mark_of(obj.metadata), busy_reason(obj, now)
     claim = claim_reason(meta, now) if kind == "vm" else ""
@@ -350,7 +351,7 @@ def marks_of(obj: KubeObject, kind: str, now: datetime) -> dict[str, Any]:
     name = f"{kind}/{meta.name}"
     keeps = {f"unprotect {name}": is_protected(meta), f"busy {name} --clear": busy, f"release {name} --keep": claim}
     remedy = next((f"kubectl vmherd {command}" for command, reason in keeps.items() if reason), "")
-    return {"note": ", ".join(filter(None, marks)), "remedy": remedy}
+    return {"note": ", ".join(filter(None, marks)), "drains": drain is not None, "remedy": remedy}
 
 
 def _problem(status: Any) -> str:

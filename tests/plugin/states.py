@@ -217,6 +217,16 @@ def pool_draining(cluster: Cluster) -> None:
     cluster.put_pool(pool, vms)
 
 
+def pool_drains_for_update(cluster: Cluster) -> None:
+    fields = {"annotations": {names.DRAIN_SECONDS: "900"}, "maxUnavailable": 1}
+    pool = pool_builders.pool(generation=3, spec=pool_builders.vm_spec(image="v2"), **fields)
+    mark = {names.DRAINING: "update until 2026-08-01T12:10:00Z of uid-web-2"}
+    late = pool_builders.vms(pool, 0, 1, revision="web-2")
+    drains = pool_builders.vms(pool, 2, revision="web-3", annotations=mark)
+    vmis = [pool_builders.vmi(each, revision="web-2") for each in (*late, *drains)]
+    cluster.put_pool(pool, (*late, *drains), vmis, old=pool_builders.pool(generation=2))
+
+
 def pool_lost(cluster: Cluster) -> None:
     """The node of a VM does not answer, and a substitute does its work."""
     pool = pool_builders.pool(replicas=2, annotations={names.SUBSTITUTE_LOST_AFTER: "300"})
@@ -333,6 +343,7 @@ POOLS: Final[Mapping[str, State]] = {
     "protected": partial(pool_with_marks, marks={names.PROTECT: "true"}),
     "busy": partial(pool_with_marks, marks={names.BUSY_UNTIL: "2026-08-01T14:00:00Z"}),
     "draining": pool_draining,
+    "drains-for-update": pool_drains_for_update,
     "lost": pool_lost,
     "deleted": pool_deleted,
     "invalid": pool_invalid,

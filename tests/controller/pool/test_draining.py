@@ -26,7 +26,17 @@ from tests import builders
 from tests.builders import NOW, seconds_ago
 from tests.plans import reasons
 from tests.pool_builders import LABELS, pool, revision, snapshot, stores, vm, vm_spec, vmi, vms
-from tests.pool_scenes import DESCENDING, deleted, during_update, limited_pool, new_vms, old_vmis, old_vms, restarted
+from tests.pool_scenes import (
+    DESCENDING,
+    deleted,
+    during_update,
+    limited_pool,
+    merged,
+    new_vms,
+    old_vmis,
+    old_vms,
+    restarted,
+)
 
 DRAIN = {names.DRAIN_SECONDS: "900"}
 DRAIN_TIME = timedelta(seconds=900)
@@ -95,6 +105,13 @@ def test_p26_a_vm_drains_before_an_update_restarts_it(strategy: str):
     [drains] = new_vms(owner, 0, strategy=strategy, annotations={names.DRAINING: mark})
     assert plan(during_update(owner, [drains], vmis=old_vmis([drains]))).actions == ()
     assert restarted(plan(during_update(owner, [drains], vmis=old_vmis([drains]), now=END))) == ["web-0"]
+
+
+def test_p26_another_template_in_the_middle_of_an_update_keeps_the_mark():
+    owner = limited_pool(replicas=1, spec=vm_spec(image="v2"), annotations=DRAIN)
+    [drains] = old_vms(owner, 0, **marked("web-0", cause=UPDATE))
+    todo = plan(during_update(owner, [drains], vmis=old_vmis([drains])))
+    assert (merged(todo), patches(todo)) == (["web-0"], {})
 
 
 def test_p26_growing_again_takes_the_mark_back():
