@@ -203,8 +203,9 @@ def _limit(situation: Situation) -> str:
     most = situation.most_unavailable
     if most is None or not situation.unavailable:
         return ""
+    bridged = situation.bridged > 0  # other VMs do the work of lost ones
     counted = (each for each in situation.members if not (each.is_deleting or each.beside))
-    names = [each.name for each in counted if each.drains or not each.is_ready]
+    names = [each.name for each in counted if (each.drains or not each.is_ready) and not (bridged and each.lost_node)]
     by = f", by {listed(names)}" if names else ""
     percentage = f" (maxUnavailable {situation.percentage})" if situation.percentage else ""
     return f": {situation.unavailable} of {most} allowed are unavailable{percentage}{by}"

@@ -236,6 +236,18 @@ def pool_lost(cluster: Cluster) -> None:
     cluster.put_pool(pool, (lost, *vms), vmis)
 
 
+def pool_lost_in_update(cluster: Cluster) -> None:
+    """Another VM does the work of the lost one, so the update waits only for the one that is not ready."""
+    fields = {"spec": pool_builders.vm_spec(image="v2"), "annotations": {names.SUBSTITUTE_LOST_AFTER: "300"}}
+    pool, late = pool_builders.pool(generation=2, maxUnavailable=1, **fields), {"revision": "web-1"}
+    lost = pool_builders.vm("web-0", owner=pool, ready=False, ready_for_s=400, **late)
+    sick = pool_builders.vm("web-1", owner=pool, ready=False, revision="web-2")
+    vms = [pool_builders.vm("web-2", owner=pool, **late)]
+    vms += pool_builders.vms(pool, 3, annotations={names.SUBSTITUTE: "true"}, **late)
+    vmis = [pool_builders.vmi(lost, ready=False, reason=None, ready_for_s=400), pool_builders.vmi(sick, ready=False)]
+    cluster.put_pool(pool, (lost, sick, *vms), [*vmis, *map(pool_builders.vmi, vms)], old=pool_builders.pool())
+
+
 def pool_deleted(cluster: Cluster) -> None:
     """A pool that keeps disks is being deleted, and another program's finalizer delays a VM."""
     policy = {"proactive": {"statePreservation": "Offline"}}
@@ -345,6 +357,7 @@ POOLS: Final[Mapping[str, State]] = {
     "draining": pool_draining,
     "drains-for-update": pool_drains_for_update,
     "lost": pool_lost,
+    "lost-in-update": pool_lost_in_update,
     "deleted": pool_deleted,
     "invalid": pool_invalid,
     "rolled-back": pool_rolled_back,

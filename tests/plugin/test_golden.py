@@ -20,7 +20,7 @@ from tests.plugin.cluster import Cluster, Shell
 from tests.plugin.scenes import SCENES
 
 GOLDEN = Path(__file__).with_name("golden")
-COMMANDS = 498
+COMMANDS = 501
 """The number of commands in all golden files. A scene reads its commands from its file, so none may get lost there."""
 
 LOOKING = ("tree {}", "why {}", "rollout status {} --watch=false")
