@@ -54,5 +54,6 @@ class LastResult(Generic[A, R]):
     def __call__(self, argument: A) -> R:
         last = self._last
         if last is None or last[0] is not argument:
+            last = self._last = None  # a large result goes before the next one is made
             self._last = last = argument, self._function(argument)
         return last[1]

@@ -12,7 +12,7 @@ from controller.pool.members.revisions import read_revisions
 from controller.pool.plan import plan
 from controller.pool.spec.template import _remembered
 from controller.pool.status import next_status
-from informers.memo import OVERHEAD, Memo
+from informers.memo import OVERHEAD, LastResult, Memo
 from tests.pool_builders import intent_of, pool, revision, snapshot, vm_spec, vms
 
 
@@ -62,6 +62,14 @@ def test_two_threads_may_use_one_memo() -> None:
         found = list(threads.map(lambda text: memo(template(text)), texts))
     assert found == [f'{{"text":"{text}"}}()' for text in texts]
     assert 0 < memo.size <= 20 * OVERHEAD
+
+
+def test_the_last_result_is_that_of_the_same_object() -> None:
+    last, first, second = LastResult[list[int], list[int]](list), [1], [1]
+    found = last(first)
+    assert last(first) is found
+    assert last(second) is not found
+    assert last(first) is not found, "only the last one is remembered"
 
 
 def large_spec(number: int) -> dict[str, Any]:

@@ -182,7 +182,7 @@ class Refusals:
     def _bound(self, owner: Owner, action: Patch | ThreeWayMerge) -> None:
         """Begin a wait if the same patch was sent too often."""
         write = _write_of(action)
-        number = self._written.repeats(write, action, owner.generation)
+        number = self._written.repeats((owner.uid, write), action, owner.generation)
         if number:
             what = ", ".join(each for each in write.fields if each not in ("uid", "resourceVersion")) or "its template"
             error = Invalid(f"another writer or a policy changes {action.key.name} back: {what}", code=422)

@@ -78,7 +78,9 @@ class Written:
                 self.notes.popitem(last=False)
 
     def repeats(self, write: object, action: Patch | ThreeWayMerge, generation: int | None) -> int:
-        """Count an accepted patch of the fields `write` of an object. Return how often it was sent without need."""
+        """Count an accepted patch. `write` is its set or pool, its object and its fields, because another set may send
+        others. Return how often it was sent without need.
+        """
         last = self._sent.pop(write, None)
         digest = hash((action.uid, generation, _content(action)))
         is_equal = last is not None and last.digest == digest and last.at + REPEATED_S > self._now()

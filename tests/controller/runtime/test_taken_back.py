@@ -46,9 +46,11 @@ class Time:
         self.refusals = Refusals(lambda: self.now)
         self.uids = (f"u{number}" for number in count())
 
-    def send(self, action: Action, *, generation: int = 1, wanted: int = 3, claimed: int = 0) -> Rejected | None:
+    def send(
+        self, action: Action, *, uid: str = "set", generation: int = 1, wanted: int = 3, claimed: int = 0
+    ) -> Rejected | None:
         """The answer without a request, or None if the server gets the write and accepts it."""
-        owner = Owner(ObjectKey("default", "web"), "set", generation, 3, wanted, claimed)
+        owner = Owner(ObjectKey("default", "web"), uid, generation, 3, wanted, claimed)
         answer = self.refusals.answers(owner, [(0, action)]).get(0)
         if answer is None:
             self.refusals.timed(owner, Done(action, "1", next(self.uids)))
@@ -187,6 +189,12 @@ def test_p22_a_patch_that_another_writer_reverts_is_sent_three_times(patches: li
     if at_once < 60:
         assert "another writer or a policy changes vm-0 back" in str(answers[-1].error)
         assert time.sent(patches[0], 600) < 10
+
+
+def test_p22_two_sets_whose_adoptions_of_one_object_are_reverted_send_three_each():
+    time, uids = Time(), ("set", "other") * 30
+    answers = [time.send(patch("ownerReferences", uid), uid=uid) for uid in uids]
+    assert sum(each is None for each in answers) == 6
 
 
 def test_p32_the_mark_of_a_standby_is_remembered_until_it_is_woken():
