@@ -136,14 +136,14 @@ def read_notes(pool: ObjectMeta, now: datetime) -> Mapping[int, UnreadyNote]:
 
 def shown_since(vm: VirtualMachine, vmi: VirtualMachineInstance | None, now: datetime) -> datetime | None:
     """Return the time since which the objects show that the VM is not ready, or None. A VM or a VMI that became unready
-    less than `STEADY` after its creation counts as unready since its creation. But a VM whose spec was changed may have
-    been ready with its first VMI. The rest of a standby does not count.
+    less than `STEADY` after its creation counts as unready since its creation. But a VMI that is stopped may have been
+    well, and a VM whose spec was changed may have been ready with its first VMI. The rest of a standby does not count.
     """
     since = vmis.unready_since(vmi) if vmi is not None else vms.unready_since(vm)
     if since is None:
         return None
     is_unchanged = (vm.metadata.generation or 1) == 1
-    for each in (vmi, vm if is_unchanged else None):
+    for each in () if Observation(vm, vmi).is_stopping else (vmi, vm if is_unchanged else None):
         created = with_timezone(each.metadata.creation_timestamp) if each is not None else None
         if created is not None and since - created < STEADY:
             since = min(since, created)

@@ -58,6 +58,8 @@ LOOP = ("Degraded", "web-0: CrashLoopBackOff, its guest ends soon after it start
 UNREADY_VM = {"ready": False}
 STOPPED = {"ready": False, "spec": vm_spec(run_strategy="Halted")}
 UPDATED = {"revision": "web-2", "running": {"deleting": True, "phase": "Succeeded", "revision": "web-1"}}
+YOUNG = {"age_s": 15}
+STOPPING = {**YOUNG, "ready": False, "deleting": True}
 CRASHES = {"running": {"deleting": True, "phase": "Failed"}}
 
 HISTORIES = {
@@ -69,6 +71,7 @@ HISTORIES = {
     "stopped by its user": [(0, UNREADY_VM, 0), (10, STOPPED, None), (100, UNREADY_VM, 0)],
     "terminating": [(0, UNREADY_VM, 0), (10, {"ready": False, "deleting": True}, None)],
     "a restart of a ready VM": [(0, UNREADY_VM, 0), (20, {}, None), (25, {"running": {"deleting": True}}, 0)],
+    "a restart of a VM soon after its start": [(0, {"running": YOUNG}, None), (9, {"running": STOPPING}, 0)],
     "an update that restarts a ready VM": [(0, UNREADY_VM, 0), (20, {}, None), (25, UPDATED, 0)],
     "a guest that ends while its VMI is deleted": [(0, UNREADY_VM, 0), (20, {}, None), (25, CRASHES, 25)],
     "a finished VMI with a ready condition": [(0, {"running": {"phase": "Failed"}}, 0)],
