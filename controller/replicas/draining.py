@@ -226,30 +226,41 @@ def _without(plan: Plan, waiting: Collection[str], guests: Iterable[Guest]) -> I
 
 
 def _mark(drain: Drain, action: Delete | Restart) -> Patch:
-    """Return the patch that sets the mark, but not if the successor would be refused, or a disk would go too (P20)."""
-    patch = _patch(drain.guest, drain.mark, f"it drains before it leaves: {drain.mark.cause}")
+    """Return the patch that sets the mark, but not if the successor would be refused, or a disk would go too (P20).
+
+    A policy may take the mark back, and then nothing knows the deadline. So a guest is in service until its mark shows.
+    """
+    is_taken_back = drain.guest.is_out and not is_draining(drain.guest.meta)
+    guest = drain.guest if is_taken_back else replace(drain.guest, has_label=False)
+    patch = _patch(guest, drain.mark, f"it drains before it leaves: {drain.mark.cause}", out=False)
     patch = replace(patch, disks=action.disks)
     return replace(patch, before=action) if isinstance(action, Delete) and action.successor else patch
 
 
 def _label(drain: Drain) -> Patch | None:
-    """Return the patch that takes a pool's VM with a mark out of its Services.
+    """Return the patch that takes a guest with a mark out of its Services.
 
-    It gives the VMI the mark and the label, so the next VMI is in service. If KubeVirt copies the label of the template
-    to the VMI, it undoes the label and leaves the mark. Only then the template has to change.
+    That of a pool's VM gives the VMI the mark and the label, so the next VMI is in service. If KubeVirt copies the
+    label of the template to the VMI, it undoes the label and leaves the mark. Only then the template has to change.
     """
     guest, vmi = drain.guest, drain.guest.vmi
+    if guest.resource is VMIS:
+        is_due = guest.has_label and not (drain.is_new or guest.is_out)
+        return _patch(guest, drain.mark, "it drains") if is_due else None
     if drain.is_new or guest.has_label or vmi is None or labels_of(vmi.meta).get(IN_SERVICE, "false") == "false":
         return None
     return _patch(replace(guest, has_label=True) if is_draining(vmi.meta) else vmi, drain.mark, "it drains")
 
 
-def _patch(guest: Guest, mark: Mark | None, why: str) -> Patch:
-    """Return the patch that sets or removes the mark. A change of the mark removes an old answer."""
+def _patch(guest: Guest, mark: Mark | None, why: str, *, out: bool = True) -> Patch:
+    """Return the patch that sets or removes the mark. A change of the mark removes an old answer. With a mark, the
+    guest is taken `out` of its Services.
+    """
     text = str(mark) if mark is not None else None
     answer = {DRAINED: None} if text is None or text != annotations_of(guest.meta).get(DRAINING) else {}
     marks: dict[str, object] = {"annotations": {DRAINING: text, **answer}}
-    labels: dict[str, object] = {"labels": {IN_SERVICE: "true" if mark is None else "false"}} if guest.has_label else {}
+    value = "false" if out and mark is not None else "true"
+    labels: dict[str, object] = {"labels": {IN_SERVICE: value}} if guest.has_label else {}
     if labels and guest.resource is VMS:
         return merge_patch(VMS, guest.meta, marks, why, more={"spec": {"template": {"metadata": labels}}})
     return merge_patch(guest.resource, guest.meta, marks | labels, why)

@@ -248,12 +248,18 @@ def test_p26_a_drain_goes_on_while_a_scale_in_waits_for_the_adoption_of_orphans(
 
 
 def test_p26_the_label_changes_unless_the_set_would_release_the_vmi():
-    labelled = {**LABELS, IN_SERVICE: "true"}
-    for match, labels in ((LABELS, {IN_SERVICE: "false"}), (labelled, None)):
+    labelled, mark = {**LABELS, IN_SERVICE: "true"}, {DRAINING: str(Mark("scale-in", END, "uid-a"))}
+
+    def labels(match: dict[str, str], marks: dict[str, str], shown: str = "true") -> list[Any]:
         owner = replicaset(replicas=0, annotations=DRAIN, match_labels=match, template_labels=labelled)
-        todo = plan(snapshot(owner, [builders.vmi("a", owner=owner, labels=labelled)]))
-        [patch] = [each for each in todo.actions if isinstance(each, Patch) and each.resource is VMIS]
-        assert json.loads(patch.body)["metadata"].get("labels") == labels
+        member = builders.vmi("a", owner=owner, labels={**labelled, IN_SERVICE: shown}, annotations=marks)
+        found = [each for each in plan(snapshot(owner, [member])).actions if isinstance(each, Patch)]
+        return [json.loads(each.body)["metadata"].get("labels") for each in found if each.resource is VMIS]
+
+    assert (labels(LABELS, {}), labels(LABELS, mark)) == ([None], [{IN_SERVICE: "false"}]), "the mark comes first"
+    assert labels(LABELS, mark, "false") == []
+    assert labels(LABELS, {}, "false") == [{IN_SERVICE: "true"}], "a policy takes the mark back, so no time ends it"
+    assert (labels(labelled, {}), labels(labelled, mark)) == ([None], [])
 
 
 @pytest.mark.parametrize("owner", [replicaset(), None], ids=["released", "detached"])

@@ -291,11 +291,15 @@ def nothing_of_ours_is_left(life: Life) -> Iterator[Found | None]:
     owners = {
         each["metadata"]["uid"]: each for resource in (POOLS, SETS) for each in life.world.everywhere(resource).values()
     }
+    made_by_users = {each.key.name for each in life.changes if each.before is None and each.actor == "user"}
     for resource in (VMS, VMIS):
         for name, member in life.world.everywhere(resource).items():
-            vm = life.world.everywhere(VMS).get(name) if resource is VMIS else None
-            if vm is not None and is_beside(vm) and controller_uid(member) == vm["metadata"]["uid"]:
+            vm = life.world.everywhere(VMS).get(name)
+            is_of_vm = vm is not None and resource is VMIS and controller_uid(member) == vm["metadata"]["uid"]
+            if vm is not None and is_of_vm and is_beside(vm):
                 continue
+            if name in made_by_users and vm is not None and not controller_uid(vm):
+                continue  # a backup has the label, and no pool adopts the VM
             if resource is VMIS and member.get("status", {}).get("phase") in FINAL:
                 continue  # it serves nothing, and the next VMI has no marks
             for text in _leftovers(member, owners):
