@@ -72,7 +72,9 @@ def pool_failure(snapshot: Snapshot, outcomes: tuple[Outcome, ...], *, valid: bo
         cause = _cause(outcome.action, is_update=is_update)
         return None if cause is None else (cause[0], f"error {cause[1]}: {outcome.message}")
 
-    failure = replica_failure(snapshot, outcomes, cause_of, valid=valid)
+    # Without a new standby, the pool still has its wanted VMs.
+    counted = tuple(each for each in outcomes if not (isinstance(each.action, Create) and mark_in(each.action.body)))
+    failure = replica_failure(snapshot, counted, cause_of, valid=valid)
     if failure is None and snapshot.refused:
         return true_condition(snapshot.owner.status, REPLICA_FAILURE)
     return failure
@@ -144,8 +146,6 @@ def _cause(action: Action, *, is_update: bool) -> tuple[str, str] | None:
     if is_of_update or (is_revision and is_update):
         return FAILED_UPDATE, "during VM update"
     match action:
-        case Create(body=body) if mark_in(body):
-            return None  # the pool has its wanted VMs
         case Create():
             return FAILED_SCALE_OUT, "during scale out"
         case Delete(cause=Cause.HEALING | Cause.FINISHED):

@@ -4,9 +4,10 @@ The wait doubles with each refusal in a row. Until then, a plan with the write g
 request, also for the status. A change of the spec ends the wait. So does the loss of a member for a create, once for
 each member, because a quota may have room.
 
-The clock, in memory only, is for one write, such as one annotation, and for all creates of one resource. A patch that
-another writer reverts again and again counts as refused (see `written`). So does a create if new members do not last
-(see `births`), and a delete of a member that would wait for such a create.
+The clock, in memory only, is for one write, such as one annotation, and for all creates of one resource. Those of
+standbys have another clock, so no wanted VM waits for them (P32). A patch that another writer reverts again and again
+counts as refused (see `written`). So does a create if new members do not last (see `births`), and a delete of a member
+that would wait for such a create.
 
 An object other than a VM or VMI may be collected soon after its create, because of a deletion that the cache does not
 show yet. Then its creates have a clock of their own: the second one is sent at once.
@@ -254,6 +255,7 @@ def _write_of(action: Action) -> _Write:
     key = ObjectKey(action.key.namespace, "") if isinstance(action, Create) else action.key
     fields = tuple(sorted(set(_fields(action)))) if isinstance(action, Patch) else ()
     fields = (action.subresource,) if isinstance(action, Pause) else fields
+    fields = ("standby",) if isinstance(action, Create) and mark_in(action.body) else fields
     return _Write(label_of(type(action)), action.resource, key, fields)
 
 

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from controller.apimachinery.conditions import Condition
 from controller.kubevirt import annotations as names
+from controller.kubevirt.pool_types import PoolStatus
 from controller.kubevirt.resources import VMIS
 from controller.pool.plan import plan
 from controller.pool.rules import JUDGE
@@ -310,8 +312,10 @@ def test_p32_a_refused_standby_is_no_failure_of_the_pool():
     owner = standby_pool()
     found = seen(owner, *vms(owner, 0, 1))
     create, *_ = [each for each in plan(found).actions if isinstance(each, Create)]
-    status = next_status(found, [Rejected(create, QUOTA)])
-    assert (status.printable_status, status.problem) == ("Running", None)
+    failed = Condition(type="ReplicaFailure", status="True", reason="FailedScaleOut", message="an earlier one")
+    for pool_ in (owner, replace(owner, status=replace(owner.status or PoolStatus(), conditions=(failed,)))):
+        status = next_status(replace(found, owner=pool_), (Rejected(create, QUOTA),))
+        assert (status.printable_status, status.problem) == ("Running", None)
     assert [each.reason for each in outcome_notices([Rejected(create, QUOTA)])] == ["FailedCreate"]
 
 

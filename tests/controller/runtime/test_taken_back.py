@@ -25,7 +25,7 @@ from controller.runtime.execute.births import CALM_S, MORE, ROUNDS, Owner
 from controller.runtime.execute.deletes import Obstructed
 from controller.runtime.execute.patches import error_of_create, error_of_labels
 from controller.runtime.execute.refusals import Refusals
-from informers.errors import Conflict
+from informers.errors import Conflict, Invalid
 from informers.meta import ObjectKey, ObjectMeta, OwnerReference
 from informers.objects import PatchType, read_meta
 from tests.builders import OWNER_REFERENCE, replicaset, vmi
@@ -116,6 +116,10 @@ def test_r4b_p32_no_wanted_vm_waits_for_the_creates_of_standbys():
     time, standby = Time(), Create(resource=VMS, key=KEY, body=body, owner_uid="set", why="")
     assert sum(time.send(standby) is None for _ in range(100)) == ROUNDS * 3 + MORE
     assert (time.send(standby) is None, time.send(CREATE) is None) == (False, True)
+    time, owner = Time(), Owner(ObjectKey("default", "web"), "set", 1, 3, 3, 0)
+    time.refusals.timed(owner, Rejected(standby, Invalid("a policy takes its mark back", code=422)))
+    create = replace(CREATE, resource=VMS)
+    assert (time.send(standby) is None, time.send(create) is None) == (False, True), "also if one was refused"
 
 
 def test_r4b_a_member_that_leaves_alive_counts_in_its_first_minute_and_one_that_goes_at_once_puts_its_owner_in_doubt():
