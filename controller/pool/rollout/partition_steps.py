@@ -93,9 +93,14 @@ def waiting_step(situation: Situation) -> str:
     later = (each for each in _outdated(situation) if situation.is_in_steps(each))
     if target.step >= len(steps) or all(map(situation.is_above_partition, later)):
         return ""
-    above = filter(situation.is_above_partition, situation.members)
-    first = min((situation.snapshot.ordinal_of(each) or 0 for each in above), default=target.partition)
-    which = "no VM" if target.partition == ALL_ORDINALS else f"the ordinals from {first} on"
+    ordinals_of, outdated = situation.snapshot.ordinals_of, _outdated(situation)
+    kept = ordinals_of(each for each in outdated if not situation.is_above_partition(each))
+    every = ordinals_of(situation.members)
+    chosen = sorted({*every} - {*kept})
+    which = f"the ordinals from {chosen[0] if chosen else target.partition} on"
+    if chosen and kept and chosen[0] < kept[-1]:
+        which = f"{len(chosen)} of {len(every)} VMs"  # after a scale-in and a scale-out
+    which = "no VM" if target.partition == ALL_ORDINALS else which
     pause_s = int(steps[target.step - 1].pause.total_seconds())
     since = f"have been ready for {pause_s} s" if pause_s else "are ready"
     next_step = f"the next step begins when they {since}, or after kubectl vmherd rollout resume"

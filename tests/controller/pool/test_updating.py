@@ -343,12 +343,18 @@ def test_p14_the_next_step_is_noted_when_the_vms_of_the_step_are_ready_and_begin
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
-    [("50%:10m,0", "step 1 of 2 updates the ordinals from 7 on;"), ("100%:10m,0", "step 1 of 2 updates no VM;")],
+    ("text", "updated", "says"),
+    [
+        ("50%:10m,0", (), "step 1 of 2 updates the ordinals from 7 on;"),
+        ("50%:10m,0", (3, 7), "step 1 of 2 updates 2 of 4 VMs;"),
+        ("50%:10m,0", (3, 7, 9), "step 1 of 2 updates the ordinals from 3 on;"),
+        ("100%:10m,0", (), "step 1 of 2 updates no VM;"),
+    ],
 )
-def test_p14_the_text_of_a_step_names_ordinals_that_exist(text: str, says: str):
+def test_p14_the_text_of_a_step_names_ordinals_that_exist(text: str, updated: tuple[int, ...], says: str):
     owner = stepped(text)
-    assert says in plan(during_update(owner, old_vms(owner, 0, 3, 7, 9))).held
+    old, new = old_vms(owner, *({0, 3, 7, 9} - {*updated})), new_vms(owner, *updated)
+    assert says in plan(during_update(owner, (*old, *new), vmis=[*old_vmis(old), *map(vmi, new)])).held
 
 
 def test_p14_a_pause_ends_when_all_vms_of_the_step_have_been_ready_for_its_time():
