@@ -137,7 +137,10 @@ def drain_of(time: timedelta | None, guest: Guest, cause: str, now: datetime) ->
     is_own = mark is not None and (mark.instance == guest.instance or mark.cause == cause == HEALING)
     if mark is None or not is_own or (mark.until > latest and not is_answered):
         return Drain(guest, Mark(cause, latest, guest.instance), is_new=True)
-    return Drain(guest, mark, is_answered=is_answered, is_over=is_answered or mark.until <= now)
+    is_over = is_answered or mark.until <= now
+    if mark.cause != cause and not is_over:
+        return Drain(guest, replace(mark, cause=cause), is_new=True)  # the guest may do something else for this cause
+    return Drain(guest, mark, is_answered=is_answered, is_over=is_over)
 
 
 def must_drain(time: timedelta | None, guest: Guest, cause: str, now: datetime) -> bool:

@@ -13,9 +13,7 @@ from controller.kubevirt.resources import DATA_VOLUMES, VMIS, VMS
 from controller.pool.leaving.claims import plan_strays
 from controller.pool.members.rosters import Downtimes, PoolReader
 from controller.pool.plan import plan
-from controller.pool.status import next_status
 from controller.replicas.draining import HEALING, SCALE_IN, UPDATE, Mark, guest_of_vm, must_drain
-from controller.replicas.revisions import kept_revision
 from controller.replicaset.plan import plan as plan_set
 from controller.runtime.actions import Create, Delete, Done, Patch, Rejected, RemoveOwnerReference
 from controller.runtime.execute.patches import outcome_of_patch
@@ -25,7 +23,7 @@ from informers.objects import PatchType
 from tests import builders
 from tests.builders import NOW, seconds_ago
 from tests.plans import reasons
-from tests.pool_builders import LABELS, pool, revision, snapshot, stores, vm, vm_spec, vmi, vms
+from tests.pool_builders import LABELS, pool, snapshot, stores, vm, vm_spec, vmi, vms
 from tests.pool_scenes import (
     DESCENDING,
     deleted,
@@ -68,6 +66,10 @@ def test_p26_a_vm_is_marked_before_a_scale_in_and_leaves_after_its_answer_or_its
     waiting = vm("web-1", owner=owner, **marked("web-1"))
     todo = planned(owner, first, waiting, now=NOW + timedelta(seconds=300))
     assert (todo.actions, todo.requeue_after_s) == ((), 600)
+    of_update = planned(owner, first, vm("web-1", owner=owner, **marked("web-1", cause=UPDATE, until=seconds_ago(-60))))
+    assert patches(of_update)["web-1"]["metadata"]["annotations"][names.DRAINING] == str(
+        Mark(SCALE_IN, seconds_ago(-60), "uid-web-1")
+    ), "another cause keeps the deadline"
     answered = planned(owner, first, vm("web-1", owner=owner, **marked("web-1", **{names.DRAINED: "true"})))
     assert (deleted(answered), reasons(answered)) == (["web-1"], ["Drained"])
     assert [each.owner_uid for each in answered.actions] == [""], "it may have another VMI, which has not drained"
@@ -384,16 +386,6 @@ def test_p32_a_mark_that_a_user_or_a_policy_writes_on_all_vms_makes_no_standby_o
     assert [(each.key.name, json.loads(each.body)["metadata"]["annotations"]) for each in patches] == [
         (name, {names.STANDBY_STATE: None}) for name in ("web-0", "web-1")
     ]
-
-
-def test_p11_a_revision_whose_owner_was_removed_is_still_that_of_its_pool():
-    owner = pool(replicas=1)
-    machine = vm("web-0", owner=owner)
-    former = revision(owner, number=1, owned=None, labels={names.POOL_UID: owner.metadata.uid})
-    kept = kept_revision(former)
-    assert kept is not None
-    seen = snapshot(owner, [machine], vmis=[vmi(machine)], revisions=[kept])
-    assert (plan(seen).actions, next_status(seen, ()).updated_replicas) == ((), 1)
 
 
 @pytest.mark.parametrize("owners", [[], [{"apiVersion": "v1", "kind": "VM", "name": "a", "uid": "vm"}]])

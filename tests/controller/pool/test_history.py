@@ -16,6 +16,7 @@ from controller.kubevirt.vm_types import ControllerRevision
 from controller.pool.members.revisions import oldest_in_use
 from controller.pool.plan import plan
 from controller.pool.status import next_status
+from controller.replicas.revisions import kept_revision
 from controller.runtime.actions import Create, Delete, Patch, Plan, Rejected, ThreeWayMerge
 from tests.builders import NOW
 from tests.fakes.requests import refusal
@@ -286,3 +287,13 @@ def test_p30_a_vm_whose_revision_cannot_be_read_waits_for_its_user(data: bytes) 
     status = next_status(seen, (), plan(seen).waits)
     assert (status.updated_replicas, status.ready_replicas) == (0, 3)
     assert "web-0 waits: its revision web-1 cannot be read" in (status.problem or "")
+
+
+def test_p11_a_revision_whose_owner_was_removed_is_still_that_of_its_pool():
+    owner = pool(replicas=1)
+    [machine] = vms(owner, 0)
+    former = revision(owner, number=1, owned=None, labels={names.POOL_UID: owner.metadata.uid})
+    kept = kept_revision(former)
+    assert kept is not None
+    seen = snapshot(owner, [machine], vmis=[vmi(machine)], revisions=[kept])
+    assert (plan(seen).actions, next_status(seen, ()).updated_replicas) == ((), 1)
