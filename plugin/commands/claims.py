@@ -26,7 +26,7 @@ from controller.pool.members.revisions import is_updated
 from controller.pool.members.situation import Situation
 from informers.errors import AlreadyExists, Conflict, Forbidden
 from informers.meta import annotations_of
-from informers.objects import PatchType
+from informers.objects import PatchType, read_meta
 from plugin import clock
 from plugin.claim_secrets import check_secret, give_secret, read_files
 from plugin.command import Subjects, on_members, on_objects
@@ -126,13 +126,22 @@ async def _look(session: Session, pool: Subject) -> Situation:
 
 
 async def _mark(session: Session, vm: VirtualMachine, marks: Mapping[str, str | None]) -> bool:
-    """Write the marks. Return False if the VM has changed since it was read, for example because another has it."""
+    """Write the marks. Return False if the VM has changed since it was read, for example because another has it.
+
+    Raise Failed if a policy takes a mark back. A claim without its end would keep the VM for ever, so a new one ends.
+    """
     meta = {"uid": vm.metadata.uid, "resourceVersion": vm.metadata.resource_version, "annotations": marks}
     body = msgspec.json.encode({"metadata": meta})
     try:
-        await session.patch(VMS, vm.metadata.key, body, content_type=PatchType.MERGE)
+        shown = read_meta(await session.patch(VMS, vm.metadata.key, body, content_type=PatchType.MERGE))
     except Conflict:
         return False
+    lost = [name for name, text in marks.items() if annotations_of(shown).get(name) != text]
+    if lost and CLAIMED_BY not in annotations_of(vm.metadata):
+        body = msgspec.json.encode({"metadata": {"uid": vm.metadata.uid, "annotations": NOT_CLAIMED}})
+        await session.patch(VMS, vm.metadata.key, body, content_type=PatchType.MERGE)
+    if lost:
+        raise Failed(f"error: a policy takes {', '.join(lost)} of {vm.metadata.name} back, so it cannot be claimed")
     return True
 
 

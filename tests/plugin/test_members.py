@@ -1,6 +1,7 @@
 """`kubectl vmherd protect, unprotect, remove, detach, adopt`: the changes of single VMs and VMIs."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -147,3 +148,21 @@ def test_an_adopted_vm_stays_claimed_and_a_claim_that_has_ended_gets_no_end(
     assert (code, "vm/web-0 stays claimed by job: release it" in told) == (0, True)
     marks = cluster.document(VMS, "web-0")["metadata"]["annotations"]
     assert marks == {CLAIMED_BY: "job", **({CLAIMED_UNTIL: until} if stays else {})}
+
+
+def test_a_claim_without_its_end_is_given_back(cluster: Cluster, shell: Shell, monkeypatch: pytest.MonkeyPatch):
+    states.pool_at_rest(cluster, 1)
+    send = cluster.server.request
+
+    async def policy(method: str, path: str, **more: Any) -> bytes:
+        answer = await send(method, path, **more)
+        if method != "PATCH":
+            return answer
+        cluster.server.change(VMS, ObjectKey("default", "web-0"), {"metadata": {"annotations": {CLAIMED_UNTIL: None}}})
+        return json.dumps(cluster.document(VMS, "web-0")).encode()
+
+    monkeypatch.setattr(cluster.server, "request", policy)
+    told = f"error: a policy takes {CLAIMED_UNTIL} of web-0 back, so it cannot be claimed"
+    assert shell.error("claim vmpool/web --for a --until 5s") == told
+    assert not cluster.document(VMS, "web-0")["metadata"].get("annotations")
+    assert "claimed by a" in shell.output("claim vmpool/web --for a"), "without an end, nothing is taken back"
