@@ -9,7 +9,10 @@ from controller.apimachinery.redaction import HIDDEN, redacted
 SECRET = "s3cr3t-Marker-7f3a"
 BODY = json.dumps(
     {
-        "metadata": {"name": "web-abcde", "annotations": {"kubevirt.io/ignitiondata": '{"passwd":"hunter-22"}'}},
+        "metadata": {
+            "name": "web-abcde",
+            "annotations": {"kubevirt.io/ignitiondata": '{"passwd":"hunter-22","by":"web-abcde"}'},
+        },
         "spec": {
             "domain": {"memory": "64X", "firmware": {"kernelBoot": {"kernelArgs": "console=ttyS0 token=k3rn3l"}}},
             "volumes": [
