@@ -60,7 +60,7 @@ from controller.pool.woken import in_service, patch_of, plan_ordinary, request, 
 from controller.replicas.conditions import machines_wait
 from controller.replicas.notes import MAX_NOTICES, wake_at
 from controller.runtime.actions import Action, Cause, Delete, Notice, Patch, Pause, Plan, join, stage_of, waiting
-from controller.runtime.waits import LONGEST_DELAY, Why
+from controller.runtime.waits import LONGEST_DELAY
 from informers.meta import annotations_of
 
 _HALTED: Final = {"runStrategy": "Halted", "running": None}
@@ -347,11 +347,11 @@ def _progress(situation: Situation, staying: list[Machine]) -> Plan:
     ]
     if troubles:
         text, names = f"standby: {troubles[0][1]}", tuple(name for name, _ in troubles[:MAX_NOTICES])
-        return join((wake_at(times, now), waiting(text, Why.OTHERS, names=names)))
+        return join((wake_at(times, now), waiting(text, names=names)))
     left, has_more = situation.target.standbys - len(situation.standby), situation.surplus > 0
     why = "because the pool has more than it wants" if has_more else "for room, because wanted ones come first"
     text = f"standby: {machines_wait(left)} {why}" if left > 0 and not missing_standbys(situation) else ""
-    return join((wake_at(times, now), waiting(text, Why.OTHERS)))
+    return join((wake_at(times, now), waiting(text)))
 
 
 def _notices(pattern: Notice, steps: Sequence[Patch | Pause]) -> tuple[Notice, ...]:
