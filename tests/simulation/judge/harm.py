@@ -65,15 +65,14 @@ def stop_mark(state: State, change: Change) -> str:
         age = now - state.marked.get((resource, change.key, names.BUSY_UNTIL), now)
         if until is not None and age > SEEN_S and not ended and _lasts(until, now):
             return f"it is busy until {until}"
-    until, age = (
-        annotations(vm).get(names.CLAIMED_UNTIL),
-        now - state.marked.get((VMS, change.key, names.CLAIMED_BY), now),
-    )
-    if names.CLAIMED_BY in annotations(vm) and age > SEEN_S and not ended and (until is None or _lasts(until, now)):
+    owner, until = state.owner_of(before), annotations(vm).get(names.CLAIMED_UNTIL)
+    age = now - state.marked.get((VMS, change.key, names.CLAIMED_BY), now)
+    # A claimed VM goes with its pool.
+    is_claimed = names.CLAIMED_BY in annotations(vm) and not (owner is not None and is_leaving(owner))
+    if is_claimed and age > SEEN_S and not ended and (until is None or _lasts(until, now)):
         return "it is claimed"
     if (vm or {}).get("status", {}).get("snapshotInProgress") and not is_final:
         return "a snapshot is in progress"
-    owner = state.owner_of(before)
     if owner is not None and owner["spec"].get("paused") and not is_leaving(owner):
         key = ObjectKey(owner["metadata"]["namespace"], name_of(owner))
         return "its set or pool is paused" if now - state.owner_changed.get(key, now) > SEEN_S else ""
