@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from controller.kubevirt.annotations import IN_SERVICE, REVISION_NAME, VM_GENERATION, standby_mark
 from controller.kubevirt.busy import ends_of_marks
+from controller.kubevirt.live_updates import restart_required
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import revision_of, should_run, template_labels_of
@@ -41,7 +42,8 @@ Machines = Members[Machine]
 
 def own_vmi(vm: VirtualMachine, vmis: StoreView[VirtualMachineInstance]) -> VirtualMachineInstance | None:
     """Return the VMI of the VM, with the revision that it runs. If KubeVirt says that it runs the present spec of the
-    VM, this is the VM's revision: a policy or another controller may have changed the label of the VMI.
+    VM, this is the VM's revision: a policy or another controller may have changed the label of the VMI. KubeVirt also
+    says so if a VM gets the spec of its start back after a live change. But then it asks for a restart.
 
     A VMI with the VM's name can belong to another owner, or to an earlier VM with the same name.
     """
@@ -50,7 +52,7 @@ def own_vmi(vm: VirtualMachine, vmis: StoreView[VirtualMachineInstance]) -> Virt
         return None
     revision, meta = revision_of(vm), vmi.metadata
     runs_spec = annotations_of(meta).get(VM_GENERATION) == str(vm.metadata.generation)
-    if not revision or not runs_spec or vmi_revision_of(vmi) == revision:
+    if not revision or not runs_spec or restart_required(vm) is not None or vmi_revision_of(vmi) == revision:
         return vmi
     return like(vmi, metadata=like(meta, labels={**labels_of(meta), REVISION_NAME: revision}))
 

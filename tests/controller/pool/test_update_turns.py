@@ -4,12 +4,14 @@ import json
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from controller.kubevirt.annotations import BUSY_UNTIL, MIN_READY, MOST_DISRUPTIVE, REVISION_NAME
+from controller.kubevirt.annotations import BUSY_UNTIL, MIN_READY, MOST_DISRUPTIVE, REVISION_NAME, VM_GENERATION
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.plan import plan
 from controller.runtime.actions import Delete, Restart
+from tests.builders import seconds_ago
 from tests.pool_builders import LABELS, pool, vm_spec, vmi, vms
 from tests.pool_scenes import ASCENDING, deleted_vms, during_update, limited_pool, merged, new_vms, old_vms, restarted
 
@@ -164,3 +166,12 @@ def test_p14_a_template_that_stops_vms_takes_turns_and_leaves_busy_ones_running(
     assert todo.actions[-1].why == "stop, from revision web-1 to web-2"
     owner = pool(replicas=3, generation=2, annotations={MOST_DISRUPTIVE: "live"}, **halted)
     assert merged(plan(during_update(owner, machines, before=pool()))) == []
+
+
+def test_p13_an_undo_of_a_live_change_restarts_a_vmi_that_kubevirt_says_runs_the_spec_of_its_start():
+    owner = limited_pool(replicas=1)
+    asked = {"type": "RestartRequired", "status": "True", "lastTransitionTime": seconds_ago(60)}
+    [machine] = new_vms(owner, 0, conditions=[asked])
+    machine = replace(machine, metadata=replace(machine.metadata, generation=3))
+    running = vmi(machine, revision="web-1", annotations={VM_GENERATION: "3"})
+    assert restarted(plan(during_update(owner, [machine], vmis=[running]))) == ["web-0"]
