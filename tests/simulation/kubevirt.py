@@ -177,6 +177,8 @@ class SimulatedKubeVirt(FakeKubeVirt):
         if vmi is not None or status.get("runStrategy"):
             changed["runStrategy"] = vm["spec"].get("runStrategy")
         conditions = _with_condition(status.get("conditions") or [], ready, wire(self._now()))
+        if vmi is not None and "deletionTimestamp" not in vmi["metadata"]:
+            self._live.note_generation(self._key(name), vm, vmi)
         if self._live.strategy:
             changed["desiredGeneration"] = vm["metadata"]["generation"]
             conditions = self._live.report(self._key(name), vm, vmi, conditions, wire(self._now()))
@@ -197,7 +199,7 @@ class SimulatedKubeVirt(FakeKubeVirt):
         }
         status = self._live.first_status(inner["spec"])
         vmi = self._put(VMIS, {"metadata": metadata, "spec": inner["spec"], "status": status})
-        self._live.begin(vmi, inner["spec"])
+        self._live.begin(vmi, inner)
         seen = {"stateChangeRequests": None, "runStrategy": vm["spec"].get("runStrategy")}
         self._api.change(VMS, self._key(name), {"status": seen})
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
+from controller.kubevirt.annotations import VM_GENERATION
 from controller.kubevirt.live_updates import LIVE_FIELDS
 from controller.kubevirt.normal_form import without
 from controller.kubevirt.resources import MIGRATIONS, VMIS
@@ -47,6 +48,13 @@ class LiveUpdates:
     def begin(self, vmi: Document, template: Document) -> None:
         self._started[vmi["metadata"]["uid"]] = template
 
+    def note_generation(self, key: ObjectKey, vm: Document, vmi: Document) -> None:
+        """KubeVirt notes the generation of a VM with the template of the VMI's start, also after a live change."""
+        meta, generation = vmi["metadata"], str(vm["metadata"]["generation"])
+        noted = (meta.get("annotations") or {}).get(VM_GENERATION)
+        if noted != generation and self._started.get(meta["uid"]) == vm["spec"]["template"]:
+            self._api.change(VMIS, key, {"metadata": {"annotations": {VM_GENERATION: generation}}})
+
     def report(
         self, key: ObjectKey, vm: Document, vmi: Document | None, conditions: list[Document], now: str
     ) -> list[Document]:
@@ -64,7 +72,7 @@ class LiveUpdates:
     def _apply(self, key: ObjectKey, vm: Document, vmi: Document) -> str:
         """Change the VMI as far as KubeVirt can, and return why the VM needs a restart, or ""."""
         new = vm["spec"]["template"]["spec"]
-        old = self._started.get(vmi["metadata"]["uid"], new)
+        old = self._started.get(vmi["metadata"]["uid"], vm["spec"]["template"])["spec"]
         if self._plugs and _plugged(new) != _plugged(vmi["spec"]):
             plugged = {"volumes": new["volumes"], "domain": {"devices": {"disks": new["domain"]["devices"]["disks"]}}}
             self._api.change(VMIS, key, {"spec": plugged})
