@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct, field
 
 HIDDEN: Final = "[hidden]"
 
@@ -34,13 +33,12 @@ _VALUE: Final = re.compile(r"[:=][ \t]*+[\"'\\]{0,2}+([A-Za-z]{1,7})(?![\w-])")
 """Matches a short word directly after `:` or `=`, with or without quotes. It may be a password."""
 
 
-def redacted(message: str, *bodies: bytes) -> str:
+def redacted(message: str, *bodies: bytes, name: str = "") -> str:
     """Return the message without words that occur in a confidential text of one of the written bodies.
 
     A short word such as `letmein` is removed only if it is a value there: after `:` or `=`, or as the whole text. The
-    name of the object is no secret.
+    `name` of the object is no secret.
     """
-    names = set(map(_name_in, bodies))
     each = [text for body in bodies for text in _confidential_texts(body)]
     texts = "\0".join(each)
     if not texts:
@@ -50,24 +48,9 @@ def redacted(message: str, *bodies: bytes) -> str:
     def hide(word: re.Match[str]) -> str:
         text = (word[1] or "").strip(".!?")
         is_secret = text in values if PLAIN_WORD.fullmatch(text) else text in texts
-        return HIDDEN if is_secret and len(text) >= SHORTEST_WORD and text not in names else word[0]
+        return HIDDEN if is_secret and len(text) >= SHORTEST_WORD and text != name else word[0]
 
     return _WORD.sub(hide, message)
-
-
-class _Metadata(Struct):
-    name: str = ""
-
-
-class _Named(Struct):
-    metadata: _Metadata = field(default_factory=_Metadata)
-
-
-def _name_in(body: bytes) -> str:
-    try:
-        return msgspec.json.decode(body, type=_Named).metadata.name
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ""
 
 
 def _confidential_texts(body: bytes) -> Iterable[str]:

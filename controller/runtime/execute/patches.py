@@ -159,11 +159,11 @@ def without_content(action: Action, message: str) -> str:
     """Return the server's message without quotes of the confidential parts of the written objects."""
     match action:
         case Patch(body=body, before=Delete(successor=successor)):
-            return redacted(message, body, successor)
+            return redacted(message, body, successor, name=action.key.name)
         case Create(body=body) | Patch(body=body) | Delete(successor=body):
-            return redacted(message, body)
+            return redacted(message, body, name=action.key.name)
         case ThreeWayMerge(old=old, new=new):
-            return redacted(message, old, new)
+            return redacted(message, old, new, name=action.key.name)
         case _:
             return message
 
